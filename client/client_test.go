@@ -162,7 +162,7 @@ func TestFramesGrowWithoutOtherAllocations(t *testing.T) {
 
 // TestUnknownStatusesAreReadable holds because a later worker may have more statuses.
 func TestUnknownStatusesAreReadable(t *testing.T) {
-	r, err := client.Decode(version2(0, []client.Status{9}, column{"crc32c", 4, [][]byte{nil}}))
+	r, err := client.Decode(version2(0, []client.Status{9}, column{spec: "crc32c", stride: 4, values: [][]byte{nil}}))
 	if err != nil {
 		t.Fatal(err)
 	}

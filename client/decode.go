@@ -57,6 +57,9 @@ func (r *Result) decodeSingle(c *cursor, operators int) error {
 			column, err = c.field(uint64(value), "record")
 			r.columns = append(r.columns, column)
 		}
+		if err == nil {
+			err = r.decodeStrings(c, i)
+		}
 		if err != nil {
 			return fmt.Errorf("operator %d of %d at byte %d: %w", i+1, operators, start, err)
 		}
@@ -83,6 +86,9 @@ func (r *Result) decodeFrame(c *cursor, operators int, records uint32) (err erro
 			return fmt.Errorf("operator %d of %d (%s) at byte %d: %w", i+1, operators, o.Name(), start, err)
 		}
 		r.columns = append(r.columns, column)
+		if err := r.decodeStrings(c, i); err != nil {
+			return fmt.Errorf("operator %d of %d (%s) at byte %d: %w", i+1, operators, o.Name(), start, err)
+		}
 		if record := r.firstNotZero(i); record >= 0 {
 			return fmt.Errorf("operator %d of %d (%s) at byte %d: record %d is %v, but its value isn't zero",
 				i+1, operators, o.Name(), start, record, Status(r.statuses[record]))
@@ -102,7 +108,9 @@ func (r *Result) decodeOperator(c *cursor) (value uint32, err error) {
 	if err != nil {
 		return 0, err
 	}
-	r.Operators = append(r.Operators, Operator{Spec: string(spec), Stride: int(value)})
+	strings := value&stringsFollow != 0
+	value &^= stringsFollow
+	r.Operators = append(r.Operators, Operator{Spec: string(spec), Stride: int(value), ByteStrings: strings})
 	return value, nil
 }
 

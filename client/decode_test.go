@@ -20,6 +20,31 @@ type column struct {
 	spec   string
 	stride int
 	values [][]byte // nil for a record that isn't OK
+
+	strings [][]byte // byte strings of each record; nil if the operator has none
+}
+
+// length returns what a body has as the length of the operator's values.
+func (c column) length() uint32 {
+	if c.strings != nil {
+		return uint32(c.stride) | 1<<31
+	}
+	return uint32(c.stride)
+}
+
+// appendStrings appends the byte strings of all records.
+func (c column) appendStrings(body []byte) []byte {
+	if c.strings == nil {
+		return body
+	}
+	all := bytes.Join(c.strings, nil)
+	at := 0
+	for _, s := range c.strings {
+		body = binary.LittleEndian.AppendUint32(body, uint32(at))
+		at += len(s)
+	}
+	body = binary.LittleEndian.AppendUint32(body, uint32(at))
+	return padded(append(body, all...))
 }
 
 // version1 and version2 encode results as docs/results.md describes them.
@@ -29,9 +54,9 @@ func version1(payloadBytes uint64, columns ...column) []byte {
 	body = binary.LittleEndian.AppendUint64(body, payloadBytes)
 	for _, c := range columns {
 		body = binary.LittleEndian.AppendUint32(body, uint32(len(c.spec)))
-		body = binary.LittleEndian.AppendUint32(body, uint32(c.stride))
+		body = binary.LittleEndian.AppendUint32(body, c.length())
 		body = padded(append(body, c.spec...))
-		body = padded(append(body, c.values[0]...))
+		body = c.appendStrings(padded(append(body, c.values[0]...)))
 	}
 	return body
 }
@@ -43,7 +68,7 @@ func version2(first int, statuses []client.Status, columns ...column) []byte {
 	body = binary.LittleEndian.AppendUint32(body, uint32(first))
 	for _, c := range columns {
 		body = binary.LittleEndian.AppendUint32(body, uint32(len(c.spec)))
-		body = binary.LittleEndian.AppendUint32(body, uint32(c.stride))
+		body = binary.LittleEndian.AppendUint32(body, c.length())
 		body = padded(append(body, c.spec...))
 	}
 	for _, s := range statuses {
@@ -54,7 +79,7 @@ func version2(first int, statuses []client.Status, columns ...column) []byte {
 		for _, value := range c.values {
 			body = append(append(body, value...), make([]byte, c.stride-len(value))...)
 		}
-		body = padded(body)
+		body = c.appendStrings(padded(body))
 	}
 	return body
 }
@@ -64,9 +89,9 @@ func padded(body []byte) []byte { return append(body, make([]byte, -len(body)&3)
 // example has records of all statuses and strides that aren't multiples of 4.
 func example() []byte {
 	return version2(7, []client.Status{client.OK, client.Null, client.TooLarge, client.OperatorError, client.OK},
-		column{"crc32c", 4, [][]byte{{1, 2, 3, 4}, nil, nil, nil, {5, 6, 7, 8}}},
-		column{"odd?n=1", 3, [][]byte{{1, 2, 3}, nil, nil, nil, {0, 0, 0}}},
-		column{"minhash?hashes=2", 8, [][]byte{{1, 0, 0, 0, 2, 0, 0, 0}, nil, nil, nil, {255, 255, 255, 255, 0, 0, 0, 1}}},
+		column{spec: "crc32c", stride: 4, values: [][]byte{{1, 2, 3, 4}, nil, nil, nil, {5, 6, 7, 8}}},
+		column{spec: "odd?n=1", stride: 3, values: [][]byte{{1, 2, 3}, nil, nil, nil, {0, 0, 0}}},
+		column{spec: "minhash?hashes=2", stride: 8, values: [][]byte{{1, 0, 0, 0, 2, 0, 0, 0}, nil, nil, nil, {255, 255, 255, 255, 0, 0, 0, 1}}},
 	)
 }
 
@@ -116,7 +141,7 @@ func TestResultOfAFrame(t *testing.T) {
 }
 
 func TestEmptyBodyIsAResultWithoutRecords(t *testing.T) {
-	for _, body := range [][]byte{nil, version2(0, nil), version2(0, nil, column{"crc32c", 4, nil})} {
+	for _, body := range [][]byte{nil, version2(0, nil), version2(0, nil, column{spec: "crc32c", stride: 4, values: nil})} {
 		r, err := client.Decode(body)
 		if err != nil {
 			t.Fatal(err)
@@ -143,7 +168,7 @@ func TestResultOfOneRecord(t *testing.T) {
 			for _, op := range ops {
 				record := op.AppendReference(nil, payload)
 				records = append(records, record)
-				columns = append(columns, column{op.String(), op.Stride(), [][]byte{record}})
+				columns = append(columns, column{spec: op.String(), stride: op.Stride(), values: [][]byte{record}})
 			}
 			body := operator.Binary.Append(nil, ops, len(payload), records)
 			if want := version1(uint64(len(payload)), columns...); !bytes.Equal(body, want) {
@@ -169,7 +194,7 @@ func TestResultOfOneRecord(t *testing.T) {
 }
 
 func TestDecodeRefusesWhatIsNotWhole(t *testing.T) {
-	single := version1(7, column{"crc32c", 4, [][]byte{{1, 2, 3, 4}}}, column{"minhash?k=7&hashes=3", 12, [][]byte{make([]byte, 12)}})
+	single := version1(7, column{spec: "crc32c", stride: 4, values: [][]byte{{1, 2, 3, 4}}}, column{spec: "minhash?k=7&hashes=3", stride: 12, values: [][]byte{make([]byte, 12)}})
 	for _, body := range [][]byte{single, example()} {
 		for n := 1; n < len(body); n++ {
 			if got, err := client.Decode(body[:n]); err == nil {
@@ -209,9 +234,9 @@ func TestDecodeRefusesWhatIsNotWhole(t *testing.T) {
 
 func TestClaimsAllocateNothing(t *testing.T) {
 	for name, body := range map[string][]byte{
-		"records":   version2(0, nil, column{"crc32c", 4, nil}),
+		"records":   version2(0, nil, column{spec: "crc32c", stride: 4, values: nil}),
 		"operators": version2(0, nil),
-		"stride":    version2(0, []client.Status{client.OK}, column{"crc32c", 4, [][]byte{nil}}),
+		"stride":    version2(0, []client.Status{client.OK}, column{spec: "crc32c", stride: 4, values: [][]byte{nil}}),
 	} {
 		switch name {
 		case "records":
@@ -257,8 +282,8 @@ func TestRecordsAreReadWithoutAllocations(t *testing.T) {
 
 // FuzzDecode checks that what is decoded is the whole body: encoding it again gives the same bytes.
 func FuzzDecode(f *testing.F) {
-	single := version1(7, column{"crc32c", 4, [][]byte{{1, 2, 3, 4}}}, column{"odd", 5, [][]byte{{1, 2, 3, 4, 5}}})
-	for _, body := range [][]byte{single, example(), version1(0), version2(3, nil), version2(0, []client.Status{1, 9})} {
+	single := version1(7, column{spec: "crc32c", stride: 4, values: [][]byte{{1, 2, 3, 4}}}, column{spec: "odd", stride: 5, values: [][]byte{{1, 2, 3, 4, 5}}})
+	for _, body := range [][]byte{single, example(), textExample(), textSingle(), version1(0), version2(3, nil), version2(0, []client.Status{1, 9})} {
 		f.Add(body)
 		f.Add(body[:len(body)-1])
 		f.Add(append(bytes.Clone(body), 0))
@@ -272,12 +297,18 @@ func FuzzDecode(f *testing.F) {
 		columns := make([]column, len(r.Operators))
 		for k, o := range r.Operators {
 			columns[k] = column{spec: o.Spec, stride: o.Stride}
+			if o.ByteStrings {
+				columns[k].strings = [][]byte{}
+			}
 		}
 		var statuses []client.Status
 		for _, record := range r.Records() {
 			statuses = append(statuses, record.Status)
 			for k := range columns {
 				columns[k].values = append(columns[k].values, record.Value(k))
+				if columns[k].strings != nil {
+					columns[k].strings = append(columns[k].strings, record.Strings(k))
+				}
 				record.Uint32(k)
 				record.AppendUint32s(nil, k)
 			}
@@ -298,7 +329,7 @@ func BenchmarkRecords(b *testing.B) {
 	for i := range values {
 		values[i] = binary.LittleEndian.AppendUint32(nil, uint32(i))
 	}
-	body := version2(0, make([]client.Status, records), column{"crc32c", 4, values})
+	body := version2(0, make([]client.Status, records), column{spec: "crc32c", stride: 4, values: values})
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	var sum uint32

@@ -46,12 +46,15 @@ type Result struct {
 
 	statuses []byte   // one per record
 	columns  [][]byte // for each operator, the records' values back to back
+	strings  []byteStrings
 }
 
 // Operator is an operator whose values a result has.
 type Operator struct {
 	Spec   string // with all parameters, such as minhash?k=24&hashes=128&seed=1
-	Stride int    // bytes of a value
+	Stride int    // bytes of a value, without its byte strings
+
+	ByteStrings bool // whether its values have byte strings
 }
 
 // Name returns the operator's name, without parameters.

@@ -218,6 +218,9 @@ func decode(t *testing.T, body []byte) error {
 		for k := range r.Columns {
 			r.Columns[k].Value(i)
 		}
+		for k := range r.Texts {
+			r.Texts[k].Value(i)
+		}
 	}
 	return nil
 }

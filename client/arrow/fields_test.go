@@ -18,11 +18,20 @@ func fields() []byte {
 			{Name: "mean", Type: arrowipc.Float32Type, At: 0}, {Name: "peak", Type: arrowipc.Uint32Type, At: 4}}},
 		{Name: "top", Spec: "top", Kind: arrowipc.Struct, Width: 12, Fields: []arrowipc.Field{
 			{Name: "pair", Type: arrowipc.Uint32Type, Count: 2, At: 4}, {Name: "small", Type: arrowipc.Int8Type, Count: 3, At: 0}}},
+		{Name: "text", Spec: "text", Kind: arrowipc.Struct, Width: 8, Fields: []arrowipc.Field{
+			{Name: "a", Type: arrowipc.BinaryType, At: 0}, {Name: "b", Type: arrowipc.BinaryType, At: 4}}},
 		{Name: "plain", Spec: "plain", Kind: arrowipc.Single, Width: 4, Fields: []arrowipc.Field{{Name: "n", Type: arrowipc.Uint32Type}}},
 	}
 	rows := arrowipc.Rows{Lengths: []uint64{3, 0, 9}, Statuses: []record.Status{record.OK, record.OperatorError, record.OK}}
 	for k, c := range columns {
 		values := make([]byte, 3*c.Width)
+		if c.Name == "text" {
+			rows.Strings = []byte("firstone12")
+			rows.Spans = [][]arrowipc.Span{2: {{From: 0, To: 8}, {}, {From: 8, To: 10}}, 3: nil}
+			values[0], values[4], values[16], values[20] = 5, 3, 0, 2
+			rows.Values = append(rows.Values, values)
+			continue
+		}
 		for i := range 3 {
 			for at := 0; at < c.Width && i != 1; at += 4 {
 				binary.LittleEndian.PutUint32(values[i*c.Width+at:], uint32(100*k+10*i+at))
@@ -47,7 +56,7 @@ func TestFieldsOfStructsAreColumns(t *testing.T) {
 	}
 	for name, want := range map[string][3][]uint32{
 		"entropy.peak": {{4}, nil, {24}}, "entropy?bits=5": {{4}, nil, {24}}, "entropy": {{4}, nil, {24}},
-		"top.pair": {{104, 108}, nil, {124, 128}}, "plain": {{200}, nil, {220}},
+		"top.pair": {{104, 108}, nil, {124, 128}}, "plain": {{300}, nil, {320}},
 	} {
 		c := r.Column(name)
 		if c == nil {
@@ -60,7 +69,17 @@ func TestFieldsOfStructsAreColumns(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"entropy.mean", "entropy.", "top.small", "plain.n"} {
+	for name, want := range map[string][3]string{"text.a": {"first", "-", ""}, "text": {"first", "-", ""}, "text.b": {"one", "-", "12"}} {
+		for i := range want {
+			if got := r.ByteStrings(name).Value(i); string(got) != want[i] && (want[i] != "-" || got != nil) {
+				t.Errorf("%s of record %d: %q, want %q", name, i, got, want[i])
+			}
+		}
+	}
+	if c := r.ByteStrings("entropy.peak"); c != nil {
+		t.Errorf("numbers are found as byte strings: %+v", c)
+	}
+	for _, name := range []string{"text.a", "entropy.mean", "entropy.", "top.small", "plain.n"} {
 		if c := r.Column(name); c != nil {
 			t.Errorf("%s is found: %+v", name, c)
 		}

@@ -27,6 +27,7 @@ type Result struct {
 	Bytes    []uint64 // the records' lengths
 	Statuses []string // ok, or why a record has no values: the names of the constants of package client
 	Columns  []Column // one per operator or field whose values are unsigned numbers of 32 bits; those of other types are left out
+	Texts    []Texts  // one per operator or field whose values are byte strings
 }
 
 // Column has the values of one operator, or of one field of an operator whose values are structs.
@@ -104,17 +105,31 @@ type place struct {
 	field  int // of a struct, or whole
 }
 
+// places has the places of a result's Columns and Texts.
+type places struct{ columns, texts []place }
+
+// values returns a column of a batch, and its values: itself, or those of the field.
+func (p place) values(batch arrow.RecordBatch) (data, values arrow.Array) {
+	data = batch.Column(p.column)
+	if s, ok := data.(*array.Struct); ok {
+		return data, s.Field(p.field)
+	}
+	return data, data
+}
+
 // whole marks a column that isn't a struct.
 const whole = -1
 
 // newResult returns a result without records, and where each of its columns is in the schema.
-func newResult(schema *arrow.Schema) (*Result, []place, error) {
-	r := new(Result)
-	var places []place
+func newResult(schema *arrow.Schema) (*Result, places, error) {
+	var (
+		r     = new(Result)
+		found places
+	)
 	for i, field := range schema.Fields() {
 		if i < 2 {
 			if want := []string{bytesColumn, statusColumn}[i]; field.Name != want {
-				return r, nil, fmt.Errorf("column %d is %q, not %q: not a result", i+1, field.Name, want)
+				return r, found, fmt.Errorf("column %d is %q, not %q: not a result", i+1, field.Name, want)
 			}
 			continue
 		}
@@ -122,22 +137,28 @@ func newResult(schema *arrow.Schema) (*Result, []place, error) {
 		if at := field.Metadata.FindKey(specKey); at >= 0 {
 			column.Spec = field.Metadata.Values()[at]
 		}
-		if r.addColumn(column, field.Type) {
-			places = append(places, place{i, whole})
-		}
+		r.add(column, field.Type, place{i, whole}, &found)
 		if t, ok := field.Type.(*arrow.StructType); ok {
 			for j, f := range t.Fields() {
 				column.Field = f.Name
-				if r.addColumn(column, f.Type) {
-					places = append(places, place{i, j})
-				}
+				r.add(column, f.Type, place{i, j}, &found)
 			}
 		}
 	}
 	if schema.NumFields() < 2 {
-		return r, nil, fmt.Errorf("%d columns: a result begins with %s and %s", schema.NumFields(), bytesColumn, statusColumn)
+		return r, found, fmt.Errorf("%d columns: a result begins with %s and %s", schema.NumFields(), bytesColumn, statusColumn)
 	}
-	return r, places, nil
+	return r, found, nil
+}
+
+// add adds a column if its values have one of the types that a Result has.
+func (r *Result) add(c Column, t arrow.DataType, at place, found *places) {
+	switch {
+	case r.addColumn(c, t):
+		found.columns = append(found.columns, at)
+	case r.addTexts(c, t):
+		found.texts = append(found.texts, at)
+	}
 }
 
 // addColumn adds a column if its values are unsigned numbers of 32 bits.
@@ -154,7 +175,7 @@ func (r *Result) addColumn(c Column, t arrow.DataType) bool {
 }
 
 // append appends the rows of a batch. It checks every column's length against that of the first, whose numbers are in memory.
-func (r *Result) append(batch arrow.RecordBatch, places []place) error {
+func (r *Result) append(batch arrow.RecordBatch, found places) error {
 	lengths, ok := batch.Column(0).(*array.Uint64)
 	if !ok {
 		return fmt.Errorf("column %q is %v, not uint64", bytesColumn, batch.Column(0).DataType())
@@ -175,12 +196,14 @@ func (r *Result) append(batch arrow.RecordBatch, places []place) error {
 		r.Statuses = append(r.Statuses, status)
 	}
 	for k := range r.Columns {
-		data := batch.Column(places[k].column)
-		values := data
-		if s, ok := data.(*array.Struct); ok {
-			values = s.Field(places[k].field)
-		}
+		data, values := found.columns[k].values(batch)
 		if err := r.Columns[k].append(data, values, rows); err != nil {
+			return err
+		}
+	}
+	for k := range r.Texts {
+		data, values := found.texts[k].values(batch)
+		if err := r.Texts[k].append(data, values, rows); err != nil {
 			return err
 		}
 	}

@@ -61,7 +61,8 @@ func canFallBack(cfg *config.Config, err error) bool {
 // pinned memory. That is enough for the lanes, their results and the scratch pool.
 func hostMemory(cfg *config.Config) int64 {
 	const lane = 4 // input and results, each doubled because of rounding
-	return int64(cfg.ScratchLimit) + int64(cfg.Lanes)*2*lane*(int64(cfg.BatchBytes)+int64(cfg.BatchPayloads)*maxRecord(cfg))
+	slots := int64(operator.StringBytes(cfg.ParsedOperators(), cfg.BatchPayloads, int(cfg.BatchBytes)))
+	return int64(cfg.ScratchLimit) + int64(cfg.Lanes)*2*lane*(int64(cfg.BatchBytes)+int64(cfg.BatchPayloads)*maxRecord(cfg)+slots)
 }
 
 // maxRecord returns the maximum size in bytes of one payload's results.

@@ -20,6 +20,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/operator"
 	"millrace/internal/streams"
 	"millrace/internal/table"
 	"millrace/internal/telemetry"
@@ -198,11 +199,16 @@ func use(cfg *config.Config, devices int) topology.Use {
 // frames describes how messages hold records.
 func frames(cfg *config.Config) topology.Frames {
 	format, ops := cfg.ParsedFormat(), cfg.ParsedOperators()
-	one := table.MostBytes(format, ops, 1)
+	one, two := mostResult(format, ops, 1), mostResult(format, ops, 2)
 	return topology.Frames{
 		Framed: cfg.ParsedSplitter().Framing != frame.None, Compressed: cfg.ParsedDecompress() != compression.None,
-		Records: cfg.FrameRecords, Bytes: int(cfg.FrameBytes), Result: one, ResultMore: table.MostBytes(format, ops, 2) - one,
+		Records: cfg.FrameRecords, Bytes: int(cfg.FrameBytes), Result: one, ResultMore: two - one,
 	}
+}
+
+// mostResult returns the maximum length of the result of that many empty records.
+func mostResult(format operator.Format, ops []operator.Operator, records int) int {
+	return table.MostBytes(format, ops, records, operator.StringBytes(ops, records, 0))
 }
 
 // natsServer returns the address of the NATS servers and the files to log in with.

@@ -48,10 +48,14 @@ MILLRACE_PARAM(uint32_t, n, 4, 1, 16)
 MILLRACE_RESULT(uint64_t, size)
 MILLRACE_RESULT(float, half)
 MILLRACE_RESULT_ARRAY_BY(uint8_t, head, n, millrace::hex)
+MILLRACE_RESULT_BYTES(tail, 16, 0)
+MILLRACE_RESULT_BYTES(copy, 0, 1)
 MILLRACE_RECORD(record, params, result) {
     result.size = record.size();
     result.half = static_cast<float>(record.size()) / 2;
     for (uint32_t i = 0; i < min(params.n, record.size()); i++) result.head[i] = record[i];
+    for (uint32_t i = record.size() - min(16u, record.size()); i < record.size(); i++) result.tail.push(record[i]);
+    for (uint32_t i = 0; i < record.size(); i++) result.copy.push(record[i]);
 }
 `
 

@@ -46,9 +46,36 @@ func appendArrow(dst []byte, ops []Operator, payloadBytes int, records [][]byte)
 	if e == nil || !slices.EqualFunc(e.Columns(), columns, arrowipc.Column.Equal) {
 		e = arrowipc.NewEncoder(columns)
 	}
-	dst = e.Append(dst, arrowipc.Rows{Lengths: []uint64{uint64(payloadBytes)}, Statuses: []record.Status{record.OK}, Values: records})
+	dst = e.Append(dst, singleRow(ops, payloadBytes, records))
 	arrowEncoders.Put(e)
 	return dst
+}
+
+// singleRow returns the values of one record.
+func singleRow(ops []Operator, payloadBytes int, values [][]byte) arrowipc.Rows {
+	rows := arrowipc.Rows{Lengths: []uint64{uint64(payloadBytes)}, Statuses: []record.Status{record.OK}, Values: values}
+	for i, op := range ops {
+		if _, ok := op.(Variable); !ok {
+			continue
+		}
+		if rows.Spans == nil {
+			rows.Values, rows.Spans = slices.Clone(values), make([][]arrowipc.Span, len(ops))
+		}
+		from := len(rows.Strings)
+		rows.Strings = append(rows.Strings, values[i][op.Stride():]...)
+		rows.Values[i], rows.Spans[i] = values[i][:op.Stride()], []arrowipc.Span{{From: from, To: len(rows.Strings)}}
+	}
+	return rows
+}
+
+// ArrowValue returns the value of an operator in one of the rows.
+func ArrowValue(op Operator, i int, rows *arrowipc.Rows, row int) []byte {
+	value := rows.Values[i][row*op.Stride():][:op.Stride()]
+	if _, ok := op.(Variable); ok {
+		span := rows.Spans[i][row]
+		value = slices.Concat(value, rows.Strings[span.From:span.To])
+	}
+	return value
 }
 
 func differenceArrow(ops []Operator, payloadBytes uint64, records [][]byte, body []byte) error {
@@ -66,7 +93,7 @@ func differenceArrow(ops []Operator, payloadBytes uint64, records [][]byte, body
 		return fmt.Errorf("status: got %v, want %v", got, record.OK)
 	}
 	for i, op := range ops {
-		if err := CompareRecords(op, rows.Values[i], records[i]); err != nil {
+		if err := CompareRecords(op, ArrowValue(op, i, &rows, 0), records[i]); err != nil {
 			return err
 		}
 	}

@@ -18,13 +18,22 @@ func appendBinary(dst []byte, ops []Operator, payloadBytes int, records [][]byte
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(ops)))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(payloadBytes))
 	for i, op := range ops {
-		spec, record := op.String(), fixed(records[i], op.Stride())
+		spec, length, record, strings := op.String(), uint32(op.Stride()), records[i], []byte(nil)
+		_, variable := op.(Variable)
+		if variable {
+			length |= StringsFollow
+			record, strings = record[:op.Stride()], record[op.Stride():]
+		}
+		record = fixed(record, op.Stride())
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(spec)))
-		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(record)))
+		dst = binary.LittleEndian.AppendUint32(dst, length)
 		dst = append(dst, spec...)
 		dst = appendPadding(dst, len(spec))
 		dst = append(dst, record...)
 		dst = appendPadding(dst, len(record))
+		if variable {
+			dst = appendStrings(dst, strings)
+		}
 	}
 	return dst
 }

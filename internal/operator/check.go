@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"millrace/client"
@@ -63,17 +64,28 @@ func differenceBinary(ops []Operator, payloadBytes uint64, records [][]byte, bod
 		if got.Stride != op.Stride() {
 			return fmt.Errorf("%s: got a record of %d bytes, want %d", op.Name(), got.Stride, op.Stride())
 		}
-		if err := CompareRecords(op, result.Record(0).Value(i), records[i]); err != nil {
+		if err := CompareRecords(op, BinaryValue(result.Record(0), i), records[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// CompareRecords compares two records of an operator. The error names the operator, and the position in the records' JSON values.
+// BinaryValue returns the value of the operator with that index in a binary result.
+func BinaryValue(r client.Record, operator int) []byte {
+	if strings := r.Strings(operator); len(strings) > 0 {
+		return slices.Concat(r.Value(operator), strings)
+	}
+	return r.Value(operator)
+}
+
+// CompareRecords compares two values of an operator. The error names the operator, and the position in their JSON values.
 func CompareRecords(op Operator, got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil
+	}
+	if len(got) != len(want) {
+		return fmt.Errorf("%s: a value of %d bytes, want %d", op.Name(), len(got), len(want))
 	}
 	return fmt.Errorf("%s: %s", op.Name(), firstDifference(op.AppendJSON(nil, got), op.AppendJSON(nil, want)))
 }

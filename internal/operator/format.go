@@ -40,8 +40,8 @@ func (f Format) String() string {
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }
 
-// Append appends the body of one result message: the payload's length in bytes and its record for each operator, where
-// records[i] belongs to ops[i]. For JSON and Binary it allocates only to grow dst. It panics if the numbers of records and
+// Append appends the body of one result message: the payload's length in bytes and its value for each operator, where
+// records[i] belongs to ops[i]. See Variable for values. For JSON and Binary it allocates only to grow dst. It panics if the numbers of records and
 // operators differ, or if f is not a valid format.
 func (f Format) Append(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
 	if len(ops) != len(records) || payloadBytes < 0 {
@@ -61,25 +61,29 @@ func (f Format) Append(dst []byte, ops []Operator, payloadBytes int, records [][
 // maxNumber is the maximum number of digits of a payload length.
 const maxNumber = 19
 
-// Most returns the maximum number of bytes that Append appends for one payload with these operators. The worker
-// reserves that much memory for a result that has not been computed yet. Most panics if f is not a valid format.
-func (f Format) Most(ops []Operator) int {
+// Most returns the maximum number of bytes that Append appends for one payload with these operators, if its byte strings have that many
+// bytes together; see StringBytes. The worker reserves that much memory for a result that has not been computed yet. Most panics if f is
+// not a valid format.
+func (f Format) Most(ops []Operator, stringBytes int) int {
 	switch f {
 	case JSON:
-		most := len(`{"bytes":}`) + maxNumber
+		most := len(`{"bytes":}`) + maxNumber + stringJSON*stringBytes
 		for _, op := range ops {
 			most += len(`,"":`) + len(op.Name()) + op.MostJSON()
 		}
 		return most
 	case Binary:
-		most := binaryHeaderBytes
+		most := binaryHeaderBytes + stringBytes
 		for _, op := range ops {
 			spec, record := len(op.String()), op.Stride()
 			most += resultHeaderBytes + spec + padding(spec) + record + padding(record)
+			if _, ok := op.(Variable); ok {
+				most += mostPositions
+			}
 		}
 		return most
 	case Arrow:
-		return arrowipc.Most(ArrowColumns(ops), 1, 0)
+		return arrowipc.Most(ArrowColumns(ops), 1, stringBytes)
 	}
 	panic("operator: no such format: " + f.String())
 }

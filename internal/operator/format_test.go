@@ -101,7 +101,7 @@ func TestMostBoundsEveryResult(t *testing.T) {
 			ones = append(ones, bytes.Repeat([]byte{0xFF}, op.Stride()))
 		}
 		for _, f := range []Format{JSON, Binary, Arrow} {
-			most, longest := f.Most(ops), len(f.Append(nil, ops, math.MaxInt64, ones))
+			most, longest := f.Most(ops, 0), len(f.Append(nil, ops, math.MaxInt64, ones))
 			if longest > most {
 				t.Errorf("%s as %v: a body of %d bytes, and Most is %d", list, f, longest, most)
 			}

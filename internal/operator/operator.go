@@ -14,7 +14,7 @@ import "millrace/internal/device"
 
 // Operator is an operator with its parameters. It is immutable and safe for concurrent use.
 //
-// The result for one payload is a record of Stride bytes. Records are little-endian on every machine.
+// The result for one payload is a record of Stride bytes. Records are little-endian on every machine. A Variable also has byte strings.
 type Operator interface {
 	// Name returns the operator's name, for example "minhash". It is the key in a JSON result and the name that
 	// device.Device.Kernel accepts.

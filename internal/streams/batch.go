@@ -183,6 +183,9 @@ func (b *Batch) Results(op int) []byte {
 	return b.out.Slice(span.off, span.len).Bytes()
 }
 
+// Offsets returns where each payload begins in the batch's bytes, and after the last one where it ends. The slice is valid until Release.
+func (b *Batch) Offsets() []uint32 { return b.offsets }
+
 // ReadRecord returns the batch's record, which the pipeline changes until completion and reuses after Release. For a
 // completed batch the first call queries the device for the stage timestamps, which takes about ten microseconds on a
 // GPU.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"millrace/internal/device"
+	"millrace/internal/operator"
 )
 
 // ProbeTimeout bounds a whole Probe: the device check, the wait for a free batch, and the batches themselves.
@@ -33,7 +34,7 @@ func knownPayloads() [][]byte {
 // known holds a probe's payloads and, for each operator, the records that its reference computes for them.
 type known struct {
 	payloads [][]byte
-	want     [][]byte // per operator: one record for each payload, back to back
+	want     [][][]byte // per operator: the value for each payload
 }
 
 // probing receives a probe's batch when it completes, so that it isn't taken for a batch of payloads. Pipeline.mu
@@ -161,11 +162,11 @@ func (c Config) knownAnswers() (k known) {
 	k.payloads = knownPayloads()
 	k.payloads[0] = k.payloads[0][:min(len(k.payloads[0]), c.BatchBytes)] // the first payload always fits
 	for _, op := range c.Operators {
-		var records []byte
+		var values [][]byte
 		for _, payload := range k.payloads {
-			records = op.AppendReference(records, payload)
+			values = append(values, op.AppendReference(nil, payload))
 		}
-		k.want = append(k.want, records)
+		k.want = append(k.want, values)
 	}
 	return k
 }
@@ -173,19 +174,18 @@ func (c Config) knownAnswers() (k known) {
 // compare returns an error that names the operator if a record differs from the reference.
 func (p *Pipeline) compare(b *Batch, rows []int) error {
 	known := p.known()
+	var scratch []byte
 	for i, op := range p.cfg.Operators {
-		stride := op.Stride()
-		got := b.Results(i)
 		for row, payload := range rows {
-			g, w := got[row*stride:][:stride], known.want[i][payload*stride:][:stride]
+			g, w := operator.Value(op, b.Results(i), b.Offsets(), row, &scratch), known.want[i][payload]
 			if bytes.Equal(g, w) {
 				continue
 			}
 			at := 0
-			for g[at] == w[at] {
+			for at < min(len(g), len(w)) && g[at] == w[at] {
 				at++
 			}
-			end := min(at+8, stride)
+			end := min(at+8, len(g), len(w))
 			return fmt.Errorf("operator %s gives wrong results: for a known payload of %d bytes the record is %x from byte %d on, want %x",
 				op, len(known.payloads[payload]), g[at:end], at, w[at:end])
 		}

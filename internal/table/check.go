@@ -25,7 +25,7 @@ func Reference(ops []operator.Operator, records [][]byte, statuses []record.Stat
 		}
 		for k, op := range ops {
 			result = op.AppendReference(result[:0], payload)
-			t.Put(k, i, result)
+			t.putValue(k, i, result)
 		}
 	}
 	return t
@@ -80,7 +80,7 @@ func (t *Table) differenceBinary(body []byte, from, to int) error {
 		if r.Status != client.OK {
 			continue // Decode has checked that the results are zero
 		}
-		if err := t.differenceResults(i, r.Value); err != nil {
+		if err := t.differenceResults(i, func(op int) []byte { return operator.BinaryValue(r, op) }); err != nil {
 			return err
 		}
 	}
@@ -119,10 +119,7 @@ func (t *Table) differenceArrow(body []byte, from, to int) error {
 		if err := t.differenceStatus(i, got.Statuses[row]); err != nil {
 			return err
 		}
-		value := func(k int) []byte {
-			stride := t.ops[k].Stride()
-			return got.Values[k][row*stride : (row+1)*stride]
-		}
+		value := func(k int) []byte { return operator.ArrowValue(t.ops[k], k, &got, row) }
 		if err := t.differenceResults(i, value); err != nil {
 			return err
 		}
@@ -139,7 +136,6 @@ func (t *Table) differenceJSON(body []byte, from, to int) error {
 	if err := differenceCount(len(lines)-1, to-from); err != nil {
 		return err
 	}
-	results := make([][]byte, len(t.ops))
 	for i := from; i < to; i++ {
 		line := bytes.TrimSuffix(lines[i-from], []byte("\n"))
 		status, err := statusOfLine(line)
@@ -155,10 +151,8 @@ func (t *Table) differenceJSON(body []byte, from, to int) error {
 			}
 			continue
 		}
-		for k := range t.ops {
-			results[k] = t.result(k, i)
-		}
-		if err := operator.JSON.Compare(t.ops, int(t.lengths[i]), results, line); err != nil {
+		t.collect(i)
+		if err := operator.JSON.Compare(t.ops, int(t.lengths[i]), t.results, line); err != nil {
 			return fmt.Errorf("record %d: %w", i, err)
 		}
 	}
@@ -200,8 +194,9 @@ func (t *Table) differenceStatus(i int, got record.Status) error {
 
 // differenceResults compares the results of record i, where value returns what the body has for an operator.
 func (t *Table) differenceResults(i int, value func(op int) []byte) error {
+	t.collect(i)
 	for k, op := range t.ops {
-		if err := operator.CompareRecords(op, value(k), t.result(k, i)); err != nil {
+		if err := operator.CompareRecords(op, value(k), t.results[k]); err != nil {
 			return fmt.Errorf("record %d, %w", i, err)
 		}
 	}

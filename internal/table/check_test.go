@@ -11,7 +11,7 @@ import (
 )
 
 func TestCheckTakesWhatIsRight(t *testing.T) {
-	table := someTable(append(parseList(t, "crc32c,minhash?k=3&hashes=5"), odd{}), 40, 3)
+	table := someTable(append(parseList(t, "crc32c,minhash?k=3&hashes=5"), odd{}, texts{}), 40, 3)
 	for _, f := range formats {
 		for _, r := range append(ranges, [2]int{4, 4}) {
 			body := someTable(table.ops, 40, 3).Append(nil, f, r[0], r[1])
@@ -24,7 +24,7 @@ func TestCheckTakesWhatIsRight(t *testing.T) {
 
 // Check detects a change of any bit, a byte more, and every truncation.
 func TestCheckSeesEveryBit(t *testing.T) {
-	table := someTable(append(parseList(t, "crc32c,minhash?k=3&hashes=2"), odd{}), 9, 3)
+	table := someTable(append(parseList(t, "crc32c,minhash?k=3&hashes=2"), odd{}, texts{}), 9, 3)
 	for _, f := range formats {
 		body := table.Append(nil, f, 1, 9)
 		for i := range body {
@@ -144,7 +144,7 @@ func TestCheckSaysWhyABodyIsNoResult(t *testing.T) {
 
 // FuzzCheck looks for a body that makes Check panic, and for one that it accepts and Append doesn't return.
 func FuzzCheck(f *testing.F) {
-	table := someTable(append(parseList(f, "crc32c,minhash?k=3&hashes=2"), odd{}), 9, 3)
+	table := someTable(append(parseList(f, "crc32c,minhash?k=3&hashes=2"), odd{}, texts{}), 9, 3)
 	for _, form := range formats {
 		body := table.Append(nil, form, 0, 9)
 		f.Add(body, uint8(form))

@@ -57,25 +57,28 @@ func (t *Table) Append(dst []byte, f operator.Format, from, to int) []byte {
 
 // AppendSingle appends the body for a message that is one record, without a framing.
 func (t *Table) AppendSingle(dst []byte, f operator.Format) []byte {
-	for op := range t.ops {
-		t.results[op] = t.result(op, 0)
-	}
+	t.collect(0)
 	return f.Append(dst, t.ops, int(t.lengths[0]), t.results)
 }
 
-// MostBytes returns the maximum number of bytes that Append appends for that many records.
-func MostBytes(f operator.Format, ops []operator.Operator, records int) int {
+// MostBytes returns the maximum number of bytes that Append appends for that many records, whose byte strings have that many bytes
+// together; see operator.StringBytes.
+func MostBytes(f operator.Format, ops []operator.Operator, records, stringBytes int) int {
 	switch f {
 	case operator.JSON:
-		return records * (max(f.Most(ops), mostError(ops)) + len("\n"))
+		strings := f.Most(ops, stringBytes) - f.Most(ops, 0)
+		return records*(max(f.Most(ops, 0), mostError(ops))+len("\n")) + strings
 	case operator.Binary:
-		most := binaryHeaderBytes + padded(records)
+		most := binaryHeaderBytes + padded(records) + stringBytes
 		for _, op := range ops {
 			most += operatorHeaderBytes + padded(len(op.String())) + padded(records*op.Stride())
+			if _, ok := op.(operator.Variable); ok {
+				most += 4*(records+1) + binaryAlignment
+			}
 		}
 		return most
 	case operator.Arrow:
-		return arrowipc.Most(operator.ArrowColumns(ops), records, 0)
+		return arrowipc.Most(operator.ArrowColumns(ops), records, stringBytes)
 	}
 	panic("table: no such format: " + f.String())
 }
@@ -86,6 +89,7 @@ func (t *Table) clearResults(from, to int) {
 		if t.statuses[i] != record.OK {
 			for op := range t.ops {
 				clear(t.result(op, i))
+				t.strings.clear(op, i)
 			}
 		}
 	}
@@ -108,9 +112,7 @@ func (t *Table) appendJSON(dst []byte, from, to int) []byte {
 		if t.statuses[i] != record.OK {
 			dst = t.appendError(dst, i)
 		} else {
-			for op := range t.ops {
-				t.results[op] = t.result(op, i)
-			}
+			t.collect(i)
 			dst = operator.JSON.Append(dst, t.ops, int(t.lengths[i]), t.results)
 		}
 		dst = append(dst, '\n')
@@ -141,8 +143,12 @@ func (t *Table) appendBinary(dst []byte, from, to int) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(from))
 	for _, op := range t.ops {
 		spec := op.String()
+		length := uint32(op.Stride())
+		if _, ok := op.(operator.Variable); ok {
+			length |= operator.StringsFollow
+		}
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(spec)))
-		dst = binary.LittleEndian.AppendUint32(dst, uint32(op.Stride()))
+		dst = binary.LittleEndian.AppendUint32(dst, length)
 		dst = append(dst, spec...)
 		dst = appendPadding(dst, len(spec))
 	}
@@ -154,6 +160,9 @@ func (t *Table) appendBinary(dst []byte, from, to int) []byte {
 		results := t.columns[i][from*op.Stride() : to*op.Stride()]
 		dst = append(dst, results...)
 		dst = appendPadding(dst, len(results))
+		if spans := t.strings.spans[i]; spans != nil {
+			dst = t.strings.appendBinary(dst, spans[from:to])
+		}
 	}
 	return dst
 }
@@ -172,5 +181,7 @@ func (t *Table) appendArrow(dst []byte, from, to int) []byte {
 	for i, op := range t.ops {
 		t.results[i] = t.columns[i][from*op.Stride() : to*op.Stride()]
 	}
-	return t.arrow.Append(dst, arrowipc.Rows{Lengths: t.lengths[from:to], Statuses: t.statuses[from:to], Values: t.results})
+	return t.arrow.Append(dst, arrowipc.Rows{
+		Lengths: t.lengths[from:to], Statuses: t.statuses[from:to], Values: t.results, Strings: t.strings.bytes, Spans: t.strings.slice(from, to),
+	})
 }

@@ -242,7 +242,7 @@ func TestMostBytesBoundsEveryBody(t *testing.T) {
 					}
 				}
 				for _, f := range formats {
-					if got, most := len(table.Append(nil, f, 0, n)), MostBytes(f, ops, n); got > most {
+					if got, most := len(table.Append(nil, f, 0, n)), MostBytes(f, ops, n, 0); got > most {
 						t.Errorf("%s as %v: %d records of status %v have %d bytes, and MostBytes is %d", list, f, n, record.Status(s), got, most)
 					}
 				}
@@ -256,7 +256,7 @@ func TestAppendAllocatesNothingPerRecord(t *testing.T) {
 	for _, f := range formats {
 		count := func(n int) float64 {
 			table := someTable(ops, n, 5)
-			dst := table.Append(make([]byte, 0, MostBytes(f, ops, n)), f, 0, n)
+			dst := table.Append(make([]byte, 0, MostBytes(f, ops, n, 0)), f, 0, n)
 			return testing.AllocsPerRun(20, func() { dst = table.Append(dst[:0], f, 0, n) })
 		}
 		few, many := count(100), count(2000)

@@ -52,7 +52,7 @@ func (t *Table) Parts(dst []byte, f operator.Format, limit int, compress func(ds
 		return c.body, t.slices(c.body, len(dst), c.ends), nil
 	}
 	take := n
-	if MostBytes(f, t.ops, n) > limit {
+	if MostBytes(f, t.ops, n, t.strings.bytesOf(0, n)) > limit {
 		take = c.estimate(0, min(n, sampleRecords))
 	}
 	for from := 0; from < n; {
@@ -111,15 +111,23 @@ type cutter struct {
 	ends     []end
 }
 
-// encode appends the body of a message with these records and returns its length.
+// mostPart is the maximum length of the byte strings in one part. Arrow and the binary format have positions of 32 bits. No server takes
+// messages of that size.
+const mostPart = 1<<30 - 1
+
+// encode appends the body of a message with these records and returns its length. It appends nothing if the byte strings alone are too
+// large.
 func (c *cutter) encode(from, to int) int {
-	before := len(c.body)
+	before, strings := len(c.body), c.table.strings.bytesOf(from, to)
+	if strings > mostPart || c.compress == nil && strings > c.limit {
+		return strings // no format has fewer bytes
+	}
 	if c.compress == nil {
 		c.body = c.table.Append(c.body, c.format, from, to)
 		return len(c.body) - before
 	}
 	t := c.table
-	t.scratch = resized(t.scratch[:0], MostBytes(c.format, t.ops, to-from))
+	t.scratch = resized(t.scratch[:0], MostBytes(c.format, t.ops, to-from, strings))
 	t.scratch = t.Append(t.scratch[:0], c.format, from, to)
 	if len(t.scratch) > 0 {
 		c.body = c.compress(c.body, t.scratch)

@@ -106,7 +106,7 @@ func TestOneEncodingIfEverythingFits(t *testing.T) {
 			encodings++
 			return append(dst, src...)
 		}
-		_, parts, err := table.Parts(nil, f, MostBytes(f, table.ops, 2000), count)
+		_, parts, err := table.Parts(nil, f, MostBytes(f, table.ops, 2000, 0), count)
 		if err != nil || len(parts) != 1 || encodings != 1 {
 			t.Errorf("%v: %d parts after %d encodings (%v)", f, len(parts), encodings, err)
 		}

@@ -17,17 +17,19 @@ import (
 // Table has a row for each record of a message: its length in bytes, its status, and its result of each operator. The results of an
 // operator are back to back, as a device leaves them. The zero Table has no records; call Reset before anything else.
 //
-// SetLength, SetStatus, Refuse and Put may be called concurrently for different records. All other calls need the table for themselves.
+// SetLength, SetStatus, Refuse, Put and PutStrings may be called concurrently for different records. All other calls need the table for themselves.
 type Table struct {
 	ops      []operator.Operator
 	lengths  []uint64
 	statuses []record.Status
 	columns  [][]byte // columns[i] has Stride bytes per record of ops[i]
+	strings  byteStrings
 	refusals refusals
 
 	arrow   *arrowipc.Encoder // made by the first Append for Arrow with these operators
 	scratch []byte            // uncompressed body in Parts
-	results [][]byte          // one record's results, for JSON
+	results [][]byte          // one record's values, for JSON
+	value   []byte            // memory of the values with byte strings
 }
 
 // Reset prepares the table for a message of that many records. It reuses memory. All lengths are 0 and all statuses OK. Results have
@@ -46,6 +48,7 @@ func (t *Table) Reset(ops []operator.Operator, records int) {
 	for i, op := range ops {
 		t.columns[i] = resized(t.columns[i], records*op.Stride())
 	}
+	t.strings.reset(ops, records)
 	t.results = resized(t.results, len(ops))
 }
 
@@ -97,7 +100,7 @@ func (t *Table) Put(op, first int, results []byte) {
 	copy(column[first*stride:], results)
 }
 
-// result returns the result of the operator with index op for record i.
+// result returns the record of the operator with index op for record i.
 func (t *Table) result(op, i int) []byte {
 	stride := t.ops[op].Stride()
 	return t.columns[op][i*stride : (i+1)*stride]
@@ -105,7 +108,7 @@ func (t *Table) result(op, i int) []byte {
 
 // Size returns the bytes of memory that the table holds. A table keeps its memory for the next message.
 func (t *Table) Size() int64 {
-	size := int64(8*cap(t.lengths) + cap(t.statuses) + 2*cap(t.refusals.causes) + cap(t.scratch))
+	size := int64(8*cap(t.lengths)+cap(t.statuses)+2*cap(t.refusals.causes)+cap(t.scratch)+cap(t.value)) + t.strings.size()
 	for _, column := range t.columns[:cap(t.columns)] {
 		size += int64(cap(column))
 	}
@@ -115,9 +118,10 @@ func (t *Table) Size() int64 {
 	return size
 }
 
-// MostSize returns the maximum of Size of a table for messages of at most that many records, whose results have the format f. It
-// doesn't include the uncompressed body that Parts holds if it has a compress function: add MostBytes for that.
-func MostSize(f operator.Format, ops []operator.Operator, records int) int64 {
+// MostSize returns the maximum of Size of a table for messages of at most that many records, whose results have the format f and byte
+// strings of that many bytes together. It doesn't include the uncompressed body that Parts holds if it has a compress function: add
+// MostBytes for that.
+func MostSize(f operator.Format, ops []operator.Operator, records, stringBytes int) int64 {
 	size := int64(8+1) * int64(records)
 	if canRefuse(ops) {
 		size += 2 * int64(records)
@@ -126,7 +130,7 @@ func MostSize(f operator.Format, ops []operator.Operator, records int) int64 {
 		size += int64(op.Stride()) * int64(records)
 	}
 	if f == operator.Arrow {
-		size += arrowipc.MostSize(operator.ArrowColumns(ops), records, 0)
+		size += arrowipc.MostSize(operator.ArrowColumns(ops), records, stringBytes)
 	}
-	return size
+	return size + mostStrings(ops, records, stringBytes)
 }

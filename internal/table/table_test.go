@@ -134,7 +134,7 @@ func TestMostSizeBoundsSize(t *testing.T) {
 				}
 				table.Append(nil, f, 0, n)
 			}
-			got, most := table.Size(), MostSize(f, ops, 999)
+			got, most := table.Size(), MostSize(f, ops, 999, 0)
 			if got > most || got < 9*999 {
 				t.Errorf("%s as %v: a table of %d bytes, and MostSize is %d", list, f, got, most)
 			}
@@ -145,7 +145,7 @@ func TestMostSizeBoundsSize(t *testing.T) {
 			if _, _, err := table.Parts(nil, f, 1<<20, noop); err != nil {
 				t.Fatal(err)
 			}
-			if got, most := table.Size(), most+int64(MostBytes(f, ops, 999)); got > most {
+			if got, most := table.Size(), most+int64(MostBytes(f, ops, 999, 0)); got > most {
 				t.Errorf("%s as %v: a table of %d bytes after Parts, and the bound is %d", list, f, got, most)
 			}
 		}
@@ -180,7 +180,7 @@ func BenchmarkAppend(b *testing.B) {
 		for _, f := range formats {
 			b.Run(fmt.Sprintf("%s/%v", list, f), func(b *testing.B) {
 				table := benchTable(parseList(b, list))
-				dst := make([]byte, 0, MostBytes(f, table.ops, table.Records()))
+				dst := make([]byte, 0, MostBytes(f, table.ops, table.Records(), 0))
 				b.SetBytes(512 << 10)
 				b.ReportAllocs()
 				for b.Loop() {

@@ -107,7 +107,7 @@ func TestLongRecordsHaveFrames(t *testing.T) {
 			t.Errorf("a frame has %d records of %d bytes, want %d", got, size, want)
 		}
 	}
-	most := table.MostBytes(operator.Arrow, bench.Parse("crc32c"), mostFrameRecords)
+	most := table.MostBytes(operator.Arrow, bench.Parse("crc32c"), mostFrameRecords, 0)
 	if limit := 1<<20 - maxHeader; most > limit {
 		t.Errorf("a result can have %d bytes, and a server with the usual max_payload accepts %d", most, limit)
 	}

@@ -10,7 +10,8 @@ import (
 // Costs computes how much memory a delivery may take from the pull to its acknowledgement, in bytes. TestCostsCoverTheHeap
 // compares it with the heap.
 type Costs struct {
-	result   int64          // maximum for one row's result, rounded up as the allocator does
+	result   int64          // maximum for an empty row's result, rounded up as the allocator does
+	perByte  int64          // maximum by which each byte of a row makes its result larger
 	results  unpack.Results // of frames
 	refusals Refusals
 }
@@ -31,9 +32,11 @@ const (
 
 // NewCosts returns the costs of deliveries whose results have that format.
 func NewCosts(format operator.Format, operators []operator.Operator) Costs {
-	most := int64(format.Most(operators))
+	none := format.Most(operators, 0)
+	most := int64(format.Most(operators, operator.StringBytes(operators, 1, 0)))
+	perByte := int64(format.Most(operators, operator.StringBytes(operators, 0, 1)) - none)
 	return Costs{
-		result: most + most/16, results: unpack.Results{Operators: operators, Format: format}, refusals: NewRefusals(operators),
+		result: most + most/16, perByte: perByte + (perByte+15)/16, results: unpack.Results{Operators: operators, Format: format}, refusals: NewRefusals(operators),
 	}
 }
 
@@ -46,7 +49,7 @@ func (c Costs) Compressed() Costs {
 // of returns the cost of a delivery that takes that many rows of a batch.
 func (c Costs) of(d *Delivery, rows int) int64 {
 	bytes := int64(len(d.Msg.Data()) + d.HeaderBytes + len(d.Msg.Reply()) + 2*len(d.Msg.Subject()))
-	return deliveryCost + bytes + bytes/8 + headersCost(d.Msg.Headers()) + int64(rows)*c.result // the allocator rounds up by an eighth at most
+	return deliveryCost + bytes + bytes/8 + c.perByte*int64(len(d.Msg.Data())) + headersCost(d.Msg.Headers()) + int64(rows)*c.result // the allocator rounds up by an eighth at most
 }
 
 // headersCost returns the memory of the parsed headers: the client copies each key and value out of the received bytes.

@@ -79,7 +79,9 @@ func (f *Frame) Put(completed *streams.Batch, row, first, records int) {
 	}
 	for op, o := range f.operators {
 		stride := o.Stride()
-		f.Table.Put(op, first, completed.Results(op)[row*stride:][:records*stride])
+		results := completed.Results(op)
+		f.Table.Put(op, first, results[row*stride:][:records*stride])
+		f.Table.PutStrings(op, first, records, results, completed.Offsets(), row)
 	}
 }
 

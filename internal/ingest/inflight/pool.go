@@ -61,7 +61,7 @@ func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
 	for _, pipe := range pipes {
 		slots += pipe.Slots()
 		payloads, bytes := int64(pipe.BatchPayloads()), int64(pipe.BatchBytes())
-		full += capacity.FullPerSlot * int64(pipe.Slots()) * (bytes + bytes/8 + payloads*(s.Costs.perPayload()+usualHeaders))
+		full += capacity.FullPerSlot * int64(pipe.Slots()) * (bytes + bytes/8 + s.Costs.perByte*bytes + payloads*(s.Costs.perPayload()+usualHeaders))
 	}
 	p.payloads.limit = capacity.FullPerSlot * int64(slots) * largest
 	p.free = NewFreeList(BatchesPerSlot*slots, p.NewBatch)
@@ -107,7 +107,7 @@ func SmallestBatch(pipes []*streams.Pipeline) int {
 // and some small payloads. A batch holds up to batch bytes.
 func (s Settings) least(batch int64) int64 {
 	largest := min(s.Largest, batch)
-	least := 2*(largest+largest/8) + leastPayloads*s.Costs.perPayload()
+	least := 2*(largest+largest/8+s.Costs.perByte*largest) + leastPayloads*s.Costs.perPayload()
 	return least * keepShare / (keepShare - 1)
 }
 

@@ -77,3 +77,27 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 		}
 	}
 }
+
+// variable is an operator with byte strings.
+type variable struct{ operator.Operator }
+
+func (variable) MostStrings() (most, perByte int)                      { return 100, 2 }
+func (variable) AppendStrings(dst, _ []byte, _ []uint32, _ int) []byte { return dst }
+
+// TestByteStringsCostMemory: the bound of a payload's byte strings is part of its cost, as JSON twice, and of the least memory.
+func TestByteStringsCostMemory(t *testing.T) {
+	t.Parallel()
+	ops := crc32c(t)
+	plain, texts := NewCosts(operator.JSON, ops), NewCosts(operator.JSON, []operator.Operator{variable{ops[0]}})
+	if got := texts.perPayload() - plain.perPayload(); got < 200 {
+		t.Errorf("the byte strings of an empty payload cost %d bytes, want at least 200", got)
+	}
+	if texts.perByte < 4 || plain.perByte != 0 {
+		t.Errorf("a byte costs %d bytes, want at least 4, and without byte strings %d", texts.perByte, plain.perByte)
+	}
+	const largest = 1 << 20
+	with, without := Settings{Costs: texts, Largest: largest}, Settings{Costs: plain, Largest: largest}
+	if got := with.least(8<<20) - without.least(8<<20); got < 2*4*largest {
+		t.Errorf("the least memory grows by %d bytes, want at least %d", got, 2*4*largest)
+	}
+}

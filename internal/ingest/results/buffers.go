@@ -14,7 +14,8 @@ type Buffers struct {
 	// Settling is how long the calls of the sink took for the batch that was settled last.
 	Settling time.Duration
 
-	records [][]byte // records of one payload, by operator
+	records [][]byte // values of one payload, by operator
+	strings []byte   // memory of the values with byte strings
 	body    []byte   // its result before compression
 	left    []int    // indices of deliveries that are not settled yet
 	stale   []int    // of those, the deliveries to look up
@@ -30,7 +31,7 @@ type Buffers struct {
 // Tidy releases the last batch's results and deliveries, and bounds the memory that s keeps.
 func (s *Buffers) Tidy(p *inflight.Pool) {
 	s.clear()
-	size := inflight.SizeOf(s.records) + inflight.SizeOf(s.body) + inflight.SizeOf(s.left) + inflight.SizeOf(s.stale) + inflight.SizeOf(s.known) +
+	size := inflight.SizeOf(s.records) + inflight.SizeOf(s.strings) + inflight.SizeOf(s.body) + inflight.SizeOf(s.left) + inflight.SizeOf(s.stale) + inflight.SizeOf(s.known) +
 		inflight.SizeOf(s.results) + inflight.SizeOf(s.msgs) + inflight.SizeOf(s.answers) + inflight.SizeOf(s.stored)
 	if !p.Retain(s.kept, size) {
 		s.Free(p)

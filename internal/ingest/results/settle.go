@@ -20,7 +20,7 @@ import (
 // Encode writes the results of a completed batch into b, and into the tables of its frames. The batch's buffers may be released
 // afterwards.
 func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers) {
-	b.Bodies.Reserve(len(b.Items) * w.s.Format.Most(w.s.Operators))
+	b.Bodies.Reserve(w.mostBodies(b, completed))
 	compress, done := w.compressor()
 	defer done()
 	for row, span := range b.Spans {
@@ -40,6 +40,16 @@ func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers)
 	b.Collected()
 }
 
+// mostBodies returns the maximum length of the results of the batch's messages of one record.
+func (w *Writer) mostBodies(b *inflight.Batch, completed *streams.Batch) int {
+	f, ops, n := w.s.Format, w.s.Operators, len(b.Items)
+	most, strings := n*f.Most(ops, 0), operator.StringBytes(ops, n, completed.Bytes())
+	if strings > 0 {
+		most += f.Most(ops, strings) - f.Most(ops, 0)
+	}
+	return most
+}
+
 // encodeRow encodes the result of the i-th delivery, which is one record, from a completed batch's row. It compresses the result, unless
 // compress is nil. A delivery that an operator refused has no result.
 func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, row int, s *Buffers, compress func(dst, src []byte) []byte) {
@@ -50,10 +60,9 @@ func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, r
 			return
 		}
 	}
-	s.records = s.records[:0]
+	s.records, s.strings = s.records[:0], s.strings[:0]
 	for op, o := range w.s.Operators {
-		stride := o.Stride()
-		s.records = append(s.records, completed.Results(op)[row*stride:][:stride])
+		s.records = append(s.records, operator.Value(o, completed.Results(op), completed.Offsets(), row, &s.strings))
 	}
 	bytes := len(b.Items[i].Msg.Data())
 	if compress == nil {

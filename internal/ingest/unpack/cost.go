@@ -14,13 +14,14 @@ type Results struct {
 	Compressed bool // which takes the result of a message twice
 }
 
-// cost returns the maximum memory for the index and the results of a message's records.
-func (r *Results) cost(records int) int64 {
-	body := int64(table.MostBytes(r.Format, r.Operators, records))
+// cost returns the maximum memory for the index and the results of a message's records, which have that many bytes together.
+func (r *Results) cost(records int, bytes int64) int64 {
+	strings := operator.StringBytes(r.Operators, records, int(bytes))
+	body := int64(table.MostBytes(r.Format, r.Operators, records, strings))
 	if r.Compressed {
 		body *= 2
 	}
-	return int64(records)*frame.IndexBytes + table.MostSize(r.Format, r.Operators, records) + body + body/8
+	return int64(records)*frame.IndexBytes + table.MostSize(r.Format, r.Operators, records, strings) + body + body/8
 }
 
 // Most returns the maximum memory for a message of at most received bytes: for the decompressed bytes, the index and the results of
@@ -40,5 +41,5 @@ func (s *Settings) Most(received int64) int64 {
 	if s.Split.Framing == frame.None {
 		records = 1
 	}
-	return body + s.Results.cost(int(min(int64(records), content+1)))
+	return body + s.Results.cost(int(min(int64(records), content+1)), content)
 }

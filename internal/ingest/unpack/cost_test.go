@@ -34,20 +34,45 @@ func TestMostCoversALargestMessage(t *testing.T) {
 		want       int64
 	}{
 		"neither framed nor compressed":   {frame.None, compression.None, plain, records, 0},
-		"framed":                          {frame.NewlineDelimited, compression.None, plain, records, plain.cost(records)},
-		"framed, at most a record a byte": {frame.VarintLengthDelimited, compression.None, plain, 2 * payload, plain.cost(payload + 1)},
-		"compressed":                      {frame.None, compression.Gzip, plain, records, most + plain.cost(1)},
-		"framed and compressed":           {frame.LengthDelimited, compression.Auto, plain, records, most + plain.cost(records)},
-		"Arrow, which compresses itself":  {frame.Arrow, compression.None, plain, records, most + plain.cost(records)},
-		"by the headers":                  {frame.Auto, compression.Auto, plain, records, 2*most + plain.cost(records)},
-		"framed, with compressed results": {frame.NewlineDelimited, compression.None, twice, records, twice.cost(records)},
+		"framed":                          {frame.NewlineDelimited, compression.None, plain, records, plain.cost(records, 0)},
+		"framed, at most a record a byte": {frame.VarintLengthDelimited, compression.None, plain, 2 * payload, plain.cost(payload+1, 0)},
+		"compressed":                      {frame.None, compression.Gzip, plain, records, most + plain.cost(1, 0)},
+		"framed and compressed":           {frame.LengthDelimited, compression.Auto, plain, records, most + plain.cost(records, 0)},
+		"Arrow, which compresses itself":  {frame.Arrow, compression.None, plain, records, most + plain.cost(records, 0)},
+		"by the headers":                  {frame.Auto, compression.Auto, plain, records, 2*most + plain.cost(records, 0)},
+		"framed, with compressed results": {frame.NewlineDelimited, compression.None, twice, records, twice.cost(records, 0)},
 	} {
 		s := Settings{Split: frame.Splitter{Framing: c.framing, MaxRecords: c.records, MaxBytes: most}, Decompress: c.decompress, Results: c.results}
 		if got := s.Most(payload); got != c.want {
 			t.Errorf("%s: a message takes %d bytes, want %d", name, got, c.want)
 		}
 	}
-	if plain, twice := plain.cost(records), twice.cost(records); twice <= plain {
+	if plain, twice := plain.cost(records, 0), twice.cost(records, 0); twice <= plain {
 		t.Errorf("compressed results take %d bytes, and others %d", twice, plain)
+	}
+}
+
+// variable is an operator with byte strings.
+type variable struct{ operator.Operator }
+
+func (variable) MostStrings() (most, perByte int)                      { return 10, 3 }
+func (variable) AppendStrings(dst, _ []byte, _ []uint32, _ int) []byte { return dst }
+
+// TestCostsCountByteStrings: in the table and, as JSON, twice in the body.
+func TestCostsCountByteStrings(t *testing.T) {
+	t.Parallel()
+	plain := jsonResults(t)
+	texts := plain
+	texts.Operators = []operator.Operator{variable{plain.Operators[0]}}
+	const records, bytes = 1000, 1 << 20
+	if got, least := texts.cost(records, bytes)-plain.cost(records, bytes), int64(3*(10*records+3*bytes)); got < least {
+		t.Errorf("byte strings take %d bytes, want at least %d", got, least)
+	}
+	if got, least := texts.cost(records, 2*bytes)-texts.cost(records, bytes), int64(3*3*bytes); got < least {
+		t.Errorf("a MiB more of records takes %d bytes, want at least %d", got, least)
+	}
+	s := Settings{Split: frame.Splitter{Framing: frame.NewlineDelimited, MaxRecords: records, MaxBytes: 64 << 20}, Results: texts}
+	if got, want := s.Most(bytes), texts.cost(records, bytes); got != want {
+		t.Errorf("the largest message takes %d bytes, want %d", got, want)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"millrace/internal/frame"
+	"millrace/internal/operator"
 	"millrace/internal/record"
 )
 
@@ -130,13 +131,24 @@ func (m *Message) unpack(must bool) bool {
 		m.buffers, m.fault = &buffers{}, err
 		return true
 	}
-	results := m.split.Inflated() + m.u.Results.cost(m.Records())
+	results := m.split.Inflated() + m.u.Results.cost(m.Records(), m.bytes())
 	if !m.take(max(results, m.size()-m.cost), must) { // the buffers may be larger than this message needs
 		return false
 	}
 	m.Cursor = m.split.Cursor()
 	m.describe()
 	return true
+}
+
+// bytes returns the length of all records, or 0 if the size of their results doesn't depend on it.
+func (m *Message) bytes() (sum int64) {
+	if operator.StringBytes(m.u.Results.Operators, 0, 1) == 0 {
+		return 0
+	}
+	for i := range m.Records() {
+		sum += int64(m.split.Length(i))
+	}
+	return sum
 }
 
 // splitBody finds the records of the body.

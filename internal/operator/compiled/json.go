@@ -1,7 +1,6 @@
 package compiled
 
 import (
-	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -14,16 +13,19 @@ import (
 //
 // Integers are decimal. Floating-point numbers have the fewest digits that give the same number again; infinities and NaN are null.
 // Hexadecimal fields are strings of lower-case digits: an integer has two digits for each of its bytes, most significant first, and an
-// array of uint8 is one string with its bytes in order. Byte strings are base64 (RFC 4648, with padding), or hexadecimal.
+// array of uint8 is one string with its bytes in order. A byte string that is text is a string; see isText. Any other is an object with
+// its base64, {"base64":"AP8="}.
 //
-// strings has the contents of each byte string, in order of declaration. AppendJSON panics if record is not Stride bytes long.
-func (o *Operator) AppendJSON(dst, record []byte, byteStrings ...[]byte) []byte {
-	if len(record) != o.stride {
-		panic(fmt.Sprintf("compiled: a record of %s has %d bytes, want %d", o.spec, len(record), o.stride))
+// AppendJSON panics if value has fewer than Stride bytes, or more and the operator has no byte strings.
+func (o *Operator) AppendJSON(dst, value []byte) []byte {
+	if len(value) != o.stride && (len(value) < o.stride || !o.HasStrings()) {
+		panic(fmt.Sprintf("compiled: a value of %s has %d bytes, want %d", o.spec, len(value), o.stride))
 	}
+	record, strings := value[:o.stride], value[o.stride:]
 	d := o.description
 	if d.Fields[0].BareJSON {
-		return o.appendField(dst, 0, record, byteStrings)
+		dst, _ = o.appendField(dst, 0, record, strings)
+		return dst
 	}
 	separator := byte('{')
 	for i, p := range d.Parameters {
@@ -35,11 +37,8 @@ func (o *Operator) AppendJSON(dst, record []byte, byteStrings ...[]byte) []byte 
 	}
 	for i, f := range d.Fields {
 		dst = appendKey(dst, separator, f.Name)
-		dst = o.appendField(dst, i, record, byteStrings)
+		dst, strings = o.appendField(dst, i, record, strings)
 		separator = ','
-		if f.Type == Bytes {
-			byteStrings = byteStrings[1:]
-		}
 	}
 	return append(dst, '}')
 }
@@ -59,18 +58,24 @@ func (p Parameter) json(n Number) string {
 	return p.format(n)
 }
 
-// appendField appends field i. The first of byteStrings belongs to the next byte string.
-func (o *Operator) appendField(dst []byte, i int, record []byte, byteStrings [][]byte) []byte {
+// appendField appends field i. strings begins with the next byte string; appendField returns what follows the field's own.
+func (o *Operator) appendField(dst []byte, i int, record, strings []byte) (extended, rest []byte) {
 	f, place := o.description.Fields[i], o.fields[i]
+	data := record[place.at : place.at+f.Type.Size()*place.count]
+	if f.Type != Bytes {
+		return f.appendNumbers(dst, data), strings
+	}
+	text, rest := cutString(data, strings)
+	if f.Hex {
+		return appendHex(dst, text), rest
+	}
+	return appendString(dst, text), rest
+}
+
+// appendNumbers appends a number or an array.
+func (f Field) appendNumbers(dst, data []byte) []byte {
 	size := f.Type.Size()
-	data := record[place.at : place.at+size*place.count]
 	switch {
-	case f.Type == Bytes && f.Hex:
-		return appendHex(dst, byteStrings[0])
-	case f.Type == Bytes:
-		dst = append(dst, '"')
-		dst = base64.StdEncoding.AppendEncode(dst, byteStrings[0])
-		return append(dst, '"')
 	case f.Array && f.Type == Uint8 && f.Hex:
 		return appendHex(dst, data)
 	case !f.Array:
@@ -145,10 +150,8 @@ func (o *Operator) MostJSON(payloadBytes int) int {
 func (f Field) mostJSON(count, payloadBytes int) int {
 	const quotes, brackets = 2, 2
 	switch {
-	case f.Type == Bytes && f.Hex:
-		return quotes + 2*(f.MostBytes+f.MostPerByte*payloadBytes)
 	case f.Type == Bytes:
-		return quotes + base64.StdEncoding.EncodedLen(f.MostBytes+f.MostPerByte*payloadBytes)
+		return mostStringJSON + 2*(f.MostBytes+f.MostPerByte*payloadBytes)
 	case f.Hex:
 		return brackets + count*(quotes+2*f.Type.Size()+len(","))
 	}

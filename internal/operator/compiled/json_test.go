@@ -162,12 +162,27 @@ func TestByteStrings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	record := slices.Concat([]byte{4, 0, 0, 0, 9, 0, 0, 0}, []byte{2, 0, 0, 0})
-	if got, want := string(o.AppendJSON(nil, record, []byte("\xff\xfeab"), []byte("hi"))), `{"a":"//5hYg==","n":9,"b":"6869"}`; got != want {
-		t.Errorf("%s, want %s", got, want)
+	value := func(a, b string) []byte {
+		return slices.Concat([]byte{byte(len(a)), 0, 0, 0, 9, 0, 0, 0}, []byte{byte(len(b)), 0, 0, 0}, []byte(a+b))
 	}
-	if got, want := o.MostJSON(2), len(`{"a":"//5hYg==","n":255,"b":"6869"}`); got < want || got > want+8 {
-		t.Errorf("MostJSON is %d, and the longest value has %d bytes", got, want)
+	for _, test := range []struct{ a, b, want string }{
+		{"\xff\xfeab", "hi", `{"a":{"base64":"//5hYg=="},"n":9,"b":"6869"}`},
+		{"", "", `{"a":"","n":9,"b":""}`},
+		{"\xc3\xa9\"\\", "\x00", `{"a":"é\"\\","n":9,"b":"00"}`},
+		{"\t\n\r/", "", `{"a":"\t\n\r/","n":9,"b":""}`},
+		{"a\x00", "", `{"a":{"base64":"YQA="},"n":9,"b":""}`},
+		{"\x7f", "", `{"a":{"base64":"fw=="},"n":9,"b":""}`},
+	} {
+		got := o.AppendJSON(nil, value(test.a, test.b))
+		if string(got) != test.want || !json.Valid(got) {
+			t.Errorf("%s, want %s", got, test.want)
+		}
+		if most := o.MostJSON(len(test.b)); most < len(got) {
+			t.Errorf("MostJSON is %d, and %s has %d bytes", most, got, len(got))
+		}
+	}
+	if got := string(o.AppendJSON(nil, value("abcd", "xy")[:o.Stride()+3])); got != `{"a":"abc","n":9,"b":""}` {
+		t.Errorf("a truncated value is %s", got)
 	}
 }
 

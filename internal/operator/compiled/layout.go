@@ -57,18 +57,3 @@ func (o *Operator) Check(offsets []uint32, result []byte) error {
 func (o *Operator) stringBytes(result []byte, k, i int) int {
 	return int(binary.LittleEndian.Uint32(result[i*o.stride+o.fields[k].at:]))
 }
-
-// AppendStrings appends the byte strings of record i to dst, in order of declaration. They refer to result, which Check has accepted.
-func (o *Operator) AppendStrings(dst [][]byte, offsets []uint32, result []byte, i int) [][]byte {
-	rows := len(offsets) - 1
-	at := o.Layout(rows, int(offsets[rows])).Strings
-	for k, f := range o.description.Fields {
-		if f.Type != Bytes {
-			continue
-		}
-		slot := at + f.MostBytes*i + f.MostPerByte*int(offsets[i])
-		dst = append(dst, result[slot:slot+o.stringBytes(result, k, i)])
-		at += f.MostBytes*rows + f.MostPerByte*int(offsets[rows])
-	}
-	return dst
-}

@@ -112,10 +112,8 @@ func (k *Kernel) Equal(offsets []uint32, a, b []byte) bool {
 		return false
 	}
 	for i := range n {
-		for s, text := range k.operator.AppendStrings(nil, offsets, a, i) {
-			if !bytes.Equal(text, k.operator.AppendStrings(nil, offsets, b, i)[s]) {
-				return false
-			}
+		if !bytes.Equal(k.operator.AppendStrings(nil, offsets, a, i), k.operator.AppendStrings(nil, offsets, b, i)) {
+			return false
 		}
 	}
 	return true

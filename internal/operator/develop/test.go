@@ -28,12 +28,11 @@ type Answer struct {
 	JSON   []byte // nil unless Status is 0
 	Reason string // empty if Status is 0
 
-	record  []byte
-	strings [][]byte
+	value []byte // its record and byte strings
 }
 
 func (a Answer) equal(b Answer) bool {
-	return a.Status == b.Status && bytes.Equal(a.record, b.record) && slices.EqualFunc(a.strings, b.strings, bytes.Equal)
+	return a.Status == b.Status && bytes.Equal(a.value, b.value)
 }
 
 // String returns the JSON value, or why there is none.
@@ -116,12 +115,11 @@ func (t *tester) run(rows [][]byte, noise byte) ([]Answer, error) {
 	if err := t.kernel.Run(data, offsets, nil, result, together); err != nil {
 		return nil, err
 	}
-	layout, stride := t.operator.Layout(len(rows), len(data)), t.operator.Stride()
+	layout := t.operator.Layout(len(rows), len(data))
 	answers := make([]Answer, len(rows))
 	for i := range answers {
 		a := &answers[i]
-		a.Status, a.record = result[layout.Status+i], result[i*stride:(i+1)*stride]
-		a.strings = t.operator.AppendStrings(nil, offsets, result, i)
+		a.Status, a.value = result[layout.Status+i], t.operator.AppendValue(nil, offsets, result, i)
 		a.Reason, _ = t.operator.Reason(a.Status)
 	}
 	return answers, nil
@@ -221,7 +219,7 @@ func (t *tester) samples(samples []Sample) error {
 	for i, s := range samples {
 		a := &answers[i]
 		if a.Status == 0 {
-			a.JSON = t.operator.AppendJSON(nil, a.record, a.strings...)
+			a.JSON = t.operator.AppendJSON(nil, a.value)
 		}
 		if want := bytes.TrimSpace(s.Want); s.Want != nil && string(want) != a.String() {
 			t.report.Findings = append(t.report.Findings, Finding{Batch: "samples", Record: i, Data: s.Data,

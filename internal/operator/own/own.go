@@ -131,16 +131,15 @@ func (s *Source) Bind(query string) (operator.Operator, error) {
 	if s.description == nil {
 		return nil, fmt.Errorf("operator %q: %s has no library for the CPU beside it: run `worker operator build %s`", s.name, s.path, s.path)
 	}
-	for _, f := range s.description.Fields {
-		if f.Type == compiled.Bytes {
-			return nil, fmt.Errorf("operator %q: its field %s is a byte string, which results can't contain yet: use an array of uint8", s.name, f.Name)
-		}
-	}
 	o, err := s.description.Bind(query)
 	if err != nil {
 		return nil, err
 	}
-	return &Operator{source: s, bound: o}, nil
+	one := &Operator{source: s, bound: o}
+	if o.HasStrings() {
+		return &variable{one}, nil
+	}
+	return one, nil
 }
 
 // load opens the library once.
@@ -175,8 +174,11 @@ func (o *Operator) Needs(s device.Shape) device.Needs {
 // AppendJSON implements operator.Operator.
 func (o *Operator) AppendJSON(dst, record []byte) []byte { return o.bound.AppendJSON(dst, record) }
 
-// MostJSON implements operator.Operator.
-func (o *Operator) MostJSON() int { return o.bound.MostJSON(0) }
+// MostJSON implements operator.Operator. It doesn't count the bytes of byte strings, which take two bytes each.
+func (o *Operator) MostJSON() int {
+	most, _ := o.bound.MostStrings()
+	return o.bound.MostJSON(0) - 2*most
+}
 
 // Refusal implements operator.Refuser.
 func (o *Operator) Refusal(results []byte, rows, row int) string {
@@ -200,23 +202,24 @@ func (o *Operator) AppendReference(dst, payload []byte) []byte {
 	if err != nil {
 		panic(err) // Bind has checked the parameters
 	}
+	offsets := []uint32{0, uint32(len(payload))}
 	result := make([]byte, o.Needs(device.Shape{Rows: 1, Bytes: len(payload)}).Result)
 	one := func(n int, fn func(i int)) {
 		for i := range n {
 			fn(i)
 		}
 	}
-	if err := kernel.Run(payload, []uint32{0, uint32(len(payload))}, nil, result, one); err != nil {
+	if err := kernel.Run(payload, offsets, nil, result, one); err != nil {
 		clear(result)
 	}
-	return append(dst, result[:o.Stride()]...)
+	return o.bound.AppendValue(dst, offsets, result, 0)
 }
 
 // Kernels opens the libraries of the operators of one's own among operators, and returns their kernels for the host device.
 func Kernels(operators []operator.Operator) (kernels []device.HostKernel, err error) {
 	for _, op := range operators {
-		o, ok := op.(*Operator)
-		if !ok {
+		o := of(op)
+		if o == nil {
 			continue
 		}
 		library, err := o.source.load()
@@ -228,10 +231,32 @@ func Kernels(operators []operator.Operator) (kernels []device.HostKernel, err er
 	return kernels, nil
 }
 
+// variable is an operator whose results have byte strings. It implements operator.Variable.
+type variable struct{ *Operator }
+
+// MostStrings implements operator.Variable.
+func (v *variable) MostStrings() (most, perByte int) { return v.bound.MostStrings() }
+
+// AppendStrings implements operator.Variable.
+func (v *variable) AppendStrings(dst, results []byte, offsets []uint32, row int) []byte {
+	return v.bound.AppendStrings(dst, offsets, results, row)
+}
+
+// of returns the operator of one's own, or nil if op is built in.
+func of(op operator.Operator) *Operator {
+	switch o := op.(type) {
+	case *Operator:
+		return o
+	case *variable:
+		return o.Operator
+	}
+	return nil
+}
+
 // Names returns the names of the operators of one's own among operators.
 func Names(operators []operator.Operator) (names []string) {
 	for _, op := range operators {
-		if o, ok := op.(*Operator); ok {
+		if o := of(op); o != nil {
 			names = append(names, o.Name())
 		}
 	}

@@ -156,19 +156,6 @@ func TestProblemsSayWhatToDo(t *testing.T) {
 	}
 }
 
-func TestByteStringsAreRefusedForNow(t *testing.T) {
-	dir := folderWith(t, "text", `#include <millrace/operator.cuh>
-MILLRACE_OPERATOR(text, 1)
-MILLRACE_RESULT_BYTES(copy, 0, 1)
-MILLRACE_RECORD(record, params, result) {
-    for (uint32_t i = 0; i < record.size(); i++) result.copy.push(record[i]);
-}
-`, true)
-	if _, err := operator.Parse("text", find(t, dir)...); err == nil || !strings.Contains(err.Error(), "field copy is a byte string") {
-		t.Errorf("error %v", err)
-	}
-}
-
 // A library that leaves an undeclared status must not end the process that computes a reference. The device reports it.
 func TestReferenceOfALiarIsZeros(t *testing.T) {
 	dir := folderWith(t, "liar", `#include <millrace/operator.cuh>

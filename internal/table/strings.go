@@ -1,0 +1,147 @@
+package table
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+
+	"millrace/internal/arrowipc"
+	"millrace/internal/operator"
+)
+
+// byteStrings has the byte strings of a table's records. They are in one piece of memory, in the order in which batches completed.
+type byteStrings struct {
+	mu    sync.Mutex // guards bytes while results are put
+	bytes []byte
+	spans [][]arrowipc.Span // for each operator the place of each record's; nil for operators without byte strings
+	part  [][]arrowipc.Span // memory of slice
+}
+
+// spanBytes is the size of a Span.
+const spanBytes = 16
+
+// reset prepares for that many records, which have no byte strings yet.
+func (s *byteStrings) reset(ops []operator.Operator, records int) {
+	s.bytes = s.bytes[:0]
+	s.spans = resized(s.spans[:cap(s.spans)], len(ops)) // keeps the memory of operators beyond those of the last message
+	for i, op := range ops {
+		if _, ok := op.(operator.Variable); !ok {
+			s.spans[i] = nil
+			continue
+		}
+		s.spans[i] = resized(s.spans[i], records)
+		clear(s.spans[i])
+	}
+}
+
+func (s *byteStrings) size() int64 {
+	size := int64(cap(s.bytes))
+	for _, spans := range s.spans[:cap(s.spans)] {
+		size += spanBytes * int64(cap(spans))
+	}
+	return size
+}
+
+// mostStrings returns the maximum of size, and of the memory for one record's values. Memory grows in steps, so it may be larger than the
+// byte strings.
+func mostStrings(ops []operator.Operator, records, stringBytes int) (most int64) {
+	for _, op := range ops {
+		if _, ok := op.(operator.Variable); ok {
+			most += spanBytes*int64(records) + 2*int64(op.Stride()) + 64
+		}
+	}
+	if most > 0 {
+		most += 4*int64(stringBytes) + 64
+	}
+	return most
+}
+
+// clear removes the byte strings of record i.
+func (s *byteStrings) clear(op, i int) {
+	if spans := s.spans[op]; spans != nil {
+		spans[i] = arrowipc.Span{}
+	}
+}
+
+// bytesOf returns the length of the byte strings of the records from up to, but not including, to.
+func (s *byteStrings) bytesOf(from, to int) (bytes int) {
+	for _, spans := range s.spans {
+		for _, span := range spans[min(from, len(spans)):min(to, len(spans))] {
+			bytes += span.To - span.From
+		}
+	}
+	return bytes
+}
+
+// slice returns the places of some records' byte strings.
+func (s *byteStrings) slice(from, to int) [][]arrowipc.Span {
+	s.part = resized(s.part, len(s.spans))
+	for i, spans := range s.spans {
+		if s.part[i] = nil; spans != nil {
+			s.part[i] = spans[from:to]
+		}
+	}
+	return s.part
+}
+
+// appendBinary appends where each record's byte strings begin, where the last end, and then the byte strings.
+func (s *byteStrings) appendBinary(dst []byte, spans []arrowipc.Span) []byte {
+	at := 0
+	for _, span := range spans {
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(at))
+		at += span.To - span.From
+	}
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(at))
+	for _, span := range spans {
+		dst = append(dst, s.bytes[span.From:span.To]...)
+	}
+	return appendPadding(dst, at)
+}
+
+// PutStrings copies the byte strings of the operator with index op for a run of records, the first of which has index first. results is
+// what the operator's kernel left for a batch with these offsets, in which the first record is row. It does nothing for an operator
+// without byte strings.
+func (t *Table) PutStrings(op, first, records int, results []byte, offsets []uint32, row int) {
+	v, ok := t.ops[op].(operator.Variable)
+	if !ok {
+		return
+	}
+	s := &t.strings
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range records {
+		from := len(s.bytes)
+		s.bytes = v.AppendStrings(s.bytes, results, offsets, row+i)
+		s.spans[op][first+i] = arrowipc.Span{From: from, To: len(s.bytes)}
+	}
+}
+
+// putValue sets the value of the operator with index op for record i.
+func (t *Table) putValue(op, i int, value []byte) {
+	stride := t.ops[op].Stride()
+	t.Put(op, i, value[:stride])
+	if t.strings.spans[op] == nil {
+		if len(value) > stride {
+			panic(fmt.Sprintf("table: %d bytes for %v: it has no byte strings", len(value), t.ops[op]))
+		}
+		return
+	}
+	s := &t.strings
+	from := len(s.bytes)
+	s.bytes = append(s.bytes, value[stride:]...)
+	s.spans[op][i] = arrowipc.Span{From: from, To: len(s.bytes)}
+}
+
+// collect sets t.results to the values of record i.
+func (t *Table) collect(i int) {
+	t.value = t.value[:0]
+	for op := range t.ops {
+		t.results[op] = t.result(op, i)
+		if spans := t.strings.spans[op]; spans != nil {
+			start := len(t.value)
+			t.value = append(append(t.value, t.results[op]...), t.strings.bytes[spans[i].From:spans[i].To]...)
+			t.results[op] = slices.Clip(t.value[start:])
+		}
+	}
+}
