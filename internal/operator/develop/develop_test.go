@@ -181,3 +181,34 @@ func TestTheDocumentShowsTheExample(t *testing.T) {
 		t.Error("docs/operators.md doesn't show entropy.cu as it is")
 	}
 }
+
+// Every example passes its own test, and those that have samples give the expected results.
+func TestExamplesPassTheirTests(t *testing.T) {
+	sources, err := filepath.Glob("../../../examples/operators/*/*.cu")
+	if err != nil || len(sources) < 2 {
+		t.Fatalf("%d examples, %v", len(sources), err)
+	}
+	for _, source := range sources {
+		t.Run(filepath.Base(source), func(t *testing.T) {
+			samples, err := ReadSamples(source, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			report, err := Test(open(t, source), "", samples)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range report.Findings {
+				t.Error(f)
+			}
+			for _, s := range samples {
+				if s.Want == nil {
+					t.Errorf("the sample %s has no expected result", s.Name)
+				}
+			}
+			if report.Done == 0 {
+				t.Error("no record has a result")
+			}
+		})
+	}
+}
