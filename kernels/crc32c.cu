@@ -41,7 +41,8 @@ int32_t make_instance(Crc32c *instance, millrace_error *error) {
     return MILLRACE_OK;
 }
 
-int32_t crc32c_create(int32_t ordinal, const void *, size_t bytes, void **out, millrace_error *error) {
+int32_t crc32c_create(const millrace_operator *, int32_t ordinal, const void *, size_t bytes, void **out,
+                      millrace_error *error) {
     if (bytes != 0) {
         return fail(error, MILLRACE_INVALID, 0, "crc32c: a parameter block of %zu bytes: it takes none", bytes);
     }
@@ -75,10 +76,10 @@ int32_t crc32c_needs(const void *, const millrace_shape *shape, millrace_needs *
 
 int32_t crc32c_launch(const void *self, void *cuda_stream, const millrace_launch *args, millrace_error *error) {
     const Crc32c *instance = static_cast<const Crc32c *>(self);
-    if (int32_t s = check_shape(&args->shape, error)) return s;
-    if (args->shape.rows == 0) return MILLRACE_OK;
+    if (int32_t s = check_shape(args, error)) return s;
+    if (args->rows == 0) return MILLRACE_OK;
     cudaStream_t stream = static_cast<cudaStream_t>(cuda_stream);
-    uint32_t rows = static_cast<uint32_t>(args->shape.rows), bytes = static_cast<uint32_t>(args->shape.bytes);
+    uint32_t rows = static_cast<uint32_t>(args->rows), bytes = static_cast<uint32_t>(args->bytes);
     const uint32_t *offsets = reinterpret_cast<const uint32_t *>(args->offsets);
     uint32_t *index = reinterpret_cast<uint32_t *>(args->scratch);
     uint32_t *result = reinterpret_cast<uint32_t *>(args->result);
@@ -94,9 +95,11 @@ int32_t crc32c_launch(const void *self, void *cuda_stream, const millrace_launch
     return check_launch(error, "crc32c_tiles");
 }
 
-constexpr millrace_operator kOperator = {"crc32c", 1, crc32c_create, crc32c_destroy, crc32c_needs, crc32c_launch};
+constexpr millrace_operator kOperator =
+    make_operator("crc32c", crc32c_create, crc32c_destroy, crc32c_needs, crc32c_launch);
 
-int32_t crc32c_persistent_create(int32_t ordinal, const void *params, size_t bytes, void **out, millrace_error *error) {
+int32_t crc32c_persistent_create(const millrace_operator *, int32_t ordinal, const void *params, size_t bytes, void **out,
+                                 millrace_error *error) {
     return create_persistent(crc32c_persistent, "crc32c_persistent", kOperator, ordinal, params, bytes, out, error);
 }
 
@@ -116,7 +119,8 @@ int32_t crc32c_persistent_launch(const void *self, void *cuda_stream, const mill
 
 extern const OperatorEntry kCrc32c = {kOperator, crc32c_load};
 extern const OperatorEntry kCrc32cPersistent = {
-    {"crc32c:persistent", 1, crc32c_persistent_create, crc32c_destroy, crc32c_persistent_needs, crc32c_persistent_launch},
+    make_operator("crc32c:persistent", crc32c_persistent_create, crc32c_destroy, crc32c_persistent_needs,
+                  crc32c_persistent_launch),
     nullptr};
 
 } // namespace millrace

@@ -88,12 +88,14 @@ int32_t create_with(MinhashVariant variant, int32_t ordinal, const void *params,
     return MILLRACE_OK;
 }
 
-int32_t minhash_create(int32_t ordinal, const void *params, size_t bytes, void **out, millrace_error *error) {
+int32_t minhash_create(const millrace_operator *, int32_t ordinal, const void *params, size_t bytes, void **out,
+                       millrace_error *error) {
     return create_with(MinhashVariant::fastest, ordinal, params, bytes, out, error);
 }
 
 template <MinhashVariant kVariant>
-int32_t variant_create(int32_t ordinal, const void *params, size_t bytes, void **out, millrace_error *error) {
+int32_t variant_create(const millrace_operator *, int32_t ordinal, const void *params, size_t bytes, void **out,
+                       millrace_error *error) {
     return create_with(kVariant, ordinal, params, bytes, out, error);
 }
 
@@ -120,7 +122,7 @@ MinhashWork work_of(const Minhash &instance, const millrace_launch &args) {
     MinhashWork work = {};
     work.batch = reinterpret_cast<const uint8_t *>(args.batch);
     work.offsets = reinterpret_cast<const uint32_t *>(args.offsets);
-    work.bytes = static_cast<uint32_t>(args.shape.bytes);
+    work.bytes = static_cast<uint32_t>(args.bytes);
     work.tiles = tile_count(work.bytes, kMinhashTileBytes);
     work.k = instance.k, work.halo = halo_bytes(instance.k);
     work.permutations = instance.permutations, work.hashes = instance.hashes;
@@ -132,11 +134,11 @@ MinhashWork work_of(const Minhash &instance, const millrace_launch &args) {
 
 int32_t minhash_launch(const void *self, void *cuda_stream, const millrace_launch *args, millrace_error *error) {
     const Minhash *instance = static_cast<const Minhash *>(self);
-    if (int32_t s = check_shape(&args->shape, error)) return s;
-    if (args->shape.rows == 0) return MILLRACE_OK;
+    if (int32_t s = check_shape(args, error)) return s;
+    if (args->rows == 0) return MILLRACE_OK;
     cudaStream_t stream = static_cast<cudaStream_t>(cuda_stream);
     MinhashWork work = work_of(*instance, *args);
-    if (int32_t s = launch_prepare(instance->device, work, args->shape.rows, stream, error)) return s;
+    if (int32_t s = launch_prepare(instance->device, work, args->rows, stream, error)) return s;
     if (work.bytes == 0) return MILLRACE_OK;
     return launch_tiles(instance->device, variant_for(*instance, work.tiles), work, stream, error);
 }
@@ -149,15 +151,14 @@ int32_t minhash_load(millrace_error *error) {
     return load_minhash(device, error);
 }
 
-using Create = int32_t (*)(int32_t, const void *, size_t, void **, millrace_error *);
-
-constexpr millrace_operator minhash_operator(const char *name, Create create) {
-    return {name, 1, create, minhash_destroy, minhash_needs, minhash_launch};
+constexpr millrace_operator minhash_operator(const char *name, decltype(millrace_operator::create) create) {
+    return make_operator(name, create, minhash_destroy, minhash_needs, minhash_launch);
 }
 
 constexpr millrace_operator kOperator = minhash_operator("minhash", minhash_create);
 
-int32_t minhash_persistent_create(int32_t ordinal, const void *params, size_t bytes, void **out, millrace_error *error) {
+int32_t minhash_persistent_create(const millrace_operator *, int32_t ordinal, const void *params, size_t bytes,
+                                  void **out, millrace_error *error) {
     return create_persistent(minhash_persistent, "minhash_persistent", kOperator, ordinal, params, bytes, out, error);
 }
 
@@ -184,7 +185,8 @@ extern const OperatorEntry kMinhashSpecialized = {
 extern const OperatorEntry kMinhashCluster = {
     minhash_operator("minhash:cluster", variant_create<MinhashVariant::cluster>), minhash_load};
 extern const OperatorEntry kMinhashPersistent = {
-    {"minhash:persistent", 1, minhash_persistent_create, minhash_destroy, minhash_persistent_needs, minhash_persistent_launch},
+    make_operator("minhash:persistent", minhash_persistent_create, minhash_destroy, minhash_persistent_needs,
+                  minhash_persistent_launch),
     nullptr};
 
 } // namespace millrace

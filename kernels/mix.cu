@@ -48,7 +48,8 @@ int32_t make_instance(Mix *instance, millrace_error *error) {
     return multiprocessors(instance->ordinal, &instance->multiprocessors, error);
 }
 
-int32_t mix_create(int32_t ordinal, const void *params, size_t bytes, void **out, millrace_error *error) {
+int32_t mix_create(const millrace_operator *, int32_t ordinal, const void *params, size_t bytes, void **out,
+                   millrace_error *error) {
     Mix *instance = new (std::nothrow) Mix{ordinal, 0, 0, 0};
     if (instance == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for mix");
     int32_t status = parse(params, bytes, instance, error);
@@ -75,10 +76,10 @@ int32_t mix_needs(const void *self, const millrace_shape *shape, millrace_needs 
 
 int32_t mix_launch(const void *self, void *cuda_stream, const millrace_launch *args, millrace_error *error) {
     const Mix *instance = static_cast<const Mix *>(self);
-    if (int32_t s = check_shape(&args->shape, error)) return s;
-    if (args->shape.bytes == 0) return MILLRACE_OK;
+    if (int32_t s = check_shape(args, error)) return s;
+    if (args->bytes == 0) return MILLRACE_OK;
     cudaStream_t stream = static_cast<cudaStream_t>(cuda_stream);
-    uint32_t bytes = static_cast<uint32_t>(args->shape.bytes), blocks = mix_blocks(bytes, instance->multiprocessors);
+    uint32_t bytes = static_cast<uint32_t>(args->bytes), blocks = mix_blocks(bytes, instance->multiprocessors);
     const uint8_t *batch = reinterpret_cast<const uint8_t *>(args->batch);
     uint8_t *scratch = reinterpret_cast<uint8_t *>(args->scratch), *result = reinterpret_cast<uint8_t *>(args->result);
     if (instance->scratch_factor == 0) {
@@ -95,6 +96,6 @@ int32_t mix_launch(const void *self, void *cuda_stream, const millrace_launch *a
 
 } // namespace
 
-extern const OperatorEntry kMix = {{"mix", 1, mix_create, mix_destroy, mix_needs, mix_launch}, mix_load};
+extern const OperatorEntry kMix = {make_operator("mix", mix_create, mix_destroy, mix_needs, mix_launch), mix_load};
 
 } // namespace millrace

@@ -27,15 +27,16 @@ int32_t create_persistent(Kernel *kernel, const char *name, const millrace_opera
                     "%s: GPU %d drives a display, and its watchdog would end a persistent kernel", name, ordinal);
     }
     if (int32_t s = load_kernel(kernel, name, error)) return s;
-    return plain.create(ordinal, params, bytes, out, error);
+    return plain.create(&plain, ordinal, params, bytes, out, error);
 }
 
 // Rounds up to 256 bytes, the alignment of scratch, so that the next part of it is aligned too.
 inline uint64_t aligned_room(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// Returns the plain operator's needs for the largest payload of a mailbox.
-inline int32_t largest_needs(const millrace_operator &plain, const void *instance, const millrace_shape &mailbox,
-                             millrace_shape *payload, millrace_needs *needs, millrace_error *error) {
+// Returns the plain operator's needs for the largest payload of a mailbox. Mailbox is millrace_shape or millrace_launch.
+template <class Mailbox>
+int32_t largest_needs(const millrace_operator &plain, const void *instance, const Mailbox &mailbox,
+                      millrace_shape *payload, millrace_needs *needs, millrace_error *error) {
     if (mailbox.rows != 1 || mailbox.bytes < sizeof(MailboxWords) || mailbox.bytes % kMailboxAlign != 0) {
         return fail(error, MILLRACE_INVALID, 0,
                     "%s:persistent: %llu rows and %llu bytes: give one row, which is a mailbox of %zu bytes and the payload, "
@@ -44,7 +45,7 @@ inline int32_t largest_needs(const millrace_operator &plain, const void *instanc
                     static_cast<unsigned long long>(mailbox.bytes), sizeof(MailboxWords), kMailboxAlign);
     }
     uint64_t bytes = mailbox.bytes - sizeof(MailboxWords);
-    *payload = millrace_shape{1, bytes, bytes};
+    *payload = millrace_shape{sizeof *payload, 0, 1, bytes, bytes};
     return plain.needs(instance, payload, needs, error);
 }
 
@@ -52,6 +53,7 @@ inline int32_t persistent_needs(const millrace_operator &plain, const void *inst
                                 millrace_needs *needs, millrace_error *error) {
     millrace_shape payload = {};
     millrace_needs largest = {};
+    largest.size = sizeof largest;
     if (int32_t s = largest_needs(plain, instance, *mailbox, &payload, &largest, error)) return s;
     needs->scratch = aligned_room(payload.bytes) + aligned_room(2 * sizeof(uint32_t)) + aligned_room(largest.scratch) +
                      aligned_room(largest.result);
@@ -65,7 +67,8 @@ inline int32_t persistent_memory(const millrace_operator &plain, const void *ins
                                  PersistentMemory *memory, millrace_error *error) {
     millrace_shape payload = {};
     millrace_needs largest = {};
-    if (int32_t s = largest_needs(plain, instance, args.shape, &payload, &largest, error)) return s;
+    largest.size = sizeof largest;
+    if (int32_t s = largest_needs(plain, instance, args, &payload, &largest, error)) return s;
     uint64_t offsets = args.scratch + aligned_room(payload.bytes);
     uint64_t scratch = offsets + aligned_room(2 * sizeof(uint32_t));
     uint64_t result = scratch + aligned_room(largest.scratch);

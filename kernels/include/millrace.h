@@ -13,6 +13,13 @@
  *    during the call, except pinned memory, which copies use until the stream has passed them.
  *  - After MILLRACE_LOST the device is unusable for this process. Only the destroying functions may follow.
  *  - The table and the strings in it live as long as the process. The library is never unloaded.
+ *
+ * These rules let a program and a library of different versions work together:
+ *
+ *  - Each structure begins with its size in bytes, and grows only at its end. Whoever allocates a structure sets the
+ *    size to that of its own version. The other side accesses no member beyond that size.
+ *  - If a function fills in a structure, the caller has set all its other members to zero.
+ *  - No structure contains another one, so the position of a member never changes.
  */
 #ifndef MILLRACE_H
 #define MILLRACE_H
@@ -24,12 +31,16 @@
 extern "C" {
 #endif
 
-/* The version of everything in this header. Every change increments it. Versions are not compatible: the loader
- * refuses a library with a different version. */
-#define MILLRACE_ABI_VERSION 4u
+/* The version of everything in this header. Every change increments it. */
+#define MILLRACE_ABI_VERSION 5u
+
+/* The least version of the other side with which code works that is compiled with this header. It changes only with
+ * changes that the rules above can't express, such as another meaning of a member. Up to version 4 a library worked
+ * only with programs of its own version. */
+#define MILLRACE_ABI_LEAST 5u
 
 /* The size of millrace_error.message in bytes, including the terminating zero. Longer messages are truncated. */
-#define MILLRACE_MESSAGE_BYTES 248
+#define MILLRACE_MESSAGE_BYTES 244
 
 /* The result of a call. */
 typedef enum millrace_status {
@@ -45,6 +56,7 @@ typedef enum millrace_status {
 
 /* Why a call failed. It is written only if the status is not MILLRACE_OK. */
 typedef struct millrace_error {
+    uint32_t size;                        /* of this structure */
     int32_t status;                       /* the returned status */
     int32_t code;                         /* the underlying cudaError_t; 0 if there is none */
     char message[MILLRACE_MESSAGE_BYTES]; /* zero-terminated, human-readable */
@@ -70,6 +82,8 @@ typedef struct millrace_pool millrace_pool;
 
 /* A GPU's properties. Versions are 1000 * major + 10 * minor. */
 typedef struct millrace_device_info {
+    uint32_t size;            /* of this structure */
+    uint32_t spare;
     char name[256];           /* the driver's name for it */
     char uuid[48];            /* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx" */
     uint64_t memory;          /* total device memory in bytes */
@@ -84,6 +98,8 @@ typedef struct millrace_device_info {
 
 /* A pool's counters, in bytes. */
 typedef struct millrace_pool_stats {
+    uint32_t size;          /* of this structure */
+    uint32_t spare;
     uint64_t used;          /* currently allocated */
     uint64_t reserved;      /* currently taken from the device */
     uint64_t used_high;     /* maximum of used */
@@ -92,6 +108,8 @@ typedef struct millrace_pool_stats {
 
 /* The properties of a ragged batch that are known before it runs. */
 typedef struct millrace_shape {
+    uint32_t size;    /* of this structure */
+    uint32_t spare;
     uint64_t rows;    /* entries of the offsets table minus one; at most 2^31 - 1 */
     uint64_t bytes;   /* total size of the rows; at most 2^31 - 1 */
     uint64_t longest; /* size of the longest row */
@@ -99,33 +117,45 @@ typedef struct millrace_shape {
 
 /* The device memory that one launch needs, in bytes. */
 typedef struct millrace_needs {
-    uint64_t scratch; /* undefined contents before and after; 0 for none */
-    uint64_t result;  /* fixed-size records, one per row, back to back */
+    uint32_t size;    /* of this structure */
     int32_t in_place; /* 1 if the batch is so small that accessing it in pinned host memory is faster than copying it */
+    uint64_t scratch; /* undefined contents before and after; 0 for none */
+    uint64_t result;  /* fixed-size records, one per row, back to back; then what else the operator returns */
 } millrace_needs;
 
 /* One launch over a ragged batch. The addresses are in device memory. If needs.in_place is set for the batch, then
  * batch, offsets and result may be in pinned host memory instead. The memory must remain valid until the stream has
  * passed the launch. batch may start at any address (a multiple of 16 is fastest, then a multiple of 4), and nothing
- * outside its shape.bytes bytes is read. offsets is aligned to 4, scratch and result to 256. */
+ * outside its `bytes` bytes is read. offsets is aligned to 4, scratch and result to 256. */
 typedef struct millrace_launch {
-    millrace_shape shape;
+    uint32_t size;    /* of this structure */
+    uint32_t spare;
+    uint64_t rows;    /* these three are the members of millrace_shape */
+    uint64_t bytes;
+    uint64_t longest;
     uint64_t batch;   /* bytes of the rows, back to back */
     uint64_t offsets; /* rows + 1 little-endian uint32: row i is batch[offsets[i]] up to batch[offsets[i+1]];
-                         offsets[0] is 0 and offsets[rows] is shape.bytes */
+                         offsets[0] is 0 and offsets[rows] is `bytes` */
     uint64_t scratch; /* at least needs.scratch bytes */
     uint64_t result;  /* at least needs.result bytes; undefined contents before */
 } millrace_launch;
 
 /* One operator. A custom library fills in the same structure. An operator calls CUDA only in create, destroy and
  * launch, and must leave no error pending in the CUDA runtime. */
-typedef struct millrace_operator {
-    const char *name;    /* lower case, as in MILLRACE_OPERATORS */
+typedef struct millrace_operator millrace_operator;
+struct millrace_operator {
+    uint32_t size;       /* of this structure */
     uint32_t version;    /* incremented when the results or the parameter block change */
+    const char *name;    /* lower case, as in MILLRACE_OPERATORS */
 
-    /* Creates an instance from a parameter block (packed, little-endian, with a layout per operator) on the GPU with
-     * that ordinal. Returns MILLRACE_INVALID for an invalid block. */
-    int32_t (*create)(int32_t ordinal, const void *params, size_t bytes, void **instance, millrace_error *error);
+    /* What the operator says about itself: struct millrace_description of millrace/description.h with its entries, in
+     * host memory. NULL if it says nothing, as the built-in operators. */
+    const void *description;
+
+    /* Creates an instance of the operator `self` from a parameter block (packed, little-endian, with a layout per
+     * operator) on the GPU with that ordinal. Returns MILLRACE_INVALID for an invalid block. */
+    int32_t (*create)(const millrace_operator *self, int32_t ordinal, const void *params, size_t bytes, void **instance,
+                      millrace_error *error);
 
     /* Frees an instance. No launch of it may be in flight. */
     int32_t (*destroy)(void *instance, millrace_error *error);
@@ -136,13 +166,15 @@ typedef struct millrace_operator {
     /* Enqueues the batch on a CUDA stream (a cudaStream_t) and returns. Instances are immutable: launches of one
      * instance may run on several streams at once. */
     int32_t (*launch)(const void *instance, void *cuda_stream, const millrace_launch *launch, millrace_error *error);
-} millrace_operator;
+};
 
-/* The function table. */
+/* The function table. The first three members are in every version from 5 on. */
 typedef struct millrace_api {
-    uint32_t abi_version; /* the library's MILLRACE_ABI_VERSION */
+    uint32_t size;          /* of this structure */
+    uint32_t abi_version;   /* the library's MILLRACE_ABI_VERSION */
+    uint32_t least_version; /* the least MILLRACE_ABI_VERSION of a program that the library works with */
     uint32_t operator_count;
-    const millrace_operator *operators;
+    const millrace_operator *const *operators;
 
     /* --- devices --- */
 
@@ -280,8 +312,9 @@ typedef struct millrace_api {
 /* Returns the ABI version of the library. It never fails and doesn't access the hardware. */
 uint32_t millrace_abi_version(void);
 
-/* Returns the table, or NULL if abi_version is not the library's version. It doesn't access the hardware. */
-const millrace_api *millrace_api_get(uint32_t abi_version);
+/* Returns the table, or NULL if the library's version is below `least`, the least version that the program works with.
+ * The program must not use a table whose least_version is above its own version. It doesn't access the hardware. */
+const millrace_api *millrace_api_get(uint32_t least);
 
 #ifdef __cplusplus
 }

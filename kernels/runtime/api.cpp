@@ -7,14 +7,13 @@ namespace {
 
 using namespace millrace;
 
-// Initialized on first use instead of as a constant, because the operators' entries are constants in other files.
 const millrace_api *table() {
-    static const millrace_operator operators[] = {
-        kCrc32c.op, kMinhash.op, kMinhashPlain.op, kMinhashSpecialized.op, kMinhashCluster.op, kMix.op,
-        kCrc32cPersistent.op, kMinhashPersistent.op,
+    static const millrace_operator *const operators[] = {
+        &kCrc32c.op, &kMinhash.op, &kMinhashPlain.op, &kMinhashSpecialized.op, &kMinhashCluster.op, &kMix.op,
+        &kCrc32cPersistent.op, &kMinhashPersistent.op,
     };
     static const millrace_api api = {
-        MILLRACE_ABI_VERSION, sizeof operators / sizeof operators[0], operators,
+        sizeof api, MILLRACE_ABI_VERSION, MILLRACE_ABI_LEAST, sizeof operators / sizeof operators[0], operators,
         versions, device_count, device_info, device_open, device_close, device_check,
         stream_create, stream_default, stream_destroy, stream_synchronize, stream_wait,
         event_create, event_destroy, event_record, event_query, event_synchronize, event_elapsed,
@@ -31,6 +30,6 @@ const millrace_api *table() {
 
 EXPORTED uint32_t millrace_abi_version(void) { return MILLRACE_ABI_VERSION; }
 
-EXPORTED const millrace_api *millrace_api_get(uint32_t abi_version) {
-    return abi_version == MILLRACE_ABI_VERSION ? table() : nullptr;
+EXPORTED const millrace_api *millrace_api_get(uint32_t least) {
+    return least <= MILLRACE_ABI_VERSION ? table() : nullptr;
 }

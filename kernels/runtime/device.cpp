@@ -1,6 +1,5 @@
 // Devices: lists the GPUs and opens one.
 #include <stdio.h>
-#include <string.h>
 
 #include <new>
 
@@ -70,7 +69,6 @@ int32_t device_count(int32_t *count, millrace_error *error) {
 int32_t device_info(int32_t ordinal, millrace_device_info *info, millrace_error *error) {
     cudaDeviceProp properties;
     if (int32_t s = check(error, cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties")) return s;
-    memset(info, 0, sizeof *info);
     snprintf(info->name, sizeof info->name, "%s", properties.name);
     format_uuid(properties.uuid, info->uuid, sizeof info->uuid);
     info->memory = properties.totalGlobalMem;

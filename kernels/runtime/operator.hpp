@@ -6,13 +6,14 @@
 
 namespace millrace {
 
-// Refuses a shape that no batch can have.
-inline int32_t check_shape(const millrace_shape *shape, millrace_error *error) {
-    if (shape->rows <= kMostInBatch && shape->bytes <= kMostInBatch && (shape->rows != 0 || shape->bytes == 0)) {
+// Refuses a shape that no batch can have. Batch is millrace_shape or millrace_launch.
+template <class Batch>
+int32_t check_shape(const Batch *batch, millrace_error *error) {
+    if (batch->rows <= kMostInBatch && batch->bytes <= kMostInBatch && (batch->rows != 0 || batch->bytes == 0)) {
         return MILLRACE_OK;
     }
     return fail(error, MILLRACE_INVALID, 0, "a batch of %llu rows and %llu bytes: at most %llu of each, and no bytes without a row",
-                static_cast<unsigned long long>(shape->rows), static_cast<unsigned long long>(shape->bytes),
+                static_cast<unsigned long long>(batch->rows), static_cast<unsigned long long>(batch->bytes),
                 static_cast<unsigned long long>(kMostInBatch));
 }
 

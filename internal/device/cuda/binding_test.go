@@ -27,11 +27,7 @@ func simple(t *testing.T) device.Device {
 	if err != nil {
 		t.Skipf("NOT TESTED: THE PACKAGE'S FOLDER IS NOT HERE: %v", err)
 	}
-	include, err := filepath.Abs(filepath.Join("..", "..", "..", "kernels", "include"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := cuda.Open(cuda.Options{Library: buildLibrary(t, string(source), "-I"+include)})
+	d, err := cuda.Open(cuda.Options{Library: buildLibrary(t, string(source), "-I"+include(t))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,11 +10,12 @@
 
 
 // The outcomes of opening a library.
-enum { mr_loaded, mr_not_opened, mr_no_symbols, mr_other_abi };
+enum { mr_loaded, mr_not_opened, mr_no_symbols, mr_too_old, mr_too_new };
 
-// Opens the library and fetches its function table. On failure, `message` holds the text from dlopen or dlsym. The
-// library stays open, because the CUDA runtime in it can't be unloaded.
-static inline int mr_load(const char *path, const millrace_api **table, uint32_t *abi, char *message, size_t room) {
+// Opens the library and fetches its function table. On failure, `message` holds the text from dlopen or dlsym. *abi is
+// the library's version, and *least the least version of a program that it works with, unless it is too old. The library
+// stays open, because the CUDA runtime in it can't be unloaded.
+static inline int mr_load(const char *path, const millrace_api **table, uint32_t *abi, uint32_t *least, char *message, size_t room) {
     message[0] = 0;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
@@ -30,14 +31,16 @@ static inline int mr_load(const char *path, const millrace_api **table, uint32_t
         return mr_no_symbols;
     }
     *abi = version();
-    *table = *abi == MILLRACE_ABI_VERSION ? get(MILLRACE_ABI_VERSION) : NULL;
-    return *table == NULL ? mr_other_abi : mr_loaded;
+    *table = *abi >= MILLRACE_ABI_LEAST ? get(MILLRACE_ABI_LEAST) : NULL;
+    if (*table == NULL) return mr_too_old;
+    *least = (*table)->least_version;
+    return *least > MILLRACE_ABI_VERSION ? mr_too_new : mr_loaded;
 }
 
 static inline const millrace_operator *mr_find_operator(const millrace_api *a, const char *name, size_t bytes) {
     for (uint32_t i = 0; i < a->operator_count; i++) {
-        const char *candidate = a->operators[i].name;
-        if (strlen(candidate) == bytes && memcmp(candidate, name, bytes) == 0) return &a->operators[i];
+        const char *candidate = a->operators[i]->name;
+        if (strlen(candidate) == bytes && memcmp(candidate, name, bytes) == 0) return a->operators[i];
     }
     return NULL;
 }
@@ -73,7 +76,7 @@ static inline int32_t mr_pool_set_threshold(const millrace_api *a, millrace_pool
 static inline int32_t mr_pool_stats(const millrace_api *a, millrace_pool *p, millrace_pool_stats *s, millrace_error *e) { return a->pool_stats(p, s, e); }
 
 
-static inline int32_t mr_create(const millrace_operator *op, int32_t ordinal, const void *params, size_t n, void **instance, millrace_error *e) { return op->create(ordinal, params, n, instance, e); }
+static inline int32_t mr_create(const millrace_operator *op, int32_t ordinal, const void *params, size_t n, void **instance, millrace_error *e) { return op->create(op, ordinal, params, n, instance, e); }
 static inline int32_t mr_destroy(const millrace_operator *op, void *instance, millrace_error *e) { return op->destroy(instance, e); }
 static inline int32_t mr_needs(const millrace_operator *op, const void *instance, const millrace_shape *shape, millrace_needs *needs, millrace_error *e) { return op->needs(instance, shape, needs, e); }
 

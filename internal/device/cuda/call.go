@@ -72,23 +72,30 @@ const (
 	loaded    = C.mr_loaded
 	notOpened = C.mr_not_opened
 	noSymbols = C.mr_no_symbols
-	otherABI  = C.mr_other_abi
+	tooOld    = C.mr_too_old
+	tooNew    = C.mr_too_new
 )
 
-// wantABI is the ABI version that this package uses.
-const wantABI = uint32(C.MILLRACE_ABI_VERSION)
+// The ABI version that this package has, and the least version of a library that it works with.
+const (
+	ownABI   = uint32(C.MILLRACE_ABI_VERSION)
+	leastABI = uint32(C.MILLRACE_ABI_LEAST)
+)
 
 // loadLibrary opens the library at path. A path without a slash is looked up on the system's search path. The result
-// reason is the dynamic linker's message.
-func loadLibrary(path string) (l *library, outcome int, abi uint32, reason string) {
+// least is the least version of a program that the library works with. The result reason is the dynamic linker's message.
+func loadLibrary(path string) (l *library, outcome int, least uint32, reason string) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	var api *C.millrace_api
-	var version C.uint32_t
+	var version, program C.uint32_t
 	var message [512]C.char
-	outcome = int(C.mr_load(name, &api, &version, &message[0], C.size_t(len(message))))
-	return &library{path: path, abi: uint32(version), api: api}, outcome, uint32(version), text(message[:])
+	outcome = int(C.mr_load(name, &api, &version, &program, &message[0], C.size_t(len(message))))
+	return &library{path: path, abi: uint32(version), api: api}, outcome, uint32(program), text(message[:])
 }
+
+// newError returns a buffer for the error of a call.
+func newError() C.millrace_error { return C.millrace_error{size: C.sizeof_millrace_error} }
 
 // kinds maps the statuses of the ABI to the kinds of error in package device.
 var kinds = map[C.int32_t]error{
@@ -129,22 +136,22 @@ func text(chars []C.char) string {
 }
 
 func (l *library) versions() (runtime, driver int, err error) {
-	var e C.millrace_error
+	e := newError()
 	var r, d C.int32_t
 	err = failed("read versions", C.mr_versions(l.api, &r, &d, &e), &e)
 	return int(r), int(d), err
 }
 
 func (l *library) deviceCount() (int, error) {
-	var e C.millrace_error
+	e := newError()
 	var n C.int32_t
 	err := failed("count devices", C.mr_device_count(l.api, &n, &e), &e)
 	return int(n), err
 }
 
 func (l *library) deviceInfo(ordinal int) (device.Info, error) {
-	var e C.millrace_error
-	var i C.millrace_device_info
+	e := newError()
+	i := C.millrace_device_info{size: C.sizeof_millrace_device_info}
 	if err := failed("describe device", C.mr_device_info(l.api, C.int32_t(ordinal), &i, &e), &e); err != nil {
 		return device.Info{}, err
 	}
@@ -157,20 +164,20 @@ func (l *library) deviceInfo(ordinal int) (device.Info, error) {
 }
 
 func (l *library) deviceOpen(ordinal, completions int) (deviceHandle, error) {
-	var e C.millrace_error
+	e := newError()
 	var d deviceHandle
 	err := failed("open", C.mr_device_open(l.api, C.int32_t(ordinal), C.uint32_t(completions), &d, &e), &e)
 	return d, err
 }
 
 func (l *library) deviceClose(d deviceHandle) error {
-	var e C.millrace_error
+	e := newError()
 	return failed("close", C.mr_device_close(l.api, d, &e), &e)
 }
 
 // deviceCheck polls the device's probe without waiting. It returns false while the device has not answered.
 func (l *library) deviceCheck(d deviceHandle) (answered bool, err error) {
-	var e C.millrace_error
+	e := newError()
 	status := C.mr_device_check(l.api, d, &e)
 	if status == C.MILLRACE_NOT_READY {
 		return false, nil
@@ -179,14 +186,14 @@ func (l *library) deviceCheck(d deviceHandle) (answered bool, err error) {
 }
 
 func (l *library) streamCreate(d deviceHandle) (streamHandle, error) {
-	var e C.millrace_error
+	e := newError()
 	var s streamHandle
 	err := failed("new stream", C.mr_stream_create(l.api, d, &s, &e), &e)
 	return s, err
 }
 
 func (l *library) streamDefault(d deviceHandle, perThread bool) (streamHandle, error) {
-	var e C.millrace_error
+	e := newError()
 	var s streamHandle
 	kind := C.int32_t(C.MILLRACE_LEGACY_DEFAULT)
 	if perThread {
@@ -203,36 +210,36 @@ var (
 )
 
 func (l *library) streamDestroy(s streamHandle) error {
-	var e C.millrace_error
+	e := newError()
 	return failed("close stream", C.mr_stream_destroy(l.api, s, &e), &e)
 }
 
 func (l *library) streamSynchronize(s streamHandle) error {
-	var e C.millrace_error
+	e := newError()
 	return failed("synchronize", C.mr_stream_synchronize(l.api, s, &e), &e)
 }
 
 func (l *library) eventCreate(d deviceHandle, flags device.EventFlags) (eventHandle, error) {
-	var e C.millrace_error
+	e := newError()
 	var v eventHandle
 	err := failed("new event", C.mr_event_create(l.api, d, C.int32_t(flags), &v, &e), &e)
 	return v, err
 }
 
 func (l *library) eventDestroy(v eventHandle) error {
-	var e C.millrace_error
+	e := newError()
 	return failed("close event", C.mr_event_destroy(l.api, v, &e), &e)
 }
 
 func (l *library) eventRecord(v eventHandle, s streamHandle) error {
-	var e C.millrace_error
+	e := newError()
 	return failed("record", C.mr_event_record(l.api, v, s, &e), &e)
 }
 
 // eventReached reports whether the device has reached the event. Unlike with the status of eventQuery, a pending event
 // is not an error.
 func (l *library) eventReached(v eventHandle) (bool, error) {
-	var e C.millrace_error
+	e := newError()
 	status := C.mr_event_query(l.api, v, &e)
 	if status == C.MILLRACE_NOT_READY {
 		return false, nil
@@ -241,78 +248,78 @@ func (l *library) eventReached(v eventHandle) (bool, error) {
 }
 
 func (l *library) eventSynchronize(v eventHandle) error {
-	var e C.millrace_error
+	e := newError()
 	return failed("await event", C.mr_event_synchronize(l.api, v, &e), &e)
 }
 
 func (l *library) eventElapsed(from, to eventHandle) (milliseconds float32, err error) {
-	var e C.millrace_error
+	e := newError()
 	var ms C.float
 	err = failed("event time", C.mr_event_elapsed(l.api, from, to, &ms, &e), &e)
 	return float32(ms), err
 }
 
 func (l *library) hostAlloc(d deviceHandle, bytes int) (unsafe.Pointer, error) {
-	var e C.millrace_error
+	e := newError()
 	var m unsafe.Pointer
 	err := failed("alloc host", C.mr_host_alloc(l.api, d, C.uint64_t(bytes), &m, &e), &e)
 	return m, err
 }
 
 func (l *library) hostFree(d deviceHandle, m unsafe.Pointer) error {
-	var e C.millrace_error
+	e := newError()
 	return failed("free host", C.mr_host_free(l.api, d, m, &e), &e)
 }
 
 func (l *library) deviceAlloc(d deviceHandle, bytes int) (uint64, error) {
-	var e C.millrace_error
+	e := newError()
 	var m C.uint64_t
 	err := failed("alloc", C.mr_device_alloc(l.api, d, C.uint64_t(bytes), &m, &e), &e)
 	return uint64(m), err
 }
 
 func (l *library) deviceFree(d deviceHandle, address uint64) error {
-	var e C.millrace_error
+	e := newError()
 	return failed("free", C.mr_device_free(l.api, d, C.uint64_t(address), &e), &e)
 }
 
 func (l *library) poolCreate(d deviceHandle, limit, threshold int64) (poolHandle, error) {
-	var e C.millrace_error
+	e := newError()
 	var p poolHandle
 	err := failed("new pool", C.mr_pool_create(l.api, d, C.uint64_t(limit), C.uint64_t(threshold), &p, &e), &e)
 	return p, err
 }
 
 func (l *library) poolDestroy(p poolHandle) error {
-	var e C.millrace_error
+	e := newError()
 	return failed("close pool", C.mr_pool_destroy(l.api, p, &e), &e)
 }
 
 func (l *library) poolAlloc(p poolHandle, s streamHandle, bytes int) (uint64, error) {
-	var e C.millrace_error
+	e := newError()
 	var m C.uint64_t
 	err := failed("pool alloc", C.mr_pool_alloc(l.api, p, s, C.uint64_t(bytes), &m, &e), &e)
 	return uint64(m), err
 }
 
 func (l *library) poolFree(p poolHandle, s streamHandle, address uint64) error {
-	var e C.millrace_error
+	e := newError()
 	return failed("pool free", C.mr_pool_free(l.api, p, s, C.uint64_t(address), &e), &e)
 }
 
 func (l *library) poolTrim(p poolHandle, keep int64) error {
-	var e C.millrace_error
+	e := newError()
 	return failed("trim pool", C.mr_pool_trim(l.api, p, C.uint64_t(keep), &e), &e)
 }
 
 func (l *library) poolSetThreshold(p poolHandle, bytes int64) error {
-	var e C.millrace_error
+	e := newError()
 	return failed("set release threshold", C.mr_pool_set_threshold(l.api, p, C.uint64_t(bytes), &e), &e)
 }
 
 func (l *library) poolStats(p poolHandle) (device.PoolStats, error) {
-	var e C.millrace_error
-	var s C.millrace_pool_stats
+	e := newError()
+	s := C.millrace_pool_stats{size: C.sizeof_millrace_pool_stats}
 	err := failed("pool stats", C.mr_pool_stats(l.api, p, &s, &e), &e)
 	return device.PoolStats{
 		Used: int64(s.used), Reserved: int64(s.reserved),
@@ -326,7 +333,7 @@ func (l *library) findOperator(name string) operatorHandle {
 }
 
 func (l *library) create(op operatorHandle, ordinal int, params []byte) (unsafe.Pointer, error) {
-	var e C.millrace_error
+	e := newError()
 	var instance unsafe.Pointer
 	block := unsafe.Pointer(unsafe.SliceData(params))
 	err := failed("kernel", C.mr_create(op, C.int32_t(ordinal), block, C.size_t(len(params)), &instance, &e), &e)
@@ -334,20 +341,16 @@ func (l *library) create(op operatorHandle, ordinal int, params []byte) (unsafe.
 }
 
 func (l *library) destroy(op operatorHandle, instance unsafe.Pointer) error {
-	var e C.millrace_error
+	e := newError()
 	return failed("close kernel", C.mr_destroy(op, instance, &e), &e)
 }
 
-func cShape(shape device.Shape) C.millrace_shape {
-	return C.millrace_shape{
-		rows: C.uint64_t(shape.Rows), bytes: C.uint64_t(shape.Bytes), longest: C.uint64_t(shape.Longest),
-	}
-}
-
 func (l *library) needs(op operatorHandle, instance unsafe.Pointer, shape device.Shape) (device.Needs, error) {
-	var e C.millrace_error
-	var n C.millrace_needs
-	s := cShape(shape)
+	e := newError()
+	n := C.millrace_needs{size: C.sizeof_millrace_needs}
+	s := C.millrace_shape{
+		size: C.sizeof_millrace_shape, rows: C.uint64_t(shape.Rows), bytes: C.uint64_t(shape.Bytes), longest: C.uint64_t(shape.Longest),
+	}
 	err := failed("needs", C.mr_needs(op, instance, &s, &n, &e), &e)
 	return device.Needs{Scratch: int(n.scratch), Result: int(n.result), InPlace: n.in_place != 0}, err
 }
@@ -387,7 +390,9 @@ func (c *commands) launch(s streamHandle, op operatorHandle, instance unsafe.Poi
 	at := c.next(C.mr_launch, s)
 	at.op, at.instance = op, instance
 	at.launch = C.millrace_launch{
-		shape: cShape(a.Shape), batch: C.uint64_t(a.Rows.Addr), offsets: C.uint64_t(a.Offsets.Addr),
+		size: C.sizeof_millrace_launch,
+		rows: C.uint64_t(a.Shape.Rows), bytes: C.uint64_t(a.Shape.Bytes), longest: C.uint64_t(a.Shape.Longest),
+		batch: C.uint64_t(a.Rows.Addr), offsets: C.uint64_t(a.Offsets.Addr),
 		scratch: C.uint64_t(a.Scratch.Addr), result: C.uint64_t(a.Result.Addr),
 	}
 }
@@ -419,7 +424,7 @@ func (l *library) enqueue(c *commands) (done int, err error) {
 	if c.n == 0 {
 		return 0, nil
 	}
-	var e C.millrace_error
+	e := newError()
 	var n C.int32_t
 	first := &c.list[0] // inside the call, cgo would check the whole array and allocate
 	status := C.mr_enqueue(l.api, first, C.int32_t(c.n), &n, &e)
@@ -438,7 +443,7 @@ func (l *library) completionDrain(d deviceHandle, tokens []uint64) int {
 }
 
 func (l *library) gateEnqueue(s streamHandle) (ticket uint64, err error) {
-	var e C.millrace_error
+	e := newError()
 	var t C.uint64_t
 	err = failed("gate", C.mr_gate_enqueue(l.api, s, &t, &e), &e)
 	return uint64(t), err

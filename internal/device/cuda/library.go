@@ -75,7 +75,7 @@ func openLibrary(named string) (*library, error) {
 		if l := libraries.byPath[path]; l != nil {
 			return l, nil
 		}
-		l, outcome, abi, message := loadLibrary(path)
+		l, outcome, least, message := loadLibrary(path)
 		switch outcome {
 		case loaded:
 			libraries.byPath[path] = l
@@ -84,10 +84,14 @@ func openLibrary(named string) (*library, error) {
 			return nil, device.Errorf("open kernel library", "", device.ErrABI,
 				"%s is not a Millrace kernel library: it has no %s; name one built with `make -C kernels` in MILLRACE_KERNELS",
 				path, message)
-		case otherABI:
+		case tooOld:
 			return nil, device.Errorf("open kernel library", "", device.ErrABI,
-				"%s speaks ABI version %d and this program version %d: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
-				path, abi, wantABI)
+				"%s speaks ABI version %d and this program version %d, which needs a library of version %d or later: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
+				path, l.abi, ownABI, leastABI)
+		case tooNew:
+			return nil, device.Errorf("open kernel library", "", device.ErrABI,
+				"%s speaks ABI version %d, which needs a program of version %d or later, and this program version %d: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
+				path, l.abi, least, ownABI)
 		}
 		tried = append(tried, fmt.Sprintf("%s (%s)", path, message))
 	}

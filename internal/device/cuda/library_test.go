@@ -92,12 +92,49 @@ func TestLibraryWithoutSymbols(t *testing.T) {
 	wantRefusal(t, half, device.ErrABI, half, "millrace_api_get", "not a Millrace kernel library")
 }
 
-func TestLibraryOfOtherABI(t *testing.T) {
+// A library of version 4 has a table without a size, which must not be read.
+func TestOlderLibraryIsRefused(t *testing.T) {
 	path := buildLibrary(t, `
 		#include <stddef.h>
+		unsigned millrace_abi_version(void) { return 4; }
+		const void *millrace_api_get(unsigned version) { return version == 4 ? NULL : (void *)1; }`)
+	wantRefusal(t, path, device.ErrABI, path, "ABI version 4 and", "this program version 5", "version 5 or later", "make -C kernels")
+}
+
+func TestNewerLibraryThatNeedsANewerProgramIsRefused(t *testing.T) {
+	path := buildLibrary(t, `
+		#include <stddef.h>
+		static const unsigned table[3] = {4096, 4711, 4700};
 		unsigned millrace_abi_version(void) { return 4711; }
-		const void *millrace_api_get(unsigned version) { return version == 4711 ? "table" : NULL; }`)
-	wantRefusal(t, path, device.ErrABI, path, "version 4711", "this program version 4", "make -C kernels")
+		const void *millrace_api_get(unsigned least) { return least <= 4711 ? table : NULL; }`)
+	wantRefusal(t, path, device.ErrABI, path, "ABI version 4711", "version 4700 or later", "this program version 5", "make -C kernels")
+}
+
+// A newer library has structures with more members at their ends, and refuses programs that need something that it
+// no longer has.
+func TestNewerLibraryThatWorksWithThisProgramIsUsed(t *testing.T) {
+	path := buildLibrary(t, `
+		#include <stddef.h>
+		#include "millrace.h"
+		static int32_t versions(int32_t *r, int32_t *d, millrace_error *e) { (void)e; *r = 99020, *d = 0; return 0; }
+		static const struct { millrace_api old; void *more[4]; } table = {
+			{.size = sizeof table, .abi_version = 6, .least_version = 5, .versions = versions}, {0}};
+		uint32_t millrace_abi_version(void) { return 6; }
+		const millrace_api *millrace_api_get(uint32_t least) { return least == 5 ? &table.old : NULL; }`, "-I"+include(t))
+	v, err := cuda.LibraryVersions(path)
+	if err != nil || v.ABI != 6 || v.Runtime != "99.2" {
+		t.Errorf("got %+v and %v, want version 6", v, err)
+	}
+}
+
+// include returns the folder of millrace.h.
+func include(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("..", "..", "..", "kernels", "include"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // builtLibrary returns the library under test: MILLRACE_KERNELS, or the one that `make -C kernels` built in this
@@ -123,7 +160,7 @@ func TestRealLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.Library != library || v.ABI != 4 || !strings.Contains(v.Runtime, ".") {
+	if v.Library != library || v.ABI != 5 || !strings.Contains(v.Runtime, ".") {
 		t.Errorf("versions of %s: %+v", library, v)
 	}
 	gpus, err := cuda.List(library)

@@ -41,7 +41,7 @@ int32_t make_instance(Crc32c *instance, millrace_error *error) {
     return MILLRACE_OK;
 }
 
-int32_t create(int32_t ordinal, const void *, size_t bytes, void **out, millrace_error *error) {
+int32_t create(const millrace_operator *, int32_t ordinal, const void *, size_t bytes, void **out, millrace_error *error) {
     if (bytes != 0) return fail(error, MILLRACE_INVALID, 0, "a parameter block of %zu bytes: give none", bytes);
     Crc32c *instance = new (std::nothrow) Crc32c{ordinal, nullptr};
     if (instance == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory");
@@ -70,10 +70,10 @@ int32_t needs(const void *, const millrace_shape *shape, millrace_needs *needs, 
 
 int32_t launch(const void *self, void *cuda_stream, const millrace_launch *args, millrace_error *error) {
     const Crc32c *instance = static_cast<const Crc32c *>(self);
-    if (int32_t s = check_shape(&args->shape, error)) return s;
+    if (int32_t s = check_shape(args, error)) return s;
     const uint8_t *batch = reinterpret_cast<const uint8_t *>(args->batch);
     const uint32_t *offsets = reinterpret_cast<const uint32_t *>(args->offsets);
-    uint32_t *result = reinterpret_cast<uint32_t *>(args->result), rows = static_cast<uint32_t>(args->shape.rows);
+    uint32_t *result = reinterpret_cast<uint32_t *>(args->result), rows = static_cast<uint32_t>(args->rows);
     const uint32_t *table = instance->table;
     void *arguments[] = {&table, &batch, &offsets, &rows, &result};
     cudaError_t launched = cudaLaunchKernel(reinterpret_cast<const void *>(crc32c_rows), dim3(1), dim3(1), arguments, 0,
@@ -83,7 +83,7 @@ int32_t launch(const void *self, void *cuda_stream, const millrace_launch *args,
     return status;
 }
 
-constexpr OperatorEntry entry(const char *name) { return {{name, 1, create, destroy, needs, launch}, load}; }
+constexpr OperatorEntry entry(const char *name) { return {make_operator(name, create, destroy, needs, launch), load}; }
 
 } // namespace
 

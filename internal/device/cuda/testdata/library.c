@@ -38,7 +38,6 @@ static double now(void) {
 static int32_t versions(int32_t *r, int32_t *d, millrace_error *e) { UNUSED(e); *r = 12040, *d = 13000; return 0; }
 static int32_t device_count(int32_t *n, millrace_error *e) { UNUSED(e); *n = 2; return 0; }
 static int32_t device_info(int32_t o, millrace_device_info *i, millrace_error *e) {
-    memset(i, 0, sizeof *i);
     strcpy(i->name, "no GPU"), strcpy(i->uuid, o ? "GPU-one" : "GPU-zero");
     i->memory = 1 << 20, i->ordinal = o, i->compute_major = 9, i->multiprocessors = 132;
     return versions(&i->runtime_version, &i->driver_version, e);
@@ -115,8 +114,8 @@ static uint64_t range_start(const char *name, size_t n) { UNUSED(name); return n
 static void range_end(uint64_t r) { UNUSED(r); }
 
 /* The operator "length": each row's number of bytes as a uint32. */
-static int32_t op_create(int32_t o, const void *p, size_t n, void **i, millrace_error *e) {
-    UNUSED(o); UNUSED(p);
+static int32_t op_create(const millrace_operator *self, int32_t o, const void *p, size_t n, void **i, millrace_error *e) {
+    UNUSED(self); UNUSED(o); UNUSED(p);
     if (n) return fail(e, MILLRACE_INVALID, 0, "length takes no parameters");
     *i = made(1);
     return 0;
@@ -126,13 +125,14 @@ static int32_t op_needs(const void *i, const millrace_shape *s, millrace_needs *
 static int32_t op_launch(const void *i, void *s, const millrace_launch *l, millrace_error *e) {
     UNUSED(i); UNUSED(s); UNUSED(e);
     uint32_t *offsets = (uint32_t *)l->offsets, *result = (uint32_t *)l->result;
-    for (uint64_t r = 0; r < l->shape.rows; r++) result[r] = offsets[r + 1] - offsets[r];
+    for (uint64_t r = 0; r < l->rows; r++) result[r] = offsets[r + 1] - offsets[r];
     return 0;
 }
-static const millrace_operator operators[] = {{"length", 1, op_create, op_destroy, op_needs, op_launch}};
+static const millrace_operator length = {sizeof length, 1, "length", NULL, op_create, op_destroy, op_needs, op_launch};
+static const millrace_operator *const operators[] = {&length};
 
 static const millrace_api table = {
-    MILLRACE_ABI_VERSION, 1, operators,
+    sizeof table, MILLRACE_ABI_VERSION, MILLRACE_ABI_LEAST, 1, operators,
     versions, device_count, device_info, device_open, device_close, device_check,
     stream_create, stream_default, stream_destroy, stream_synchronize, stream_wait,
     event_create, event_destroy, event_record, event_query, event_query, event_elapsed,
@@ -143,4 +143,4 @@ static const millrace_api table = {
     gate_enqueue, gate_open, range_start, range_end,
 };
 uint32_t millrace_abi_version(void) { return MILLRACE_ABI_VERSION; }
-const millrace_api *millrace_api_get(uint32_t version) { return version == MILLRACE_ABI_VERSION ? &table : NULL; }
+const millrace_api *millrace_api_get(uint32_t least) { return least <= MILLRACE_ABI_VERSION ? &table : NULL; }
