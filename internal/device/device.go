@@ -123,6 +123,27 @@ type Mapper interface {
 	Map(b HostBuffer) (Memory, error)
 }
 
+// Loader is implemented by devices that can run operators that were compiled for them.
+type Loader interface {
+	// LoadOperator loads a compiled operator: a cubin, a fatbin or the text of PTX. Afterwards Kernel finds it by its name. Loading may
+	// wait for work on the device, so load before work begins. LoadOperator fails with ErrInvalid for another image, for an operator
+	// that needs a newer version of the contract, and for a name that the device has already. It fails with ErrUnavailable if the device
+	// or its driver can't run the image.
+	LoadOperator(image []byte) (Module, error)
+}
+
+// Module is an operator that a Loader has loaded.
+type Module interface {
+	// Name returns the operator's name.
+	Name() string
+
+	// Description returns what the operator says about itself, as package compiled decodes it. The caller must not change it.
+	Description() []byte
+
+	// Close unloads the operator. It fails with ErrInvalid while a kernel of the operator is open. A second Close returns nil.
+	Close() error
+}
+
 // Ranger is implemented by devices with a profiler that shows named ranges (NVTX).
 type Ranger interface {
 	// Range opens a range with that name and returns the function that closes it. Ranges may overlap, and any goroutine

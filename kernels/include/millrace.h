@@ -168,6 +168,33 @@ struct millrace_operator {
     int32_t (*launch)(const void *instance, void *cuda_stream, const millrace_launch *launch, millrace_error *error);
 };
 
+/* A source file to compile. All texts are zero-terminated. */
+typedef struct millrace_source {
+    uint32_t size;            /* of this structure */
+    uint32_t compute;         /* compute capability of the GPU: 10 * major + minor */
+    const char *name;         /* of the file, for the compiler's messages */
+    const char *text;
+    const char *const *header_names; /* as #include directives write them */
+    const char *const *header_texts;
+    const char *const *options;      /* for the compiler, such as -DNAME=VALUE */
+    uint32_t headers, option_count;
+} millrace_source;
+
+/* What the compiler made of a source. */
+typedef struct millrace_compiled {
+    uint32_t size;     /* of this structure */
+    uint32_t spare;
+    const void *image; /* a cubin; NULL if the source has errors */
+    uint64_t bytes;
+    const char *log;   /* errors and warnings, as the compiler wrote them; zero-terminated */
+} millrace_compiled;
+
+/* NVRTC. */
+typedef struct millrace_compiler {
+    uint32_t size;   /* of this structure */
+    int32_t version; /* 1000 * major + 10 * minor */
+} millrace_compiler;
+
 /* The function table. The first three members are in every version from 5 on. */
 typedef struct millrace_api {
     uint32_t size;          /* of this structure */
@@ -307,6 +334,32 @@ typedef struct millrace_api {
      * copied. */
     uint64_t (*range_start)(const char *name, size_t bytes);
     void (*range_end)(uint64_t range);
+
+    /* --- operators of one's own --- */
+
+    /* Loads a compiled operator into a device. The image is a cubin, a fatbin or the text of PTX, with the symbols that
+     * millrace/description.h specifies. The result works like an operator of the library, on this device. Loading may
+     * wait for kernels that run, so load before work begins. Returns MILLRACE_INVALID for another image or an operator
+     * that needs a newer contract, and MILLRACE_UNAVAILABLE if the GPU or its driver can't run the image. */
+    int32_t (*operator_load)(millrace_device *device, const void *image, uint64_t bytes, const millrace_operator **op,
+                             millrace_error *error);
+
+    /* Frees an operator that operator_load returned. While an instance of it exists, it does nothing and returns
+     * MILLRACE_INVALID with the code 0. */
+    int32_t (*operator_unload)(const millrace_operator *op, millrace_error *error);
+
+    /* Opens NVRTC, the compiler. It needs no GPU and no driver. `path` is the path of libnvrtc.so; NULL to look beside
+     * this library and then on the system's search path. Returns MILLRACE_UNAVAILABLE if it isn't there. The compiler
+     * lives as long as the process. */
+    int32_t (*compiler_open)(const char *path, const millrace_compiler **compiler, millrace_error *error);
+
+    /* Compiles the source of an operator. It returns MILLRACE_OK even if the source has errors: *compiled then has no
+     * image. Calls on one compiler may overlap. */
+    int32_t (*compile)(const millrace_compiler *compiler, const millrace_source *source, millrace_compiled **compiled,
+                       millrace_error *error);
+
+    /* Frees what compile returned. */
+    void (*compiled_free)(millrace_compiled *compiled);
 } millrace_api;
 
 /* Returns the ABI version of the library. It never fails and doesn't access the hardware. */

@@ -22,6 +22,8 @@ const millrace_api *table() {
         copy_in, copy_out, fill, launch,
         notify, completion_fd, completion_drain,
         gate_enqueue, gate_open, range_start, range_end,
+        operator_load, operator_unload,
+        compiler_open, compile, compiled_free,
     };
     return &api;
 }

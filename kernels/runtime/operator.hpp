@@ -1,4 +1,4 @@
-// Code shared by the built-in operators.
+// Code shared by the operators.
 #pragma once
 
 #include "../math/ragged.cuh"
@@ -34,8 +34,10 @@ inline int32_t multiprocessors(int32_t ordinal, uint32_t *count, millrace_error 
     return MILLRACE_OK;
 }
 
-// Copies a table of constants to newly allocated device memory and waits for the copy. It uses a separate stream, so
-// that it doesn't wait for other work.
+// Copies memory and waits for the copy. It uses a separate stream, so that it doesn't wait for other work.
+int32_t copy_and_wait(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, millrace_error *error);
+
+// Copies a table of constants to newly allocated device memory and waits for the copy.
 int32_t upload(const void *table, size_t bytes, void **copy, millrace_error *error);
 
 } // namespace millrace

@@ -223,6 +223,15 @@ uint32_t completion_drain(millrace_device *device, uint64_t *tokens, uint32_t ro
 int32_t gate_enqueue(millrace_stream *stream, uint64_t *ticket, millrace_error *error);
 void gate_open(millrace_device *device, uint64_t ticket);
 
+int32_t operator_load(millrace_device *device, const void *image, uint64_t bytes, const millrace_operator **out,
+                      millrace_error *error);
+int32_t operator_unload(const millrace_operator *op, millrace_error *error);
+
+int32_t compiler_open(const char *path, const millrace_compiler **out, millrace_error *error);
+int32_t compile(const millrace_compiler *compiler, const millrace_source *source, millrace_compiled **out,
+                millrace_error *error);
+void compiled_free(millrace_compiled *compiled);
+
 uint64_t range_start(const char *name, size_t bytes);
 void range_end(uint64_t range);
 

@@ -27,7 +27,7 @@ func simple(t *testing.T) device.Device {
 	if err != nil {
 		t.Skipf("NOT TESTED: THE PACKAGE'S FOLDER IS NOT HERE: %v", err)
 	}
-	d, err := cuda.Open(cuda.Options{Library: buildLibrary(t, string(source), "-I"+include(t))})
+	d, err := cuda.Open(cuda.Options{Library: buildLibrary(t, string(source), "-I"+headerFolder(t))})
 	if err != nil {
 		t.Fatal(err)
 	}

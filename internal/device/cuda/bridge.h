@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "millrace.h"
-
+#include "millrace/description.h"
 
 // The outcomes of opening a library.
 enum { mr_loaded, mr_not_opened, mr_no_symbols, mr_too_old, mr_too_new };
@@ -79,6 +79,14 @@ static inline int32_t mr_pool_stats(const millrace_api *a, millrace_pool *p, mil
 static inline int32_t mr_create(const millrace_operator *op, int32_t ordinal, const void *params, size_t n, void **instance, millrace_error *e) { return op->create(op, ordinal, params, n, instance, e); }
 static inline int32_t mr_destroy(const millrace_operator *op, void *instance, millrace_error *e) { return op->destroy(instance, e); }
 static inline int32_t mr_needs(const millrace_operator *op, const void *instance, const millrace_shape *shape, millrace_needs *needs, millrace_error *e) { return op->needs(instance, shape, needs, e); }
+
+static inline int32_t mr_operator_load(const millrace_api *a, millrace_device *d, const void *image, size_t n, const millrace_operator **op, millrace_error *e) { return a->operator_load(d, image, n, op, e); }
+static inline int32_t mr_operator_unload(const millrace_api *a, const millrace_operator *op, millrace_error *e) { return a->operator_unload(op, e); }
+static inline size_t mr_description_bytes(const millrace_operator *op) { return ((const millrace_description *)op->description)->bytes; }
+
+static inline int32_t mr_compiler_open(const millrace_api *a, const char *path, const millrace_compiler **c, millrace_error *e) { return a->compiler_open(path, c, e); }
+static inline int32_t mr_compile(const millrace_api *a, const millrace_compiler *c, const millrace_source *source, millrace_compiled **compiled, millrace_error *e) { return a->compile(c, source, compiled, e); }
+static inline void mr_compiled_free(const millrace_api *a, millrace_compiled *compiled) { a->compiled_free(compiled); }
 
 // A call that enqueues work, as a value. The kind determines the meaning of the fields, which are in the order of the
 // call's arguments.

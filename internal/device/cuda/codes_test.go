@@ -110,6 +110,11 @@ type gear struct {
 	memory device.Memory
 	pooled device.Memory
 	args   device.LaunchArgs
+
+	image   []byte        // an operator that is not loaded
+	module  device.Module // loaded, and not in use
+	own     device.Kernel // of another loaded operator
+	ownArgs device.LaunchArgs
 }
 
 func newGear(t testing.TB, library string) *gear {
@@ -153,6 +158,15 @@ func newGearWith(t testing.TB, o cuda.Options) *gear {
 		Shape: device.Shape{Rows: 1, Bytes: 9, Longest: 9}, Rows: g.memory.Slice(512, 9), Offsets: g.memory.Slice(0, 8),
 		Result: g.memory.Slice(256, 4), Scratch: g.memory.Slice(1024, 256),
 	}
+	g.image = patched(t, entropyImage(t), 120, []byte("another\x00")...)
+	g.module, err = load(d, patched(t, entropyImage(t), 120, []byte("unused\x00\x00")...))
+	check(err)
+	_, err = load(d, entropyImage(t))
+	check(err)
+	g.own, err = d.Kernel("entropy", []byte{4, 0, 0, 0})
+	check(err)
+	g.ownArgs = g.args
+	g.ownArgs.Result = g.memory.Slice(2048, 512)
 	check(g.stream.CopyIn(g.memory, g.host))
 	check(g.stream.Record(g.timed))
 	return g
@@ -200,6 +214,11 @@ var calls = []call{
 	{"close event", func(g *gear) error { return g.event.Close() }, []string{"cudaSetDevice", "cudaEventDestroy"}},
 	{"close pool", func(g *gear) error { return errors.Join(g.pool.Free(g.stream, g.pooled), g.pool.Close()) }, []string{"cudaMemPoolDestroy"}},
 	{"close kernel", func(g *gear) error { return g.kernel.Close() }, []string{"cudaSetDevice", "cudaFree"}},
+	{"load operator", func(g *gear) error { return errOf(load(g.dev, g.image)) },
+		[]string{"cudaSetDevice", "cudaGetDriverEntryPoint", "cuModuleLoadDataEx", "cuModuleGetGlobal", "cudaStreamCreateWithFlags", "cudaMemcpyAsync",
+			"cudaStreamSynchronize", "cuModuleGetFunction", "cuFuncGetAttribute"}},
+	{"unload operator", func(g *gear) error { return g.module.Close() }, []string{"cudaSetDevice", "cuModuleUnload"}},
+	{"launch of a loaded operator", func(g *gear) error { return g.stream.Launch(g.own, g.ownArgs) }, []string{"cudaSetDevice", "cuLaunchKernel"}},
 	{"check", func(g *gear) error { return g.dev.Check(shortly()) },
 		[]string{"cudaSetDevice", "cudaMemcpyAsync", "cudaLaunchKernel", "cudaStreamQuery"}},
 }
@@ -207,15 +226,25 @@ var calls = []call{
 // handles are the calls with no arguments except handles.
 var handles = map[string]bool{
 	"record": true, "wait": true, "notify": true, "event done": true, "await event": true, "event time": true,
-	"synchronize": true, "pool free": true,
+	"synchronize": true, "pool free": true, "unload operator": true,
 }
 
 // representative contains codes of every kind.
 var representative = map[int]bool{1: true, 2: true, 100: true, 101: true, 209: true, 600: true, 700: true, 810: true, 999: true, 12345: true}
 
+// refusedImage maps the codes with which the driver refuses an image to the kind of the error.
+var refusedImage = map[int]error{
+	1: device.ErrInvalid, 200: device.ErrInvalid, 218: device.ErrInvalid, 300: device.ErrInvalid, 302: device.ErrInvalid, 303: device.ErrInvalid,
+	500: device.ErrInvalid, 209: device.ErrUnavailable, 221: device.ErrUnavailable, 222: device.ErrUnavailable, 223: device.ErrUnavailable,
+}
+
 // want returns the expected kind of an error for a code at a call on an open device; nil for no error.
 func want(c code, name, function string) error {
 	switch kind := kinds[c.kind]; {
+	case function == "cuModuleLoadDataEx" && refusedImage[c.number] != nil:
+		return refusedImage[c.number]
+	case (function == "cuModuleGetGlobal" || function == "cuModuleGetFunction") && c.number == 500:
+		return device.ErrInvalid // the image has no such symbol
 	case errors.Is(kind, device.ErrLost):
 		return kind
 	case name == "check" && function == "cudaSetDevice":
@@ -232,7 +261,7 @@ func want(c code, name, function string) error {
 		return device.ErrOutOfMemory
 	case function == "cudaFuncGetAttributes" && c.kind == "launch":
 		return device.ErrUnavailable
-	case function == "cudaLaunchKernel" && c.kind == "invalid":
+	case (function == "cudaLaunchKernel" || function == "cuLaunchKernel") && c.kind == "invalid":
 		return device.ErrLaunch
 	case function == "cudaMemPoolCreate" && c.kind == "invalid", name == "new pool" && function == "cudaMemPoolSetAttribute" && c.kind == "invalid":
 		return device.ErrUnavailable

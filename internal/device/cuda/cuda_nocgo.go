@@ -18,6 +18,20 @@ func Open(Options) (device.Device, error) { return nil, withoutCgo("open") }
 // List describes the GPUs that the process can see. Without cgo it fails with device.ErrUnavailable.
 func List(string) ([]device.Info, error) { return nil, withoutCgo("list devices") }
 
+// Compiler compiles operators for GPUs. Without cgo there is none.
+type Compiler struct{}
+
+// OpenCompiler opens NVRTC. Without cgo it fails with device.ErrUnavailable.
+func OpenCompiler(string, string) (*Compiler, error) { return nil, withoutCgo("open compiler") }
+
+// Version returns nothing without cgo.
+func (*Compiler) Version() string { return "" }
+
+// Compile fails with device.ErrUnavailable without cgo.
+func (*Compiler) Compile(Source) (image []byte, warnings string, err error) {
+	return nil, "", withoutCgo("compile")
+}
+
 // LibraryVersions describes the kernel library. Without cgo it fails with device.ErrUnavailable.
 func LibraryVersions(string) (Versions, error) {
 	return Versions{}, withoutCgo("read library versions")

@@ -17,7 +17,7 @@ import (
 // maxCompletions is the default for Options.Completions.
 const maxCompletions = 1 << 16
 
-// gpu is a GPU. It implements device.Device, device.Gater and device.Ranger.
+// gpu is a GPU. It implements device.Device, device.Gater, device.Ranger and device.Loader.
 type gpu struct {
 	lib    *library
 	info   device.Info
@@ -42,6 +42,8 @@ type gpu struct {
 	// gateMu lets gates be opened while Close waits for their streams. gatesGone is set before the gates are freed.
 	gateMu    sync.Mutex
 	gatesGone bool
+
+	modules modules
 
 	waiter
 	registry
@@ -90,6 +92,7 @@ func Open(o Options) (device.Device, error) {
 	}
 	d := &gpu{lib: lib, info: info, epoch: time.Now(), patience: cmp.Or(o.ClosePatience, closePatience)}
 	d.open = map[resource]struct{}{}
+	d.modules.byName = map[string]*module{}
 	d.memory, d.buffers = map[uint64]int{}, map[unsafe.Pointer]int{}
 	if d.handle, err = lib.deviceOpen(info.Ordinal, cmp.Or(o.Completions, maxCompletions)); err != nil {
 		return nil, d.checked(err)

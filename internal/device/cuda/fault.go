@@ -27,7 +27,7 @@ var kernelFaults = map[int]bool{
 // payload can make CUDA refuse them, so a refusal means that the device has lost its state.
 var handlesAlone = map[string]bool{
 	"record": true, "wait": true, "notify": true, "query event": true, "await event": true, opEventTime: true,
-	"synchronize": true, "pool free": true,
+	"synchronize": true, "pool free": true, opUnload: true,
 }
 
 // checked converts an error of the library and records a loss. An error of CUDA itself, other than lack of memory,

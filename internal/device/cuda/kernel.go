@@ -10,7 +10,7 @@ import (
 	"millrace/internal/device"
 )
 
-// kernel is an operator of the library with its parameters.
+// kernel is an operator with its parameters. The operator is one of the library or one that was loaded.
 type kernel struct {
 	d        *gpu
 	name     string
@@ -28,9 +28,11 @@ func (d *gpu) Kernel(name string, params []byte) (device.Kernel, error) {
 		return nil, err
 	}
 	defer d.release()
-	operator := d.lib.findOperator(name)
+	d.modules.mu.RLock() // an operator isn't unloaded meanwhile
+	defer d.modules.mu.RUnlock()
+	operator := d.findOperator(name)
 	if operator == nil {
-		return nil, d.errorf(op, device.ErrNotFound, "%s has no operator %q", d.lib.path, name)
+		return nil, d.errorf(op, device.ErrNotFound, "%s has no operator %q, and none with that name was loaded", d.lib.path, name)
 	}
 	instance, err := d.lib.create(operator, d.info.Ordinal, params)
 	if err != nil {

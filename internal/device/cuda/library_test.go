@@ -120,15 +120,15 @@ func TestNewerLibraryThatWorksWithThisProgramIsUsed(t *testing.T) {
 		static const struct { millrace_api old; void *more[4]; } table = {
 			{.size = sizeof table, .abi_version = 6, .least_version = 5, .versions = versions}, {0}};
 		uint32_t millrace_abi_version(void) { return 6; }
-		const millrace_api *millrace_api_get(uint32_t least) { return least == 5 ? &table.old : NULL; }`, "-I"+include(t))
+		const millrace_api *millrace_api_get(uint32_t least) { return least == 5 ? &table.old : NULL; }`, "-I"+headerFolder(t))
 	v, err := cuda.LibraryVersions(path)
 	if err != nil || v.ABI != 6 || v.Runtime != "99.2" {
 		t.Errorf("got %+v and %v, want version 6", v, err)
 	}
 }
 
-// include returns the folder of millrace.h.
-func include(t *testing.T) string {
+// headerFolder returns the folder of millrace.h.
+func headerFolder(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", "..", "kernels", "include"))
 	if err != nil {

@@ -7,9 +7,9 @@
 // Members of these structs that don't belong to the operator end with an underscore. Declared names can't.
 #pragma once
 
-#include "description.h"
-#include "platform.cuh"
-#include "record.cuh"
+#include "millrace/description.h"
+#include "millrace/platform.cuh"
+#include "millrace/record.cuh"
 
 namespace millrace {
 

@@ -44,9 +44,9 @@
 // MILLRACE_UNCHECKED to omit these checks.
 #pragma once
 
-#include "declare.cuh"
-#include "description.h"
-#include "platform.cuh"
-#include "record.cuh"
-#include "run.cuh"
-#include "team.cuh"
+#include "millrace/declare.cuh"
+#include "millrace/description.h"
+#include "millrace/platform.cuh"
+#include "millrace/record.cuh"
+#include "millrace/run.cuh"
+#include "millrace/team.cuh"

@@ -2,7 +2,7 @@
 // code, and the integer functions that CUDA has without an include are defined here.
 #pragma once
 
-#include "description.h"
+#include "millrace/description.h"
 
 // Tests define MILLRACE_GPU and the CUDA functions themselves, to run the code for a GPU on the CPU.
 #if defined(__CUDACC__) && !defined(MILLRACE_GPU)

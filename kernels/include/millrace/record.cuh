@@ -1,7 +1,7 @@
 // What an operator's code reads and writes: a record, and the arrays and byte strings of a result.
 #pragma once
 
-#include "platform.cuh"
+#include "millrace/platform.cuh"
 
 namespace millrace {
 

@@ -1,8 +1,8 @@
 // The code around an operator's code: its description, and the loop over the records of a batch.
 #pragma once
 
-#include "declare.cuh"
-#include "team.cuh"
+#include "millrace/declare.cuh"
+#include "millrace/team.cuh"
 
 namespace millrace {
 

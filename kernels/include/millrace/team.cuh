@@ -7,7 +7,7 @@
 // lanes must call these functions, and sync, the same number of times.
 #pragma once
 
-#include "platform.cuh"
+#include "millrace/platform.cuh"
 
 namespace millrace {
 

@@ -26,7 +26,7 @@ bool sick, hanging;
 void defaults() {
     now = FakeSettings();
     now.from = now.pools = now.limits = 1;
-    now.driver = 13000, now.gpus = 2;
+    now.driver = 13000, now.gpus = 2, now.threads = 1024;
     now.compute[0] = now.compute[1] = 90;
 }
 
@@ -40,6 +40,9 @@ void set_compute(char *list) {
 
 void set(const char *name, char *value) {
     if (!strcmp(name, "call")) snprintf(now.call, sizeof now.call, "%s", value);
+    else if (!strcmp(name, "missing")) snprintf(now.missing, sizeof now.missing, "%s", value);
+    else if (!strcmp(name, "trace")) snprintf(now.trace, sizeof now.trace, "%s", value);
+    else if (!strcmp(name, "threads")) now.threads = atoi(value);
     else if (!strcmp(name, "code")) now.code = atoi(value);
     else if (!strcmp(name, "from")) now.from = atoi(value);
     else if (!strcmp(name, "pools")) now.pools = atoi(value);

@@ -13,6 +13,9 @@
 //   limits=0               the driver doesn't support a limit for a pool
 //   answer=1               kernels, such as the probe's, write nothing
 //   driver=12000           version of the driver; 13000 by default
+//   missing=cuLaunchKernel the driver lacks that function
+//   threads=512            maximum number of threads per block of a loaded kernel; 1024 by default
+//   trace=/path            appends a line for each launch of a loaded kernel to that file
 //   tell=1                 report the first failure on standard error
 //
 // Every change of the file resets the call counter.
@@ -21,8 +24,8 @@
 #include <stddef.h>
 
 struct FakeSettings {
-    char call[64];
-    int code, from, pools, limits, mute, driver, tell, gpus;
+    char call[64], missing[64], trace[512];
+    int code, from, pools, limits, mute, driver, tell, gpus, threads;
     enum { once, always, device, hang } how;
     int compute[8];
 };

@@ -1,0 +1,93 @@
+//go:build cgo
+
+package cuda
+
+import (
+	"errors"
+	"sync"
+
+	"millrace/internal/device"
+)
+
+// opUnload is the name of the call that unloads an operator.
+const opUnload = "unload operator"
+
+// modules holds the loaded operators of a device.
+type modules struct {
+	mu     sync.RWMutex // held for writing to load and to unload
+	byName map[string]*module
+}
+
+// module is a loaded operator.
+type module struct {
+	d           *gpu
+	name        string
+	op          operatorHandle
+	description []byte
+	closed      bool // guarded by d.modules.mu
+}
+
+// LoadOperator implements device.Loader.
+func (d *gpu) LoadOperator(image []byte) (device.Module, error) {
+	const op = "load operator"
+	if err := d.enter(op); err != nil {
+		return nil, err
+	}
+	defer d.release()
+	d.modules.mu.Lock()
+	defer d.modules.mu.Unlock()
+	handle, name, description, err := d.lib.operatorLoad(d.handle, image)
+	if err != nil {
+		return nil, d.checked(err)
+	}
+	if d.findOperator(name) != nil {
+		_ = d.checked(d.lib.operatorUnload(handle)) // the name is the failure to report
+		return nil, d.errorf(op, device.ErrInvalid, "there is an operator %q already: give this one another name", name)
+	}
+	m := &module{d: d, name: name, op: handle, description: description}
+	d.modules.byName[name] = m
+	d.add(m)
+	return m, nil
+}
+
+// findOperator returns the operator with that name, or nil. The caller holds d.modules.mu.
+func (d *gpu) findOperator(name string) operatorHandle {
+	if op := d.lib.findOperator(name); op != nil {
+		return op
+	}
+	if m := d.modules.byName[name]; m != nil {
+		return m.op
+	}
+	return nil
+}
+
+func (m *module) Name() string        { return m.name }
+func (m *module) Description() []byte { return m.description }
+
+// Close implements device.Module.
+func (m *module) Close() error {
+	d := m.d
+	if !d.hold() {
+		return nil
+	}
+	defer d.release()
+	if err := d.locked(opUnload, &d.modules.mu); err != nil {
+		return err
+	}
+	defer d.modules.mu.Unlock()
+	if m.closed {
+		return nil
+	}
+	err := d.bounded(opUnload, m.free)
+	if errors.Is(err, device.ErrInvalid) {
+		return err // it is in use
+	}
+	m.closed = true
+	delete(d.modules.byName, m.name)
+	d.remove(m)
+	return err
+}
+
+func (m *module) describe() string { return "operator " + m.name }
+func (m *module) free() error      { return m.d.lib.operatorUnload(m.op) }
+func (m *module) stage() int       { return 1 } // after its kernels

@@ -1,0 +1,173 @@
+// Descriptions of loaded operators. They come from files, so everything that the runtime uses is checked.
+#include "description.hpp"
+
+#include <string.h>
+
+namespace millrace {
+
+namespace {
+
+// Sizes of the structures in version 1 of the contract, which are the least that a description can have.
+constexpr uint32_t kDescriptionBytes = 152, kParameterBytes = 72, kFieldBytes = 64, kBatchBytes = 56;
+
+// Bounds, so that no size overflows.
+constexpr uint64_t kMostElements = 1 << 20, kMostStringBytes = 1 << 24, kMostPerByte = 1 << 10;
+
+constexpr uint32_t kTypeBytes[] = {0, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 4}; // by type, beginning with MILLRACE_UINT8 = 1
+
+bool is_number(uint32_t type) { return type >= MILLRACE_UINT8 && type <= MILLRACE_FLOAT64; }
+bool is_integer(uint32_t type) { return type >= MILLRACE_UINT8 && type <= MILLRACE_INT64; }
+bool is_signed(uint32_t type) { return type >= MILLRACE_INT8 && type <= MILLRACE_INT64; }
+
+// Reports whether the text ends within its bytes.
+template <size_t kBytes>
+bool ends(const char (&text)[kBytes]) { return memchr(text, 0, kBytes) != nullptr; }
+
+// Returns an entry. Code of an older contract has shorter ones: the rest is zero.
+template <class Entry>
+Entry entry(const millrace_description *d, uint32_t at, uint32_t size, uint32_t i) {
+    Entry e = {};
+    memcpy(&e, reinterpret_cast<const uint8_t *>(d) + at + i * size, size < sizeof e ? size : sizeof e);
+    return e;
+}
+
+millrace_parameter parameter(const millrace_description *d, uint32_t i) {
+    return entry<millrace_parameter>(d, d->parameters_at, d->parameter_size, i);
+}
+
+millrace_field field(const millrace_description *d, uint32_t i) {
+    return entry<millrace_field>(d, d->fields_at, d->field_size, i);
+}
+
+bool entries_fit(const millrace_description *d, uint32_t count, uint32_t size, uint32_t at, uint32_t most, uint32_t least) {
+    return count <= most && size >= least && size <= kMostDescription &&
+           static_cast<uint64_t>(at) + static_cast<uint64_t>(count) * size <= d->bytes;
+}
+
+bool good_form(const millrace_description *d) {
+    if (d->threads == 0 || d->threads > 1024 || d->threads % 32 != 0 || d->teams == 0) return false;
+    switch (d->form) {
+    case MILLRACE_THREAD: return d->teams == d->threads;
+    case MILLRACE_WARP: return d->teams == d->threads / 32;
+    case MILLRACE_BLOCK: return d->teams == 1;
+    default: return false;
+    }
+}
+
+bool good_parameter(const millrace_description *d, const millrace_parameter &p) {
+    return ends(p.name) && is_number(p.type) && static_cast<uint64_t>(p.at) + kTypeBytes[p.type] <= d->parameter_bytes;
+}
+
+bool good_field(const millrace_description *d, const millrace_field &f) {
+    if (!is_number(f.type) && f.type != MILLRACE_BYTES) return false;
+    if (f.most_bytes > kMostStringBytes || f.most_per_byte > kMostPerByte || f.count > kMostElements) return false;
+    if (f.count_parameter == 0) return f.count > 0;
+    return f.count_parameter <= d->parameters && is_integer(parameter(d, f.count_parameter - 1).type);
+}
+
+// Returns what is wrong with a description, or nullptr.
+const char *damage(const millrace_description *d, uint64_t bytes) {
+    if (d->size < kDescriptionBytes || d->bytes < d->size || d->bytes > bytes || d->bytes > kMostDescription) return "its size";
+    if (d->batch_size < kBatchBytes || d->batch_size > sizeof(millrace_batch)) return "the size of a batch";
+    if (!good_form(d)) return "its form";
+    if (d->parameter_bytes > kMostBlock) return "the size of the parameter block";
+    if (!entries_fit(d, d->parameters, d->parameter_size, d->parameters_at, MILLRACE_MOST_PARAMETERS, kParameterBytes)) {
+        return "the number of parameters";
+    }
+    for (uint32_t i = 0; i < d->parameters; i++) {
+        if (!good_parameter(d, parameter(d, i))) return "a parameter";
+    }
+    if (!entries_fit(d, d->fields, d->field_size, d->fields_at, MILLRACE_MOST_FIELDS, kFieldBytes) || d->fields == 0) {
+        return "the number of result fields";
+    }
+    for (uint32_t i = 0; i < d->fields; i++) {
+        if (!good_field(d, field(d, i))) return "a result field";
+    }
+    return nullptr;
+}
+
+// Returns the value of a parameter, extended to 64 bits as the description's bounds are.
+uint64_t value_of(const millrace_parameter &p, const uint8_t *block) {
+    uint64_t bits = 0;
+    memcpy(&bits, block + p.at, kTypeBytes[p.type]);
+    if (p.type == MILLRACE_FLOAT32) {
+        float narrow;
+        memcpy(&narrow, block + p.at, sizeof narrow);
+        double wide = narrow;
+        memcpy(&bits, &wide, sizeof bits);
+    } else if (is_signed(p.type)) {
+        uint32_t unused = 64 - 8 * kTypeBytes[p.type];
+        bits = static_cast<uint64_t>(static_cast<int64_t>(bits << unused) >> unused);
+    }
+    return bits;
+}
+
+double as_float(uint64_t bits) {
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+bool within_bounds(const millrace_parameter &p, uint64_t value) {
+    if (!is_integer(p.type)) { // false for NaN
+        return as_float(value) >= as_float(p.least) && as_float(value) <= as_float(p.most);
+    }
+    if (!is_signed(p.type)) return value >= p.least && value <= p.most;
+    return static_cast<int64_t>(value) >= static_cast<int64_t>(p.least) &&
+           static_cast<int64_t>(value) <= static_cast<int64_t>(p.most);
+}
+
+int32_t check_block(const millrace_description *d, const uint8_t *block, size_t bytes, millrace_error *error) {
+    if (bytes != d->parameter_bytes) {
+        return fail(error, MILLRACE_INVALID, 0, "operator %s: a parameter block of %zu bytes: it takes %u", d->name, bytes,
+                    d->parameter_bytes);
+    }
+    for (uint32_t i = 0; i < d->parameters; i++) {
+        millrace_parameter p = parameter(d, i);
+        if (!within_bounds(p, value_of(p, block))) {
+            return fail(error, MILLRACE_INVALID, 0, "operator %s: parameter %s is outside its bounds", d->name, p.name);
+        }
+    }
+    return MILLRACE_OK;
+}
+
+} // namespace
+
+int32_t check_description(const millrace_description *d, uint64_t bytes, millrace_error *error) {
+    if (bytes < kDescriptionBytes || memcmp(d->magic, MILLRACE_DESCRIPTION_MAGIC, sizeof d->magic) != 0 || !ends(d->name)) {
+        return fail(error, MILLRACE_INVALID, 0,
+                    "what the image has as millrace_operator_description is not the description of an operator");
+    }
+    if (d->contract > MILLRACE_CONTRACT) {
+        return fail(error, MILLRACE_INVALID, 0,
+                    "operator %s needs version %u of the operator contract and the kernel library has version %u: use a newer "
+                    "worker, or compile the operator with the header of this one",
+                    d->name, d->contract, MILLRACE_CONTRACT);
+    }
+    const char *what = damage(d, bytes);
+    if (what == nullptr) return MILLRACE_OK;
+    return fail(error, MILLRACE_INVALID, 0, "operator %s: its description is damaged: %s", d->name, what);
+}
+
+int32_t bind_block(const millrace_description *d, const void *params, size_t bytes, ResultSize *size, millrace_error *error) {
+    const uint8_t *block = static_cast<const uint8_t *>(params);
+    if (int32_t s = check_block(d, block, bytes, error)) return s;
+    uint64_t stride = 0, largest = 1;
+    *size = {};
+    for (uint32_t i = 0; i < d->fields; i++) {
+        millrace_field f = field(d, i);
+        uint64_t element = kTypeBytes[f.type], count = f.count;
+        if (f.count_parameter != 0) count = value_of(parameter(d, f.count_parameter - 1), block);
+        if (count == 0 || count > kMostElements) {
+            return fail(error, MILLRACE_INVALID, 0, "operator %s: a result field with %llu elements: 1 to %llu are possible",
+                        d->name, static_cast<unsigned long long>(count), static_cast<unsigned long long>(kMostElements));
+        }
+        stride = (stride + element - 1) / element * element + element * count;
+        largest = largest > element ? largest : element;
+        size->string_bytes += f.most_bytes, size->string_bytes_per_byte += f.most_per_byte;
+    }
+    size->stride = static_cast<uint32_t>((stride + largest - 1) / largest * largest);
+    return MILLRACE_OK;
+}
+
+} // namespace millrace

@@ -1,0 +1,41 @@
+// What the runtime needs from the description of a loaded operator: how to launch it, and the size of its results.
+#pragma once
+
+#include "millrace/description.h"
+#include "runtime.hpp"
+
+namespace millrace {
+
+constexpr uint32_t kMostDescription = 1 << 16; // bytes of a description
+constexpr uint32_t kMostBlock = 8 * MILLRACE_MOST_PARAMETERS; // bytes of a parameter block
+
+// Refuses a description that contradicts itself, that this runtime can't launch, or that needs a newer contract.
+// `bytes` is the size of the memory that it is in. The message names the operator.
+int32_t check_description(const millrace_description *description, uint64_t bytes, millrace_error *error);
+
+// The size of an operator's results for given parameters.
+struct ResultSize {
+    uint32_t stride;                // bytes of one record
+    uint64_t string_bytes;          // bytes of the slots of all byte strings, for each record
+    uint64_t string_bytes_per_byte; // and for each byte of the batch
+};
+
+// Checks a parameter block and computes the size of results. The description has passed check_description.
+int32_t bind_block(const millrace_description *description, const void *block, size_t bytes, ResultSize *size,
+                   millrace_error *error);
+
+// Where the parts of a batch's result are: the records, then a status per record, then the byte strings. Each part
+// starts at a multiple of 256. internal/operator/compiled computes the same.
+struct ResultLayout {
+    uint64_t status, strings, end;
+};
+
+inline ResultLayout layout_of(const ResultSize &size, uint64_t rows, uint64_t bytes) {
+    ResultLayout layout;
+    layout.status = (rows * size.stride + 255) / 256 * 256;
+    layout.strings = (layout.status + rows + 255) / 256 * 256;
+    layout.end = layout.strings + size.string_bytes * rows + size.string_bytes_per_byte * bytes;
+    return layout;
+}
+
+} // namespace millrace
