@@ -4,8 +4,10 @@ package cuda_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -215,5 +217,60 @@ func TestRealLibraryCompiles(t *testing.T) {
 	}
 	if _, _, err := c.Compile(operatorSource(t, entropyCU, "9.0")); err != nil {
 		t.Error(err)
+	}
+}
+
+// envBeside names the library in the process that TestCompilerBesideTheLibraryIsFound starts.
+const envBeside = "MILLRACE_TEST_BESIDE"
+
+// The loader finds a library by its name alone once a process has opened it. So each case needs a process of its own.
+func TestCompilerBesideTheLibraryIsFound(t *testing.T) {
+	if library := os.Getenv(envBeside); library != "" {
+		c, err := cuda.OpenCompiler(library, "")
+		if err == nil {
+			_, _, err = c.Compile(operatorSource(t, entropyCU, "9.0"))
+		}
+		fmt.Printf("result: %v\n", err)
+		return
+	}
+	openCompiler(t)
+	nvrtc := nvrtcLibrary()
+	if nvrtc == "" {
+		t.Skip("NOT TESTED: NVRTC IS WHERE THE SYSTEM LOOKS FOR LIBRARIES, SO IT IS FOUND EVERYWHERE")
+	}
+	fake, err := os.ReadFile(fakecuda.Library(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	library := filepath.Join(folder, "libmillrace.so")
+	if err := os.WriteFile(library, fake, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func() string {
+		command := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		command.Env = append(os.Environ(), envBeside+"="+library)
+		out, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return string(out)
+	}
+	if out := run(); strings.Contains(out, "result: <nil>") {
+		t.Skip("NOT TESTED: NVRTC IS WHERE THE SYSTEM LOOKS FOR LIBRARIES, SO IT IS FOUND EVERYWHERE")
+	} else if !strings.Contains(out, "NVRTC can't be opened (no libnvrtc.so.13, .12 or .so): install it") {
+		t.Errorf("without NVRTC beside the library: %s", out)
+	}
+	found, err := filepath.Glob(filepath.Join(filepath.Dir(nvrtc), "libnvrtc*.so.*"))
+	if err != nil || len(found) == 0 {
+		t.Fatalf("%v: %v", found, err)
+	}
+	for _, file := range found {
+		if err := os.Symlink(file, filepath.Join(folder, filepath.Base(file))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out := run(); !strings.Contains(out, "result: <nil>") {
+		t.Errorf("with NVRTC beside the library: %s", out)
 	}
 }
