@@ -20,6 +20,7 @@ const shortPatience = 50 * time.Millisecond
 func hanging(t *testing.T) *gear {
 	t.Helper()
 	g := newGearWith(t, cuda.Options{Library: fakecuda.Library(t), ClosePatience: shortPatience})
+	g.loadOperators(t)
 	fakecuda.Set(t, "call=cudaMemsetAsync how=hang")
 	if err := g.stream.Fill(g.memory, 1); err != nil {
 		t.Fatal(err)
@@ -31,11 +32,12 @@ func hanging(t *testing.T) *gear {
 // further call returns at once.
 func TestClosingEndsThoughWorkDoesNot(t *testing.T) {
 	for name, closes := range map[string]func(g *gear) error{
-		"stream": func(g *gear) error { return g.stream.Close() },
-		"host":   func(g *gear) error { return g.dev.FreeHost(g.host) },
-		"memory": func(g *gear) error { return g.dev.Free(g.memory) },
-		"kernel": func(g *gear) error { return g.kernel.Close() },
-		"device": func(g *gear) error { return g.dev.Close() },
+		"stream":   func(g *gear) error { return g.stream.Close() },
+		"host":     func(g *gear) error { return g.dev.FreeHost(g.host) },
+		"memory":   func(g *gear) error { return g.dev.Free(g.memory) },
+		"kernel":   func(g *gear) error { return g.kernel.Close() },
+		"operator": func(g *gear) error { return g.module.Close() },
+		"device":   func(g *gear) error { return g.dev.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := hanging(t)
@@ -49,7 +51,7 @@ func TestClosingEndsThoughWorkDoesNot(t *testing.T) {
 			if err := g.dev.Err(); !errors.Is(err, device.ErrLost) {
 				t.Errorf("the device says %v", err)
 			}
-			for _, err := range []error{g.stream.Close(), g.event.Close(), g.pool.Close(), g.kernel.Close(), g.dev.Close()} {
+			for _, err := range []error{g.stream.Close(), g.event.Close(), g.pool.Close(), g.kernel.Close(), g.module.Close(), g.dev.Close()} {
 				if err != nil && !errors.Is(err, device.ErrLost) {
 					t.Errorf("got %v, want %v", err, device.ErrLost)
 				}

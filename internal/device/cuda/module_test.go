@@ -423,6 +423,7 @@ func TestUnloadedOperatorIsGone(t *testing.T) {
 // A batch of a loaded operator costs no more allocations than one of a built-in operator: none.
 func TestLaunchOfALoadedOperatorAllocatesNothing(t *testing.T) {
 	g := newGear(t, fakecuda.Library(t))
+	g.loadOperators(t)
 	list := []device.Command{{Kind: device.DoLaunch, Stream: g.stream, Kernel: g.own, Args: &g.ownArgs}}
 	if n := testing.AllocsPerRun(100, func() {
 		if err := g.dev.Enqueue(list); err != nil {

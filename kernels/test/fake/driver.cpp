@@ -104,6 +104,7 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned option
 }
 CUresult cuModuleUnload(CUmodule module) {
     ENTER();
+    fake_wait();
     dlclose(module->library);
     if (module->fd >= 0) close(module->fd);
     delete module;
