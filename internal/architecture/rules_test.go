@@ -19,7 +19,7 @@ type rule struct {
 
 // rules lists every rule. Each is defined next to its check.
 var rules = []rule{
-	twoFilesImportC, filesAreShort, filesReferOneWay, methodsStayTogether, skipsGiveAReason, nothingIsLeftOpen,
+	threeFilesImportC, filesAreShort, filesReferOneWay, methodsStayTogether, skipsGiveAReason, nothingIsLeftOpen,
 	documentsNameWhatExists, runbooksNameWhatExists,
 }
 
