@@ -1,0 +1,187 @@
+// Package cache keeps compiled operators in a folder, so that a worker compiles a source only once
+// (docs/adr/0040-operators-of-your-own.md).
+//
+// The worker uses it at its start. Several processes and pods may share a folder, and the folder may be read-only. Start reading with Open,
+// then Cache.Image.
+package cache
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// suffix is the suffix of the files of the cache. Others are ignored.
+	suffix = ".image"
+
+	// mostImages is the maximum number of images in the folder, and mostBytes that of their bytes. Those that were used least lately are
+	// removed.
+	mostImages = 256
+	mostBytes  = 1 << 30
+
+	// mostImage is the maximum size of an image in bytes.
+	mostImage = 64 << 20
+)
+
+// Key is everything that an image depends on.
+type Key struct {
+	Source       []byte
+	Headers      fs.FS    // the headers that the source may include
+	Options      []string // of the compiler
+	Architecture int      // compute capability of the GPU: 10 * major + minor
+	Compiler     int      // version of the compiler: 1000 * major + 10 * minor
+}
+
+// name returns the name of the key's file. Two keys have the same name only if they are equal.
+func (k *Key) name() (string, error) {
+	h := sha256.New()
+	add(h, k.Source)
+	for _, n := range []int{k.Architecture, k.Compiler, len(k.Options)} {
+		add(h, binary.LittleEndian.AppendUint64(nil, uint64(n)))
+	}
+	for _, o := range k.Options {
+		add(h, []byte(o))
+	}
+	err := fs.WalkDir(k.Headers, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(k.Headers, path)
+		add(h, []byte(path))
+		add(h, text)
+		return err
+	})
+	return hex.EncodeToString(h.Sum(nil)) + suffix, err
+}
+
+// add adds a text to a hash, with its length: the texts "ab", "c" and "a", "bc" differ.
+func add(h hash.Hash, text []byte) {
+	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) // a hash returns no error
+	_, _ = h.Write(text)
+}
+
+// Cache is a folder of images. The nil Cache keeps nothing. Its methods may be called by several goroutines.
+type Cache struct{ folder string }
+
+// Open returns the cache in a folder, which it makes if that is missing. It returns nil if the folder is empty. An error means that images
+// can be neither read nor kept; without write permission an existing folder is only read.
+func Open(folder string) (*Cache, error) {
+	if folder == "" {
+		return nil, nil
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // several users may share it
+		return nil, fmt.Errorf("cache of compiled operators: %w", err)
+	}
+	return &Cache{folder: folder}, nil
+}
+
+// Image returns the image of a key. If the cache doesn't have it, Image calls compile and keeps what that returns. hit reports whether it was
+// there. The error is that of compile. kept tells why the image can't be kept, or nil.
+func (c *Cache) Image(k Key, compile func() ([]byte, error)) (image []byte, hit bool, kept, err error) {
+	if c == nil {
+		image, err = compile()
+		return image, false, nil, err
+	}
+	name, err := k.name()
+	if err != nil {
+		return nil, false, nil, err
+	}
+	path := filepath.Join(c.folder, name)
+	if image := c.read(path); image != nil {
+		return image, true, nil, nil
+	}
+	if image, err = compile(); err != nil {
+		return nil, false, nil, err
+	}
+	if kept = c.write(path, image); kept == nil {
+		c.trim(path)
+	}
+	return image, false, kept, nil
+}
+
+// read returns the image in a file, or nil if the file is missing or damaged.
+func (c *Cache) read(path string) []byte {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > mostImage+sha256.Size {
+		return nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil || len(data) <= sha256.Size {
+		return nil
+	}
+	image := data[sha256.Size:]
+	if sum := sha256.Sum256(image); !bytes.Equal(sum[:], data[:sha256.Size]) {
+		return nil // it will be replaced
+	}
+	now := time.Now()
+	_ = os.Chtimes(path, now, now) // which fails in a folder that is read-only
+	return image
+}
+
+// write writes a file with the sum of the image and the image. Other processes see all of it or nothing.
+func (c *Cache) write(path string, image []byte) (err error) {
+	if len(image) == 0 || len(image) > mostImage {
+		return fmt.Errorf("an image of %d bytes: the cache keeps images of 1 byte to %d MiB", len(image), mostImage>>20)
+	}
+	f, err := os.CreateTemp(c.folder, ".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	sum := sha256.Sum256(image)
+	_, err = f.Write(append(sum[:], image...))
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// trim removes images until the folder is within its bounds, and files that a process left unfinished. It keeps the one at path.
+func (c *Cache) trim(path string) {
+	type file struct {
+		path  string
+		bytes int64
+		used  time.Time
+	}
+	entries, _ := os.ReadDir(c.folder) // what can't be listed stays
+	var images []file
+	sum := int64(0)
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		f := file{filepath.Join(c.folder, e.Name()), info.Size(), info.ModTime()}
+		switch {
+		case strings.HasSuffix(e.Name(), suffix):
+			images, sum = append(images, f), sum+f.bytes
+		case strings.HasPrefix(e.Name(), ".new-") && time.Since(f.used) > unfinished:
+			_ = os.Remove(f.path)
+		}
+	}
+	slices.SortFunc(images, func(a, b file) int { return cmp.Or(a.used.Compare(b.used), strings.Compare(a.path, b.path)) })
+	for left := len(images); len(images) > 0 && (left > mostImages || sum > mostBytes); images = images[1:] {
+		if oldest := images[0]; oldest.path != path && os.Remove(oldest.path) == nil {
+			left, sum = left-1, sum-oldest.bytes
+		}
+	}
+}
+
+// unfinished is the age from which a file that a process was writing counts as left behind.
+const unfinished = time.Hour

@@ -1,0 +1,213 @@
+package cache
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+)
+
+func key() Key {
+	return Key{
+		Source: []byte("code"), Headers: fstest.MapFS{"millrace/a.cuh": {Data: []byte("a")}, "millrace/b.cuh": {Data: []byte("b")}},
+		Options: []string{"-DX=1", "-DY=2"}, Architecture: 90, Compiler: 12040,
+	}
+}
+
+func open(t *testing.T, folder string) *Cache {
+	t.Helper()
+	c, err := Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// want checks what Image returns, and whether it compiles.
+func want(t *testing.T, c *Cache, k Key, made string, hit bool) {
+	t.Helper()
+	compiled := false
+	image, got, kept, err := c.Image(k, func() ([]byte, error) {
+		compiled = true
+		return []byte(made), nil
+	})
+	if err != nil || kept != nil || string(image) != made || got != hit || compiled == hit {
+		t.Errorf("image %q, a hit: %v, compiled: %v, errors %v and %v; want %q and %v", image, got, compiled, kept, err, made, hit)
+	}
+}
+
+// TestAnImageIsCompiledOnce: also for another process, and also if the folder can't be written any more.
+func TestAnImageIsCompiledOnce(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "made", "when", "missing")
+	want(t, open(t, folder), key(), "image", false)
+	want(t, open(t, folder), key(), "image", true)
+	if err := os.Chmod(folder, 0o555); err != nil { //nolint:gosec // other users read it
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(folder, 0o755) }) //nolint:gosec // so that it can be removed
+	want(t, open(t, folder), key(), "image", true)
+}
+
+// TestWhatAnImageDependsOn: any change of the key compiles again.
+func TestWhatAnImageDependsOn(t *testing.T) {
+	t.Parallel()
+	c := open(t, t.TempDir())
+	want(t, c, key(), "first", false)
+	for what, change := range map[string]func(k *Key){
+		"source": func(k *Key) { k.Source = []byte("other") },
+		"header": func(k *Key) { k.Headers.(fstest.MapFS)["millrace/a.cuh"].Data = []byte("x") },
+		"name of a header": func(k *Key) {
+			k.Headers = fstest.MapFS{"millrace/a.cuh": {Data: []byte("a")}, "millrace/c.cuh": {Data: []byte("b")}}
+		},
+		"option":             func(k *Key) { k.Options[1] = "-DY=3" },
+		"border of options":  func(k *Key) { k.Options = []string{"-DX=1-", "DY=2"} },
+		"number of options":  func(k *Key) { k.Options = k.Options[:1] },
+		"architecture":       func(k *Key) { k.Architecture = 80 },
+		"compiler's version": func(k *Key) { k.Compiler = 13000 },
+	} {
+		k := key()
+		change(&k)
+		want(t, c, k, what, false)
+		want(t, c, k, what, true)
+	}
+	want(t, c, key(), "first", true)
+}
+
+// TestDamagedImagesAreMadeAgain: whatever is in the file, the image is right.
+func TestDamagedImagesAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	c := open(t, folder)
+	want(t, c, key(), "image", false)
+	name, err := filepath.Glob(filepath.Join(folder, "*"+suffix))
+	if err != nil || len(name) != 1 {
+		t.Fatal(name, err)
+	}
+	whole, err := os.ReadFile(name[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range whole {
+		flipped := bytes.Clone(whole)
+		flipped[i] ^= 1
+		for what, data := range map[string][]byte{"cut off": whole[:i], "flipped": flipped} {
+			if err := os.WriteFile(name[0], data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if image, hit, _, err := c.Image(key(), func() ([]byte, error) { return []byte("image"), nil }); hit || err != nil || string(image) != "image" {
+				t.Fatalf("%s at byte %d: image %q, a hit: %v, error %v", what, i, image, hit, err)
+			}
+		}
+	}
+	want(t, c, key(), "image", true)
+}
+
+// TestErrorsOfTheCompilerAreNotKept: the next start compiles again.
+func TestErrorsOfTheCompilerAreNotKept(t *testing.T) {
+	t.Parallel()
+	c, wrong := open(t, t.TempDir()), errors.New("line 3")
+	for range 2 {
+		if _, hit, _, err := c.Image(key(), func() ([]byte, error) { return nil, wrong }); hit || !errors.Is(err, wrong) {
+			t.Errorf("a hit: %v, error %v", hit, err)
+		}
+	}
+	want(t, c, key(), "image", false)
+}
+
+// TestWithoutACacheEachStartCompiles: without a folder, and with one that can't be written, which Image reports.
+func TestWithoutACacheEachStartCompiles(t *testing.T) {
+	t.Parallel()
+	for range 2 {
+		want(t, open(t, ""), key(), "image", false)
+	}
+	gone := open(t, filepath.Join(t.TempDir(), "gone"))
+	if err := os.Remove(gone.folder); err != nil {
+		t.Fatal(err)
+	}
+	image, hit, kept, err := gone.Image(key(), func() ([]byte, error) { return []byte("image"), nil })
+	if string(image) != "image" || hit || kept == nil || err != nil {
+		t.Errorf("image %q, a hit: %v, kept: %v, error %v", image, hit, kept, err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a file as folder: %v", err)
+	}
+}
+
+// TestTheFolderIsBounded: the images that were used least lately go, and so do files that a process left unfinished.
+func TestTheFolderIsBounded(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	c := open(t, folder)
+	numbered := func(i int) Key {
+		k := key()
+		k.Source = fmt.Append(nil, i)
+		return k
+	}
+	for i := range mostImages {
+		want(t, c, numbered(i), "image", false)
+		name, err := (&Key{Source: numbered(i).Source, Headers: key().Headers, Options: key().Options, Architecture: 90, Compiler: 12040}).name()
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(time.Duration(i-2*mostImages) * time.Minute)
+		if err := os.Chtimes(filepath.Join(folder, name), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stale := filepath.Join(folder, ".new-1")
+	if err := os.WriteFile(stale, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(stale, time.Time{}, time.Now().Add(-2*unfinished)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, ".new-2"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want(t, c, numbered(0), "image", true) // used just now
+	for i := range 3 {
+		want(t, c, numbered(mostImages+i), "image", false)
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != mostImages+1 || entries[0].Name() != ".new-2" {
+		t.Errorf("%d files, the first is %s; want %d images and the unfinished file that is new", len(entries), entries[0].Name(), mostImages)
+	}
+	want(t, c, numbered(0), "image", true)
+	want(t, c, numbered(4), "image", true)
+	want(t, c, numbered(3), "image", false)
+}
+
+// TestProcessesShareAFolder: whoever reads while others write gets whole images.
+func TestProcessesShareAFolder(t *testing.T) {
+	t.Parallel()
+	folder, image := t.TempDir(), strings.Repeat("image", 1<<16)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			c := open(t, folder)
+			for i := range 50 {
+				k := key()
+				k.Architecture = i
+				got, _, kept, err := c.Image(k, func() ([]byte, error) { return []byte(image), nil })
+				if string(got) != image || kept != nil || err != nil {
+					t.Errorf("an image of %d bytes, errors %v and %v", len(got), kept, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
