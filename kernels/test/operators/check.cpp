@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "batch.hpp"
+#include "hashes.hpp"
 
 using Reference = std::function<Answer(const std::string &)>;
 
@@ -179,5 +180,6 @@ int main(int argc, char **argv) {
     check_operator(argv[1], "careless", "", 24, careless);
     check_operator(argv[1], "spread", "", 88, spread);
     check_operator(argv[1], "spread_block", "", 88, spread);
+    check_blake3(argv[1]);
     printf("operators: every form and every kind of field is right\n");
 }
