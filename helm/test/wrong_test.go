@@ -81,6 +81,7 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		"podMonitor.interval":                           {"15", 15, "1m 30s"},
 		"networkPolicy.natsPorts":                       {[]int{}, []int{0}},
 		"networkPolicy.from":                            {"prometheus"},
+		"networkPolicy.dnsTo":                           {"kube-dns"},
 		"extraEnv":                                      {map[string]any{"A": "b"}, []any{map[string]any{"value": "b"}}},
 		"prometheusRule.runbooks":                       {"docs/runbooks", "https://a b"},
 		"test.gpu":                                      {"no"},
