@@ -143,6 +143,13 @@ bool within_bounds(const millrace_parameter &p, uint64_t value) {
            static_cast<int64_t>(value) <= static_cast<int64_t>(p.most);
 }
 
+bool has_tables(const millrace_description *d) {
+    for (uint32_t i = 0; i < d->parameters; i++) {
+        if (parameter(d, i).type == MILLRACE_FILE) return true;
+    }
+    return false;
+}
+
 // Checks the place of a table in a block that has `bytes` bytes after its start at `start`. *end is where the tables before it
 // end, and then where this one ends.
 bool good_table(const millrace_parameter &p, const uint8_t *block, uint64_t start, uint64_t bytes, uint64_t *end) {
@@ -161,7 +168,7 @@ int32_t refuse_block(const millrace_description *d, size_t bytes, uint64_t neede
 
 int32_t check_block(const millrace_description *d, const uint8_t *block, size_t bytes, millrace_error *error) {
     uint64_t start = tables_start(d), end = start;
-    if (bytes < d->parameter_bytes || bytes < start) return refuse_block(d, bytes, start, error);
+    if (bytes < start || (bytes > start && !has_tables(d))) return refuse_block(d, bytes, start, error);
     for (uint32_t i = 0; i < d->parameters; i++) {
         millrace_parameter p = parameter(d, i);
         if (p.type == MILLRACE_FILE) {
@@ -183,10 +190,7 @@ millrace_pass pass_of(const millrace_description *d, uint32_t i) {
 }
 
 uint64_t tables_start(const millrace_description *d) {
-    for (uint32_t i = 0; i < d->parameters; i++) {
-        if (parameter(d, i).type == MILLRACE_FILE) return (d->parameter_bytes + kTableAlign - 1) / kTableAlign * kTableAlign;
-    }
-    return d->parameter_bytes;
+    return has_tables(d) ? (d->parameter_bytes + kTableAlign - 1) / kTableAlign * kTableAlign : d->parameter_bytes;
 }
 
 int32_t check_description(const millrace_description *d, uint64_t bytes, millrace_error *error) {

@@ -288,6 +288,22 @@ func (o *Operator) String() string { return o.spec }
 // Params returns the parameter block, little-endian, followed by the contents of the tables. The caller owns it.
 func (o *Operator) Params() []byte { return append([]byte{}, o.block...) }
 
+// Block returns the parameter block without the tables. The caller must not change it.
+func (o *Operator) Block() []byte {
+	return o.block[:o.description.blockBytes():o.description.blockBytes()]
+}
+
+// Tables returns the contents of the tables, as they follow the parameter block. The caller must not change them.
+func (o *Operator) Tables() []byte {
+	if at := o.description.tablesAt(); at >= 0 {
+		return o.block[at:]
+	}
+	return nil
+}
+
+// Scratch returns the bytes of scratch memory for a batch with that many records, which have that many bytes in total.
+func (o *Operator) Scratch(rows, bytes int) int { return o.description.Scratch.Size(rows, bytes) }
+
 // Stride returns the length of one record in bytes.
 func (o *Operator) Stride() int { return o.stride }
 

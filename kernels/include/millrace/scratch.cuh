@@ -89,8 +89,7 @@ public:
     MILLRACE_DEVICE uint64_t size() const { return size_; }
 
     MILLRACE_DEVICE T &operator[](uint64_t i) {
-        if (kChecked && i >= size_) {
-            out_of_bounds_ = true;
+        if (outside(i)) {
             sink_ = T();
             return sink_;
         }
@@ -98,19 +97,24 @@ public:
     }
 
     // These change element i at once, and return its value before. T has 32 or 64 bits.
-    MILLRACE_DEVICE T add(uint64_t i, T value) { return Atomic::add(word(i), value); }
-    MILLRACE_DEVICE T min(uint64_t i, T value) { return Atomic::min(word(i), value); }
-    MILLRACE_DEVICE T max(uint64_t i, T value) { return Atomic::max(word(i), value); }
-    MILLRACE_DEVICE T set_bits(uint64_t i, T bits) { return Atomic::set_bits(word(i), bits); }
-    MILLRACE_DEVICE T exchange(uint64_t i, T value) { return Atomic::exchange(word(i), value); }
+    MILLRACE_DEVICE T add(uint64_t i, T value) { return outside(i) ? T() : Atomic::add(word(i), value); }
+    MILLRACE_DEVICE T min(uint64_t i, T value) { return outside(i) ? T() : Atomic::min(word(i), value); }
+    MILLRACE_DEVICE T max(uint64_t i, T value) { return outside(i) ? T() : Atomic::max(word(i), value); }
+    MILLRACE_DEVICE T set_bits(uint64_t i, T bits) { return outside(i) ? T() : Atomic::set_bits(word(i), bits); }
+    MILLRACE_DEVICE T exchange(uint64_t i, T value) { return outside(i) ? T() : Atomic::exchange(word(i), value); }
 
     MILLRACE_DEVICE bool out_of_bounds_occurred() const { return out_of_bounds_; }
 
 private:
+    MILLRACE_DEVICE bool outside(uint64_t i) {
+        if (!kChecked || i < size_) return false;
+        return out_of_bounds_ = true;
+    }
+
     MILLRACE_DEVICE T *word(uint64_t i) {
         static_assert((sizeof(T) == 4 || sizeof(T) == 8) && static_cast<T>(1) / 2 == 0,
                       "atomic functions of scratch memory need an integer of 32 or 64 bits");
-        return &(*this)[i];
+        return at_ + i;
     }
 
     T *at_;

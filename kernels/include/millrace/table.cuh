@@ -19,7 +19,7 @@ public:
             out_of_bounds_ = true;
             return 0;
         }
-        return data_[i];
+        return load_any(data_ + i);
     }
 
     // Returns the little-endian number at that position, which need not be aligned.
@@ -39,13 +39,16 @@ public:
     MILLRACE_DEVICE void forget_out_of_bounds() const { out_of_bounds_ = false; }
 
 private:
-    // Compilers for a GPU load through a pointer only if it is aligned.
     template <class T>
     static MILLRACE_DEVICE T load_any(const T *from) {
-        if (reinterpret_cast<uint64_t>(from) % sizeof(T) == 0) return *from;
+#ifdef __CUDA_ARCH__
+        if (reinterpret_cast<uint64_t>(from) % sizeof(T) == 0) return __ldg(from);
         uint8_t bytes[sizeof(T)];
-        for (uint32_t i = 0; i < sizeof(T); i++) bytes[i] = reinterpret_cast<const uint8_t *>(from)[i];
+        for (uint32_t i = 0; i < sizeof(T); i++) bytes[i] = __ldg(reinterpret_cast<const uint8_t *>(from) + i);
         return load_unaligned<T>(bytes);
+#else
+        return load_unaligned<T>(from);
+#endif
     }
 
     const uint8_t *data_;
