@@ -191,6 +191,33 @@ static Answer tally(const std::string &row) {
     return a;
 }
 
+// The words of keywords: some are parts of others, one is a phrase, one occurs twice, and lines end in both ways.
+static const std::vector<std::string> lines = {"a", "", "ab", "abc", "z r", "RLWt", "abc", "x\ry", "\xff\x01", "tsbabc", "rr"};
+
+static std::string lower(std::string s) {
+    for (char &c : s) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    return s;
+}
+
+static Answer keywords(bool whole, bool fold, const std::string &row) {
+    auto inside = [](char c) { return isalnum(static_cast<unsigned char>(c)) || c == '_' || static_cast<unsigned char>(c) >= 128; };
+    std::string text = fold ? lower(row) : row;
+    uint32_t matches = 0, first = 0;
+    for (size_t at = 0; at < row.size(); at++) {
+        for (size_t l = 0; l < lines.size(); l++) {
+            std::string word = fold ? lower(lines[l]) : lines[l];
+            if (word.empty() || text.compare(at, word.size(), word) != 0) continue;
+            size_t end = at + word.size();
+            bool begins = at == 0 || !inside(row[at - 1]) || !inside(word[0]), ends = end == row.size() || !inside(row[end]) || !inside(word.back());
+            if (whole && !(begins && ends)) continue;
+            if (matches++ == 0) first = static_cast<uint32_t>(l) + 1;
+        }
+    }
+    Answer a;
+    a.record = Packer().add(matches).add(first).padded();
+    return a;
+}
+
 // Returns the place of a table in a parameter block.
 static uint64_t place(uint32_t at, size_t size) { return static_cast<uint64_t>(size) << 32 | at; }
 
@@ -198,6 +225,15 @@ static void check_passes(const std::string &folder) {
     std::string tables = weights + std::string(16 - weights.size(), 0) + swaps;
     std::string block = Packer().add<uint8_t>(3).add(place(0, weights.size())).add(place(16, swaps.size())).bytes();
     check_operator(folder, "tally", block, 40, tally, tables);
+
+    std::string words;
+    for (size_t i = 0; i < lines.size(); i++) words += lines[i] + (i + 1 == lines.size() ? "" : i % 2 == 0 ? "\n" : "\r\n");
+    for (bool whole : {false, true}) {
+        for (bool fold : {false, true}) {
+            check_operator(folder, "keywords", Packer().add(place(0, words.size())).add<uint8_t>(whole).add<uint8_t>(fold).bytes(), 8,
+                           [=](const std::string &row) { return keywords(whole, fold, row); }, words);
+        }
+    }
 
     std::string table = "table", sizes = Packer().add(place(0, table.size())).bytes();
     for (const char *name : {"stray.so", "stray.lanes.so"}) {
