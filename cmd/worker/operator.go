@@ -144,6 +144,7 @@ func testOperator(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	l.Description().Folder = filepath.Dir(source) // where its tables are
 	report, err := develop.Test(l, *query, samples)
 	if err != nil {
 		return err
@@ -208,5 +209,11 @@ func describe(w io.Writer, d *compiled.Description, from string) {
 	}
 	for _, reason := range d.Reasons {
 		_, _ = fmt.Fprintf(w, "  rejects   %s\n", reason)
+	}
+	for _, pass := range d.Passes {
+		_, _ = fmt.Fprintf(w, "  pass      %s, %d threads per block\n", pass.Name, pass.Threads)
+	}
+	if s := d.Scratch; s != (compiled.Scratch{}) {
+		_, _ = fmt.Fprintf(w, "  scratch   %d bytes, %d per record and %d per byte\n", s.Bytes, s.PerRow, s.PerByte)
 	}
 }

@@ -6,7 +6,6 @@ package develop
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -92,9 +91,8 @@ func Compile(ctx context.Context, source, output string) (*compiled.Description,
 	_ = made.Close()
 	defer func() { _ = os.Remove(made.Name()) }()
 
-	hash := sha256.Sum256(text)
 	args := append([]string{}, cpuFlags...)
-	args = append(args, "-I"+headers, "-DMILLRACE_SOURCE="+list(hash[:]), "-x", "c++", source, "-o", made.Name())
+	args = append(args, "-I"+headers, compiled.SourceOption(text), "-x", "c++", source, "-o", made.Name())
 	if log, err := exec.CommandContext(ctx, compiler, args...).CombinedOutput(); err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -132,13 +130,4 @@ func readSource(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: not a source file of at most %d KiB", path, mostSource>>10)
 	}
 	return os.ReadFile(path)
-}
-
-// list returns bytes as a C++ initializer.
-func list(bytes []byte) string {
-	numbers := make([]string, len(bytes))
-	for i, b := range bytes {
-		numbers[i] = fmt.Sprint(b)
-	}
-	return strings.Join(numbers, ",")
 }

@@ -111,8 +111,9 @@ type tester struct {
 // run computes a batch in memory that holds noise.
 func (t *tester) run(rows [][]byte, noise byte) ([]Answer, error) {
 	data, offsets := payloads.Pack(rows)
-	result := bytes.Repeat([]byte{noise}, t.kernel.Needs(device.Shape{Rows: len(rows), Bytes: len(data)}).Result)
-	if err := t.kernel.Run(data, offsets, nil, result, together); err != nil {
+	needs := t.kernel.Needs(device.Shape{Rows: len(rows), Bytes: len(data)})
+	scratch, result := bytes.Repeat([]byte{noise}, needs.Scratch), bytes.Repeat([]byte{noise}, needs.Result)
+	if err := t.kernel.Run(data, offsets, scratch, result, together); err != nil {
 		return nil, err
 	}
 	layout := t.operator.Layout(len(rows), len(data))
@@ -236,11 +237,12 @@ func (t *tester) rate() (float64, error) {
 	text := payloads.Text(1, RateBytes)
 	rows := slices.Repeat([][]byte{text}, records)
 	data, offsets := payloads.Pack(rows)
-	result := make([]byte, t.kernel.Needs(device.Shape{Rows: records, Bytes: len(data)}).Result)
+	needs := t.kernel.Needs(device.Shape{Rows: records, Bytes: len(data)})
+	scratch, result := make([]byte, needs.Scratch), make([]byte, needs.Result)
 	var times []time.Duration
 	for range runs {
 		start := time.Now()
-		if err := t.kernel.Run(data, offsets, nil, result, together); err != nil {
+		if err := t.kernel.Run(data, offsets, scratch, result, together); err != nil {
 			return 0, err
 		}
 		times = append(times, time.Since(start))
