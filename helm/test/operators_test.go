@@ -196,3 +196,67 @@ func TestImageVariants(t *testing.T) {
 		}
 	}
 }
+
+// TestTablesAreBesideTheirOperators: a table is in the folder of the sources, and another table restarts the pods.
+func TestTablesAreBesideTheirOperators(t *testing.T) {
+	set := inline(map[string]string{"keywords.cu": exampleSource(t, "keywords")}, "keywords?words=words.txt").with(values{
+		"operators.tables": map[string]string{"words.txt": "error\nwarning & <more>\n"},
+	})
+	list := objects(t, set)
+	stored := find[*core.ConfigMap](t, list)
+	if got := stored.Data["words.txt"]; got != "error\nwarning & <more>\n" || len(stored.Data) != 2 {
+		t.Errorf("the table is %q among %d files", got, len(stored.Data))
+	}
+	if args := podsOf(list, "operator-test")[0].Spec.Containers[0].Args; !slices.Contains(args, "words=words.txt") {
+		t.Errorf("it is tested with %q", args)
+	}
+	other := objects(t, set.with(values{"operators.tables": map[string]string{"words.txt": "error\n"}}))
+	if find[*core.ConfigMap](t, other).Name == stored.Name {
+		t.Error("another table restarts no pod")
+	}
+}
+
+// TestCompiledOperatorsAreKept: the worker can write its cache although its root is read-only.
+func TestCompiledOperatorsAreKept(t *testing.T) {
+	sources := inline(map[string]string{"entropy.cu": "x"}, "entropy")
+	claim := map[string]any{"persistentVolumeClaim": map[string]any{"claimName": "compiled"}}
+	for name, c := range map[string]struct {
+		set   values
+		dir   string // MILLRACE_CACHE_DIR
+		claim bool
+	}{
+		"by default":            {sources, "/var/cache/millrace", false},
+		"of a ConfigMap":        {enough.with(values{"operators.configMap": "c", "config.operators": []string{"a"}}), "/var/cache/millrace", false},
+		"on a claim":            {sources.with(values{"operators.cache.volume": claim}), "/var/cache/millrace", true},
+		"in the user's folder":  {sources.with(values{"config.cacheDir": "/mine"}), "/mine", false},
+		"off":                   {sources.with(values{"operators.cache.enabled": false}), "", false},
+		"without operators":     {enough, "", false},
+		"of built-in operators": {enough.with(values{"operators.cache.volume": claim}), "", false},
+		"on the CPU":            {ownOnCPU("entropy"), "", false},
+	} {
+		list := objects(t, c.set)
+		pod := workerPod(t, list)
+		if got := environment(pod.Containers[0])["MILLRACE_CACHE_DIR"]; got != c.dir {
+			t.Errorf("%s: MILLRACE_CACHE_DIR is %q, want %q", name, got, c.dir)
+		}
+		mount := slices.IndexFunc(pod.Containers[0].VolumeMounts, func(m core.VolumeMount) bool { return m.Name == "cache" })
+		volume := slices.IndexFunc(pod.Volumes, func(v core.Volume) bool { return v.Name == "cache" })
+		if mounted := c.dir == "/var/cache/millrace"; (mount >= 0) != mounted || (volume >= 0) != mounted {
+			t.Errorf("%s: mounted: %v, a volume: %v, want %v", name, mount >= 0, volume >= 0, mounted)
+			continue
+		} else if !mounted {
+			continue
+		}
+		if m := pod.Containers[0].VolumeMounts[mount]; m.ReadOnly || m.MountPath != c.dir {
+			t.Errorf("%s: it is mounted as %v", name, m)
+		}
+		if v := pod.Volumes[volume]; (v.PersistentVolumeClaim != nil) != c.claim || (v.EmptyDir != nil) == c.claim {
+			t.Errorf("%s: the volume is %v", name, v)
+		}
+		for _, p := range podsOf(list, "operator-test") {
+			if slices.ContainsFunc(p.Spec.Volumes, func(v core.Volume) bool { return v.Name == "cache" }) {
+				t.Errorf("%s: the code under test can write to the cache", name)
+			}
+		}
+	}
+}

@@ -30,6 +30,9 @@ maxAckPending: {{ include "millrace.maxAckPending" . }}
 {{- with include "millrace.operatorPath" . }}
 operatorPath: {{ . | quote }}
 {{- end }}
+{{- with include "millrace.cacheDir" . }}
+cacheDir: {{ . | quote }}
+{{- end }}
 {{- if .Values.nats.embedded.enabled }}
 provision: true
 dataDir: {{ .Values.nats.embedded.dataDir | quote }}

@@ -59,12 +59,24 @@ true
 {{- end -}}
 {{- end }}
 
+{{/* millrace.inlineFiles returns the inline sources and tables by file name. */}}
+{{- define "millrace.inlineFiles" -}}
+{{ merge (dict) .Values.operators.sources .Values.operators.tables | toJson }}
+{{- end }}
+
 {{/*
-millrace.sourcesName returns the name of the ConfigMap with the inline sources. It contains a hash of them, so a changed source is another
-ConfigMap, and the pods of the Deployment are replaced. It has at most 63 characters.
+millrace.sourcesName returns the name of the ConfigMap with the inline sources and tables. It contains a hash of them, so a changed text is
+another ConfigMap, and the pods of the Deployment are replaced. It has at most 63 characters.
 */}}
 {{- define "millrace.sourcesName" -}}
-{{ printf "%s-ops-%s" (include "millrace.fullname" .) (toJson .Values.operators.sources | sha256sum | trunc 8) }}
+{{ printf "%s-ops-%s" (include "millrace.fullname" .) (include "millrace.inlineFiles" . | sha256sum | trunc 8) }}
+{{- end }}
+
+{{/* millrace.cacheDir returns the folder for compiled operators that the chart mounts; empty without such operators. */}}
+{{- define "millrace.cacheDir" -}}
+{{- if and .Values.operators.cache.enabled (not .Values.config.cacheDir) (ne .Values.gpu.mode "none") (include "millrace.operatorPath" .) -}}
+/var/cache/millrace
+{{- end -}}
 {{- end }}
 
 {{- define "millrace.operatorVolumes" -}}
@@ -82,6 +94,9 @@ ConfigMap, and the pods of the Deployment are replaced. It has at most 63 charac
 {{- with $operators.volume }}
 {{ toYaml (list (merge (dict "name" "volume") .)) }}
 {{- end }}
+{{- if include "millrace.cacheDir" . }}
+{{ toYaml (list (merge (dict "name" "cache") ($operators.cache.volume | default (dict "emptyDir" (dict "sizeLimit" $operators.cache.sizeLimit))))) }}
+{{- end }}
 {{- end }}
 
 {{- define "millrace.operatorMounts" -}}
@@ -89,6 +104,10 @@ ConfigMap, and the pods of the Deployment are replaced. It has at most 63 charac
 - name: {{ base . }}
   mountPath: {{ . }}
   readOnly: true
+{{- end }}
+{{- with include "millrace.cacheDir" . }}
+- name: cache
+  mountPath: {{ . }}
 {{- end }}
 {{- end }}
 
@@ -107,8 +126,17 @@ operators.sources has {{ $file | quote }}, and {{ $name }} is the name of a buil
 operators.sources has {{ $file | quote }} without a text: set it with --set-file 'operators.sources.{{ $name }}\.cu={{ $file }}', or in a values file
 {{- end }}
 {{- end }}
+{{- range $file, $text := .Values.operators.tables }}
+{{- $bytes = add $bytes (len $file) (len $text) }}
+{{- if or (not (regexMatch "^[A-Za-z0-9_-][A-Za-z0-9._-]*$" $file)) (regexMatch "\\.(cu|cubin|fatbin|ptx|so)$" $file) }}
+operators.tables has {{ $file | quote }}: use letters, digits, dots, hyphens and underscores, no dot at the beginning, and no ending of an operator's file such as .cu
+{{- end }}
+{{- end }}
+{{- if and .Values.operators.tables (not .Values.operators.sources) }}
+operators.tables has tables, and operators.sources no operator that could use them: a table is in the same place as its operator
+{{- end }}
 {{- if gt (int64 $bytes) 1048576 }}
-operators.sources has {{ $bytes }} bytes, and a ConfigMap holds at most 1048576: put the files into a volume and set operators.volume
+operators.sources and operators.tables have {{ $bytes }} bytes, and a ConfigMap holds at most 1048576: put the files into a volume and set operators.volume
 {{- end }}
 {{- include "millrace.sourceProblems" . }}
 {{- include "millrace.operatorNameProblems" . }}
