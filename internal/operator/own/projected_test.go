@@ -40,7 +40,7 @@ func TestOperatorsAreFoundInAConfigMapThatIsMounted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := folder(t, built)
 			project(t, dir, "..2026_01_02_03_04_05.678901234")
-			found, err := Find([]string{dir})
+			found, err := Find([]string{dir}, nil)
 			if err != nil || len(found) != 1 || found[0].Name() != "entropy" {
 				t.Fatalf("%d operators are found, want entropy alone: %v", len(found), err)
 			}
