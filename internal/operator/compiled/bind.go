@@ -19,11 +19,15 @@ type Operator struct {
 	spec        string
 	block       []byte
 	stride      int
-	fields      []place // places[i] belongs to Fields[i]
+	fields      []place // fields[i] belongs to Fields[i]
+	after       string  // what follows the last field in JSON
 }
 
-// place says where a field is in a record.
-type place struct{ at, count int }
+// place says where a field is in a record, and what precedes it in JSON.
+type place struct {
+	at, count int
+	before    string
+}
 
 // Bind returns the operator with parameters from a query such as "bits=5&seed=1", in any order, each at most once. The others have
 // their defaults. The error names every problem and the permitted values.
@@ -70,10 +74,11 @@ func (d *Description) bind(values []Number) *Operator {
 			count = int(values[f.CountParameter])
 		}
 		at := alignUp(o.stride, size)
-		o.fields = append(o.fields, place{at, count})
+		o.fields = append(o.fields, place{at: at, count: count})
 		o.stride, largest = at+size*count, max(largest, size)
 	}
 	o.stride = alignUp(o.stride, largest)
+	o.bindJSON()
 	return o
 }
 
@@ -216,6 +221,9 @@ func (o *Operator) Params() []byte { return append([]byte{}, o.block...) }
 
 // Stride returns the length of one record in bytes.
 func (o *Operator) Stride() int { return o.stride }
+
+// Value returns the value of parameter i.
+func (o *Operator) Value(i int) Number { return o.values[i] }
 
 // Place returns where field i begins in a record, and the number of its elements.
 func (o *Operator) Place(i int) (at, count int) { return o.fields[i].at, o.fields[i].count }

@@ -5,16 +5,16 @@ import (
 	"strconv"
 )
 
-// BuiltIn returns the descriptions of the built-in operators. Their parameters, parameter blocks, layouts and JSON values are those of
-// package operator. They have no form, because their kernels divide a batch into tiles of bytes instead of records.
+// BuiltIn returns the descriptions of the built-in operators. Package operator makes them from these, and package cuda refuses a kernel
+// library that describes them in another way. Each call returns new descriptions.
 func BuiltIn() []*Description {
 	return []*Description{
 		{
-			Name: "crc32c", Version: 1,
+			Name: "crc32c", Version: 1, Form: Library,
 			Fields: []Field{{Name: "checksum", Type: Uint32, Count: 1, CountParameter: -1, Hex: true, BareJSON: true, BareColumn: true}},
 		},
 		{
-			Name: "minhash", Version: 1,
+			Name: "minhash", Version: 1, Form: Library,
 			Parameters: []Parameter{
 				{Name: "k", Type: Uint32, Shown: true, Default: 24, Least: 1, Most: 256},
 				{Name: "hashes", Type: Uint32, Default: 128, Least: 1, Most: 1024},
