@@ -1,8 +1,10 @@
 package compiled
 
 import (
+	"fmt"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // BuiltIn returns the descriptions of the built-in operators. Package operator makes them from these, and package cuda refuses a kernel
@@ -23,6 +25,33 @@ func BuiltIn() []*Description {
 			Fields: []Field{{Name: "signature", Type: Uint32, Array: true, CountParameter: 1, BareColumn: true}},
 		},
 	}
+}
+
+// Declaration returns everything that the operator declares as one line, for example "entropy version 1, thread per record, bits=4
+// (uint32, 1 to 6), peak uint32".
+func (d *Description) Declaration() string {
+	parts := []string{fmt.Sprintf("%s version %d", d.Name, d.Version), d.Form.String()}
+	for _, p := range d.Parameters {
+		text := p.Text()
+		if p.Shown {
+			text += " shown"
+		}
+		parts = append(parts, text)
+	}
+	for _, f := range d.Fields {
+		text := d.Text(f)
+		if f.BareJSON {
+			text += " bare in JSON"
+		}
+		if f.BareColumn {
+			text += " bare in Arrow"
+		}
+		parts = append(parts, text)
+	}
+	for _, r := range d.Reasons {
+		parts = append(parts, fmt.Sprintf("reason %q", r))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Text returns the parameter's name, type, default and bounds, for example "bits=4 (uint32, 1 to 6)".
