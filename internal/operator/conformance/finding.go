@@ -10,20 +10,20 @@ type Kind int
 
 // The kinds of findings.
 const (
-	OutOfBounds  Kind = iota + 1 // the code accessed a byte outside a record or its result
-	WroteOutside                 // it wrote outside the memory of its result and scratch
-	Undeclared                   // it left a status or a length that it doesn't declare
-	LeftOver                     // a record that isn't done has a result
-	WrongNeeds                   // it asks for other memory than its declaration says
-	Unrepeatable                 // the same batch gives another result
-	Uninitialized                // a result depends on what was in memory
-	ReadOutside                  // a result depends on bytes around the batch
-	Placement                    // a result depends on where the batch is in memory
-	Neighbors                    // a result depends on the other records of the batch
-	Devices                      // two devices give different results
-	Lost                         // the device failed
-	Endless                      // a batch didn't end
-	Unexpected                   // a sample has another result than its author expects
+	OutOfBounds   Kind = iota + 1 // the code accessed a byte outside a record or its result
+	WroteOutside                  // it wrote outside the memory of its result and scratch
+	Undeclared                    // it left a status or a length that it doesn't declare
+	LeftOver                      // a record that isn't done has a result
+	WrongNeeds                    // it asks for other memory than its declaration says
+	Unrepeatable                  // the same batch gives another result
+	Uninitialized                 // a result depends on what was in memory
+	ReadOutside                   // a result depends on bytes around the batch
+	Placement                     // a result depends on where the batch is in memory
+	Neighbors                     // a result depends on the other records of the batch
+	Devices                       // two devices give different results
+	Lost                          // the device failed
+	Endless                       // a batch didn't end
+	Unexpected                    // a sample has another result than its author expects
 )
 
 // Finding is something wrong with an operator: in which batch, in which record, and what. It is an error.
@@ -60,4 +60,5 @@ type Report struct {
 	Done     int       // of those, records with a result
 	Findings []Finding // at most one per batch and kind
 	Untested []string  // what wasn't tested, and why
+	Stopped  bool      // the device failed or doesn't finish a batch, so the rest wasn't tested
 }

@@ -30,7 +30,7 @@ func (r *Runner) Test(ctx context.Context, batches []payloads.Set, reference *Ru
 		if err := t.set(set); err != nil {
 			return &t.report, err
 		}
-		if t.over {
+		if t.report.Stopped {
 			break
 		}
 	}
@@ -43,13 +43,12 @@ type tester struct {
 	ctx       context.Context
 	reference *Runner
 	report    Report
-	over      bool // the device can't go on
 }
 
 // Bounds of a batch.
 const (
 	mostMemory = 64 << 20 // bytes of records, scratch and result together
-	mostPieces = 4         // batches that a set is divided into if its memory would exceed mostMemory
+	mostPieces = 4        // batches that a set is divided into if its memory would exceed mostMemory
 )
 
 // set checks a set of records, in several batches if their results need too much memory for one.
@@ -72,10 +71,10 @@ func (t *tester) set(set payloads.Set) error {
 		if errors.As(err, &found) {
 			found.Batch = name
 			t.report.Findings = append(t.report.Findings, *found)
-			t.over = t.over || found.fatal()
+			t.report.Stopped = found.fatal()
 			err = nil
 		}
-		if err != nil || t.over {
+		if err != nil || t.report.Stopped {
 			return err
 		}
 	}
