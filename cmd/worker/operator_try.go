@@ -187,10 +187,9 @@ const sanitizerFound = 9
 
 // underSanitizer runs this command again under compute-sanitizer, for the GPU alone.
 func (t *trial) underSanitizer(ctx context.Context) error {
-	sanitizer := develop.FindTool("compute-sanitizer")
-	if sanitizer == "" {
-		return errors.New("compute-sanitizer isn't installed: it is part of the CUDA toolkit (Debian, from NVIDIA's repository: " +
-			"apt-get install cuda-sanitizer-13-0); put it on PATH, or name the toolkit's folder in CUDA_HOME")
+	sanitizer, err := develop.Sanitizer()
+	if err != nil {
+		return err
 	}
 	own, err := os.Executable()
 	if err != nil {

@@ -14,12 +14,24 @@ import (
 var ErrNoFatbinary = errors.New("code for several architectures goes into a fatbin, which the CUDA toolkit's program fatbinary makes: " +
 	"install it (Debian, from NVIDIA's repository: apt-get install cuda-nvcc-13-0), name the toolkit's folder in CUDA_HOME, or give one architecture")
 
+// ErrNoSanitizer is the error for a machine without the program that checks a GPU's memory accesses.
+var ErrNoSanitizer = errors.New("compute-sanitizer isn't installed: it is part of the CUDA toolkit (Debian, from NVIDIA's repository: " +
+	"apt-get install cuda-sanitizer-13-0); put it on PATH, or name the toolkit's folder in CUDA_HOME")
+
+// Sanitizer returns the path of compute-sanitizer. It fails with ErrNoSanitizer if the machine lacks it.
+func Sanitizer() (string, error) {
+	if path := findTool("compute-sanitizer"); path != "" {
+		return path, nil
+	}
+	return "", ErrNoSanitizer
+}
+
 // toolkits are the folders in which a toolkit usually is.
 var toolkits = []string{"/usr/local/cuda", "/opt/cuda", "/opt/cuda/toolkit"}
 
-// FindTool returns the path of a program of the CUDA toolkit: on the path, or in CUDA_HOME, /usr/local/cuda or /opt/cuda. It returns "" if
+// findTool returns the path of a program of the CUDA toolkit: on the path, or in CUDA_HOME, /usr/local/cuda or /opt/cuda. It returns "" if
 // there is none.
-func FindTool(name string) string {
+func findTool(name string) string {
 	if path, err := exec.LookPath(name); err == nil {
 		return path
 	}
@@ -40,7 +52,7 @@ type Image struct {
 // Fatbin combines cubins in one fatbin without compression, so that its description can be read from the file. It fails with
 // ErrNoFatbinary if the machine lacks the program for it.
 func Fatbin(ctx context.Context, images []Image) ([]byte, error) {
-	program := FindTool("fatbinary")
+	program := findTool("fatbinary")
 	if program == "" {
 		return nil, ErrNoFatbinary
 	}

@@ -10,13 +10,13 @@ import (
 )
 
 func TestFatbinHasEachCubin(t *testing.T) {
-	if FindTool("fatbinary") == "" || FindTool("nvcc") == "" {
+	if findTool("fatbinary") == "" || findTool("nvcc") == "" {
 		t.Skip("NOT TESTED: THERE IS NO FATBINARY OR NO NVCC HERE (CUDA_HOME)")
 	}
 	var images []Image
 	for _, compute := range []string{"8.0", "9.0"} {
 		path := filepath.Join(t.TempDir(), "a.cubin")
-		if out, err := exec.Command(FindTool("nvcc"), "-cubin", "-arch=sm_"+compute[:1]+compute[2:], "-x", "cu", "/dev/null", "-o", path).CombinedOutput(); err != nil {
+		if out, err := exec.Command(findTool("nvcc"), "-cubin", "-arch=sm_"+compute[:1]+compute[2:], "-x", "cu", "/dev/null", "-o", path).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		cubin, err := os.ReadFile(path)
@@ -40,13 +40,28 @@ func TestFatbinHasEachCubin(t *testing.T) {
 	}
 }
 
-func TestWithoutFatbinaryTheErrorSaysWhatToDo(t *testing.T) {
+func TestWithoutTheToolkitErrorsSayWhatToDo(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	defer func(old []string) { toolkits = old }(toolkits)
 	toolkits = nil
 	t.Setenv("CUDA_HOME", "")
 	if _, err := Fatbin(t.Context(), nil); !errors.Is(err, ErrNoFatbinary) {
 		t.Errorf("error %v", err)
+	}
+	if _, err := Sanitizer(); !errors.Is(err, ErrNoSanitizer) {
+		t.Errorf("error %v", err)
+	}
+	home := t.TempDir()
+	t.Setenv("CUDA_HOME", home)
+	program := filepath.Join(home, "bin", "compute-sanitizer")
+	if err := os.Mkdir(filepath.Dir(program), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	if path, err := Sanitizer(); err != nil || path != program {
+		t.Errorf("%q, %v", path, err)
 	}
 }
 
