@@ -15,13 +15,14 @@ import (
 	"millrace/internal/operator/own"
 )
 
-// operatorCommands lists the commands of `worker operator`.
+// operatorCommands lists the commands of `worker operator`. One without a description is hidden from help.
 func operatorCommands() []command {
 	return []command{
 		{"new", "write a commented operator and samples to start from: new NAME", newOperator},
 		{"test", "compile an operator for the CPU and the GPU, test both and compare them: test FILE", testOperator},
 		{"build", "compile an operator for GPUs or for the CPU: build FILE.cu", buildOperator},
 		{"list", "describe every operator that the worker knows, and files: list [FILE]...", listOperators},
+		{inProcess, "", testInProcess},
 	}
 }
 
@@ -48,7 +49,9 @@ func operatorHelp(w io.Writer) {
 	_, _ = fmt.Fprint(w, "Writes, compiles and tests operators of your own. To use one, name its folder in MILLRACE_OPERATOR_PATH and its name in\n"+
 		"MILLRACE_OPERATORS.\n\nUsage: worker operator command\n\n")
 	for _, c := range operatorCommands() {
-		_, _ = fmt.Fprintf(w, "  %-6s %s\n", c.name, c.short)
+		if c.short != "" {
+			_, _ = fmt.Fprintf(w, "  %-6s %s\n", c.name, c.short)
+		}
 	}
 }
 

@@ -80,7 +80,7 @@ func TestOperatorOnAGPUIsComparedWithTheCPU(t *testing.T) {
 		call(t, env, "operator", "test", file, "--with", "bits=5").want(t, exitDone, "entropy?bits=5: version 1", "CPU: host (", "the library "+stem,
 			"GPU: fake GPU 0 ", "every check passed, and the GPU gives the same bytes as the CPU", "GB/s")
 	}
-	call(t, env, "operator", "test", stem+develop.CubinSuffix, "--device", "cuda", "--brief", "--separate").want(t, exitDone,
+	call(t, env, "operator", "test", stem+develop.CubinSuffix, "--device", "cuda", "--brief").want(t, exitDone,
 		"CPU: not tested: only results of the GPU were asked for", "every check passed, and the GPU gives the same bytes as the CPU")
 	call(t, env, "operator", "test", stem+develop.CPUSuffix, "--device", "host").want(t, exitDone, "GPU: not tested: --device host was given")
 	call(t, env, "operator", "test", stem+develop.CubinSuffix, "--with", "bits=9").want(t, exitUsage, "give a whole number from 1 to 6")
@@ -139,6 +139,25 @@ func TestBuildNeedsArchitecturesThatExist(t *testing.T) {
 		call(t, nil, "operator", "build", source, "--arch", arch).want(t, exitUsage, "--arch "+arch+": give numbers with commas between them, such as 80,90")
 	}
 	call(t, nil, "operator", "build", source, "--arch", "90").want(t, exitFailed, "MILLRACE_KERNELS")
+}
+
+// A wrong pointer ends the process that uses it. The report names the record all the same.
+func TestCrashOfAnOperatorIsAFinding(t *testing.T) {
+	folder := t.TempDir()
+	source := filepath.Join(folder, "crash.cu")
+	text := strings.Replace(ends, "MILLRACE_OPERATOR(ends,", "MILLRACE_OPERATOR(crash,", 1)
+	text = strings.Replace(text, "result.size = record.size();", "result.size = record.size() == 2 ? *reinterpret_cast<const volatile uint8_t *>(8) : record.size();", 1)
+	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := exec.LookPath("c++"); err != nil {
+		t.Skip("SKIPPED: no C++ compiler")
+	}
+	r := call(t, nil, "operator", "test", source)
+	r.want(t, exitFailed, `wrong on the CPU: batch "lengths", record 2 (2 bytes, "`, "the code crashed: look for a pointer", "1 checks failed")
+	if strings.Contains(r.errors, "goroutine") {
+		t.Errorf("the output has a dump of the process:\n%s", r.errors)
+	}
 }
 
 // sanitizer returns a folder with a program in place of compute-sanitizer, which runs its argument and ends with a status.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"time"
 
@@ -20,13 +19,17 @@ import (
 type trial struct {
 	file, query, samplesFolder string
 	on                         string // auto, cuda or host
-	brief, separate, sanitize  bool
+	brief, sanitize            bool
+
+	// Those of the hidden command.
+	separate, singly bool
+	mark             string
 
 	samples []develop.Sample
 }
 
-// testOperator implements `worker operator test`.
-func testOperator(ctx context.Context, args []string) error {
+// parseTrial parses the arguments of `worker operator test`. Those of the hidden command have more flags.
+func parseTrial(args []string, hidden bool) (*trial, error) {
 	t := &trial{}
 	f := flags("operator test", "Compiles NAME.cu for the CPU with the machine's C++ compiler, and for the GPU with NVRTC. It runs the operator on both, over\n"+
 		"adversarial batches and over samples, compares every byte, and prints the throughput. Each result must depend on its record and the\n"+
@@ -37,21 +40,29 @@ func testOperator(ctx context.Context, args []string) error {
 	f.StringVar(&t.on, "device", "auto", "auto: the CPU, and a GPU if there is one; cuda: a GPU, compared with the CPU; host: the CPU")
 	f.BoolVar(&t.sanitize, "sanitize", false, "run the GPU's part under compute-sanitizer memcheck, which finds wrong addresses in code that uses pointers")
 	f.BoolVar(&t.brief, "brief", false, "omit the throughput, and records of a megabyte or more")
-	f.BoolVar(&t.separate, "separate", false, "allocate each part of a batch separately, as tools need that check addresses")
+	if hidden {
+		f.BoolVar(&t.separate, "separate", false, "allocate each part of a batch separately, as tools need that check addresses")
+		f.BoolVar(&t.singly, "singly", false, "only compute each record alone on the CPU")
+		f.StringVar(&t.mark, "mark", "", "the `file` that says what is being computed")
+	}
 	var err error
 	if t.file, err = oneName(f, args, "file"); err != nil {
-		return err
+		return nil, err
 	}
 	if !slices.Contains([]string{"auto", "cuda", "host"}, t.on) || t.sanitize && t.on == "host" {
-		return usageError{fmt.Errorf("operator test: --device %s: give auto, cuda or host, and no host with --sanitize", t.on)}
+		return nil, usageError{fmt.Errorf("operator test: --device %s: give auto, cuda or host, and no host with --sanitize", t.on)}
 	}
-	if t.sanitize {
-		return t.underSanitizer(ctx)
+	t.samples, err = develop.ReadSamples(t.file, t.samplesFolder)
+	return t, err
+}
+
+// batches returns the batches of the suite, and the samples.
+func (t *trial) batches() []payloads.Set {
+	batches := conformance.Batches(1)
+	if len(t.samples) > 0 {
+		batches = append(batches, payloads.Set{Name: develop.SamplesBatch, Payloads: develop.Records(t.samples)})
 	}
-	if t.samples, err = develop.ReadSamples(t.file, t.samplesFolder); err != nil {
-		return err
-	}
-	return t.run(ctx)
+	return batches
 }
 
 // run opens the sides, tests them, and prints the report.
@@ -64,6 +75,9 @@ func (t *trial) run(ctx context.Context) error {
 	cpu, err := openCPU(ctx, files)
 	if err != nil {
 		return err
+	}
+	if t.singly {
+		return errors.Join(t.alone(ctx, cpu), cpu.close())
 	}
 	gpu := &side{name: "GPU", missing: errors.New("--device host was given")}
 	if t.on != "host" {
@@ -117,8 +131,7 @@ func (t *trial) both(ctx context.Context, cpu, gpu *side) error {
 // one tests one side. With --device cuda, the CPU is only there for comparison.
 func (t *trial) one(ctx context.Context, s *side, o *compiled.Operator, reference *side) (outcome develop.Outcome, err error) {
 	outcome = develop.Outcome{Device: s.name, With: s.with}
-	s.runner, err = conformance.Open(conformance.Subject{Device: s.device, Operator: o, Apart: t.separate, Brief: t.brief, Patience: t.patience()})
-	if err != nil {
+	if s.runner, err = conformance.Open(t.subject(s, o)); err != nil {
 		return outcome, err
 	}
 	if s.name == "CPU" && t.on == "cuda" {
@@ -134,6 +147,12 @@ func (t *trial) one(ctx context.Context, s *side, o *compiled.Operator, referenc
 	return outcome, err
 }
 
+// subject returns what the suite tests on one side.
+func (t *trial) subject(s *side, o *compiled.Operator) conformance.Subject {
+	return conformance.Subject{Device: s.device, Operator: o, Apart: t.separate, Brief: t.brief, Patience: t.patience(),
+		Before: func(batch string, record int) { t.note(s.name, batch, record) }}
+}
+
 // patience returns the time that a batch may take. Under a sanitizer, batches take much longer.
 func (t *trial) patience() time.Duration {
 	if t.separate {
@@ -144,11 +163,7 @@ func (t *trial) patience() time.Duration {
 
 // test runs the suite, the samples and the measurements on one side.
 func (t *trial) test(ctx context.Context, r, reference *conformance.Runner, outcome *develop.Outcome) (err error) {
-	batches := conformance.Batches(1)
-	if len(t.samples) > 0 {
-		batches = append(batches, payloads.Set{Name: develop.SamplesBatch, Payloads: develop.Records(t.samples)})
-	}
-	if outcome.Report, err = r.Test(ctx, batches, reference); err != nil {
+	if outcome.Report, err = r.Test(ctx, t.batches(), reference); err != nil {
 		return err
 	}
 	if outcome.Report.Stopped {
@@ -180,34 +195,4 @@ func (t *trial) measure(ctx context.Context, r *conformance.Runner, outcome *dev
 		outcome.Rates = append(outcome.Rates, rate)
 	}
 	return nil
-}
-
-// sanitizerFound is the exit status with which compute-sanitizer reports errors.
-const sanitizerFound = 9
-
-// underSanitizer runs this command again under compute-sanitizer, for the GPU alone.
-func (t *trial) underSanitizer(ctx context.Context) error {
-	sanitizer, err := develop.Sanitizer()
-	if err != nil {
-		return err
-	}
-	own, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	args := []string{"--tool", "memcheck", "--error-exitcode", fmt.Sprint(sanitizerFound), own, "operator", "test", t.file,
-		"--device", "cuda", "--brief", "--separate", "--with", t.query, "--on", t.samplesFolder}
-	command := exec.CommandContext(ctx, sanitizer, args...)
-	command.Stdout, command.Stderr = os.Stdout, os.Stderr
-	err = command.Run()
-	var exit *exec.ExitError
-	switch {
-	case !errors.As(err, &exit):
-		return err
-	case exit.ExitCode() == sanitizerFound:
-		return errors.New("compute-sanitizer found wrong accesses: see above")
-	case exit.ExitCode() == exitUsage:
-		return usageError{errReported}
-	}
-	return errReported
 }

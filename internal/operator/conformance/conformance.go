@@ -25,6 +25,10 @@ type Subject struct {
 	// allocation, and tools that check addresses don't see an access from one part to another.
 	Apart bool
 
+	// Before is called before each batch with its name and -1, and before a record that is computed alone with its index. Code that
+	// crashes ends the process, so this is how another process knows where.
+	Before func(batch string, record int)
+
 	// Brief leaves out batches with a record of a megabyte or more, and most runs of single records.
 	Brief bool
 }
@@ -44,6 +48,9 @@ type Runner struct {
 func Open(s Subject) (r *Runner, err error) {
 	if s.Patience == 0 {
 		s.Patience = time.Minute
+	}
+	if s.Before == nil {
+		s.Before = func(string, int) {}
 	}
 	r = &Runner{subject: s, buffers: buffers{device: s.Device, apart: s.Apart}}
 	defer func() {

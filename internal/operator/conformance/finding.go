@@ -23,6 +23,7 @@ const (
 	Devices                       // two devices give different results
 	Lost                          // the device failed
 	Endless                       // a batch didn't end
+	Crashed                       // the process that ran it ended
 	Unexpected                    // a sample has another result than its author expects
 )
 

@@ -37,6 +37,20 @@ func (r *Runner) Test(ctx context.Context, batches []payloads.Set, reference *Ru
 	return &t.report, nil
 }
 
+// Singly computes each record alone and drops the results. It is for finding a record that ends the process: see Subject.Before.
+func (r *Runner) Singly(ctx context.Context, batches []payloads.Set) error {
+	for _, set := range batches {
+		for i := range set.Payloads {
+			r.subject.Before(set.Name, i)
+			var found *Finding // which Test reports
+			if _, err := r.run(ctx, set.Payloads[i:i+1], first); err != nil && !errors.As(err, &found) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // tester is a test under way.
 type tester struct {
 	*Runner
@@ -66,6 +80,7 @@ func (t *tester) set(set payloads.Set) error {
 			return nil
 		}
 		tested += len(rows)
+		t.subject.Before(name, -1)
 		err := t.batch(name, rows)
 		var found *Finding
 		if errors.As(err, &found) {
