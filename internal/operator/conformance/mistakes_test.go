@@ -3,7 +3,8 @@
 package conformance_test
 
 import (
-	"bytes"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -205,11 +206,25 @@ func TestLargeBoundsAreDivided(t *testing.T) {
 	}
 }
 
-func TestAnswersAreShortened(t *testing.T) {
-	l := library(t, "examples/operators/redact/redact.cu")
+func TestComputeReturnsAnswers(t *testing.T) {
+	l := library(t, "examples/operators/entropy/entropy.cu")
 	r := runner(t, conformance.Subject{Device: onHost(t, l), Operator: bind(t, l.Description(), "")})
-	answers, err := r.Compute(t.Context(), [][]byte{[]byte("4111 1111 1111 1111"), bytes.Repeat([]byte("x"), 1000)})
-	if err != nil || answers[0].String() != `{"masked":1,"text":"**** **** **** 1111"}` || answers[0].Status != 0 || len(answers[1].String()) < 1000 {
+	answers, err := r.Compute(t.Context(), [][]byte{[]byte("aab"), nil})
+	if err != nil || len(answers) != 2 || answers[0].String() != `{"peak":3}` || answers[1].Status != 1 || answers[1].String() != "rejected: the record is empty" {
 		t.Errorf("%v, %v", answers, err)
+	}
+}
+
+// Singly is for a process that watches another one: Before tells it each record.
+func TestSinglyTellsEachRecord(t *testing.T) {
+	l := library(t, "examples/operators/entropy/entropy.cu")
+	var told []string
+	r := runner(t, conformance.Subject{Device: onHost(t, l), Operator: bind(t, l.Description(), ""),
+		Before: func(batch string, record int) { told = append(told, fmt.Sprint(batch, record)) }})
+	if err := r.Singly(t.Context(), []payloads.Set{{Name: "a", Payloads: payloads.Empties(2)}, {Name: "b", Payloads: payloads.Empties(1)}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"a0", "a1", "b0"}; !slices.Equal(told, want) {
+		t.Errorf("%q, want %q", told, want)
 	}
 }
