@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"millrace/internal/config"
+	"millrace/internal/device/cuda"
 	"millrace/internal/operator/conformance"
 	"millrace/internal/operator/develop"
 	"millrace/internal/operator/payloads"
@@ -161,6 +163,10 @@ func (t *trial) underSanitizer(ctx context.Context) error {
 	sanitizer, err := develop.Sanitizer()
 	if err != nil {
 		return err
+	}
+	cfg, _ := config.Load() // a wrong kernel library or GPU has an error of its own
+	if _, err := cuda.List(cfg.Kernels); err != nil {
+		return fmt.Errorf("--sanitize needs a GPU: %w", err)
 	}
 	own, err := os.Executable()
 	if err != nil {

@@ -178,6 +178,7 @@ func TestSanitizerRunsTheCommandAgain(t *testing.T) {
 	call(t, gpu(t, "", sanitizer(t, "exit 9")), test...).want(t, exitFailed, "compute-sanitizer found wrong accesses: see above")
 	call(t, gpu(t, "", sanitizer(t, "exit 2")), test...).want(t, exitUsage)
 	call(t, gpu(t, "", sanitizer(t, "exit 1")), test...).want(t, exitFailed)
+	call(t, []string{sanitizer(t, "exit 0")}, test...).want(t, exitFailed, "--sanitize needs a GPU: ", "MILLRACE_KERNELS")
 }
 
 // TestListShowsWhatTheFoldersHave covers operators of MILLRACE_OPERATOR_PATH, compiled or not.
