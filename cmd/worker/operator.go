@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"millrace/internal/config"
@@ -110,15 +112,20 @@ func listOperators(_ context.Context, args []string) error {
 	for _, d := range compiled.BuiltIn() {
 		describe(os.Stdout, d, "built in", "GPU, CPU")
 	}
-	cfg, _ := config.Load() // only the folders count, and Find checks those
-	found, err := own.Find(cfg.OperatorPath)
+	cfg, _ := config.Load(nil) // only the folders count, and Find checks those
+	var g own.GPUs
+	if cfg.Device != "host" {
+		g = &gpus{cfg: cfg} // compiles what is only a source
+	}
+	found, err := own.Find(cfg.OperatorPath, g)
 	errs := []error{err}
 	for _, s := range found {
-		if d := s.Description(); d != nil {
-			describe(os.Stdout, d, s.Path(), devicesOf(s.Path()))
-			continue
+		from := filepath.Join(s.Folder(), strings.Join(s.Files(), ", "))
+		if d, err := s.Describe(); err != nil {
+			fmt.Printf("%s, %s, can't be described: %v\n", s.Name(), from, err)
+		} else {
+			describe(os.Stdout, d, from, devicesOf(s.Files()...))
 		}
-		fmt.Printf("%s, %s, runs on: %s\n", s.Name(), s.Path(), devicesOf(s.Path()))
 	}
 	for _, path := range files {
 		d, err := compiled.ReadFile(path)
@@ -131,15 +138,20 @@ func listOperators(_ context.Context, args []string) error {
 	return errors.Join(errs...)
 }
 
-// devicesOf says on which devices an operator runs, by the name of its file.
-func devicesOf(path string) string {
-	switch {
-	case strings.HasSuffix(path, develop.CPUSuffix):
-		return "CPU"
-	case strings.HasSuffix(path, develop.SourceSuffix):
-		return "GPU if the worker finds NVRTC; CPU after `worker operator build --cpu`"
+// devicesOf says on which devices an operator runs, by the names of its files.
+func devicesOf(files ...string) string {
+	var devices []string
+	for _, one := range []struct {
+		device   string
+		suffixes []string
+	}{{"GPU", append([]string{develop.SourceSuffix}, develop.GPUSuffixes...)}, {"CPU", []string{develop.CPUSuffix}}} {
+		if slices.ContainsFunc(files, func(file string) bool {
+			return slices.ContainsFunc(one.suffixes, func(suffix string) bool { return strings.HasSuffix(file, suffix) })
+		}) {
+			devices = append(devices, one.device)
+		}
 	}
-	return "GPU"
+	return strings.Join(devices, ", ")
 }
 
 // describe prints what an operator says about itself.

@@ -67,8 +67,8 @@ func architectures(list string) (computes []string, err error) {
 
 // buildForGPUs writes NAME.cubin or NAME.fatbin.
 func buildForGPUs(ctx context.Context, source, stem string, computes []string) error {
-	cfg, _ := config.Load() // only the kernel library counts, and a wrong one has an error of its own
-	c, err := cuda.OpenCompiler(cfg.Kernels, nvrtc(cfg))
+	cfg, _ := config.Load(nil) // only the kernel library counts, and a wrong one has an error of its own
+	c, err := cuda.OpenCompiler(cfg.Kernels, findNVRTC(cfg))
 	if err != nil {
 		return err
 	}

@@ -164,7 +164,7 @@ func (t *trial) underSanitizer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg, _ := config.Load() // a wrong kernel library or GPU has an error of its own
+	cfg, _ := config.Load(nil) // a wrong kernel library or GPU has an error of its own
 	if _, err := cuda.List(cfg.Kernels); err != nil {
 		return fmt.Errorf("--sanitize needs a GPU: %w", err)
 	}

@@ -167,7 +167,7 @@ func (s *side) image(files operatorFiles, cfg *config.Config, compute string) ([
 	if files.source == "" {
 		return os.ReadFile(files.gpu)
 	}
-	c, err := cuda.OpenCompiler(cfg.Kernels, nvrtc(cfg))
+	c, err := cuda.OpenCompiler(cfg.Kernels, findNVRTC(cfg))
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func compileForGPU(c *cuda.Compiler, source, compute string) ([]byte, error) {
 		return nil, err
 	}
 	image, warnings, err := c.Compile(cuda.Source{Name: source, Text: string(text), Headers: include.Headers, Compute: compute,
-		Options: []string{develop.SourceOption(text)}})
+		Options: []string{compiled.SourceOption(text)}})
 	if err != nil {
 		return nil, compileFailed(err)
 	}
@@ -220,6 +220,3 @@ func sameDeclarations(a, b *compiled.Description) error {
 func declaration(d *compiled.Description) string {
 	return fmt.Sprintf("%s, version %d, parameters %+v, fields %+v, reasons %q", d.Name, d.Version, d.Parameters, d.Fields, d.Reasons)
 }
-
-// nvrtc returns the path of NVRTC, or "" to look for it beside the kernel library and where the system has it.
-func nvrtc(*config.Config) string { return "" }

@@ -185,12 +185,12 @@ func TestSanitizerRunsTheCommandAgain(t *testing.T) {
 func TestListShowsWhatTheFoldersHave(t *testing.T) {
 	folder := entropyFolder(t)
 	env := []string{"MILLRACE_OPERATOR_PATH=" + folder}
-	path := filepath.Join(folder, "entropy")
+	path := filepath.Join(folder, "entropy.")
 	call(t, env, "operator", "list").want(t, exitDone, "crc32c, version 1, built in, tiles of the batch, runs on: GPU, CPU",
-		"entropy, version 1, "+path+".cpu.so, thread per record, runs on: CPU", "parameter bits=4 (uint32, 1 to 6)")
-	if err := os.Remove(path + develop.CPUSuffix); err != nil {
+		"entropy, version 1, "+path+"cu, entropy.cpu.so, thread per record, runs on: GPU, CPU", "parameter bits=4 (uint32, 1 to 6)")
+	if err := os.Remove(filepath.Join(folder, "entropy"+develop.CPUSuffix)); err != nil {
 		t.Fatal(err)
 	}
-	call(t, env, "operator", "list").want(t, exitDone, "entropy, "+path+".cu, runs on: GPU if the worker finds NVRTC")
+	call(t, env, "operator", "list").want(t, exitDone, "entropy, "+path+"cu, can't be described: ", "run `worker operator build "+path+"cu`")
 	call(t, []string{"MILLRACE_OPERATOR_PATH=/nothing"}, "operator", "list").want(t, exitFailed, "crc32c, version 1", "/nothing", "no such file")
 }

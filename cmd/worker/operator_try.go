@@ -71,7 +71,7 @@ func (t *trial) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg, _ := config.Load() // only the kernel library and the GPUs count, and a wrong one of these has an error of its own
+	cfg, _ := config.Load(nil) // only the kernel library and the GPUs count, and a wrong one of these has an error of its own
 	cpu, err := openCPU(ctx, files)
 	if err != nil {
 		return err

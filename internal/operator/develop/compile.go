@@ -6,7 +6,6 @@ package develop
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -95,7 +94,7 @@ func Compile(ctx context.Context, source, output string) (*compiled.Description,
 	defer func() { _ = os.Remove(made.Name()) }()
 
 	args := append([]string{}, cpuFlags...)
-	args = append(args, "-I"+headers, SourceOption(text), "-x", "c++", source, "-o", made.Name())
+	args = append(args, "-I"+headers, compiled.SourceOption(text), "-x", "c++", source, "-o", made.Name())
 	if log, err := exec.CommandContext(ctx, compiler, args...).CombinedOutput(); err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -121,12 +120,6 @@ func CheckName(source string, d *compiled.Description) error {
 		return fmt.Errorf("%s declares the operator %q: rename the file to %s%s, or the operator to %s", source, d.Name, d.Name, SourceSuffix, name)
 	}
 	return nil
-}
-
-// SourceOption returns the compiler's option that puts the hash of the source into the description.
-func SourceOption(text []byte) string {
-	hash := sha256.Sum256(text)
-	return "-DMILLRACE_SOURCE=" + list(hash[:])
 }
 
 // ReadSource returns the name of the operator in a source file, and the file's text.
@@ -156,13 +149,4 @@ func readSource(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: not a source file of at most %d KiB", path, mostSource>>10)
 	}
 	return os.ReadFile(path)
-}
-
-// list returns bytes as a C++ initializer.
-func list(bytes []byte) string {
-	numbers := make([]string, len(bytes))
-	for i, b := range bytes {
-		numbers[i] = fmt.Sprint(b)
-	}
-	return strings.Join(numbers, ",")
 }
