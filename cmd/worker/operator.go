@@ -166,4 +166,10 @@ func describe(w io.Writer, d *compiled.Description, from, devices string) {
 	for _, reason := range d.Reasons {
 		_, _ = fmt.Fprintf(w, "  rejects   %s\n", reason)
 	}
+	for _, pass := range d.Passes {
+		_, _ = fmt.Fprintf(w, "  pass      %s, %d threads per block\n", pass.Name, pass.Threads)
+	}
+	if s := d.Scratch; s != (compiled.Scratch{}) {
+		_, _ = fmt.Fprintf(w, "  scratch   %d bytes, %d per record and %d per byte\n", s.Bytes, s.PerRow, s.PerByte)
+	}
 }

@@ -49,6 +49,9 @@ func (s *side) close() error {
 // operatorFiles are the files of an operator that is to be tested. An empty name is a missing file.
 type operatorFiles struct{ source, cpu, gpu string }
 
+// folder returns the folder of the operator, where its tables are.
+func (f operatorFiles) folder() string { return filepath.Dir(cmp.Or(f.source, f.cpu, f.gpu)) }
+
 // findFiles returns the files for an operator that a user named by one of them. A compiled file goes with the one beside it for the other
 // device.
 func findFiles(named string) (operatorFiles, error) {
@@ -120,6 +123,7 @@ func openCPU(ctx context.Context, files operatorFiles) (*side, error) {
 		return nil, err
 	}
 	s.device, s.description, s.with = d, l.Description(), d.Info().Name+", "+s.with
+	s.description.Folder = files.folder()
 	return s, nil
 }
 
@@ -159,6 +163,7 @@ func openGPU(files operatorFiles, cfg *config.Config) (*side, error) {
 	if s.description, err = loadOperator(d, image); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", cmp.Or(files.source, files.gpu), err), d.Close())
 	}
+	s.description.Folder = files.folder()
 	return s, nil
 }
 
@@ -218,5 +223,6 @@ func sameDeclarations(a, b *compiled.Description) error {
 
 // declaration returns everything about an operator that results depend on as text.
 func declaration(d *compiled.Description) string {
-	return fmt.Sprintf("%s, version %d, parameters %+v, fields %+v, reasons %q", d.Name, d.Version, d.Parameters, d.Fields, d.Reasons)
+	return fmt.Sprintf("%s, version %d, parameters %+v, fields %+v, reasons %q, passes %+v, scratch %+v", d.Name, d.Version, d.Parameters, d.Fields, d.Reasons,
+		d.Passes, d.Scratch)
 }

@@ -17,6 +17,7 @@ func describe(t testing.TB, change func(h *head, p *parameterEntry, f *fieldEntr
 	h.Parameters = entries{1, parameterBytes, descriptionBytes}
 	h.Fields = entries{1, fieldBytes, descriptionBytes + parameterBytes}
 	h.Reasons = entries{1, reasonBytes, descriptionBytes + parameterBytes + fieldBytes}
+	h.Passes = entries{0, passBytes, descriptionBytes + parameterBytes + fieldBytes + reasonBytes}
 	h.Bytes = descriptionBytes + parameterBytes + fieldBytes + reasonBytes
 	p := parameterEntry{Type: uint32(Uint32), Preset: 2, Least: 1, Most: 3}
 	copy(p.Name[:], "n")
@@ -62,10 +63,18 @@ func TestDamagedDescriptionsAreRefused(t *testing.T) {
 		"default":           {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Preset = 4 }, "default 4"},
 		"unrepresentable":   {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Most = 1 << 32 }, "can't have"},
 		"parameter's name":  {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Name[1] = '_' }, `name "n_"`},
-		"field's type":      {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type = 12 }, "type 12"},
-		"no elements":       {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.Count = 1, 0 }, "array of 0"},
-		"many elements":     {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.Count = 1, 1<<31 }, "array of"},
-		"two sizes":         {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.CountParameter = 1, 1 }, "array of 1"},
+		"field's type":      {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type = 13 }, "type 13"},
+		"a table as field":  {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type = uint32(Table) }, "type 12"},
+		"table's default": {func(h *head, p *parameterEntry, _ *fieldEntry, _ *reason) {
+			h.ParameterBytes, p.Type = 8, uint32(Table)
+		}, "n is a table with a default"},
+		"huge table": {func(h *head, p *parameterEntry, _ *fieldEntry, _ *reason) {
+			h.ParameterBytes, p.Type, p.Preset, p.Most = 8, uint32(Table), 0, mostTableBytes+1
+		}, "n is a table with a default, or of 1 to 16777217 bytes"},
+		"scratch without passes": {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Scratch.PerRow = 4 }, "scratch memory without passes"},
+		"no elements":            {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.Count = 1, 0 }, "array of 0"},
+		"many elements":          {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.Count = 1, 1<<31 }, "array of"},
+		"two sizes":              {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.CountParameter = 1, 1 }, "array of 1"},
 		"which parameter": {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) {
 			f.Array, f.Count, f.CountParameter = 1, 0, 2
 		}, "parameter number 2 of 1"},

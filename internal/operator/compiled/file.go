@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 )
 
 // symbol is the name of the description in a compiled operator.
@@ -33,6 +34,7 @@ func ReadFile(path string) (*Description, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	d.Folder = filepath.Dir(path)
 	return d, nil
 }
 

@@ -20,6 +20,8 @@ const (
 	careless = kernels + "/test/operators/careless.cu"
 	spread   = kernels + "/test/operators/spread.cu"
 	inBlocks = kernels + "/test/operators/spread_block.cu"
+	tally    = kernels + "/test/operators/tally.cu"
+	stray    = kernels + "/test/operators/stray.cu"
 )
 
 // compiler turns a source file into a compiled operator.
@@ -111,7 +113,7 @@ func run(t testing.TB, command *exec.Cmd) {
 // TestEveryCompilerGivesTheSameDescription compiles operators for the CPU and for a GPU.
 func TestEveryCompilerGivesTheSameDescription(t *testing.T) {
 	all := compilers(t)
-	for _, source := range []string{entropy, kinds, careless, spread, inBlocks} {
+	for _, source := range []string{entropy, kinds, careless, spread, inBlocks, tally, stray} {
 		var first []byte
 		for _, c := range all {
 			t.Run(filepath.Base(source)+"/"+c.name, func(t *testing.T) {

@@ -1,6 +1,8 @@
 package own
 
 import (
+	"sync"
+
 	"millrace/internal/device"
 	"millrace/internal/operator"
 	"millrace/internal/operator/compiled"
@@ -10,6 +12,9 @@ import (
 type Operator struct {
 	source *Source
 	bound  *compiled.Operator
+
+	bind      sync.Once
+	reference device.BoundHostKernel // set by bind
 }
 
 // Name implements operator.Operator.
@@ -26,7 +31,7 @@ func (o *Operator) Stride() int { return o.bound.Stride() }
 
 // Needs implements operator.Operator.
 func (o *Operator) Needs(s device.Shape) device.Needs {
-	return device.Needs{Result: o.bound.Layout(s.Rows, s.Bytes).End}
+	return device.Needs{Scratch: o.bound.Scratch(s.Rows, s.Bytes), Result: o.bound.Layout(s.Rows, s.Bytes).End}
 }
 
 // AppendJSON implements operator.Operator.
@@ -52,25 +57,33 @@ func (o *Operator) Refusal(results []byte, rows, row int) string {
 // the operator refuses is zeros. So is a record that the description doesn't permit: on the device it is an error that names the
 // operator. AppendReference panics if the library can't be opened, which Kernels reports before.
 func (o *Operator) AppendReference(dst, payload []byte) []byte {
-	library, err := o.source.load()
-	if err != nil {
-		panic(err)
-	}
-	kernel, err := library.Bind(o.bound.Params())
-	if err != nil {
-		panic(err) // Bind has checked the parameters
-	}
+	kernel := o.kernel()
 	offsets := []uint32{0, uint32(len(payload))}
-	result := make([]byte, o.Needs(device.Shape{Rows: 1, Bytes: len(payload)}).Result)
+	needs := o.Needs(device.Shape{Rows: 1, Bytes: len(payload)})
+	scratch, result := make([]byte, needs.Scratch), make([]byte, needs.Result)
 	one := func(n int, fn func(i int)) {
 		for i := range n {
 			fn(i)
 		}
 	}
-	if err := kernel.Run(payload, offsets, nil, result, one); err != nil {
+	if err := kernel.Run(payload, offsets, scratch, result, one); err != nil {
 		clear(result)
 	}
 	return o.bound.AppendValue(dst, offsets, result, 0)
+}
+
+// kernel returns the library's kernel with the operator's parameters. It panics if the library can't be opened.
+func (o *Operator) kernel() device.BoundHostKernel {
+	o.bind.Do(func() {
+		library, err := o.source.load()
+		if err != nil {
+			panic(err)
+		}
+		if o.reference, err = library.Bind(o.bound.Params()); err != nil {
+			panic(err) // Bind has checked the parameters
+		}
+	})
+	return o.reference
 }
 
 // Kernels opens the libraries of the operators of one's own among operators, and returns their kernels for the host device.
