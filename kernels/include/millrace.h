@@ -149,11 +149,12 @@ struct millrace_operator {
     const char *name;    /* lower case, as in MILLRACE_OPERATORS */
 
     /* What the operator says about itself: struct millrace_description of millrace/description.h with its entries, in
-     * host memory. NULL if it says nothing, as the built-in operators. */
+     * host memory. The parameter block and the layout of a result follow from it. NULL for the kernel library's operators
+     * that are only for measurements. */
     const void *description;
 
-    /* Creates an instance of the operator `self` from a parameter block (packed, little-endian, with a layout per
-     * operator) on the GPU with that ordinal. Returns MILLRACE_INVALID for an invalid block. */
+    /* Creates an instance of the operator `self` from a parameter block on the GPU with that ordinal. Returns
+     * MILLRACE_INVALID for an invalid block. */
     int32_t (*create)(const millrace_operator *self, int32_t ordinal, const void *params, size_t bytes, void **instance,
                       millrace_error *error);
 

@@ -49,6 +49,7 @@ bool entries_fit(const millrace_description *d, uint32_t count, uint32_t size, u
 bool good_threads(uint32_t threads) { return threads > 0 && threads <= 1024 && threads % 32 == 0; }
 
 bool good_form(const millrace_description *d) {
+    if (d->form == MILLRACE_LIBRARY) return d->threads == 0 && d->teams == 0;
     if (!good_threads(d->threads) || d->teams == 0) return false;
     switch (d->form) {
     case MILLRACE_THREAD: return d->teams == d->threads;
@@ -214,6 +215,7 @@ int32_t bind_block(const millrace_description *d, const void *params, size_t byt
     if (int32_t s = check_block(d, block, bytes, error)) return s;
     uint64_t stride = 0, largest = 1;
     *size = {};
+    size->statuses = d->form != MILLRACE_LIBRARY || d->reasons > 0; // other host code computes every record
     for (uint32_t i = 0; i < d->fields; i++) {
         millrace_field f = field(d, i);
         uint64_t element = kTypeBytes[f.type], count = f.count;
@@ -224,6 +226,7 @@ int32_t bind_block(const millrace_description *d, const void *params, size_t byt
         }
         stride = (stride + element - 1) / element * element + element * count;
         largest = largest > element ? largest : element;
+        size->strings |= f.type == MILLRACE_BYTES;
         size->string_bytes += f.most_bytes, size->string_bytes_per_byte += f.most_per_byte;
     }
     size->stride = static_cast<uint32_t>((stride + largest - 1) / largest * largest);

@@ -33,6 +33,7 @@ uint64_t tables_start(const millrace_description *description);
 // The size of an operator's results for given parameters.
 struct ResultSize {
     uint32_t stride;                // bytes of one record
+    bool statuses, strings;         // whether a result has a status per record, and byte strings
     uint64_t string_bytes;          // bytes of the slots of all byte strings, for each record
     uint64_t string_bytes_per_byte; // and for each byte of the batch
 };
@@ -42,15 +43,17 @@ int32_t bind_block(const millrace_description *description, const void *block, s
                    millrace_error *error);
 
 // Where the parts of a batch's result are: the records, then a status per record, then the byte strings. Each part
-// starts at a multiple of 256. internal/operator/compiled computes the same.
+// starts at a multiple of 256. A result of records alone ends with them. internal/operator/compiled computes the same.
 struct ResultLayout {
     uint64_t status, strings, end;
 };
 
 inline ResultLayout layout_of(const ResultSize &size, uint64_t rows, uint64_t bytes) {
     ResultLayout layout;
-    layout.status = (rows * size.stride + 255) / 256 * 256;
-    layout.strings = (layout.status + rows + 255) / 256 * 256;
+    layout.status = layout.strings = layout.end = rows * size.stride;
+    if (!size.statuses && !size.strings) return layout;
+    layout.status = layout.strings = (layout.status + 255) / 256 * 256;
+    if (size.statuses) layout.strings = (layout.status + rows + 255) / 256 * 256;
     layout.end = layout.strings + size.string_bytes * rows + size.string_bytes_per_byte * bytes;
     return layout;
 }

@@ -249,7 +249,9 @@ int32_t read_description(Module *module, millrace_error *error) {
     if (int32_t s = copy_and_wait(module->own, reinterpret_cast<const void *>(address), bytes, cudaMemcpyDeviceToHost, error)) {
         return s;
     }
-    return check_description(module->own, bytes, error);
+    if (int32_t s = check_description(module->own, bytes, error)) return s;
+    if (module->own->form != MILLRACE_LIBRARY) return MILLRACE_OK;
+    return fail(error, MILLRACE_INVALID, 0, "operator %s is host code: build it as a shared library", module->own->name);
 }
 
 // Finds a kernel. The query also loads its code, which could wait for running work at the first launch.

@@ -115,12 +115,12 @@ struct OperatorEntry {
     int32_t (*load)(millrace_error *error);
 };
 
-// Returns an operator of the library's version of the structure, without a description.
+// Returns an operator of the library's version of the structure. Without a description it is only for measurements.
 constexpr millrace_operator make_operator(const char *name, decltype(millrace_operator::create) create,
                                           decltype(millrace_operator::destroy) destroy,
                                           decltype(millrace_operator::needs) needs,
-                                          decltype(millrace_operator::launch) launch) {
-    return {sizeof(millrace_operator), 1, name, nullptr, create, destroy, needs, launch};
+                                          decltype(millrace_operator::launch) launch, const void *description = nullptr) {
+    return {sizeof(millrace_operator), 1, name, description, create, destroy, needs, launch};
 }
 
 extern const OperatorEntry kCrc32c;

@@ -20,7 +20,15 @@ func (l *library) operatorLoad(d deviceHandle, image []byte) (op operatorHandle,
 	if err := failed("load operator", C.mr_operator_load(l.api, d, start, C.size_t(len(image)), &op, &e), &e); err != nil {
 		return nil, "", nil, err
 	}
-	return op, C.GoString(op.name), C.GoBytes(op.description, C.int(C.mr_description_bytes(op))), nil
+	return op, C.GoString(op.name), l.describe(op), nil
+}
+
+// describe returns the description of an operator, which the caller owns; nil if it has none.
+func (l *library) describe(op operatorHandle) []byte {
+	if op.description == nil {
+		return nil
+	}
+	return C.GoBytes(op.description, C.int(C.mr_description_bytes(op)))
 }
 
 func (l *library) operatorUnload(op operatorHandle) error {

@@ -19,11 +19,15 @@ type Operator struct {
 	spec        string
 	block       []byte // the parameter block, followed by the tables
 	stride      int
-	fields      []place // places[i] belongs to Fields[i]
+	fields      []place // fields[i] belongs to Fields[i]
+	after       string  // what follows the last field in JSON
 }
 
-// place says where a field is in a record.
-type place struct{ at, count int }
+// place says where a field is in a record, and what precedes it in JSON.
+type place struct {
+	at, count int
+	before    string
+}
 
 // settings are the values of all parameters.
 type settings struct {
@@ -118,6 +122,7 @@ func (d *Description) bind(s settings) *Operator {
 	}
 	o.block = appendTables(o.block, s.tables)
 	o.place()
+	o.bindJSON()
 	return o
 }
 
@@ -130,7 +135,7 @@ func (o *Operator) place() {
 			count = int(o.values[f.CountParameter])
 		}
 		at := alignUp(o.stride, size)
-		o.fields = append(o.fields, place{at, count})
+		o.fields = append(o.fields, place{at: at, count: count})
 		o.stride, largest = at+size*count, max(largest, size)
 	}
 	o.stride = alignUp(o.stride, largest)
@@ -306,6 +311,9 @@ func (o *Operator) Scratch(rows, bytes int) int { return o.description.Scratch.S
 
 // Stride returns the length of one record in bytes.
 func (o *Operator) Stride() int { return o.stride }
+
+// Value returns the value of parameter i.
+func (o *Operator) Value(i int) Number { return o.values[i] }
 
 // Place returns where field i begins in a record, and the number of its elements.
 func (o *Operator) Place(i int) (at, count int) { return o.fields[i].at, o.fields[i].count }

@@ -118,6 +118,9 @@ func (d *Description) decode(h *head, data []byte) error {
 }
 
 func (d *Description) checkForm() error {
+	if d.Form == Library && d.Threads == 0 && d.Teams == 0 {
+		return nil
+	}
 	lanes := 0
 	if d.Teams > 0 {
 		lanes = d.Threads / d.Teams

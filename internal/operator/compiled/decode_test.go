@@ -36,6 +36,16 @@ func describe(t testing.TB, change func(h *head, p *parameterEntry, f *fieldEntr
 	return data
 }
 
+// The description of host code says nothing about threads.
+func TestDescriptionOfHostCode(t *testing.T) {
+	data := describe(t, func(h *head, _ *parameterEntry, _ *fieldEntry, _ *[reasonBytes]byte) {
+		h.Form, h.Threads, h.Teams = uint32(Library), 0, 0
+	})
+	if d, err := Decode(data); err != nil || d.Form != Library || d.Form.String() != "kernels of its own" {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
 func TestDamagedDescriptionsAreRefused(t *testing.T) {
 	type reason = [reasonBytes]byte
 	for name, test := range map[string]struct {
@@ -75,6 +85,8 @@ func TestDamagedDescriptionsAreRefused(t *testing.T) {
 		"no elements":            {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.Count = 1, 0 }, "array of 0"},
 		"many elements":          {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.Count = 1, 1<<31 }, "array of"},
 		"two sizes":              {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.CountParameter = 1, 1 }, "array of 1"},
+		"host code's threads":    {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Form = uint32(Library) }, "form 5 with 64 threads"},
+		"a form's number":        {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Form, h.Threads, h.Teams = 99, 0, 0 }, "form 99"},
 		"which parameter": {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) {
 			f.Array, f.Count, f.CountParameter = 1, 0, 2
 		}, "parameter number 2 of 1"},

@@ -35,10 +35,10 @@ const (
 // Description is what an operator says about itself.
 type Description struct {
 	Name       string
-	Version    uint32   // incremented when results or parameters change
-	Form       Form     // 0 for built-in operators
-	Threads    int      // threads per block on a GPU
-	Teams      int      // records that a block processes at once
+	Version    uint32 // incremented when results or parameters change
+	Form       Form
+	Threads    int      // threads per block on a GPU; 0 for Library
+	Teams      int      // records that a block processes at once; 0 for Library
 	Checked    bool     // the code checks every access to a record
 	Source     [32]byte // SHA-256 of the source file; zeros if unknown
 	Parameters []Parameter
@@ -65,9 +65,10 @@ type Form uint32
 
 // The forms.
 const (
-	Thread Form = iota + 1
-	Warp
-	Block
+	Thread  Form = 1
+	Warp    Form = 2
+	Block   Form = 3
+	Library Form = 5 // host code launches kernels of its own, as that of the built-in operators does
 )
 
 func (f Form) String() string {
@@ -78,8 +79,10 @@ func (f Form) String() string {
 		return "warp per record"
 	case Block:
 		return "block per record"
+	case Library:
+		return "kernels of its own"
 	}
-	return "tiles of the batch"
+	return "unknown form"
 }
 
 // Type is the type of a parameter or of a field's elements.

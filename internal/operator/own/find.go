@@ -151,6 +151,7 @@ func (s *Source) readCompiled(path string, k kind) error {
 
 // describe records the description of a compiled file. It returns an error if another file's differs.
 func (s *Source) describe(d *compiled.Description, path string) error {
+	d.Folder = s.folder // of the files that are tables
 	if s.description == nil {
 		s.description, s.described = d, path
 		return nil

@@ -45,7 +45,7 @@ func (o *Operator) MostJSON() int {
 
 // Refusal implements operator.Refuser.
 func (o *Operator) Refusal(results []byte, rows, row int) string {
-	status := results[o.bound.Layout(rows, 0).Status+row]
+	status := o.bound.Status(results, rows, row)
 	if status == 0 {
 		return ""
 	}

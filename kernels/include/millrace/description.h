@@ -66,7 +66,8 @@ enum {
 enum {
     MILLRACE_THREAD = 1, /* one thread */
     MILLRACE_WARP = 2,   /* 32 threads */
-    MILLRACE_BLOCK = 3   /* all threads of a block */
+    MILLRACE_BLOCK = 3,  /* all threads of a block */
+    MILLRACE_LIBRARY = 5 /* the host code of a library launches kernels of its own (millrace.h); threads and teams are 0 */
 };
 
 /* Properties of parameters and fields, combined with |. */
