@@ -108,8 +108,9 @@ MILLRACE_PASS(find, kThreads, millrace::per_bytes(kTile), batch, params, scratch
             if (shift == 0) after = folded(four(batch, at + 4), params.fold);
             uint32_t bytes = __funnelshift_r(here, after, shift);
             for (uint32_t size = 1; size <= 4; size++) {
+                if ((sizes >> size & 1) == 0) continue;
                 uint32_t bucket = bucket_of(bytes, size);
-                if ((sizes >> size & 1) == 0 || (filter[bucket / 32] >> bucket % 32 & 1) == 0) continue;
+                if ((filter[bucket / 32] >> bucket % 32 & 1) == 0) continue;
                 if (at >= end) {
                     if (found > 0) scratch.matches.add(row, found), scratch.first.max(row, first);
                     row = batch.row_of(at, first_row, end_row), start = batch.start(row), end = batch.start(row + 1);

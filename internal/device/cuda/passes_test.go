@@ -168,8 +168,11 @@ func TestFailuresOfTablesAndPassesAreReported(t *testing.T) {
 
 func TestImagesWithDamagedPassesAreRefused(t *testing.T) {
 	image := fakecuda.Image(t, tallyCU)
-	description := image[bytes.Index(image, []byte("MILLROP\x00")):]
-	passes := int(binary.LittleEndian.Uint32(description[160:])) // passes_at
+	_, description, found := bytes.Cut(image, []byte("MILLROP\x00"))
+	if !found {
+		t.Fatal("the image has no description")
+	}
+	passes := int(binary.LittleEndian.Uint32(description[160-8:])) // passes_at
 	for name, c := range map[string]struct {
 		at   int
 		with []byte

@@ -107,7 +107,7 @@ func (d *Description) bind(s settings) *Operator {
 	separator, tables, end := "?", s.tables, 0
 	for i, p := range d.Parameters {
 		o.block = append(o.block, make([]byte, alignUp(len(o.block), p.Type.Size())-len(o.block))...)
-		text := ""
+		var text string
 		if p.Type == Table {
 			at := alignUp(end, tableAlign)
 			end = at + len(tables[0].contents)

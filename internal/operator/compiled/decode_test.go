@@ -41,7 +41,7 @@ func TestDescriptionOfHostCode(t *testing.T) {
 	data := describe(t, func(h *head, _ *parameterEntry, _ *fieldEntry, _ *[reasonBytes]byte) {
 		h.Form, h.Threads, h.Teams = uint32(Library), 0, 0
 	})
-	if d, err := Decode(data); err != nil || d.Form != Library || d.Form.String() != "kernels of its own" {
+	if d, err := Decode(data); err != nil || d.Form != Library || d.Form.String() != "host code" {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
@@ -145,6 +145,10 @@ func FuzzDecode(f *testing.F) {
 	f.Add(good)
 	f.Add(good[:len(good)-1])
 	f.Add([]byte(magic))
+	f.Add(describePasses(f, func(*head, *passEntry, *passEntry) {}))
+	f.Add(describe(f, func(h *head, p *parameterEntry, _ *fieldEntry, _ *[reasonBytes]byte) {
+		h.ParameterBytes, p.Type, p.Preset = 8, uint32(Table), 0
+	}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, err := Decode(data)
 		if err != nil {
@@ -154,6 +158,12 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("accepted %+v", d)
 		}
 		op, err := d.Bind("")
+		if d.tablesAt() >= 0 {
+			if err == nil || !strings.Contains(err.Error(), "has no default") {
+				t.Fatalf("a table has a default: %v", err)
+			}
+			return
+		}
 		if err != nil {
 			t.Fatalf("the defaults are refused: %v", err)
 		}

@@ -68,7 +68,7 @@ const (
 	Thread  Form = 1
 	Warp    Form = 2
 	Block   Form = 3
-	Library Form = 5 // host code launches kernels of its own, as that of the built-in operators does
+	Library Form = 5 // host code launches host code, as that of the built-in operators does
 )
 
 func (f Form) String() string {
@@ -80,7 +80,7 @@ func (f Form) String() string {
 	case Block:
 		return "block per record"
 	case Library:
-		return "kernels of its own"
+		return "host code"
 	}
 	return "unknown form"
 }

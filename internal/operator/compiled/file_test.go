@@ -22,6 +22,7 @@ const (
 	inBlocks = kernels + "/test/operators/spread_block.cu"
 	tally    = kernels + "/test/operators/tally.cu"
 	stray    = kernels + "/test/operators/stray.cu"
+	keywords = "../../../examples/operators/keywords/keywords.cu"
 )
 
 // compiler turns a source file into a compiled operator.
@@ -113,7 +114,7 @@ func run(t testing.TB, command *exec.Cmd) {
 // TestEveryCompilerGivesTheSameDescription compiles operators for the CPU and for a GPU.
 func TestEveryCompilerGivesTheSameDescription(t *testing.T) {
 	all := compilers(t)
-	for _, source := range []string{entropy, kinds, careless, spread, inBlocks, tally, stray} {
+	for _, source := range []string{entropy, kinds, careless, spread, inBlocks, tally, stray, keywords} {
 		var first []byte
 		for _, c := range all {
 			t.Run(filepath.Base(source)+"/"+c.name, func(t *testing.T) {

@@ -4,12 +4,14 @@ package cpulib
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"millrace/internal/device"
+	"millrace/internal/device/host"
 )
 
 const (
@@ -84,3 +86,66 @@ func TestScratchMemoryIsChecked(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestHostDeviceGivesScratchMemory runs an operator with passes through the host device's streams.
+func TestHostDeviceGivesScratchMemory(t *testing.T) {
+	bound := tally(t)
+	d, err := host.Open(host.Options{Cores: 2, Kernels: []device.HostKernel{tallyLibrary{bound}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := d.Kernel("tally", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, offsets := join([][]byte{[]byte("ab\x00c"), {}, bytes.Repeat([]byte("z"), 1000)})
+	shape := device.Shape{Rows: 3, Bytes: len(data), Longest: 1000}
+	needs := k.Needs(shape)
+	const part = 4096 // the batch, its offsets and its result begin at multiples of it
+	memory, err := d.AllocHost(4 * part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scratch, err := d.Alloc(needs.Scratch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := d.Map(memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(memory.Bytes(), data)
+	for i, offset := range offsets {
+		binary.LittleEndian.PutUint32(memory.Bytes()[part+4*i:], offset)
+	}
+	s, err := d.NewStream("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time, scratch memory isn't zero
+		for _, err := range []error{
+			s.Launch(k, device.LaunchArgs{Shape: shape, Rows: m.Slice(0, len(data)), Offsets: m.Slice(part, 4*len(offsets)),
+				Result: m.Slice(2*part, needs.Result), Scratch: scratch}),
+			s.Synchronize(),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := string(bound.Operator().AppendJSON(nil, bound.Operator().AppendValue(nil, offsets, memory.Bytes()[2*part:], 0)))
+		if want := `{"weight":7,"letters":3,"seen":15,"least":-128,"most":0,"last":3,"swapped":"abAc"}`; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	for _, err := range []error{s.Close(), k.Close(), d.FreeHost(memory), d.Free(scratch), d.Close()} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// tallyLibrary is a device.HostKernel with parameters that it has already.
+type tallyLibrary struct{ kernel *Kernel }
+
+func (l tallyLibrary) Name() string                                { return l.kernel.operator.Name() }
+func (l tallyLibrary) Bind([]byte) (device.BoundHostKernel, error) { return l.kernel, nil }

@@ -187,6 +187,7 @@ func TestExamplesGiveTheExpectedResults(t *testing.T) {
 	if err != nil || len(sources) < 2 {
 		t.Fatalf("%d examples, %v", len(sources), err)
 	}
+	queries := map[string]string{"keywords.cu": "words=words.txt"} // tables have no default
 	for _, source := range sources {
 		samples, err := ReadSamples(source, "")
 		if err != nil {
@@ -199,7 +200,9 @@ func TestExamplesGiveTheExpectedResults(t *testing.T) {
 			continue
 		}
 		t.Run(filepath.Base(source), func(t *testing.T) {
-			for _, f := range CheckSamples(samples, answers(t, open(t, source), "", Records(samples))) {
+			l := open(t, source)
+			l.Description().Folder = filepath.Dir(source)
+			for _, f := range CheckSamples(samples, answers(t, l, queries[filepath.Base(source)], Records(samples))) {
 				t.Error(f)
 			}
 			for _, s := range samples {
