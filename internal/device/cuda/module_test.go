@@ -111,8 +111,8 @@ func runBatch(t *testing.T, d device.Device, o *compiled.Operator, rows [][]byte
 	needs := k.Needs(shape)
 	const part = 4096 // the batch, its offsets and its result begin at multiples of it
 	host := must[device.HostBuffer](t)(d.AllocHost(4 * part))
-	memory := must[device.Memory](t)(d.Alloc(4 * part))
-	if len(data) > part || len(table) > part || needs.Result > 2*part {
+	memory := must[device.Memory](t)(d.Alloc(5 * part))
+	if len(data) > part || len(table) > part || needs.Result > 2*part || needs.Scratch > part {
 		t.Fatalf("the batch is too large for this test: %+v, %+v", shape, needs)
 	}
 	copy(host.Bytes(), data)
@@ -121,7 +121,7 @@ func runBatch(t *testing.T, d device.Device, o *compiled.Operator, rows [][]byte
 	for _, err := range []error{
 		s.CopyIn(memory, host),
 		s.Launch(k, device.LaunchArgs{Shape: shape, Rows: memory.Slice(0, len(data)), Offsets: memory.Slice(part, len(table)),
-			Result: memory.Slice(2*part, needs.Result)}),
+			Scratch: memory.Slice(4*part, needs.Scratch), Result: memory.Slice(2*part, needs.Result)}),
 		s.CopyOut(host.Slice(0, needs.Result), memory.Slice(2*part, needs.Result)), s.Synchronize(),
 	} {
 		if err != nil {
