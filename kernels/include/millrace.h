@@ -163,7 +163,8 @@ struct millrace_operator {
     /* Frees an instance. No launch of it may be in flight. */
     int32_t (*destroy)(void *instance, millrace_error *error);
 
-    /* Returns the memory that a batch of that shape needs. It doesn't access the hardware. */
+    /* Returns the memory that a batch of that shape needs. It doesn't access the hardware. For a millrace_library,
+     * needs->result is already set. */
     int32_t (*needs)(const void *instance, const millrace_shape *shape, millrace_needs *needs, millrace_error *error);
 
     /* Enqueues the batch on a CUDA stream (a cudaStream_t) and returns. Instances are immutable: launches of one

@@ -43,35 +43,16 @@ struct Instance {
 void clear(millrace_error *error) { error->code = 0, error->message[0] = 0; }
 
 // Returns the status of a call of the library. A failure's message then begins with the operator's name. A status that has
-// no meaning for an operator is a refused argument.
+// no meaning for an operator is a refused argument. Code that can't run on this GPU says nothing about the state of the
+// device, so its error has the code 0.
 int32_t named(const char *name, int32_t status, millrace_error *error) {
     if (status == MILLRACE_OK) return status;
     if (status == MILLRACE_NOT_READY || status == MILLRACE_NOT_FOUND) status = MILLRACE_INVALID;
+    if (status == MILLRACE_UNAVAILABLE) error->code = 0;
     char message[MILLRACE_MESSAGE_BYTES];
     error->message[sizeof error->message - 1] = 0;
     memcpy(message, error->message, sizeof message);
     return fail(error, status, error->code, "operator %s: %s", name, message[0] == 0 ? "it failed and gave no message" : message);
-}
-
-int32_t create(const millrace_operator *self, int32_t ordinal, const void *params, size_t bytes, void **out,
-               millrace_error *error) {
-    Opened *opened = const_cast<Opened *>(static_cast<const Opened *>(self));
-    if (ordinal != opened->ordinal) {
-        return fail(error, MILLRACE_INVALID, 0, "operator %s was opened for GPU %d, not for GPU %d", self->name,
-                    opened->ordinal, ordinal);
-    }
-    ResultSize size;
-    if (int32_t s = bind_block(opened->own(), params, bytes, &size, error)) return s;
-    Instance *instance = new (std::nothrow) Instance{opened, size, nullptr};
-    if (instance == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for operator %s", self->name);
-    clear(error);
-    if (int32_t s = named(self->name, opened->host->create(opened->host, ordinal, params, bytes, &instance->host, error), error)) {
-        delete instance;
-        return s;
-    }
-    opened->instances++;
-    *out = instance;
-    return MILLRACE_OK;
 }
 
 int32_t destroy(void *self, millrace_error *error) {
@@ -100,6 +81,41 @@ int32_t needs(const void *self, const millrace_shape *shape, millrace_needs *nee
                     opened->name, static_cast<unsigned long long>(needs->scratch), static_cast<unsigned long long>(kMostScratch));
     }
     needs->in_place = needs->in_place != 0;
+    return MILLRACE_OK;
+}
+
+// Asks for the needs of a small batch, so that host code that contradicts its declaration is refused before work begins.
+int32_t try_needs(const Instance *instance, millrace_error *error) {
+    const millrace_shape shape = {sizeof shape, 0, 1, 1, 1};
+    millrace_needs result = {};
+    result.size = sizeof result;
+    return needs(instance, &shape, &result, error);
+}
+
+int32_t create(const millrace_operator *self, int32_t ordinal, const void *params, size_t bytes, void **out,
+               millrace_error *error) {
+    Opened *opened = const_cast<Opened *>(static_cast<const Opened *>(self));
+    if (ordinal != opened->ordinal) {
+        return fail(error, MILLRACE_INVALID, 0, "operator %s was opened for GPU %d, not for GPU %d", self->name,
+                    opened->ordinal, ordinal);
+    }
+    ResultSize size;
+    if (int32_t s = bind_block(opened->own(), params, bytes, &size, error)) return s;
+    Instance *instance = new (std::nothrow) Instance{opened, size, nullptr};
+    if (instance == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for operator %s", self->name);
+    clear(error);
+    if (int32_t s = named(self->name, opened->host->create(opened->host, ordinal, params, bytes, &instance->host, error), error)) {
+        delete instance;
+        return s;
+    }
+    if (int32_t s = try_needs(instance, error)) {
+        millrace_error ignored = {sizeof ignored, 0, 0, {}}; // the first failure is the one to report
+        (void)opened->host->destroy(instance->host, &ignored);
+        delete instance;
+        return s;
+    }
+    opened->instances++;
+    *out = instance;
     return MILLRACE_OK;
 }
 

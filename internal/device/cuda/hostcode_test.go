@@ -144,8 +144,8 @@ func TestFailuresOfHostCodeNameTheOperator(t *testing.T) {
 	block := func(most uint32) []byte { return binary.LittleEndian.AppendUint32(nil, most) }
 	launch := func(most uint32) error {
 		k := must[device.Kernel](t)(d.Kernel("halves", block(most)))
-		err := s.Launch(k, device.LaunchArgs{Shape: device.Shape{Rows: 1, Bytes: 1, Longest: 1}, Rows: memory.Slice(0, 1),
-			Offsets: memory.Slice(4, 8), Scratch: memory.Slice(256, 256), Result: memory.Slice(1024, 2048)})
+		err := s.Launch(k, device.LaunchArgs{Shape: device.Shape{Rows: 2, Bytes: 1, Longest: 1}, Rows: memory.Slice(0, 1),
+			Offsets: memory.Slice(4, 12), Scratch: memory.Slice(256, 256), Result: memory.Slice(1024, 2048)})
 		return errors.Join(err, k.Close())
 	}
 	create := func(block []byte) error { return errOf(d.Kernel("halves", block)) }
@@ -158,10 +158,12 @@ func TestFailuresOfHostCodeNameTheOperator(t *testing.T) {
 		{"no block", create(nil), device.ErrInvalid, "operator halves: a parameter block of 0 bytes: it takes 4"},
 		{"a parameter out of bounds", create(block(1001)), device.ErrInvalid, "operator halves: parameter most is outside its bounds"},
 		{"no memory", create(block(666)), device.ErrOutOfMemory, "operator halves: no room for 666"},
+		{"another GPU's code", create(block(669)), device.ErrUnavailable, "operator halves: no code for this GPU"},
 		{"a status without meaning", create(block(667)), device.ErrInvalid, "operator halves: it failed and gave no message"},
-		{"another size of the result", launch(100), device.ErrInvalid, "operator halves: it asks for a result of 513 bytes, and it declares 512"},
-		{"endless scratch", launch(101), device.ErrInvalid, "operator halves: it asks for 18446744073709551615 bytes of scratch"},
-		{"no needs", launch(102), device.ErrInvalid, "operator halves: no needs"},
+		{"another size of the result", create(block(100)), device.ErrInvalid, "operator halves: it asks for a result of 513 bytes, and it declares 512"},
+		{"another size for two records", launch(105), device.ErrInvalid, "operator halves: it asks for a result of 511 bytes, and it declares 512"},
+		{"endless scratch", create(block(101)), device.ErrInvalid, "operator halves: it asks for 18446744073709551615 bytes of scratch"},
+		{"no needs", create(block(102)), device.ErrInvalid, "operator halves: no needs"},
 		{"no launch", launch(103), device.ErrLaunch, "operator halves: no launch"},
 	} {
 		if !errors.Is(c.err, c.kind) || !strings.Contains(c.err.Error(), c.text) {

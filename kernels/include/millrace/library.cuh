@@ -21,6 +21,9 @@
 //  - `launch` writes each record of the result, and if there is a reason, each status: 0, the number of a reason from 1 on in
 //    order of declaration, or MILLRACE_FAILED. The record of another status is zeros. It isn't called without rows.
 //  - `create` loads the kernels (cudaFuncGetAttributes does), because loading one later could wait for running work.
+//  - A function that fails returns MILLRACE_UNAVAILABLE if this GPU can't run the code, MILLRACE_OUT_OF_MEMORY or
+//    MILLRACE_INVALID, and launch MILLRACE_LAUNCH. MILLRACE_LOST ends the worker: return it only for sticky errors. Write the
+//    message into the error; the operator's name is added.
 //  - create, launch and destroy call cudaSetDevice first: any thread may call them. None of them waits for the device.
 //
 // Build it with a compiler for CUDA, for every architecture that it will run on:

@@ -30,6 +30,7 @@ int32_t create(const millrace_operator *self, int32_t ordinal, const void *param
     memcpy(&most, params, sizeof most);
     if (most == 666) return fail(error, MILLRACE_OUT_OF_MEMORY, "no room for 666");
     if (most == 667) return MILLRACE_NOT_READY; // without a message
+    if (most == 669) return error->code = 209, fail(error, MILLRACE_UNAVAILABLE, "no code for this GPU");
     *out = strcmp(self->name, "halves") == 0 && ordinal == 0 && bytes == 4 ? new (std::nothrow) uint32_t(most) : nullptr;
     return *out != nullptr ? MILLRACE_OK : MILLRACE_INVALID;
 }
@@ -45,6 +46,7 @@ int32_t needs(const void *instance, const millrace_shape *shape, millrace_needs 
     needs->scratch = shape->rows * sizeof(uint32_t);
     if (most == 100) needs->result += 1;
     if (most == 101) needs->scratch = ~0ull;
+    if (most == 105 && shape->rows > 1) needs->result--;
     if (most == 102) return fail(error, MILLRACE_INVALID, "no needs");
     return MILLRACE_OK;
 }
