@@ -23,6 +23,7 @@ constexpr Declared named(const char *name, uint32_t version) {
     head.parameter_size = sizeof(millrace_parameter), head.parameters_at = offsetof(Declared, parameters);
     head.field_size = sizeof(millrace_field), head.fields_at = offsetof(Declared, fields);
     head.reason_size = sizeof(millrace_reason), head.reasons_at = sizeof all;
+    head.pass_size = sizeof(millrace_pass), head.passes_at = sizeof all;
     return all;
 }
 

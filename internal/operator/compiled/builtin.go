@@ -54,8 +54,12 @@ func (d *Description) Declaration() string {
 	return strings.Join(parts, ", ")
 }
 
-// Text returns the parameter's name, type, default and bounds, for example "bits=4 (uint32, 1 to 6)".
+// Text returns the parameter's name, type, default and bounds, for example "bits=4 (uint32, 1 to 6)" or "words=FILE (table, 1 to 65536
+// bytes)".
 func (p Parameter) Text() string {
+	if p.Type == Table {
+		return p.Name + "=FILE (table, " + strconv.Itoa(int(p.Least)) + " to " + strconv.Itoa(int(p.Most)) + " bytes)"
+	}
 	return p.Name + "=" + p.format(p.Default) + " (" + p.Type.String() + ", " + p.format(p.Least) + " to " + p.format(p.Most) + ")"
 }
 

@@ -17,6 +17,7 @@ func describe(t testing.TB, change func(h *head, p *parameterEntry, f *fieldEntr
 	h.Parameters = entries{1, parameterBytes, descriptionBytes}
 	h.Fields = entries{1, fieldBytes, descriptionBytes + parameterBytes}
 	h.Reasons = entries{1, reasonBytes, descriptionBytes + parameterBytes + fieldBytes}
+	h.Passes = entries{0, passBytes, descriptionBytes + parameterBytes + fieldBytes + reasonBytes}
 	h.Bytes = descriptionBytes + parameterBytes + fieldBytes + reasonBytes
 	p := parameterEntry{Type: uint32(Uint32), Preset: 2, Least: 1, Most: 3}
 	copy(p.Name[:], "n")
@@ -56,28 +57,36 @@ func TestDamagedDescriptionsAreRefused(t *testing.T) {
 		"endless name": {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) {
 			h.Name = [nameBytes]byte([]byte(strings.Repeat("a", nameBytes)))
 		}, "the operator's name"},
-		"size":                {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Size = 8 }, "follow its first 8"},
-		"too long":            {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Bytes += 8 }, "it has"},
-		"form":                {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Form = uint32(Warp) }, "form 2"},
-		"host code's threads": {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Form = uint32(Library) }, "form 5 with 64 threads"},
-		"a form's number":     {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Form, h.Threads, h.Teams = 99, 0, 0 }, "form 99"},
-		"threads":             {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Threads = 0 }, "0 threads"},
-		"no teams":            {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Teams = 0 }, "for 0 records"},
-		"version":             {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Version = 0 }, "version 0"},
-		"parameters beyond":   {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Parameters.At = 1 << 31 }, "parameters of 72 bytes"},
-		"many parameters":     {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Parameters.Count = 1 << 30 }, "parameters of 72 bytes"},
-		"small fields":        {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Fields.Size = 4 }, "fields of 4 bytes"},
-		"no field":            {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Fields.Count = 0 }, "no result field"},
-		"block":               {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.ParameterBytes = 8 }, "parameter block of 8"},
-		"parameter's type":    {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Type = uint32(Bytes) }, "n has type 11"},
-		"parameter's place":   {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.At = 1 << 31 }, "at byte 2147483648"},
-		"default":             {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Preset = 4 }, "default 4"},
-		"unrepresentable":     {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Most = 1 << 32 }, "can't have"},
-		"parameter's name":    {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Name[1] = '_' }, `name "n_"`},
-		"field's type":        {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type = 12 }, "type 12"},
-		"no elements":         {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.Count = 1, 0 }, "array of 0"},
-		"many elements":       {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.Count = 1, 1<<31 }, "array of"},
-		"two sizes":           {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.CountParameter = 1, 1 }, "array of 1"},
+		"size":              {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Size = 8 }, "follow its first 8"},
+		"too long":          {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Bytes += 8 }, "it has"},
+		"form":              {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Form = uint32(Warp) }, "form 2"},
+		"threads":           {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Threads = 0 }, "0 threads"},
+		"no teams":          {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Teams = 0 }, "for 0 records"},
+		"version":           {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Version = 0 }, "version 0"},
+		"parameters beyond": {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Parameters.At = 1 << 31 }, "parameters of 72 bytes"},
+		"many parameters":   {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Parameters.Count = 1 << 30 }, "parameters of 72 bytes"},
+		"small fields":      {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Fields.Size = 4 }, "fields of 4 bytes"},
+		"no field":          {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Fields.Count = 0 }, "no result field"},
+		"block":             {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.ParameterBytes = 8 }, "parameter block of 8"},
+		"parameter's type":  {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Type = uint32(Bytes) }, "n has type 11"},
+		"parameter's place": {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.At = 1 << 31 }, "at byte 2147483648"},
+		"default":           {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Preset = 4 }, "default 4"},
+		"unrepresentable":   {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Most = 1 << 32 }, "can't have"},
+		"parameter's name":  {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Name[1] = '_' }, `name "n_"`},
+		"field's type":      {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type = 13 }, "type 13"},
+		"a table as field":  {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type = uint32(Table) }, "type 12"},
+		"table's default": {func(h *head, p *parameterEntry, _ *fieldEntry, _ *reason) {
+			h.ParameterBytes, p.Type = 8, uint32(Table)
+		}, "n is a table with a default"},
+		"huge table": {func(h *head, p *parameterEntry, _ *fieldEntry, _ *reason) {
+			h.ParameterBytes, p.Type, p.Preset, p.Most = 8, uint32(Table), 0, mostTableBytes+1
+		}, "n is a table with a default, or of 1 to 16777217 bytes"},
+		"scratch without passes": {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Scratch.PerRow = 4 }, "scratch memory without passes"},
+		"no elements":            {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.Count = 1, 0 }, "array of 0"},
+		"many elements":          {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.Count = 1, 1<<31 }, "array of"},
+		"two sizes":              {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.CountParameter = 1, 1 }, "array of 1"},
+		"host code's threads":    {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Form = uint32(Library) }, "form 5 with 64 threads"},
+		"a form's number":        {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Form, h.Threads, h.Teams = 99, 0, 0 }, "form 99"},
 		"which parameter": {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) {
 			f.Array, f.Count, f.CountParameter = 1, 0, 2
 		}, "parameter number 2 of 1"},

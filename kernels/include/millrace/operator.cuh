@@ -46,7 +46,10 @@
 
 #include "millrace/declare.cuh"
 #include "millrace/description.h"
+#include "millrace/passes.cuh"
 #include "millrace/platform.cuh"
 #include "millrace/record.cuh"
 #include "millrace/run.cuh"
+#include "millrace/scratch.cuh"
+#include "millrace/table.cuh"
 #include "millrace/team.cuh"
