@@ -143,8 +143,8 @@ func openGPU(files operatorFiles, cfg *config.Config) (*side, error) {
 		err = errors.New("this machine has no GPU")
 	}
 	if err != nil {
-		s.missing = err
-		return s, nil
+		s.missing, err = compilesForGPUs(err, files, cfg)
+		return s, err
 	}
 	image, err := s.image(files, cfg, gpus[0].Compute)
 	if errors.Is(err, device.ErrUnavailable) {
@@ -165,6 +165,23 @@ func openGPU(files operatorFiles, cfg *config.Config) (*side, error) {
 	}
 	s.description.Folder = files.folder()
 	return s, nil
+}
+
+// compilesForGPUs compiles a source although there is no GPU, because a machine without one may have NVRTC. It returns why the operator isn't
+// tested on a GPU. The error is the compiler's if the source is wrong.
+func compilesForGPUs(reason error, files operatorFiles, cfg *config.Config) (missing, err error) {
+	const compute = "9.0"
+	if files.source == "" {
+		return reason, nil
+	}
+	c, err := cuda.OpenCompiler(cfg.Kernels, findNVRTC(cfg))
+	if err != nil {
+		return reason, nil //nolint:nilerr // a machine without a GPU needs no NVRTC
+	}
+	if _, err := compileForGPU(c, files.source, compute); err != nil {
+		return nil, err
+	}
+	return fmt.Errorf("%w; NVRTC %s compiles it for GPUs of compute capability %s", reason, c.Version(), compute), nil
 }
 
 // image returns the operator's code for a GPU of that compute capability.

@@ -120,6 +120,8 @@ func TestSourceForAGPU(t *testing.T) {
 	call(t, env, "operator", "build", source, "--arch", "sm_90,90").want(t, exitDone, "entropy.cubin: operator entropy, version 1, for GPUs of compute capability 9.0")
 	call(t, env, "operator", "build", source, "--arch", "90", "--cpu").want(t, exitDone, "entropy.cubin: ", "entropy.cpu.so: ")
 	call(t, env, "operator", "test", source).want(t, exitFailed, source, "the driver refuses the image")
+	none := append(gpu(t, "compute="), env[len(env)-1])
+	call(t, none, "operator", "test", source, "--brief").want(t, exitDone, "GPU: not tested: this machine has no GPU; NVRTC 1", " compiles it for GPUs of compute capability 9.0")
 	if r := call(t, env, "operator", "build", source, "--arch", "80,90"); r.code == exitDone {
 		r.want(t, exitDone, "entropy.fatbin: operator entropy, version 1, for GPUs of compute capability 8.0, 9.0")
 	} else {
@@ -130,6 +132,7 @@ func TestSourceForAGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	call(t, none, "operator", "test", absolute).want(t, exitUsage, "typo.cu")
 	call(t, env, "operator", "build", absolute, "--arch", "90").want(t, exitUsage, "typo.cu(8): error: ", "sise")
 }
 

@@ -195,6 +195,17 @@ func TestUndeclaredResultsOfAGPUAreFound(t *testing.T) {
 	finds(t, r, nil, conformance.Undeclared, "operator liar: record 115 has status 2: it must be 0, 254, 255 or the number of one of 1 reasons")
 }
 
+func TestFaultOfAGPUIsFound(t *testing.T) {
+	path := fakecuda.Library(t)
+	fakecuda.Set(t, "")
+	d, err := cuda.Open(cuda.Options{Library: path})
+	opened(t, d, err)
+	r := runner(t, conformance.Subject{Device: d, Operator: bind(t, compiled.BuiltIn()[0], "")})
+	fakecuda.Set(t, "call=cudaLaunchKernel code=700 how=device")
+	finds(t, r, nil, conformance.Lost, "; compute-sanitizer shows the access: worker operator test --sanitize")
+	fakecuda.Set(t, "")
+}
+
 // A batch whose results need too much memory is divided, and the report says what wasn't tested.
 func TestLargeBoundsAreDivided(t *testing.T) {
 	l := library(t, "kernels/test/operators/wrong/wide.cu")

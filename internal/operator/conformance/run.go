@@ -36,6 +36,9 @@ func (r *Runner) run(ctx context.Context, rows [][]byte, c contents) ([]Answer, 
 	}
 	if errors.Is(err, device.ErrLost) {
 		text, _, _ := strings.Cut(err.Error(), "\n") // without the stack of a panic
+		if r.subject.Device.Info().Kind == "cuda" {
+			text += "; compute-sanitizer shows the access: worker operator test --sanitize"
+		}
 		return nil, finding(Lost, "the device failed: %s", text)
 	}
 	var late *Finding
