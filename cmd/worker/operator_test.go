@@ -189,7 +189,7 @@ func TestListShowsWhatTheFoldersHave(t *testing.T) {
 	folder := entropyFolder(t)
 	env := []string{"MILLRACE_OPERATOR_PATH=" + folder}
 	path := filepath.Join(folder, "entropy.")
-	call(t, env, "operator", "list").want(t, exitDone, "crc32c, version 1, built in, tiles of the batch, runs on: GPU, CPU",
+	call(t, env, "operator", "list").want(t, exitDone, "crc32c, version 1, built in, kernels of its own, runs on: GPU, CPU",
 		"entropy, version 1, "+path+"cu, entropy.cpu.so, thread per record, runs on: GPU, CPU", "parameter bits=4 (uint32, 1 to 6)")
 	if err := os.Remove(filepath.Join(folder, "entropy"+develop.CPUSuffix)); err != nil {
 		t.Fatal(err)

@@ -92,13 +92,5 @@ func (r *Runner) Close() error {
 // operator returns what the operator declares.
 func (r *Runner) operator() *compiled.Operator { return r.subject.Operator }
 
-// hasStatuses reports whether the operator's results have a status for each record. Those of the built-in operators have none.
-func hasStatuses(o *compiled.Operator) bool { return o.Description().Form != 0 }
-
 // resultBytes returns the bytes of the result of a batch, which the operator's declaration determines.
-func resultBytes(o *compiled.Operator, s device.Shape) int {
-	if !hasStatuses(o) {
-		return s.Rows * o.Stride()
-	}
-	return o.Layout(s.Rows, s.Bytes).End
-}
+func resultBytes(o *compiled.Operator, s device.Shape) int { return o.Layout(s.Rows, s.Bytes).End }

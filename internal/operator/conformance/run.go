@@ -151,19 +151,11 @@ func (r *Runner) answers(rows [][]byte, table, result []byte) ([]Answer, error) 
 		offsets[i] = binary.LittleEndian.Uint32(table[4*i:])
 	}
 	answers := make([]Answer, len(rows))
-	if !hasStatuses(o) {
-		result = append([]byte{}, result...)
-		for i := range answers {
-			answers[i] = Answer{operator: o, value: result[i*o.Stride() : (i+1)*o.Stride()]}
-		}
-		return answers, nil
-	}
 	if err := o.Check(offsets, result); err != nil {
 		return nil, finding(Undeclared, "%v", err)
 	}
-	statuses := result[o.Layout(len(rows), int(offsets[len(rows)])).Status:]
 	for i := range answers {
-		answers[i] = Answer{Status: statuses[i], operator: o, value: o.AppendValue(nil, offsets, result, i)}
+		answers[i] = Answer{Status: o.Status(result, len(rows), i), operator: o, value: o.AppendValue(nil, offsets, result, i)}
 	}
 	for i, a := range answers {
 		if a.Status != done && !a.blank() {

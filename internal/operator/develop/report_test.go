@@ -27,7 +27,7 @@ func TestReportOfTwoDevices(t *testing.T) {
 	got, n := printed(t,
 		Outcome{Device: "CPU", With: "host", Report: clean, Rates: []float64{1.5e9, 2e9, 3e9}},
 		Outcome{Device: "GPU", With: "H100", Report: clean, Against: "CPU", Rates: []float64{1e11, 2e11, 3e11}})
-	want := `crc32c: version 1, tiles of the batch
+	want := `crc32c: version 1, kernels of its own
 CPU: host
 GPU: H100
 
