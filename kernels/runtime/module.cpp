@@ -8,6 +8,7 @@
 
 #include "description.hpp"
 #include "driver.hpp"
+#include "library.hpp"
 #include "operator.hpp"
 
 namespace millrace {
@@ -306,6 +307,7 @@ int32_t operator_load(millrace_device *device, const void *image, uint64_t bytes
 }
 
 int32_t operator_unload(const millrace_operator *op, millrace_error *error) {
+    if (is_library(op)) return library_close(op, error);
     if (op->create != create) return fail(error, MILLRACE_INVALID, 0, "operator %s was not loaded", op->name);
     Module *module = const_cast<Module *>(static_cast<const Module *>(op));
     if (uint32_t instances = module->instances) {

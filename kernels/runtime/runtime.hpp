@@ -232,6 +232,8 @@ int32_t compile(const millrace_compiler *compiler, const millrace_source *source
                 millrace_error *error);
 void compiled_free(millrace_compiled *compiled);
 
+int32_t library_open(millrace_device *device, const char *path, const millrace_operator **out, millrace_error *error);
+
 uint64_t range_start(const char *name, size_t bytes);
 void range_end(uint64_t range);
 

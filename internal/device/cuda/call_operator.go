@@ -23,6 +23,17 @@ func (l *library) operatorLoad(d deviceHandle, image []byte) (op operatorHandle,
 	return op, C.GoString(op.name), l.describe(op), nil
 }
 
+// libraryOpen opens a library with an operator, and returns the operator like operatorLoad.
+func (l *library) libraryOpen(d deviceHandle, path string) (op operatorHandle, name string, description []byte, err error) {
+	e := newError()
+	file := C.CString(path)
+	defer C.free(unsafe.Pointer(file))
+	if err := failed("load library", C.mr_library_open(l.api, d, file, &op, &e), &e); err != nil {
+		return nil, "", nil, err
+	}
+	return op, C.GoString(op.name), l.describe(op), nil
+}
+
 // describe returns the description of an operator, which the caller owns; nil if it has none.
 func (l *library) describe(op operatorHandle) []byte {
 	if op.description == nil {

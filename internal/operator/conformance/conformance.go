@@ -93,6 +93,4 @@ func (r *Runner) Close() error {
 func (r *Runner) operator() *compiled.Operator { return r.subject.Operator }
 
 // resultBytes returns the bytes of the result of a batch, which the operator's declaration determines.
-func resultBytes(o *compiled.Operator, s device.Shape) int {
-	return o.Layout(s.Rows, s.Bytes).End
-}
+func resultBytes(o *compiled.Operator, s device.Shape) int { return o.Layout(s.Rows, s.Bytes).End }

@@ -77,6 +77,14 @@ func (d *fakeGPU) LoadOperator(code []byte) (device.Module, error) {
 	return module{description.Name, code}, nil
 }
 
+func (d *fakeGPU) LoadLibrary(path string) (device.Module, error) {
+	code, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return d.LoadOperator(code)
+}
+
 // module is an operator in a fakeGPU.
 type module struct {
 	name string

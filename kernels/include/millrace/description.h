@@ -67,7 +67,7 @@ enum {
     MILLRACE_THREAD = 1, /* one thread */
     MILLRACE_WARP = 2,   /* 32 threads */
     MILLRACE_BLOCK = 3,  /* all threads of a block */
-    MILLRACE_LIBRARY = 5 /* the host code of a library launches kernels of its own (millrace.h); threads and teams are 0 */
+    MILLRACE_LIBRARY = 5 /* the host code of a library launches host code (millrace.h); threads and teams are 0 */
 };
 
 /* Properties of parameters and fields, combined with |. */
