@@ -70,6 +70,7 @@ func (p *Pipeline) fail(err error) {
 	p.mu.Lock()
 	first := p.err == nil
 	if first {
+		err = p.attribute(err)
 		p.err = err
 		close(p.over)
 	}

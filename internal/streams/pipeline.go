@@ -91,6 +91,7 @@ type Pipeline struct {
 	inFlight int
 	starved  int    // submissions that wait for scratch
 	ended    uint64 // number of batches that have left flight
+	lone     *Batch // the batch that is computed in steps with nothing else on the device; nil if there is none
 	progress time.Time
 	closed   bool
 	hung     error         // why the device counts as hung, or nil
@@ -285,7 +286,7 @@ func (b *Batch) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.lane.move(b, free)
-	b.Owner = nil
+	b.Owner, b.stepping, b.stepsEnd = nil, false, nil
 	p.inHand--
 	if b.probe == nil {
 		p.progress = time.Now()
