@@ -110,6 +110,7 @@ func (a *app) openPipelines() error {
 func (a *app) openPipeline(d device.Device) error {
 	info := d.Info()
 	a.metrics.AddDevice(info.ID)
+	a.metrics.AddOperators(a.cfg.ParsedOperators())
 	a.timeline.AddDevice(info.ID, info.Name, d.Epoch())
 	if a.tracer != nil {
 		a.tracer.AddDevice(info.ID, d.Epoch())

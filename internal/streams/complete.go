@@ -71,7 +71,7 @@ func (p *Pipeline) fail(err error) {
 	first := p.err == nil
 	if first {
 		err = p.attribute(err)
-		p.err = err
+		p.err, p.endedAt = err, time.Now()
 		close(p.over)
 	}
 	for _, b := range p.slots {

@@ -86,6 +86,7 @@ type Pipeline struct {
 	mu       sync.Mutex
 	changed  *sync.Cond // signals that a batch completed or was released, or that the pipeline is over
 	err      error      // why the pipeline no longer accepts batches
+	endedAt  time.Time  // when its device was lost; zero if it wasn't
 	number   uint64     // number of batches acquired so far
 	inHand   int        // batches acquired and not released
 	inFlight int
@@ -200,6 +201,13 @@ func (p *Pipeline) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
+}
+
+// LostAt returns when the device was lost, or the zero time if Err doesn't say that it was.
+func (p *Pipeline) LostAt() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.endedAt
 }
 
 // Acquire returns an empty batch, on an idle lane if there is one. It waits until a batch is free, ctx is done, or the

@@ -10,6 +10,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/unpack"
+	"millrace/internal/operator"
 )
 
 // Reason is why a payload was given up. It is the value of the Millrace-Reason header.
@@ -44,6 +45,9 @@ func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) n
 	addSource(h, d)
 	h[HeaderReason] = []string{string(why)}
 	h[HeaderError] = []string{headerText(cause)}
+	if name := operator.ToBlame(cause); name != "" {
+		h[HeaderOperator] = []string{name}
+	}
 	h[HeaderDeliveries] = []string{strconv.Itoa(d.NumDelivered)}
 	return h
 }

@@ -86,7 +86,15 @@ const (
 )
 
 // Run implements device.BoundHostKernel. It fails if the code leaves a result that its description doesn't permit.
-func (k *Kernel) Run(rows []byte, offsets []uint32, _, result []byte, parallel device.Parallel) error {
+func (k *Kernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	if err := k.RunUnchecked(rows, offsets, scratch, result, parallel); err != nil {
+		return err
+	}
+	return k.operator.Check(offsets, result[:k.operator.Layout(len(offsets)-1, len(rows)).End])
+}
+
+// RunUnchecked is Run without the check of what the code left, as on a GPU.
+func (k *Kernel) RunUnchecked(rows []byte, offsets []uint32, _, result []byte, parallel device.Parallel) error {
 	if len(offsets) == 0 || int(offsets[len(offsets)-1]) != len(rows) {
 		return fmt.Errorf("operator %s: offsets that don't end with the %d bytes of the records", k.operator.Name(), len(rows))
 	}
@@ -101,7 +109,7 @@ func (k *Kernel) Run(rows []byte, offsets []uint32, _, result []byte, parallel d
 	clear(result[l.Status+n : l.Strings])
 	pieces := min(n, (len(rows)+recordUnits*n+pieceUnits-1)/pieceUnits)
 	parallel(pieces, func(i int) { k.code.call(b, i*n/pieces, (i+1)*n/pieces) })
-	return k.operator.Check(offsets, result[:l.End])
+	return nil
 }
 
 // Equal reports whether two results of a batch are the same. The unused parts of slots for byte strings don't count.

@@ -182,17 +182,28 @@ func (o *Operator) MostJSON() int {
 
 // Refusal implements operator.Refuser.
 func (o *Operator) Refusal(results []byte, rows, row int) string {
-	status := results[o.bound.Layout(rows, 0).Status+row]
-	if status == 0 {
-		return ""
+	return o.bound.Refusal(results[o.bound.Layout(rows, 0).Status+row])
+}
+
+// Overlong implements operator.Faulty.
+func (o *Operator) Overlong(results []byte, offsets []uint32, row int) string {
+	return o.bound.Overlong(offsets, results, row)
+}
+
+// Fault implements operator.Faulty.
+func (o *Operator) Fault(reason string) string {
+	switch {
+	case compiled.IsUndeclared(reason):
+		return operator.FaultInvalidResult
+	case compiled.IsOutOfBounds(reason):
+		return operator.FaultOutOfBounds
 	}
-	reason, _ := o.bound.Reason(status) // the kernel has checked the status
-	return reason
+	return ""
 }
 
 // AppendReference implements operator.Operator with the library itself, on a batch of the payload alone. The record of a payload that
-// the operator refuses is zeros. So is a record that the description doesn't permit: on the device it is an error that names the
-// operator. AppendReference panics if the library can't be opened, which Kernels reports before.
+// the operator refuses is zeros. A record that the description doesn't permit is what the code left, without byte strings that exceed
+// their bounds. AppendReference panics if the library can't be opened, which Kernels reports before.
 func (o *Operator) AppendReference(dst, payload []byte) []byte {
 	library, err := o.source.load()
 	if err != nil {
@@ -209,7 +220,7 @@ func (o *Operator) AppendReference(dst, payload []byte) []byte {
 			fn(i)
 		}
 	}
-	if err := kernel.Run(payload, offsets, nil, result, one); err != nil {
+	if err := kernel.(*cpulib.Kernel).RunUnchecked(payload, offsets, nil, result, one); err != nil {
 		clear(result)
 	}
 	return o.bound.AppendValue(dst, offsets, result, 0)
@@ -226,9 +237,29 @@ func Kernels(operators []operator.Operator) (kernels []device.HostKernel, err er
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.source.path, err)
 		}
-		kernels = append(kernels, library)
+		kernels = append(kernels, unchecked{library})
 	}
 	return kernels, nil
+}
+
+// unchecked is a library without the check of results that its own Run makes. So the host device behaves as a GPU does, where nothing
+// checks what a kernel writes: the consumer refuses a record with an undeclared result, and the device works on.
+type unchecked struct{ *cpulib.Library }
+
+// Bind implements device.HostKernel.
+func (u unchecked) Bind(params []byte) (device.BoundHostKernel, error) {
+	bound, err := u.Library.Bind(params)
+	if err != nil {
+		return nil, err
+	}
+	return uncheckedKernel{bound.(*cpulib.Kernel)}, nil
+}
+
+type uncheckedKernel struct{ *cpulib.Kernel }
+
+// Run implements device.BoundHostKernel.
+func (k uncheckedKernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	return k.RunUnchecked(rows, offsets, scratch, result, parallel)
 }
 
 // variable is an operator whose results have byte strings. It implements operator.Variable.
