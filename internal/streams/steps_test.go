@@ -15,29 +15,30 @@ import (
 	"millrace/internal/streams"
 )
 
-// broken is a kernel that fails on a batch whose first payload is "bad". It doesn't end on a batch whose first payload is "endless"
+// broken is a kernel that fails on a batch whose first payload is "bad", or on every batch if always is set. It doesn't end on a batch whose first payload is "endless"
 // before ends is closed.
 type broken struct {
 	device.HostKernel
-	ends <-chan struct{}
+	ends   <-chan struct{}
+	always bool
 }
 
 func (k broken) Bind(params []byte) (device.BoundHostKernel, error) {
 	bound, err := k.HostKernel.Bind(params)
-	return brokenBound{bound, k.ends}, err
+	return brokenBound{bound, k}, err
 }
 
 type brokenBound struct {
 	device.BoundHostKernel
-	ends <-chan struct{}
+	kernel broken
 }
 
 func (b brokenBound) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
-	switch string(rows[:offsets[1]]) {
-	case "bad":
+	switch first := string(rows[:offsets[1]]); {
+	case first == "bad", b.kernel.always:
 		return errors.New("the payload is bad")
-	case "endless":
-		<-b.ends
+	case first == "endless":
+		<-b.kernel.ends
 	}
 	return b.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
 }
@@ -67,9 +68,15 @@ func withoutOperator(err error) error {
 // openBroken opens a host device that doesn't say which kernel failed. The kernel with that name is broken.
 func openBroken(t *testing.T, name string, ends <-chan struct{}) device.Device {
 	t.Helper()
+	return openWith(t, name, broken{ends: ends})
+}
+
+func openWith(t *testing.T, name string, b broken) device.Device {
+	t.Helper()
 	kernels := operator.HostKernels()
 	i := slices.IndexFunc(kernels, func(k device.HostKernel) bool { return k.Name() == name })
-	kernels[i] = broken{kernels[i], ends}
+	b.HostKernel = kernels[i]
+	kernels[i] = b
 	d, err := host.Open(host.Options{Cores: 2, Kernels: kernels})
 	if err != nil {
 		t.Fatal(err)
@@ -209,4 +216,17 @@ func TestStepsEndWithTheirCaller(t *testing.T) {
 		t.Error(err)
 	}
 	b.Release()
+}
+
+// TestAProbeNamesTheOperatorThatFails: such an operator fails before the worker takes any payload.
+func TestAProbeNamesTheOperatorThatFails(t *testing.T) {
+	for _, name := range []string{"crc32c", "minhash"} {
+		p := newPipeline(t, openWith(t, name, broken{always: true}), streams.Config{Operators: operators(t, bothOperators)})
+		if err := p.Probe(t.Context()); !errors.Is(err, device.ErrKernelFault) || device.FailedOperator(err) != name {
+			t.Errorf("Probe = %v, want a loss by %s", err, name)
+		}
+		if p.LostAt().IsZero() {
+			t.Error("LostAt is zero after a loss")
+		}
+	}
 }

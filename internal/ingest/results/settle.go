@@ -25,7 +25,7 @@ func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers)
 	for row, span := range b.Spans {
 		if span.Frame != nil {
 			if span.Frame.Records() > 0 {
-				span.Frame.Put(completed, row, span.First, span.Rows, w.sawRefusal)
+				span.Frame.Put(completed, row, span.First, span.Rows, w.refused)
 			}
 			if span.Item >= 0 {
 				b.Bodies.Add(b.Bodies.Data) // the frame has the body
