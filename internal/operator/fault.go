@@ -66,5 +66,8 @@ func ToBlame(err error) string {
 	if errors.As(err, &refused) {
 		return refused.Operator
 	}
-	return device.FailedOperator(err)
+	return Failed(err)
 }
+
+// Failed returns the name of the operator whose kernel failed with err, or "" if err isn't such a failure, or it isn't known which.
+func Failed(err error) string { return device.FailedOperator(err) }

@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/operator"
 )
 
 // operatorMetrics are the metrics of the operators that the worker runs.
@@ -36,16 +35,19 @@ func newOperatorMetrics(f promauto.Factory) operatorMetrics {
 	}
 }
 
-// AddOperators registers the metrics of operators, with value zero. Faults of other operators aren't counted.
-func (m *Metrics) AddOperators(operators []operator.Operator) {
+// AddOperators registers the metrics of operators with these names, with value zero. Faults of other operators aren't counted.
+func (m *Metrics) AddOperators(names []string) {
 	o := &m.operators
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, op := range operators {
-		o.latest[op.Name()] = nil
-		o.third.WithLabelValues(op.Name()).Set(0)
-		for _, fault := range operator.Faults() {
-			o.faults.WithLabelValues(op.Name(), fault)
+	for _, name := range names {
+		if _, known := o.latest[name]; known {
+			continue // of another device's pipeline
+		}
+		o.latest[name] = nil
+		o.third.WithLabelValues(name).Set(0)
+		for _, fault := range inflight.Faults() {
+			o.faults.WithLabelValues(name, fault)
 		}
 	}
 }
@@ -56,7 +58,7 @@ func (m *Metrics) OperatorFault(f inflight.OperatorFault) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	times, known := o.latest[f.Operator]
-	if !known || !slices.Contains(operator.Faults(), f.Fault) {
+	if !known || !slices.Contains(inflight.Faults(), f.Fault) {
 		return
 	}
 	if !f.Earlier {

@@ -19,6 +19,9 @@ type OperatorFault struct {
 	Earlier  bool      // another process observed it, and left a note about it
 }
 
+// Faults returns all values of OperatorFault.Fault.
+func Faults() []string { return operator.Faults() }
+
 // FaultNote is the key of the note that a process leaves in the consumer's metadata when an operator has lost it its device. The
 // process ends, and with it everything that it has counted.
 const FaultNote = "millrace-operator-faults"

@@ -2,7 +2,6 @@ package partitioned
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -14,7 +13,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/partitioned/partition"
 	"millrace/internal/ingest/quarantine"
-	"millrace/internal/operator"
+	"millrace/internal/ingest/results"
 	"millrace/internal/record"
 )
 
@@ -111,11 +110,7 @@ func (c *precaution) trial(g *inflight.Batch) string {
 
 // cause returns why a payload that condemns accepts becomes a dead letter.
 func (c *precaution) cause() error {
-	text := "it was alone on a device that had just computed right, and the device or the worker was lost each time"
-	if c.blamed == "" {
-		return errors.New(text)
-	}
-	return &operator.RecordError{Operator: c.blamed, Text: "operator " + c.blamed + ": " + text}
+	return results.Blame(c.blamed, "it was alone on a device that had just computed right, and the device or the worker was lost each time")
 }
 
 // condemns reports whether a payload becomes a dead letter because it was alone often enough on a device that was lost. behind is

@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/device"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/retry"
@@ -48,7 +47,7 @@ func (w *Writer) ReportDeadLetter(d *inflight.Delivery, why Reason, cause error)
 // reportLaunchFault reports that the device refused an operator's launch on a payload, if that is why it is a dead letter. Other faults
 // are reported where they are found.
 func (w *Writer) reportLaunchFault(why Reason, cause error) {
-	if name := device.FailedOperator(cause); why == OperatorError && name != "" {
+	if name := operator.Failed(cause); why == OperatorError && name != "" {
 		w.s.Observer.OperatorFault(inflight.OperatorFault{Operator: name, Fault: operator.FaultLaunch, At: time.Now()})
 	}
 }

@@ -32,6 +32,14 @@ func ErrExceedsBatch(bytes, most int) error {
 	return errors.New("payload of " + unpack.ExceedsBatch(bytes, most))
 }
 
+// Blame returns the cause of a dead letter with that text. It names the operator that is to blame, unless name is "".
+func Blame(name, text string) error {
+	if name == "" {
+		return errors.New(text)
+	}
+	return &operator.RecordError{Operator: name, Text: operator.RefusalText(name, text)}
+}
+
 // DeadLetterHeader returns the headers of a dead letter except its id, including the input's own if own is set. The id must differ
 // from the result's. Otherwise the stream would drop the dead letter if it has a result with a lost acknowledgement.
 func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) nats.Header {
