@@ -82,5 +82,8 @@ func (r *rig) wantOneVersionEach(versions map[string][]operator.Operator, after 
 		r.t.Errorf("results by version: %v, so nothing is shown", of)
 	}
 	a := audit{messages: len(inputs), payloads: len(inputs), lost: len(inputs) - len(found), doubled: counted - len(found)}
+	if c, ok := r.consumed(); ok {
+		a.redelivered = max(c.delivered-len(inputs), 0)
+	}
 	r.enter("an operator of one's own is replaced by a newer version", len(versions)-1, a)
 }
