@@ -84,7 +84,7 @@ func (s *story) loseDevice(worker *supervisor) {
 	s.await("the worker has ended and was started again", func() bool { return worker.restarted() > 0 })
 	s.await(deviceLost+" fires", func() bool { return s.prom.isFiring(deviceLost) })
 	s.await("the payload is in the dead letters", func() bool { return s.r.reasonOf(s.last) == "device_fault" })
-	s.wantQuiet(restarts) // one payload triggers no alert
+	s.wantQuiet(restarts)                                                                    // one payload triggers no alert
 	s.await(operatorFaults+" fires", func() bool { return s.prom.isFiring(operatorFaults) }) // the only operator lost it more than twice
 	s.await(deviceLost+" has cleared", func() bool { return !s.prom.isFiring(deviceLost) })
 	codes := worker.exitCodes()
