@@ -18,7 +18,7 @@ func TestClientAgreesWithTheWorker(t *testing.T) {
 	}
 	for mine, its := range map[string]string{
 		client.HeaderRecords: results.HeaderRecords, client.HeaderPart: results.HeaderPart,
-		client.HeaderFirstRecord: results.HeaderFirstRecord, client.HeaderCut: results.HeaderCut, client.HeaderRecord: results.HeaderRecord,
+		client.HeaderFirstRecord: results.HeaderFirstRecord, client.HeaderCut: results.HeaderCut, client.HeaderRecord: results.HeaderRecord, client.HeaderOperator: results.HeaderOperator,
 	} {
 		if mine != its {
 			t.Errorf("header %q is the worker's %q", mine, its)

@@ -20,6 +20,7 @@ const (
 	HeaderFirstRecord = "Millrace-First-Record" // on a result in several messages: index in the input of this message's first record
 
 	HeaderRecord          = "Millrace-Record"           // on a dead letter of one record of a frame: its index in the input
+	HeaderOperator        = "Millrace-Operator"         // on a dead letter: the operator that refused the payload or failed on it; absent if it isn't known
 	HeaderReason          = "Millrace-Reason"           // on a dead letter: why it was given up, for programs
 	HeaderError           = "Millrace-Error"            // on a dead letter: why it was given up, for people
 	HeaderInput           = "Millrace-Input-Header"     // on a dead letter: "name: value" of a header of the input that can't keep its name

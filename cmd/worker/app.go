@@ -110,6 +110,9 @@ func (a *app) openPipelines() error {
 func (a *app) openPipeline(d device.Device) error {
 	info := d.Info()
 	a.metrics.AddDevice(info.ID)
+	for _, op := range a.cfg.ParsedOperators() {
+		a.metrics.AddOperators([]string{op.Name()})
+	}
 	a.timeline.AddDevice(info.ID, info.Name, d.Epoch())
 	if a.tracer != nil {
 		a.tracer.AddDevice(info.ID, d.Epoch())

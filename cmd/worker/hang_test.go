@@ -140,7 +140,7 @@ func TestHealthNamesTheDeviceThatHangs(t *testing.T) {
 	<-pipes[0].Over()
 	live, ready := h.Live(), h.Ready()
 	for _, err := range []error{live, ready} {
-		if err == nil || !strings.Contains(err.Error(), "sim-0: device sim-0: await batch: device lost") || strings.Contains(err.Error(), "sim-1") {
+		if err == nil || !strings.Contains(err.Error(), "sim-0: device sim-0: operator crc32c: await batch: device lost") || strings.Contains(err.Error(), "sim-1") {
 			t.Errorf("health says %v, want the device that hangs and not the other", err)
 		}
 	}

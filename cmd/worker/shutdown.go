@@ -106,8 +106,12 @@ func (a *app) logLoss(pipe *streams.Pipeline) {
 	go func() {
 		<-pipe.Over()
 		if err := pipe.Err(); errors.Is(err, device.ErrLost) {
+			attributes := []any{"device", pipe.Device().ID, "error", err}
+			if name := device.FailedOperator(err); name != "" {
+				attributes = append(attributes, "operator", name)
+			}
 			a.log.Error("the device is lost: its payloads are given back, other devices finish their work, and the process ends with exit status 70",
-				"device", pipe.Device().ID, "error", err)
+				attributes...)
 		}
 	}()
 }

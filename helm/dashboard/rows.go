@@ -223,6 +223,12 @@ func delivery() []*panel {
 		graph("Held back", "Payloads that fail on their own while no other payload succeeds. They are retried.", "short", 12).line(above(1, "orange")).
 			ask(query{`millrace_held_back_payloads{` + worker + `}`, "{{pod}}"}).
 			runbook("MillraceHeldBack"),
+		graph("Faults of operators", "Failures that an operator is to blame for. One that loses the device is rarely visible here, because the process ends with it.", "short", 12).
+			ask(query{`sum by (operator, fault) (increase(millrace_operator_faults_total{` + worker + `}[15m]))`, "{{operator}} {{fault}}"}).
+			runbook("MillraceOperatorFaults"),
+		graph("Third-last fault of an operator", "How long ago it was observed, also by an earlier process.", "s", 12).line(below(3600, "orange")).
+			ask(query{`time() - (max by (operator) (millrace_operator_third_last_fault_timestamp_seconds{` + worker + `}) > 0)`, "{{operator}}"}).
+			runbook("MillraceOperatorFaults"),
 		graph("Reconnects in 15 minutes", "", "short", 12).line(above(10, "orange")).
 			ask(query{`increase(millrace_nats_reconnects_total{` + worker + `}[15m])`, "{{pod}}"}).
 			runbook("MillraceReconnectStorm"),

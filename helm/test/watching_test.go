@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -170,5 +171,22 @@ func TestNetworkIsClosed(t *testing.T) {
 	}
 	if want := map[string]bool{"53/UDP": true, "53/TCP": true, "4222/TCP": true, "443/TCP": true, "4318/TCP": true}; !maps.Equal(ports, want) || len(policy.Egress[1].To) != 1 {
 		t.Errorf("lets out to %v, want %v; NATS at %v", ports, want, policy.Egress[1].To)
+	}
+}
+
+// TestWindowOfOperatorFaults checks that the alert has the window of the values, and that the default is that of the file.
+func TestWindowOfOperatorFaults(t *testing.T) {
+	for set, want := range map[string]values{"time() - 3600": nil, "time() - 900": {"prometheusRule.operatorFaultsWindow": 900}} {
+		found := 0
+		for _, group := range find[*monitoring.PrometheusRule](t, objects(t, byPod.with(want))).Spec.Groups {
+			for _, r := range group.Rules {
+				if r.Alert == "MillraceOperatorFaults" && strings.HasSuffix(r.Expr.String(), set) {
+					found++
+				}
+			}
+		}
+		if found != 1 {
+			t.Errorf("%d alerts end with %q", found, set)
+		}
 	}
 }

@@ -87,6 +87,7 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		"networkPolicy.dnsTo":                           {"kube-dns"},
 		"extraEnv":                                      {map[string]any{"A": "b"}, []any{map[string]any{"value": "b"}}},
 		"prometheusRule.runbooks":                       {"docs/runbooks", "https://a b"},
+		"prometheusRule.operatorFaultsWindow":           {"1h", 0, 59, -3600},
 		"test.gpu":                                      {"no"},
 		"test.operators":                                {[]string{"entropy"}},
 	} {

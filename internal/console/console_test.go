@@ -39,6 +39,7 @@ type noObserver struct{}
 func (noObserver) Frame(inflight.FrameStats) {}
 
 func (noObserver) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
+func (noObserver) OperatorFault(inflight.OperatorFault)                             {}
 func (noObserver) Stalled(int)                                                      {}
 func (noObserver) Restarted()                                                       {}
 func (noObserver) Redelivered()                                                     {}

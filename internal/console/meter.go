@@ -44,6 +44,9 @@ func (m *Meter) Restarted() { m.next.Restarted() }
 // Pending implements ingest.Observer.
 func (m *Meter) Pending(n uint64) { m.pending.Store(n); m.next.Pending(n) }
 
+// OperatorFault implements ingest.Observer.
+func (m *Meter) OperatorFault(f inflight.OperatorFault) { m.next.OperatorFault(f) }
+
 // Reconnected implements ingest.Observer.
 func (m *Meter) Reconnected() { m.next.Reconnected() }
 

@@ -49,8 +49,12 @@ var (
 
 // Error describes a failed call: the call, the kind of failure, and the device's message.
 type Error struct {
-	Op     string // the call, for example "copy in"
+	Op     string // the call, for example "copy in"; empty if Kind is another error that Attribute was given
 	Device string // Info.ID; empty before a device is open
+
+	// Operator is the name of the operator whose kernel failed. It is empty if that isn't known for sure.
+	Operator string
+
 	Kind   error  // one of the kinds above
 	Code   int    // the device's own code, for example a cudaError_t; 0 if there is none
 	Detail string // the device's own message
@@ -61,7 +65,13 @@ func (e *Error) Error() string {
 	if e.Device != "" {
 		fmt.Fprintf(&b, "device %s: ", e.Device)
 	}
-	fmt.Fprintf(&b, "%s: %v", e.Op, e.Kind)
+	if e.Operator != "" {
+		fmt.Fprintf(&b, "operator %s: ", e.Operator)
+	}
+	if e.Op != "" {
+		fmt.Fprintf(&b, "%s: ", e.Op)
+	}
+	fmt.Fprintf(&b, "%v", e.Kind)
 	if e.Detail != "" {
 		fmt.Fprintf(&b, ": %s", e.Detail)
 	}
@@ -76,6 +86,29 @@ func (e *Error) Unwrap() error { return e.Kind }
 // Errorf returns an Error of that kind without a code.
 func Errorf(op, device string, kind error, format string, args ...any) *Error {
 	return &Error{Op: op, Device: device, Kind: kind, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Attribute returns err with the name of the operator whose kernel failed.
+func Attribute(err error, operator string) error {
+	e, ok := err.(*Error) //nolint:errorlint // an Error inside another one would lose the text around it
+	if !ok {
+		return &Error{Operator: operator, Kind: err}
+	}
+	named := *e
+	named.Operator = operator
+	return &named
+}
+
+// FailedOperator returns the name of the operator whose kernel failed with err, or "" if err doesn't say.
+func FailedOperator(err error) string {
+	var e *Error
+	if !errors.As(err, &e) {
+		return ""
+	}
+	if e.Operator != "" {
+		return e.Operator
+	}
+	return FailedOperator(e.Kind)
 }
 
 // Kind returns the name of an error's kind as used in metrics: "hung", "lost", "out_of_memory", "launch", "invalid",

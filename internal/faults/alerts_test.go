@@ -50,7 +50,7 @@ func TestAlertsFireAndClear(t *testing.T) {
 	r.wantRulesHealthy(prom, wait)
 	r.wantDashboardAnswered(prom, p, wait)
 	story.tell("every rule is healthy and every panel has data")
-	story.wantQuiet(deviceLost, deadLetters, noProgress)
+	story.wantQuiet(deviceLost, deadLetters, noProgress, operatorFaults)
 	story.loseDevice(s)
 	lost := s.restarted()
 	story.tooLarge()
@@ -68,6 +68,8 @@ const (
 	restarts    = "MillraceRestartsDeviceLost"
 	deadLetters = "MillraceDeadLetters"
 	noProgress  = "MillraceNoProgress"
+
+	operatorFaults = "MillraceOperatorFaults"
 )
 
 // batchBytes is the worker's bound of a batch. A larger payload fits in no batch.
@@ -82,7 +84,8 @@ func (s *story) loseDevice(worker *supervisor) {
 	s.await("the worker has ended and was started again", func() bool { return worker.restarted() > 0 })
 	s.await(deviceLost+" fires", func() bool { return s.prom.isFiring(deviceLost) })
 	s.await("the payload is in the dead letters", func() bool { return s.r.reasonOf(s.last) == "device_fault" })
-	s.wantQuiet(restarts) // one payload triggers no alert
+	s.wantQuiet(restarts)                                                                    // one payload triggers no alert
+	s.await(operatorFaults+" fires", func() bool { return s.prom.isFiring(operatorFaults) }) // the only operator lost it more than twice
 	s.await(deviceLost+" has cleared", func() bool { return !s.prom.isFiring(deviceLost) })
 	codes := worker.exitCodes()
 	s.tell("the worker was started again after the exit codes %v", codes)

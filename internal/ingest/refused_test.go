@@ -114,6 +114,7 @@ func TestARefusedPayloadIsADeadLetter(t *testing.T) {
 					}
 					wantHeaders(t, dead[seq][0].Headers(), map[string]string{
 						results.HeaderReason: string(results.OperatorError), results.HeaderError: "operator crc32c: the record doesn't fit",
+						results.HeaderOperator: "crc32c",
 					})
 					if !bytes.Equal(dead[seq][0].Data(), payload(i)) {
 						t.Errorf("the dead letter of payload %d is not the payload", i)
@@ -158,7 +159,7 @@ func TestARefusedCompressedPayloadIsADeadLetter(t *testing.T) {
 		if len(dead) != 1 || len(r.stored("results.>")) != 0 {
 			t.Fatalf("%d dead letters, want 1 and no result", len(dead))
 		}
-		wantHeaders(t, dead[0].Headers(), map[string]string{results.HeaderReason: string(results.OperatorError), results.HeaderError: "operator crc32c: the record doesn't fit"})
+		wantHeaders(t, dead[0].Headers(), map[string]string{results.HeaderReason: string(results.OperatorError), results.HeaderError: "operator crc32c: the record doesn't fit", results.HeaderOperator: "crc32c"})
 	})
 }
 
@@ -192,6 +193,9 @@ func TestARefusedPayloadBesideOneThatFails(t *testing.T) {
 			seq := uint64(i + 1)
 			if (want == "") != (len(found[seq]) == 1) || (want != "") != (len(dead[seq]) == 1) {
 				t.Fatalf("payload %d of %d bytes has %d results and %d dead letters", i, len(payload(i)), len(found[seq]), len(dead[seq]))
+			}
+			if want != "" && dead[seq][0].Headers().Get(results.HeaderOperator) == "" {
+				t.Errorf("the dead letter of payload %d names no operator", i)
 			}
 			if want != "" && !strings.Contains(dead[seq][0].Headers().Get(results.HeaderError), want) {
 				t.Errorf("the dead letter of payload %d says %q, want %q", i, dead[seq][0].Headers().Get(results.HeaderError), want)

@@ -20,6 +20,7 @@ type tally struct {
 	told      bool   // whether pending was reported
 	stuck     int    // number of stalled consumers in the last report
 	anew      int    // number of lease restarts
+	faults    []inflight.OperatorFault
 	frames    []inflight.FrameStats
 	changed   chan struct{}
 }
@@ -50,6 +51,27 @@ func (c *tally) Frame(s inflight.FrameStats) {
 	c.mu.Lock()
 	c.frames = append(c.frames, s)
 	c.mu.Unlock()
+}
+
+func (c *tally) OperatorFault(f inflight.OperatorFault) {
+	c.mu.Lock()
+	c.faults = append(c.faults, f)
+	c.mu.Unlock()
+	c.signal()
+}
+
+// operatorFaults returns what operators were to blame for, as "operator fault" or "operator fault earlier".
+func (c *tally) operatorFaults() (all []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.faults {
+		text := f.Operator + " " + f.Fault
+		if f.Earlier {
+			text += " earlier"
+		}
+		all = append(all, text)
+	}
+	return all
 }
 
 func (c *tally) Redelivered() { c.mu.Lock(); c.again++; c.mu.Unlock(); c.signal() }

@@ -114,6 +114,9 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 			Batches: opts.Batches, Records: opts.Records,
 		})
 	}
+	for _, f := range inflight.ParseFaults(settings.Metadata[inflight.FaultNote]) {
+		w.observer.OperatorFault(f)
+	}
 	w.life.progressed()
 	return w, nil
 }
@@ -165,7 +168,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	})
 	defer w.pool.StartKeepAlive(w.ackWait)()
 	w.mode.Run(intake, drainCtx, stop)
+	w.reportFaults()
 	return errors.Join(ended(intake), w.flush(drainCtx))
+}
+
+// reportFaults reports the operators that have lost a device.
+func (w *Worker) reportFaults() {
+	for _, pipe := range w.pipes {
+		if f, ok := inflight.FaultOf(pipe); ok {
+			w.observer.OperatorFault(f)
+		}
+	}
 }
 
 // ended returns why intake stopped, or nil if the caller stopped it.

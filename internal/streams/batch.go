@@ -61,8 +61,13 @@ type Batch struct {
 	results  []resultSpan        // one per operator
 	probe    *probing            // set if the batch belongs to a probe; nil for payloads
 	copies   bool                // copy the batch even if kernels could use it in place
-	ended    func()              // closes the batch's profiler range; nil if there is none
-	record   Record
+
+	stepping bool            // see StepThrough
+	stepsEnd <-chan struct{} // ends the steps; nil if nothing does
+	current  int             // in a batch that is computed in steps: number of the current operator, from 1; guarded by Pipeline.mu
+
+	ended  func() // closes the batch's profiler range; nil if there is none
+	record Record
 }
 
 // resultSpan is the position of an operator's records in the result buffers.

@@ -70,7 +70,8 @@ func (p *Pipeline) fail(err error) {
 	p.mu.Lock()
 	first := p.err == nil
 	if first {
-		p.err = err
+		err = p.attribute(err)
+		p.err, p.endedAt = err, time.Now()
 		close(p.over)
 	}
 	for _, b := range p.slots {

@@ -33,6 +33,7 @@ func (p *Pipeline) submitted(b *Batch, why CloseReason) error {
 	b.token = newToken(b.slot)
 	b.record.Closed = why
 	b.record.Stages = [NumStages]Span{Fill: {b.record.Stages[Fill].Start, p.dev.Now()}}
+	b.current, p.lone = 0, nil
 	p.inFlight++
 	b.startClock()
 	b.openRange()

@@ -180,6 +180,7 @@ func (p *Pipeline) hang(f InFlightBatch) bool {
 		return false
 	}
 	over := p.err != nil
+	err = p.attribute(err)
 	p.hung = err
 	p.mu.Unlock()
 	p.fail(err)

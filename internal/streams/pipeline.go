@@ -86,11 +86,13 @@ type Pipeline struct {
 	mu       sync.Mutex
 	changed  *sync.Cond // signals that a batch completed or was released, or that the pipeline is over
 	err      error      // why the pipeline no longer accepts batches
+	endedAt  time.Time  // when its device was lost; zero if it wasn't
 	number   uint64     // number of batches acquired so far
 	inHand   int        // batches acquired and not released
 	inFlight int
 	starved  int    // submissions that wait for scratch
 	ended    uint64 // number of batches that have left flight
+	lone     *Batch // the batch that is computed in steps with nothing else on the device; nil if there is none
 	progress time.Time
 	closed   bool
 	hung     error         // why the device counts as hung, or nil
@@ -201,6 +203,13 @@ func (p *Pipeline) Err() error {
 	return p.err
 }
 
+// LostAt returns when the device was lost, or the zero time if Err doesn't say that it was.
+func (p *Pipeline) LostAt() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.endedAt
+}
+
 // Acquire returns an empty batch, on an idle lane if there is one. It waits until a batch is free, ctx is done, or the
 // pipeline is over. The caller owns the batch until Submit or Release.
 func (p *Pipeline) Acquire(ctx context.Context) (*Batch, error) {
@@ -285,7 +294,7 @@ func (b *Batch) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.lane.move(b, free)
-	b.Owner = nil
+	b.Owner, b.stepping, b.stepsEnd = nil, false, nil
 	p.inHand--
 	if b.probe == nil {
 		p.progress = time.Now()

@@ -89,7 +89,11 @@ func (p *Pipeline) ProbeUnder(ctx context.Context, lock sync.Locker) error {
 func (p *Pipeline) Lose(call string, why error) error {
 	lost := why
 	if !errors.Is(why, device.ErrLost) {
-		lost = device.Errorf(call, p.info.ID, device.ErrLost, "%v", why)
+		loss := device.Errorf(call, p.info.ID, device.ErrLost, "%v", why)
+		if wrong := (*wrongResult)(nil); errors.As(why, &wrong) {
+			loss.Operator = wrong.operator
+		}
+		lost = loss
 	}
 	p.fail(lost)
 	return p.Err()
@@ -118,6 +122,7 @@ func (p *Pipeline) probeOnce(ctx context.Context, lock sync.Locker, copies bool)
 		return false, err
 	}
 	b.copies = copies
+	b.StepThrough(ctx.Done())
 	rows := p.appendKnown(b)
 	lock.Lock()
 	defer lock.Unlock()
@@ -188,6 +193,11 @@ func (k *known) value(op, payload int, got []byte) []byte {
 	return *want
 }
 
+// wrongResult is the error of an operator that computes a known payload wrongly.
+type wrongResult struct{ operator, text string }
+
+func (w *wrongResult) Error() string { return w.text }
+
 // compare returns an error that names the operator if a record differs from the reference.
 func (p *Pipeline) compare(b *Batch, rows []int) error {
 	known := p.known()
@@ -204,8 +214,8 @@ func (p *Pipeline) compare(b *Batch, rows []int) error {
 				at++
 			}
 			end := min(at+8, len(g), len(w))
-			return fmt.Errorf("operator %s gives wrong results: for a known payload of %d bytes the record is %x from byte %d on, want %x",
-				op, len(known.payloads[payload]), g[at:end], at, w[at:end])
+			return &wrongResult{op.Name(), fmt.Sprintf("operator %s gives wrong results: for a known payload of %d bytes the record is %x from byte %d on, want %x",
+				op, len(known.payloads[payload]), g[at:end], at, w[at:end])}
 		}
 	}
 	return nil

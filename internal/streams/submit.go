@@ -56,7 +56,10 @@ func (b *Batch) submit(why CloseReason) (*polled, error) {
 		}
 	}
 	// The work enqueued before the failure may still use the buffers.
-	err = errors.Join(fmt.Errorf("batch %d: %w", b.record.Batch, err), p.drain(l))
+	err = fmt.Errorf("batch %d: %w", b.record.Batch, err)
+	if drained := p.drain(l); !Ended(err) {
+		err = errors.Join(err, drained)
+	}
 	p.withdrawn(b, err)
 	return nil, err
 }
@@ -67,8 +70,12 @@ func (b *Batch) plan() (device.Needs, error) {
 	all := device.Needs{InPlace: b.mappedIn.Bytes > 0 && !b.copies}
 	shape := b.shape()
 	b.results = b.results[:0]
+	tooLarge := "" // an operator whose results alone don't fit
 	for _, k := range b.pipe.kernels {
 		n := k.Needs(shape)
+		if n.Result > b.result.Bytes {
+			tooLarge = k.Name()
+		}
 		all.Scratch = max(all.Scratch, n.Scratch)
 		all.InPlace = all.InPlace && n.InPlace
 		b.results = append(b.results, resultSpan{off: all.Result, len: n.Result})
@@ -78,8 +85,10 @@ func (b *Batch) plan() (device.Needs, error) {
 	b.record.ResultBytes, b.record.Scratch = all.Result, all.Scratch
 	b.record.InPlace, b.inPlace = all.InPlace, all.InPlace
 	if room := b.result.Bytes; all.Result > room {
-		return all, device.Errorf("plan batch", b.pipe.info.ID, device.ErrInvalid,
+		err := device.Errorf("plan batch", b.pipe.info.ID, device.ErrInvalid,
 			"the results need %d bytes, but the result buffer has %d", all.Result, room)
+		err.Operator = tooLarge
+		return all, err
 	}
 	return all, nil
 }
@@ -130,7 +139,9 @@ func (b *Batch) stages(needs device.Needs, scratch device.Memory) error {
 	region, table := b.seal()
 	b.enqueued = b.pipe.dev.Now()
 	if b.inPlace {
-		b.launches(table, scratch, b.mappedIn, b.mappedOut)
+		if err := b.launches(table, scratch, b.mappedIn, b.mappedOut); err != nil {
+			return err
+		}
 		b.recordEvent(r.out, b.copiedOut)
 		return b.flush()
 	}
@@ -138,7 +149,9 @@ func (b *Batch) stages(needs device.Needs, scratch device.Memory) error {
 	if err := b.endOf(CopyIn, r.in); err != nil {
 		return err
 	}
-	b.compute(table, scratch)
+	if err := b.compute(table, scratch); err != nil {
+		return err
+	}
 	if err := b.endOf(Compute, r.kern); err != nil {
 		return err
 	}
@@ -158,12 +171,15 @@ func (b *Batch) copyIn(region device.HostBuffer) {
 }
 
 // compute adds the operators' kernels, which run one after another on the copied region.
-func (b *Batch) compute(table int, scratch device.Memory) {
+func (b *Batch) compute(table int, scratch device.Memory) error {
 	r := b.route
 	b.after(r.kern, r.in, b.copiedIn)
 	b.recordEvent(r.kern, b.computing)
-	b.launches(table, scratch, b.input, b.result)
+	if err := b.launches(table, scratch, b.input, b.result); err != nil {
+		return err
+	}
 	b.recordEvent(r.kern, b.computed)
+	return nil
 }
 
 // copyOut adds the copy of all operators' records to the host.
@@ -175,8 +191,13 @@ func (b *Batch) copyOut(needs device.Needs) {
 	b.recordEvent(r.out, b.copiedOut)
 }
 
-// launches adds the launch of each operator on the region at input.
-func (b *Batch) launches(table int, scratch, input, result device.Memory) {
+// launches adds the launch of each operator on the region at input. It waits between them if the batch is computed in steps.
+func (b *Batch) launches(table int, scratch, input, result device.Memory) error {
+	if b.stepping {
+		if err := b.beginSteps(); err != nil {
+			return err
+		}
+	}
 	for i, k := range b.pipe.kernels {
 		b.args[i] = device.LaunchArgs{
 			Shape:   b.shape(),
@@ -186,7 +207,13 @@ func (b *Batch) launches(table int, scratch, input, result device.Memory) {
 			Result:  result.Slice(b.results[i].off, b.results[i].len),
 		}
 		b.add(device.Command{Kind: device.DoLaunch, Stream: b.route.kern, Kernel: k, Args: &b.args[i]})
+		if b.stepping {
+			if err := b.step(i); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
 }
 
 func (b *Batch) add(c device.Command) { b.commands = append(b.commands, c) }

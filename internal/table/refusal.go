@@ -13,7 +13,10 @@ type refusals struct {
 	mu      sync.Mutex // guards the other fields, except the elements of causes
 	numbers map[refusal]uint16
 	texts   []string // texts[n-1] belongs to number n
+	names   []string // names[n-1] is the operator of number n
 	causes  []uint16 // for each record the number of its text, or 0; nil if no operator can refuse a record
+
+	blamed map[int]string // the operator that failed on a record, by the record's index; nil if none is known
 }
 
 // refusal is why an operator refuses records.
@@ -29,7 +32,7 @@ const mostRefusal = len("operator : ") + 32 + 2*64
 // reset prepares the refusals for that many records.
 func (r *refusals) reset(ops []operator.Operator, records int) {
 	clear(r.numbers)
-	r.texts = r.texts[:0]
+	r.texts, r.names, r.blamed = r.texts[:0], r.names[:0], nil
 	if !canRefuse(ops) {
 		r.causes = nil
 		return
@@ -56,7 +59,7 @@ func (r *refusals) number(of refusal, name string) uint16 {
 	if r.numbers == nil {
 		r.numbers = map[refusal]uint16{}
 	}
-	r.texts = append(r.texts, operator.RefusalText(name, of.reason))
+	r.texts, r.names = append(r.texts, operator.RefusalText(name, of.reason)), append(r.names, name)
 	n = uint16(len(r.texts))
 	r.numbers[of] = n
 	return n
@@ -76,6 +79,24 @@ func (t *Table) Message(i int) string {
 		return r.texts[r.causes[i]-1]
 	}
 	return s.Message()
+}
+
+// Blame records that the operator with that name failed on record i. Unlike a refusal it isn't part of the result, because not every
+// worker that computes the record may find out which operator failed.
+func (t *Table) Blame(i int, name string) {
+	r := &t.refusals
+	if r.blamed == nil {
+		r.blamed = map[int]string{}
+	}
+	r.blamed[i] = name
+}
+
+// Operator returns the name of the operator that refused record i or failed on it, or "" if none is known.
+func (t *Table) Operator(i int) string {
+	if r := &t.refusals; t.statuses[i] == record.OperatorError && r.causes != nil && r.causes[i] > 0 {
+		return r.names[r.causes[i]-1]
+	}
+	return t.refusals.blamed[i]
 }
 
 // appendText appends a text of printable ASCII characters as it is in a JSON string. It replaces other characters.

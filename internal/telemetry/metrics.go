@@ -49,6 +49,7 @@ type Metrics struct {
 	restarts   prometheus.Counter
 	fallback   prometheus.Gauge
 	suppressed [len(logLevels)]prometheus.Counter
+	operators  operatorMetrics
 
 	batches *batchVectors
 	mu      sync.RWMutex
@@ -73,6 +74,7 @@ func NewMetrics(build Build) *Metrics {
 	m.frames = newFrameMetrics(m.factory)
 	m.registerWorker(build)
 	m.registerLog()
+	m.operators = newOperatorMetrics(m.factory)
 	m.batches = newBatchVectors(m.factory)
 	return m
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/operator"
 	"millrace/internal/record"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
@@ -37,6 +38,8 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 		Framed: true, Records: [record.Statuses]int{record.OK: 90, record.Null: 4, record.TooLarge: 3, record.OperatorError: 2, record.DeviceFault: 1},
 		Parts: 2, Compressed: 1000, Decompressed: 4000, Decompressing: 4 * ms, Splitting: ms,
 	})
+	m.AddOperators([]string{"crc32c"})
+	m.OperatorFault(inflight.OperatorFault{Operator: "crc32c", Fault: operator.FaultDevice, At: time.Unix(1e9, 0)})
 	m.Redelivered()
 	m.Pending(42)
 	m.Stalled(3)

@@ -53,5 +53,8 @@ func (*tally) Restarted() {}
 // Pending implements ingest.Observer.
 func (*tally) Pending(uint64) {}
 
+// OperatorFault implements ingest.Observer.
+func (*tally) OperatorFault(inflight.OperatorFault) {}
+
 // Reconnected implements ingest.Observer.
 func (*tally) Reconnected() {}

@@ -37,7 +37,9 @@ func (s *stream) launch(o *op) {
 		err = s.dev.runKernel(o.kernel, rows, s.offsets, scratch, result)
 	}
 	if err != nil {
-		s.dev.fault(s.dev.Errorf("launch", device.ErrKernelFault, "kernel %s on stream %s: %v", o.kernel.Name(), s.name, err))
+		fault := s.dev.Errorf("launch", device.ErrKernelFault, "kernel %s on stream %s: %v", o.kernel.Name(), s.name, err)
+		fault.Operator = o.kernel.Name()
+		s.dev.fault(fault)
 	}
 }
 

@@ -181,12 +181,12 @@ func (o *op) lossKind() error {
 // carryOut applies the effect of o, the first operation of its stream, and removes it from the queue.
 func (d *Device) carryOut(o *op) {
 	if err := o.touch(); err != nil {
-		d.lose(o.lossKind(), o.String(), "%v", err)
+		d.lose(o, err)
 		return
 	}
 	if o.effect != nil {
 		if err := o.effect(); err != nil {
-			d.lose(o.lossKind(), o.String(), "%v", err)
+			d.lose(o, err)
 			return
 		}
 	}

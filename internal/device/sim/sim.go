@@ -165,10 +165,12 @@ func (d *Device) Now() time.Duration {
 	return d.now
 }
 
-// lose makes the device lost with that kind of loss. Queued operations never run, and all waits end. The caller holds
+// lose makes the device lost because of an operation. Queued operations never run, and all waits end. The caller holds
 // the lock.
-func (d *Device) lose(kind error, call, format string, args ...any) {
-	if !d.Lose(d.Errorf(call, kind, format, args...)) {
+func (d *Device) lose(o *op, why error) {
+	loss := d.Errorf(o.String(), o.lossKind(), "%v", why)
+	loss.Operator = o.name
+	if !d.Lose(loss) {
 		return
 	}
 	d.abandon()

@@ -68,12 +68,18 @@ func (f *Frame) settled() {
 	}
 }
 
-// Put stores the results of a run of records, from a completed batch's rows from row on. It marks the records that an operator refused.
-func (f *Frame) Put(completed *streams.Batch, row, first, records int) {
+// Put stores the results of a run of records, from a completed batch's rows from row on. It marks the records that an operator refused,
+// and passes each refusal to refused, unless that is nil.
+func (f *Frame) Put(completed *streams.Batch, row, first, records int, refused func(Refused)) {
 	if f.refusals.Possible() {
 		for i := range records {
-			if op, reason := f.refusals.Find(completed, row+i); reason != "" {
-				f.Table.Refuse(first+i, op, reason)
+			found := f.refusals.Find(completed, row+i)
+			if found.Reason == "" {
+				continue
+			}
+			f.Table.Refuse(first+i, found.Op, found.Reason)
+			if refused != nil {
+				refused(found)
 			}
 		}
 	}
@@ -82,6 +88,13 @@ func (f *Frame) Put(completed *streams.Batch, row, first, records int) {
 		results := completed.Results(op)
 		f.Table.Put(op, first, results[row*stride:][:records*stride])
 		f.Table.PutStrings(op, first, records, results, completed.Offsets(), row)
+	}
+}
+
+// Blame records which operator failed on record i with err, if err says so.
+func (f *Frame) Blame(i int, err error) {
+	if name := operator.ToBlame(err); name != "" {
+		f.Table.Blame(i, name)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/topology"
 )
 
@@ -21,6 +22,7 @@ const (
 	annotationAlone   = "millrace-alone"   // stream sequence of the payload that is alone on the device; for a frame, a suspect
 	annotationRecords = "millrace-records" // a suspect: records of a frame that were alone on the device when an owner died
 	annotationBeside  = "millrace-beside"  // stream sequence of a payload that is being compared with others: see compare
+	annotationBlamed  = "millrace-blamed"  // the operator that lost the device in the last lease; absent if that isn't known
 	annotationFault   = "millrace-fault"   // written only by earlier versions: an operator failed during the lease
 )
 
@@ -45,6 +47,18 @@ func newAnnotations(id string, server leaseServer, acks *acknowledgements) *anno
 // annotate updates the consumer's annotations. An empty value removes a key. If another worker owns them now, annotate leaves
 // them alone and fails with errPinLost.
 func (n *annotations) annotate(ctx context.Context, changes map[string]string) error {
+	return n.update(ctx, func(map[string]string) map[string]string { return changes })
+}
+
+// noteFault annotates which operator lost the device, for the next lease, and when.
+func (n *annotations) noteFault(ctx context.Context, f inflight.OperatorFault) error {
+	return n.update(ctx, func(left map[string]string) map[string]string {
+		return map[string]string{annotationBlamed: f.Operator, inflight.FaultNote: inflight.AddFault(left[inflight.FaultNote], f)}
+	})
+}
+
+// update is annotate for changes that depend on the annotations.
+func (n *annotations) update(ctx context.Context, change func(left map[string]string) map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, annotateTimeout)
 	defer cancel()
 	select {
@@ -61,7 +75,7 @@ func (n *annotations) annotate(ctx context.Context, changes map[string]string) e
 	if info.Config.Metadata[annotationOwner] != n.id {
 		return errPinLost
 	}
-	return n.annotateOn(ctx, info, changes)
+	return n.annotateOn(ctx, info, change(info.Config.Metadata))
 }
 
 // annotateOn is annotate for a consumer with a known state.

@@ -42,10 +42,11 @@ type leaseBatches interface {
 	report(g *inflight.Batch)
 	recycle(g *inflight.Batch)
 
-	now() time.Duration  // clock of the stage timestamps
-	largest() int        // maximum payloads per batch without caution
-	deviceFailed() error // why the device is lost; nil if it is not lost
-	stopPacking()        // releases a delivery that await returned and no batch took
+	now() time.Duration                                  // clock of the stage timestamps
+	largest() int                                        // maximum payloads per batch without caution
+	deviceFailed() error                                 // why the device is lost; nil if it is not lost
+	deviceFault() (f inflight.OperatorFault, known bool) // the operator that lost the device
+	stopPacking()                                        // releases a delivery that await returned and no batch took
 	stopPublishing()
 }
 
@@ -73,6 +74,8 @@ type pipelineBatches struct {
 	batcher *inflight.Batcher // used only by the goroutine that fills batches
 	first   inflight.Delivery // first delivery of the next batch, between await and pack
 	buffers results.Buffers   // used only by the goroutine that settles batches
+
+	isolated atomic.Bool // whether nothing but the next batch runs on the device
 }
 
 func newPipelineBatches(l *leaseState, s *Settings, device *sharedDevice) *pipelineBatches {
@@ -105,6 +108,9 @@ func (b *pipelineBatches) pack(ctx context.Context, bound func(most int) int) (*
 
 func (b *pipelineBatches) submit(packed *leaseBatch) {
 	g, batch := packed.group, packed.batch
+	if b.isolated.Load() {
+		batch.StepThrough(nil)
+	}
 	if err := b.s.Pool.Submit(batch, g, b.batcher.Window, packed.why); err != nil {
 		record := *batch.ReadRecord()
 		batch.Release()
@@ -124,7 +130,11 @@ func (b *pipelineBatches) share() (leave func()) {
 
 func (b *pipelineBatches) isolate() (leave func()) {
 	b.device.gate.Lock()
-	return b.device.gate.Unlock
+	b.isolated.Store(true)
+	return func() {
+		b.isolated.Store(false)
+		b.device.gate.Unlock()
+	}
 }
 
 func (b *pipelineBatches) probe(ctx context.Context) error {
@@ -144,7 +154,10 @@ func (b *pipelineBatches) recycle(g *inflight.Batch) {
 func (b *pipelineBatches) now() time.Duration  { return b.pipe.Now() }
 func (b *pipelineBatches) largest() int        { return b.pipe.BatchPayloads() }
 func (b *pipelineBatches) deviceFailed() error { return b.pipe.Err() }
-func (b *pipelineBatches) stopPublishing()     { b.buffers.Free(b.s.Pool) }
+func (b *pipelineBatches) deviceFault() (f inflight.OperatorFault, known bool) {
+	return inflight.FaultOf(b.pipe)
+}
+func (b *pipelineBatches) stopPublishing() { b.buffers.Free(b.s.Pool) }
 
 func (b *pipelineBatches) stopPacking() {
 	b.s.Pool.Release(&b.first)

@@ -76,6 +76,7 @@ func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty
 		f, i := g.Row(a.Row)
 		if f != nil {
 			f.Mark(i, record.OperatorError)
+			f.Blame(i, a.Err)
 			continue
 		}
 		if err := b.lease.host.publishDeadLetter(ctx, &g.Items[i], results.OperatorError, a.Err); err != nil {
@@ -156,6 +157,7 @@ func (r *groupSearch) Run(ctx context.Context, rows []int) error {
 	}
 	part.OnLeave = r.b.share()
 	batch.Owner = part
+	batch.StepThrough(ctx.Done())
 	if err := batch.Submit(streams.ClosedByCount); err != nil {
 		part.OnLeave()
 		batch.Release()
@@ -178,7 +180,7 @@ func (r *groupSearch) Run(ctx context.Context, rows []int) error {
 	for _, row := range rows {
 		if f, i := r.g.Row(row); f == nil {
 			r.bodies[i] = part.Result(n)
-			if reason := part.Refusal(n); reason != "" {
+			if reason := part.Refusal(n); reason != nil {
 				r.g.Refuse(i, reason)
 			}
 			n++

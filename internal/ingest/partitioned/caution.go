@@ -13,6 +13,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/partitioned/partition"
 	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
 	"millrace/internal/record"
 )
 
@@ -26,6 +27,7 @@ type precaution struct {
 
 	// takeOver sets these fields.
 	accused   uint64  // stream sequence of the payload that was alone on the device when the last owner died; 0 for none
+	blamed    string  // the operator that lost the device then; "" if that isn't known
 	suspect   suspect // the frame whose records are being narrowed down
 	comparing bool    // whether an owner died while it compared a payload with others
 
@@ -48,7 +50,7 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 	if owner, dead := left[annotationOwner]; dead && (owner != c.id || fault) {
 		sequence, records, _ := strings.Cut(left[annotationAlone], " ")
 		if alone, err := strconv.ParseUint(sequence, 10, 64); err == nil && !fault {
-			c.accused = alone
+			c.accused, c.blamed = alone, left[annotationBlamed]
 			if records != "" {
 				suspected = left[annotationAlone]
 			}
@@ -67,7 +69,8 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 		suspected = ""
 	}
 	return c.notes.annotateOn(ctx, info, map[string]string{
-		annotationOwner: c.id, annotationCaution: caution.String(), annotationAlone: "", annotationRecords: suspected, annotationFault: "",
+		annotationOwner: c.id, annotationCaution: caution.String(), annotationAlone: "", annotationRecords: suspected, annotationBlamed: "",
+		annotationFault: "",
 	})
 }
 
@@ -103,6 +106,11 @@ func (c *precaution) trial(g *inflight.Batch) string {
 	}
 	s.Narrowing = s.Begin(quarantine.Run{First: first, Records: g.Rows()})
 	return s.String()
+}
+
+// cause returns why a payload that condemns accepts becomes a dead letter.
+func (c *precaution) cause() error {
+	return results.Blame(c.blamed, "it was alone on a device that had just computed right, and the device or the worker was lost each time")
 }
 
 // condemns reports whether a payload becomes a dead letter because it was alone often enough on a device that was lost. behind is

@@ -42,8 +42,8 @@ func (l *lease) end(drainCtx context.Context) {
 		// processed yet.
 		err = l.host.confirm(ctx, last)
 	}
-	if err == nil && l.begun && !errors.Is(l.batches.deviceFailed(), device.ErrKernelFault) {
-		err = l.notes.annotate(ctx, changes)
+	if err == nil && l.begun {
+		err = l.annotateEnd(ctx, changes)
 	}
 	if errors.Is(err, errPinLost) {
 		return // another worker owns the partition
@@ -54,6 +54,20 @@ func (l *lease) end(drainCtx context.Context) {
 	if err != nil {
 		l.log.Info("could not give the partition up; the next owner waits until the server lets go of it", "error", err)
 	}
+}
+
+// annotateEnd annotates how the lease ended. If a kernel lost the device, it only adds which operator is to blame, if that is known.
+func (l *lease) annotateEnd(ctx context.Context, changes map[string]string) error {
+	f, known := l.batches.deviceFault()
+	if known {
+		if err := l.notes.noteFault(ctx, f); err != nil {
+			return err
+		}
+	}
+	if errors.Is(l.batches.deviceFailed(), device.ErrKernelFault) {
+		return nil
+	}
+	return l.notes.annotate(ctx, changes)
 }
 
 // handOver lets another worker take the partition at once, with this worker's unacknowledged inputs. It does nothing if another

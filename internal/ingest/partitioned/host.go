@@ -42,6 +42,9 @@ type leaseHost interface {
 	handing(busy bool)
 	pending(messages uint64)
 	redelivered()
+
+	// earlierFault is called for each fault of an operator that earlier owners of the partition noted.
+	earlierFault(inflight.OperatorFault)
 }
 
 // partitionHost is the leaseHost of one partition of a worker.
@@ -104,3 +107,5 @@ func (h *partitionHost) ended()                  { h.watch.members.Has(h.partiti
 func (h *partitionHost) handing(busy bool)       { h.watch.handing[h.partition].Store(busy) }
 func (h *partitionHost) pending(messages uint64) { h.watch.backlog.update(h.partition, messages) }
 func (h *partitionHost) redelivered()            { h.s.Observer.Redelivered() }
+
+func (h *partitionHost) earlierFault(f inflight.OperatorFault) { h.s.Observer.OperatorFault(f) }

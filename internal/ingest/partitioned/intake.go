@@ -96,7 +96,7 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 	}
 	switch {
 	case condemned:
-		return k.publishDeadLetter(drainCtx, *d, results.DeviceFault, errors.New("it was alone on a device that had just computed right, and the device or the worker was lost each time"))
+		return k.publishDeadLetter(drainCtx, *d, results.DeviceFault, k.caution.cause())
 	case len(d.Msg.Data()) > k.maxBytes && !k.host.splits():
 		return k.publishDeadLetter(drainCtx, *d, results.TooLarge, results.ErrExceedsBatch(len(d.Msg.Data()), k.maxBytes))
 	}

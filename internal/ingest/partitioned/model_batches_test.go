@@ -127,6 +127,8 @@ func (e *modelLease) rescue(ctx context.Context, g *inflight.Batch) error {
 	return nil
 }
 
+func (e *modelLease) deviceFault() (f inflight.OperatorFault, known bool) { return f, false }
+
 func (e *modelLease) deviceFailed() error {
 	e.w.m.mu.Lock()
 	defer e.w.m.mu.Unlock()

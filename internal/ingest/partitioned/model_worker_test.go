@@ -283,8 +283,10 @@ func (e *modelLease) hold(ctx context.Context, d *inflight.Delivery) bool {
 func (e *modelLease) upgrading() bool { return false }
 func (e *modelLease) ended()          {}
 func (e *modelLease) handing(bool)    {}
-func (e *modelLease) pending(uint64)  {}
-func (e *modelLease) redelivered()    { e.w.m.did("known") }
+
+func (e *modelLease) earlierFault(inflight.OperatorFault) {}
+func (e *modelLease) pending(uint64)                      {}
+func (e *modelLease) redelivered()                        { e.w.m.did("known") }
 
 func (e *modelLease) began() {
 	e.holds = true

@@ -59,4 +59,7 @@ type Observer interface {
 
 	// Restarted reports that this worker has restarted a lease after a fault.
 	Restarted()
+
+	// OperatorFault is called for each fault of an operator that earlier owners of a partition noted.
+	OperatorFault(inflight.OperatorFault)
 }

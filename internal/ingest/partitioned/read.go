@@ -119,6 +119,9 @@ func (r *reader) begin(ctx context.Context, d *inflight.Delivery) error {
 	if err := r.caution.takeOver(ctx, info, r.batches.largest()); err != nil {
 		return err
 	}
+	for _, f := range inflight.ParseFaults(info.Config.Metadata[inflight.FaultNote]) {
+		r.host.earlierFault(f)
+	}
 	r.host.began()
 	r.begun = true
 	r.log.Debug("has the partition", "floor", info.AckFloor.Stream, "pin", r.pinned(), "first", d.ConsumerSequence)

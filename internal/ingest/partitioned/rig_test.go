@@ -295,6 +295,8 @@ func (e *events) Settled(o inflight.Outcome, _, _ int, _, _ time.Duration) {
 
 func (e *events) Frame(inflight.FrameStats) {}
 
+func (e *events) OperatorFault(inflight.OperatorFault) {}
+
 func (e *events) Pending(n uint64) { e.note(func() { e.backlog = n }) }
 func (e *events) Redelivered()     { e.note(func() { e.redeliveries++ }) }
 func (e *events) Restarted()       { e.note(func() { e.restarts++ }) }

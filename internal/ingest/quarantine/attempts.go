@@ -96,6 +96,33 @@ func (a *Attempts) keep(ctx context.Context, d *inflight.Delivery, n Narrowing) 
 
 // note changes the note of a payload. It removes a note that counts no try, and the notes of settled payloads.
 func (a *Attempts) note(ctx context.Context, d *inflight.Delivery, change func(before attemptNote) attemptNote) error {
+	return a.update(ctx, func(marks map[string]string, floor uint64) {
+		maps.DeleteFunc(marks, func(key, _ string) bool {
+			sequence, err := strconv.ParseUint(strings.TrimPrefix(key, noteKey), 10, 64)
+			return strings.HasPrefix(key, noteKey) && (err != nil || sequence <= floor)
+		})
+		key := noteKey + strconv.FormatUint(d.Sequence, 10)
+		if mark := change(parseAttemptNote(marks[key], d.Stored)); mark.begun > 0 {
+			marks[key] = mark.String()
+		} else {
+			delete(marks, key)
+		}
+	})
+}
+
+// NoteFault notes that an operator has lost a device. The next process learns from the note what this one can't be asked any more.
+func (a *Attempts) NoteFault(ctx context.Context, f inflight.OperatorFault) {
+	err := a.update(ctx, func(marks map[string]string, _ uint64) {
+		marks[inflight.FaultNote] = inflight.AddFault(marks[inflight.FaultNote], f)
+	})
+	if err != nil {
+		a.Log.Warn("could not note with the consumer that an operator lost a device: the alert MillraceOperatorFaults doesn't count it",
+			"operator", f.Operator, "fault", f.Fault, "error", err)
+	}
+}
+
+// update changes the consumer's metadata. floor is the stream sequence below which everything is acknowledged.
+func (a *Attempts) update(ctx context.Context, change func(marks map[string]string, floor uint64)) error {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()
 	info, err := a.Consumer.Info(ctx)
@@ -107,16 +134,7 @@ func (a *Attempts) note(ctx context.Context, d *inflight.Delivery, change func(b
 	if marks == nil {
 		marks = map[string]string{}
 	}
-	maps.DeleteFunc(marks, func(key, _ string) bool {
-		sequence, err := strconv.ParseUint(strings.TrimPrefix(key, noteKey), 10, 64)
-		return strings.HasPrefix(key, noteKey) && (err != nil || sequence <= info.AckFloor.Stream)
-	})
-	key := noteKey + strconv.FormatUint(d.Sequence, 10)
-	if mark := change(parseAttemptNote(marks[key], d.Stored)); mark.begun > 0 {
-		marks[key] = mark.String()
-	} else {
-		delete(marks, key)
-	}
+	change(marks, info.AckFloor.Stream)
 	if maps.Equal(marks, config.Metadata) {
 		return nil
 	}

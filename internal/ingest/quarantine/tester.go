@@ -166,6 +166,7 @@ func (t *tester) runBatch(ctx context.Context, pipe *streams.Pipeline, g *inflig
 		return 0, errors.New("a payload of a quarantined message does not fit into an empty batch")
 	}
 	b.Owner = t.part
+	b.StepThrough(ctx.Done())
 	if err = b.Submit(streams.ClosedByCount); err == nil {
 		select {
 		case b = <-t.part.ReturnTo:

@@ -82,6 +82,7 @@ func (t *tester) condemn(ctx context.Context, g *inflight.Batch, a Failing) {
 	f, i := g.Row(a.Row)
 	if f != nil {
 		f.Mark(i, record.OperatorError)
+		f.Blame(i, a.Err)
 		return
 	}
 	g.Settle(i)

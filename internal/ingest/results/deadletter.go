@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,6 +14,7 @@ import (
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/operator"
 )
 
 // deadLetterAttempts is the number of attempts to publish a dead letter before the payload is given back for redelivery.
@@ -36,9 +38,26 @@ func (w *Writer) logUnstoredDeadLetter(d *inflight.Delivery, why Reason, err err
 
 // ReportDeadLetter logs that the dead letter of a delivery is stored, and notifies the observer.
 func (w *Writer) ReportDeadLetter(d *inflight.Delivery, why Reason, cause error) {
-	w.s.Log.Warn("payload dead-lettered", "stream", d.Stream, "sequence", d.Sequence, "subject", d.Subject,
-		"bytes", len(d.Msg.Data()), "deliveries", d.NumDelivered, "reason", why, "cause", cause)
+	w.s.Log.Warn("payload dead-lettered", withOperator(cause, "stream", d.Stream, "sequence", d.Sequence, "subject", d.Subject,
+		"bytes", len(d.Msg.Data()), "deliveries", d.NumDelivered, "reason", why, "cause", cause)...)
+	w.reportLaunchFault(why, cause)
 	w.Report(inflight.DeadLettered, d)
+}
+
+// reportLaunchFault reports that the device refused an operator's launch on a payload, if that is why it is a dead letter. Other faults
+// are reported where they are found.
+func (w *Writer) reportLaunchFault(why Reason, cause error) {
+	if name := operator.Failed(cause); why == OperatorError && name != "" {
+		w.s.Observer.OperatorFault(inflight.OperatorFault{Operator: name, Fault: operator.FaultLaunch, At: time.Now()})
+	}
+}
+
+// withOperator appends the operator that is to blame for err, if it is known, to the attributes of a log line.
+func withOperator(err error, attributes ...any) []any {
+	if name := operator.ToBlame(err); name != "" {
+		attributes = append(attributes, "operator", name)
+	}
+	return attributes
 }
 
 // newDeadLetter returns the dead letter of a delivery's message.
@@ -52,7 +71,7 @@ func (w *Writer) newDeadLetter(d *inflight.Delivery, why Reason, cause error) *d
 // newRecordLetter returns the dead letter of a frame's i-th record.
 func (w *Writer) newRecordLetter(d *inflight.Delivery, i int) *deadLetter {
 	t := &d.Frame.Table
-	l := w.newDeadLetter(d, Reason(t.Status(i).String()), errors.New(t.Message(i)))
+	l := w.newDeadLetter(d, Reason(t.Status(i).String()), &operator.RecordError{Operator: t.Operator(i), Text: t.Message(i)})
 	l.id, l.body, l.record = RecordID(d, i), d.Frame.Record(i), i
 	return l
 }

@@ -10,6 +10,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/unpack"
+	"millrace/internal/operator"
 )
 
 // Reason is why a payload was given up. It is the value of the Millrace-Reason header.
@@ -31,6 +32,14 @@ func ErrExceedsBatch(bytes, most int) error {
 	return errors.New("payload of " + unpack.ExceedsBatch(bytes, most))
 }
 
+// Blame returns the cause of a dead letter with that text. It names the operator that is to blame, unless name is "".
+func Blame(name, text string) error {
+	if name == "" {
+		return errors.New(text)
+	}
+	return &operator.RecordError{Operator: name, Text: operator.RefusalText(name, text)}
+}
+
 // DeadLetterHeader returns the headers of a dead letter except its id, including the input's own if own is set. The id must differ
 // from the result's. Otherwise the stream would drop the dead letter if it has a result with a lost acknowledgement.
 func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) nats.Header {
@@ -44,6 +53,9 @@ func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) n
 	addSource(h, d)
 	h[HeaderReason] = []string{string(why)}
 	h[HeaderError] = []string{headerText(cause)}
+	if name := operator.ToBlame(cause); name != "" {
+		h[HeaderOperator] = []string{name}
+	}
 	h[HeaderDeliveries] = []string{strconv.Itoa(d.NumDelivered)}
 	return h
 }

@@ -16,6 +16,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/operator"
 	"millrace/internal/record"
 	"millrace/internal/table"
 )
@@ -44,7 +45,7 @@ func (w frameWriter) encodeFrames(ctx context.Context, b *inflight.Batch, s *Buf
 			err = sink.Undeliverable(ctx, b, i, reason(f.Fault()), f.Fault())
 		case !f.Framed() && f.Table.Status(0).Failed():
 			status := f.Table.Status(0)
-			err = sink.Undeliverable(ctx, b, i, Reason(status.String()), errors.New(f.Table.Message(0)))
+			err = sink.Undeliverable(ctx, b, i, Reason(status.String()), &operator.RecordError{Operator: f.Table.Operator(0), Text: f.Table.Message(0)})
 		default:
 			cause := w.encodeFrame(&b.Items[i])
 			if cause == nil {

@@ -32,6 +32,10 @@ const (
 	// HeaderRecord is on the dead letter of one record: its index in the frame.
 	HeaderRecord = "Millrace-Record"
 
+	// HeaderOperator is on the dead letter of a payload or a record on which an operator failed, or which it refused: its name. It is
+	// absent if it isn't known which of the operators failed.
+	HeaderOperator = "Millrace-Operator"
+
 	// HeaderInput is on a dead letter. It has one line, "name: value", for each header of the input that the dead letter can't
 	// carry under the header's own name.
 	HeaderInput = "Millrace-Input-Header"

@@ -79,6 +79,8 @@ type nobody struct{}
 
 func (nobody) Frame(inflight.FrameStats) {}
 
+func (nobody) OperatorFault(inflight.OperatorFault) {}
+
 func (nobody) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
 
 // input returns a delivery of a payload.

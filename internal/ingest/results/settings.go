@@ -39,6 +39,9 @@ type Observer interface {
 	// Frame is called once for each message that was split into records or decompressed, when its result is stored. It is not
 	// called for a redelivered message whose result the server reports as stored before, nor if the whole message is a dead letter.
 	Frame(inflight.FrameStats)
+
+	// OperatorFault is called for each failure that a configured operator is to blame for.
+	OperatorFault(inflight.OperatorFault)
 }
 
 // Sink receives the outcomes of a batch's deliveries. Each delivery mode has one.

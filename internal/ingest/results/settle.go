@@ -2,7 +2,6 @@ package results
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -26,7 +25,7 @@ func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers)
 	for row, span := range b.Spans {
 		if span.Frame != nil {
 			if span.Frame.Records() > 0 {
-				span.Frame.Put(completed, row, span.First, span.Rows)
+				span.Frame.Put(completed, row, span.First, span.Rows, w.refused)
 			}
 			if span.Item >= 0 {
 				b.Bodies.Add(b.Bodies.Data) // the frame has the body
@@ -54,8 +53,10 @@ func (w *Writer) mostBodies(b *inflight.Batch, completed *streams.Batch) int {
 // compress is nil. A delivery that an operator refused has no result.
 func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, row int, s *Buffers, compress func(dst, src []byte) []byte) {
 	if w.refusals.Possible() {
-		if op, reason := w.refusals.Find(completed, row); reason != "" {
-			b.Refuse(i, operator.RefusalText(w.s.Operators[op].Name(), reason))
+		if found := w.refusals.Find(completed, row); found.Reason != "" {
+			w.sawRefusal(found)
+			name := w.s.Operators[found.Op].Name()
+			b.Refuse(i, &operator.RecordError{Operator: name, Text: operator.RefusalText(name, found.Reason)})
 			b.Bodies.Add(b.Bodies.Data)
 			return
 		}
@@ -71,6 +72,13 @@ func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, r
 	}
 	s.body = w.s.Format.Append(s.body[:0], w.s.Operators, bytes, s.records)
 	b.Bodies.Add(compress(b.Bodies.Data, s.body))
+}
+
+// sawRefusal reports a refusal to the observer if it is the fault of an operator.
+func (w *Writer) sawRefusal(found inflight.Refused) {
+	if found.Fault != "" {
+		w.s.Observer.OperatorFault(inflight.OperatorFault{Operator: w.s.Operators[found.Op].Name(), Fault: found.Fault, At: time.Now()})
+	}
 }
 
 // Settle publishes the results of a batch until each is stored, or its input is given up. It returns an error if ctx ends first,
@@ -123,10 +131,10 @@ func (w *Writer) giveUpRefused(ctx context.Context, b *inflight.Batch, s *Buffer
 	}
 	s.left = slices.DeleteFunc(s.left, func(i int) bool {
 		reason := b.Refusal(i)
-		if reason == "" || err != nil {
+		if reason == nil || err != nil {
 			return false
 		}
-		err = sink.Undeliverable(ctx, b, i, OperatorError, errors.New(reason))
+		err = sink.Undeliverable(ctx, b, i, OperatorError, reason)
 		return true
 	})
 	return err

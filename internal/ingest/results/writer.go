@@ -28,6 +28,7 @@ type Writer struct {
 	operators string              // value of HeaderOperators
 	content   content             // headers that describe the bodies of results
 	refusals  inflight.Refusals
+	refused   func(inflight.Refused) // sawRefusal; a method value would be allocated for each frame
 
 	compressors sync.Pool // of *compression.Compressor
 
@@ -45,6 +46,7 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Wr
 		s: s, conns: conns, js: js, operators: OperatorNames(s.Operators), content: newContent(s.Format, s.Encoding),
 		refusals: inflight.NewRefusals(s.Operators), size: messageSize{conns: conns, log: s.Log},
 	}
+	w.refused = w.sawRefusal
 	if w.clearance, err = newClearance(ctx, conns[0], js, s); err != nil {
 		return nil, err
 	}

@@ -76,6 +76,16 @@ func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFun
 	settlers.Wait()
 	m.ends.publishing.Wait()
 	m.s.Pool.Abandon(func(b *inflight.Batch) { m.ends.giveBackAll(b, context.Canceled) })
+	m.noteFaults(drainCtx)
+}
+
+// noteFaults notes which operators have lost a device.
+func (m *Mode) noteFaults(ctx context.Context) {
+	for _, pipe := range m.s.Pipes {
+		if f, ok := inflight.FaultOf(pipe); ok {
+			m.isolation().Attempts.NoteFault(context.WithoutCancel(ctx), f)
+		}
+	}
 }
 
 // startSettlers starts as many settlers for each pipeline as it can have batches in flight. So no completed batch keeps its

@@ -323,7 +323,7 @@ func (o *Operator) Place(i int) (at, count int) { return o.fields[i].at, o.field
 func (o *Operator) Reason(status byte) (text string, ok bool) {
 	switch reasons := o.description.Reasons; {
 	case status == statusOutOfBounds:
-		return "the operator accessed a byte outside the record or its result", true
+		return outOfBounds, true
 	case status == statusFailed:
 		return "the operator failed on the record", true
 	case status >= 1 && int(status) <= len(reasons):

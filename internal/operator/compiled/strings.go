@@ -9,7 +9,7 @@ import (
 // This file is about byte strings. The value of a record is its record of Stride bytes, which has the lengths of its byte strings, and then
 // the byte strings back to back, in order of declaration.
 
-// AppendStrings appends the byte strings of record i, back to back. They are in result, which Check has accepted.
+// AppendStrings appends the byte strings of record i, back to back. It appends nothing for one whose length exceeds its slot.
 func (o *Operator) AppendStrings(dst []byte, offsets []uint32, result []byte, i int) []byte {
 	rows := len(offsets) - 1
 	at := o.Layout(rows, int(offsets[rows])).Strings
@@ -18,7 +18,9 @@ func (o *Operator) AppendStrings(dst []byte, offsets []uint32, result []byte, i 
 			continue
 		}
 		slot := at + f.MostBytes*i + f.MostPerByte*int(offsets[i])
-		dst = append(dst, result[slot:slot+o.stringBytes(result, k, i)]...)
+		if length := o.stringBytes(result, k, i); length <= f.slot(offsets, i) {
+			dst = append(dst, result[slot:slot+length]...)
+		}
 		at += f.MostBytes*rows + f.MostPerByte*int(offsets[rows])
 	}
 	return dst

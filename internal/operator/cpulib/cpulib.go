@@ -98,8 +98,17 @@ const (
 // scratchAlign is the alignment of scratch memory that atomic functions need, in bytes.
 const scratchAlign = 8
 
-// Run implements device.BoundHostKernel. Scratch memory must be aligned to 8. Run fails if the code leaves a result that its description doesn't permit.
+// Run implements device.BoundHostKernel. Scratch memory must be aligned to 8. Run fails if the code leaves a result that its description
+// doesn't permit.
 func (k *Kernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	if err := k.RunUnchecked(rows, offsets, scratch, result, parallel); err != nil {
+		return err
+	}
+	return k.operator.Check(offsets, result[:k.operator.Layout(len(offsets)-1, len(rows)).End])
+}
+
+// RunUnchecked is Run without the check of what the code left, as on a GPU.
+func (k *Kernel) RunUnchecked(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
 	if len(offsets) == 0 || int(offsets[len(offsets)-1]) != len(rows) {
 		return fmt.Errorf("operator %s: offsets that don't end with the %d bytes of the records", k.operator.Name(), len(rows))
 	}
@@ -119,7 +128,7 @@ func (k *Kernel) Run(rows []byte, offsets []uint32, scratch, result []byte, para
 	k.runPasses(b, parallel)
 	pieces := min(n, (len(rows)+recordUnits*n+pieceUnits-1)/pieceUnits)
 	parallel(pieces, func(i int) { k.code.call(b, i*n/pieces, (i+1)*n/pieces) })
-	return k.operator.Check(offsets, result[:l.End])
+	return nil
 }
 
 // runPasses clears the scratch memory and runs the passes, each on all cores. Like a GPU, it runs none for a batch without records.

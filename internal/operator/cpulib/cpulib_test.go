@@ -17,6 +17,7 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/host"
+	"millrace/internal/operator/compiled"
 	"millrace/internal/operator/payloads"
 )
 
@@ -181,6 +182,36 @@ func TestUndeclaredResultsAreAnError(t *testing.T) {
 		if err := k.Run(data, offsets, nil, result, together); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q in it", row, err, want)
 		}
+	}
+}
+
+// TestUndeclaredResultsAreRefusedRecordByRecord: nothing may rely on a status or a length that code has written.
+func TestUndeclaredResultsAreRefusedRecordByRecord(t *testing.T) {
+	k := bind(t, compile(t, "testdata/liar.cu"), "")
+	data, offsets := join([][]byte{[]byte("fine"), []byte("s"), []byte("t")})
+	result := make([]byte, k.Needs(device.Shape{Rows: 3, Bytes: len(data)}).Result)
+	if err := k.RunUnchecked(data, offsets, nil, result, together); err != nil {
+		t.Fatal(err)
+	}
+	o := k.Operator()
+	statuses := result[o.Layout(3, len(data)).Status:]
+	for i, want := range []string{"", "undeclared result: status 2", "undeclared result: text is too long"} {
+		got := o.Refusal(statuses[i])
+		if got == "" {
+			got = o.Overlong(offsets, result, i)
+		}
+		if got != want || compiled.IsUndeclared(got) != (want != "") {
+			t.Errorf("record %d: %q, want %q", i, got, want)
+		}
+	}
+	if text := o.AppendStrings(nil, offsets, result, 2); len(text) != 0 {
+		t.Errorf("a string that is too long was read: %q", text)
+	}
+	for i := range 4 {
+		result[2*o.Stride()+i] = 0xff // every length that a kernel can write
+	}
+	if text := o.AppendStrings(nil, offsets, result, 2); len(text) != 0 || o.Overlong(offsets, result, 2) == "" {
+		t.Errorf("a string of 4 GiB was read: %d bytes", len(text))
 	}
 }
 

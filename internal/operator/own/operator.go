@@ -6,6 +6,7 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/operator"
 	"millrace/internal/operator/compiled"
+	"millrace/internal/operator/cpulib"
 )
 
 // Operator is an operator of one's own with its parameters. It implements operator.Refuser.
@@ -14,7 +15,7 @@ type Operator struct {
 	bound  *compiled.Operator
 
 	bind      sync.Once
-	reference device.BoundHostKernel // set by bind
+	reference *cpulib.Kernel // set by bind
 }
 
 // Name implements operator.Operator.
@@ -45,17 +46,28 @@ func (o *Operator) MostJSON() int {
 
 // Refusal implements operator.Refuser.
 func (o *Operator) Refusal(results []byte, rows, row int) string {
-	status := o.bound.Status(results, rows, row)
-	if status == 0 {
-		return ""
+	return o.bound.Refusal(o.bound.Status(results, rows, row))
+}
+
+// Overlong implements operator.Faulty.
+func (o *Operator) Overlong(results []byte, offsets []uint32, row int) string {
+	return o.bound.Overlong(offsets, results, row)
+}
+
+// Fault implements operator.Faulty.
+func (o *Operator) Fault(reason string) string {
+	switch {
+	case compiled.IsUndeclared(reason):
+		return operator.FaultInvalidResult
+	case compiled.IsOutOfBounds(reason):
+		return operator.FaultOutOfBounds
 	}
-	reason, _ := o.bound.Reason(status) // the kernel has checked the status
-	return reason
+	return ""
 }
 
 // AppendReference implements operator.Operator with the library itself, on a batch of the payload alone. The record of a payload that
-// the operator refuses is zeros. So is a record that the description doesn't permit: on the device it is an error that names the
-// operator. AppendReference panics if the library can't be opened, which Kernels reports before.
+// the operator refuses is zeros. A record that the description doesn't permit is what the code left, without byte strings that exceed
+// their bounds. AppendReference panics if the library can't be opened, which Kernels reports before.
 func (o *Operator) AppendReference(dst, payload []byte) []byte {
 	kernel := o.kernel()
 	offsets := []uint32{0, uint32(len(payload))}
@@ -66,22 +78,24 @@ func (o *Operator) AppendReference(dst, payload []byte) []byte {
 			fn(i)
 		}
 	}
-	if err := kernel.Run(payload, offsets, scratch, result, one); err != nil {
+	if err := kernel.RunUnchecked(payload, offsets, scratch, result, one); err != nil {
 		clear(result)
 	}
 	return o.bound.AppendValue(dst, offsets, result, 0)
 }
 
 // kernel returns the library's kernel with the operator's parameters. It panics if the library can't be opened.
-func (o *Operator) kernel() device.BoundHostKernel {
+func (o *Operator) kernel() *cpulib.Kernel {
 	o.bind.Do(func() {
 		library, err := o.source.load()
 		if err != nil {
 			panic(err)
 		}
-		if o.reference, err = library.Bind(o.bound.Params()); err != nil {
+		bound, err := library.Bind(o.bound.Params())
+		if err != nil {
 			panic(err) // Bind has checked the parameters
 		}
+		o.reference = bound.(*cpulib.Kernel)
 	})
 	return o.reference
 }
@@ -97,9 +111,29 @@ func Kernels(operators []operator.Operator) (kernels []device.HostKernel, err er
 		if err != nil {
 			return nil, err
 		}
-		kernels = append(kernels, library)
+		kernels = append(kernels, unchecked{library})
 	}
 	return kernels, nil
+}
+
+// unchecked is a library without the check of results that its own Run makes. So the host device behaves as a GPU does, where nothing
+// checks what a kernel writes: the consumer refuses a record with an undeclared result, and the device works on.
+type unchecked struct{ *cpulib.Library }
+
+// Bind implements device.HostKernel.
+func (u unchecked) Bind(params []byte) (device.BoundHostKernel, error) {
+	bound, err := u.Library.Bind(params)
+	if err != nil {
+		return nil, err
+	}
+	return uncheckedKernel{bound.(*cpulib.Kernel)}, nil
+}
+
+type uncheckedKernel struct{ *cpulib.Kernel }
+
+// Run implements device.BoundHostKernel.
+func (k uncheckedKernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	return k.RunUnchecked(rows, offsets, scratch, result, parallel)
 }
 
 // References returns an error if one of the operators can't compute references, because it has no library for the CPU.

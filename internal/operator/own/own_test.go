@@ -156,7 +156,7 @@ func TestProblemsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// A library that leaves an undeclared status must not end the process that computes a reference. The device reports it.
+// A library that leaves an undeclared status must not end the process that computes a reference. The consumer refuses such a record.
 func TestReferenceOfALiarIsZeros(t *testing.T) {
 	dir := folderWith(t, "liar", `#include <millrace/operator.cuh>
 MILLRACE_OPERATOR(liar, 1)

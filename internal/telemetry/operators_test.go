@@ -1,0 +1,53 @@
+package telemetry_test
+
+import (
+	"testing"
+	"time"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/operator"
+	"millrace/internal/telemetry"
+)
+
+// TestFaultsOfOperatorsAreCounted: what earlier processes observed isn't counted, but its time is known, once.
+func TestFaultsOfOperatorsAreCounted(t *testing.T) {
+	m := telemetry.NewMetrics(build)
+	m.AddOperators([]string{"crc32c", "minhash"})
+	m.AddOperators([]string{"crc32c"}) // for another device
+	at := func(second int64) time.Time { return time.Unix(second, 0) }
+	for _, f := range []inflight.OperatorFault{
+		{Operator: "minhash", Fault: operator.FaultDevice, At: at(100), Earlier: true},
+		{Operator: "minhash", Fault: operator.FaultDevice, At: at(300)},
+		{Operator: "minhash", Fault: operator.FaultDevice, At: at(100), Earlier: true}, // from another partition's consumer
+		{Operator: "crc32c", Fault: operator.FaultInvalidResult, At: at(1)},
+		{Operator: "stranger", Fault: operator.FaultDevice, At: at(1)},
+		{Operator: "crc32c", Fault: "something", At: at(1)},
+	} {
+		m.OperatorFault(f)
+	}
+	third := func() map[string]float64 {
+		values := map[string]float64{}
+		for _, s := range gather(t, m)["millrace_operator_third_last_fault_timestamp_seconds"].samples {
+			values[s.labels[0].value] = s.value
+		}
+		return values
+	}
+	if got := third(); len(got) != 2 || got["minhash"] != 0 || got["crc32c"] != 0 {
+		t.Errorf("after two faults: %v", got)
+	}
+	m.OperatorFault(inflight.OperatorFault{Operator: "minhash", Fault: operator.FaultDeadline, At: at(200), Earlier: true})
+	if got := third(); got["minhash"] != 100 {
+		t.Errorf("after three faults: %v, want the time of the first", got)
+	}
+	m.OperatorFault(inflight.OperatorFault{Operator: "minhash", Fault: operator.FaultDevice, At: at(400)})
+	if got := third(); got["minhash"] != 200 {
+		t.Errorf("after four faults: %v, want the time of the second", got)
+	}
+	counts := map[string]float64{}
+	for _, s := range gather(t, m)["millrace_operator_faults_total"].samples {
+		counts[s.labels[1].value+" "+s.labels[0].value] = s.value
+	}
+	if len(counts) != 2*len(operator.Faults()) || counts["minhash device"] != 2 || counts["minhash deadline"] != 0 || counts["crc32c invalid_result"] != 1 {
+		t.Errorf("counts %v", counts)
+	}
+}
