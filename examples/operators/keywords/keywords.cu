@@ -107,9 +107,8 @@ MILLRACE_PASS(find, kThreads, millrace::per_bytes(kTile), batch, params, scratch
             if (shift == 0 && at > piece) here = after;
             if (shift == 0) after = folded(four(batch, at + 4), params.fold);
             uint32_t bytes = __funnelshift_r(here, after, shift);
-            for (uint32_t size = 1; size <= 4; size++) {
-                if ((sizes >> size & 1) == 0) continue;
-                uint32_t bucket = bucket_of(bytes, size);
+            for (uint32_t left = sizes; left != 0; left &= left - 1) { // most files have one or two sizes
+                uint32_t bucket = bucket_of(bytes, __ffs(left) - 1);
                 if ((filter[bucket / 32] >> bucket % 32 & 1) == 0) continue;
                 if (at >= end) {
                     if (found > 0) scratch.matches.add(row, found), scratch.first.max(row, first);
