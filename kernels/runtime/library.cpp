@@ -181,6 +181,9 @@ int32_t check_operator(const char *path, const millrace_operator *op, const void
         return fail(error, MILLRACE_INVALID, 0, "%s: operator %s is described as a kernel of form %u, not as host code", path, d->name,
                     d->form);
     }
+    if (d->passes != 0) {
+        return fail(error, MILLRACE_INVALID, 0, "%s: operator %s is host code, and it describes %u passes", path, d->name, d->passes);
+    }
     if (strcmp(op->name, d->name) != 0 || op->version != d->version) {
         return fail(error, MILLRACE_INVALID, 0, "%s has operator %s version %u, and describes %s version %u", path, op->name,
                     op->version, d->name, d->version);

@@ -71,6 +71,7 @@ func TestLibraryDescribesItsOperator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	fromFile.Folder = "" // only a file has one
 	loaded, err := compiled.Decode(m.Description())
 	if err != nil || fmt.Sprint(loaded) != fmt.Sprint(fromFile) || m.Name() != "halves" || loaded.Form != compiled.Library || loaded.Version != 3 || loaded.Checked {
 		t.Errorf("%s: %+v, %v\nwant %+v", m.Name(), loaded, err, fromFile)
@@ -211,6 +212,7 @@ func TestOtherLibrariesAreRefused(t *testing.T) {
 		"another version":     {unlike("", "op.version=4", ""), device.ErrInvalid, []string{"has operator halves version 4, and describes halves version 3"}},
 		"a kernel":            {unlike("all.head.form=1,all.head.threads=all.head.teams=64", "", ""), device.ErrInvalid, []string{"form 1, not as host code"}},
 		"threads":             {unlike("all.head.threads=64", "", ""), device.ErrInvalid, []string{"halves", "damaged: its form"}},
+		"passes":              {unlike(`all.head.passes=1,all.passes[0]={"first",64,1,0,0,1,0},all.head.scratch_bytes=4`, "", ""), device.ErrInvalid, []string{"halves is host code, and it describes 1 passes"}},
 		"newer contract":      {unlike("all.head.contract=2", "", ""), device.ErrInvalid, []string{"halves", "needs version 2", "has version 1"}},
 		"a long description":  {unlike("all.head.bytes=4096", "", ""), device.ErrInvalid, []string{"halves", "damaged: its size"}},
 		"built-in name":       {unlike(`millrace::copy_text(all.head.name,"crc32c")`, `op.name="crc32c"`, ""), device.ErrInvalid, []string{`an operator "crc32c" already`}},

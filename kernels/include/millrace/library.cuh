@@ -37,9 +37,10 @@
 namespace millrace {
 
 // Describes host code: it says nothing about threads, and its accesses aren't checked.
-template <class P, class R, class Reason>
-MILLRACE_CONSTEXPR DescriptionOf<P, R, Reason> describe_host_code(const char *name, uint32_t version) {
-    DescriptionOf<P, R, Reason> all = describe<P, R, Reason>(name, version, MILLRACE_LIBRARY, 0, 0);
+template <class P, class R, class Reason, class S, class Pass>
+MILLRACE_CONSTEXPR DescriptionOf<P, R, Reason, S, Pass> describe_host_code(const char *name, uint32_t version) {
+    static_assert(Pass::count_ == 0, "host code launches its kernels itself: remove MILLRACE_PASS and MILLRACE_SCRATCH");
+    DescriptionOf<P, R, Reason, S, Pass> all = describe<P, R, Reason, S, Pass>(name, version, MILLRACE_LIBRARY, 0, 0);
     all.head.checked = 0;
     return all;
 }
