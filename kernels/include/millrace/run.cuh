@@ -70,7 +70,8 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
         place.restart();
         team.sync();
     }
-    Record record(reinterpret_cast<const uint8_t *>(batch.data) + start, size);
+    const uint8_t *data = reinterpret_cast<const uint8_t *>(batch.data);
+    Record record(data + start, size, data, data + batch.bytes, Team::kReading);
     R result(place, params);
     kBody(record, params, result, team);
 
