@@ -8,6 +8,7 @@
 
 #include "batch.hpp"
 #include "hashes.hpp"
+#include "window.hpp"
 
 using Reference = std::function<Answer(const std::string &)>;
 
@@ -72,6 +73,31 @@ static Answer careless(const std::string &row) {
     Answer a;
     a.record = Packer().add(static_cast<uint32_t>(row.size())).add(0u).add(11u).add(0u).add(0u).add(1u).padded();
     a.strings = {"t"};
+    return a;
+}
+
+// Returns the little-endian number at a position.
+template <class T>
+static T number(const std::string &row, size_t at) {
+    T value;
+    memcpy(&value, row.data() + at, sizeof value);
+    return value;
+}
+
+static Answer reading(const std::string &row) {
+    uint64_t forward = 0, backward = 0, jumps = 0, loads = 0, shorts = 0, longs = 0;
+    size_t n = row.size();
+    for (size_t i = 0; i < n; i++) {
+        forward = 31 * forward + static_cast<uint8_t>(row[i]);
+        backward = 31 * backward + static_cast<uint8_t>(row[n - 1 - i]);
+        jumps = 31 * jumps + static_cast<uint8_t>(row[(i + 1) * 7919 % n]);
+        loads = 31 * loads + static_cast<uint8_t>(row[i]);
+        if (n - i >= 2) loads += 3 * number<uint16_t>(row, i), shorts += static_cast<uint64_t>(number<int16_t>(row, i));
+        if (n - i >= 4) loads += 5ull * number<uint32_t>(row, i);
+        if (n - i >= 8) loads += 7 * number<uint64_t>(row, i), longs += static_cast<uint64_t>(number<int64_t>(row, i) >> 3);
+    }
+    Answer a;
+    a.record = Packer().add(forward).add(backward).add(jumps).add(loads).add(shorts ^ longs).padded();
     return a;
 }
 
@@ -178,8 +204,11 @@ int main(int argc, char **argv) {
         check_operator(argv[1], "kinds", kinds_block(n), kinds_stride(n), [=](const std::string &row) { return kinds(n, row); });
     }
     check_operator(argv[1], "careless", "", 24, careless);
+    check_operator(argv[1], "reading", "", 40, reading);
+    check_operator(argv[1], "reading_warp", "", 40, reading);
     check_operator(argv[1], "spread", "", 88, spread);
     check_operator(argv[1], "spread_block", "", 88, spread);
     check_blake3(argv[1]);
+    check_windows();
     printf("operators: every form and every kind of field is right\n");
 }
