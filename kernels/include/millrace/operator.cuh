@@ -40,6 +40,9 @@
 // Lane 0 decides the numbers and lengths in the result; every lane may write to arrays and byte strings. Numbers and
 // arrays are zero until the code sets them.
 //
+// MILLRACE_SHARED(type, name, count) declares an array of a team in the GPU's shared memory. A thread that has a record of
+// its own has such an array of its own.
+//
 // An access outside a record or a result fails that record alone, and other records are not affected. Define
 // MILLRACE_UNCHECKED to omit these checks.
 #pragma once
