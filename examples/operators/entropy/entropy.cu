@@ -8,7 +8,9 @@ MILLRACE_REASON(empty, "the record is empty")
 
 MILLRACE_RECORD(record, params, result) { // one thread per record
     if (record.empty()) return result.reject(empty);
-    uint32_t count[64] = {};
+    MILLRACE_SHARED(uint32_t, count, 64);
+    uint32_t bins = 1u << params.bits;
+    for (uint32_t b = 0; b < bins; b++) count[b] = 0;
     for (uint32_t i = 0; i < record.size(); i++) count[record[i] >> (8 - params.bits)]++;
-    for (uint32_t c : count) result.peak = max(result.peak, c);
+    for (uint32_t b = 0; b < bins; b++) result.peak = max(result.peak, count[b]);
 }

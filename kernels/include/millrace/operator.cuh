@@ -41,6 +41,9 @@
 // Lane 0 decides the numbers and lengths in the result; every lane may write to arrays and byte strings. Numbers and
 // arrays are zero until the code sets them.
 //
+// MILLRACE_SHARED(type, name, count) declares an array of a team in the GPU's shared memory. A thread that has a record of
+// its own has such an array of its own.
+//
 // Passes are for records that share work, or for work that is to be divided by bytes instead of records. A pass works on
 // the whole batch, block by block, and fills arrays in scratch memory. The passes run in order, and then the record code
 // reads what they left. Declare the arrays, then the passes, and then the code:

@@ -74,8 +74,8 @@ class RecordWithScratch : public Record {
 public:
     S &scratch;
 
-    MILLRACE_DEVICE RecordWithScratch(const uint8_t *data, uint32_t size, S &of, uint32_t row, uint32_t start)
-        : Record(data, size), scratch(of), row_(row), start_(start) {}
+    MILLRACE_DEVICE RecordWithScratch(const Record &record, S &of, uint32_t row, uint32_t start)
+        : Record(record), scratch(of), row_(row), start_(start) {}
 
     // The number of the record in the batch, and the position of its first byte there. Use them only to find what passes
     // left in scratch memory: a result that depends on them is wrong.
@@ -89,13 +89,13 @@ private:
 template <class S, bool kHasScratch = (S::count_ > 0)>
 struct RecordOf {
     using Type = Record;
-    static MILLRACE_DEVICE Record open(const uint8_t *data, uint32_t size, S &, uint32_t, uint32_t) { return Record(data, size); }
+    static MILLRACE_DEVICE Record open(const Record &record, S &, uint32_t, uint32_t) { return record; }
 };
 template <class S>
 struct RecordOf<S, true> {
     using Type = RecordWithScratch<S>;
-    static MILLRACE_DEVICE Type open(const uint8_t *data, uint32_t size, S &scratch, uint32_t row, uint32_t start) {
-        return Type(data, size, scratch, row, start);
+    static MILLRACE_DEVICE Type open(const Record &record, S &scratch, uint32_t row, uint32_t start) {
+        return Type(record, scratch, row, start);
     }
 };
 
@@ -204,7 +204,7 @@ MILLRACE_DEVICE void run_block(const millrace_batch &batch, const P &params, uin
     };                                                                                                              \
     MILLRACE_END(N)                                                                                                 \
     struct millrace_code_##name {                                                                                   \
-        enum : uint32_t { millrace_teams = 1 };                                                                     \
+        enum : uint32_t { millrace_teams = 1, millrace_lanes = (threads) };                                         \
         static MILLRACE_DEVICE void run(const millrace::Batch &, const millrace::Parameters<N> &, millrace::Scratch<N> &, \
                                         const MILLRACE_PASS_TEAM(threads) &);                                       \
     };                                                                                                              \

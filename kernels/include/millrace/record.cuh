@@ -2,6 +2,7 @@
 #pragma once
 
 #include "millrace/platform.cuh"
+#include "millrace/window.cuh"
 
 namespace millrace {
 
@@ -19,10 +20,25 @@ MILLRACE_DEVICE T load_unaligned(const void *from) {
     return value;
 }
 
+// How a GPU's thread reads a record. Code for one thread usually reads the record from start to end.
+enum class Reading { anywhere, in_order };
+
 // The bytes of one record. Reading outside it returns 0 and fails the record.
 class Record {
 public:
-    MILLRACE_DEVICE Record(const uint8_t *data, uint32_t size) : data_(data), size_(size), out_of_bounds_(false) {}
+    // The record is in a batch whose bytes are from `begin` up to, but not including, `end`. Nothing else is read.
+    MILLRACE_DEVICE Record(const uint8_t *data, uint32_t size, [[maybe_unused]] const uint8_t *begin,
+                           [[maybe_unused]] const uint8_t *end, [[maybe_unused]] Reading reading)
+        : data_(data), size_(size), out_of_bounds_(false)
+#ifdef MILLRACE_GPU
+          ,
+          begin_(reinterpret_cast<uint64_t>(begin)), end_(reinterpret_cast<uint64_t>(end)), windowed_(reading == Reading::in_order),
+          window_(data, size, begin_, end_)
+#endif
+    {
+    }
+
+    MILLRACE_DEVICE Record(const uint8_t *data, uint32_t size) : Record(data, size, data, data + size, Reading::anywhere) {}
 
     MILLRACE_DEVICE uint32_t size() const { return size_; }
     MILLRACE_DEVICE bool empty() const { return size_ == 0; }
@@ -32,7 +48,8 @@ public:
             out_of_bounds_ = true;
             return 0;
         }
-#ifdef __CUDA_ARCH__
+#ifdef MILLRACE_GPU
+        if (windowed_ && window_.at(i)) return window_.byte(i);
         return __ldg(data_ + i);
 #else
         return data_[i];
@@ -46,12 +63,9 @@ public:
             out_of_bounds_ = true;
             return T();
         }
-#ifdef __CUDA_ARCH__
-        const uint8_t *from = data_ + at;
-        if (reinterpret_cast<uint64_t>(from) % sizeof(T) == 0) return __ldg(reinterpret_cast<const T *>(from));
-        uint8_t bytes[sizeof(T)];
-        for (uint32_t i = 0; i < sizeof(T); i++) bytes[i] = __ldg(from + i);
-        return load_unaligned<T>(bytes);
+#ifdef MILLRACE_GPU
+        uint64_t bits = windowed_ ? load_in_order<sizeof(T)>(at) : load_anywhere<sizeof(T)>(at);
+        return load_unaligned<T>(&bits);
 #else
         return load_unaligned<T>(data_ + at);
 #endif
@@ -67,6 +81,61 @@ private:
     const uint8_t *data_;
     uint32_t size_;
     mutable bool out_of_bounds_;
+
+#ifdef MILLRACE_GPU
+    template <uint32_t kBytes>
+    MILLRACE_DEVICE uint64_t load_bytes(uint32_t at) const {
+        uint64_t bits = 0;
+        for (uint32_t i = 0; i < kBytes; i++) bits |= static_cast<uint64_t>(__ldg(data_ + at + i)) << 8 * i;
+        return bits;
+    }
+
+    template <uint32_t kBytes>
+    MILLRACE_DEVICE uint64_t load_in_order(uint32_t at) const {
+        static_assert(kBytes <= 8, "load reads numbers of at most 8 bytes");
+        if (!window_.at(at)) return load_bytes<kBytes>(at);
+        uint64_t bits = window_.bytes(at);
+        uint32_t here = Window::kBytes - at % Window::kBytes; // bytes in the current word
+        if (here >= kBytes) return bits;
+        if (!window_.at(at + here)) return load_bytes<kBytes>(at);
+        return bits | window_.bytes(at + here) << 8 * here;
+    }
+
+    // Loads a number at any address as two or three aligned words of 4 bytes, unless they are outside the batch.
+    template <uint32_t kBytes>
+    MILLRACE_DEVICE uint64_t load_anywhere(uint32_t at) const {
+        static_assert(kBytes <= 8, "load reads numbers of at most 8 bytes");
+        uint64_t from = reinterpret_cast<uint64_t>(data_) + at, aligned = from / 4 * 4;
+        if (from % kBytes == 0) return load_number<kBytes>(data_ + at);
+        if (kBytes < 4 || aligned < begin_ || aligned + kBytes + 4 > end_) return load_bytes<kBytes>(at);
+        const uint8_t *word = data_ + at - from % 4;
+        uint64_t low = load_number<4>(word), high = load_number<4>(word + 4);
+        uint32_t shift = 8 * static_cast<uint32_t>(from % 4);
+        uint64_t bits = (high << 32 | low) >> shift;
+        if (kBytes == 8 && shift != 0) bits |= load_number<4>(word + 8) << (64 - shift);
+        return bits;
+    }
+
+    // Loads a number from an aligned address.
+    template <uint32_t kBytes>
+    static MILLRACE_DEVICE uint64_t load_number(const uint8_t *from) {
+#ifdef __CUDA_ARCH__
+        if (kBytes == 1) return __ldg(from);
+        if (kBytes == 2) return __ldg(reinterpret_cast<const uint16_t *>(from));
+        if (kBytes == 4) return __ldg(reinterpret_cast<const uint32_t *>(from));
+        return __ldg(reinterpret_cast<const uint64_t *>(from));
+#else
+        uint64_t bits = 0;
+        memcpy(&bits, from, kBytes);
+        return bits;
+#endif
+    }
+
+    using Window = millrace::Window<2, true>;
+    uint64_t begin_, end_; // addresses of the batch
+    bool windowed_;
+    mutable Window window_;
+#endif
 };
 
 // An array in the result. It is in device memory, so all lanes of a team see what each of them writes after team.sync().

@@ -59,6 +59,32 @@ MILLRACE_CONSTEXPR DescriptionOf<P, R, Reason, S, Pass> describe(const char *nam
     return all;
 }
 
+#ifdef MILLRACE_GPU
+
+// An array in shared memory for each team of a block.
+template <class T, uint32_t kCount, uint32_t kTeams, uint32_t kLanes>
+struct SharedOf {
+    using Array = T[kCount];
+    static MILLRACE_DEVICE Array &of(T *all) {
+        return *reinterpret_cast<Array *>(all + kCount * (kTeams == 1 ? 0 : threadIdx.x / kLanes));
+    }
+};
+
+// An array in shared memory for each thread. Equal positions are neighbors, so threads of a warp never wait for the same
+// bank, wherever each of them reads and writes.
+template <class T, uint32_t kCount, uint32_t kTeams>
+class SharedOf<T, kCount, kTeams, 1> {
+public:
+    static MILLRACE_DEVICE SharedOf of(T *all) { return SharedOf(all + threadIdx.x); }
+    MILLRACE_DEVICE T &operator[](uint32_t i) const { return own_[i * kTeams]; }
+
+private:
+    MILLRACE_DEVICE explicit SharedOf(T *own) : own_(own) {}
+    T *own_;
+};
+
+#endif
+
 // The code of an operator.
 template <class P, class R, class S, class Team>
 using Body = void (*)(const typename RecordOf<S>::Type &, const P &, R &, const Team &);
@@ -76,8 +102,9 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
     }
     ScratchPlace scratch_place(batch);
     S scratch(scratch_place);
+    const uint8_t *data = reinterpret_cast<const uint8_t *>(batch.data);
     const typename RecordOf<S>::Type record =
-        RecordOf<S>::open(reinterpret_cast<const uint8_t *>(batch.data) + start, size, scratch, row, start);
+        RecordOf<S>::open(Record(data + start, size, data, data + batch.bytes, Team::kReading), scratch, row, start);
     R result(place, params);
     params.forget_out_of_bounds_(); // of the record before
     kBody(record, params, result, team);
@@ -103,10 +130,11 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
 
 #ifdef MILLRACE_GPU
 
-// Declares a function's shared memory: `type name[count]`, separate for each team, with undefined contents.
-#define MILLRACE_SHARED(type, name, count)                        \
-    __shared__ type millrace_all_##name[millrace_teams][(count)]; \
-    type(&name)[(count)] = millrace_all_##name[millrace_teams == 1 ? 0 : threadIdx.x / 32]
+// Declares an array of a team in shared memory, with undefined contents: `type name[count]`. With one thread per record, each
+// thread has an array, of which it can use name[i] only.
+#define MILLRACE_SHARED(type, name, count)                                   \
+    __shared__ type millrace_all_##name[millrace_teams * (count)];           \
+    decltype(auto) name = millrace::SharedOf<type, (count), millrace_teams, millrace_lanes>::of(millrace_all_##name)
 
 #define MILLRACE_ENTRY(N, Team, form, threads, teams)                                                              \
     extern "C" {                                                                                                    \
@@ -166,7 +194,7 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
 // Declares the operator's code, defines what runs it, and begins the code's definition.
 #define MILLRACE_CODE(Team, form, threads, teams, ...)                                                             \
     enum : int { millrace_last = MILLRACE_COUNT };                                                                  \
-    enum : uint32_t { millrace_teams = teams };                                                                     \
+    enum : uint32_t { millrace_teams = teams, millrace_lanes = (threads) / (teams) };                               \
     static MILLRACE_DEVICE void millrace_operator_code(const MILLRACE_RECORD_TYPE(millrace_last) &,                 \
                                                        const millrace::Parameters<millrace_last> &,                 \
                                                        millrace::Result<millrace_last> &, const Team &);            \

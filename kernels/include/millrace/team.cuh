@@ -8,6 +8,7 @@
 #pragma once
 
 #include "millrace/platform.cuh"
+#include "millrace/record.cuh"
 
 namespace millrace {
 
@@ -19,6 +20,7 @@ struct IsInteger {
 // A team of one thread.
 struct OneLane {
     static constexpr uint32_t kTeams = 1; // teams in a block
+    static constexpr Reading kReading = Reading::in_order;
 
     MILLRACE_DEVICE uint32_t lane() const { return 0; }
     MILLRACE_DEVICE uint32_t lanes() const { return 1; }
@@ -95,6 +97,7 @@ MILLRACE_DEVICE T sum_up_to(T value) {
 template <uint32_t kWarps>
 struct WarpTeam {
     static constexpr uint32_t kTeams = kWarps;
+    static constexpr Reading kReading = Reading::anywhere;
 
     MILLRACE_DEVICE uint32_t lane() const { return threadIdx.x % 32; }
     MILLRACE_DEVICE uint32_t lanes() const { return 32; }
@@ -120,6 +123,7 @@ template <uint32_t kThreads>
 struct BlockTeam {
     static_assert(kThreads % 32 == 0 && kThreads >= 32 && kThreads <= 1024, "give a multiple of 32 threads, at most 1024");
     static constexpr uint32_t kTeams = 1, kWarps = kThreads / 32;
+    static constexpr Reading kReading = Reading::anywhere;
 
     MILLRACE_DEVICE uint32_t lane() const { return threadIdx.x; }
     MILLRACE_DEVICE uint32_t lanes() const { return kThreads; }

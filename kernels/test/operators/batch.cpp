@@ -31,16 +31,18 @@ const millrace_field &Library::field(uint32_t i) const {
 
 namespace {
 
-// Readable memory that ends where unreadable memory begins.
+// Readable memory between two pages that can't be read. Its contents begin where the first page ends, or end where the
+// last page begins.
 class Guarded {
 public:
-    explicit Guarded(const std::string &contents) {
-        size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), pages = contents.size() / page + 2;
+    Guarded(const std::string &contents, bool at_start) {
+        size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), pages = contents.size() / page + 3;
         length_ = pages * page;
         start_ = static_cast<char *>(mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
         char *end = start_ + length_ - page;
-        bytes = end - contents.size();
+        bytes = at_start ? start_ + page : end - contents.size();
         memcpy(bytes, contents.data(), contents.size());
+        mprotect(start_, page, PROT_NONE);
         mprotect(end, page, PROT_NONE);
     }
     ~Guarded() { munmap(start_, length_); }
@@ -138,10 +140,12 @@ std::vector<Answer> Library::run(const Rows &rows, const std::string &block, uin
     for (uint32_t i = 0; i < description_->fields; i++) {
         slots += static_cast<uint64_t>(field(i).most_bytes) * rows.size() + static_cast<uint64_t>(field(i).most_per_byte) * bytes.size();
     }
-    Guarded data(bytes);
+    static bool at_start = false;
+    at_start = !at_start;
+    Guarded data(bytes, at_start);
     uint64_t scratch_bytes = description_->scratch_bytes + description_->scratch_per_row * static_cast<uint64_t>(rows.size()) +
                              description_->scratch_per_byte * static_cast<uint64_t>(bytes.size());
-    Guarded table_data(tables);
+    Guarded table_data(tables, at_start);
     Noisy scratch(scratch_bytes, noise);
     memset(reinterpret_cast<void *>(scratch.address()), 0, scratch_bytes);
     Noisy result(rows.size() * stride, noise), status(rows.size(), noise), strings(slots, noise);

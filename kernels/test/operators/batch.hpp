@@ -24,9 +24,10 @@ public:
     const millrace_description &description() const { return *description_; }
     const millrace_field &field(uint32_t i) const;
 
-    // Computes a batch. The records end where a page ends whose successor can't be read, so a read past the batch ends the
-    // program. Results, statuses and strings are `noise` at first, and so is what is around them, which must stay so. So must
-    // what is around the scratch memory. `tables` has the contents of the tables, each with its end at a multiple of 16.
+    // Computes a batch. A read outside the batch ends the program: in every other call it begins after a page that can't be
+    // read, and in the others it ends before one. Results, statuses and strings are `noise` at first, and so is what is around
+    // them, which must stay so. So must what is around the scratch memory. `tables` has the contents of the tables, each with
+    // its end at a multiple of 16.
     std::vector<Answer> run(const Rows &rows, const std::string &block, uint32_t stride, uint8_t noise, bool split,
                             const std::string &tables = "") const;
 

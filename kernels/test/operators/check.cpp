@@ -8,6 +8,7 @@
 
 #include "batch.hpp"
 #include "hashes.hpp"
+#include "window.hpp"
 
 using Reference = std::function<Answer(const std::string &)>;
 
@@ -75,6 +76,32 @@ static Answer careless(const std::string &row) {
     return a;
 }
 
+// Returns the little-endian number at a position.
+template <class T>
+static T number(const std::string &row, size_t at) {
+    T value;
+    memcpy(&value, row.data() + at, sizeof value);
+    return value;
+}
+
+static Answer reading(const std::string &row) {
+    uint64_t forward = 0, backward = 0, jumps = 0, loads = 0, shorts = 0, longs = 0;
+    size_t n = row.size();
+    for (size_t i = 0; i < n; i++) {
+        forward = 31 * forward + static_cast<uint8_t>(row[i]);
+        backward = 31 * backward + static_cast<uint8_t>(row[n - 1 - i]);
+        if (i >= 5000) continue;
+        jumps = 31 * jumps + static_cast<uint8_t>(row[(i + 1) * 7919 % n]);
+        loads = 31 * loads + static_cast<uint8_t>(row[i]);
+        if (n - i >= 2) loads += 3 * number<uint16_t>(row, i), shorts += static_cast<uint64_t>(number<int16_t>(row, i));
+        if (n - i >= 4) loads += 5ull * number<uint32_t>(row, i);
+        if (n - i >= 8) loads += 7 * number<uint64_t>(row, i), longs += static_cast<uint64_t>(number<int64_t>(row, i) >> 3);
+    }
+    Answer a;
+    a.record = Packer().add(forward).add(backward).add(jumps).add(loads).add(shorts ^ longs).padded();
+    return a;
+}
+
 static Answer spread(const std::string &row) {
     const uint32_t stride = 88;
     uint64_t sum = 0;
@@ -137,9 +164,15 @@ static std::string quoted(const std::string &bytes) {
     return s;
 }
 
-static void check_answers(const std::string &what, const Rows &rows, const std::vector<Answer> &got, const Reference &reference) {
+static std::vector<Answer> answers(const Rows &rows, const Reference &reference) {
+    std::vector<Answer> all;
+    for (const std::string &row : rows) all.push_back(reference(row));
+    return all;
+}
+
+static void check_answers(const std::string &what, const Rows &rows, const std::vector<Answer> &got, const std::vector<Answer> &wanted) {
     for (size_t r = 0; r < rows.size(); r++) {
-        Answer want = reference(rows[r]);
+        const Answer &want = wanted[r];
         if (got[r].code == want.code && got[r].record == want.record && got[r].strings == want.strings) continue;
         fprintf(stderr, "%s: record %zu of %zu bytes: got code %u and %swant code %u and %s\n", what.c_str(), r, rows[r].size(),
                 got[r].code, quoted(got[r].record).c_str(), want.code, quoted(want.record).c_str());
@@ -160,8 +193,9 @@ static void check_operator(const std::string &folder, const std::string &name, c
         for (const Named &batch : batches()) {
             if (lanes && library.description().form != MILLRACE_THREAD && batch.large) continue; // fibers are slow
             std::string what = name + (lanes ? " in lanes: " : ": ") + batch.name;
-            check_answers(what, batch.rows, library.run(batch.rows, block, stride, 0xa5, false, tables), reference);
-            check_answers(what, batch.rows, library.run(batch.rows, block, stride, 0x5a, !lanes, tables), reference);
+            std::vector<Answer> want = answers(batch.rows, reference);
+            check_answers(what, batch.rows, library.run(batch.rows, block, stride, 0xa5, false, tables), want);
+            check_answers(what, batch.rows, library.run(batch.rows, block, stride, 0x5a, !lanes, tables), want);
         }
     }
 }
@@ -241,12 +275,13 @@ static void check_passes(const std::string &folder) {
         for (char what : std::string("x01234567ts")) {
             Rows rows = {"abc", "", what + std::string("y"), "d"};
             bool pass = what >= '0' && what <= '7';
-            check_answers(std::string(name) + " " + what, rows, library.run(rows, sizes, 4, 0x5a, false, table), [=](const std::string &row) {
+            auto want = [=](const std::string &row) {
                 if (pass || (!row.empty() && (row[0] == 't' || row[0] == 's'))) return refused(MILLRACE_OUT_OF_BOUNDS, 4, 0);
                 Answer a;
                 a.record = Packer().add(static_cast<uint32_t>(row.size())).padded();
                 return a;
-            });
+            };
+            check_answers(std::string(name) + " " + what, rows, library.run(rows, sizes, 4, 0x5a, false, table), answers(rows, want));
         }
     }
 }
@@ -263,9 +298,15 @@ int main(int argc, char **argv) {
         check_operator(argv[1], "kinds", kinds_block(n), kinds_stride(n), [=](const std::string &row) { return kinds(n, row); });
     }
     check_operator(argv[1], "careless", "", 24, careless);
+    check_operator(argv[1], "reading", "", 40, reading);
+    check_operator(argv[1], "reading_warp", "", 40, reading);
     check_operator(argv[1], "spread", "", 88, spread);
     check_operator(argv[1], "spread_block", "", 88, spread);
     check_passes(argv[1]);
+    for (uint32_t width : {1u, 5u, 8u}) {
+        check_operator(argv[1], "simhash", Packer().add(width).bytes(), 8, [=](const std::string &row) { return simhash(width, row); });
+    }
     check_blake3(argv[1]);
+    check_windows();
     printf("operators: every form and every kind of field is right\n");
 }

@@ -1,6 +1,8 @@
 #include "hashes.hpp"
 
-#include "batch.hpp"
+#include <string.h>
+
+#include <algorithm>
 
 namespace {
 
@@ -72,4 +74,27 @@ void check_blake3(const std::string &folder) {
         check_hash("one lane", rows[r].size(), one[r], want);
         check_hash("lanes", rows[r].size(), lanes[r], want);
     }
+}
+
+Answer simhash(uint32_t width, const std::string &row) {
+    Answer a;
+    if (row.empty()) {
+        a.code = 1, a.record.assign(8, 0);
+        return a;
+    }
+    int64_t balance[64] = {};
+    size_t bytes = std::min<size_t>(width, row.size());
+    for (size_t at = 0; at + bytes <= row.size(); at++) {
+        uint64_t hash = 0;
+        memcpy(&hash, row.data() + at, bytes);
+        hash += bytes * 0x9e3779b97f4a7c15;
+        hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9;
+        hash = (hash ^ hash >> 27) * 0x94d049bb133111eb;
+        hash ^= hash >> 31;
+        for (int bit = 0; bit < 64; bit++) balance[bit] += hash >> bit & 1 ? 1 : -1;
+    }
+    uint64_t bits = 0;
+    for (int bit = 0; bit < 64; bit++) bits |= static_cast<uint64_t>(balance[bit] > 0) << bit;
+    a.record = Packer().add(bits).bytes();
+    return a;
 }

@@ -1,0 +1,35 @@
+// The operators' own code for the CPU, and implementations in C++.
+#pragma once
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A ragged batch with room for the results of an operator.
+typedef struct batch {
+    const uint8_t *data;
+    const uint32_t *offsets;
+    uint8_t *result, *status, *strings;
+    uint32_t rows, bytes, stride;
+} batch;
+
+// Compute the records from `first` up to, but not including, `end`, by the operators' sources with their default parameters.
+void own_entropy(const batch *batch, uint32_t first, uint32_t end);
+void own_blake3(const batch *batch, uint32_t first, uint32_t end);
+void own_simhash(const batch *batch, uint32_t first, uint32_t end);
+void own_redact(const batch *batch, uint32_t first, uint32_t end);
+
+// Set out[i] to the result of record i.
+void fast_entropy_tables(const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t first, uint32_t end);
+void fast_entropy_vectors(const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t first, uint32_t end);
+void fast_simhash(const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t first, uint32_t end);
+void fast_keywords(const void *automaton, const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t first, uint32_t end);
+
+// Builds the automaton of fast_keywords for `count` words, which are back to back; word i has sizes[i] bytes, at least one. It lives
+// until the process ends.
+const void *make_automaton(const uint8_t *words, const uint32_t *sizes, uint32_t count);
+
+#ifdef __cplusplus
+}
+#endif

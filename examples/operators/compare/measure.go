@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"millrace/internal/operator/payloads"
+)
+
+// corpus is a ragged batch of records of one size, with the text that `worker operator test` measures with.
+type corpus struct {
+	data    []byte
+	offsets []uint32
+}
+
+// newCorpus returns a corpus of that many bytes in records of size bytes.
+func newCorpus(size, bytes int) *corpus {
+	var rows [][]byte
+	for seed := range 64 {
+		rows = append(rows, payloads.Text(uint64(seed+1), size))
+	}
+	data, offsets := payloads.Pack(slices.Repeat(rows, bytes/size/len(rows)))
+	return &corpus{data: data, offsets: offsets}
+}
+
+func (c *corpus) rows() int { return len(c.offsets) - 1 }
+
+func (c *corpus) record(i int) []byte { return c.data[c.offsets[i]:c.offsets[i+1]:c.offsets[i+1]] }
+
+// perRecord makes an implementation's run from a function for one record.
+func perRecord(one func(record []byte) uint64) func(*corpus, []uint64, int, int) {
+	return func(c *corpus, out []uint64, first, end int) {
+		for i := first; i < end; i++ {
+			out[i] = one(c.record(i))
+		}
+	}
+}
+
+// measure returns the median of 5 runs in GB/s, after one that isn't measured. That many goroutines take pieces of the corpus in turn.
+func measure(c *corpus, i implementation, out []uint64, goroutines int) float64 {
+	const runs, pieceBytes = 5, 256 << 10
+	piece := max(1, pieceBytes*c.rows()/len(c.data))
+	var times []time.Duration
+	for range runs + 1 {
+		var next atomic.Int64
+		var all sync.WaitGroup
+		start := time.Now()
+		for range goroutines {
+			all.Go(func() {
+				for {
+					first := int(next.Add(int64(piece))) - piece
+					if first >= c.rows() {
+						return
+					}
+					i.run(c, out, first, min(first+piece, c.rows()))
+				}
+			})
+		}
+		all.Wait()
+		times = append(times, time.Since(start))
+	}
+	times = times[1:]
+	slices.Sort(times)
+	return float64(len(c.data)) / times[runs/2].Seconds() / 1e9
+}
+
+// processor returns the name of the CPU.
+func processor() string {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "unknown CPU"
+	}
+	for line := range bytes.Lines(text) {
+		if name, ok := strings.CutPrefix(string(line), "model name"); ok {
+			return strings.Trim(name, "\t :\n")
+		}
+	}
+	return "unknown CPU"
+}
