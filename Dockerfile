@@ -4,6 +4,7 @@
 #
 #   docker build -t millrace .                               or make image, which stamps version and commit
 #   docker build -t millrace --build-arg TAGS=noembedded .   without the embedded NATS server
+#   docker build -t millrace --build-arg NVRTC=1 .           with NVRTC, which compiles the sources of operators
 #   docker run --rm --gpus all millrace demo
 #
 # Each RUN is a target of image.mk. `make image-test` does the same without Docker.
@@ -18,6 +19,7 @@ FROM ${CUDA_IMAGE} AS kernels
 WORKDIR /src
 COPY Makefile image.mk ./
 COPY kernels kernels
+ARG NVRTC=
 RUN make image-kernels
 
 # The worker: needs Go and a C compiler, and no CUDA.
@@ -34,7 +36,8 @@ ARG COMMIT=unknown
 ARG TAGS=
 ARG SOURCE_DATE_EPOCH=0
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build make image-worker
-COPY --from=kernels /src/bin/image/kernels/libmillrace.so bin/image/kernels/
+COPY --from=kernels /src/bin/image/lib/ bin/image/lib/
+ARG NVRTC=
 RUN --mount=type=cache,target=/go/pkg/mod make image-root
 
 FROM ${BASE_IMAGE}

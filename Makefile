@@ -81,8 +81,8 @@ chart-cluster: ## Build the API server and etcd in the versions of helm/cluster 
 chart-e2e: chart-cluster ## Install the chart on that API server
 	cd helm/test && go vet -tags e2e && MILLRACE_CLUSTER=$(CURDIR)/bin/cluster go test -tags e2e -count=1 -run TestCluster -v
 
-kernels: ## Build kernels/build/libmillrace.so, the faulty library for tests, and the yardstick (needs nvcc, no GPU)
-	$(MAKE) -C kernels all faulty yardstick symbols
+kernels: ## Build kernels/build/libmillrace.so, the libraries for tests, and the yardstick (needs nvcc, no GPU)
+	$(MAKE) -C kernels all faulty library yardstick symbols
 
 kernels-check: ## Test the kernels' arithmetic on the CPU (needs only a C++ compiler)
 	$(MAKE) -C kernels check
@@ -93,7 +93,7 @@ gpu-bundle: ## Build everything that a GPU machine without Go needs into .gpu/
 	set -e; for package in $(BUNDLE_TESTS); do \
 		CGO_ENABLED=1 go test -c -trimpath -ldflags '-s -w' -o $(BUNDLE)/$${package##*/}.test ./internal/$$package; \
 	done
-	if [ -f kernels/build/libmillrace.so ]; then cp kernels/build/libmillrace.so $(wildcard kernels/build/libmillrace-faulty.so kernels/build/yardstick) $(BUNDLE)/; \
+	if [ -f kernels/build/libmillrace.so ]; then cp kernels/build/libmillrace.so $(wildcard kernels/build/libmillrace-faulty.so kernels/build/above_mean.so kernels/build/yardstick) $(BUNDLE)/; \
 	else echo "kernels/build/libmillrace.so is missing (make kernels): the bundle is built without it" >&2; fi
 	cd $(BUNDLE) && tar -czf bundle.tar.gz * && find . -type f ! -name bundle.tar.gz -delete
 	@du -sh $(BUNDLE); test $$(du -sm $(BUNDLE) | cut -f1) -le $(BUNDLE_MIB) || \

@@ -1,12 +1,13 @@
 // crc32c: the CRC-32C of every row of a ragged batch.
 //
-// Parameter block: none (0 bytes). Result record: 4 bytes, the CRC as a little-endian uint32.
-// Scratch: the tile index (ragged.cuh).
+// runtime/builtin.cpp declares it. Scratch: the tile index (ragged.cuh).
 #include <new>
 
 #include "crc32c_kernels.cuh"
 #include "crc32c_persistent.cuh"
 #include "persistent_operator.hpp"
+#include "runtime/builtin.hpp"
+#include "runtime/description.hpp"
 #include "runtime/operator.hpp"
 
 namespace millrace {
@@ -21,6 +22,7 @@ constexpr uint32_t kBlocksPerMultiprocessor = 16; // the maximum: 2048 threads, 
 struct Crc32c {
     int32_t ordinal;
     uint32_t multiprocessors;
+    ResultSize size;
     const Crc32cTables *tables; // on the device
 };
 
@@ -41,12 +43,11 @@ int32_t make_instance(Crc32c *instance, millrace_error *error) {
     return MILLRACE_OK;
 }
 
-int32_t crc32c_create(const millrace_operator *, int32_t ordinal, const void *, size_t bytes, void **out,
+int32_t crc32c_create(const millrace_operator *, int32_t ordinal, const void *params, size_t bytes, void **out,
                       millrace_error *error) {
-    if (bytes != 0) {
-        return fail(error, MILLRACE_INVALID, 0, "crc32c: a parameter block of %zu bytes: it takes none", bytes);
-    }
-    Crc32c *instance = new (std::nothrow) Crc32c{ordinal, 0, nullptr};
+    ResultSize size;
+    if (int32_t s = bind_block(&kCrc32cDeclared.head, params, bytes, &size, error)) return s;
+    Crc32c *instance = new (std::nothrow) Crc32c{ordinal, 0, size, nullptr};
     if (instance == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for crc32c");
     if (int32_t s = make_instance(instance, error)) {
         delete instance;
@@ -66,10 +67,10 @@ int32_t crc32c_destroy(void *self, millrace_error *error) {
     return status;
 }
 
-int32_t crc32c_needs(const void *, const millrace_shape *shape, millrace_needs *needs, millrace_error *error) {
+int32_t crc32c_needs(const void *self, const millrace_shape *shape, millrace_needs *needs, millrace_error *error) {
     if (int32_t s = check_shape(shape, error)) return s;
     needs->scratch = tile_index_bytes(static_cast<uint32_t>(shape->bytes), kCrc32cTileBytes);
-    needs->result = shape->rows * sizeof(uint32_t);
+    needs->result = layout_of(static_cast<const Crc32c *>(self)->size, shape->rows, shape->bytes).end;
     needs->in_place = shape->bytes + needs->result <= kCrc32cMostInPlace;
     return MILLRACE_OK;
 }
@@ -96,7 +97,7 @@ int32_t crc32c_launch(const void *self, void *cuda_stream, const millrace_launch
 }
 
 constexpr millrace_operator kOperator =
-    make_operator("crc32c", crc32c_create, crc32c_destroy, crc32c_needs, crc32c_launch);
+    make_operator("crc32c", crc32c_create, crc32c_destroy, crc32c_needs, crc32c_launch, &kCrc32cDeclared);
 
 int32_t crc32c_persistent_create(const millrace_operator *, int32_t ordinal, const void *params, size_t bytes, void **out,
                                  millrace_error *error) {

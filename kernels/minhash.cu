@@ -1,7 +1,6 @@
 // minhash: permuted MinHash over the character shingles of every row of a ragged batch.
 //
-// Parameter block (16 bytes, little-endian): uint32 k (1 to 256), uint32 hashes (1 to 1024), uint64 seed.
-// Result record: `hashes` little-endian uint32, the signature. Scratch: the tile index (ragged.cuh) and a tile counter.
+// runtime/builtin.cpp declares it. Scratch: the tile index (ragged.cuh) and a tile counter.
 //
 // The operator exists under four names that take the same parameters and give the same results. `minhash` runs the
 // kernels that are fastest on its device. minhash:plain, minhash:warp-specialized and minhash:cluster run the kernels
@@ -14,6 +13,8 @@
 #include "minhash_persistent.cuh"
 #include "minhash_variants.cuh"
 #include "persistent_operator.hpp"
+#include "runtime/builtin.hpp"
+#include "runtime/description.hpp"
 #include "runtime/operator.hpp"
 
 namespace millrace {
@@ -26,6 +27,7 @@ constexpr uint64_t kMinhashMostInPlace = 64 << 10;
 struct Minhash {
     MinhashDevice device;
     MinhashVariant variant;
+    ResultSize size;
     uint32_t k, hashes;
     const PermutationWords *permutations; // on the device; `hashes` of them
 };
@@ -43,19 +45,10 @@ MinhashVariant variant_for(const Minhash &instance, uint32_t tiles) {
 }
 
 int32_t parse(const void *params, size_t bytes, Minhash *instance, uint64_t *seed, millrace_error *error) {
-    if (bytes != 16) {
-        return fail(error, MILLRACE_INVALID, 0,
-                    "minhash: a parameter block of %zu bytes: it takes 16 (uint32 k, uint32 hashes, uint64 seed)", bytes);
-    }
+    if (int32_t s = bind_block(&kMinhashDeclared.head, params, bytes, &instance->size, error)) return s;
     memcpy(&instance->k, params, 4);
     memcpy(&instance->hashes, static_cast<const char *>(params) + 4, 4);
     memcpy(seed, static_cast<const char *>(params) + 8, 8);
-    if (instance->k < 1 || instance->k > kMostShingleCharacters) {
-        return fail(error, MILLRACE_INVALID, 0, "minhash: k=%u: give 1 to %u", instance->k, kMostShingleCharacters);
-    }
-    if (instance->hashes < 1 || instance->hashes > kMostHashes) {
-        return fail(error, MILLRACE_INVALID, 0, "minhash: hashes=%u: give 1 to %u", instance->hashes, kMostHashes);
-    }
     return MILLRACE_OK;
 }
 
@@ -113,7 +106,7 @@ int32_t minhash_needs(const void *self, const millrace_shape *shape, millrace_ne
     if (int32_t s = check_shape(shape, error)) return s;
     uint64_t index = tile_index_bytes(static_cast<uint32_t>(shape->bytes), kMinhashTileBytes);
     needs->scratch = index == 0 ? 0 : index + sizeof(uint32_t); // the tile counter follows the index
-    needs->result = shape->rows * static_cast<const Minhash *>(self)->hashes * sizeof(uint32_t);
+    needs->result = layout_of(static_cast<const Minhash *>(self)->size, shape->rows, shape->bytes).end;
     needs->in_place = shape->bytes + needs->result <= kMinhashMostInPlace;
     return MILLRACE_OK;
 }
@@ -151,11 +144,12 @@ int32_t minhash_load(millrace_error *error) {
     return load_minhash(device, error);
 }
 
-constexpr millrace_operator minhash_operator(const char *name, decltype(millrace_operator::create) create) {
-    return make_operator(name, create, minhash_destroy, minhash_needs, minhash_launch);
+constexpr millrace_operator minhash_operator(const char *name, decltype(millrace_operator::create) create,
+                                             const void *description = nullptr) {
+    return make_operator(name, create, minhash_destroy, minhash_needs, minhash_launch, description);
 }
 
-constexpr millrace_operator kOperator = minhash_operator("minhash", minhash_create);
+constexpr millrace_operator kOperator = minhash_operator("minhash", minhash_create, &kMinhashDeclared);
 
 int32_t minhash_persistent_create(const millrace_operator *, int32_t ordinal, const void *params, size_t bytes,
                                   void **out, millrace_error *error) {

@@ -16,9 +16,6 @@
 namespace millrace {
 
 constexpr uint32_t kMinhashTileBytes = 2048;
-constexpr uint32_t kMostShingleCharacters = 256;
-constexpr uint32_t kMostHashes = 1024;
-
 constexpr uint32_t kMostHaloBytes = 4 * kMostShingleCharacters;
 constexpr uint32_t kMostTeamWarps = 8;
 

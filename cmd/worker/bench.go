@@ -133,7 +133,7 @@ func runBench(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return usageError{fmt.Errorf("bench: %w", err)}
 	}
-	cfg, err := config.Load()
+	cfg, err := config.Load(findOperators)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func runCheck(ctx context.Context, args []string) error {
 		"or error, with how to fix it. It changes nothing. Exit status 1 if there is an error."), args); err != nil {
 		return err
 	}
-	cfg, err := config.Load(someServer)
+	cfg, err := config.Load(findOperators, someServer)
 	findings := checkConfig(cfg, err)
 	findings = append(findings, checkTracing())
 	if err == nil {

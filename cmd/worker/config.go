@@ -22,7 +22,7 @@ func runConfig(_ context.Context, args []string) error {
 	if err := parse(flags("config", "Lists every variable with its current value, its default and its meaning. Secrets are masked."), args); err != nil {
 		return err
 	}
-	cfg, err := config.Load(someServer)
+	cfg, err := config.Load(findOperators, someServer)
 	var bad *config.Error
 	if err != nil && !errors.As(err, &bad) {
 		return err

@@ -16,6 +16,7 @@ import (
 	"millrace/internal/frame"
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/operator/own"
 )
 
 // Defaults of `worker demo`. With them it takes less than a minute, on a CPU or on a GPU.
@@ -123,7 +124,7 @@ func demoConfig() (*config.Config, error) {
 	if !embedded.Included {
 		return nil, usageError{fmt.Errorf("demo: %w, and the demo needs it: use a build without that tag", embedded.ErrLeftOut)}
 	}
-	cfg, err := config.Load()
+	cfg, err := config.Load(findOperators)
 	if err != nil {
 		return nil, err
 	}
@@ -132,6 +133,9 @@ func demoConfig() (*config.Config, error) {
 	}
 	if err := demoRefusesFrames(cfg); err != nil {
 		return nil, err
+	}
+	if err := own.References(cfg.ParsedOperators()); err != nil {
+		return nil, usageError{fmt.Errorf("demo: it compares every result with that of the CPU: %w", err)}
 	}
 	if !cfg.IsSet("MILLRACE_LOG_LEVEL") {
 		cfg.LogLevel = slog.LevelWarn // the demo prints the important facts itself

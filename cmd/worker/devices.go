@@ -36,8 +36,12 @@ func openDevicesReporting(cfg *config.Config, log *slog.Logger, openHost func(*c
 	devices []device.Device, fellBack bool, err error) {
 	if cfg.Device != "host" {
 		devices, err = openGPUs(cfg, leftOut)
-		if err == nil || cfg.Device == "cuda" || !canFallBack(cfg, err) {
+		if err == nil {
+			devices, err = loadEverywhere(cfg, devices, log)
 			return devices, false, err
+		}
+		if cfg.Device == "cuda" || !canFallBack(cfg, err) {
+			return nil, false, err
 		}
 		log.Warn("NO GPU: FALLING BACK TO THE CPU, which is slower by orders of magnitude "+
 			"(set MILLRACE_DEVICE=cuda to fail instead, or MILLRACE_DEVICE=host to use the CPU on purpose)", "reason", err)
@@ -82,7 +86,7 @@ func openHost(cfg *config.Config) (device.Device, error) {
 	memory := hostMemory(cfg)
 	kernels, err := own.Kernels(cfg.ParsedOperators())
 	if err != nil {
-		return nil, err
+		return nil, usageError{err} // a file is missing
 	}
 	d, err := host.Open(host.Options{Kernels: append(hostKernels(), kernels...), MemoryLimit: memory, HostMemoryLimit: memory})
 	if err != nil {

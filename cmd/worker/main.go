@@ -64,6 +64,9 @@ var errReported = errors.New("reported")
 // usageError is an error in the command line or the configuration. The process ends with exitUsage.
 type usageError struct{ error }
 
+// Unwrap returns the error itself.
+func (e usageError) Unwrap() error { return e.error }
+
 // exitCode returns the exit code for the error of a command.
 func exitCode(err error) int {
 	var usage usageError

@@ -8,21 +8,23 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
-	"millrace/internal/console"
+	"millrace/internal/config"
 	"millrace/internal/operator/compiled"
-	"millrace/internal/operator/cpulib"
 	"millrace/internal/operator/develop"
+	"millrace/internal/operator/own"
 )
 
-// operatorCommands lists the commands of `worker operator`.
+// operatorCommands lists the commands of `worker operator`. One without a description is hidden from help.
 func operatorCommands() []command {
 	return []command{
 		{"new", "write a commented operator and samples to start from: new NAME", newOperator},
-		{"test", "compile an operator for the CPU and test it: test FILE.cu", testOperator},
-		{"build", "compile an operator for the CPU: build FILE.cu", buildOperator},
-		{"list", "describe the built-in operators, and compiled ones: list [FILE]...", listOperators},
+		{"test", "compile an operator for the CPU and the GPU, test both and compare them: test FILE", testOperator},
+		{"build", "compile an operator for GPUs or for the CPU: build FILE.cu", buildOperator},
+		{"list", "describe every operator that the worker knows, and files: list [FILE]...", listOperators},
+		{inProcess, "", testInProcess},
 	}
 }
 
@@ -46,10 +48,12 @@ func runOperator(ctx context.Context, args []string) error {
 }
 
 func operatorHelp(w io.Writer) {
-	_, _ = fmt.Fprint(w, "Writes, compiles and tests operators of your own. They run only on the CPU so far. To use NAME.cpu.so, name its folder in\n"+
-		"MILLRACE_OPERATOR_PATH and NAME in MILLRACE_OPERATORS, and set MILLRACE_DEVICE=host.\n\nUsage: worker operator command\n\n")
+	_, _ = fmt.Fprint(w, "Writes, compiles and tests operators of your own. To use one, name its folder in MILLRACE_OPERATOR_PATH and its name in\n"+
+		"MILLRACE_OPERATORS.\n\nUsage: worker operator command\n\n")
 	for _, c := range operatorCommands() {
-		_, _ = fmt.Fprintf(w, "  %-6s %s\n", c.name, c.short)
+		if c.short != "" {
+			_, _ = fmt.Fprintf(w, "  %-6s %s\n", c.name, c.short)
+		}
 	}
 }
 
@@ -97,109 +101,62 @@ func newOperator(_ context.Context, args []string) error {
 	return nil
 }
 
-// buildOperator implements `worker operator build`.
-func buildOperator(ctx context.Context, args []string) error {
-	f := flags("operator build", "Compiles NAME.cu for the CPU with the machine's C++ compiler and writes NAME.cpu.so.")
-	folder := f.String("out", "", "the `folder` for the library; the default is that of the source")
-	source, err := oneName(f, args, "file")
-	if err != nil {
-		return err
-	}
-	output := strings.TrimSuffix(source, develop.SourceSuffix) + develop.CPUSuffix
-	if *folder != "" {
-		output = filepath.Join(*folder, filepath.Base(output))
-	}
-	d, err := develop.Compile(ctx, source, output)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("%s: operator %s, version %d, for the CPU\n", output, d.Name, d.Version)
-	return nil
-}
-
-// testOperator implements `worker operator test`.
-func testOperator(ctx context.Context, args []string) error {
-	f := flags("operator test", "Compiles NAME.cu for the CPU with the machine's C++ compiler. It then runs the operator over adversarial batches and\n"+
-		"over samples, and checks that each result depends on its record and the parameters alone.")
-	folder := f.String("on", "", "a `folder` with samples, one record per file; RECORD.json has the expected result of RECORD; the default is NAME.samples")
-	query := f.String("with", "", "`parameters`, like bits=5&seed=1")
-	source, err := oneName(f, args, "file")
-	if err != nil {
-		return err
-	}
-	samples, err := develop.ReadSamples(source, *folder)
-	if err != nil {
-		return err
-	}
-	built, err := os.MkdirTemp("", "millrace-operator-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(built) }()
-	library := filepath.Join(built, "operator"+develop.CPUSuffix)
-	if _, err := develop.Compile(ctx, source, library); err != nil {
-		return err
-	}
-	l, err := cpulib.Open(library)
-	if err != nil {
-		return err
-	}
-	report, err := develop.Test(l, *query, samples)
-	if err != nil {
-		return err
-	}
-	return printReport(report, samples)
-}
-
-// printReport prints the results of samples, what is wrong, and a summary.
-func printReport(r *develop.Report, samples []develop.Sample) error {
-	if len(samples) > 0 {
-		rows := [][]string{{"sample", "bytes", "result"}}
-		for i, s := range samples {
-			rows = append(rows, []string{s.Name, fmt.Sprint(len(s.Data)), r.Samples[i].String()})
-		}
-		if err := console.Table(os.Stdout, rows); err != nil {
-			return err
-		}
-		fmt.Println()
-	}
-	for _, finding := range r.Findings {
-		fmt.Println("wrong:", finding)
-	}
-	fmt.Printf("%s: %d records in adversarial batches, of which %d have a result; %.2f GB/s in records of %d bytes on the CPU\n",
-		r.Spec, r.Records, r.Done, r.Rate/1e9, develop.RateBytes)
-	if n := len(r.Findings); n > 0 {
-		return fmt.Errorf("%s: %d checks failed", r.Spec, n)
-	}
-	fmt.Println("every check passed on the CPU; not compared with a GPU")
-	return nil
-}
-
 // listOperators implements `worker operator list`.
 func listOperators(_ context.Context, args []string) error {
-	f := flags("operator list", "Describes the built-in operators, and those in the files that you name: cubins and libraries for the CPU.")
+	f := flags("operator list", "Describes every operator that the worker knows: the built-in ones, those in the folders of MILLRACE_OPERATOR_PATH, and those in\n"+
+		"the compiled files that you name.")
 	files, err := parseNamed(f, args)
 	if err != nil {
 		return err
 	}
 	for _, d := range compiled.BuiltIn() {
-		describe(os.Stdout, d, "built in")
+		describe(os.Stdout, d, "built in", "GPU, CPU")
 	}
-	var errs []error
+	cfg, _ := config.Load(nil) // only the folders count, and Find checks those
+	var g own.GPUs
+	if cfg.Device != "host" {
+		g = &gpus{cfg: cfg} // compiles what is only a source
+	}
+	found, err := own.Find(cfg.OperatorPath, g)
+	errs := []error{err}
+	for _, s := range found {
+		from := filepath.Join(s.Folder(), strings.Join(s.Files(), ", "))
+		if d, err := s.Describe(); err != nil {
+			fmt.Printf("%s, %s, can't be described: %v\n", s.Name(), from, err)
+		} else {
+			describe(os.Stdout, d, from, devicesOf(s.Files()...))
+		}
+	}
 	for _, path := range files {
 		d, err := compiled.ReadFile(path)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		describe(os.Stdout, d, path)
+		describe(os.Stdout, d, path, devicesOf(path))
 	}
 	return errors.Join(errs...)
 }
 
+// devicesOf says on which devices an operator runs, by the names of its files.
+func devicesOf(files ...string) string {
+	var devices []string
+	for _, one := range []struct {
+		device   string
+		suffixes []string
+	}{{"GPU", append([]string{develop.SourceSuffix}, develop.GPUSuffixes...)}, {"CPU", []string{develop.CPUSuffix}}} {
+		if slices.ContainsFunc(files, func(file string) bool {
+			return slices.ContainsFunc(one.suffixes, func(suffix string) bool { return strings.HasSuffix(file, suffix) })
+		}) {
+			devices = append(devices, one.device)
+		}
+	}
+	return strings.Join(devices, ", ")
+}
+
 // describe prints what an operator says about itself.
-func describe(w io.Writer, d *compiled.Description, from string) {
-	_, _ = fmt.Fprintf(w, "%s, version %d, %s, %v\n", d.Name, d.Version, from, d.Form)
+func describe(w io.Writer, d *compiled.Description, from, devices string) {
+	_, _ = fmt.Fprintf(w, "%s, version %d, %s, %v, runs on: %s\n", d.Name, d.Version, from, d.Form, devices)
 	for _, p := range d.Parameters {
 		_, _ = fmt.Fprintf(w, "  parameter %s\n", p.Text())
 	}
@@ -208,5 +165,11 @@ func describe(w io.Writer, d *compiled.Description, from string) {
 	}
 	for _, reason := range d.Reasons {
 		_, _ = fmt.Fprintf(w, "  rejects   %s\n", reason)
+	}
+	for _, pass := range d.Passes {
+		_, _ = fmt.Fprintf(w, "  pass      %s, %d threads per block\n", pass.Name, pass.Threads)
+	}
+	if s := d.Scratch; s != (compiled.Scratch{}) {
+		_, _ = fmt.Fprintf(w, "  scratch   %d bytes, %d per record and %d per byte\n", s.Bytes, s.PerRow, s.PerByte)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/device/cuda/fakecuda"
 	"millrace/internal/operator/develop"
 )
 
@@ -79,8 +80,6 @@ func TestDemoWithAnOperatorOfOnesOwn(t *testing.T) {
 func TestOperatorsOfOnesOwnAreRefusedWithWhatToDo(t *testing.T) {
 	folder := entropyFolder(t)
 	path := "MILLRACE_OPERATOR_PATH=" + folder
-	call(t, []string{path, "MILLRACE_OPERATORS=entropy", "MILLRACE_DEVICE=auto"}, "run").
-		want(t, exitUsage, "MILLRACE_DEVICE", "operators of your own run only on the CPU so far: entropy", "use host")
 	call(t, []string{path, "MILLRACE_OPERATORS=entropy?bits=7"}, "run").
 		want(t, exitUsage, `parameter "bits" is "7": give a whole number from 1 to 6`)
 	call(t, []string{"MILLRACE_OPERATORS=entropy"}, "run").want(t, exitUsage, `unknown operator "entropy": known are crc32c, minhash`)
@@ -91,11 +90,20 @@ func TestOperatorsOfOnesOwnAreRefusedWithWhatToDo(t *testing.T) {
 	call(t, []string{"MILLRACE_OPERATOR_PATH=/nothing"}, "run").want(t, exitUsage, "MILLRACE_OPERATOR_PATH", "/nothing", "no such file")
 }
 
-// TestRefusedPayloadIsADeadLetterOfTheWorker publishes a payload that entropy refuses between two that it takes.
+// TestRefusedPayloadIsADeadLetterOfTheWorker publishes a payload that entropy refuses between two that it takes. The operator runs on the
+// CPU, and as code for a GPU on the fake library, which is given a library for the CPU as a cubin.
 func TestRefusedPayloadIsADeadLetterOfTheWorker(t *testing.T) {
+	onCPU, onGPU := entropyFolder(t), t.TempDir()
+	if err := os.WriteFile(filepath.Join(onGPU, "entropy.cubin"), fakecuda.Image(t, "examples/operators/entropy/entropy.cu"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("host", func(t *testing.T) { refusesOneOfThree(t, "MILLRACE_DEVICE=host", "MILLRACE_OPERATOR_PATH="+onCPU) })
+	t.Run("cuda", func(t *testing.T) { refusesOneOfThree(t, append(gpu(t, ""), "MILLRACE_OPERATOR_PATH="+onGPU)...) })
+}
+
+func refusesOneOfThree(t *testing.T, env ...string) {
 	s := serve(t)
-	p := start(t, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_OPERATOR_PATH=" + entropyFolder(t),
-		"MILLRACE_OPERATORS=entropy?bits=5"}, "run")
+	p := start(t, append(env, "MILLRACE_NATS_URL="+s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_OPERATORS=entropy?bits=5"), "run")
 	p.await("working")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -109,14 +117,16 @@ func TestRefusedPayloadIsADeadLetterOfTheWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`{"bytes":3,"entropy":{"peak":3}}`, `{"bytes":5,"entropy":{"peak":5}}`} {
+	got := map[string]bool{} // in any order
+	for range 2 {
 		m, err := results.Next()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(m.Data()) != want || m.Headers().Get("Millrace-Operators") != "entropy?bits=5" {
-			t.Errorf("%s of %s, want %s", m.Data(), m.Headers().Get("Millrace-Operators"), want)
-		}
+		got[string(m.Data())+" of "+m.Headers().Get("Millrace-Operators")] = true
+	}
+	if !got[`{"bytes":3,"entropy":{"peak":3}} of entropy?bits=5`] || !got[`{"bytes":5,"entropy":{"peak":5}} of entropy?bits=5`] {
+		t.Errorf("results %v", got)
 	}
 	letters, err := js.OrderedConsumer(ctx, "RESULTS_DEADLETTER", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"deadletter.>"}})
 	if err != nil {
@@ -132,4 +142,36 @@ func TestRefusedPayloadIsADeadLetterOfTheWorker(t *testing.T) {
 	if code := p.terminate(); code != exitDone {
 		t.Errorf("exit status %d after SIGTERM, want 0", code)
 	}
+}
+
+// TestOperatorOnAGPUWithoutAReference: the demo says what it lacks, and `worker check` loads the operator.
+func TestOperatorOnAGPUWithoutAReference(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "entropy.cubin"), fakecuda.Image(t, "examples/operators/entropy/entropy.cu"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := append(gpu(t, ""), "MILLRACE_OPERATOR_PATH="+folder, "MILLRACE_OPERATORS=entropy")
+	call(t, env, "demo").want(t, exitUsage, `operator "entropy" has no library for the CPU`, "worker operator build")
+	call(t, env, "check").want(t, exitDone, "fake GPU 0", "4 lanes")
+	call(t, append(env, "MILLRACE_DEVICE=host"), "run").want(t, exitUsage, `operator "entropy" has no library for the CPU`)
+}
+
+// TestSourceThatDoesNotCompileIsShownAsTheCompilerWroteIt uses NVRTC, which needs no GPU.
+func TestSourceThatDoesNotCompileIsShownAsTheCompilerWroteIt(t *testing.T) {
+	nvrtc := "/opt/cuda/lib64/libnvrtc.so"
+	if home := os.Getenv("CUDA_HOME"); home != "" {
+		nvrtc = filepath.Join(home, "lib64", "libnvrtc.so")
+	}
+	if _, err := os.Stat(nvrtc); err != nil {
+		t.Skipf("NOT TESTED: THERE IS NO NVRTC HERE (CUDA_HOME): %v", err)
+	}
+	folder := t.TempDir()
+	text := "#include <millrace/operator.cuh>\n\nMILLRACE_OPERATOR(wrong, 1)\nMILLRACE_RESULT(uint32_t, size)\n\n" +
+		"MILLRACE_RECORD(record, params, result) {\n    result.size = record.bytes();\n}\n"
+	if err := os.WriteFile(filepath.Join(folder, "wrong.cu"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := append(gpu(t, "compute=80"), "MILLRACE_OPERATOR_PATH="+folder, "MILLRACE_OPERATORS=wrong", "MILLRACE_NVRTC="+nvrtc)
+	call(t, env, "run").want(t, exitUsage, `wrong.cu(7): error: class "millrace::Record" has no member "bytes"`, "      result.size = record.bytes();", "^")
+	call(t, append(env, "MILLRACE_NVRTC=/nowhere/libnvrtc.so"), "run").want(t, exitUsage, "wrong.cu must be compiled", "/nowhere/libnvrtc.so")
 }

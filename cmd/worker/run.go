@@ -20,7 +20,7 @@ func runWorker(ctx context.Context, args []string) (err error) {
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	cfg, err := config.Load(someServer)
+	cfg, err := config.Load(findOperators, someServer)
 	if err != nil {
 		return err
 	}

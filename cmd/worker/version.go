@@ -65,7 +65,7 @@ func runVersion(_ context.Context, args []string) error {
 // libraryRows returns the versions of the kernel library, CUDA and the driver. missing is the reason if there is no library. A
 // worker without one computes on the CPU.
 func libraryRows() (rows [][]string, missing error) {
-	cfg, _ := config.Load() // worker version works with a wrong configuration too
+	cfg, _ := config.Load(nil) // worker version works with a wrong configuration too
 	v, err := cuda.LibraryVersions(cfg.Kernels)
 	if err != nil {
 		return [][]string{{"kernel library", "none"}}, err

@@ -67,7 +67,7 @@ func TestEveryVariableIsAValue(t *testing.T) {
 	all := enough.with(values{
 		"nats.existingSecret": "nats", "nats.credsKey": "user.creds",
 		"nats.tls.caKey": "ca.crt", "nats.tls.certKey": "tls.crt", "nats.tls.keyKey": "tls.key",
-		"config.kernels": "/opt/libmillrace.so", "config.debugAddr": "127.0.0.1:6060", "config.operatorPath": "/operators",
+		"config.kernels": "/opt/libmillrace.so", "config.nvrtc": "/opt/libnvrtc.so", "config.cacheDir": "/cache", "config.debugAddr": "127.0.0.1:6060", "config.operatorPath": "/operators",
 		"config.framing": "arrow", "config.arrowColumn": "text",
 	})
 	set := workerEnvironment(t, all)
@@ -118,7 +118,7 @@ var changed = map[string]struct {
 	"ackWait": {"1m30s", "1m30s"}, "maxAckPending": {10_000_000, "10000000"}, "operators": {[]string{"minhash?k=5&hashes=16"}, "minhash?k=5&hashes=16"},
 	"operatorPath": {"/usr,/etc", "/usr,/etc"}, "resultFormat": {"binary", "binary"}, "framing": {"auto", "auto"}, "arrowColumn": {"text", "text"},
 	"frameRecords": {16_777_216, "16777216"}, "frameBytes": {"256MiB", "256MiB"}, "decompress": {"auto", "auto"}, "resultEncoding": {"zstd", "zstd"},
-	"device": {"auto", "auto"}, "devices": {"0,1", "0,1"}, "kernels": {"/a.so", "/a.so"},
+	"device": {"auto", "auto"}, "devices": {"0,1", "0,1"}, "kernels": {"/a.so", "/a.so"}, "nvrtc": {"/b.so", "/b.so"}, "cacheDir": {"/c", "/c"},
 	"lanes": {8, "8"}, "batchBytes": {"64KiB", "64KiB"}, "batchPayloads": {1_048_576, "1048576"}, "linger": {"500ms", "500ms"},
 	"scratchLimit": {"2GiB", "2GiB"}, "memoryLimit": {"3GiB", "3GiB"}, "drainTimeout": {"2m", "2m"},
 	"batchDeadlineMin": {"1m", "1m"}, "batchDeadlineMax": {"10m", "10m"}, "debugAddr": {"127.0.0.1:6060", "127.0.0.1:6060"},

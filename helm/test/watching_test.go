@@ -149,7 +149,7 @@ func TestRunbooksCanBeReached(t *testing.T) {
 func TestNetworkIsClosed(t *testing.T) {
 	peer := []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"name": "monitoring"}}}}
 	policy := find[*networking.NetworkPolicy](t, objects(t, watched.with(values{
-		"networkPolicy.from": peer, "networkPolicy.natsTo": peer, "networkPolicy.natsPorts": []int{4222, 443},
+		"networkPolicy.from": peer, "networkPolicy.natsTo": peer, "networkPolicy.natsPorts": []int{4222, 443}, "networkPolicy.dnsTo": peer,
 		"networkPolicy.extraEgress": []any{map[string]any{"ports": []any{map[string]any{"port": 4318}}}},
 	}))).Spec
 	if len(policy.PolicyTypes) != 2 || len(policy.Ingress) != 1 || len(policy.Ingress[0].From) != 1 || policy.Ingress[0].Ports[0].Port.String() != "http" {
@@ -166,6 +166,9 @@ func TestNetworkIsClosed(t *testing.T) {
 		}
 	}
 	// DNS uses TCP for responses that are too long for UDP.
+	if len(policy.Egress[0].To) != 1 {
+		t.Errorf("lets DNS out to %v", policy.Egress[0].To)
+	}
 	if want := map[string]bool{"53/UDP": true, "53/TCP": true, "4222/TCP": true, "443/TCP": true, "4318/TCP": true}; !maps.Equal(ports, want) || len(policy.Egress[1].To) != 1 {
 		t.Errorf("lets out to %v, want %v; NATS at %v", ports, want, policy.Egress[1].To)
 	}

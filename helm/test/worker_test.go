@@ -16,6 +16,7 @@ import (
 func TestWorkerTakesWhatTheChartSets(t *testing.T) {
 	worker := buildWorker(t)
 	sets := maps.Clone(modes)
+	delete(sets, "operators") // needs their files: TestWorkerTakesOperatorsFromAVolume
 	sets["other values"] = values{}
 	for key, other := range changed {
 		sets["other values"]["config."+key] = other.value

@@ -87,7 +87,7 @@ func (r *Rows) addColumn(k int, c Column, column arrow.Array, n int) error {
 	if c.Fields != nil {
 		return r.addFields(k, c, column, n)
 	}
-	values, err := valuesOf(c, column)
+	values, err := valuesOf(c.Width, column)
 	if err != nil {
 		return err
 	}
@@ -102,20 +102,13 @@ func (r *Rows) addColumn(k int, c Column, column arrow.Array, n int) error {
 }
 
 // valuesOf returns the memory of a column's values, from its first record on.
-func valuesOf(c Column, column arrow.Array) ([]byte, error) {
+func valuesOf(width int, column arrow.Array) ([]byte, error) {
 	data := column.Data()
-	if c.Kind == Uint32List {
-		entries := column.(*array.FixedSizeList).ListValues()
-		if entries.NullN() > 0 {
-			return nil, errors.New("an entry is null")
-		}
-		data = entries.Data()
-	}
 	values := data.Buffers()[1]
-	if data.Offset() != 0 || column.Data().Offset() != 0 {
+	if data.Offset() != 0 {
 		return nil, errors.New("its values don't start with its memory")
 	}
-	if values == nil || values.Len() < column.Len()*c.Width {
+	if values == nil || values.Len() < column.Len()*width {
 		if column.Len() == 0 {
 			return nil, nil
 		}

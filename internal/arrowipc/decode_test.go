@@ -241,7 +241,7 @@ func TestValuesOfFieldsAsOthersReadThem(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	columns := []Column{crc32c, {Name: "minhash", Spec: "minhash", Kind: Uint32List, Width: 8}, other, all, text}
+	columns := []Column{crc32c, {Name: "minhash", Spec: "minhash", Kind: Single, Width: 8, Fields: []Field{{"signature", Uint32Type, 2, 0}}}, other, all, text}
 	for _, n := range []int{0, 1, 9} {
 		f.Add(NewEncoder(columns).Append(nil, someRows(columns, n, 2)))
 	}

@@ -92,7 +92,7 @@ func (e *Encoder) Size() int64 {
 func MostSize(columns []Column, rows, stringBytes int) int64 {
 	most := int64(4*(rows+1)+longestStatus*rows+(rows+7)/8) + int64(Most(columns, 0, 0))
 	for _, c := range columns {
-		most += int64(c.mostFields(rows)) + int64(c.binaries())*int64(2*stringBytes+64)
+		most += int64(c.mostGathered(rows)) + int64(c.binaries())*int64(2*stringBytes+64)
 	}
 	return most
 }
@@ -148,22 +148,16 @@ func (e *Encoder) write(rows Rows) {
 	valid := memory.NewBufferBytes(e.validity)
 	columns := make([]arrow.Array, 0, fixedColumns+len(e.columns))
 	columns = append(columns,
-		newArray(arrow.PrimitiveTypes.Uint64, n, 0, nil, nil, memory.NewBufferBytes(arrow.Uint64Traits.CastToBytes(rows.Lengths))),
-		newArray(arrow.BinaryTypes.String, n, 0, nil, nil,
+		newArray(arrow.PrimitiveTypes.Uint64, n, 0, nil, memory.NewBufferBytes(arrow.Uint64Traits.CastToBytes(rows.Lengths))),
+		newArray(arrow.BinaryTypes.String, n, 0, nil,
 			memory.NewBufferBytes(arrow.Int32Traits.CastToBytes(e.offsets)), memory.NewBufferBytes(e.texts)))
 	for i, c := range e.columns {
 		if c.Fields != nil {
 			columns = append(columns, e.fieldsArray(i, rows, nulls, valid))
 			continue
 		}
-		t := e.schema.Field(fixedColumns + i).Type
-		values := memory.NewBufferBytes(rows.Values[i])
-		if c.Kind != Uint32List {
-			columns = append(columns, newArray(t, n, nulls, nil, valid, values))
-			continue
-		}
-		entries := array.NewData(arrow.PrimitiveTypes.Uint32, n*c.Width/arrow.Uint32SizeBytes, []*memory.Buffer{nil, values}, nil, 0, 0)
-		columns = append(columns, newArray(t, n, nulls, []arrow.ArrayData{entries}, valid))
+		t, values := e.schema.Field(fixedColumns+i).Type, memory.NewBufferBytes(rows.Values[i])
+		columns = append(columns, newArray(t, n, nulls, valid, values))
 	}
 	batch := array.NewRecordBatch(e.schema, columns, int64(n))
 	if err := e.writer.Write(batch); err != nil {
@@ -171,8 +165,8 @@ func (e *Encoder) write(rows Rows) {
 	}
 }
 
-func newArray(t arrow.DataType, n, nulls int, children []arrow.ArrayData, buffers ...*memory.Buffer) arrow.Array {
-	return array.MakeFromData(array.NewData(t, n, buffers, children, nulls, 0))
+func newArray(t arrow.DataType, n, nulls int, buffers ...*memory.Buffer) arrow.Array {
+	return array.MakeFromData(array.NewData(t, n, buffers, nil, nulls, 0))
 }
 
 // mark sets offsets, texts and validity for the statuses and returns the number of records that aren't OK.

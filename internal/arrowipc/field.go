@@ -84,20 +84,40 @@ func (c Column) binaries() (n int) {
 	return n
 }
 
+// isWhole reports whether the records of the column consist of this field, so that they are an Arrow buffer as they are.
+func (c Column) isWhole(f Field) bool { return f.Type != BinaryType && f.bytes() == c.Width }
+
 // mostFields returns the maximum number of bytes in a stream of that many rows that belong to the column's fields.
 func (c Column) mostFields(rows int) (most int) {
 	for _, f := range c.Fields {
+		most += f.mostValues(rows)
+		if c.Kind == Single {
+			continue // the column's description is that of the field
+		}
 		most += mostField + len(f.Name)
 		if f.Count > 0 {
 			most += mostField // the list's element
 		}
-		if f.Type == BinaryType {
-			most += padded(4*(rows+1), 8) + 8 // the bytes themselves are padded too
-		} else {
-			most += padded(f.bytes()*rows, 8)
+	}
+	return most
+}
+
+// mostGathered returns the maximum number of bytes of memory for the gathered values of that many rows, without byte strings.
+func (c Column) mostGathered(rows int) (most int) {
+	for _, f := range c.Fields {
+		if !c.isWhole(f) {
+			most += mostField + f.mostValues(rows)
 		}
 	}
 	return most
+}
+
+// mostValues returns the maximum number of bytes of the field's values in a stream of that many rows, without byte strings.
+func (f Field) mostValues(rows int) int {
+	if f.Type == BinaryType {
+		return padded(4*(rows+1), 8) + 8 // the bytes themselves are padded too
+	}
+	return padded(f.bytes()*rows, 8)
 }
 
 // mostStrings is the maximum length of the byte strings in one column of a batch.

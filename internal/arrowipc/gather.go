@@ -19,12 +19,12 @@ type gathered struct {
 
 func (g *gathered) size() int64 { return int64(cap(g.values) + 4*cap(g.ends)) }
 
-// gather collects the values of each field of column k.
+// gather collects the values of each field of column k that isn't the whole record.
 func (e *Encoder) gather(k int, rows Rows) []gathered {
 	c, n, fields := e.columns[k], len(rows.Lengths), e.gathered[k]
 	records := rows.Values[k]
 	for j, f := range c.Fields {
-		if f.Type != BinaryType {
+		if f.Type != BinaryType && !c.isWhole(f) {
 			fields[j].copyValues(f, c.Width, n, records)
 		}
 	}
@@ -85,12 +85,21 @@ func (g *gathered) data(f Field, t arrow.DataType, n, nulls int, valid *memory.B
 func (e *Encoder) fieldsArray(k int, rows Rows, nulls int, valid *memory.Buffer) arrow.Array {
 	c, n, t := e.columns[k], len(rows.Lengths), e.schema.Field(fixedColumns+k).Type
 	fields := e.gather(k, rows)
+	whole := gathered{values: rows.Values[k]}
 	if c.Kind == Single {
-		return array.MakeFromData(fields[0].data(c.Fields[0], t, n, nulls, valid))
+		values := &fields[0]
+		if c.isWhole(c.Fields[0]) {
+			values = &whole
+		}
+		return array.MakeFromData(values.data(c.Fields[0], t, n, nulls, valid))
 	}
 	children := make([]arrow.ArrayData, 0, len(fields))
 	for j, f := range c.Fields {
-		children = append(children, fields[j].data(f, t.(*arrow.StructType).Field(j).Type, n, 0, nil))
+		values := &fields[j]
+		if c.isWhole(f) {
+			values = &whole
+		}
+		children = append(children, values.data(f, t.(*arrow.StructType).Field(j).Type, n, 0, nil))
 	}
 	return array.MakeFromData(array.NewData(t, n, []*memory.Buffer{valid}, children, nulls, 0))
 }

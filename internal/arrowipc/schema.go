@@ -19,11 +19,9 @@ type Kind uint8
 
 // The kinds.
 const (
-	Bytes      Kind = iota // fixed_size_binary[Width]
-	Uint32                 // uint32; Width is 4
-	Uint32List             // fixed_size_list<uint32>[Width/4]; Width is a multiple of 4
-	Single                 // the type of the only field
-	Struct                 // a struct of the fields
+	Bytes  Kind = iota // fixed_size_binary[Width]
+	Single             // the type of the only field
+	Struct             // a struct of the fields
 )
 
 // Column describes the values of one operator.
@@ -52,10 +50,6 @@ func (c Column) dataType() arrow.DataType {
 	case c.Width <= 0 || c.Width > math.MaxInt32:
 	case c.Kind == Bytes:
 		return &arrow.FixedSizeBinaryType{ByteWidth: c.Width}
-	case c.Kind == Uint32 && c.Width == arrow.Uint32SizeBytes:
-		return arrow.PrimitiveTypes.Uint32
-	case c.Kind == Uint32List && c.Width%arrow.Uint32SizeBytes == 0:
-		return arrow.FixedSizeListOfNonNullable(int32(c.Width/arrow.Uint32SizeBytes), arrow.PrimitiveTypes.Uint32)
 	case c.Kind == Single && len(c.Fields) == 1:
 		return c.Fields[0].dataType(c.Width)
 	case c.Kind == Struct && len(c.Fields) > 0:

@@ -50,7 +50,8 @@ type Config struct {
 	MaxAckPending int           `split_words:"true" default:"0" min:"0" max:"10000000" desc:"how many payloads may be delivered and not yet acknowledged; a setting of the consumer that the worker creates; 0: derived from lanes and batch payloads"`
 
 	Operators    List   `split_words:"true" default:"crc32c,minhash" form:"operators, separated by commas, like crc32c,minhash?k=24" desc:"the operators in order, separated by commas, with parameters as a query: minhash?k=24&hashes=128&seed=1"`
-	OperatorPath List   `split_words:"true" form:"folders, separated by commas" desc:"the folders with operators of your own; they run only on the CPU so far. worker operator -h describes how to make one"`
+	OperatorPath List   `split_words:"true" form:"folders, separated by commas" desc:"the folders with operators of your own, see docs/operators.md"`
+	CacheDir     string `split_words:"true" form:"a directory" desc:"the directory that keeps compiled operators, which several workers may share; empty: operators are compiled at each start"`
 	ResultFormat string `split_words:"true" default:"json" oneof:"json,binary,arrow" desc:"the format of results; binary is a fixed little-endian layout, and arrow is an Arrow IPC stream, see docs/results.md"`
 
 	Framing        string `split_words:"true" default:"none" oneof:"none,newline_delimited,length_delimited,varint_length_delimited,arrow,auto" desc:"how a message holds records. none: a message is one record. newline_delimited: LF or CRLF ends a record. length_delimited: each record follows its length as a big-endian uint32. varint_length_delimited: each record follows its length as a protobuf varint. arrow: the message is an Arrow IPC stream, and each value of one column is a record. auto: by the message's Content-Type, otherwise one record"`
@@ -63,6 +64,7 @@ type Config struct {
 	Device  string `split_words:"true" default:"auto" oneof:"auto,cuda,host" desc:"cuda: compute on GPUs. host: compute on the CPU cores. auto: use GPUs if there are any"`
 	Devices List   `split_words:"true" default:"all" form:"all, or GPU ordinals and UUIDs, like 0,1 or GPU-..." desc:"the GPUs to use: all, or ordinals and UUIDs, separated by commas"`
 	Kernels string `split_words:"true" form:"the path of libmillrace.so" desc:"the path of libmillrace.so; empty: search beside the executable, then in the system's library path"`
+	NVRTC   string `form:"the path of libnvrtc.so" desc:"the path of NVRTC, which compiles operators of your own; empty: search beside libmillrace.so, then in the system's library path"`
 
 	Lanes         int           `split_words:"true" default:"4" min:"1" max:"64" desc:"the number of lanes per device: streams in flight"`
 	BatchBytes    Size          `split_words:"true" default:"4MiB" min:"4KiB" max:"1GiB" desc:"a batch closes when it has this size"`

@@ -32,7 +32,7 @@ func load(t *testing.T, env map[string]string, checks ...config.Check) (*config.
 	for name, value := range env {
 		t.Setenv(name, value)
 	}
-	return config.Load(checks...)
+	return config.Load(nil, checks...)
 }
 
 // good is load for an environment without problems.
@@ -53,8 +53,8 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 		"RESULT_STREAM": "RESULTS", "RESULT_PREFIX": "results", "DEADLETTER_PREFIX": "deadletter", "PROVISION": "true",
 		"DELIVERY": "shared", "PARTITIONS": "8", "ACK": "sent",
 		"MAX_DELIVER": "10", "ACK_WAIT": "30s", "MAX_ACK_PENDING": "0",
-		"OPERATORS": "crc32c,minhash", "OPERATOR_PATH": "", "RESULT_FORMAT": "json", "FRAMING": "none", "ARROW_COLUMN": "", "FRAME_RECORDS": "65536", "FRAME_BYTES": "64MiB",
-		"DECOMPRESS": "none", "RESULT_ENCODING": "none", "DEVICE": "auto", "DEVICES": "all", "KERNELS": "",
+		"OPERATORS": "crc32c,minhash", "OPERATOR_PATH": "", "CACHE_DIR": "", "RESULT_FORMAT": "json", "FRAMING": "none", "ARROW_COLUMN": "", "FRAME_RECORDS": "65536", "FRAME_BYTES": "64MiB",
+		"DECOMPRESS": "none", "RESULT_ENCODING": "none", "DEVICE": "auto", "DEVICES": "all", "KERNELS": "", "NVRTC": "",
 		"LANES": "4", "BATCH_BYTES": "4MiB", "BATCH_PAYLOADS": "8192", "LINGER": "2ms", "SCRATCH_LIMIT": "1GiB", "MEMORY_LIMIT": "0", "DRAIN_TIMEOUT": "25s", "BATCH_DEADLINE_MIN": "10s", "BATCH_DEADLINE_MAX": "2m0s",
 		"HTTP_ADDR": ":9464", "DEBUG_ADDR": "", "LOG_LEVEL": "info", "LOG_FORMAT": "auto", "NVTX": "false",
 	}
@@ -87,10 +87,10 @@ func everything(t *testing.T) map[string]string {
 		"MILLRACE_RESULT_STREAM": "OUT", "MILLRACE_RESULT_PREFIX": "r.v2", "MILLRACE_DEADLETTER_PREFIX": "dead",
 		"MILLRACE_DELIVERY": "exclusive", "MILLRACE_PARTITIONS": "4", "MILLRACE_ACK": "confirmed",
 		"MILLRACE_PROVISION": "true", "MILLRACE_MAX_DELIVER": "7", "MILLRACE_ACK_WAIT": "1m", "MILLRACE_MAX_ACK_PENDING": "500",
-		"MILLRACE_OPERATORS": "crc32c, minhash?k=8&hashes=16", "MILLRACE_OPERATOR_PATH": t.TempDir(), "MILLRACE_RESULT_FORMAT": "binary",
+		"MILLRACE_OPERATORS": "crc32c, minhash?k=8&hashes=16", "MILLRACE_OPERATOR_PATH": t.TempDir(), "MILLRACE_CACHE_DIR": "cache", "MILLRACE_RESULT_FORMAT": "binary",
 		"MILLRACE_FRAMING": "auto", "MILLRACE_ARROW_COLUMN": "text", "MILLRACE_FRAME_RECORDS": "1000", "MILLRACE_FRAME_BYTES": "8MiB",
 		"MILLRACE_DECOMPRESS": "zstd", "MILLRACE_RESULT_ENCODING": "lz4",
-		"MILLRACE_DEVICE": "cuda", "MILLRACE_DEVICES": "0,GPU-01234567-89ab-cdef-0123-456789abcdef", "MILLRACE_KERNELS": "k.so",
+		"MILLRACE_DEVICE": "cuda", "MILLRACE_DEVICES": "0,GPU-01234567-89ab-cdef-0123-456789abcdef", "MILLRACE_KERNELS": "k.so", "MILLRACE_NVRTC": "n.so",
 		"MILLRACE_LANES": "8", "MILLRACE_BATCH_BYTES": "64KiB", "MILLRACE_BATCH_PAYLOADS": "100", "MILLRACE_LINGER": "0s",
 		"MILLRACE_SCRATCH_LIMIT": "2097152", "MILLRACE_MEMORY_LIMIT": "768MiB", "MILLRACE_DRAIN_TIMEOUT": "5s", "MILLRACE_BATCH_DEADLINE_MIN": "3s", "MILLRACE_BATCH_DEADLINE_MAX": "90s", "MILLRACE_HTTP_ADDR": "127.0.0.1:0", "MILLRACE_DEBUG_ADDR": "localhost:6060",
 		"MILLRACE_LOG_LEVEL": "WARN", "MILLRACE_LOG_FORMAT": "json", "MILLRACE_NVTX": "true",
@@ -200,7 +200,7 @@ func TestLoadLeavesTheEnvironmentAlone(t *testing.T) {
 	for range 4 {
 		loads.Go(func() {
 			for range 20 {
-				if _, err := config.Load(); err == nil || err.Error() != first.Error() {
+				if _, err := config.Load(nil); err == nil || err.Error() != first.Error() {
 					t.Errorf("Load returns\n%v\nwant\n%v", err, first)
 					return
 				}

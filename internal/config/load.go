@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/kelseyhightower/envconfig"
+
+	"millrace/internal/operator"
 )
 
 // Check is an additional check by the caller, for facts that this package does not know, such as what the build includes.
@@ -15,6 +17,9 @@ type Check struct {
 	Variable string              // full name of the variable to check
 	Wrong    func(*Config) error // returns the problem, or nil
 }
+
+// Finder returns the operators that are not built in. Load calls it after it has read the other settings.
+type Finder func(*Config) ([]operator.Source, error)
 
 // readings holds what Load found in the environment.
 type readings struct {
@@ -28,8 +33,8 @@ type readings struct {
 //
 // The Config is never nil, so that a command can print what was read. Do not run a worker on it if there is an error.
 //
-// Load only reads the environment, so several goroutines may call it at once.
-func Load(checks ...Check) (*Config, error) {
+// Load only reads the environment and what find reads, so several goroutines may call it at once. A nil find finds nothing.
+func Load(find Finder, checks ...Check) (*Config, error) {
 	c := &Config{}
 	c.scanEnvironment()
 	if err := c.parse(); err != nil {
@@ -39,7 +44,7 @@ func Load(checks ...Check) (*Config, error) {
 		c.Provision = c.Embedded()
 	}
 	c.DebugAddr = onLoopback(c.DebugAddr)
-	c.validate()
+	c.validate(find)
 	for _, check := range checks {
 		if c.read.unread[check.Variable] {
 			continue

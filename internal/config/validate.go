@@ -8,14 +8,12 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 
 	"millrace/internal/operator"
-	"millrace/internal/operator/own"
 )
 
 // validate records every problem of the values that could be parsed.
-func (c *Config) validate() {
+func (c *Config) validate(find Finder) {
 	for _, f := range c.fields() {
 		if c.read.unread[f.name] {
 			continue
@@ -30,7 +28,7 @@ func (c *Config) validate() {
 	c.validateDevices()
 	c.validateAddresses()
 	c.validateTimes()
-	c.parseOperators()
+	c.parseOperators(find)
 	c.parseFrames()
 	if c.DataDir == "" && c.Embedded() {
 		c.problem(Prefix+"_DATA_DIR", "empty")
@@ -38,34 +36,22 @@ func (c *Config) validate() {
 }
 
 // parseOperators parses the operators and the format of their results. An unknown format has already been reported.
-func (c *Config) parseOperators() {
+func (c *Config) parseOperators(find Finder) {
 	c.format, _ = operator.ParseFormat(c.ResultFormat)
 	if len(c.Operators) == 0 {
 		c.problem(Prefix+"_OPERATORS", "empty")
 		return
 	}
-	found, err := own.Find(c.OperatorPath)
+	var sources []operator.Source
+	var err error
+	if find != nil {
+		sources, err = find(c)
+	}
 	if err != nil {
 		c.problem(Prefix+"_OPERATOR_PATH", err.Error())
 	}
-	var sources []operator.Source
-	for _, s := range found {
-		sources = append(sources, s)
-	}
 	if c.operators, err = operator.ParseList(c.Operators.String(), sources...); err != nil {
 		c.problem(Prefix+"_OPERATORS", err.Error())
-	}
-	c.validateOwn()
-}
-
-// validateOwn checks what operators of one's own can't do yet.
-func (c *Config) validateOwn() {
-	names := strings.Join(own.Names(c.operators), ", ")
-	if names == "" {
-		return
-	}
-	if c.Device != "host" {
-		c.problemDo(Prefix+"_DEVICE", "operators of your own run only on the CPU so far: "+names, "use host, or leave them out of "+Prefix+"_OPERATORS")
 	}
 }
 

@@ -128,8 +128,14 @@ type Loader interface {
 	// LoadOperator loads a compiled operator: a cubin, a fatbin or the text of PTX. Afterwards Kernel finds it by its name. Loading may
 	// wait for work on the device, so load before work begins. LoadOperator fails with ErrInvalid for another image, for an operator
 	// that needs a newer version of the contract, and for a name that the device has already. It fails with ErrUnavailable if the device
-	// or its driver can't run the image.
+	// or its driver can't run the image. Closing the device unloads the operator.
 	LoadOperator(image []byte) (Module, error)
+
+	// LoadLibrary opens a library with one operator, which has host code of its own: it may launch several kernels and use other
+	// libraries. Afterwards Kernel finds it by its name. The library stays open as long as the process. LoadLibrary fails with
+	// ErrUnavailable if the library or one that it needs can't be opened, and otherwise like LoadOperator. It also fails with ErrInvalid
+	// for a library that was built for another version of the ABI; the message has both versions.
+	LoadLibrary(path string) (Module, error)
 }
 
 // Module is an operator that a Loader has loaded.

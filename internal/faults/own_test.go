@@ -60,7 +60,7 @@ func writeMoody(t testing.TB, folder, version, ends string) {
 // findMoody parses a list of operators, of which moody is in a folder.
 func findMoody(t testing.TB, folder, list string) []operator.Operator {
 	t.Helper()
-	found, err := own.Find([]string{folder})
+	found, err := own.Find([]string{folder}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

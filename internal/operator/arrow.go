@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"millrace/internal/arrowipc"
+	"millrace/internal/operator/compiled"
 	"millrace/internal/record"
 )
 
@@ -17,23 +18,44 @@ type Columnar interface {
 	ArrowColumn() arrowipc.Column
 }
 
-// ArrowColumns describes the operators' columns in an Arrow stream. An operator that is neither built in nor Columnar has its records as
-// they are.
+// ArrowColumns describes the operators' columns in an Arrow stream. An operator that isn't Columnar has its records as they are.
 func ArrowColumns(ops []Operator) []arrowipc.Column {
 	columns := make([]arrowipc.Column, 0, len(ops))
 	for _, op := range ops {
 		c := arrowipc.Column{Name: op.Name(), Spec: op.String(), Kind: arrowipc.Bytes, Width: op.Stride()}
-		switch op := op.(type) {
-		case crc32c:
-			c.Kind = arrowipc.Uint32
-		case *minhash:
-			c.Kind = arrowipc.Uint32List
-		case Columnar:
+		if op, ok := op.(Columnar); ok {
 			c = op.ArrowColumn()
 		}
 		columns = append(columns, c)
 	}
 	return columns
+}
+
+// arrowTypes are the types of elements in Arrow.
+var arrowTypes = map[compiled.Type]arrowipc.Type{
+	compiled.Uint8: arrowipc.Uint8Type, compiled.Uint16: arrowipc.Uint16Type,
+	compiled.Uint32: arrowipc.Uint32Type, compiled.Uint64: arrowipc.Uint64Type,
+	compiled.Int8: arrowipc.Int8Type, compiled.Int16: arrowipc.Int16Type,
+	compiled.Int32: arrowipc.Int32Type, compiled.Int64: arrowipc.Int64Type,
+	compiled.Float32: arrowipc.Float32Type, compiled.Float64: arrowipc.Float64Type,
+	compiled.Bytes: arrowipc.BinaryType,
+}
+
+// DeclaredColumn returns the column of an operator in an Arrow stream that follows from its declaration: a struct with the declared
+// fields, or the only field if it is bare.
+func DeclaredColumn(o *compiled.Operator) arrowipc.Column {
+	c := arrowipc.Column{Name: o.Name(), Spec: o.String(), Kind: arrowipc.Struct, Width: o.Stride()}
+	for i, f := range o.Description().Fields {
+		at, count := o.Place(i)
+		if !f.Array {
+			count = 0
+		}
+		c.Fields = append(c.Fields, arrowipc.Field{Name: f.Name, Type: arrowTypes[f.Type], Count: count, At: at})
+		if f.BareColumn {
+			c.Kind = arrowipc.Single
+		}
+	}
+	return c
 }
 
 // arrowEncoders keeps encoders, because a process writes many results of the same operators.

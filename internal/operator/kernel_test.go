@@ -260,6 +260,7 @@ func TestHostKernelsRefuseBadBatches(t *testing.T) {
 
 func TestBindRefusesBadBlocks(t *testing.T) {
 	block := func(k, hashes byte) []byte { return []byte{k, 0, 0, 0, hashes, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0} }
+	minhash := builtIns[1].(*builtInSource).kernel
 	tooLong := block(0, 0)
 	tooLong[1], tooLong[4] = 2, 1 // k is 512
 	for name, bad := range map[string]struct {
@@ -267,11 +268,11 @@ func TestBindRefusesBadBlocks(t *testing.T) {
 		block  []byte
 	}{
 		"crc32c takes nothing":  {crc32cHost{}, []byte{0}},
-		"minhash wants a block": {minhashHost{}, nil},
-		"a byte too many":       {minhashHost{}, append(block(1, 1), 0)},
-		"k of 0":                {minhashHost{}, block(0, 1)},
-		"k of 512":              {minhashHost{}, tooLong},
-		"hashes of 0":           {minhashHost{}, block(1, 0)},
+		"minhash wants a block": {minhash, nil},
+		"a byte too many":       {minhash, append(block(1, 1), 0)},
+		"k of 0":                {minhash, block(0, 1)},
+		"k of 512":              {minhash, tooLong},
+		"hashes of 0":           {minhash, block(1, 0)},
 	} {
 		if _, err := bad.kernel.Bind(bad.block); !errors.Is(err, device.ErrInvalid) {
 			t.Errorf("%s: error %v, want ErrInvalid", name, err)

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"strconv"
 
-	"millrace/internal/device"
+	"millrace/internal/operator/compiled"
 )
 
 const minhashName = "minhash"
@@ -16,12 +15,6 @@ const minhashName = "minhash"
 // value of a minimum.
 const noShingle = math.MaxUint32
 
-var minhashParameters = []parameter{
-	{name: "k", low: 1, high: 256, preset: 24},
-	{name: "hashes", low: 1, high: 1024, preset: 128},
-	{name: "seed", low: 0, high: math.MaxUint64, preset: 1},
-}
-
 // minhashConfig holds the parameters: the number of characters per shingle, the number of signature entries, and the
 // seed of the generator for the permutations.
 type minhashConfig struct {
@@ -29,9 +22,18 @@ type minhashConfig struct {
 	seed      uint64
 }
 
-// minhash is permuted MinHash over character shingles (Broder, "On the Resemblance and Containment of Documents",
-// 1997). The share of equal entries in two signatures estimates the Jaccard similarity of the two payloads' sets of
-// shingles.
+// minhashConfigOf returns the parameters in a block. The error says what is wrong with it.
+func minhashConfigOf(d *compiled.Description, block []byte) (minhashConfig, error) {
+	o, err := d.BindBlock(block)
+	if err != nil {
+		return minhashConfig{}, err
+	}
+	return minhashConfig{k: int(o.Value(0)), hashes: int(o.Value(1)), seed: uint64(o.Value(2))}, nil
+}
+
+// minhashReference is the reference of the operator minhash: permuted MinHash over character shingles (Broder, "On the
+// Resemblance and Containment of Documents", 1997). The share of equal entries in two signatures estimates the Jaccard
+// similarity of the two payloads' sets of shingles.
 //
 // A character starts at byte 0 and at every byte that is not a UTF-8 continuation byte (10xxxxxx). Invalid UTF-8 is
 // handled in the same way. A shingle is k consecutive characters. A payload with fewer characters is one shingle, and
@@ -40,57 +42,21 @@ type minhashConfig struct {
 //
 // If characters are very long (runs of continuation bytes), so are shingles, and each byte is hashed in up to k of
 // them.
-type minhash struct {
-	minhashConfig
-	spec         string
+type minhashReference struct {
+	k            int
 	permutations []permutation
 }
 
-func newMinhash(c minhashConfig) *minhash {
-	return &minhash{
-		minhashConfig: c,
-		spec:          fmt.Sprintf("%s?k=%d&hashes=%d&seed=%d", minhashName, c.k, c.hashes, c.seed),
-		permutations:  permutations(c.seed, c.hashes),
+func newMinhashReference(d *compiled.Description, block []byte) *minhashReference {
+	c, err := minhashConfigOf(d, block)
+	if err != nil {
+		panic(err) // the block is that of a bound operator
 	}
+	return &minhashReference{c.k, permutations(c.seed, c.hashes)}
 }
 
-func (m *minhash) Name() string   { return minhashName }
-func (m *minhash) String() string { return m.spec }
-
-func (m *minhash) Params() []byte {
-	block := make([]byte, 0, minhashBlockBytes)
-	block = binary.LittleEndian.AppendUint32(block, uint32(m.k))
-	block = binary.LittleEndian.AppendUint32(block, uint32(m.hashes))
-	return binary.LittleEndian.AppendUint64(block, m.seed)
-}
-
-func (m *minhash) Stride() int { return 4 * m.hashes }
-
-func (m *minhash) Needs(s device.Shape) device.Needs {
-	return minhashKernel{minhashConfig: m.minhashConfig, pieceUnits: minhashPieceUnits}.Needs(s)
-}
-
-func (m *minhash) AppendJSON(dst, record []byte) []byte {
-	dst = append(dst, `{"k":`...)
-	dst = strconv.AppendInt(dst, int64(m.k), 10)
-	dst = append(dst, `,"seed":`...)
-	dst = strconv.AppendUint(dst, m.seed, 10)
-	dst = append(dst, `,"signature":[`...)
-	for rest := fixed(record, m.Stride()); len(rest) > 0; rest = rest[4:] {
-		dst = strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(rest)), 10)
-		dst = append(dst, ',')
-	}
-	dst[len(dst)-1] = ']' // hashes is at least 1, so there is a trailing comma
-	return append(dst, '}')
-}
-
-// MostJSON returns an upper bound that counts ten digits and a comma for each entry.
-func (m *minhash) MostJSON() int {
-	const widest = `{"k":256,"seed":18446744073709551615,"signature":[]}`
-	return len(widest) + m.hashes*len("4294967295,")
-}
-
-func (m *minhash) AppendReference(dst, payload []byte) []byte {
+// append is its referenceFunc.
+func (m *minhashReference) append(dst, payload []byte) []byte {
 	all := shingles(payload, m.k)
 	hashes := make([]uint32, 0, len(all))
 	for _, shingle := range all {

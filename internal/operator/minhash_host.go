@@ -6,9 +6,8 @@ import (
 	"unsafe"
 
 	"millrace/internal/device"
+	"millrace/internal/operator/compiled"
 )
-
-const minhashBlockBytes = 16
 
 // minhashPieceUnits is the size of a piece. The hashes of its shingles, 4 bytes each, fit in a core's L1 cache while
 // every permutation iterates over them.
@@ -16,27 +15,15 @@ const minhashPieceUnits = 4 << 10
 
 // minhashHost is the host kernel. It hashes the shingles of a piece once, into scratch. It then iterates over the
 // hashes for two permutations at a time, with both minima in registers.
-type minhashHost struct{}
+type minhashHost struct{ description *compiled.Description }
 
 func (minhashHost) Name() string { return minhashName }
 
-func (minhashHost) Bind(params []byte) (device.BoundHostKernel, error) {
-	if len(params) != minhashBlockBytes {
-		return nil, device.Errorf("bind minhash", "", device.ErrInvalid,
-			"the parameter block has %d bytes: give %d (uint32 k, uint32 hashes, uint64 seed)", len(params), minhashBlockBytes)
+func (h minhashHost) Bind(params []byte) (device.BoundHostKernel, error) {
+	c, err := minhashConfigOf(h.description, params)
+	if err != nil {
+		return nil, device.Errorf("bind minhash", "", device.ErrInvalid, "%v", err)
 	}
-	values := [...]uint64{
-		uint64(binary.LittleEndian.Uint32(params)),
-		uint64(binary.LittleEndian.Uint32(params[4:])),
-		binary.LittleEndian.Uint64(params[8:]),
-	}
-	for i, p := range minhashParameters {
-		if values[i] < p.low || values[i] > p.high {
-			return nil, device.Errorf("bind minhash", "", device.ErrInvalid,
-				"parameter %q is %d: give %d to %d", p.name, values[i], p.low, p.high)
-		}
-	}
-	c := minhashConfig{k: int(values[0]), hashes: int(values[1]), seed: values[2]}
 	scaled := permutations(c.seed, c.hashes)
 	for i := range scaled {
 		scaled[i].a <<= 3

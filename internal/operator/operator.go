@@ -1,10 +1,11 @@
 // Package operator defines the computations for a batch: the operators' names and parameters, the layout of their
 // results, and how a result message is written and checked.
 //
-// Every operator is implemented twice in this package, deliberately without shared code. The reference
+// Every built-in operator is implemented twice in this package, deliberately without shared code. The reference
 // (Operator.AppendReference) is simple, processes one payload at a time, and is the standard for results. The host
 // kernel (HostKernels) is fast, processes a whole ragged batch, and runs on the host and sim devices. The GPU kernel of
-// the same name is a third implementation. All three must return the same bytes for the same payload.
+// the same name is a third implementation. All three must return the same bytes for the same payload. Parameters and encodings
+// follow from the operator's declaration, as for any other operator (package compiled).
 //
 // The worker parses MILLRACE_OPERATORS with ParseList, package streams runs the operators, and internal/ingest writes
 // their results with Format. Start reading with this file, then parse.go and format.go.
@@ -60,8 +61,10 @@ type Refuser interface {
 // RefusalText returns what users read about a record that the operator with that name refused for a reason.
 func RefusalText(name, reason string) string { return "operator " + name + ": " + reason }
 
-// HostKernels returns the operators' kernels for devices that use host memory as device memory, one for each name that
-// Parse knows.
-func HostKernels() []device.HostKernel {
-	return []device.HostKernel{crc32cHost{}, minhashHost{}}
+// HostKernels returns the built-in operators' kernels for devices that use host memory as device memory.
+func HostKernels() (kernels []device.HostKernel) {
+	for _, s := range builtIns {
+		kernels = append(kernels, s.(*builtInSource).kernel)
+	}
+	return kernels
 }

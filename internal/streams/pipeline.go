@@ -107,7 +107,7 @@ type Pipeline struct {
 	copies  []copyIn   // see place.go; guarded by timing
 	behind  uint64     // like lane.behind, for the shared copy-in stream; guarded by timing
 
-	known func() known // returns the payloads and results of probes, computed once
+	known func() *known // returns the payloads and results of probes, computed once
 
 	ranger     device.Ranger // nil if ranges are off
 	hostWaited atomic.Int64  // nanoseconds

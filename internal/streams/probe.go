@@ -31,10 +31,13 @@ func knownPayloads() [][]byte {
 	return [][]byte{[]byte("123456789"), []byte(knownText), {}, zeros, []byte(knownText[:100]), {0xff}, []byte(knownText[1:2049])}
 }
 
-// known holds a probe's payloads and, for each operator, the records that its reference computes for them.
+// known holds a probe's payloads and, for each operator, the values that must come back for them. Those are its reference's. An operator
+// that isn't built in has no reference besides its code, so its first values on the device are those that must come back later.
 type known struct {
 	payloads [][]byte
-	want     [][][]byte // per operator: the value for each payload
+
+	mu   sync.Mutex
+	want [][][]byte // per operator: the value for each payload; nil until it has been learned
 }
 
 // probing receives a probe's batch when it completes, so that it isn't taken for a batch of payloads. Pipeline.mu
@@ -45,9 +48,10 @@ type probing struct {
 }
 
 // Probe checks whether the device still computes correctly. It calls the device's own Check, then runs payloads with
-// known content through this pipeline and its operators, and compares the results with the operators' reference. If
-// kernels can use host memory in place, a second run uses copies. Probe works alongside other batches and uses one of
-// the pipeline's batches. It gives up after ProbeTimeout or when ctx is done.
+// known content through this pipeline and its operators, and compares the results with the operators' reference, or with
+// the first results of an operator that isn't built in. If kernels can use host memory in place, a second run uses
+// copies. Probe works alongside other batches and uses one of the pipeline's batches. It gives up after ProbeTimeout or
+// when ctx is done.
 //
 // Probe returns nil if every result is correct. If the operators fail or give wrong results, the device counts as lost:
 // the error wraps device.ErrLost, and Err returns it from then on. Any other error is inconclusive: the device was out
@@ -163,17 +167,30 @@ func (p *Pipeline) appendKnown(b *Batch) (rows []int) {
 }
 
 // knownAnswers computes the reference results of the operators, which takes long.
-func (c Config) knownAnswers() (k known) {
-	k.payloads = knownPayloads()
+func (c Config) knownAnswers() *known {
+	k := &known{payloads: knownPayloads()}
 	k.payloads[0] = k.payloads[0][:min(len(k.payloads[0]), c.BatchBytes)] // the first payload always fits
 	for _, op := range c.Operators {
-		var values [][]byte
-		for _, payload := range k.payloads {
-			values = append(values, op.AppendReference(nil, payload))
+		values := make([][]byte, len(k.payloads))
+		if _, own := op.(operator.Refuser); !own {
+			for i, payload := range k.payloads {
+				values[i] = op.AppendReference(nil, payload)
+			}
 		}
 		k.want = append(k.want, values)
 	}
 	return k
+}
+
+// value returns the value that must come back from the operator with that index. If it isn't known yet, it is got from now on.
+func (k *known) value(op, payload int, got []byte) []byte {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	want := &k.want[op][payload]
+	if *want == nil {
+		*want = bytes.Clone(got)
+	}
+	return *want
 }
 
 // wrongResult is the error of an operator that computes a known payload wrongly.
@@ -187,7 +204,8 @@ func (p *Pipeline) compare(b *Batch, rows []int) error {
 	var scratch []byte
 	for i, op := range p.cfg.Operators {
 		for row, payload := range rows {
-			g, w := operator.Value(op, b.Results(i), b.Offsets(), row, &scratch), known.want[i][payload]
+			g := operator.Value(op, b.Results(i), b.Offsets(), row, &scratch)
+			w := known.value(i, payload, g)
 			if bytes.Equal(g, w) {
 				continue
 			}

@@ -138,6 +138,8 @@ typedef struct millrace_launch {
                          offsets[0] is 0 and offsets[rows] is `bytes` */
     uint64_t scratch; /* at least needs.scratch bytes */
     uint64_t result;  /* at least needs.result bytes; undefined contents before */
+    uint64_t status;  /* only for a millrace_library: in the result, a status byte per row; 0 if there are none */
+    uint64_t strings; /* only for a millrace_library: in the result, the slots of byte strings; 0 if there are none */
 } millrace_launch;
 
 /* One operator. A custom library fills in the same structure. An operator calls CUDA only in create, destroy and
@@ -149,24 +151,37 @@ struct millrace_operator {
     const char *name;    /* lower case, as in MILLRACE_OPERATORS */
 
     /* What the operator says about itself: struct millrace_description of millrace/description.h with its entries, in
-     * host memory. NULL if it says nothing, as the built-in operators. */
+     * host memory. The parameter block and the layout of a result follow from it. NULL for the kernel library's operators
+     * that are only for measurements. */
     const void *description;
 
-    /* Creates an instance of the operator `self` from a parameter block (packed, little-endian, with a layout per
-     * operator) on the GPU with that ordinal. Returns MILLRACE_INVALID for an invalid block. */
+    /* Creates an instance of the operator `self` from a parameter block on the GPU with that ordinal. Returns
+     * MILLRACE_INVALID for an invalid block. */
     int32_t (*create)(const millrace_operator *self, int32_t ordinal, const void *params, size_t bytes, void **instance,
                       millrace_error *error);
 
     /* Frees an instance. No launch of it may be in flight. */
     int32_t (*destroy)(void *instance, millrace_error *error);
 
-    /* Returns the memory that a batch of that shape needs. It doesn't access the hardware. */
+    /* Returns the memory that a batch of that shape needs. It doesn't access the hardware. For a millrace_library,
+     * needs->result is already set. */
     int32_t (*needs)(const void *instance, const millrace_shape *shape, millrace_needs *needs, millrace_error *error);
 
     /* Enqueues the batch on a CUDA stream (a cudaStream_t) and returns. Instances are immutable: launches of one
      * instance may run on several streams at once. */
     int32_t (*launch)(const void *instance, void *cuda_stream, const millrace_launch *launch, millrace_error *error);
 };
+
+/* A library with an operator of one's own exports two constants: this one, with the name millrace_operator_library, and
+ * millrace_operator_description, to which op->description points. millrace/library.cuh defines both. The first three
+ * members are in every version from 5 on. */
+typedef struct millrace_library {
+    uint32_t size;          /* of this structure */
+    uint32_t abi_version;   /* the MILLRACE_ABI_VERSION that it was built with */
+    uint32_t least_version; /* the least MILLRACE_ABI_VERSION of a kernel library that it works with */
+    uint32_t spare;
+    const millrace_operator *op;
+} millrace_library;
 
 /* A source file to compile. All texts are zero-terminated. */
 typedef struct millrace_source {
@@ -344,7 +359,7 @@ typedef struct millrace_api {
     int32_t (*operator_load)(millrace_device *device, const void *image, uint64_t bytes, const millrace_operator **op,
                              millrace_error *error);
 
-    /* Frees an operator that operator_load returned. While an instance of it exists, it does nothing and returns
+    /* Frees an operator that operator_load or library_open returned. While an instance of it exists, it does nothing and returns
      * MILLRACE_INVALID with the code 0. */
     int32_t (*operator_unload)(const millrace_operator *op, millrace_error *error);
 
@@ -360,6 +375,12 @@ typedef struct millrace_api {
 
     /* Frees what compile returned. */
     void (*compiled_free)(millrace_compiled *compiled);
+
+    /* Opens a library with one operator (millrace_library), which works like an operator of the kernel library, on this
+     * device. `path` has a slash. The library lives as long as the process. Returns MILLRACE_UNAVAILABLE if the dynamic
+     * linker can't open it. Returns MILLRACE_INVALID if it isn't such a library, if it was built for another version of the
+     * ABI or needs a newer contract, or if its operator isn't the one that it describes. */
+    int32_t (*library_open)(millrace_device *device, const char *path, const millrace_operator **op, millrace_error *error);
 } millrace_api;
 
 /* Returns the ABI version of the library. It never fails and doesn't access the hardware. */

@@ -29,6 +29,8 @@
 
 namespace millrace {
 
+constexpr uint32_t kMostHashes = 1024; // the maximum number of permutations of an operator
+
 constexpr uint64_t kMersenne61 = (1ull << 61) - 1;
 
 // splitmix64 (Steele, Lea, Flood 2014): returns the next number of the generator in *state.

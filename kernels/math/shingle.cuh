@@ -8,6 +8,8 @@
 
 namespace millrace {
 
+constexpr uint32_t kMostShingleCharacters = 256; // the maximum of k
+
 // Returns whether a byte starts a character regardless of its position.
 MILLRACE_BOTH bool starts_character(uint8_t byte) { return (byte & 0xc0) != 0x80; }
 

@@ -24,6 +24,7 @@ const millrace_api *table() {
         gate_enqueue, gate_open, range_start, range_end,
         operator_load, operator_unload,
         compiler_open, compile, compiled_free,
+        library_open,
     };
     return &api;
 }

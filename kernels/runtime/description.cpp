@@ -8,12 +8,14 @@ namespace millrace {
 namespace {
 
 // Sizes of the structures in version 1 of the contract, which are the least that a description can have.
-constexpr uint32_t kDescriptionBytes = 152, kParameterBytes = 72, kFieldBytes = 64, kBatchBytes = 56;
+constexpr uint32_t kDescriptionBytes = 176, kParameterBytes = 72, kFieldBytes = 64, kPassBytes = 56, kBatchBytes = 72;
 
 // Bounds, so that no size overflows.
 constexpr uint64_t kMostElements = 1 << 20, kMostStringBytes = 1 << 24, kMostPerByte = 1 << 10;
+constexpr uint64_t kMostConstantBlocks = 1 << 16, kFaultBytes = 4;
+constexpr uint64_t kMostScratch = 1 << 30, kMostScratchPerRow = 1 << 20, kMostScratchPerByte = 1 << 10;
 
-constexpr uint32_t kTypeBytes[] = {0, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 4}; // by type, beginning with MILLRACE_UINT8 = 1
+constexpr uint32_t kTypeBytes[] = {0, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 4, 8}; // by type, beginning with MILLRACE_UINT8 = 1
 
 bool is_number(uint32_t type) { return type >= MILLRACE_UINT8 && type <= MILLRACE_FLOAT64; }
 bool is_integer(uint32_t type) { return type >= MILLRACE_UINT8 && type <= MILLRACE_INT64; }
@@ -44,8 +46,11 @@ bool entries_fit(const millrace_description *d, uint32_t count, uint32_t size, u
            static_cast<uint64_t>(at) + static_cast<uint64_t>(count) * size <= d->bytes;
 }
 
+bool good_threads(uint32_t threads) { return threads > 0 && threads <= 1024 && threads % 32 == 0; }
+
 bool good_form(const millrace_description *d) {
-    if (d->threads == 0 || d->threads > 1024 || d->threads % 32 != 0 || d->teams == 0) return false;
+    if (d->form == MILLRACE_LIBRARY) return d->threads == 0 && d->teams == 0;
+    if (!good_threads(d->threads) || d->teams == 0) return false;
     switch (d->form) {
     case MILLRACE_THREAD: return d->teams == d->threads;
     case MILLRACE_WARP: return d->teams == d->threads / 32;
@@ -55,7 +60,8 @@ bool good_form(const millrace_description *d) {
 }
 
 bool good_parameter(const millrace_description *d, const millrace_parameter &p) {
-    return ends(p.name) && is_number(p.type) && static_cast<uint64_t>(p.at) + kTypeBytes[p.type] <= d->parameter_bytes;
+    if (p.type == MILLRACE_FILE && (p.at % 8 != 0 || p.least < 1 || p.least > p.most || p.most > MILLRACE_MOST_TABLE_BYTES)) return false;
+    return ends(p.name) && (is_number(p.type) || p.type == MILLRACE_FILE) && static_cast<uint64_t>(p.at) + kTypeBytes[p.type] <= d->parameter_bytes;
 }
 
 bool good_field(const millrace_description *d, const millrace_field &f) {
@@ -63,6 +69,27 @@ bool good_field(const millrace_description *d, const millrace_field &f) {
     if (f.most_bytes > kMostStringBytes || f.most_per_byte > kMostPerByte || f.count > kMostElements) return false;
     if (f.count_parameter == 0) return f.count > 0;
     return f.count_parameter <= d->parameters && is_integer(parameter(d, f.count_parameter - 1).type);
+}
+
+bool good_pass(const millrace_pass &p) {
+    uint64_t divided = static_cast<uint64_t>(p.per_row) + p.per_byte;
+    return ends(p.name) && p.name[0] != 0 && good_threads(p.threads) && p.share > 0 && divided <= p.share &&
+           p.constant <= kMostConstantBlocks && p.constant + divided > 0;
+}
+
+bool good_scratch(const millrace_description *d) {
+    if (d->passes == 0) return d->scratch_bytes == 0 && d->scratch_per_row == 0 && d->scratch_per_byte == 0;
+    return d->scratch_bytes >= kFaultBytes && d->scratch_bytes <= kMostScratch && d->scratch_per_row <= kMostScratchPerRow &&
+           d->scratch_per_byte <= kMostScratchPerByte;
+}
+
+// Returns what is wrong with the passes, or nullptr.
+const char *damaged_passes(const millrace_description *d) {
+    if (!entries_fit(d, d->passes, d->pass_size, d->passes_at, MILLRACE_MOST_PASSES, kPassBytes)) return "the number of passes";
+    for (uint32_t i = 0; i < d->passes; i++) {
+        if (!good_pass(pass_of(d, i))) return "a pass";
+    }
+    return good_scratch(d) ? nullptr : "the size of scratch memory";
 }
 
 // Returns what is wrong with a description, or nullptr.
@@ -83,7 +110,7 @@ const char *damage(const millrace_description *d, uint64_t bytes) {
     for (uint32_t i = 0; i < d->fields; i++) {
         if (!good_field(d, field(d, i))) return "a result field";
     }
-    return nullptr;
+    return damaged_passes(d);
 }
 
 // Returns the value of a parameter, extended to 64 bits as the description's bounds are.
@@ -117,21 +144,55 @@ bool within_bounds(const millrace_parameter &p, uint64_t value) {
            static_cast<int64_t>(value) <= static_cast<int64_t>(p.most);
 }
 
-int32_t check_block(const millrace_description *d, const uint8_t *block, size_t bytes, millrace_error *error) {
-    if (bytes != d->parameter_bytes) {
-        return fail(error, MILLRACE_INVALID, 0, "operator %s: a parameter block of %zu bytes: it takes %u", d->name, bytes,
-                    d->parameter_bytes);
+bool has_tables(const millrace_description *d) {
+    for (uint32_t i = 0; i < d->parameters; i++) {
+        if (parameter(d, i).type == MILLRACE_FILE) return true;
     }
+    return false;
+}
+
+// Checks the place of a table in a block that has `bytes` bytes after its start at `start`. *end is where the tables before it
+// end, and then where this one ends.
+bool good_table(const millrace_parameter &p, const uint8_t *block, uint64_t start, uint64_t bytes, uint64_t *end) {
+    uint32_t place[2];
+    memcpy(place, block + p.at, sizeof place);
+    uint64_t at = start + (*end - start + kTableAlign - 1) / kTableAlign * kTableAlign;
+    if (start + place[0] != at || place[1] < p.least || place[1] > p.most || at + place[1] > bytes) return false;
+    *end = at + place[1];
+    return true;
+}
+
+int32_t refuse_block(const millrace_description *d, size_t bytes, uint64_t needed, millrace_error *error) {
+    return fail(error, MILLRACE_INVALID, 0, "operator %s: a parameter block of %zu bytes: it takes %llu", d->name, bytes,
+                static_cast<unsigned long long>(needed));
+}
+
+int32_t check_block(const millrace_description *d, const uint8_t *block, size_t bytes, millrace_error *error) {
+    uint64_t start = tables_start(d), end = start;
+    if (bytes < start || (bytes > start && !has_tables(d))) return refuse_block(d, bytes, start, error);
     for (uint32_t i = 0; i < d->parameters; i++) {
         millrace_parameter p = parameter(d, i);
+        if (p.type == MILLRACE_FILE) {
+            if (good_table(p, block, start, bytes, &end)) continue;
+            return fail(error, MILLRACE_INVALID, 0, "operator %s: table %s isn't in the parameter block of %zu bytes, or is too large", d->name,
+                        p.name, bytes);
+        }
         if (!within_bounds(p, value_of(p, block))) {
             return fail(error, MILLRACE_INVALID, 0, "operator %s: parameter %s is outside its bounds", d->name, p.name);
         }
     }
-    return MILLRACE_OK;
+    return bytes == end ? MILLRACE_OK : refuse_block(d, bytes, end, error);
 }
 
 } // namespace
+
+millrace_pass pass_of(const millrace_description *d, uint32_t i) {
+    return entry<millrace_pass>(d, d->passes_at, d->pass_size, i);
+}
+
+uint64_t tables_start(const millrace_description *d) {
+    return has_tables(d) ? (d->parameter_bytes + kTableAlign - 1) / kTableAlign * kTableAlign : d->parameter_bytes;
+}
 
 int32_t check_description(const millrace_description *d, uint64_t bytes, millrace_error *error) {
     if (bytes < kDescriptionBytes || memcmp(d->magic, MILLRACE_DESCRIPTION_MAGIC, sizeof d->magic) != 0 || !ends(d->name)) {
@@ -154,6 +215,7 @@ int32_t bind_block(const millrace_description *d, const void *params, size_t byt
     if (int32_t s = check_block(d, block, bytes, error)) return s;
     uint64_t stride = 0, largest = 1;
     *size = {};
+    size->statuses = d->form != MILLRACE_LIBRARY || d->reasons > 0; // other host code computes every record
     for (uint32_t i = 0; i < d->fields; i++) {
         millrace_field f = field(d, i);
         uint64_t element = kTypeBytes[f.type], count = f.count;
@@ -164,6 +226,7 @@ int32_t bind_block(const millrace_description *d, const void *params, size_t byt
         }
         stride = (stride + element - 1) / element * element + element * count;
         largest = largest > element ? largest : element;
+        size->strings |= f.type == MILLRACE_BYTES;
         size->string_bytes += f.most_bytes, size->string_bytes_per_byte += f.most_per_byte;
     }
     size->stride = static_cast<uint32_t>((stride + largest - 1) / largest * largest);

@@ -8,14 +8,32 @@ namespace millrace {
 
 constexpr uint32_t kMostDescription = 1 << 16; // bytes of a description
 constexpr uint32_t kMostBlock = 8 * MILLRACE_MOST_PARAMETERS; // bytes of a parameter block
+constexpr uint64_t kTableAlign = 16; // of the tables after a parameter block, in bytes
 
 // Refuses a description that contradicts itself, that this runtime can't launch, or that needs a newer contract.
 // `bytes` is the size of the memory that it is in. The message names the operator.
 int32_t check_description(const millrace_description *description, uint64_t bytes, millrace_error *error);
 
+// Returns pass i of a description that has passed check_description.
+millrace_pass pass_of(const millrace_description *description, uint32_t i);
+
+// Returns the number of a pass's blocks for a batch.
+inline uint64_t blocks_of(const millrace_pass &pass, uint64_t rows, uint64_t bytes) {
+    return (pass.constant + pass.per_row * rows + pass.per_byte * bytes + pass.share - 1) / pass.share;
+}
+
+// Returns the size of the scratch memory for a batch, in bytes.
+inline uint64_t scratch_of(const millrace_description *d, uint64_t rows, uint64_t bytes) {
+    return d->scratch_bytes + d->scratch_per_row * rows + d->scratch_per_byte * bytes;
+}
+
+// Returns where the tables begin that follow a parameter block, or the size of the block if the operator has none.
+uint64_t tables_start(const millrace_description *description);
+
 // The size of an operator's results for given parameters.
 struct ResultSize {
     uint32_t stride;                // bytes of one record
+    bool statuses, strings;         // whether a result has a status per record, and byte strings
     uint64_t string_bytes;          // bytes of the slots of all byte strings, for each record
     uint64_t string_bytes_per_byte; // and for each byte of the batch
 };
@@ -25,15 +43,17 @@ int32_t bind_block(const millrace_description *description, const void *block, s
                    millrace_error *error);
 
 // Where the parts of a batch's result are: the records, then a status per record, then the byte strings. Each part
-// starts at a multiple of 256. internal/operator/compiled computes the same.
+// starts at a multiple of 256. A result of records alone ends with them. internal/operator/compiled computes the same.
 struct ResultLayout {
     uint64_t status, strings, end;
 };
 
 inline ResultLayout layout_of(const ResultSize &size, uint64_t rows, uint64_t bytes) {
     ResultLayout layout;
-    layout.status = (rows * size.stride + 255) / 256 * 256;
-    layout.strings = (layout.status + rows + 255) / 256 * 256;
+    layout.status = layout.strings = layout.end = rows * size.stride;
+    if (!size.statuses && !size.strings) return layout;
+    layout.status = layout.strings = (layout.status + 255) / 256 * 256;
+    if (size.statuses) layout.strings = (layout.status + rows + 255) / 256 * 256;
     layout.end = layout.strings + size.string_bytes * rows + size.string_bytes_per_byte * bytes;
     return layout;
 }

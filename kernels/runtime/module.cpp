@@ -1,4 +1,5 @@
 // Operators of one's own: loads a compiled operator into a device. It then works like a built-in one.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 
 #include "description.hpp"
 #include "driver.hpp"
+#include "library.hpp"
 #include "operator.hpp"
 
 namespace millrace {
@@ -14,6 +16,8 @@ namespace millrace {
 namespace {
 
 constexpr char kDescriptionSymbol[] = "millrace_operator_description", kCodeSymbol[] = "millrace_operator_run";
+constexpr char kPassSymbol[] = "millrace_operator_pass_";
+constexpr uint64_t kMostBlocks = 0x7fffffff; // of a launch
 
 // A loaded operator. It begins with the structure of the ABI, to which the caller has a pointer.
 struct Module : millrace_operator {
@@ -21,6 +25,7 @@ struct Module : millrace_operator {
     Driver driver;
     CUmodule module;
     CUfunction kernel;
+    CUfunction passes[MILLRACE_MOST_PASSES];
     millrace_description *own; // `description`, in host memory
     std::atomic<uint32_t> instances;
 };
@@ -28,6 +33,7 @@ struct Module : millrace_operator {
 struct Instance {
     Module *module;
     ResultSize size;
+    void *tables;                         // in device memory; nullptr if there are none
     alignas(8) uint8_t block[kMostBlock]; // padded with zeros
 };
 
@@ -38,6 +44,15 @@ void free_module(Module *module) {
 
 // ---- the operator's functions ----
 
+// Copies the tables that follow the parameter block to the device.
+int32_t upload_tables(Instance *instance, const uint8_t *params, size_t bytes, millrace_error *error) {
+    const Module *module = instance->module;
+    uint64_t start = tables_start(module->own);
+    if (start >= bytes) return MILLRACE_OK;
+    if (int32_t s = check(error, cudaSetDevice(module->ordinal), "cudaSetDevice")) return s;
+    return upload(params + start, bytes - start, &instance->tables, error);
+}
+
 int32_t create(const millrace_operator *self, int32_t ordinal, const void *params, size_t bytes, void **out,
                millrace_error *error) {
     Module *module = const_cast<Module *>(static_cast<const Module *>(self));
@@ -47,31 +62,78 @@ int32_t create(const millrace_operator *self, int32_t ordinal, const void *param
     }
     ResultSize size;
     if (int32_t s = bind_block(module->own, params, bytes, &size, error)) return s;
-    Instance *instance = new (std::nothrow) Instance{module, size, {}};
+    Instance *instance = new (std::nothrow) Instance{module, size, nullptr, {}};
     if (instance == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for operator %s", self->name);
-    if (bytes != 0) memcpy(instance->block, params, bytes);
+    if (module->own->parameter_bytes != 0) memcpy(instance->block, params, module->own->parameter_bytes);
+    if (int32_t s = upload_tables(instance, static_cast<const uint8_t *>(params), bytes, error)) {
+        delete instance;
+        return s;
+    }
     module->instances++;
     *out = instance;
     return MILLRACE_OK;
 }
 
-int32_t destroy(void *self, millrace_error *) {
+int32_t destroy(void *self, millrace_error *error) {
     Instance *instance = static_cast<Instance *>(self);
+    int32_t status = MILLRACE_OK;
+    if (instance->tables != nullptr) {
+        status = check(error, cudaSetDevice(instance->module->ordinal), "cudaSetDevice");
+        if (status == MILLRACE_OK) status = check(error, cudaFree(instance->tables), "cudaFree");
+    }
     instance->module->instances--;
     delete instance;
-    return MILLRACE_OK;
+    return status;
 }
 
 int32_t needs(const void *self, const millrace_shape *shape, millrace_needs *needs, millrace_error *error) {
     if (int32_t s = check_shape(shape, error)) return s;
-    needs->result = layout_of(static_cast<const Instance *>(self)->size, shape->rows, shape->bytes).end;
+    const Instance *instance = static_cast<const Instance *>(self);
+    needs->result = layout_of(instance->size, shape->rows, shape->bytes).end;
+    needs->scratch = scratch_of(instance->module->own, shape->rows, shape->bytes);
     return MILLRACE_OK;
 }
 
 // Numbers of threads and records are uint32 in the kernel, whose blocks stride over the records: blocks * threads stays
 // below 2^31, so that neither overflows.
-uint32_t blocks_of(const millrace_description *d, uint64_t rows) {
+uint32_t record_blocks(const millrace_description *d, uint64_t rows) {
     return blocks_for(rows, d->teams, (1u << 31) / d->threads - 1);
+}
+
+// Launches one kernel with the two arguments that all of them have.
+int32_t launch_kernel(const Instance *instance, CUfunction kernel, uint32_t blocks, uint32_t threads, millrace_batch *batch,
+                      void *cuda_stream, millrace_error *error) {
+    const Module *module = instance->module;
+    void *arguments[] = {batch, const_cast<uint8_t *>(instance->block)};
+    CUresult launched = module->driver.launch(kernel, blocks, 1, 1, threads, 1, 1, 0, static_cast<CUstream>(cuda_stream),
+                                              arguments, nullptr);
+    int32_t status = check(error, launched, module->name);
+    if (status == MILLRACE_INVALID) status = error->status = MILLRACE_LAUNCH; // like check_launch
+    return status;
+}
+
+// Clears the scratch memory and launches the passes.
+int32_t launch_passes(const Instance *instance, millrace_batch *batch, void *cuda_stream, millrace_error *error) {
+    const Module *module = instance->module;
+    const millrace_description *d = module->own;
+    if (d->passes == 0) return MILLRACE_OK;
+    cudaError_t cleared = cudaMemsetAsync(reinterpret_cast<void *>(batch->scratch), 0, scratch_of(d, batch->rows, batch->bytes),
+                                          static_cast<cudaStream_t>(cuda_stream));
+    if (int32_t s = check(error, cleared, "cudaMemsetAsync")) return s;
+    for (uint32_t i = 0; i < d->passes; i++) {
+        millrace_pass pass = pass_of(d, i);
+        uint64_t blocks = blocks_of(pass, batch->rows, batch->bytes);
+        if (blocks == 0) continue;
+        if (blocks > kMostBlocks) {
+            return fail(error, MILLRACE_INVALID, 0, "operator %s: pass %s has %llu blocks for this batch: at most %llu are possible",
+                        module->name, pass.name, static_cast<unsigned long long>(blocks), static_cast<unsigned long long>(kMostBlocks));
+        }
+        if (int32_t s = launch_kernel(instance, module->passes[i], static_cast<uint32_t>(blocks), pass.threads, batch, cuda_stream,
+                                      error)) {
+            return s;
+        }
+    }
+    return MILLRACE_OK;
 }
 
 int32_t launch(const void *self, void *cuda_stream, const millrace_launch *args, millrace_error *error) {
@@ -83,13 +145,11 @@ int32_t launch(const void *self, void *cuda_stream, const millrace_launch *args,
     millrace_batch batch = {
         sizeof batch, static_cast<uint32_t>(args->rows), static_cast<uint32_t>(args->bytes), instance->size.stride,
         args->batch, args->offsets, args->result, args->result + layout.status, args->result + layout.strings,
+        args->scratch, reinterpret_cast<uint64_t>(instance->tables),
     };
-    void *arguments[] = {&batch, const_cast<uint8_t *>(instance->block)};
-    CUresult launched = module->driver.launch(module->kernel, blocks_of(module->own, args->rows), 1, 1, module->own->threads, 1,
-                                              1, 0, static_cast<CUstream>(cuda_stream), arguments, nullptr);
-    int32_t status = check(error, launched, module->name);
-    if (status == MILLRACE_INVALID) status = error->status = MILLRACE_LAUNCH; // like check_launch
-    return status;
+    if (int32_t s = launch_passes(instance, &batch, cuda_stream, error)) return s;
+    return launch_kernel(instance, module->kernel, record_blocks(module->own, args->rows), module->own->threads, &batch, cuda_stream,
+                         error);
 }
 
 // ---- loading ----
@@ -190,29 +250,40 @@ int32_t read_description(Module *module, millrace_error *error) {
     if (int32_t s = copy_and_wait(module->own, reinterpret_cast<const void *>(address), bytes, cudaMemcpyDeviceToHost, error)) {
         return s;
     }
-    return check_description(module->own, bytes, error);
+    if (int32_t s = check_description(module->own, bytes, error)) return s;
+    if (module->own->form != MILLRACE_LIBRARY) return MILLRACE_OK;
+    return fail(error, MILLRACE_INVALID, 0, "operator %s is host code: build it as a shared library", module->own->name);
 }
 
-// Finds the kernel. The query also loads its code, which could wait for running work at the first launch.
-int32_t find_kernel(Module *module, millrace_error *error) {
-    if (int32_t s = check_symbol(error, module->driver.function(&module->kernel, module->module, kCodeSymbol), kCodeSymbol)) {
-        return s;
-    }
+// Finds a kernel. The query also loads its code, which could wait for running work at the first launch.
+int32_t find_kernel(const Module *module, const char *symbol, uint32_t threads, CUfunction *kernel, millrace_error *error) {
+    if (int32_t s = check_symbol(error, module->driver.function(kernel, module->module, symbol), symbol)) return s;
     int most = 0;
-    if (int32_t s = check(error, module->driver.attribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, module->kernel),
+    if (int32_t s = check(error, module->driver.attribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, *kernel),
                           "cuFuncGetAttribute")) {
         return s;
     }
-    if (module->own->threads <= static_cast<uint32_t>(most)) return MILLRACE_OK;
-    return fail(error, MILLRACE_UNAVAILABLE, 0, "operator %s has %u threads per block: this GPU can run it with at most %d",
-                module->own->name, module->own->threads, most);
+    if (threads <= static_cast<uint32_t>(most)) return MILLRACE_OK;
+    return fail(error, MILLRACE_UNAVAILABLE, 0, "operator %s has %u threads per block in %s: this GPU can run at most %d",
+                module->own->name, threads, symbol, most);
+}
+
+int32_t find_kernels(Module *module, millrace_error *error) {
+    const millrace_description *d = module->own;
+    for (uint32_t i = 0; i < d->passes; i++) {
+        millrace_pass pass = pass_of(d, i);
+        char symbol[sizeof kPassSymbol + MILLRACE_NAME_BYTES];
+        snprintf(symbol, sizeof symbol, "%s%s", kPassSymbol, pass.name);
+        if (int32_t s = find_kernel(module, symbol, pass.threads, &module->passes[i], error)) return s;
+    }
+    return find_kernel(module, kCodeSymbol, d->threads, &module->kernel, error);
 }
 
 int32_t load(Module *module, const void *image, uint64_t bytes, millrace_error *error) {
     if (int32_t s = find_driver(&module->driver, error)) return s;
     if (int32_t s = load_image(module, image, bytes, error)) return s;
     int32_t status = read_description(module, error);
-    if (status == MILLRACE_OK) status = find_kernel(module, error);
+    if (status == MILLRACE_OK) status = find_kernels(module, error);
     if (status != MILLRACE_OK) (void)module->driver.unload(module->module); // the first failure is the one to report
     return status;
 }
@@ -236,6 +307,7 @@ int32_t operator_load(millrace_device *device, const void *image, uint64_t bytes
 }
 
 int32_t operator_unload(const millrace_operator *op, millrace_error *error) {
+    if (is_library(op)) return library_close(op, error);
     if (op->create != create) return fail(error, MILLRACE_INVALID, 0, "operator %s was not loaded", op->name);
     Module *module = const_cast<Module *>(static_cast<const Module *>(op));
     if (uint32_t instances = module->instances) {

@@ -115,12 +115,12 @@ struct OperatorEntry {
     int32_t (*load)(millrace_error *error);
 };
 
-// Returns an operator of the library's version of the structure, without a description.
+// Returns an operator of the library's version of the structure. Without a description it is only for measurements.
 constexpr millrace_operator make_operator(const char *name, decltype(millrace_operator::create) create,
                                           decltype(millrace_operator::destroy) destroy,
                                           decltype(millrace_operator::needs) needs,
-                                          decltype(millrace_operator::launch) launch) {
-    return {sizeof(millrace_operator), 1, name, nullptr, create, destroy, needs, launch};
+                                          decltype(millrace_operator::launch) launch, const void *description = nullptr) {
+    return {sizeof(millrace_operator), 1, name, description, create, destroy, needs, launch};
 }
 
 extern const OperatorEntry kCrc32c;
@@ -231,6 +231,8 @@ int32_t compiler_open(const char *path, const millrace_compiler **out, millrace_
 int32_t compile(const millrace_compiler *compiler, const millrace_source *source, millrace_compiled **out,
                 millrace_error *error);
 void compiled_free(millrace_compiled *compiled);
+
+int32_t library_open(millrace_device *device, const char *path, const millrace_operator **out, millrace_error *error);
 
 uint64_t range_start(const char *name, size_t bytes);
 void range_end(uint64_t range);

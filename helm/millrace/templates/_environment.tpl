@@ -27,6 +27,12 @@ root context ("root") and with replacements for keys of config ("instead").
 {{- define "millrace.computed" -}}
 device: {{ .Values.config.device | default (eq .Values.gpu.mode "none" | ternary "host" "cuda") }}
 maxAckPending: {{ include "millrace.maxAckPending" . }}
+{{- with include "millrace.operatorPath" . }}
+operatorPath: {{ . | quote }}
+{{- end }}
+{{- with include "millrace.cacheDir" . }}
+cacheDir: {{ . | quote }}
+{{- end }}
 {{- if .Values.nats.embedded.enabled }}
 provision: true
 dataDir: {{ .Values.nats.embedded.dataDir | quote }}

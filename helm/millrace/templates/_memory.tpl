@@ -15,16 +15,18 @@ the worker checks that itself.
 {{- end }}
 
 {{/*
-millrace.recordBytes returns the size of the result records of one payload on the device. The chart doesn't know the results of operators of
-your own. It counts 4 bytes for each, and the worker checks the rest at its start.
+millrace.recordBytes returns the size of the results of one record on the device, without byte strings that grow with the record. The
+chart can't read the results of operators of your own: it takes operators.results.perRecord, or the least possible. That is one byte of
+results and one of status for each operator.
 */}}
 {{- define "millrace.recordBytes" -}}
-{{- $bytes := 0 -}}
+{{- $bytes := .Values.operators.results.perRecord | default (mul 2 (include "millrace.ownOperators" . | fromJsonArray | len)) -}}
 {{- range .Values.config.operators -}}
-{{- if hasPrefix "minhash" . -}}
+{{- $name := . | splitList "?" | first -}}
+{{- if eq $name "minhash" -}}
 {{- $hashes := regexFind "hashes=[0-9]+" . | trimPrefix "hashes=" | default "128" -}}
 {{- $bytes = add $bytes (mul 4 (int64 $hashes)) -}}
-{{- else -}}
+{{- else if eq $name "crc32c" -}}
 {{- $bytes = add $bytes 4 -}}
 {{- end -}}
 {{- end -}}
@@ -35,7 +37,7 @@ your own. It counts 4 bytes for each, and the worker checks the rest at its star
 {{- define "millrace.bufferBytes" -}}
 {{- with .Values.config -}}
 {{- $batches := mul 2 .lanes (include "millrace.devices" $) -}}
-{{- $batch := add (include "millrace.bytes" .batchBytes) (mul 4 .batchPayloads) (mul .batchPayloads (include "millrace.recordBytes" $)) -}}
+{{- $batch := add (mul (include "millrace.bytes" .batchBytes) (add 1 $.Values.operators.results.perByte)) (mul 4 .batchPayloads) (mul .batchPayloads (include "millrace.recordBytes" $)) -}}
 {{- $onHost := or (eq $.Values.gpu.mode "none") (eq .device "host") -}}
 {{- $scratch := 0 -}}
 {{- if and $onHost (contains "minhash" (join "," .operators)) -}}

@@ -44,11 +44,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 
 {{- define "millrace.image" -}}
+{{- $suffix := include "millrace.wantsNVRTC" . | empty | ternary "" "-nvrtc" -}}
 {{- with .Values.image -}}
 {{- if .digest -}}
 {{ printf "%s@%s" .repository .digest }}
 {{- else -}}
-{{ printf "%s:%s" .repository (.tag | default $.Chart.AppVersion) }}
+{{ printf "%s:%s%s" .repository (.tag | default $.Chart.AppVersion | trimSuffix $suffix) $suffix }}
 {{- end -}}
 {{- end -}}
 {{- end }}

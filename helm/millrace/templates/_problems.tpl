@@ -17,6 +17,7 @@ This file checks combinations of values that are each valid, which a schema can'
 {{- include "millrace.scaleProblems" . }}
 {{- include "millrace.frameProblems" .Values.config }}
 {{- include "millrace.watchProblems" . }}
+{{- include "millrace.operatorProblems" . }}
 {{- include "millrace.memoryProblems" . }}
 {{- include "millrace.extraProblems" . }}
 {{- end }}

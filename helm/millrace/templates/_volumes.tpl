@@ -32,6 +32,7 @@
   emptyDir:
     sizeLimit: {{ $nats.embedded.sizeLimit }}
 {{- end }}
+{{- include "millrace.operatorVolumes" . }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
@@ -63,6 +64,7 @@
 - name: data
   mountPath: {{ .Values.nats.embedded.dataDir | quote }}
 {{- end }}
+{{- include "millrace.operatorMounts" . }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}

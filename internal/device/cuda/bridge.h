@@ -82,6 +82,7 @@ static inline int32_t mr_needs(const millrace_operator *op, const void *instance
 
 static inline int32_t mr_operator_load(const millrace_api *a, millrace_device *d, const void *image, size_t n, const millrace_operator **op, millrace_error *e) { return a->operator_load(d, image, n, op, e); }
 static inline int32_t mr_operator_unload(const millrace_api *a, const millrace_operator *op, millrace_error *e) { return a->operator_unload(op, e); }
+static inline int32_t mr_library_open(const millrace_api *a, millrace_device *d, const char *path, const millrace_operator **op, millrace_error *e) { return a->library_open(d, path, op, e); }
 static inline size_t mr_description_bytes(const millrace_operator *op) { return ((const millrace_description *)op->description)->bytes; }
 
 static inline int32_t mr_compiler_open(const millrace_api *a, const char *path, const millrace_compiler **c, millrace_error *e) { return a->compiler_open(path, c, e); }

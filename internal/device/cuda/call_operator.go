@@ -20,7 +20,26 @@ func (l *library) operatorLoad(d deviceHandle, image []byte) (op operatorHandle,
 	if err := failed("load operator", C.mr_operator_load(l.api, d, start, C.size_t(len(image)), &op, &e), &e); err != nil {
 		return nil, "", nil, err
 	}
-	return op, C.GoString(op.name), C.GoBytes(op.description, C.int(C.mr_description_bytes(op))), nil
+	return op, C.GoString(op.name), l.describe(op), nil
+}
+
+// libraryOpen opens a library with an operator, and returns the operator like operatorLoad.
+func (l *library) libraryOpen(d deviceHandle, path string) (op operatorHandle, name string, description []byte, err error) {
+	e := newError()
+	file := C.CString(path)
+	defer C.free(unsafe.Pointer(file))
+	if err := failed("load library", C.mr_library_open(l.api, d, file, &op, &e), &e); err != nil {
+		return nil, "", nil, err
+	}
+	return op, C.GoString(op.name), l.describe(op), nil
+}
+
+// describe returns the description of an operator, which the caller owns; nil if it has none.
+func (l *library) describe(op operatorHandle) []byte {
+	if op.description == nil {
+		return nil
+	}
+	return C.GoBytes(op.description, C.int(C.mr_description_bytes(op)))
 }
 
 func (l *library) operatorUnload(op operatorHandle) error {

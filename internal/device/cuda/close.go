@@ -127,12 +127,14 @@ type closeError struct {
 func (e *closeError) Error() string   { return e.cause.Error() + "; " + e.LeakError.Error() }
 func (e *closeError) Unwrap() []error { return []error{e.LeakError, e.cause} }
 
-// leaks describes the objects that are still open.
+// leaks describes the objects that are still open. Loaded operators aren't leaks: they belong to the device.
 func (d *gpu) leaks() (leaks []string) {
 	d.regMu.Lock()
 	defer d.regMu.Unlock()
 	for o := range d.open {
-		leaks = append(leaks, o.describe())
+		if _, owned := o.(*module); !owned {
+			leaks = append(leaks, o.describe())
+		}
 	}
 	for _, bytes := range d.memory {
 		leaks = append(leaks, describeBytes("memory", bytes))

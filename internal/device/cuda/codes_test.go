@@ -113,6 +113,7 @@ type gear struct {
 
 	// After loadOperators:
 	image   []byte        // an operator that is not loaded
+	file    string        // a library that is not loaded
 	module  device.Module // loaded, and not in use
 	own     device.Kernel // of another loaded operator
 	ownArgs device.LaunchArgs
@@ -123,6 +124,7 @@ func (g *gear) loadOperators(t testing.TB) {
 	t.Helper()
 	entropy := entropyImage(t)
 	g.image = patched(t, entropy, 120, []byte("another\x00")...)
+	g.file = halvesLibrary(t)
 	var unused, other, kernel error
 	g.module, unused = load(g.dev, patched(t, entropy, 120, []byte("unused\x00\x00")...))
 	_, other = load(g.dev, entropy)
@@ -225,6 +227,7 @@ var calls = []call{
 	{"load operator", func(g *gear) error { return errOf(load(g.dev, g.image)) },
 		[]string{"cudaSetDevice", "cudaGetDriverEntryPoint", "cuModuleLoadDataEx", "cuModuleGetGlobal", "cudaStreamCreateWithFlags", "cudaMemcpyAsync",
 			"cudaStreamSynchronize", "cuModuleGetFunction", "cuFuncGetAttribute"}},
+	{"load library", func(g *gear) error { return errOf(g.dev.(device.Loader).LoadLibrary(g.file)) }, []string{"cudaSetDevice"}},
 	{"unload operator", func(g *gear) error { return g.module.Close() }, []string{"cudaSetDevice", "cuModuleUnload"}},
 	{"launch operator", func(g *gear) error { return g.stream.Launch(g.own, g.ownArgs) }, []string{"cudaSetDevice", "cuLaunchKernel"}},
 	{"check", func(g *gear) error { return g.dev.Check(shortly()) },

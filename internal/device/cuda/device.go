@@ -86,6 +86,9 @@ func Open(o Options) (device.Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := lib.checkDeclared(); err != nil {
+		return nil, err
+	}
 	info, err := lib.find(o)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,8 @@ package cuda
 
 import (
 	"errors"
+	"path/filepath"
+	"strings"
 	"sync"
 
 	"millrace/internal/device"
@@ -29,14 +31,31 @@ type module struct {
 
 // LoadOperator implements device.Loader.
 func (d *gpu) LoadOperator(image []byte) (device.Module, error) {
-	const op = "load operator"
+	return d.load("load operator", func() (operatorHandle, string, []byte, error) { return d.lib.operatorLoad(d.handle, image) })
+}
+
+// LoadLibrary implements device.Loader.
+func (d *gpu) LoadLibrary(path string) (device.Module, error) {
+	const op = "load library"
+	if strings.ContainsRune(path, 0) {
+		return nil, d.errorf(op, device.ErrInvalid, "the path %q contains a zero byte", path)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, d.errorf(op, device.ErrInvalid, "%v", err)
+	}
+	return d.load(op, func() (operatorHandle, string, []byte, error) { return d.lib.libraryOpen(d.handle, path) })
+}
+
+// load loads an operator with a call of the kernel library, and adds it to the device's.
+func (d *gpu) load(op string, call func() (operatorHandle, string, []byte, error)) (device.Module, error) {
 	if err := d.enter(op); err != nil {
 		return nil, err
 	}
 	defer d.release()
 	d.modules.mu.Lock()
 	defer d.modules.mu.Unlock()
-	handle, name, description, err := d.lib.operatorLoad(d.handle, image)
+	handle, name, description, err := call()
 	if err != nil {
 		return nil, d.checked(err)
 	}

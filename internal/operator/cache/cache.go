@@ -40,17 +40,17 @@ type Key struct {
 	Source       []byte
 	Headers      fs.FS    // the headers that the source may include
 	Options      []string // of the compiler
-	Architecture int      // compute capability of the GPU: 10 * major + minor
-	Compiler     int      // version of the compiler: 1000 * major + 10 * minor
+	Architecture string   // compute capability of the GPU, for example "9.0"
+	Compiler     string   // identity of the compiler: its version, or its file
 }
 
 // name returns the name of the key's file. Two keys have the same name only if they are equal.
 func (k *Key) name() (string, error) {
 	h := sha256.New()
 	add(h, k.Source)
-	for _, n := range []int{k.Architecture, k.Compiler, len(k.Options)} {
-		add(h, binary.LittleEndian.AppendUint64(nil, uint64(n)))
-	}
+	add(h, []byte(k.Architecture))
+	add(h, []byte(k.Compiler))
+	add(h, binary.LittleEndian.AppendUint64(nil, uint64(len(k.Options))))
 	for _, o := range k.Options {
 		add(h, []byte(o))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +17,7 @@ import (
 func key() Key {
 	return Key{
 		Source: []byte("code"), Headers: fstest.MapFS{"millrace/a.cuh": {Data: []byte("a")}, "millrace/b.cuh": {Data: []byte("b")}},
-		Options: []string{"-DX=1", "-DY=2"}, Architecture: 90, Compiler: 12040,
+		Options: []string{"-DX=1", "-DY=2"}, Architecture: "9.0", Compiler: "12.4",
 	}
 }
 
@@ -69,8 +70,8 @@ func TestWhatAnImageDependsOn(t *testing.T) {
 		"option":             func(k *Key) { k.Options[1] = "-DY=3" },
 		"border of options":  func(k *Key) { k.Options = []string{"-DX=1-", "DY=2"} },
 		"number of options":  func(k *Key) { k.Options = k.Options[:1] },
-		"architecture":       func(k *Key) { k.Architecture = 80 },
-		"compiler's version": func(k *Key) { k.Compiler = 13000 },
+		"architecture":       func(k *Key) { k.Architecture = "8.0" },
+		"compiler's version": func(k *Key) { k.Compiler = "13.0" },
 	} {
 		k := key()
 		change(&k)
@@ -156,7 +157,7 @@ func TestTheFolderIsBounded(t *testing.T) {
 	}
 	for i := range mostImages {
 		want(t, c, numbered(i), "image", false)
-		name, err := (&Key{Source: numbered(i).Source, Headers: key().Headers, Options: key().Options, Architecture: 90, Compiler: 12040}).name()
+		name, err := (&Key{Source: numbered(i).Source, Headers: key().Headers, Options: key().Options, Architecture: "9.0", Compiler: "12.4"}).name()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +202,7 @@ func TestProcessesShareAFolder(t *testing.T) {
 			c := open(t, folder)
 			for i := range 50 {
 				k := key()
-				k.Architecture = i
+				k.Architecture = strconv.Itoa(i)
 				got, _, kept, err := c.Image(k, func() ([]byte, error) { return []byte(image), nil })
 				if string(got) != image || kept != nil || err != nil {
 					t.Errorf("an image of %d bytes, errors %v and %v", len(got), kept, err)

@@ -17,97 +17,176 @@ type Operator struct {
 	description *Description
 	values      []Number // values[i] belongs to Parameters[i]
 	spec        string
-	block       []byte
+	block       []byte // the parameter block, followed by the tables
 	stride      int
-	fields      []place // places[i] belongs to Fields[i]
+	fields      []place // fields[i] belongs to Fields[i]
+	after       string  // what follows the last field in JSON
 }
 
-// place says where a field is in a record.
-type place struct{ at, count int }
+// place says where a field is in a record, and what precedes it in JSON.
+type place struct {
+	at, count int
+	before    string
+}
+
+// settings are the values of all parameters.
+type settings struct {
+	values []Number
+	tables []table // of the parameters that are tables, in their order
+}
 
 // Bind returns the operator with parameters from a query such as "bits=5&seed=1", in any order, each at most once. The others have
-// their defaults. The error names every problem and the permitted values.
+// their defaults. A table is a file in Folder and has no default. The error names every problem and the permitted values.
 func (d *Description) Bind(query string) (*Operator, error) {
-	values, err := d.parse(query)
+	s, err := d.parse(query)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("operator %q: %w", d.Name, err)
 	}
-	return d.bind(values), nil
+	return d.bind(s), nil
 }
 
-// BindBlock returns the operator with the parameters in a block that Operator.Params has returned.
+// BindBlock returns the operator with the parameters in a block that Operator.Params has returned. The spec of an operator with tables
+// then doesn't name their files.
 func (d *Description) BindBlock(block []byte) (*Operator, error) {
-	if len(block) != d.blockBytes() {
-		return nil, fmt.Errorf("the parameter block has %d bytes: give %d", len(block), d.blockBytes())
+	size, start := d.blockBytes(), d.tablesAt()
+	if len(block) < size || start < 0 && len(block) > size || start >= 0 && len(block) < start {
+		return nil, fmt.Errorf("the parameter block has %d bytes: give %d", len(block), max(size, start))
 	}
-	values, at := make([]Number, len(d.Parameters)), 0
+	var tables []byte
+	if start >= 0 {
+		tables = block[start:]
+	}
+	var (
+		s       = settings{values: make([]Number, len(d.Parameters))}
+		at, end = 0, 0
+		err     error
+	)
 	for i, p := range d.Parameters {
 		size := p.Type.Size()
 		at = alignUp(at, size)
-		n := p.number(block[at : at+size])
+		place := block[at : at+size]
+		at += size
+		if p.Type == Table {
+			var t table
+			if t, end, err = p.tableIn(place, tables, end); err != nil {
+				return nil, err
+			}
+			s.add(i, t)
+			continue
+		}
+		n := p.number(place)
 		if !p.representable(n) || p.less(n, p.Least) || p.less(p.Most, n) {
 			return nil, fmt.Errorf("parameter %q is %s: give %s to %s", p.Name, p.format(n), p.format(p.Least), p.format(p.Most))
 		}
-		values[i] = n
-		at += size
+		s.values[i] = n
 	}
-	return d.bind(values), nil
+	if end != len(tables) {
+		return nil, fmt.Errorf("the parameter block has %d bytes of tables: give %d", len(tables), end)
+	}
+	return d.bind(s), nil
 }
 
-func (d *Description) bind(values []Number) *Operator {
-	o := &Operator{description: d, values: values, spec: d.Name}
-	separator := "?"
-	for i, p := range d.Parameters {
-		o.spec += separator + p.Name + "=" + p.format(values[i])
-		separator = "&"
-		o.block = append(o.block, make([]byte, alignUp(len(o.block), p.Type.Size())-len(o.block))...)
-		o.block = p.append(o.block, values[i])
-	}
-	largest := 1
-	for _, f := range d.Fields {
-		size, count := f.Type.Size(), f.Count
-		if f.CountParameter >= 0 {
-			count = int(values[f.CountParameter])
+// add sets parameter i to a table.
+func (s *settings) add(i int, t table) {
+	s.values[i] = Number(len(t.contents))
+	s.tables = append(s.tables, t)
+}
+
+// tablesAt returns where the tables begin that follow the parameter block; -1 if there are none.
+func (d *Description) tablesAt() int {
+	for _, p := range d.Parameters {
+		if p.Type == Table {
+			return alignUp(d.blockBytes(), tableAlign)
 		}
-		at := alignUp(o.stride, size)
-		o.fields = append(o.fields, place{at, count})
-		o.stride, largest = at+size*count, max(largest, size)
 	}
-	o.stride = alignUp(o.stride, largest)
+	return -1
+}
+
+func (d *Description) bind(s settings) *Operator {
+	o := &Operator{description: d, values: s.values, spec: d.Name}
+	separator, tables, end := "?", s.tables, 0
+	for i, p := range d.Parameters {
+		o.block = append(o.block, make([]byte, alignUp(len(o.block), p.Type.Size())-len(o.block))...)
+		var text string
+		if p.Type == Table {
+			at := alignUp(end, tableAlign)
+			end = at + len(tables[0].contents)
+			o.block = tablePlace{uint32(at), uint32(end - at)}.append(o.block)
+			text, tables = tables[0].format(), tables[1:]
+		} else {
+			o.block = p.append(o.block, s.values[i])
+			text = p.format(s.values[i])
+		}
+		o.spec += separator + p.Name + "=" + text
+		separator = "&"
+	}
+	o.block = appendTables(o.block, s.tables)
+	o.place()
+	o.bindJSON()
 	return o
 }
 
-func (d *Description) parse(query string) ([]Number, error) {
-	values := make([]Number, len(d.Parameters))
-	for i, p := range d.Parameters {
-		values[i] = p.Default
+// place sets where the fields are in a record.
+func (o *Operator) place() {
+	largest := 1
+	for _, f := range o.description.Fields {
+		size, count := f.Type.Size(), f.Count
+		if f.CountParameter >= 0 {
+			count = int(o.values[f.CountParameter])
+		}
+		at := alignUp(o.stride, size)
+		o.fields = append(o.fields, place{at: at, count: count})
+		o.stride, largest = at+size*count, max(largest, size)
 	}
+	o.stride = alignUp(o.stride, largest)
+}
+
+// parse returns the values of all parameters for a query.
+func (d *Description) parse(query string) (settings, error) {
+	texts, errs := d.split(query)
+	s := settings{values: make([]Number, len(d.Parameters))}
+	for i, p := range d.Parameters {
+		text, given := texts[i]
+		switch {
+		case p.Type == Table && !given:
+			errs = append(errs, fmt.Errorf("parameter %q has no default: give the name of a file in the operator's folder, %s?%s=FILE", p.Name, d.Name, p.Name))
+		case p.Type == Table:
+			t, err := d.readTable(p, text)
+			errs = append(errs, err)
+			s.add(i, t)
+		case given:
+			n, err := p.parse(text)
+			errs = append(errs, err)
+			s.values[i] = n
+		default:
+			s.values[i] = p.Default
+		}
+	}
+	return s, errors.Join(errs...)
+}
+
+// split returns the text for each parameter in a query, by the parameter's number, and all problems with names.
+func (d *Description) split(query string) (texts map[int]string, errs []error) {
 	if query == "" {
-		return values, nil
+		return nil, nil
 	}
 	if len(d.Parameters) == 0 {
-		return nil, fmt.Errorf("operator %q: it takes no parameters, got %q", d.Name, query)
+		return nil, []error{fmt.Errorf("it takes no parameters, got %q", query)}
 	}
-	given := make([]bool, len(values))
-	var errs []error
+	texts = map[int]string{}
 	for pair := range strings.SplitSeq(query, "&") {
 		name, text, _ := strings.Cut(pair, "=")
 		i, err := d.find(name)
-		if err == nil && given[i] {
+		if _, given := texts[i]; err == nil && given {
 			err = fmt.Errorf("parameter %q is given twice", name)
-		}
-		if err == nil {
-			given[i] = true
-			values[i], err = d.Parameters[i].parse(text)
 		}
 		if err != nil {
 			errs = append(errs, err)
+			continue
 		}
+		texts[i] = text
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("operator %q: %w", d.Name, err)
-	}
-	return values, nil
+	return texts, errs
 }
 
 func (d *Description) find(name string) (int, error) {
@@ -211,11 +290,30 @@ func (o *Operator) Name() string { return o.description.Name }
 // follows the question mark.
 func (o *Operator) String() string { return o.spec }
 
-// Params returns the parameter block, little-endian. The caller owns it.
+// Params returns the parameter block, little-endian, followed by the contents of the tables. The caller owns it.
 func (o *Operator) Params() []byte { return append([]byte{}, o.block...) }
+
+// Block returns the parameter block without the tables. The caller must not change it.
+func (o *Operator) Block() []byte {
+	return o.block[:o.description.blockBytes():o.description.blockBytes()]
+}
+
+// Tables returns the contents of the tables, as they follow the parameter block. The caller must not change them.
+func (o *Operator) Tables() []byte {
+	if at := o.description.tablesAt(); at >= 0 {
+		return o.block[at:]
+	}
+	return nil
+}
+
+// Scratch returns the bytes of scratch memory for a batch with that many records, which have that many bytes in total.
+func (o *Operator) Scratch(rows, bytes int) int { return o.description.Scratch.Size(rows, bytes) }
 
 // Stride returns the length of one record in bytes.
 func (o *Operator) Stride() int { return o.stride }
+
+// Value returns the value of parameter i.
+func (o *Operator) Value(i int) Number { return o.values[i] }
 
 // Place returns where field i begins in a record, and the number of its elements.
 func (o *Operator) Place(i int) (at, count int) { return o.fields[i].at, o.fields[i].count }

@@ -29,6 +29,8 @@ type head struct {
 	Reserved                               uint32
 	Source                                 [32]byte
 	Name                                   [nameBytes]byte
+	Passes                                 entries
+	Scratch                                scratchEntry
 }
 
 // entries says where entries of one kind are: their number, the size of each, and the position of the first.
@@ -103,6 +105,12 @@ func (d *Description) decode(h *head, data []byte) error {
 	if err := h.Reasons.each(data, "reasons", reasonBytes, mostReasons, d.addReason); err != nil {
 		return err
 	}
+	if err := h.Passes.each(data, "passes", passBytes, mostPasses, d.addPass); err != nil {
+		return err
+	}
+	if err := d.setScratch(h.Scratch); err != nil {
+		return err
+	}
 	if end := d.blockBytes(); uint64(end) != uint64(h.ParameterBytes) {
 		return fmt.Errorf("a parameter block of %d bytes, and its parameters end at byte %d", h.ParameterBytes, end)
 	}
@@ -110,6 +118,9 @@ func (d *Description) decode(h *head, data []byte) error {
 }
 
 func (d *Description) checkForm() error {
+	if d.Form == Library && d.Threads == 0 && d.Teams == 0 {
+		return nil
+	}
 	lanes := 0
 	if d.Teams > 0 {
 		lanes = d.Threads / d.Teams
@@ -153,6 +164,10 @@ func (d *Description) addParameter(entry []byte) error {
 		return fmt.Errorf("%s has type %d", name, e.Type)
 	case uint64(e.At) != uint64(alignUp(d.blockBytes(), p.Type.Size())):
 		return fmt.Errorf("%s is at byte %d of the parameter block, after %d bytes of others", name, e.At, d.blockBytes())
+	case p.Type == Table:
+		if err := d.checkTable(p); err != nil {
+			return err
+		}
 	case !p.representable(p.Default) || !p.representable(p.Least) || !p.representable(p.Most):
 		return fmt.Errorf("%s has a bound that its type %v can't have", name, p.Type)
 	case p.less(p.Default, p.Least) || p.less(p.Most, p.Default):
@@ -200,7 +215,7 @@ func (d *Description) addField(entry []byte) error {
 	switch {
 	case !goodName(name):
 		return fmt.Errorf("name %q", name)
-	case !f.Type.valid():
+	case !f.Type.valid() || f.Type == Table:
 		return fmt.Errorf("%s has type %d", name, e.Type)
 	case f.Array && f.Type == Bytes || !f.Array && (e.Count != 1 || e.CountParameter != 0):
 		return fmt.Errorf("%s of type %v has %d elements", name, f.Type, e.Count)

@@ -17,6 +17,7 @@ func describe(t testing.TB, change func(h *head, p *parameterEntry, f *fieldEntr
 	h.Parameters = entries{1, parameterBytes, descriptionBytes}
 	h.Fields = entries{1, fieldBytes, descriptionBytes + parameterBytes}
 	h.Reasons = entries{1, reasonBytes, descriptionBytes + parameterBytes + fieldBytes}
+	h.Passes = entries{0, passBytes, descriptionBytes + parameterBytes + fieldBytes + reasonBytes}
 	h.Bytes = descriptionBytes + parameterBytes + fieldBytes + reasonBytes
 	p := parameterEntry{Type: uint32(Uint32), Preset: 2, Least: 1, Most: 3}
 	copy(p.Name[:], "n")
@@ -33,6 +34,16 @@ func describe(t testing.TB, change func(h *head, p *parameterEntry, f *fieldEntr
 		}
 	}
 	return data
+}
+
+// The description of host code says nothing about threads.
+func TestDescriptionOfHostCode(t *testing.T) {
+	data := describe(t, func(h *head, _ *parameterEntry, _ *fieldEntry, _ *[reasonBytes]byte) {
+		h.Form, h.Threads, h.Teams = uint32(Library), 0, 0
+	})
+	if d, err := Decode(data); err != nil || d.Form != Library || d.Form.String() != "host code" {
+		t.Errorf("%+v, %v", d, err)
+	}
 }
 
 func TestDamagedDescriptionsAreRefused(t *testing.T) {
@@ -62,10 +73,20 @@ func TestDamagedDescriptionsAreRefused(t *testing.T) {
 		"default":           {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Preset = 4 }, "default 4"},
 		"unrepresentable":   {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Most = 1 << 32 }, "can't have"},
 		"parameter's name":  {func(_ *head, p *parameterEntry, _ *fieldEntry, _ *reason) { p.Name[1] = '_' }, `name "n_"`},
-		"field's type":      {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type = 12 }, "type 12"},
-		"no elements":       {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.Count = 1, 0 }, "array of 0"},
-		"many elements":     {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.Count = 1, 1<<31 }, "array of"},
-		"two sizes":         {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.CountParameter = 1, 1 }, "array of 1"},
+		"field's type":      {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type = 13 }, "type 13"},
+		"a table as field":  {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Type = uint32(Table) }, "type 12"},
+		"table's default": {func(h *head, p *parameterEntry, _ *fieldEntry, _ *reason) {
+			h.ParameterBytes, p.Type = 8, uint32(Table)
+		}, "n is a table with a default"},
+		"huge table": {func(h *head, p *parameterEntry, _ *fieldEntry, _ *reason) {
+			h.ParameterBytes, p.Type, p.Preset, p.Most = 8, uint32(Table), 0, mostTableBytes+1
+		}, "n is a table with a default, or of 1 to 16777217 bytes"},
+		"scratch without passes": {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Scratch.PerRow = 4 }, "scratch memory without passes"},
+		"no elements":            {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.Count = 1, 0 }, "array of 0"},
+		"many elements":          {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.Count = 1, 1<<31 }, "array of"},
+		"two sizes":              {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) { f.Array, f.CountParameter = 1, 1 }, "array of 1"},
+		"host code's threads":    {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Form = uint32(Library) }, "form 5 with 64 threads"},
+		"a form's number":        {func(h *head, _ *parameterEntry, _ *fieldEntry, _ *reason) { h.Form, h.Threads, h.Teams = 99, 0, 0 }, "form 99"},
 		"which parameter": {func(_ *head, _ *parameterEntry, f *fieldEntry, _ *reason) {
 			f.Array, f.Count, f.CountParameter = 1, 0, 2
 		}, "parameter number 2 of 1"},
@@ -124,6 +145,10 @@ func FuzzDecode(f *testing.F) {
 	f.Add(good)
 	f.Add(good[:len(good)-1])
 	f.Add([]byte(magic))
+	f.Add(describePasses(f, func(*head, *passEntry, *passEntry) {}))
+	f.Add(describe(f, func(h *head, p *parameterEntry, _ *fieldEntry, _ *[reasonBytes]byte) {
+		h.ParameterBytes, p.Type, p.Preset = 8, uint32(Table), 0
+	}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, err := Decode(data)
 		if err != nil {
@@ -133,6 +158,12 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("accepted %+v", d)
 		}
 		op, err := d.Bind("")
+		if d.tablesAt() >= 0 {
+			if err == nil || !strings.Contains(err.Error(), "has no default") {
+				t.Fatalf("a table has a default: %v", err)
+			}
+			return
+		}
 		if err != nil {
 			t.Fatalf("the defaults are refused: %v", err)
 		}

@@ -24,24 +24,31 @@ const (
 	mostParameters   = 32
 	mostFields       = 64
 	nameBytes        = 32
+	mostPasses       = 8
 	reasonBytes      = 64
-	descriptionBytes = 152 // struct millrace_description of contract 1
+	descriptionBytes = 176 // struct millrace_description of contract 1
 	parameterBytes   = 72  // struct millrace_parameter
 	fieldBytes       = 64  // struct millrace_field
+	passBytes        = 56  // struct millrace_pass
 )
 
 // Description is what an operator says about itself.
 type Description struct {
 	Name       string
-	Version    uint32   // incremented when results or parameters change
-	Form       Form     // 0 for built-in operators
-	Threads    int      // threads per block on a GPU
-	Teams      int      // records that a block processes at once
+	Version    uint32 // incremented when results or parameters change
+	Form       Form
+	Threads    int      // threads per block on a GPU; 0 for Library
+	Teams      int      // records that a block processes at once; 0 for Library
 	Checked    bool     // the code checks every access to a record
 	Source     [32]byte // SHA-256 of the source file; zeros if unknown
 	Parameters []Parameter
 	Fields     []Field // at least one
 	Reasons    []string
+	Passes     []Pass // in the order in which they run before the records are computed
+	Scratch    Scratch
+
+	// Folder has the files of tables. ReadFile sets it to the folder of the compiled operator. If it is empty, Bind refuses tables.
+	Folder string
 }
 
 // blockBytes returns the size of the parameter block. Parameters are in order of declaration, each aligned to its size.
@@ -58,9 +65,10 @@ type Form uint32
 
 // The forms.
 const (
-	Thread Form = iota + 1
-	Warp
-	Block
+	Thread  Form = 1
+	Warp    Form = 2
+	Block   Form = 3
+	Library Form = 5 // host code launches host code, as that of the built-in operators does
 )
 
 func (f Form) String() string {
@@ -71,8 +79,10 @@ func (f Form) String() string {
 		return "warp per record"
 	case Block:
 		return "block per record"
+	case Library:
+		return "host code"
 	}
-	return "tiles of the batch"
+	return "unknown form"
 }
 
 // Type is the type of a parameter or of a field's elements.
@@ -91,6 +101,7 @@ const (
 	Float32
 	Float64
 	Bytes // a byte string; in the record it is a uint32, its length
+	Table // a parameter: the contents of a file; in the block it is two uint32, their position and size
 )
 
 var types = [...]struct {
@@ -99,10 +110,10 @@ var types = [...]struct {
 }{
 	Uint8: {"uint8", 1}, Uint16: {"uint16", 2}, Uint32: {"uint32", 4}, Uint64: {"uint64", 8},
 	Int8: {"int8", 1}, Int16: {"int16", 2}, Int32: {"int32", 4}, Int64: {"int64", 8},
-	Float32: {"float32", 4}, Float64: {"float64", 8}, Bytes: {"bytes", 4},
+	Float32: {"float32", 4}, Float64: {"float64", 8}, Bytes: {"bytes", 4}, Table: {"table", 8},
 }
 
-func (t Type) valid() bool { return t >= Uint8 && t <= Bytes }
+func (t Type) valid() bool { return t >= Uint8 && t <= Table }
 
 // String returns the name of the type, as in Go.
 func (t Type) String() string {
@@ -119,7 +130,7 @@ func (t Type) unsigned() bool { return t >= Uint8 && t <= Uint64 }
 func (t Type) signed() bool   { return t >= Int8 && t <= Int64 }
 func (t Type) float() bool    { return t == Float32 || t == Float64 }
 
-// Parameter is a number that a user may choose.
+// Parameter is a number that a user may choose, or a table: a file that a user may choose. A table has a size from Least to Most bytes.
 type Parameter struct {
 	Name                 string
 	Type                 Type
@@ -127,7 +138,8 @@ type Parameter struct {
 	Default, Least, Most Number
 }
 
-// Number is the value of a parameter. Its type says what the bits mean: an unsigned integer, a signed one, or a float64.
+// Number is the value of a parameter. Its type says what the bits mean: an unsigned integer, a signed one, or a float64. The value of a
+// table is its size.
 type Number uint64
 
 // Float returns the value of a parameter of type Float32 or Float64.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 )
 
 // symbol is the name of the description in a compiled operator.
@@ -16,7 +17,7 @@ const symbol = "millrace_operator_description"
 // mostFile is the maximum size of a compiled operator in bytes.
 const mostFile = 256 << 20
 
-// ReadFile returns the description in a cubin or a shared library. It doesn't load the code.
+// ReadFile returns the description in a cubin, a fatbin without compression, PTX, or a shared library. It doesn't load the code.
 func ReadFile(path string) (*Description, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -33,6 +34,7 @@ func ReadFile(path string) (*Description, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	d.Folder = filepath.Dir(path)
 	return d, nil
 }
 
@@ -78,8 +80,16 @@ func (o overlay) ReadAt(to []byte, at int64) (int, error) {
 	return n, err
 }
 
-// find returns the contents of the section from the description on.
-func find(file []byte) (data []byte, err error) {
+// find returns the description in a file, perhaps with bytes that follow it.
+func find(file []byte) ([]byte, error) {
+	if len(file) >= fatbinHeaderBytes && bytes.HasPrefix(file, fatbinMagic) {
+		return findFatbin(file)
+	}
+	return findIn(file)
+}
+
+// findELF returns the contents of the section from the description on.
+func findELF(file []byte) (data []byte, err error) {
 	defer func() { // debug/elf is robust against bad input, but doesn't promise it
 		if p := recover(); p != nil {
 			data, err = nil, fmt.Errorf("%w: %v", errNoOperator, p)

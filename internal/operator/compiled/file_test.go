@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -19,6 +20,9 @@ const (
 	careless = kernels + "/test/operators/careless.cu"
 	spread   = kernels + "/test/operators/spread.cu"
 	inBlocks = kernels + "/test/operators/spread_block.cu"
+	tally    = kernels + "/test/operators/tally.cu"
+	stray    = kernels + "/test/operators/stray.cu"
+	keywords = "../../../examples/operators/keywords/keywords.cu"
 )
 
 // compiler turns a source file into a compiled operator.
@@ -39,16 +43,22 @@ func compilers(t testing.TB) []compiler {
 		cpu.missing = "no C++ compiler"
 	}
 	toolkit := cudaToolkit()
-	nvcc := compiler{name: "nvcc", command: func(source, output string) *exec.Cmd {
-		return exec.Command(filepath.Join(toolkit, "bin/nvcc"), "-std=c++17", "-Werror", "all-warnings", "--fmad=false", "-arch=sm_80",
-			"-cubin", "-I"+headers, source, "-o", output)
-	}}
+	withNVCC := func(name string, kind ...string) compiler {
+		return compiler{name: name, command: func(source, output string) *exec.Cmd {
+			args := append([]string{"-std=c++17", "-Werror", "all-warnings", "--fmad=false", "-I" + headers, source, "-o", output}, kind...)
+			return exec.Command(filepath.Join(toolkit, "bin/nvcc"), args...)
+		}}
+	}
+	gpu := []compiler{
+		withNVCC("cubin", "-arch=sm_80", "-cubin"), withNVCC("ptx", "-arch=compute_80", "-ptx"),
+		withNVCC("fatbin", "-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=[sm_90,compute_90]", "-fatbin", "--no-compress"),
+	}
 	nvrtc := compiler{name: "nvrtc"}
 	switch library := filepath.Join(toolkit, "lib64/libnvrtc.so"); {
 	case toolkit == "":
-		nvcc.missing, nvrtc.missing = "no CUDA toolkit", "no CUDA toolkit"
+		nvrtc.missing = "no CUDA toolkit"
 	case cpu.missing != "":
-		nvcc.missing, nvrtc.missing = cpu.missing, cpu.missing
+		nvrtc.missing = cpu.missing
 	case !exists(library) || !exists(filepath.Join(toolkit, "include/nvrtc.h")):
 		nvrtc.missing = "the CUDA toolkit has no NVRTC"
 	default:
@@ -57,7 +67,15 @@ func compilers(t testing.TB) []compiler {
 			return exec.Command(program, library, source, headers, "sm_80", output)
 		}
 	}
-	return []compiler{cpu, nvcc, nvrtc}
+	for i := range gpu {
+		switch {
+		case toolkit == "":
+			gpu[i].missing = "no CUDA toolkit"
+		case cpu.missing != "":
+			gpu[i].missing = cpu.missing
+		}
+	}
+	return slices.Concat([]compiler{cpu}, gpu, []compiler{nvrtc})
 }
 
 func exists(path string) bool {
@@ -96,7 +114,7 @@ func run(t testing.TB, command *exec.Cmd) {
 // TestEveryCompilerGivesTheSameDescription compiles operators for the CPU and for a GPU.
 func TestEveryCompilerGivesTheSameDescription(t *testing.T) {
 	all := compilers(t)
-	for _, source := range []string{entropy, kinds, careless, spread, inBlocks} {
+	for _, source := range []string{entropy, kinds, careless, spread, inBlocks, tally, stray, keywords} {
 		var first []byte
 		for _, c := range all {
 			t.Run(filepath.Base(source)+"/"+c.name, func(t *testing.T) {

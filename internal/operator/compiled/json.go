@@ -21,31 +21,39 @@ func (o *Operator) AppendJSON(dst, value []byte) []byte {
 	if len(value) != o.stride && (len(value) < o.stride || !o.HasStrings()) {
 		panic(fmt.Sprintf("compiled: a value of %s has %d bytes, want %d", o.spec, len(value), o.stride))
 	}
+	if f := &o.description.Fields[0]; f.BareJSON && f.Type != Bytes {
+		return f.appendNumbers(dst, value[:f.Type.Size()*o.fields[0].count])
+	}
 	record, strings := value[:o.stride], value[o.stride:]
+	for i := range o.fields {
+		dst = append(dst, o.fields[i].before...)
+		dst, strings = o.appendField(dst, i, record, strings)
+	}
+	return append(dst, o.after...)
+}
+
+// bindJSON sets what a JSON value has before and after its fields: it is the same for each record.
+func (o *Operator) bindJSON() {
 	d := o.description
 	if d.Fields[0].BareJSON {
-		dst, _ = o.appendField(dst, 0, record, strings)
-		return dst
+		return
 	}
-	separator := byte('{')
+	before := []byte{'{'}
 	for i, p := range d.Parameters {
 		if p.Shown {
-			dst = appendKey(dst, separator, p.Name)
-			dst = append(dst, p.json(o.values[i])...)
-			separator = ','
+			before = append(append(appendKey(before, p.Name), p.json(o.values[i])...), ',')
 		}
 	}
 	for i, f := range d.Fields {
-		dst = appendKey(dst, separator, f.Name)
-		dst, strings = o.appendField(dst, i, record, strings)
-		separator = ','
+		o.fields[i].before = string(appendKey(before, f.Name))
+		before = []byte{','}
 	}
-	return append(dst, '}')
+	o.after = "}"
 }
 
 // appendKey doesn't quote names, because they consist of letters, digits and underscores.
-func appendKey(dst []byte, separator byte, name string) []byte {
-	dst = append(dst, separator, '"')
+func appendKey(dst []byte, name string) []byte {
+	dst = append(dst, '"')
 	dst = append(dst, name...)
 	return append(dst, `":`...)
 }
@@ -60,7 +68,7 @@ func (p Parameter) json(n Number) string {
 
 // appendField appends field i. strings begins with the next byte string; appendField returns what follows the field's own.
 func (o *Operator) appendField(dst []byte, i int, record, strings []byte) (extended, rest []byte) {
-	f, place := o.description.Fields[i], o.fields[i]
+	f, place := &o.description.Fields[i], &o.fields[i]
 	data := record[place.at : place.at+f.Type.Size()*place.count]
 	if f.Type != Bytes {
 		return f.appendNumbers(dst, data), strings
@@ -73,15 +81,21 @@ func (o *Operator) appendField(dst []byte, i int, record, strings []byte) (exten
 }
 
 // appendNumbers appends a number or an array.
-func (f Field) appendNumbers(dst, data []byte) []byte {
-	size := f.Type.Size()
+func (f *Field) appendNumbers(dst, data []byte) []byte {
 	switch {
-	case f.Array && f.Type == Uint8 && f.Hex:
-		return appendHex(dst, data)
 	case !f.Array:
 		return f.appendNumber(dst, data)
+	case f.Type == Uint8 && f.Hex:
+		return appendHex(dst, data)
 	}
+	size := f.Type.Size()
 	dst = append(dst, '[')
+	if f.Type == Uint32 && !f.Hex { // the signature of minhash: this loop takes four fifths of the time of the one below
+		for ; len(data) >= 4; data = data[4:] {
+			dst = strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(data)), 10)
+			dst = append(dst, ',')
+		}
+	}
 	for ; len(data) > 0; data = data[size:] {
 		dst = f.appendNumber(dst, data[:size])
 		dst = append(dst, ',')
@@ -96,14 +110,23 @@ func appendHex(dst, data []byte) []byte {
 	return append(dst, '"')
 }
 
+// appendHexNumber appends the digits of a little-endian number, in quotes.
+func appendHexNumber(dst, data []byte) []byte {
+	const digits = "0123456789abcdef"
+	dst = append(dst, '"')
+	for i := len(data) - 1; i >= 0; i-- {
+		dst = append(dst, digits[data[i]>>4], digits[data[i]&15])
+	}
+	return append(dst, '"')
+}
+
 // appendNumber appends one element.
-func (f Field) appendNumber(dst, data []byte) []byte {
+func (f *Field) appendNumber(dst, data []byte) []byte {
+	if f.Hex {
+		return appendHexNumber(dst, data)
+	}
 	bits := unsignedBits(data)
 	switch {
-	case f.Hex:
-		var bigEndian [8]byte
-		binary.BigEndian.PutUint64(bigEndian[:], bits)
-		return appendHex(dst, bigEndian[8-len(data):])
 	case f.Type == Float32:
 		return appendFloat(dst, float64(math.Float32frombits(uint32(bits))), 32)
 	case f.Type == Float64:
@@ -135,25 +158,24 @@ var mostDigits = [...]int{
 
 // MostJSON returns the maximum number of bytes that AppendJSON appends for a record of a payload with that many bytes.
 func (o *Operator) MostJSON(payloadBytes int) int {
-	most := len("{}")
-	for i, p := range o.description.Parameters {
-		if p.Shown {
-			most += len(`"":,`) + len(p.Name) + len(p.json(o.values[i]))
-		}
-	}
+	most := len(o.after)
 	for i, f := range o.description.Fields {
-		most += len(`"":,`) + len(f.Name) + f.mostJSON(o.fields[i].count, payloadBytes)
+		most += len(o.fields[i].before) + f.mostJSON(o.fields[i].count, payloadBytes)
 	}
 	return most
 }
 
 func (f Field) mostJSON(count, payloadBytes int) int {
 	const quotes, brackets = 2, 2
-	switch {
-	case f.Type == Bytes:
+	if f.Type == Bytes {
 		return mostStringJSON + 2*(f.MostBytes+f.MostPerByte*payloadBytes)
-	case f.Hex:
-		return brackets + count*(quotes+2*f.Type.Size()+len(","))
 	}
-	return brackets + count*(mostDigits[f.Type]+len(","))
+	number := mostDigits[f.Type]
+	if f.Hex {
+		number = quotes + 2*f.Type.Size()
+	}
+	if !f.Array {
+		return number
+	}
+	return brackets + count*(number+len(","))
 }

@@ -11,47 +11,61 @@ import (
 	"strings"
 	"testing"
 
-	"millrace/internal/operator"
 	"millrace/internal/operator/compiled"
 )
 
 // The built-in operators.
 var crc32c, minhash = compiled.BuiltIn()[0], compiled.BuiltIn()[1]
 
-// TestBuiltInOperatorsFollowFromTheirDeclarations compares everything that a declaration determines with the built-in operators.
-func TestBuiltInOperatorsFollowFromTheirDeclarations(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for _, spec := range []string{"crc32c", "minhash", "minhash?k=4&hashes=2", "minhash?seed=18446744073709551615&k=256&hashes=1024", "minhash?seed=0&hashes=1"} {
-		want, err := operator.Parse(spec)
+// The results of the built-in operators are records alone: they declare no reason and no byte string.
+func TestResultsOfBuiltInOperatorsAreRecordsAlone(t *testing.T) {
+	for _, d := range compiled.BuiltIn() {
+		o, err := d.Bind("")
 		if err != nil {
 			t.Fatal(err)
 		}
-		description := crc32c
-		if want.Name() == "minhash" {
-			description = minhash
+		if got, end := o.Layout(3, 100), 3*o.Stride(); o.HasStatuses() || got != (compiled.Layout{Status: end, Strings: end, End: end}) {
+			t.Errorf("%s: statuses %t, layout %+v, want %d bytes", d.Name, o.HasStatuses(), got, end)
 		}
-		_, query, _ := strings.Cut(spec, "?")
-		got, err := description.Bind(query)
+		result := bytes.Repeat([]byte{7}, 3*o.Stride())
+		if err := o.Check([]uint32{0, 1, 2, 3}, result); err != nil || o.Status(result, 3, 1) != 0 {
+			t.Errorf("%s: %v, status %d", d.Name, err, o.Status(result, 3, 1))
+		}
+	}
+}
+
+// Host code that declares a reason leaves a status for each record, and its byte strings follow the records if it declares none.
+func TestLayoutOfHostCode(t *testing.T) {
+	number := compiled.Field{Name: "n", Type: compiled.Uint32, Count: 1, CountParameter: -1}
+	text := compiled.Field{Name: "text", Type: compiled.Bytes, Count: 1, CountParameter: -1, MostBytes: 5}
+	for _, c := range []struct {
+		fields  []compiled.Field
+		reasons []string
+		want    compiled.Layout
+	}{
+		{[]compiled.Field{number}, nil, compiled.Layout{Status: 400, Strings: 400, End: 400}},
+		{[]compiled.Field{number}, []string{"no"}, compiled.Layout{Status: 512, Strings: 768, End: 768}},
+		{[]compiled.Field{text}, nil, compiled.Layout{Status: 512, Strings: 512, End: 1012}},
+		{[]compiled.Field{text}, []string{"no"}, compiled.Layout{Status: 512, Strings: 768, End: 1268}},
+	} {
+		o, err := (&compiled.Description{Name: "host", Version: 1, Form: compiled.Library, Fields: c.fields, Reasons: c.reasons}).Bind("")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Name() != want.Name() || got.String() != want.String() || got.Stride() != want.Stride() || !bytes.Equal(got.Params(), want.Params()) {
-			t.Errorf("%s: name %s, spec %s, stride %d, parameters %x; want %s, %s, %d, %x", spec, got.Name(), got, got.Stride(), got.Params(),
-				want.Name(), want, want.Stride(), want.Params())
+		if got := o.Layout(100, 1000); got != c.want || o.HasStatuses() != (c.reasons != nil) {
+			t.Errorf("%v, %q: %+v, statuses %t, want %+v", c.fields[0].Type, c.reasons, got, o.HasStatuses(), c.want)
 		}
-		for range 50 {
-			record := make([]byte, want.Stride())
-			for i := range record {
-				record[i] = byte(random.Uint32())
-			}
-			g, w := got.AppendJSON([]byte("before"), record), want.AppendJSON([]byte("before"), record)
-			if !bytes.Equal(g, w) {
-				t.Fatalf("%s: %s, want %s", spec, g, w)
-			}
+		offsets, result := make([]uint32, 101), make([]byte, c.want.End)
+		if c.reasons == nil {
+			continue
 		}
-		ones := bytes.Repeat([]byte{0xff}, want.Stride())
-		if most, longest := got.MostJSON(1<<20), len(want.AppendJSON(nil, ones)); most < longest || most > longest+32 {
-			t.Errorf("%s: MostJSON is %d, and the longest value has %d bytes", spec, most, longest)
+		result[c.want.Status+7] = 1
+		if err := o.Check(offsets, result); err != nil || o.Status(result, 100, 7) != 1 || o.Status(result, 100, 8) != 0 {
+			t.Errorf("statuses %d and %d: %v", o.Status(result, 100, 7), o.Status(result, 100, 8), err)
+		}
+		result[c.want.Status+7] = 2
+		if err := o.Check(offsets, result); err == nil || !strings.Contains(err.Error(), "record 7 has status 2") {
+			t.Errorf("an undeclared status: %v", err)
 		}
 	}
 }
@@ -206,39 +220,34 @@ func TestReasons(t *testing.T) {
 }
 
 func TestAppendJSONAllocatesNothing(t *testing.T) {
-	o, err := minhash.Bind("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	record, dst := make([]byte, o.Stride()), make([]byte, 0, o.MostJSON(0))
-	if n := testing.AllocsPerRun(100, func() { dst = o.AppendJSON(dst[:0], record) }); n != 0 {
-		t.Errorf("%v allocations a record", n)
+	for d, query := range map[*compiled.Description]string{crc32c: "", minhash: "k=200&seed=18446744073709551615"} {
+		o, err := d.Bind(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record, dst := make([]byte, o.Stride()), make([]byte, 0, o.MostJSON(0))
+		if n := testing.AllocsPerRun(100, func() { dst = o.AppendJSON(dst[:0], record) }); n != 0 {
+			t.Errorf("%s: %v allocations a record", o, n)
+		}
 	}
 }
 
 func BenchmarkAppendJSON(b *testing.B) {
-	declared, err := minhash.Bind("")
-	if err != nil {
-		b.Fatal(err)
-	}
-	builtIn, err := operator.Parse("minhash")
-	if err != nil {
-		b.Fatal(err)
-	}
-	record := make([]byte, declared.Stride())
-	for i := range record {
-		record[i] = byte(i * 37)
-	}
-	dst := make([]byte, 0, declared.MostJSON(0))
-	for name, appendJSON := range map[string]func() []byte{
-		"declared": func() []byte { return declared.AppendJSON(dst, record) },
-		"built-in": func() []byte { return builtIn.AppendJSON(dst, record) },
-	} {
-		b.Run(name, func(b *testing.B) {
+	for _, d := range compiled.BuiltIn() {
+		o, err := d.Bind("")
+		if err != nil {
+			b.Fatal(err)
+		}
+		record := make([]byte, o.Stride())
+		for i := range record {
+			record[i] = byte(i * 37)
+		}
+		dst := make([]byte, 0, o.MostJSON(0))
+		b.Run(d.Name, func(b *testing.B) {
 			b.ReportAllocs()
-			b.SetBytes(int64(len(appendJSON())))
+			b.SetBytes(int64(len(o.AppendJSON(dst, record))))
 			for b.Loop() {
-				appendJSON()
+				o.AppendJSON(dst, record)
 			}
 		})
 	}

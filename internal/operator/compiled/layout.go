@@ -8,19 +8,39 @@ import (
 // layoutAlign is the alignment of the parts of a result, in bytes.
 const layoutAlign = 256
 
-// Layout says where the parts of the result of a batch are: first the records, then one status byte per record, then the slots of the
-// byte strings. Each part starts at a multiple of 256.
+// Layout says where the parts of the result of a batch are: first the records, then one status byte per record if the operator
+// HasStatuses, then the slots of the byte strings. Each part starts at a multiple of 256. A result of records alone ends with them.
 type Layout struct {
 	Status  int // position of the statuses
 	Strings int // position of the slots
 	End     int // bytes of the whole result
 }
 
+// HasStatuses reports whether the results of the operator have a status per record. Host code (Library) that declares no reason leaves
+// none: it computes every record.
+func (o *Operator) HasStatuses() bool {
+	return o.description.Form != Library || len(o.description.Reasons) > 0
+}
+
+// Status returns the status of a record in the result of a batch with that many rows: 0 if the operator computed it. See Reason.
+func (o *Operator) Status(result []byte, rows, row int) byte {
+	if !o.HasStatuses() {
+		return 0
+	}
+	return result[o.Layout(rows, 0).Status+row]
+}
+
 // Layout returns the layout of a batch with that many records, which have that many bytes in total.
 func (o *Operator) Layout(rows, bytes int) Layout {
+	if records := rows * o.stride; !o.HasStatuses() && !o.HasStrings() {
+		return Layout{Status: records, Strings: records, End: records}
+	}
 	var l Layout
 	l.Status = alignUp(rows*o.stride, layoutAlign)
-	l.Strings = alignUp(l.Status+rows, layoutAlign)
+	l.Strings = l.Status
+	if o.HasStatuses() {
+		l.Strings = alignUp(l.Status+rows, layoutAlign)
+	}
 	l.End = l.Strings
 	for _, f := range o.description.Fields {
 		l.End += f.MostBytes*rows + f.MostPerByte*bytes
@@ -33,7 +53,11 @@ func (o *Operator) Layout(rows, bytes int) Layout {
 func (o *Operator) Check(offsets []uint32, result []byte) error {
 	rows := len(offsets) - 1
 	l := o.Layout(rows, int(offsets[rows]))
-	for i, status := range result[l.Status : l.Status+rows] {
+	statuses := result[l.Status:l.Status]
+	if o.HasStatuses() {
+		statuses = statuses[:rows]
+	}
+	for i, status := range statuses {
 		if _, ok := o.Reason(status); !ok && status != 0 {
 			return fmt.Errorf("operator %s: record %d has status %d: it must be 0, 254, 255 or the number of one of %d reasons",
 				o.description.Name, i, status, len(o.description.Reasons))

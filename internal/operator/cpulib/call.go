@@ -12,6 +12,8 @@ package cpulib
 
 #cgo noescape mr_cpu_run
 #cgo nocallback mr_cpu_run
+#cgo noescape mr_cpu_pass
+#cgo nocallback mr_cpu_pass
 */
 import "C"
 
@@ -20,24 +22,60 @@ import (
 	"unsafe"
 )
 
-// code is the function of a library that computes records.
-type code struct{ run C.mr_cpu_run_function }
+// code holds the functions of a library: one for each pass, and one that computes records.
+type code struct {
+	run    unsafe.Pointer
+	passes []unsafe.Pointer
+}
 
-// load opens the library at path. The library's initializers run, so it's the moment from which its code is trusted.
-func load(path string) (code, error) {
+// load opens the library at path and finds the functions with these symbols, and runSymbol. The library's initializers run, so it's the
+// moment from which its code is trusted.
+func load(path string, passes []string) (code, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	var message [512]C.char
-	run := C.mr_cpu_open(name, &message[0], C.size_t(len(message)))
-	if run == nil {
+	library := C.mr_cpu_open(name, &message[0], C.size_t(len(message)))
+	if library == nil {
 		return code{}, errors.New(C.GoString(&message[0]))
 	}
-	return code{run}, nil
+	var c code
+	for _, symbol := range append([]string{runSymbol}, passes...) {
+		function, err := find(library, symbol)
+		if err != nil {
+			return code{}, err
+		}
+		c.passes = append(c.passes, function)
+	}
+	c.run, c.passes = c.passes[0], c.passes[1:]
+	return c, nil
+}
+
+// find returns a function of an open library.
+func find(library unsafe.Pointer, symbol string) (unsafe.Pointer, error) {
+	name := C.CString(symbol)
+	defer C.free(unsafe.Pointer(name))
+	var message [512]C.char
+	function := C.mr_cpu_find(library, name, &message[0], C.size_t(len(message)))
+	if function == nil {
+		return nil, errors.New(C.GoString(&message[0]))
+	}
+	return function, nil
 }
 
 // call computes the records from first up to, but not including, end.
 func (c code) call(b *batch, first, end int) {
-	C.mr_cpu_run(c.run, C.uint32_t(len(b.offsets)-1), C.uint32_t(len(b.rows)), C.uint32_t(b.stride), (*C.uint8_t)(unsafe.SliceData(b.rows)),
-		(*C.uint32_t)(unsafe.SliceData(b.offsets)), (*C.uint8_t)(unsafe.SliceData(b.records)), (*C.uint8_t)(unsafe.SliceData(b.statuses)),
-		(*C.uint8_t)(unsafe.SliceData(b.strings)), (*C.uint8_t)(unsafe.SliceData(b.block)), C.uint32_t(first), C.uint32_t(end))
+	C.mr_cpu_run(c.run, b.sizes(), bytesOf(b.rows), (*C.uint32_t)(unsafe.SliceData(b.offsets)), bytesOf(b.records), bytesOf(b.statuses),
+		bytesOf(b.strings), bytesOf(b.scratch), bytesOf(b.tables), bytesOf(b.block), C.uint32_t(first), C.uint32_t(end))
 }
+
+// callPass runs the blocks of a pass from first up to, but not including, end.
+func (c code) callPass(pass int, b *batch, blocks, first, end int) {
+	C.mr_cpu_pass(c.passes[pass], b.sizes(), bytesOf(b.rows), (*C.uint32_t)(unsafe.SliceData(b.offsets)), bytesOf(b.scratch),
+		bytesOf(b.tables), bytesOf(b.block), C.uint32_t(blocks), C.uint32_t(first), C.uint32_t(end))
+}
+
+func (b *batch) sizes() C.mr_cpu_batch {
+	return C.mr_cpu_batch{rows: C.uint32_t(len(b.offsets) - 1), bytes: C.uint32_t(len(b.rows)), stride: C.uint32_t(b.stride)}
+}
+
+func bytesOf(b []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(b)) }

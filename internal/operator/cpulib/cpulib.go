@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
+	"unsafe"
 
 	"millrace/internal/device"
 	"millrace/internal/operator/compiled"
@@ -21,6 +22,9 @@ type Library struct {
 	code        code
 }
 
+// runSymbol is the name of the function that computes records.
+const runSymbol = "millrace_operator_run"
+
 // Open reads the description of the library at path and then loads its code. A library that needs a newer contract, or isn't an
 // operator, is refused before any of its code runs.
 func Open(path string) (*Library, error) {
@@ -32,7 +36,11 @@ func Open(path string) (*Library, error) {
 	if err != nil {
 		return nil, err
 	}
-	loaded, err := load(absolute)
+	var passes []string
+	for _, p := range d.Passes {
+		passes = append(passes, compiled.PassSymbol+p.Name)
+	}
+	loaded, err := load(absolute, passes)
 	if err != nil {
 		return nil, fmt.Errorf("operator %q can't be loaded: %w", d.Name, err)
 	}
@@ -51,7 +59,7 @@ func (l *Library) Bind(params []byte) (device.BoundHostKernel, error) {
 	if err != nil {
 		return nil, device.Errorf("bind "+l.Name(), "", device.ErrInvalid, "%v", err)
 	}
-	return &Kernel{operator: o, code: l.code, block: o.Params()}, nil
+	return &Kernel{operator: o, code: l.code, block: o.Block(), tables: o.Tables()}, nil
 }
 
 // Kernel is an operator with its parameters. It implements device.BoundHostKernel. The result of a batch has the layout of
@@ -59,7 +67,8 @@ func (l *Library) Bind(params []byte) (device.BoundHostKernel, error) {
 type Kernel struct {
 	operator *compiled.Operator
 	code     code
-	block    []byte
+	block    []byte // without the tables
+	tables   []byte // contents of the tables
 }
 
 // Operator returns the operator with its parameters.
@@ -67,7 +76,7 @@ func (k *Kernel) Operator() *compiled.Operator { return k.operator }
 
 // Needs implements device.BoundHostKernel.
 func (k *Kernel) Needs(s device.Shape) device.Needs {
-	return device.Needs{Result: k.operator.Layout(s.Rows, s.Bytes).End}
+	return device.Needs{Scratch: k.operator.Scratch(s.Rows, s.Bytes), Result: k.operator.Layout(s.Rows, s.Bytes).End}
 }
 
 // batch is a batch in the memory of the process.
@@ -76,7 +85,8 @@ type batch struct {
 	offsets                    []uint32
 	stride                     int
 	records, statuses, strings []byte
-	block                      []byte
+	scratch                    []byte
+	block, tables              []byte
 }
 
 // pieceUnits is the amount of work that one goroutine takes at a time: bytes of records, where each record counts as recordUnits more.
@@ -85,7 +95,10 @@ const (
 	recordUnits = 64
 )
 
-// Run implements device.BoundHostKernel. It fails if the code leaves a result that its description doesn't permit.
+// scratchAlign is the alignment of scratch memory that atomic functions need, in bytes.
+const scratchAlign = 8
+
+// Run implements device.BoundHostKernel. Scratch memory must be aligned to 8. Run fails if the code leaves a result that its description doesn't permit.
 func (k *Kernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
 	if err := k.RunUnchecked(rows, offsets, scratch, result, parallel); err != nil {
 		return err
@@ -94,7 +107,7 @@ func (k *Kernel) Run(rows []byte, offsets []uint32, scratch, result []byte, para
 }
 
 // RunUnchecked is Run without the check of what the code left, as on a GPU.
-func (k *Kernel) RunUnchecked(rows []byte, offsets []uint32, _, result []byte, parallel device.Parallel) error {
+func (k *Kernel) RunUnchecked(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
 	if len(offsets) == 0 || int(offsets[len(offsets)-1]) != len(rows) {
 		return fmt.Errorf("operator %s: offsets that don't end with the %d bytes of the records", k.operator.Name(), len(rows))
 	}
@@ -103,13 +116,33 @@ func (k *Kernel) RunUnchecked(rows []byte, offsets []uint32, _, result []byte, p
 	if len(result) < l.End {
 		return fmt.Errorf("operator %s: %d bytes for results: it takes %d", k.operator.Name(), len(result), l.End)
 	}
+	size := k.operator.Scratch(n, len(rows))
+	if len(scratch) < size || size > 0 && uintptr(unsafe.Pointer(unsafe.SliceData(scratch)))%scratchAlign != 0 {
+		return fmt.Errorf("operator %s: %d bytes of scratch memory: it takes %d, aligned to %d", k.operator.Name(), len(scratch), size, scratchAlign)
+	}
 	b := &batch{rows: rows, offsets: offsets, stride: k.operator.Stride(), records: result[:l.Status], statuses: result[l.Status:l.Strings],
-		strings: result[l.Strings:l.End], block: k.block}
+		strings: result[l.Strings:l.End], scratch: scratch[:size], block: k.block, tables: k.tables}
 	clear(result[n*b.stride : l.Status]) // every byte of a result depends on the batch alone
 	clear(result[l.Status+n : l.Strings])
+	k.runPasses(b, parallel)
 	pieces := min(n, (len(rows)+recordUnits*n+pieceUnits-1)/pieceUnits)
 	parallel(pieces, func(i int) { k.code.call(b, i*n/pieces, (i+1)*n/pieces) })
 	return nil
+}
+
+// runPasses clears the scratch memory and runs the passes, each on all cores. Like a GPU, it runs none for a batch without records.
+func (k *Kernel) runPasses(b *batch, parallel device.Parallel) {
+	n := len(b.offsets) - 1
+	if n == 0 {
+		return
+	}
+	clear(b.scratch)
+	pieces := max(1, (len(b.rows)+recordUnits*n)/pieceUnits)
+	for i, p := range k.operator.Description().Passes {
+		blocks := p.Blocks(n, len(b.rows))
+		pieces := min(blocks, pieces)
+		parallel(pieces, func(j int) { k.code.callPass(i, b, blocks, j*blocks/pieces, (j+1)*blocks/pieces) })
+	}
 }
 
 // Equal reports whether two results of a batch are the same. The unused parts of slots for byte strings don't count.

@@ -3,6 +3,7 @@
 package cpulib
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -81,11 +82,9 @@ func together(n int, fn func(i int)) {
 func run(t testing.TB, k *Kernel, rows [][]byte, noise byte) (offsets []uint32, result []byte) {
 	t.Helper()
 	data, offsets := join(rows)
-	result = make([]byte, k.Needs(device.Shape{Rows: len(rows), Bytes: len(data)}).Result)
-	for i := range result {
-		result[i] = noise
-	}
-	if err := k.Run(data, offsets, nil, result, together); err != nil {
+	needs := k.Needs(device.Shape{Rows: len(rows), Bytes: len(data)})
+	scratch, result := bytes.Repeat([]byte{noise}, needs.Scratch), bytes.Repeat([]byte{noise}, needs.Result)
+	if err := k.Run(data, offsets, scratch, result, together); err != nil {
 		t.Fatal(err)
 	}
 	return offsets, result

@@ -1,12 +1,11 @@
-// Package develop is for people who write operators: it starts a new one, compiles it for the CPU, and tests it
+// Package develop is for people who write operators: it starts a new one, compiles it for the CPU, and reads samples
 // (docs/adr/0040-operators-of-your-own.md).
 //
-// The command `worker operator` uses it. Start reading with Compile, then Test.
+// The command `worker operator` uses it, together with package conformance. Start reading with Compile, then ReadSamples.
 package develop
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -22,7 +21,13 @@ import (
 const (
 	SourceSuffix = ".cu"
 	CPUSuffix    = ".cpu.so"
+	CubinSuffix  = ".cubin"
+	FatbinSuffix = ".fatbin"
+	PTXSuffix    = ".ptx"
 )
+
+// GPUSuffixes are the suffixes of files with code for GPUs.
+var GPUSuffixes = []string{CubinSuffix, FatbinSuffix, PTXSuffix}
 
 // mostSource is the maximum size of a source file in bytes.
 const mostSource = 1 << 20
@@ -65,11 +70,7 @@ var cpuFlags = []string{"-std=c++17", "-O3", "-Wall", "-Wextra", "-fPIC", "-shar
 //
 // The error is a *CompileError if the source is wrong.
 func Compile(ctx context.Context, source, output string) (*compiled.Description, error) {
-	name, err := nameOf(source)
-	if err != nil {
-		return nil, err
-	}
-	text, err := readSource(source)
+	name, text, err := ReadSource(source)
 	if err != nil {
 		return nil, err
 	}
@@ -92,9 +93,8 @@ func Compile(ctx context.Context, source, output string) (*compiled.Description,
 	_ = made.Close()
 	defer func() { _ = os.Remove(made.Name()) }()
 
-	hash := sha256.Sum256(text)
 	args := append([]string{}, cpuFlags...)
-	args = append(args, "-I"+headers, "-DMILLRACE_SOURCE="+list(hash[:]), "-x", "c++", source, "-o", made.Name())
+	args = append(args, "-I"+headers, compiled.SourceOption(text), "-x", "c++", source, "-o", made.Name())
 	if log, err := exec.CommandContext(ctx, compiler, args...).CombinedOutput(); err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -105,13 +105,30 @@ func Compile(ctx context.Context, source, output string) (*compiled.Description,
 	if err != nil {
 		return nil, fmt.Errorf("%s has no operator: declare one with MILLRACE_OPERATOR and its code with MILLRACE_RECORD (%w)", source, err)
 	}
-	if d.Name != name {
-		return nil, fmt.Errorf("%s declares the operator %q: rename the file to %s%s, or the operator to %s", source, d.Name, d.Name, SourceSuffix, name)
+	if err := CheckName(source, d); err != nil {
+		return nil, err
 	}
 	if err := os.Chmod(made.Name(), 0o644); err != nil { //nolint:gosec // a library is as public as its source
 		return nil, err
 	}
 	return d, os.Rename(made.Name(), output)
+}
+
+// CheckName returns an error if the operator in a source file doesn't have the name of the file.
+func CheckName(source string, d *compiled.Description) error {
+	if name := strings.TrimSuffix(filepath.Base(source), SourceSuffix); d.Name != name {
+		return fmt.Errorf("%s declares the operator %q: rename the file to %s%s, or the operator to %s", source, d.Name, d.Name, SourceSuffix, name)
+	}
+	return nil
+}
+
+// ReadSource returns the name of the operator in a source file, and the file's text.
+func ReadSource(path string) (name string, text []byte, err error) {
+	if name, err = nameOf(path); err != nil {
+		return "", nil, err
+	}
+	text, err = readSource(path)
+	return name, text, err
 }
 
 // nameOf returns the name of the operator in a source file.
@@ -132,13 +149,4 @@ func readSource(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: not a source file of at most %d KiB", path, mostSource>>10)
 	}
 	return os.ReadFile(path)
-}
-
-// list returns bytes as a C++ initializer.
-func list(bytes []byte) string {
-	numbers := make([]string, len(bytes))
-	for i, b := range bytes {
-		numbers[i] = fmt.Sprint(b)
-	}
-	return strings.Join(numbers, ",")
 }

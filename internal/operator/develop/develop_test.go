@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/internal/device"
+	"millrace/internal/device/host"
+	"millrace/internal/operator/conformance"
 	"millrace/internal/operator/cpulib"
 )
 
@@ -39,6 +42,28 @@ func open(t *testing.T, source string) *cpulib.Library {
 	return l
 }
 
+// answers computes records with an operator on the host device.
+func answers(t *testing.T, l *cpulib.Library, query string, records [][]byte) []conformance.Answer {
+	t.Helper()
+	o, err := l.Description().Bind(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := host.Open(host.Options{Kernels: []device.HostKernel{l}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := conformance.Open(conformance.Subject{Device: d, Operator: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := r.Compute(t.Context(), records)
+	if err := errors.Join(err, r.Close(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
 func TestCompiledOperatorKnowsItsSource(t *testing.T) {
 	text, err := os.ReadFile(entropy)
 	if err != nil {
@@ -60,15 +85,12 @@ func TestNewOperatorPassesItsTest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Test(l, "", samples)
-	if err != nil {
-		t.Fatal(err)
+	got := answers(t, l, "", Records(samples))
+	if len(samples) != 2 || got[0].String()+" "+got[1].String() != `rejected: the record is empty {"longest":3}` {
+		t.Errorf("%d samples: %v", len(samples), got)
 	}
-	if len(samples) != 2 || len(r.Findings) != 0 || r.Rate <= 0 || r.Done == 0 || r.Records <= r.Done {
-		t.Errorf("%d samples, %+v", len(samples), r)
-	}
-	if got := r.Samples[0].String() + " " + r.Samples[1].String(); got != `rejected: the record is empty {"longest":3}` {
-		t.Errorf("samples: %s", got)
+	if found := CheckSamples(samples, got); len(found) > 0 {
+		t.Errorf("findings %v", found)
 	}
 	if _, err := New(folder, "spaces2"); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a second operator of that name: error %v", err)
@@ -79,40 +101,14 @@ func TestNewOperatorPassesItsTest(t *testing.T) {
 }
 
 func TestWrongSamplesAreNamed(t *testing.T) {
-	l := open(t, entropy)
-	r, err := Test(l, "bits=1", []Sample{
+	samples := []Sample{
 		{Name: "right", Data: []byte("aaa"), Want: []byte("{\"peak\":3}\n")},
 		{Name: "none", Data: []byte("b")},
 		{Name: "wrong", Data: []byte("abc"), Want: []byte(`{"peak":4}`)},
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
-	if len(r.Findings) != 1 || r.Findings[0].String() != `batch "samples", record 2 (3 bytes, "abc"): the result of sample wrong is {"peak":3}, want {"peak":4}` {
-		t.Errorf("findings %v", r.Findings)
-	}
-	if _, err := Test(l, "bits=9", nil); err == nil || !strings.Contains(err.Error(), "give a whole number from 1 to 6") {
-		t.Errorf("bits=9: error %v", err)
-	}
-}
-
-func TestMistakesAreFound(t *testing.T) {
-	for name, want := range map[string]string{
-		"beyond":   `batch "empties", record 0 (0 bytes, ""): it accessed a byte outside the record or its result`,
-		"leftover": "its result depends on what was in memory before",
-		"neighbor": "its result depends on the other records of the batch",
-	} {
-		r, err := Test(open(t, "testdata/"+name+".cu"), "", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := false
-		for _, finding := range r.Findings {
-			found = found || strings.Contains(finding.String(), want)
-		}
-		if !found {
-			t.Errorf("%s: no %q in %v", name, want, r.Findings)
-		}
+	found := CheckSamples(samples, answers(t, open(t, entropy), "bits=1", Records(samples)))
+	if len(found) != 1 || found[0].String() != `batch "samples", record 2 (3 bytes, "abc"): the result of sample wrong is {"peak":3}, want {"peak":4}` {
+		t.Errorf("findings %v", found)
 	}
 }
 
@@ -182,32 +178,37 @@ func TestTheDocumentShowsTheExample(t *testing.T) {
 	}
 }
 
-// Every example passes its own test, and those that have samples give the expected results.
-func TestExamplesPassTheirTests(t *testing.T) {
+// withoutSamples says for examples without samples what checks their results.
+var withoutSamples = map[string]string{"entropy.cu": "tests of package cpulib", "keywords.cu": "tests of package own"}
+
+// The samples of every example have the expected results. Package conformance runs the suite over the examples.
+func TestExamplesGiveTheExpectedResults(t *testing.T) {
 	sources, err := filepath.Glob("../../../examples/operators/*/*.cu")
 	if err != nil || len(sources) < 2 {
 		t.Fatalf("%d examples, %v", len(sources), err)
 	}
+	queries := map[string]string{"keywords.cu": "words=words.txt"} // tables have no default
 	for _, source := range sources {
+		samples, err := ReadSamples(source, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(samples) == 0 {
+			if why := withoutSamples[filepath.Base(source)]; why == "" {
+				t.Errorf("%s has no samples", source)
+			}
+			continue
+		}
 		t.Run(filepath.Base(source), func(t *testing.T) {
-			samples, err := ReadSamples(source, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			report, err := Test(open(t, source), "", samples)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, f := range report.Findings {
+			l := open(t, source)
+			l.Description().Folder = filepath.Dir(source)
+			for _, f := range CheckSamples(samples, answers(t, l, queries[filepath.Base(source)], Records(samples))) {
 				t.Error(f)
 			}
 			for _, s := range samples {
 				if s.Want == nil {
 					t.Errorf("the sample %s has no expected result", s.Name)
 				}
-			}
-			if report.Done == 0 {
-				t.Error("no record has a result")
 			}
 		})
 	}

@@ -29,7 +29,7 @@ func folder(t *testing.T, built bool) string {
 func folderWith(t *testing.T, name, text string, built bool) string {
 	t.Helper()
 	dir := t.TempDir()
-	source := filepath.Join(dir, name+sourceSuffix)
+	source := filepath.Join(dir, name+string(sourceFile))
 	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func folderWith(t *testing.T, name, text string, built bool) string {
 	if _, err := exec.LookPath("c++"); err != nil {
 		t.Skip("SKIPPED: no C++ compiler")
 	}
-	if _, err := develop.Compile(t.Context(), source, filepath.Join(dir, name+cpuSuffix)); err != nil {
+	if _, err := develop.Compile(t.Context(), source, filepath.Join(dir, name+string(cpuFile))); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -48,7 +48,7 @@ func folderWith(t *testing.T, name, text string, built bool) string {
 // find returns the operators in a folder as operator.ParseList takes them.
 func find(t *testing.T, folders ...string) []operator.Source {
 	t.Helper()
-	found, err := Find(folders)
+	found, err := Find(folders, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestProblemsSayWhatToDo(t *testing.T) {
 		"twice":     {[]string{twice, folder(t, true)}, []string{`operator "entropy" is in ` + twice, "remove one of them"}},
 		"strange":   {[]string{strange}, []string{"x.cpu.so: not a compiled operator", `"crc32c" is the name of a built-in operator`}},
 	} {
-		_, err := Find(test.folders)
+		_, err := Find(test.folders, nil)
 		for _, want := range test.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: error %v, want %q in it", name, err, want)

@@ -17,7 +17,7 @@ type Set struct {
 	Payloads [][]byte
 }
 
-// Sets returns all sets of this package, about 3 MB in total.
+// Sets returns all sets of this package, about 4 MB in total.
 func Sets(seed uint64) []Set {
 	return []Set{
 		{"empties", Empties(8192)},
@@ -28,6 +28,8 @@ func Sets(seed uint64) []Set {
 		{"one megabyte", [][]byte{Text(seed, 1<<20)}},
 		{"megabyte among small", LongAmongShort(seed, 1<<20, 512)},
 		{"mixed", Mixed(seed)},
+		{"one byte", OneByte()},
+		{"page boundaries", PageBoundaries(seed)},
 	}
 }
 
@@ -47,6 +49,35 @@ func Adversarial(seed uint64) [][]byte {
 // Empties returns n empty payloads.
 func Empties(n int) [][]byte {
 	return make([][]byte, n)
+}
+
+// OneByte returns 256 payloads of one byte each, with all values.
+func OneByte() [][]byte {
+	payloads := make([][]byte, 256)
+	for i := range payloads {
+		payloads[i] = []byte{byte(i)}
+	}
+	return payloads
+}
+
+// PageBoundaries returns payloads that end before, at and behind multiples of 4 KiB and 64 KiB from the start of the batch, and payloads
+// whose own length is about such a multiple. Payloads of 1 to 3 bytes lie between them.
+func PageBoundaries(seed uint64) [][]byte {
+	g := newGenerator(seed)
+	var payloads [][]byte
+	end := 0
+	add := func(n int) {
+		payloads = append(payloads, Random(g.next(), n))
+		end += n
+	}
+	for _, page := range []int{4 << 10, 64 << 10} {
+		for _, from := range []int{-1, 0, 1} {
+			add(page - end%page + from) // up to the boundary
+			add(1 + g.below(3))
+			add(page + from)
+		}
+	}
+	return payloads
 }
 
 // Lengths returns one payload of random bytes for each length from 0 to longest.

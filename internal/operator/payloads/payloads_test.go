@@ -17,7 +17,7 @@ func TestSetsNeverChange(t *testing.T) {
 		hash.Write(rows)
 		total += len(rows)
 	}
-	const want = "4aa32f23e5fb2612841596807b64ef394cf71f2da691eb2712893809db1bfb31"
+	const want = "8bf14ada85e6a8be5f84473cf0df962cfd274a69002f1252436591f6e91710ef"
 	if got := hex.EncodeToString(hash.Sum(nil)); got != want {
 		t.Errorf("the sets of seed 1 are %s, %d bytes, want %s", got, total, want)
 	}
@@ -54,6 +54,19 @@ func TestSetsHoldWhatTheyPromise(t *testing.T) {
 	}
 	if long != 1 || short != 512 {
 		t.Errorf("%d long and %d short payloads", long, short)
+	}
+	if one := OneByte(); len(one) != 256 || len(one[255]) != 1 || one[255][0] != 255 {
+		t.Errorf("%d payloads of one byte", len(one))
+	}
+	ends, lengths, end := make(map[int]bool), make(map[int]bool), 0
+	for _, payload := range PageBoundaries(3) {
+		end += len(payload)
+		ends[end%4096], lengths[len(payload)] = true, true
+	}
+	for _, from := range []int{-1, 0, 1} {
+		if !ends[(4096+from)%4096] || !lengths[4096+from] || !lengths[65536+from] {
+			t.Errorf("no payload that ends %d bytes from a page's end, or has such a length", from)
+		}
 	}
 	widths := make(map[int]bool)
 	for _, r := range string(Text(3, 5000)) {

@@ -95,13 +95,16 @@ MILLRACE_CONSTEXPR void copy_text(char *to, const char *from) {
 template <int N>
 struct Parameters : Parameters<N - 1> {
     using Before_ = Parameters<N - 1>;
-    MILLRACE_DEVICE explicit Parameters(const uint8_t *block) : Before_(block) {}
+    MILLRACE_DEVICE Parameters(const uint8_t *block, uint64_t tables) : Before_(block, tables) {}
 };
 
 struct NoParameters {
     static constexpr uint32_t count_ = 0, bytes_ = 0;
-    MILLRACE_DEVICE explicit NoParameters(const uint8_t *) {}
+    static constexpr uint64_t table_bytes_ = 0; // the largest size of all tables
+    MILLRACE_DEVICE NoParameters(const uint8_t *, uint64_t) {}
     static MILLRACE_CONSTEXPR void describe_(millrace_parameter *) {}
+    MILLRACE_DEVICE bool out_of_bounds_() const { return false; }
+    MILLRACE_DEVICE void forget_out_of_bounds_() const {}
 };
 
 template <class T>
@@ -124,6 +127,12 @@ MILLRACE_CONSTEXPR uint32_t find_parameter(const char *name) {
     }
     return 0;
 }
+
+// A parameter block as an argument of a kernel.
+template <uint32_t kBytes>
+struct Block {
+    alignas(8) uint8_t bytes[kBytes == 0 ? 8 : (kBytes + 7) / 8 * 8];
+};
 
 // ---- result fields ----
 
@@ -313,12 +322,23 @@ struct NoReasons {
     static MILLRACE_CONSTEXPR void describe_(millrace_reason *) {}
 };
 
+// ---- scratch memory and passes (passes.cuh) ----
+
+template <int N>
+struct Scratch;
+template <int N>
+struct Passes;
+struct NoScratch;
+struct NoPasses;
+
 // ---- the operator ----
 
 // A declaration before MILLRACE_OPERATOR needs one of these, which have no definition.
 template <> struct Parameters<0>;
 template <> struct Result<0>;
 template <> struct Reasons<0>;
+template <> struct Scratch<0>;
+template <> struct Passes<0>;
 
 // Declarations are counted by overloads, because NVRTC has no __COUNTER__. Declaration N declares millrace_count for
 // Rank<N>. A call with a higher rank then selects the overload with the highest N so far.
@@ -353,6 +373,8 @@ __host__ __device__ millrace::Index<0> millrace_count(millrace::Rank<0>);
     template <> struct millrace::Parameters<N> : millrace::NoParameters { using NoParameters::NoParameters; };      \
     template <> struct millrace::Result<N> : millrace::NoResult { using NoResult::NoResult; };                      \
     template <> struct millrace::Reasons<N> : millrace::NoReasons {};                                               \
+    template <> struct millrace::Scratch<N> : millrace::NoScratch { using NoScratch::NoScratch; };                  \
+    template <> struct millrace::Passes<N> : millrace::NoPasses {};                                                 \
     static_assert(millrace::good_name(#name), "operator " #name ": a name has lower-case letters, digits and "      \
                                               "underscores, and at most 31 characters");                            \
     static_assert((version) > 0, "operator " #name ": its version must be at least 1");                             \
@@ -376,8 +398,8 @@ __host__ __device__ millrace::Index<0> millrace_count(millrace::Rank<0>);
         static constexpr uint32_t count_ = Before_::count_ + 1, at_ = millrace::align(Before_::bytes_, sizeof(type)), \
                                   bytes_ = at_ + sizeof(type);                                                      \
         type name;                                                                                                  \
-        MILLRACE_DEVICE explicit Parameters(const uint8_t *block)                                                   \
-            : Before_(block), name(millrace::load_unaligned<type>(block + at_)) {}                                  \
+        MILLRACE_DEVICE Parameters(const uint8_t *block, uint64_t tables)                                           \
+            : Before_(block, tables), name(millrace::load_unaligned<type>(block + at_)) {}                          \
         static MILLRACE_CONSTEXPR void describe_(millrace_parameter *all) {                                         \
             Before_::describe_(all);                                                                                \
             all[count_ - 1] = millrace::describe_parameter<type>(#name, at_, preset, least, most, given);           \

@@ -7,6 +7,9 @@
  *                                   pointers, so a program can read it from the file without loading the code.
  *   millrace_operator_run           the code: a kernel on a GPU, a C function on the CPU.
  *
+ * An operator with passes has a kernel or function for each of them, too: millrace_operator_pass_NAME. For a batch,
+ * the passes run in order, and then millrace_operator_run.
+ *
  * Numbers are little-endian. Each structure can grow at its end in a later version of the contract: a description
  * contains the sizes of its entries and of the structures that the code was compiled with. The header is plain C11. It
  * compiles with NVRTC, which has no standard headers.
@@ -40,8 +43,10 @@ typedef unsigned long uint64_t;
 #define MILLRACE_MOST_PARAMETERS 32
 #define MILLRACE_MOST_FIELDS 64
 #define MILLRACE_MOST_REASONS 64
+#define MILLRACE_MOST_PASSES 8
+#define MILLRACE_MOST_TABLE_BYTES (1u << 24) /* of all tables of an operator */
 
-/* The types of parameters and result fields. A parameter is a number. */
+/* The types of parameters and result fields. A parameter is a number or a table. */
 enum {
     MILLRACE_UINT8 = 1,
     MILLRACE_UINT16 = 2,
@@ -53,14 +58,16 @@ enum {
     MILLRACE_INT64 = 8,
     MILLRACE_FLOAT32 = 9,
     MILLRACE_FLOAT64 = 10,
-    MILLRACE_BYTES = 11 /* a byte string; its place in the record holds its length, a uint32 */
+    MILLRACE_BYTES = 11, /* a field: a byte string; its place in the record holds its length, a uint32 */
+    MILLRACE_FILE = 12   /* a parameter: the contents of a file */
 };
 
 /* How much of the GPU works on one record. */
 enum {
     MILLRACE_THREAD = 1, /* one thread */
     MILLRACE_WARP = 2,   /* 32 threads */
-    MILLRACE_BLOCK = 3   /* all threads of a block */
+    MILLRACE_BLOCK = 3,  /* all threads of a block */
+    MILLRACE_LIBRARY = 5 /* the host code of a library launches host code (millrace.h); threads and teams are 0 */
 };
 
 /* Properties of parameters and fields, combined with |. */
@@ -80,16 +87,20 @@ enum {
 };
 
 /* One parameter. The parameter block holds the parameters in order of declaration, each aligned to its size. Numbers
- * are extended to 64 bits: unsigned, signed, or float64, according to the type. */
+ * are extended to 64 bits: unsigned, signed, or float64, according to the type.
+ *
+ * A table has 8 bytes in the block: the position of its contents and their size, both uint32. The contents of all tables
+ * follow the block, in order of declaration, at the next multiple of 16. Positions are relative to there. Each is the
+ * next multiple of 16 after the end of the table before it. What is between them is zero. */
 typedef struct millrace_parameter {
     char name[MILLRACE_NAME_BYTES];
     uint32_t type;
     uint32_t flags;
     uint32_t at; /* position in the parameter block */
     uint32_t reserved;
-    uint64_t preset; /* default value */
-    uint64_t least;
-    uint64_t most;
+    uint64_t preset; /* default value; 0 for a table, which has none */
+    uint64_t least;  /* smallest value; the smallest size of a table */
+    uint64_t most;   /* largest value; the largest size of a table */
 } millrace_parameter;
 
 /* One result field. A record holds the fields in order of declaration, each aligned to the size of its elements, and
@@ -111,6 +122,20 @@ typedef struct millrace_reason {
     char text[MILLRACE_REASON_BYTES];
 } millrace_reason;
 
+/* One pass over a batch: a kernel that runs before the operator's own one. Its grid has
+ *
+ *     ceil((constant + per_row * rows + per_byte * bytes) / share)
+ *
+ * blocks. A pass without a block is not launched. */
+typedef struct millrace_pass {
+    char name[MILLRACE_NAME_BYTES]; /* the symbol is millrace_operator_pass_NAME */
+    uint32_t threads;               /* per block on a GPU */
+    uint32_t constant;              /* at most 65536 */
+    uint32_t per_row, per_byte;     /* together at most `share` */
+    uint32_t share;                 /* at least 1 */
+    uint32_t reserved;
+} millrace_pass;
+
 /* The description. Positions are relative to its start. */
 typedef struct millrace_description {
     char magic[8];
@@ -130,6 +155,10 @@ typedef struct millrace_description {
     uint32_t reserved;
     uint8_t source[32]; /* SHA-256 of the source file; zeros if unknown */
     char name[MILLRACE_NAME_BYTES];
+    uint32_t passes, pass_size, passes_at;
+    uint32_t scratch_bytes;    /* scratch memory of a batch: scratch_bytes + scratch_per_row * rows +         */
+    uint32_t scratch_per_row;  /* scratch_per_byte * bytes. 0 without passes. With passes it begins with a    */
+    uint32_t scratch_per_byte; /* uint32 that a pass sets if its code accesses a byte outside what it may use */
 } millrace_description;
 
 /* A ragged batch and where its results go. Addresses are of the device's memory, or of the process on the CPU. */
@@ -144,6 +173,8 @@ typedef struct millrace_batch {
     uint64_t status;  /* rows bytes */
     uint64_t strings; /* contents of the byte strings; for each field in turn, slots for all records. The slot of record
                          i starts at most_bytes * i + most_per_byte * offsets[i] */
+    uint64_t scratch; /* scratch memory, aligned to 256; all zeros before the first pass */
+    uint64_t tables;  /* contents of the tables, aligned to 16 */
 } millrace_batch;
 
 #endif /* MILLRACE_DESCRIPTION_H */

@@ -28,6 +28,7 @@
 //   MILLRACE_RESULT_ARRAY_BY(type, name, param [, flags])  an array with as many numbers as that parameter says
 //   MILLRACE_RESULT_BYTES(name, most, per_byte [, flags])  a byte string, at most `most + per_byte * record.size()` long
 //   MILLRACE_REASON(name, text)                            a reason to reject a record
+//   MILLRACE_TABLE(name, most)                             a file of at most `most` bytes, as a parameter (table.cuh)
 //
 // Types are [u]int8_t to [u]int64_t, float and double. The flags are millrace::hex, millrace::bare and
 // millrace::bare_column (declare.cuh). The code is one of
@@ -40,13 +41,34 @@
 // Lane 0 decides the numbers and lengths in the result; every lane may write to arrays and byte strings. Numbers and
 // arrays are zero until the code sets them.
 //
+// Passes are for records that share work, or for work that is to be divided by bytes instead of records. A pass works on
+// the whole batch, block by block, and fills arrays in scratch memory. The passes run in order, and then the record code
+// reads what they left. Declare the arrays, then the passes, and then the code:
+//
+//     MILLRACE_SCRATCH(uint32_t, spaces, 0, 1, 0)        // type, name, and elements: per batch, per record and per byte
+//
+//     MILLRACE_PASS(count, 128, millrace::per_bytes(4096), batch, params, scratch, team) { // 128 threads for 4096 bytes
+//         uint32_t from = batch.block() * 4096, end = min(from + 4096, batch.size());
+//         for (uint32_t i = from + team.lane(); i < end; i += team.lanes()) {
+//             if (batch[i] == ' ') scratch.spaces.add(batch.row_of(i), 1);
+//         }
+//     }
+//
+//     MILLRACE_RECORD(record, params, result) { result.spaces = record.scratch.spaces[record.row()]; }
+//
+// The number of blocks is millrace::per_bytes(n), per_records(n), blocks(n), or a millrace::Grid (passes.cuh). All blocks
+// and lanes share the scratch memory, which is zero at first (scratch.cuh). A result must not depend on their order.
+//
 // An access outside a record or a result fails that record alone, and other records are not affected. Define
 // MILLRACE_UNCHECKED to omit these checks.
 #pragma once
 
 #include "millrace/declare.cuh"
 #include "millrace/description.h"
+#include "millrace/passes.cuh"
 #include "millrace/platform.cuh"
 #include "millrace/record.cuh"
 #include "millrace/run.cuh"
+#include "millrace/scratch.cuh"
+#include "millrace/table.cuh"
 #include "millrace/team.cuh"

@@ -2,30 +2,34 @@
 #pragma once
 
 #include "millrace/declare.cuh"
+#include "millrace/passes.cuh"
 #include "millrace/team.cuh"
 
 namespace millrace {
 
 // The description as it is in the compiled operator: the structure followed by its entries.
-template <uint32_t kParameters, uint32_t kFields, uint32_t kReasons>
+template <uint32_t kParameters, uint32_t kFields, uint32_t kReasons, uint32_t kPasses>
 struct Description {
     millrace_description head;
     millrace_parameter parameters[kParameters + 1]; // one more each, because C++ has no empty arrays
     millrace_field fields[kFields + 1];
     millrace_reason reasons[kReasons + 1];
+    millrace_pass passes[kPasses + 1];
 };
 
-template <class P, class R, class Reason>
-using DescriptionOf = Description<P::count_, R::count_, Reason::count_>;
+template <class P, class R, class Reason, class S, class Pass>
+using DescriptionOf = Description<P::count_, R::count_, Reason::count_, Pass::count_>;
 
-template <class P, class R, class Reason>
-MILLRACE_CONSTEXPR DescriptionOf<P, R, Reason> describe(const char *name, uint32_t version, uint32_t form, uint32_t threads,
-                                                        uint32_t teams) {
+template <class P, class R, class Reason, class S, class Pass>
+MILLRACE_CONSTEXPR DescriptionOf<P, R, Reason, S, Pass> describe(const char *name, uint32_t version, uint32_t form,
+                                                                 uint32_t threads, uint32_t teams) {
     static_assert(R::count_ > 0, "declare at least one field with MILLRACE_RESULT");
     static_assert(P::count_ <= MILLRACE_MOST_PARAMETERS, "too many parameters");
     static_assert(R::count_ <= MILLRACE_MOST_FIELDS, "too many fields");
     static_assert(Reason::count_ <= MILLRACE_MOST_REASONS, "too many reasons");
-    using All = DescriptionOf<P, R, Reason>;
+    static_assert(Pass::count_ <= MILLRACE_MOST_PASSES, "an operator has at most 8 passes");
+    static_assert(S::count_ == 0 || Pass::count_ > 0, "no pass fills the scratch memory: add one with MILLRACE_PASS");
+    using All = DescriptionOf<P, R, Reason, S, Pass>;
     All all{};
     millrace_description &head = all.head;
     copy_text(head.magic, MILLRACE_DESCRIPTION_MAGIC);
@@ -43,24 +47,24 @@ MILLRACE_CONSTEXPR DescriptionOf<P, R, Reason> describe(const char *name, uint32
     constexpr uint8_t source[32] = {MILLRACE_SOURCE};
     for (uint32_t i = 0; i < 32; i++) head.source[i] = source[i];
 #endif
+    head.passes = Pass::count_, head.pass_size = sizeof(millrace_pass);
+    head.passes_at = head.reasons_at + sizeof all.reasons;
+    if (Pass::count_ > 0) {
+        head.scratch_bytes = S::bytes_, head.scratch_per_row = S::per_row_, head.scratch_per_byte = S::per_byte_;
+    }
     P::describe_(all.parameters);
     R::describe_(all.fields);
     Reason::describe_(all.reasons);
+    Pass::describe_(all.passes);
     return all;
 }
 
-// A parameter block as an argument of a kernel.
-template <uint32_t kBytes>
-struct Block {
-    alignas(8) uint8_t bytes[kBytes == 0 ? 8 : (kBytes + 7) / 8 * 8];
-};
-
 // The code of an operator.
-template <class P, class R, class Team>
-using Body = void (*)(const Record &, const P &, R &, const Team &);
+template <class P, class R, class S, class Team>
+using Body = void (*)(const typename RecordOf<S>::Type &, const P &, R &, const Team &);
 
 // Computes the result of one record with all lanes of a team.
-template <class P, class R, class Team, Body<P, R, Team> kBody>
+template <class P, class R, class S, class Team, Body<P, R, S, Team> kBody>
 MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, uint32_t row, const Team &team) {
     const uint32_t *offsets = reinterpret_cast<const uint32_t *>(batch.offsets);
     uint32_t start = offsets[row], size = offsets[row + 1] - start;
@@ -70,12 +74,17 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
         place.restart();
         team.sync();
     }
-    Record record(reinterpret_cast<const uint8_t *>(batch.data) + start, size);
+    ScratchPlace scratch_place(batch);
+    S scratch(scratch_place);
+    const typename RecordOf<S>::Type record =
+        RecordOf<S>::open(reinterpret_cast<const uint8_t *>(batch.data) + start, size, scratch, row, start);
     R result(place, params);
+    params.forget_out_of_bounds_(); // of the record before
     kBody(record, params, result, team);
 
     uint32_t code = result.code_;
-    if (kChecked && (record.out_of_bounds_occurred() || result.out_of_bounds_())) code = MILLRACE_OUT_OF_BOUNDS;
+    bool outside = record.out_of_bounds_occurred() || result.out_of_bounds_() || scratch.out_of_bounds_() || params.out_of_bounds_();
+    if (kChecked && (outside || (S::count_ > 0 && *fault_word(batch) != 0))) code = MILLRACE_OUT_OF_BOUNDS;
     code = team.max(code);
     place.restart();
     if (code != MILLRACE_DONE && R::arrays_) {
@@ -107,10 +116,11 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
         const __grid_constant__ millrace_batch batch,                                                               \
         const __grid_constant__ millrace::Block<millrace::Parameters<N>::bytes_> block) {                           \
         constexpr uint32_t lanes = threads / teams;                                                                 \
-        const millrace::Parameters<N> params(block.bytes);                                                          \
+        const millrace::Parameters<N> params(block.bytes, batch.tables);                                            \
         const Team team;                                                                                            \
         for (uint32_t row = (blockIdx.x * threads + threadIdx.x) / lanes; row < batch.rows; row += gridDim.x * teams) { \
-            millrace::run_record<millrace::Parameters<N>, millrace::Result<N>, Team, millrace_operator_code>(       \
+            millrace::run_record<millrace::Parameters<N>, millrace::Result<N>, millrace::Scratch<N>, Team,          \
+                                 millrace_operator_code>(                                                           \
                 batch, params, row, team);                                                                          \
         }                                                                                                           \
     }                                                                                                               \
@@ -133,10 +143,11 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
     /* Computes the records from `first` up to, but not including, `end`. Calls for separate records may overlap. */ \
     __attribute__((visibility("default"))) void millrace_operator_run(const millrace_batch *batch, const void *block, \
                                                                       uint32_t first, uint32_t end) {               \
-        const millrace::Parameters<N> params(static_cast<const uint8_t *>(block));                                  \
+        const millrace::Parameters<N> params(static_cast<const uint8_t *>(block), batch->tables);                   \
         const Team team;                                                                                            \
         for (uint32_t row = first; row < end; row++) {                                                              \
-            millrace::run_record<millrace::Parameters<N>, millrace::Result<N>, Team, millrace_operator_code>(       \
+            millrace::run_record<millrace::Parameters<N>, millrace::Result<N>, millrace::Scratch<N>, Team,          \
+                                 millrace_operator_code>(                                                           \
                 *batch, params, row, team);                                                                         \
         }                                                                                                           \
     }                                                                                                               \
@@ -147,20 +158,23 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
 
 #endif
 
-#define MILLRACE_DECLARED(N) millrace::Parameters<N>, millrace::Result<N>, millrace::Reasons<N>
+#define MILLRACE_DECLARED(N) \
+    millrace::Parameters<N>, millrace::Result<N>, millrace::Reasons<N>, millrace::Scratch<N>, millrace::Passes<N>
+
+#define MILLRACE_RECORD_TYPE(N) millrace::RecordOf<millrace::Scratch<N>>::Type
 
 // Declares the operator's code, defines what runs it, and begins the code's definition.
 #define MILLRACE_CODE(Team, form, threads, teams, ...)                                                             \
     enum : int { millrace_last = MILLRACE_COUNT };                                                                  \
     enum : uint32_t { millrace_teams = teams };                                                                     \
-    static MILLRACE_DEVICE void millrace_operator_code(const millrace::Record &,                                    \
+    static MILLRACE_DEVICE void millrace_operator_code(const MILLRACE_RECORD_TYPE(millrace_last) &,                 \
                                                        const millrace::Parameters<millrace_last> &,                 \
                                                        millrace::Result<millrace_last> &, const Team &);            \
     MILLRACE_ENTRY(millrace_last, Team, form, threads, teams)                                                       \
     MILLRACE_CODE_BEGIN(millrace_last, Team, __VA_ARGS__)
 #define MILLRACE_CODE_BEGIN(N, Team, ...) MILLRACE_CODE_OF(N, Team, __VA_ARGS__)
 #define MILLRACE_CODE_OF(N, Team, record, params, result, team)                                                    \
-    static MILLRACE_DEVICE void millrace_operator_code([[maybe_unused]] const millrace::Record &record,             \
+    static MILLRACE_DEVICE void millrace_operator_code([[maybe_unused]] const MILLRACE_RECORD_TYPE(N) &record,      \
                                                        [[maybe_unused]] const millrace::Parameters<N> &params,      \
                                                        [[maybe_unused]] millrace::Result<N> &result,                \
                                                        [[maybe_unused]] const Team &team)

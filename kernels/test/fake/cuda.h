@@ -5,7 +5,7 @@
 //   a fatbin header and the library   stands for a fatbin
 //   "// .version", a space and a path in the first line   stands for PTX
 //
-// A launch computes the whole batch with the library's code. See control.hpp for `trace`, which records launches.
+// A launch computes the whole batch with the library's code, or runs all blocks of a pass. See control.hpp for `trace`, which records launches.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -27,7 +27,8 @@ enum CUresult : int {
 
 struct FakeModule;
 typedef FakeModule *CUmodule;
-typedef FakeModule *CUfunction;
+struct FakeFunction;
+typedef const FakeFunction *CUfunction;
 typedef FakeStream *CUstream;
 typedef unsigned long long CUdeviceptr;
 enum CUjit_option { CU_JIT_ERROR_LOG_BUFFER = 5, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6 };

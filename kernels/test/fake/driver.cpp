@@ -7,12 +7,22 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <map>
+#include <string>
+
 #include "control.hpp"
 #include "millrace/description.h"
+
+struct FakeFunction {
+    const FakeModule *module;
+    void *code;
+    const millrace_pass *pass; // nullptr for the operator's own code
+};
 
 struct FakeModule {
     void *library;
     int fd; // of the library's copy, or -1
+    std::map<std::string, FakeFunction> functions;
 };
 
 #define ENTER() \
@@ -26,6 +36,22 @@ constexpr unsigned kFatbin = 0xba55ed50, kCuda = 190; // EM_CUDA: a real cubin, 
 constexpr char kPtx[] = "// .version ";
 
 using Run = void (*)(const millrace_batch *batch, const void *block, uint32_t first, uint32_t end);
+using Pass = void (*)(const millrace_batch *batch, const void *block, uint32_t blocks, uint32_t first, uint32_t end);
+
+const millrace_description *description_of(const FakeModule *module) {
+    return static_cast<const millrace_description *>(dlsym(module->library, "millrace_operator_description"));
+}
+
+// Returns the pass with that symbol, or nullptr.
+const millrace_pass *find_pass(const FakeModule *module, const std::string &symbol) {
+    const millrace_description *d = description_of(module);
+    for (uint32_t i = 0; d != nullptr && i < d->passes; i++) {
+        const char *entry = reinterpret_cast<const char *>(d) + d->passes_at + i * d->pass_size;
+        const millrace_pass *pass = reinterpret_cast<const millrace_pass *>(entry);
+        if (symbol == std::string("millrace_operator_pass_") + pass->name) return pass;
+    }
+    return nullptr;
+}
 
 // Returns the size of a shared library: its section headers are its last part.
 size_t size_of(const char *elf) {
@@ -69,12 +95,12 @@ void *open_image(const char *image, int *copy) {
     return open_copy(image, copy);
 }
 
-void trace(const char *path, const FakeModule *module, const unsigned (&sizes)[7], const millrace_batch &batch, const void *block) {
+void trace(const char *path, const FakeFunction *function, const unsigned (&sizes)[7], const millrace_batch &batch, const void *block) {
     FILE *file = fopen(path, "a");
     if (file == nullptr) return;
-    const auto *d = static_cast<const millrace_description *>(dlsym(module->library, "millrace_operator_description"));
-    fprintf(file, "%s grid=%u,%u,%u block=%u,%u,%u shared=%u size=%u rows=%u bytes=%u stride=%u status=%llu strings=%llu params=",
-            d->name, sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[6], batch.size, batch.rows, batch.bytes,
+    const millrace_description *d = description_of(function->module);
+    fprintf(file, "%s%s%s grid=%u,%u,%u block=%u,%u,%u shared=%u size=%u rows=%u bytes=%u stride=%u status=%llu strings=%llu params=",
+            d->name, function->pass == nullptr ? "" : ".", function->pass == nullptr ? "" : function->pass->name, sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[6], batch.size, batch.rows, batch.bytes,
             batch.stride, static_cast<unsigned long long>(batch.status - batch.result),
             static_cast<unsigned long long>(batch.strings - batch.result));
     for (uint32_t i = 0; i < d->parameter_bytes; i++) fprintf(file, "%02x", static_cast<const uint8_t *>(block)[i]);
@@ -92,7 +118,7 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned option
         }
         return static_cast<CUresult>(code);
     }
-    FakeModule *loaded = new FakeModule{nullptr, -1};
+    FakeModule *loaded = new FakeModule{nullptr, -1, {}};
     loaded->library = open_image(static_cast<const char *>(image), &loaded->fd);
     if (loaded->library == nullptr) {
         if (loaded->fd >= 0) close(loaded->fd);
@@ -112,8 +138,12 @@ CUresult cuModuleUnload(CUmodule module) {
 }
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
     ENTER();
-    *function = module;
-    return dlsym(module->library, name) == nullptr ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+    void *code = dlsym(module->library, name);
+    if (code == nullptr) return CUDA_ERROR_NOT_FOUND;
+    FakeFunction &found = module->functions[name];
+    found = {module, code, find_pass(module, name)};
+    *function = &found;
+    return CUDA_SUCCESS;
 }
 CUresult cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name) {
     ENTER();
@@ -138,7 +168,13 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     if (settings.trace[0] != 0) {
         trace(settings.trace, function, {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared}, batch, arguments[1]);
     }
-    reinterpret_cast<Run>(dlsym(function->library, "millrace_operator_run"))(&batch, arguments[1], 0, batch.rows);
+    if (function->pass == nullptr) {
+        reinterpret_cast<Run>(function->code)(&batch, arguments[1], 0, batch.rows);
+        return CUDA_SUCCESS;
+    }
+    Pass pass = reinterpret_cast<Pass>(function->code); // the later blocks first, because their order must not matter
+    pass(&batch, arguments[1], grid_x, grid_x / 2, grid_x);
+    pass(&batch, arguments[1], grid_x, 0, grid_x / 2);
     return CUDA_SUCCESS;
 }
 

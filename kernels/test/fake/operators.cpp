@@ -2,6 +2,8 @@
 // calls as the real operator. The others can only be loaded. There are no gates.
 #include <new>
 
+#include "../../runtime/builtin.hpp"
+#include "../../runtime/description.hpp"
 #include "../../runtime/operator.hpp"
 
 namespace millrace {
@@ -41,8 +43,10 @@ int32_t make_instance(Crc32c *instance, millrace_error *error) {
     return MILLRACE_OK;
 }
 
-int32_t create(const millrace_operator *, int32_t ordinal, const void *, size_t bytes, void **out, millrace_error *error) {
-    if (bytes != 0) return fail(error, MILLRACE_INVALID, 0, "a parameter block of %zu bytes: give none", bytes);
+int32_t create(const millrace_operator *, int32_t ordinal, const void *params, size_t bytes, void **out,
+               millrace_error *error) {
+    ResultSize size;
+    if (int32_t s = bind_block(&kCrc32cDeclared.head, params, bytes, &size, error)) return s;
     Crc32c *instance = new (std::nothrow) Crc32c{ordinal, nullptr};
     if (instance == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory");
     if (int32_t s = make_instance(instance, error)) {
@@ -83,12 +87,14 @@ int32_t launch(const void *self, void *cuda_stream, const millrace_launch *args,
     return status;
 }
 
-constexpr OperatorEntry entry(const char *name) { return {make_operator(name, create, destroy, needs, launch), load}; }
+constexpr OperatorEntry entry(const char *name, const void *description = nullptr) {
+    return {make_operator(name, create, destroy, needs, launch, description), load};
+}
 
 } // namespace
 
-extern const OperatorEntry kCrc32c = entry("crc32c");
-extern const OperatorEntry kMinhash = entry("minhash");
+extern const OperatorEntry kCrc32c = entry("crc32c", &kCrc32cDeclared);
+extern const OperatorEntry kMinhash = entry("minhash", &kMinhashDeclared);
 extern const OperatorEntry kMinhashPlain = entry("minhash:plain");
 extern const OperatorEntry kMinhashSpecialized = entry("minhash:warp-specialized");
 extern const OperatorEntry kMinhashCluster = entry("minhash:cluster");

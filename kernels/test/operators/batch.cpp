@@ -14,8 +14,8 @@ static void *symbol(void *library, const char *path, const char *name) {
     return found;
 }
 
-Library::Library(const char *path) {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+Library::Library(const char *path) : path_(path) {
+    void *library = library_ = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         fprintf(stderr, "%s\n", dlerror());
         exit(1);
@@ -107,7 +107,30 @@ static std::vector<uint32_t> length_positions(const Library &library, const std:
     return positions;
 }
 
-std::vector<Answer> Library::run(const Rows &rows, const std::string &block, uint32_t stride, uint8_t noise, bool split) const {
+// Runs the passes in order. With `split`, the last blocks of each run first. Libraries for lanes have another function.
+void Library::run_passes(const millrace_batch &batch, const std::string &block, bool split) const {
+    using Pass = void (*)(const millrace_batch *, const void *, uint32_t blocks, uint32_t first, uint32_t end);
+    using InLanes = void (*)(void *, const millrace_batch *, const void *, uint32_t blocks, uint32_t threads);
+    InLanes in_lanes = reinterpret_cast<InLanes>(dlsym(library_, "millrace_run_pass_in_lanes"));
+    for (uint32_t i = 0; i < description_->passes; i++) {
+        const char *at = reinterpret_cast<const char *>(description_) + description_->passes_at + i * description_->pass_size;
+        const millrace_pass &p = *reinterpret_cast<const millrace_pass *>(at);
+        uint64_t items = p.constant + static_cast<uint64_t>(p.per_row) * batch.rows + static_cast<uint64_t>(p.per_byte) * batch.bytes;
+        uint32_t blocks = static_cast<uint32_t>((items + p.share - 1) / p.share), middle = split ? blocks / 3 : 0;
+        void *code = symbol(library_, path_.c_str(), (std::string("millrace_operator_pass_") + p.name).c_str());
+        if (blocks == 0) continue;
+        if (in_lanes != nullptr) {
+            in_lanes(code, &batch, block.data(), blocks, p.threads);
+            continue;
+        }
+        Pass pass = reinterpret_cast<Pass>(code);
+        pass(&batch, block.data(), blocks, middle, blocks);
+        pass(&batch, block.data(), blocks, 0, middle);
+    }
+}
+
+std::vector<Answer> Library::run(const Rows &rows, const std::string &block, uint32_t stride, uint8_t noise, bool split,
+                                 const std::string &tables) const {
     std::string bytes;
     std::vector<uint32_t> offsets = {0};
     for (const std::string &row : rows) bytes += row, offsets.push_back(static_cast<uint32_t>(bytes.size()));
@@ -116,16 +139,24 @@ std::vector<Answer> Library::run(const Rows &rows, const std::string &block, uin
         slots += static_cast<uint64_t>(field(i).most_bytes) * rows.size() + static_cast<uint64_t>(field(i).most_per_byte) * bytes.size();
     }
     Guarded data(bytes);
+    uint64_t scratch_bytes = description_->scratch_bytes + description_->scratch_per_row * static_cast<uint64_t>(rows.size()) +
+                             description_->scratch_per_byte * static_cast<uint64_t>(bytes.size());
+    Guarded table_data(tables);
+    Noisy scratch(scratch_bytes, noise);
+    memset(reinterpret_cast<void *>(scratch.address()), 0, scratch_bytes);
     Noisy result(rows.size() * stride, noise), status(rows.size(), noise), strings(slots, noise);
     millrace_batch batch = {};
     batch.size = sizeof batch, batch.rows = static_cast<uint32_t>(rows.size()), batch.stride = stride;
     batch.bytes = static_cast<uint32_t>(bytes.size());
     batch.data = reinterpret_cast<uint64_t>(data.bytes), batch.offsets = reinterpret_cast<uint64_t>(offsets.data());
     batch.result = result.address(), batch.status = status.address(), batch.strings = strings.address();
+    batch.scratch = scratch.address(), batch.tables = reinterpret_cast<uint64_t>(table_data.bytes);
+    if (batch.rows > 0) run_passes(batch, block, split);
     uint32_t middle = split ? batch.rows / 3 : 0;
     if (middle > 0) run_(&batch, block.data(), middle, batch.rows); // the later part first
     run_(&batch, block.data(), 0, middle > 0 ? middle : batch.rows);
     result.check_around("results"), status.check_around("statuses"), strings.check_around("strings");
+    scratch.check_around("scratch memory");
 
     std::vector<Answer> answers;
     std::vector<uint32_t> lengths = length_positions(*this, block);

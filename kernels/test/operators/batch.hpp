@@ -25,10 +25,16 @@ public:
     const millrace_field &field(uint32_t i) const;
 
     // Computes a batch. The records end where a page ends whose successor can't be read, so a read past the batch ends the
-    // program. Results, statuses and strings are `noise` at first, and so is what is around them, which must stay so.
-    std::vector<Answer> run(const Rows &rows, const std::string &block, uint32_t stride, uint8_t noise, bool split) const;
+    // program. Results, statuses and strings are `noise` at first, and so is what is around them, which must stay so. So must
+    // what is around the scratch memory. `tables` has the contents of the tables, each with its end at a multiple of 16.
+    std::vector<Answer> run(const Rows &rows, const std::string &block, uint32_t stride, uint8_t noise, bool split,
+                            const std::string &tables = "") const;
 
 private:
+    void run_passes(const millrace_batch &batch, const std::string &block, bool split) const;
+
+    std::string path_;
+    void *library_;
     const millrace_description *description_;
     void (*run_)(const millrace_batch *, const void *, uint32_t first, uint32_t end);
 };

@@ -153,15 +153,100 @@ static void check_answers(const std::string &what, const Rows &rows, const std::
 
 // Checks both libraries of an operator over all batches.
 static void check_operator(const std::string &folder, const std::string &name, const std::string &block, uint32_t stride,
-                           const Reference &reference) {
+                           const Reference &reference, const std::string &tables = "") {
     for (bool lanes : {false, true}) {
         Library library((folder + "/" + name + (lanes ? ".lanes.so" : ".so")).c_str());
         CHECK_EQUAL(strcmp(library.description().name, name.c_str()), 0, "%s", library.description().name);
         for (const Named &batch : batches()) {
             if (lanes && library.description().form != MILLRACE_THREAD && batch.large) continue; // fibers are slow
             std::string what = name + (lanes ? " in lanes: " : ": ") + batch.name;
-            check_answers(what, batch.rows, library.run(batch.rows, block, stride, 0xa5, false), reference);
-            check_answers(what, batch.rows, library.run(batch.rows, block, stride, 0x5a, !lanes), reference);
+            check_answers(what, batch.rows, library.run(batch.rows, block, stride, 0xa5, false, tables), reference);
+            check_answers(what, batch.rows, library.run(batch.rows, block, stride, 0x5a, !lanes, tables), reference);
+        }
+    }
+}
+
+// ---- passes ----
+
+static const std::string weights = "\x05\xff\x01", swaps = "ZYXW"; // of tally; each is followed by zeros up to a multiple of 16
+
+static Answer tally(const std::string &row) {
+    uint64_t weight = 3;
+    uint32_t letters = 0, seen = 0, last = 0;
+    int32_t least = 0;
+    int64_t most = 0;
+    std::string swapped = row;
+    for (size_t i = 0; i < row.size(); i++) {
+        uint8_t byte = static_cast<uint8_t>(row[i]);
+        weight += static_cast<uint8_t>(weights[byte % weights.size()]);
+        letters += byte >= 'a' && byte <= 'z', seen |= 1u << byte % 32;
+        least = std::min(least, byte - 128), most = std::max<int64_t>(most, byte - 128);
+        if (byte == 0) last = static_cast<uint32_t>(i) + 1;
+        if (byte < swaps.size()) swapped[i] = swaps[byte];
+    }
+    if (letters == 77) return refused(1, 40, 1);
+    Answer a;
+    a.record = Packer().add(weight).add(letters).add(seen).add(least).add(most).add(last).add(static_cast<uint32_t>(row.size())).padded();
+    a.strings = {swapped};
+    return a;
+}
+
+// The words of keywords: some are parts of others, one is a phrase, one occurs twice, and lines end in both ways.
+static const std::vector<std::string> lines = {"a", "", "ab", "abc", "z r", "RLWt", "abc", "x\ry", "\xff\x01", "tsbabc", "rr"};
+
+static std::string lower(std::string s) {
+    for (char &c : s) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    return s;
+}
+
+static Answer keywords(bool whole, bool fold, const std::string &row) {
+    auto inside = [](char c) { return isalnum(static_cast<unsigned char>(c)) || c == '_' || static_cast<unsigned char>(c) >= 128; };
+    std::string text = fold ? lower(row) : row;
+    uint32_t matches = 0, first = 0;
+    for (size_t at = 0; at < row.size(); at++) {
+        for (size_t l = 0; l < lines.size(); l++) {
+            std::string word = fold ? lower(lines[l]) : lines[l];
+            if (word.empty() || text.compare(at, word.size(), word) != 0) continue;
+            size_t end = at + word.size();
+            bool begins = at == 0 || !inside(row[at - 1]) || !inside(word[0]), ends = end == row.size() || !inside(row[end]) || !inside(word.back());
+            if (whole && !(begins && ends)) continue;
+            if (matches++ == 0) first = static_cast<uint32_t>(l) + 1;
+        }
+    }
+    Answer a;
+    a.record = Packer().add(matches).add(first).padded();
+    return a;
+}
+
+// Returns the place of a table in a parameter block.
+static uint64_t place(uint32_t at, size_t size) { return static_cast<uint64_t>(size) << 32 | at; }
+
+static void check_passes(const std::string &folder) {
+    std::string tables = weights + std::string(16 - weights.size(), 0) + swaps;
+    std::string block = Packer().add<uint8_t>(3).add(place(0, weights.size())).add(place(16, swaps.size())).bytes();
+    check_operator(folder, "tally", block, 40, tally, tables);
+
+    std::string words;
+    for (size_t i = 0; i < lines.size(); i++) words += lines[i] + (i + 1 == lines.size() ? "" : i % 2 == 0 ? "\n" : "\r\n");
+    for (bool whole : {false, true}) {
+        for (bool fold : {false, true}) {
+            check_operator(folder, "keywords", Packer().add(place(0, words.size())).add<uint8_t>(whole).add<uint8_t>(fold).bytes(), 8,
+                           [=](const std::string &row) { return keywords(whole, fold, row); }, words);
+        }
+    }
+
+    std::string table = "table", sizes = Packer().add(place(0, table.size())).bytes();
+    for (const char *name : {"stray.so", "stray.lanes.so"}) {
+        Library library((folder + "/" + name).c_str());
+        for (char what : std::string("x01234567ts")) {
+            Rows rows = {"abc", "", what + std::string("y"), "d"};
+            bool pass = what >= '0' && what <= '7';
+            check_answers(std::string(name) + " " + what, rows, library.run(rows, sizes, 4, 0x5a, false, table), [=](const std::string &row) {
+                if (pass || (!row.empty() && (row[0] == 't' || row[0] == 's'))) return refused(MILLRACE_OUT_OF_BOUNDS, 4, 0);
+                Answer a;
+                a.record = Packer().add(static_cast<uint32_t>(row.size())).padded();
+                return a;
+            });
         }
     }
 }
@@ -180,6 +265,7 @@ int main(int argc, char **argv) {
     check_operator(argv[1], "careless", "", 24, careless);
     check_operator(argv[1], "spread", "", 88, spread);
     check_operator(argv[1], "spread_block", "", 88, spread);
+    check_passes(argv[1]);
     check_blake3(argv[1]);
     printf("operators: every form and every kind of field is right\n");
 }

@@ -13,6 +13,22 @@
 
 #include "../cuda_on_host.hpp"
 
+// Blocks run one at a time, and fibers give way only at barriers.
+template <class T>
+T change(T *at, T to) {
+    T old = *at;
+    *at = to;
+    return old;
+}
+inline unsigned long long atomicAdd(unsigned long long *at, unsigned long long v) { return change(at, *at + v); }
+inline unsigned long long atomicOr(unsigned long long *at, unsigned long long v) { return change(at, *at | v); }
+template <class T>
+T atomicMin(T *at, T v) { return change(at, v < *at ? v : *at); }
+template <class T>
+T atomicMax(T *at, T v) { return change(at, v > *at ? v : *at); }
+template <class T>
+T atomicExch(T *at, T v) { return change(at, v); }
+
 inline int __clz(uint32_t v) { return v == 0 ? 32 : __builtin_clz(v); }
 
 // Returns the value of another lane of the warp.
@@ -67,16 +83,26 @@ inline int __syncthreads_and(bool value) { return !__syncthreads_or(!value); }
 #include OPERATOR
 #undef millrace_operator_run
 
-// Runs the kernel as a GPU would, with fewer blocks than records, so that blocks process several.
+// Runs a kernel as a GPU would.
 template <class Block>
-void run_kernel(void (*kernel)(millrace_batch, Block), const millrace_batch &batch, const void *block) {
+void run_kernel(uint32_t blocks, uint32_t threads, void (*kernel)(millrace_batch, Block), const millrace_batch &batch, const void *block) {
     Block parameters = {};
     memcpy(parameters.bytes, block, millrace_operator_description.head.parameter_bytes);
-    emulator::launch(3, millrace_operator_description.head.threads, kernel, batch, parameters);
+    emulator::launch(blocks, threads, kernel, batch, parameters);
 }
 
-// Computes the records from `first` up to, but not including, `end`.
+// Computes the records from `first` up to, but not including, `end`, with fewer blocks than records, so that blocks process
+// several.
 extern "C" void millrace_operator_run(const millrace_batch *batch, const void *block, uint32_t first, uint32_t end) {
     if (first != 0 || end != batch->rows) abort(); // positions of byte strings depend on the whole batch
-    run_kernel(millrace_operator_kernel, *batch, block);
+    run_kernel(3, millrace_operator_description.head.threads, millrace_operator_kernel, *batch, block);
+}
+
+// Runs all blocks of a pass. `kernel` is the library's symbol for it.
+template <class Block>
+void run_pass(void (*)(millrace_batch, Block), void *kernel, uint32_t blocks, uint32_t threads, const millrace_batch &batch, const void *block) {
+    run_kernel(blocks, threads, reinterpret_cast<void (*)(millrace_batch, Block)>(kernel), batch, block);
+}
+extern "C" void millrace_run_pass_in_lanes(void *kernel, const millrace_batch *batch, const void *block, uint32_t blocks, uint32_t threads) {
+    run_pass(millrace_operator_kernel, kernel, blocks, threads, *batch, block);
 }

@@ -94,7 +94,7 @@ func cache(t testing.TB) string {
 func hashOf(t testing.TB, root string) string {
 	t.Helper()
 	h := sha256.New()
-	for _, pattern := range append([]string{"*.cuh", "math/*.cuh", "include/*.h", "include/millrace/*.h", "runtime/*.hpp", "test/fake/*.h*", "test/fake/*/*.h"}, sources...) {
+	for _, pattern := range append([]string{"*.cuh", "math/*.cuh", "include/*.h", "include/millrace/*.h", "include/millrace/*.cuh", "runtime/*.hpp", "test/fake/*.h*", "test/fake/*/*.h"}, sources...) {
 		files, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are valid
 		for _, file := range files {
 			text, err := os.ReadFile(file)

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"millrace/internal/config"
+	"millrace/internal/device/cuda"
+	"millrace/internal/operator/compiled"
+	"millrace/internal/operator/develop"
+)
+
+// buildOperator implements `worker operator build`.
+func buildOperator(ctx context.Context, args []string) error {
+	f := flags("operator build", "Compiles NAME.cu for GPUs with NVRTC (--arch), for the CPU with the machine's C++ compiler (--cpu), or for both. It writes\n"+
+		"NAME.cubin for one architecture, NAME.fatbin for several, and NAME.cpu.so for the CPU. Without --arch it compiles for the CPU.")
+	folder := f.String("out", "", "the `folder` for the files; the default is that of the source")
+	arch := f.String("arch", "", "the GPUs' `architectures`, such as 80,90: 80 is A100, 90 is H100 and H200")
+	cpu := f.Bool("cpu", false, "compile for the CPU too")
+	source, err := oneName(f, args, "file")
+	if err != nil {
+		return err
+	}
+	if _, _, err := develop.ReadSource(source); err != nil {
+		return err
+	}
+	computes, err := architectures(*arch)
+	if err != nil {
+		return usageError{err}
+	}
+	stem := develop.Stem(source)
+	if *folder != "" {
+		stem = filepath.Join(*folder, filepath.Base(stem))
+	}
+	if len(computes) > 0 {
+		if err := buildForGPUs(ctx, source, stem, computes); err != nil {
+			return err
+		}
+	}
+	if *cpu || len(computes) == 0 {
+		return buildForCPU(ctx, source, stem+develop.CPUSuffix)
+	}
+	return nil
+}
+
+// architectures returns the compute capabilities in a list such as "80,90", each once: "8.0" and "9.0".
+func architectures(list string) (computes []string, err error) {
+	if list == "" {
+		return nil, nil
+	}
+	seen := map[int]bool{}
+	for text := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(strings.TrimPrefix(strings.TrimSpace(text), "sm_"))
+		if err != nil || n < 50 || n > 999 {
+			return nil, fmt.Errorf("operator build: --arch %s: give numbers with commas between them, such as 80,90", list)
+		}
+		if !seen[n] {
+			computes = append(computes, fmt.Sprintf("%d.%d", n/10, n%10))
+		}
+		seen[n] = true
+	}
+	return computes, nil
+}
+
+// buildForGPUs writes NAME.cubin or NAME.fatbin.
+func buildForGPUs(ctx context.Context, source, stem string, computes []string) error {
+	cfg, _ := config.Load(nil) // only the kernel library counts, and a wrong one has an error of its own
+	c, err := cuda.OpenCompiler(cfg.Kernels, findNVRTC(cfg))
+	if err != nil {
+		return err
+	}
+	var images []develop.Image
+	var d *compiled.Description
+	for _, compute := range computes {
+		cubin, err := compileForGPU(c, source, compute)
+		if err != nil {
+			return err
+		}
+		if d, err = compiled.Read(cubin); err != nil {
+			return fmt.Errorf("%s has no operator: declare one with MILLRACE_OPERATOR and its code with MILLRACE_RECORD (%w)", source, err)
+		}
+		if err := develop.CheckName(source, d); err != nil {
+			return err
+		}
+		images = append(images, develop.Image{Compute: compute, Cubin: cubin})
+	}
+	output, contents := stem+develop.CubinSuffix, images[0].Cubin
+	if len(images) > 1 {
+		output = stem + develop.FatbinSuffix
+		if contents, err = develop.Fatbin(ctx, images); err != nil {
+			return err
+		}
+	}
+	if err := develop.WriteFile(output, contents); err != nil {
+		return err
+	}
+	fmt.Printf("%s: operator %s, version %d, for GPUs of compute capability %s, compiled with NVRTC %s\n", output, d.Name, d.Version,
+		strings.Join(computes, ", "), c.Version())
+	return nil
+}
+
+// buildForCPU writes NAME.cpu.so.
+func buildForCPU(ctx context.Context, source, output string) error {
+	d, err := develop.Compile(ctx, source, output)
+	if err != nil {
+		return compileFailed(err)
+	}
+	fmt.Printf("%s: operator %s, version %d, for the CPU\n", output, d.Name, d.Version)
+	return nil
+}

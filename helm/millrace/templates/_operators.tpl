@@ -1,0 +1,167 @@
+{{/*
+Operators of your own: which folders a pod has for them, and which of them config.operators names. A list is returned as JSON,
+because a template returns text.
+*/}}
+
+{{/* millrace.builtInOperators returns the names of the operators that need no file. helm/test compares it with the worker. */}}
+{{- define "millrace.builtInOperators" -}}
+["crc32c","minhash"]
+{{- end }}
+
+{{/* millrace.operatorFolders returns the folders that the chart mounts. The last part of a path is the name of its volume. */}}
+{{- define "millrace.operatorFolders" -}}
+{{- $folders := list -}}
+{{- with .Values.operators -}}
+{{- if .sources }}{{ $folders = append $folders "/etc/millrace/operators/sources" }}{{ end -}}
+{{- if .configMap }}{{ $folders = append $folders "/etc/millrace/operators/config-map" }}{{ end -}}
+{{- if .volume }}{{ $folders = append $folders "/etc/millrace/operators/volume" }}{{ end -}}
+{{- end -}}
+{{ toJson $folders }}
+{{- end }}
+
+{{/* millrace.operatorPath returns MILLRACE_OPERATOR_PATH: the folders that the chart mounts, and config.operatorPath. */}}
+{{- define "millrace.operatorPath" -}}
+{{ append (include "millrace.operatorFolders" . | fromJsonArray) .Values.config.operatorPath | compact | join "," }}
+{{- end }}
+
+{{/* millrace.ownOperators returns the operators of your own in config.operators, with their parameters. */}}
+{{- define "millrace.ownOperators" -}}
+{{- $builtIn := include "millrace.builtInOperators" . | fromJsonArray -}}
+{{- $own := list -}}
+{{- range .Values.config.operators -}}
+{{- if not (has (. | splitList "?" | first) $builtIn) -}}
+{{- $own = append $own . -}}
+{{- end -}}
+{{- end -}}
+{{ toJson $own }}
+{{- end }}
+
+{{/* millrace.idleSources returns the operators in operators.sources that config.operators doesn't name. */}}
+{{- define "millrace.idleSources" -}}
+{{- $named := list -}}
+{{- range .Values.config.operators -}}
+{{- $named = append $named (. | splitList "?" | first) -}}
+{{- end -}}
+{{- $idle := list -}}
+{{- range $file, $text := .Values.operators.sources -}}
+{{- if not (has (trimSuffix ".cu" $file) $named) -}}
+{{- $idle = append $idle (trimSuffix ".cu" $file) -}}
+{{- end -}}
+{{- end -}}
+{{ toJson $idle }}
+{{- end }}
+
+{{/* millrace.wantsNVRTC returns a text if the image must be the variant with NVRTC. */}}
+{{- define "millrace.wantsNVRTC" -}}
+{{- $texts := or .Values.operators.sources .Values.operators.configMap -}}
+{{- if or (eq .Values.image.variant "nvrtc") (and (eq .Values.image.variant "auto") $texts) -}}
+true
+{{- end -}}
+{{- end }}
+
+{{/* millrace.inlineFiles returns the inline sources and tables by file name. */}}
+{{- define "millrace.inlineFiles" -}}
+{{ merge (dict) .Values.operators.sources .Values.operators.tables | toJson }}
+{{- end }}
+
+{{/*
+millrace.sourcesName returns the name of the ConfigMap with the inline sources and tables. It contains a hash of them, so a changed text is
+another ConfigMap, and the pods of the Deployment are replaced. It has at most 63 characters.
+*/}}
+{{- define "millrace.sourcesName" -}}
+{{ printf "%s-ops-%s" (include "millrace.fullname" .) (include "millrace.inlineFiles" . | sha256sum | trunc 8) }}
+{{- end }}
+
+{{/* millrace.cacheDir returns the folder for compiled operators that the chart mounts; empty without such operators. */}}
+{{- define "millrace.cacheDir" -}}
+{{- if and .Values.operators.cache.enabled (not .Values.config.cacheDir) (ne .Values.gpu.mode "none") (include "millrace.operatorPath" .) -}}
+/var/cache/millrace
+{{- end -}}
+{{- end }}
+
+{{- define "millrace.operatorVolumes" -}}
+{{- $operators := .Values.operators -}}
+{{- if $operators.sources }}
+- name: sources
+  configMap:
+    name: {{ include "millrace.sourcesName" . }}
+{{- end }}
+{{- with $operators.configMap }}
+- name: config-map
+  configMap:
+    name: {{ . }}
+{{- end }}
+{{- with $operators.volume }}
+{{ toYaml (list (merge (dict "name" "volume") .)) }}
+{{- end }}
+{{- if include "millrace.cacheDir" . }}
+{{ toYaml (list (merge (dict "name" "cache") ($operators.cache.volume | default (dict "emptyDir" (dict "sizeLimit" $operators.cache.sizeLimit))))) }}
+{{- end }}
+{{- end }}
+
+{{- define "millrace.operatorMounts" -}}
+{{- range include "millrace.operatorFolders" . | fromJsonArray }}
+- name: {{ base . }}
+  mountPath: {{ . }}
+  readOnly: true
+{{- end }}
+{{- with include "millrace.cacheDir" . }}
+- name: cache
+  mountPath: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* millrace.operatorProblems returns what can't work, one problem in each line. */}}
+{{- define "millrace.operatorProblems" -}}
+{{- $builtIn := include "millrace.builtInOperators" . | fromJsonArray }}
+{{- $bytes := 0 }}
+{{- range $file, $text := .Values.operators.sources }}
+{{- $bytes = add $bytes (len $file) (len $text) }}
+{{- $name := trimSuffix ".cu" $file }}
+{{- if not (regexMatch "^[a-z]([a-z0-9_]{0,29}[a-z0-9])?\\.cu$" $file) }}
+operators.sources has {{ $file | quote }}: name it NAME.cu after its operator, which begins with a lower-case letter, continues with those, digits and underscores, ends with a letter or digit, and has at most 31 characters
+{{- else if has $name $builtIn }}
+operators.sources has {{ $file | quote }}, and {{ $name }} is the name of a built-in operator: choose another
+{{- else if not (trim $text) }}
+operators.sources has {{ $file | quote }} without a text: set it with --set-file 'operators.sources.{{ $name }}\.cu={{ $file }}', or in a values file
+{{- end }}
+{{- end }}
+{{- range $file, $text := .Values.operators.tables }}
+{{- $bytes = add $bytes (len $file) (len $text) }}
+{{- if or (not (regexMatch "^[A-Za-z0-9_-][A-Za-z0-9._-]*$" $file)) (regexMatch "\\.(cu|cubin|fatbin|ptx|so)$" $file) }}
+operators.tables has {{ $file | quote }}: use letters, digits, dots, hyphens and underscores, no dot at the beginning, and no ending of an operator's file such as .cu
+{{- end }}
+{{- end }}
+{{- if and .Values.operators.tables (not .Values.operators.sources) }}
+operators.tables has tables, and operators.sources no operator that could use them: a table is in the same place as its operator
+{{- end }}
+{{- if gt (int64 $bytes) 1048576 }}
+operators.sources and operators.tables have {{ $bytes }} bytes, and a ConfigMap holds at most 1048576: put the files into a volume and set operators.volume
+{{- end }}
+{{- include "millrace.sourceProblems" . }}
+{{- include "millrace.operatorNameProblems" . }}
+{{- end }}
+
+{{/* Sources are compiled on the node, for its GPU. */}}
+{{- define "millrace.sourceProblems" -}}
+{{- if .Values.operators.sources }}
+{{- if or (eq .Values.gpu.mode "none") (eq .Values.config.device "host") }}
+operators.sources has source files, which the image can compile only for a GPU: set gpu.mode, or compile them with worker operator build and put NAME.cpu.so into operators.configMap or operators.volume
+{{- end }}
+{{- if and (eq .Values.image.variant "plain") (not .Values.image.digest) }}
+operators.sources has source files, and image.variant=plain has no NVRTC to compile them: set image.variant=auto or nvrtc
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* If the chart knows every file, it knows every operator. */}}
+{{- define "millrace.operatorNameProblems" -}}
+{{- if not (or .Values.operators.configMap .Values.operators.volume .Values.config.operatorPath) }}
+{{- range include "millrace.ownOperators" . | fromJsonArray }}
+{{- $name := . | splitList "?" | first }}
+{{- if not (hasKey $.Values.operators.sources (printf "%s.cu" $name)) }}
+config.operators names {{ $name }}, which isn't built in ({{ include "millrace.builtInOperators" $ | fromJsonArray | join ", " }}): set operators.sources, operators.configMap or operators.volume to where {{ $name }}.cu is, or correct the name
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}

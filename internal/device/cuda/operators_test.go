@@ -1,0 +1,289 @@
+//go:build cgo
+
+package cuda_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"millrace/internal/device"
+	"millrace/internal/device/cuda"
+	"millrace/internal/device/cuda/fakecuda"
+	"millrace/internal/device/host"
+	"millrace/internal/operator"
+	"millrace/internal/operator/compiled"
+	"millrace/internal/operator/conformance"
+	"millrace/internal/operator/cpulib"
+	"millrace/internal/operator/develop"
+	include "millrace/kernels/include"
+)
+
+// pair runs an operator on a GPU and on the CPU.
+type pair struct{ gpu, cpu *conformance.Runner }
+
+// conforms runs the suite on the GPU, compares each byte with the CPU, and returns the findings.
+func (p pair) conforms(t *testing.T) []conformance.Finding {
+	t.Helper()
+	report, err := p.gpu.Test(t.Context(), conformance.Batches(1), p.cpu)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Records == 0 || len(report.Untested) > 0 {
+		t.Errorf("%d records; untested: %v", report.Records, report.Untested)
+	}
+	return report.Findings
+}
+
+// newRunner opens a Runner for an operator with its default parameters, which is closed before its device.
+func newRunner(t *testing.T, d device.Device, description *compiled.Description) *conformance.Runner {
+	t.Helper()
+	o, err := conformance.BindAny(description, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := conformance.Open(conformance.Subject{Device: d, Operator: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil && d.Err() == nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// closing closes a device at the end of the test. A lost one reports its loss, which the suite has reported.
+func closing[D device.Device](t *testing.T, d D, err error) D {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		lost := d.Err() != nil
+		if err := d.Close(); err != nil && !lost {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// builtInPair returns a built-in operator on a GPU, and its Go kernel on the CPU.
+func builtInPair(t *testing.T, gpu device.Device, description *compiled.Description) pair {
+	t.Helper()
+	d, err := host.Open(host.Options{Kernels: operator.HostKernels()})
+	cpu := closing(t, d, err)
+	return pair{newRunner(t, gpu, description), newRunner(t, cpu, description)}
+}
+
+// ownPair loads an operator's image into a GPU, and compiles its source for the CPU.
+func ownPair(t *testing.T, gpu device.Device, image []byte, source string) pair {
+	t.Helper()
+	output := filepath.Join(t.TempDir(), "operator"+develop.CPUSuffix)
+	if _, err := develop.Compile(t.Context(), filepath.Join("..", "..", "..", source), output); err != nil {
+		if errors.Is(err, develop.ErrNoCompiler) {
+			t.Skipf("NOT TESTED: OPERATORS ARE COMPARED WITH WHAT A C++ COMPILER MAKES OF THEM: %v", err)
+		}
+		t.Fatal(err)
+	}
+	l, err := cpulib.Open(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := host.Open(host.Options{Kernels: []device.HostKernel{l}})
+	cpu := closing(t, d, err)
+	m := mustLoad(t, gpu, image)
+	loaded, err := compiled.Decode(m.Description())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair{newRunner(t, gpu, loaded), newRunner(t, cpu, l.Description())}
+}
+
+// operatorSources returns the paths of sources in the repository, relative to its root.
+func operatorSources(t *testing.T, patterns ...string) (sources []string) {
+	t.Helper()
+	root := filepath.Join("..", "..", "..")
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("NO SOURCES MATCH %s: %v", pattern, err)
+		}
+		for _, path := range found {
+			relative, err := filepath.Rel(root, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources = append(sources, relative)
+		}
+	}
+	return sources
+}
+
+// onPurpose has what operators of the repository do wrong on purpose. A mistake in one of stray.cu's passes fails all records of the batch.
+var onPurpose = map[string][]conformance.Kind{
+	"careless.cu": {conformance.OutOfBounds},
+	"stray.cu":    {conformance.OutOfBounds, conformance.Neighbors},
+}
+
+// fails reports findings as failures, except for what the operator does on purpose.
+func fails(t *testing.T, source string, findings []conformance.Finding) {
+	t.Helper()
+	for _, f := range findings {
+		if !slices.Contains(onPurpose[filepath.Base(source)], f.Kind) {
+			t.Error(f)
+		}
+	}
+}
+
+// gpuCompiler opens NVRTC for a real GPU. Where tests need a GPU, they need NVRTC too.
+func gpuCompiler(t *testing.T, library string) *cuda.Compiler {
+	t.Helper()
+	c, err := cuda.OpenCompiler(library, nvrtcLibrary())
+	switch {
+	case err == nil:
+	case os.Getenv("MILLRACE_REQUIRE_GPU") == "1":
+		t.Fatalf("OPERATORS OF ONE'S OWN ARE NOT TESTED: %v (MILLRACE_REQUIRE_GPU=1 MAKES THIS A FAILURE)", err)
+	default:
+		t.Skipf("OPERATORS OF ONE'S OWN ARE NOT TESTED: %v (SET MILLRACE_REQUIRE_GPU=1 TO FAIL INSTEAD)", err)
+	}
+	return c
+}
+
+// onEachGPU runs a test on each GPU, with a device that has no other user.
+func onEachGPU(t *testing.T, test func(t *testing.T, library string, info device.Info)) {
+	library, all := gpus(t)
+	for _, info := range all {
+		t.Run(info.ID, func(t *testing.T) { test(t, library, info) })
+	}
+}
+
+// sourceWithNeighbors is operatorSource for a file that may include others of its folder.
+func sourceWithNeighbors(t *testing.T, file, compute string) cuda.Source {
+	t.Helper()
+	source := operatorSource(t, file, compute)
+	headers := fstest.MapFS{}
+	for _, folder := range []fs.FS{include.Headers, os.DirFS(filepath.Join("..", "..", "..", filepath.Dir(file)))} {
+		if err := fs.WalkDir(folder, ".", func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			text, err := fs.ReadFile(folder, path)
+			if suffix := filepath.Ext(path); suffix == ".cu" || suffix == ".cuh" || suffix == ".h" {
+				headers[path] = &fstest.MapFile{Data: text}
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	source.Headers = headers
+	return source
+}
+
+// repositoryOperators and wrongOperators are the sources of operators that conform, and of those that must not.
+var (
+	repositoryOperators = []string{"examples/operators/*/*.cu", "kernels/test/operators/*.cu"}
+	wrongOperators      = "kernels/test/operators/wrong/*.cu"
+)
+
+// The real NVRTC compiles every operator that the tests on a GPU run. It needs no GPU.
+func TestOperatorsOfTheRepositoryCompile(t *testing.T) {
+	c := openCompiler(t)
+	for _, source := range operatorSources(t, append(repositoryOperators, wrongOperators)...) {
+		if _, warnings, err := c.Compile(sourceWithNeighbors(t, source, "9.0")); err != nil || strings.TrimSpace(warnings) != "" {
+			t.Errorf("%s: %s, %v", source, warnings, err)
+		}
+	}
+}
+
+// TestOperatorsConformOnGPUs runs the suite on each GPU, for the built-in operators and for every operator of the repository.
+func TestOperatorsConformOnGPUs(t *testing.T) {
+	onEachGPU(t, func(t *testing.T, library string, info device.Info) {
+		for _, d := range compiled.BuiltIn() {
+			t.Run(d.Name, func(t *testing.T) {
+				gpu, err := cuda.Open(cuda.Options{Library: library, UUID: info.ID})
+				fails(t, d.Name, builtInPair(t, closing(t, gpu, err), d).conforms(t))
+			})
+		}
+		c := gpuCompiler(t, library)
+		for _, source := range operatorSources(t, repositoryOperators...) {
+			t.Run(filepath.Base(source), func(t *testing.T) {
+				image, warnings, err := c.Compile(sourceWithNeighbors(t, source, info.Compute))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if text := strings.TrimSpace(warnings); text != "" {
+					t.Errorf("warnings: %s", text)
+				}
+				gpu, err := cuda.Open(cuda.Options{Library: library, UUID: info.ID})
+				fails(t, source, ownPair(t, closing(t, gpu, err), image, source).conforms(t))
+			})
+		}
+	})
+}
+
+// mistakes are operators that the suite must not accept, and the kinds of findings of which a GPU gives one.
+var mistakes = map[string][]conformance.Kind{
+	"beyond":    {conformance.OutOfBounds},
+	"leftover":  {conformance.Uninitialized},
+	"neighbor":  {conformance.ReadOutside, conformance.Neighbors},
+	"overwrite": {conformance.WroteOutside},
+	"scribble":  {conformance.WroteOutside},
+	"counting":  {conformance.Unrepeatable},
+	"aligned":   {conformance.Placement},
+	"lanes":     {conformance.Devices},
+}
+
+// TestOperatorsConformFindsMistakesOnGPUs checks that the suite finds each kind of mistake on a real GPU.
+func TestOperatorsConformFindsMistakesOnGPUs(t *testing.T) {
+	onEachGPU(t, func(t *testing.T, library string, info device.Info) {
+		c := gpuCompiler(t, library)
+		for name, kinds := range mistakes {
+			t.Run(name, func(t *testing.T) {
+				source := "kernels/test/operators/wrong/" + name + ".cu"
+				image, _, err := c.Compile(sourceWithNeighbors(t, source, info.Compute))
+				if err != nil {
+					t.Fatal(err)
+				}
+				gpu, err := cuda.Open(cuda.Options{Library: library, UUID: info.ID})
+				found := map[conformance.Kind]bool{}
+				for _, f := range ownPair(t, closing(t, gpu, err), image, source).conforms(t) {
+					t.Log(f)
+					found[f.Kind] = true
+				}
+				for _, kind := range kinds {
+					if !found[kind] {
+						t.Errorf("no finding of kind %d", kind)
+					}
+				}
+			})
+		}
+	})
+}
+
+// TestOperatorsConformOnTheFakeGPU shows that the suite drives the real runtime. The fake GPU runs the operators' code for the CPU.
+func TestOperatorsConformOnTheFakeGPU(t *testing.T) {
+	t.Run("crc32c", func(t *testing.T) {
+		fails(t, "crc32c", builtInPair(t, openFake(t, ""), compiled.BuiltIn()[0]).conforms(t))
+	})
+	for _, source := range []string{entropyCU, kindsCU, "kernels/test/operators/careless.cu", "kernels/test/operators/tally.cu"} {
+		t.Run(filepath.Base(source), func(t *testing.T) {
+			image := fakecuda.Image(t, source)
+			fails(t, source, ownPair(t, openFake(t, ""), image, source).conforms(t))
+		})
+	}
+	t.Run("neighbor.cu", func(t *testing.T) {
+		const source = "kernels/test/operators/wrong/neighbor.cu"
+		image := fakecuda.Image(t, source)
+		if found := ownPair(t, openFake(t, ""), image, source).conforms(t); len(found) == 0 {
+			t.Error("the suite accepts a wrong operator")
+		}
+	})
+}

@@ -1,0 +1,93 @@
+package compiled
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// fatbin returns a container with these contents.
+func fatbin(all ...[]byte) []byte {
+	var entries []byte
+	for _, contents := range all {
+		const header = 64
+		entry := binary.LittleEndian.AppendUint32([]byte{2, 0, 1, 1}, header)
+		entry = binary.LittleEndian.AppendUint64(entry, uint64(len(contents)))
+		entries = append(append(entries, entry...), make([]byte, header-len(entry))...)
+		entries = append(entries, contents...)
+	}
+	file := append(bytes.Clone(fatbinMagic), 1, 0, fatbinHeaderBytes, 0)
+	return append(binary.LittleEndian.AppendUint64(file, uint64(len(entries))), entries...)
+}
+
+// ptx returns PTX with this list of numbers.
+func ptx(bytes int, list string) []byte {
+	return fmt.Appendf(nil, "//\n.version 8.4\n.target sm_80\n.global .align 8 .b8 %s[%d] = {%s};\n", symbol, bytes, list)
+}
+
+func TestPTXHasItsBytesAsText(t *testing.T) {
+	data, err := find(ptx(6, "77, 73,1"))
+	if err != nil || !bytes.Equal(data, []byte{77, 73, 1, 0, 0, 0}) {
+		t.Errorf("%v, %v", data, err)
+	}
+	for name, text := range map[string][]byte{
+		"too many": ptx(2, "1,2,3"), "no number": ptx(3, "1,x"), "above 255": ptx(3, "256"), "negative": ptx(-1, "1"), "huge": ptx(1<<30, "1"),
+		"no list": []byte(".version 8.4\n" + symbol + "[3];"), "cut off": []byte(".version 8.4\n" + symbol + "[3] = {1, 2"), "other": []byte(".version 8.4"),
+	} {
+		if data, err := find(text); err == nil {
+			t.Errorf("%s: %v", name, data)
+		}
+	}
+}
+
+func TestFatbinHasItInAnyEntry(t *testing.T) {
+	file := fatbin([]byte("compressed"), ptx(4, "9,8"), ptx(4, "7"))
+	data, err := find(file)
+	if err != nil || !bytes.Equal(data, []byte{9, 8, 0, 0}) {
+		t.Errorf("%v, %v", data, err)
+	}
+	for cut := range file {
+		if _, err := find(file[:cut]); err == nil && cut < len(file)-len(ptx(4, "7"))-64 {
+			t.Errorf("the first %d of %d bytes have a description", cut, len(file))
+		}
+	}
+	if _, err := find(fatbin([]byte("compressed"))); err == nil || !strings.Contains(err.Error(), "--no-compress") {
+		t.Errorf("compressed code: error %v", err)
+	}
+}
+
+// TestCompressedFatbinSaysHowToMakeOne uses what nvcc writes by default.
+func TestCompressedFatbinSaysHowToMakeOne(t *testing.T) {
+	toolkit := cudaToolkit()
+	if toolkit == "" {
+		t.Skip("NOT TESTED: THERE IS NO CUDA TOOLKIT HERE (CUDA_HOME)")
+	}
+	output := filepath.Join(t.TempDir(), "entropy.fatbin")
+	all := compilers(t)
+	for _, c := range all {
+		if c.name != "fatbin" {
+			continue
+		}
+		if c.missing != "" {
+			t.Skip("NOT TESTED: " + c.missing)
+		}
+		command := c.command(entropy, output)
+		for i, arg := range command.Args {
+			if arg == "--no-compress" {
+				command.Args[i] = "-Xfatbin=-compress-all" // cubins too
+			}
+		}
+		run(t, command)
+	}
+	file, err := os.ReadFile(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(file); err == nil || !strings.Contains(err.Error(), "--no-compress") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,159 @@
+package compiled
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// mostTableBytes is the maximum size of all tables of an operator.
+const mostTableBytes = 1 << 24
+
+// tableAlign is the alignment of the tables that follow a parameter block, in bytes.
+const tableAlign = 16
+
+// tableHashBytes is how much of a table's SHA-256 a spec contains.
+const tableHashBytes = 8
+
+// mostTableName is the maximum length of a table's file name.
+const mostTableName = 255
+
+// table is the value of a parameter of type Table.
+type table struct {
+	file     string // "" if it is unknown
+	contents []byte
+}
+
+// format returns the value as it is in a spec: the name of the file, and a part of the hash of its contents. So specs of different
+// contents are different.
+func (t table) format() string {
+	hash := sha256.Sum256(t.contents)
+	return t.file + "@" + hex.EncodeToString(hash[:tableHashBytes])
+}
+
+// checkTable checks a parameter of type Table. The parameters before it are in d.
+func (d *Description) checkTable(p Parameter) error {
+	total := uint64(p.Most)
+	for _, other := range d.Parameters {
+		if other.Type == Table {
+			total += uint64(other.Most)
+		}
+	}
+	switch {
+	case p.Shown || p.Default != 0 || p.Least < 1 || p.Most < p.Least || p.Most > mostTableBytes:
+		return fmt.Errorf("%s is a table with a default, or of %d to %d bytes", p.Name, uint64(p.Least), uint64(p.Most))
+	case total > mostTableBytes:
+		return fmt.Errorf("tables of %d bytes", total)
+	}
+	return nil
+}
+
+// readTable reads the file that a spec names: NAME or NAME@HASH, where HASH is what table.format writes.
+func (d *Description) readTable(p Parameter, text string) (table, error) {
+	file, hash, pinned := strings.Cut(text, "@")
+	if err := checkTableName(file); err != nil {
+		return table{}, fmt.Errorf("parameter %q is %q: %w", p.Name, text, err)
+	}
+	if d.Folder == "" {
+		return table{}, fmt.Errorf("parameter %q is the file %q, but this program doesn't know the operator's folder", p.Name, file)
+	}
+	contents, err := readInside(d.Folder, file, int64(p.Most))
+	if err != nil {
+		return table{}, fmt.Errorf("parameter %q: %w", p.Name, err)
+	}
+	t := table{file, contents}
+	switch {
+	case len(contents) < int(p.Least) || len(contents) > int(p.Most):
+		return table{}, fmt.Errorf("parameter %q: %s in %s has %s: it may have %d to %d bytes", p.Name, file, d.Folder, sizeText(len(contents), int(p.Most)), p.Least, p.Most)
+	case pinned && t.format() != file+"@"+hash:
+		return table{}, fmt.Errorf("parameter %q: %s in %s has other contents: it is %s, not %s", p.Name, file, d.Folder, t.format(), text)
+	}
+	return t, nil
+}
+
+// sizeText returns a file's size. A file is read only to the byte after the limit.
+func sizeText(n, most int) string {
+	if n > most {
+		return fmt.Sprintf("more than %d bytes", most)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// readInside reads a file in a folder, and at most one byte more than most. Symbolic links are followed if they stay in the folder, as
+// those of a ConfigMap's volume do.
+func readInside(folder, file string, most int64) ([]byte, error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	info, err := root.Stat(file)
+	if err != nil {
+		return nil, fmt.Errorf("%w (in %s, the folder of the operator)", err, folder)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s in %s isn't a file", file, folder)
+	}
+	f, err := root.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return io.ReadAll(io.LimitReader(f, most+1))
+}
+
+// checkTableName returns an error if a spec can't name that file.
+func checkTableName(file string) error {
+	err := errors.New("name a file in the operator's folder, or below it, with letters, digits, dots, hyphens and underscores")
+	if len(file) > mostTableName {
+		return err
+	}
+	for part := range strings.SplitSeq(file, "/") {
+		if part == "" || part[0] == '.' || strings.ContainsFunc(part, badInFileName) {
+			return err
+		}
+	}
+	return nil
+}
+
+func badInFileName(c rune) bool {
+	letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+	return !letter && (c < '0' || c > '9') && !strings.ContainsRune("._-", c)
+}
+
+// appendTables appends the tables to a parameter block, as create in millrace.h takes them.
+func appendTables(block []byte, tables []table) []byte {
+	if len(tables) == 0 {
+		return block
+	}
+	block = append(block, make([]byte, alignUp(len(block), tableAlign)-len(block))...)
+	start := len(block)
+	for _, t := range tables {
+		block = append(block, make([]byte, alignUp(len(block)-start, tableAlign)-(len(block)-start))...)
+		block = append(block, t.contents...)
+	}
+	return block
+}
+
+// tablePlace is the value of a table in the parameter block.
+type tablePlace struct{ at, size uint32 }
+
+func (p tablePlace) append(block []byte) []byte {
+	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(block, p.at), p.size)
+}
+
+// tableIn returns the table at a place in the parameter block. end is the end of the tables before it. It returns the end of this one.
+func (p Parameter) tableIn(place, tables []byte, end int) (table, int, error) {
+	at, size := binary.LittleEndian.Uint32(place), binary.LittleEndian.Uint32(place[4:])
+	from := alignUp(end, tableAlign)
+	if uint64(at) != uint64(from) || uint64(size) < uint64(p.Least) || uint64(size) > uint64(p.Most) || from+int(size) > len(tables) {
+		return table{}, 0, fmt.Errorf("table %q has %d bytes at byte %d of %d: give %d to %d bytes at byte %d", p.Name, size, at, len(tables), p.Least, p.Most, from)
+	}
+	return table{contents: bytes.Clone(tables[from : from+int(size)])}, from + int(size), nil
+}

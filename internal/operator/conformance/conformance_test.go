@@ -1,0 +1,107 @@
+//go:build cgo
+
+package conformance_test
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"millrace/internal/operator"
+	"millrace/internal/operator/compiled"
+	"millrace/internal/operator/conformance"
+)
+
+// passes runs the suite, and fails for each finding except for those of the permitted kinds.
+func passes(t *testing.T, r, reference *conformance.Runner, permitted ...conformance.Kind) {
+	t.Helper()
+	report, err := r.Test(t.Context(), conformance.Batches(1), reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range report.Findings {
+		if !slices.Contains(permitted, f.Kind) {
+			t.Error(f)
+		}
+	}
+	if report.Done == 0 || report.Records < 8192 || len(report.Untested) > 0 {
+		t.Errorf("%d records, of which %d have a result; untested: %v", report.Records, report.Done, report.Untested)
+	}
+}
+
+// The built-in operators pass on the host device, and on the simulated one with the same bytes.
+func TestBuiltInOperatorsConform(t *testing.T) {
+	descriptions := map[string]*compiled.Description{}
+	for _, d := range compiled.BuiltIn() {
+		descriptions[d.Name] = d
+	}
+	for _, spec := range []string{"crc32c", "minhash?k=5&hashes=4"} {
+		t.Run(spec, func(t *testing.T) {
+			op, err := operator.Parse(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := bind(t, descriptions[op.Name()], spec)
+			cpu := runner(t, conformance.Subject{Device: onHost(t, operator.HostKernels()...), Operator: o})
+			passes(t, cpu, nil)
+			passes(t, runner(t, conformance.Subject{Device: onSim(t, operator.HostKernels()...), Operator: o, Brief: true}), cpu)
+		})
+	}
+}
+
+// ownSources returns the sources of operators in the repository that keep to the rules, relative to its root.
+func ownSources(t *testing.T) (sources []string) {
+	t.Helper()
+	for _, pattern := range []string{"examples/operators/*/*.cu", "kernels/test/operators/*.cu"} {
+		found, err := filepath.Glob(root + pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v", pattern, err)
+		}
+		for _, path := range found {
+			relative, err := filepath.Rel(root, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources = append(sources, relative)
+		}
+	}
+	return sources
+}
+
+// permitted returns what an operator may do wrong. careless.cu and stray.cu access bytes outside some records on purpose, and a mistake in
+// one of stray.cu's passes fails all records of the batch.
+func permitted(source string) []conformance.Kind {
+	switch filepath.Base(source) {
+	case "careless.cu":
+		return []conformance.Kind{conformance.OutOfBounds}
+	case "stray.cu":
+		return []conformance.Kind{conformance.OutOfBounds, conformance.Neighbors}
+	}
+	return nil
+}
+
+// Operators of one's own pass on the host device, and on the simulated one with the same bytes.
+func TestOperatorsOfOnesOwnConform(t *testing.T) {
+	for _, source := range ownSources(t) {
+		t.Run(filepath.Base(source), func(t *testing.T) {
+			l := library(t, source)
+			o, err := conformance.BindAny(l.Description(), t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			cpu := runner(t, conformance.Subject{Device: onHost(t, l), Operator: o})
+			passes(t, cpu, nil, permitted(source)...)
+			passes(t, runner(t, conformance.Subject{Device: onSim(t, l), Operator: o, Brief: true, Apart: true}), cpu, permitted(source)...)
+		})
+	}
+}
+
+func TestRateIsThatOfTheKernel(t *testing.T) {
+	l := library(t, "examples/operators/entropy/entropy.cu")
+	r := runner(t, conformance.Subject{Device: onHost(t, l), Operator: bind(t, l.Description(), "")})
+	for _, bytes := range []int{256, 64 << 10} {
+		if rate, err := r.Rate(t.Context(), bytes); err != nil || rate < 1e6 || rate > 1e12 {
+			t.Errorf("%d bytes: %v bytes per second, %v", bytes, rate, err)
+		}
+	}
+}

@@ -1,0 +1,241 @@
+//go:build cgo
+
+package conformance_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"millrace/internal/device"
+	"millrace/internal/device/cuda"
+	"millrace/internal/device/cuda/fakecuda"
+	"millrace/internal/operator"
+	"millrace/internal/operator/compiled"
+	"millrace/internal/operator/conformance"
+	"millrace/internal/operator/payloads"
+)
+
+// finds checks that the suite reports a finding of that kind with that text.
+func finds(t *testing.T, r, reference *conformance.Runner, kind conformance.Kind, text string) {
+	t.Helper()
+	report, err := r.Test(t.Context(), conformance.Batches(1), reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range report.Findings {
+		if f.Kind == kind && strings.Contains(f.String(), text) {
+			return
+		}
+	}
+	t.Errorf("no finding of kind %d with %q among %q", kind, text, report.Findings)
+}
+
+// Each operator in the folder wrong makes one mistake.
+func TestMistakesAreFound(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		kind conformance.Kind
+		text string
+	}{
+		{"beyond", conformance.OutOfBounds, `batch "empties", record 0 (0 bytes, ""): it accessed a byte outside the record or its result`},
+		{"leftover", conformance.Uninitialized, `batch "empties", record 0 (0 bytes, ""): its result depends on what was in memory before: set every byte of a byte string`},
+		{"neighbor", conformance.ReadOutside, `batch "one megabyte", record 0 (1048576 bytes, `},
+		{"neighbor", conformance.Neighbors, "its result depends on the other records of the batch, or on their order"},
+		{"overwrite", conformance.WroteOutside, `batch "one byte": it wrote outside its memory: 4 bytes before its result`},
+		{"scribble", conformance.WroteOutside, `batch "one byte": it changed byte 0 of the batch: records are read only`},
+		{"counting", conformance.Unrepeatable, "another run of the same batch gives another result"},
+		{"aligned", conformance.Placement, `its result depends on where the batch begins in memory: records may begin at any address (one run gives {"odd":1}, and another gives {"odd":0})`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := library(t, "kernels/test/operators/wrong/"+c.name+".cu")
+			o := bind(t, l.Description(), "")
+			finds(t, runner(t, conformance.Subject{Device: onHost(t, l), Operator: o}), nil, c.kind, c.text)
+		})
+	}
+}
+
+// tampered is an operator whose results a test changes.
+type tampered struct {
+	device.HostKernel
+	needs func(*device.Needs)
+	after func(offsets []uint32, scratch, result []byte)
+}
+
+type boundTampered struct {
+	device.BoundHostKernel
+	t *tampered
+}
+
+func (k *tampered) Bind(params []byte) (device.BoundHostKernel, error) {
+	bound, err := k.HostKernel.Bind(params)
+	return &boundTampered{bound, k}, err
+}
+
+func (b *boundTampered) Needs(s device.Shape) device.Needs {
+	needs := b.BoundHostKernel.Needs(s)
+	if b.t.needs != nil {
+		b.t.needs(&needs)
+	}
+	return needs
+}
+
+func (b *boundTampered) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	err := b.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
+	if b.t.after != nil && err == nil {
+		b.t.after(offsets, scratch, result)
+	}
+	return err
+}
+
+// damage changes the byte behind the end of memory.
+func damage(memory []byte) {
+	if len(memory) > 0 {
+		*(*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(memory)), len(memory))) ^= 1
+	}
+}
+
+// These mistakes can't be made in a source file with operator.cuh.
+func TestMistakesOfOtherCodeAreFound(t *testing.T) {
+	l := library(t, "examples/operators/entropy/entropy.cu")
+	status := func(offsets []uint32) int { return (4*(len(offsets)-1) + 255) / 256 * 256 }
+	for name, c := range map[string]struct {
+		tampered
+		kind conformance.Kind
+		text string
+	}{
+		"a result of a refused record": {tampered{after: func(_ []uint32, _, result []byte) {
+			if len(result) > 0 {
+				result[0] |= 1
+			}
+		}}, conformance.LeftOver, `record 0 (0 bytes, ""): its status is 1 (the record is empty), but its result isn't zeros`},
+		"an undeclared status": {tampered{after: func(offsets []uint32, _, result []byte) {
+			if len(offsets) > 1 {
+				result[status(offsets)] = 2
+			}
+		}}, conformance.Undeclared, "operator entropy: record 0 has status 2: it must be 0, 254, 255 or the number of one of 1 reasons"},
+		"a larger result": {tampered{needs: func(n *device.Needs) { n.Result += 256 }}, conformance.WrongNeeds,
+			"it asks for 768 bytes for the result of 1 records with 1048576 bytes, and its declaration says 512"},
+		"writing behind scratch": {tampered{needs: func(n *device.Needs) { n.Scratch = 1000 },
+			after: func(_ []uint32, scratch, _ []byte) { damage(scratch) }}, conformance.WroteOutside,
+			"it wrote outside its memory: 1 bytes behind the end of its scratch memory of 1000 bytes"},
+		"writing behind the result": {tampered{after: func(_ []uint32, _, result []byte) { damage(result) }}, conformance.WroteOutside,
+			`batch "one megabyte": it wrote outside its memory: 1 bytes behind the end of its result of 512 bytes`},
+		"scratch that is read": {tampered{needs: func(n *device.Needs) { n.Scratch = 256 },
+			after: func(offsets []uint32, scratch, result []byte) {
+				if n := len(offsets) - 1; n > 0 && result[status(offsets)+n-1] == 0 {
+					result[4*(n-1)] ^= scratch[7]
+				}
+			}}, conformance.Uninitialized,
+			"its result depends on what was in memory before"},
+		"the number of records": {tampered{after: func(offsets []uint32, _, result []byte) {
+			for i := range len(offsets) - 1 {
+				if offsets[i] < offsets[i+1] {
+					result[4*i] = byte(len(offsets))
+				}
+			}
+		}}, conformance.Neighbors, "its result depends on the number of records in the batch"},
+		"a panic": {tampered{after: func(offsets []uint32, _, result []byte) {
+			if len(offsets) == 2 && len(result) > 0 {
+				panic("out of ideas")
+			}
+		}}, conformance.Lost, "the device failed: device host: launch: device lost by a kernel: kernel entropy on stream conformance: panic: out of ideas"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.HostKernel = l
+			finds(t, runner(t, conformance.Subject{Device: onHost(t, &c.tampered), Operator: bind(t, l.Description(), "")}), nil, c.kind, c.text)
+		})
+	}
+}
+
+func TestBatchThatDoesNotEndIsFound(t *testing.T) {
+	release := make(chan struct{})
+	k := &tampered{HostKernel: operator.HostKernels()[0], after: func([]uint32, []byte, []byte) { <-release }}
+	d := onHost(t, k)
+	defer close(release)
+	r, err := conformance.Open(conformance.Subject{Device: d, Operator: bind(t, compiled.BuiltIn()[0], ""), Patience: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() }) // the device reports what is left
+	report, err := r.Test(t.Context(), conformance.Batches(1), nil)
+	if err != nil || len(report.Findings) != 1 || report.Findings[0].Kind != conformance.Endless ||
+		report.Findings[0].String() != `batch "nothing": it didn't finish within 1ms: look for a loop that doesn't end` {
+		t.Errorf("%v, %v", report.Findings, err)
+	}
+}
+
+// Two sources of one operator stand for two devices that compute differently.
+func TestDevicesThatDifferAreFound(t *testing.T) {
+	l := library(t, "examples/operators/entropy/entropy.cu")
+	four := runner(t, conformance.Subject{Device: onHost(t, l), Operator: bind(t, l.Description(), "?bits=4")})
+	five := runner(t, conformance.Subject{Device: onSim(t, l), Operator: bind(t, l.Description(), "?bits=5")})
+	finds(t, five, four, conformance.Devices, `its result depends on the device (the simulated device gives {"peak":`)
+}
+
+// On a GPU, the suite itself checks what the host device refuses. The fake GPU runs the code for the CPU.
+func TestUndeclaredResultsOfAGPUAreFound(t *testing.T) {
+	path := fakecuda.Library(t)
+	fakecuda.Set(t, "")
+	d, err := cuda.Open(cuda.Options{Library: path})
+	opened(t, d, err)
+	m, err := d.(device.Loader).LoadOperator(fakecuda.Image(t, "internal/operator/cpulib/testdata/liar.cu"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() }) // the device reports what is left
+	description, err := compiled.Decode(m.Description())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := runner(t, conformance.Subject{Device: d, Operator: bind(t, description, "")})
+	finds(t, r, nil, conformance.Undeclared, "operator liar: record 115 has status 2: it must be 0, 254, 255 or the number of one of 1 reasons")
+}
+
+func TestFaultOfAGPUIsFound(t *testing.T) {
+	path := fakecuda.Library(t)
+	fakecuda.Set(t, "")
+	d, err := cuda.Open(cuda.Options{Library: path})
+	opened(t, d, err)
+	r := runner(t, conformance.Subject{Device: d, Operator: bind(t, compiled.BuiltIn()[0], "")})
+	fakecuda.Set(t, "call=cudaLaunchKernel code=700 how=device")
+	finds(t, r, nil, conformance.Lost, "; compute-sanitizer shows the access: worker operator test --sanitize")
+	fakecuda.Set(t, "")
+}
+
+// A batch whose results need too much memory is divided, and the report says what wasn't tested.
+func TestLargeBoundsAreDivided(t *testing.T) {
+	l := library(t, "kernels/test/operators/wrong/wide.cu")
+	r := runner(t, conformance.Subject{Device: onHost(t, l), Operator: bind(t, l.Description(), ""), Brief: true})
+	report, err := r.Test(t.Context(), []payloads.Set{{Name: "many", Payloads: payloads.Empties(100)}}, nil)
+	if err != nil || len(report.Findings) > 0 || report.Records != 25 || len(report.Untested) != 1 ||
+		!strings.HasPrefix(report.Untested[0], `75 records of batch "many": memory for a batch is bounded, and 6 such records take 48 MiB`) {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+func TestComputeReturnsAnswers(t *testing.T) {
+	l := library(t, "examples/operators/entropy/entropy.cu")
+	r := runner(t, conformance.Subject{Device: onHost(t, l), Operator: bind(t, l.Description(), "")})
+	answers, err := r.Compute(t.Context(), [][]byte{[]byte("aab"), nil})
+	if err != nil || len(answers) != 2 || answers[0].String() != `{"peak":3}` || answers[1].Status != 1 || answers[1].String() != "rejected: the record is empty" {
+		t.Errorf("%v, %v", answers, err)
+	}
+}
+
+// Singly is for a process that watches another one: Before tells it each record.
+func TestSinglyTellsEachRecord(t *testing.T) {
+	l := library(t, "examples/operators/entropy/entropy.cu")
+	var told []string
+	r := runner(t, conformance.Subject{Device: onHost(t, l), Operator: bind(t, l.Description(), ""),
+		Before: func(batch string, record int) { told = append(told, fmt.Sprint(batch, record)) }})
+	if err := r.Singly(t.Context(), []payloads.Set{{Name: "a", Payloads: payloads.Empties(2)}, {Name: "b", Payloads: payloads.Empties(1)}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"a0", "a1", "b0"}; !slices.Equal(told, want) {
+		t.Errorf("%q, want %q", told, want)
+	}
+}

@@ -1,0 +1,32 @@
+package conformance
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"millrace/internal/operator/compiled"
+	"millrace/internal/operator/payloads"
+)
+
+// mostTable is the maximum size of a table that BindAny writes, in bytes.
+const mostTable = 4096
+
+// BindAny returns an operator with its default parameters. A table has no default, so BindAny writes a file with a word per line for each
+// one into the folder.
+func BindAny(d *compiled.Description, folder string) (*compiled.Operator, error) {
+	var query []string
+	for _, p := range d.Parameters {
+		if p.Type != compiled.Table {
+			continue
+		}
+		words := bytes.ReplaceAll(payloads.Text(5, int(min(p.Most, mostTable))), []byte(" "), []byte("\n"))
+		if err := os.WriteFile(filepath.Join(folder, p.Name), words, 0o600); err != nil {
+			return nil, err
+		}
+		query = append(query, p.Name+"="+p.Name)
+	}
+	d.Folder = folder
+	return d.Bind(strings.Join(query, "&"))
+}

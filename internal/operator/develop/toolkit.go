@@ -1,0 +1,92 @@
+package develop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// ErrNoFatbinary is the error for a machine without the program that makes fatbins.
+var ErrNoFatbinary = errors.New("code for several architectures goes into a fatbin, which the CUDA toolkit's program fatbinary makes: " +
+	"install it (Debian, from NVIDIA's repository: apt-get install cuda-nvcc-13-0), name the toolkit's folder in CUDA_HOME, or give one architecture")
+
+// ErrNoSanitizer is the error for a machine without the program that checks a GPU's memory accesses.
+var ErrNoSanitizer = errors.New("compute-sanitizer isn't installed: it is part of the CUDA toolkit (Debian, from NVIDIA's repository: " +
+	"apt-get install cuda-sanitizer-13-0); put it on PATH, or name the toolkit's folder in CUDA_HOME")
+
+// Sanitizer returns the path of compute-sanitizer. It fails with ErrNoSanitizer if the machine lacks it.
+func Sanitizer() (string, error) {
+	if path := findTool("compute-sanitizer"); path != "" {
+		return path, nil
+	}
+	return "", ErrNoSanitizer
+}
+
+// toolkits are the folders in which a toolkit usually is.
+var toolkits = []string{"/usr/local/cuda", "/opt/cuda", "/opt/cuda/toolkit"}
+
+// findTool returns the path of a program of the CUDA toolkit: on the path, or in CUDA_HOME, /usr/local/cuda or /opt/cuda. It returns "" if
+// there is none.
+func findTool(name string) string {
+	if path, err := exec.LookPath(name); err == nil {
+		return path
+	}
+	for _, home := range append([]string{os.Getenv("CUDA_HOME")}, toolkits...) {
+		if path, err := exec.LookPath(filepath.Join(home, "bin", name)); home != "" && err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// Image is a cubin and the compute capability that it is for, such as "9.0".
+type Image struct {
+	Compute string
+	Cubin   []byte
+}
+
+// Fatbin combines cubins in one fatbin without compression, so that its description can be read from the file. It fails with
+// ErrNoFatbinary if the machine lacks the program for it.
+func Fatbin(ctx context.Context, images []Image) ([]byte, error) {
+	program := findTool("fatbinary")
+	if program == "" {
+		return nil, ErrNoFatbinary
+	}
+	folder, err := os.MkdirTemp("", "millrace-fatbin-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	output := filepath.Join(folder, "out.fatbin")
+	args := []string{"-64", "-compress=false", "--create=" + output}
+	for _, image := range images {
+		architecture := strings.ReplaceAll(image.Compute, ".", "")
+		path := filepath.Join(folder, "sm_"+architecture+CubinSuffix)
+		if err := os.WriteFile(path, image.Cubin, 0o600); err != nil {
+			return nil, err
+		}
+		args = append(args, "--image3=kind=elf,sm="+architecture+",file="+path)
+	}
+	if out, err := exec.CommandContext(ctx, program, args...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(string(out)))
+	}
+	return os.ReadFile(output)
+}
+
+// WriteFile replaces a file at once, so that processes that read it see the old contents or the new ones.
+func WriteFile(path string, contents []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // it's gone after the rename
+	_, err = f.Write(contents)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

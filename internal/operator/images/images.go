@@ -1,0 +1,114 @@
+// Package images makes the code of operators of one's own for GPUs from their source files, with NVRTC and a cache
+// (docs/adr/0040-operators-of-your-own.md).
+//
+// The worker uses it at its start. Start reading with Maker.Image.
+package images
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"millrace/internal/operator/cache"
+	"millrace/internal/operator/compiled"
+	include "millrace/kernels/include"
+)
+
+// Source is the source file of an operator.
+type Source struct {
+	Name string // of the file, for the compiler's messages
+	Text []byte
+}
+
+// Compiler compiles operators for GPUs. It is package cuda's compiler.
+type Compiler interface {
+	// Version returns the compiler's version, for example "12.4".
+	Version() string
+
+	// Compile returns the image of a source for GPUs with a compute capability such as "9.0", and the compiler's warnings.
+	Compile(s Source, compute string, options []string) (image []byte, warnings string, err error)
+}
+
+// Maker makes images. Its methods may be called by several goroutines.
+type Maker struct {
+	Open     func() (Compiler, error) // opens the compiler. It is called at most once, for the first source that isn't in the cache.
+	Identity string                   // of the compiler: those with the same make the same images. Empty: its version, which takes opening it.
+	Cache    *cache.Cache             // nil for none
+
+	mu       sync.Mutex
+	compiler Compiler
+	made     map[string]Image
+}
+
+// Image is the code of an operator for GPUs of one compute capability.
+type Image struct {
+	Code     []byte        // a cubin
+	Warnings string        // of the compiler
+	Cached   bool          // it was in the cache
+	NotKept  error         // why the cache can't keep it, or nil
+	Took     time.Duration // to compile it, or to read it
+}
+
+// Image returns the image of a source for GPUs with that compute capability. It compiles a source once. The error is the compiler's if
+// the source is wrong.
+func (m *Maker) Image(s Source, compute string) (Image, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := compute + " " + s.Name + "\x00" + string(s.Text)
+	if image, made := m.made[key]; made {
+		return image, nil
+	}
+	start := time.Now()
+	identity, err := m.identity()
+	if err != nil {
+		return Image{}, fmt.Errorf("%s must be compiled: %w", s.Name, err)
+	}
+	options := []string{compiled.SourceOption(s.Text)}
+	var image Image
+	image.Code, image.Cached, image.NotKept, err = m.Cache.Image(
+		cache.Key{Source: s.Text, Headers: include.Headers, Options: options, Architecture: compute, Compiler: identity},
+		func() (code []byte, err error) {
+			code, image.Warnings, err = m.compile(s, compute, options)
+			return code, err
+		})
+	if err != nil {
+		return Image{}, err
+	}
+	image.Took = time.Since(start)
+	if m.made == nil {
+		m.made = map[string]Image{}
+	}
+	m.made[key] = image
+	return image, nil
+}
+
+// identity returns the compiler's identity.
+func (m *Maker) identity() (string, error) {
+	if m.Identity != "" || m.Cache == nil {
+		return m.Identity, nil
+	}
+	err := m.open()
+	if err != nil {
+		return "", err
+	}
+	return m.compiler.Version(), nil
+}
+
+// open opens the compiler, unless it is open.
+func (m *Maker) open() error {
+	if m.compiler != nil {
+		return nil
+	}
+	c, err := m.Open()
+	if err == nil {
+		m.compiler = c
+	}
+	return err
+}
+
+func (m *Maker) compile(s Source, compute string, options []string) (code []byte, warnings string, err error) {
+	if err := m.open(); err != nil {
+		return nil, "", fmt.Errorf("%s must be compiled: %w", s.Name, err)
+	}
+	return m.compiler.Compile(s, compute, options)
+}

@@ -1,0 +1,104 @@
+package own
+
+import (
+	"errors"
+	"fmt"
+
+	"millrace/internal/device"
+	"millrace/internal/operator"
+	"millrace/internal/operator/compiled"
+	"millrace/internal/operator/images"
+)
+
+// Loaded is an operator that was loaded into a GPU.
+type Loaded struct {
+	Name    string
+	Version uint32       // of the operator
+	Path    string       // of the file
+	Image   images.Image // what was compiled; zero unless the file is a source
+}
+
+// Load loads the operators of one's own among operators into a GPU, before work begins. The GPU unloads them when it is closed. Load
+// reports what it has loaded, also after an error.
+//
+// Of the files of an operator, Load takes the first that the GPU can run: a cubin, a fatbin, PTX, the source. The error names the
+// operator and says what each file lacks. It is the compiler's if the source is wrong.
+func Load(operators []operator.Operator, d device.Device) (all []Loaded, err error) {
+	for _, op := range operators {
+		o := of(op)
+		if o == nil {
+			continue
+		}
+		loader, ok := d.(device.Loader)
+		if !ok {
+			return all, fmt.Errorf("operator %q: a device of kind %s can't load it", o.Name(), d.Info().Kind)
+		}
+		l, err := o.source.loadInto(loader, d.Info().Compute)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// loadInto loads the operator into a GPU with that compute capability.
+func (s *Source) loadInto(d device.Loader, compute string) (Loaded, error) {
+	var refused []error
+	for _, k := range []kind{cubinFile, fatbinFile, ptxFile} {
+		path := s.files[k]
+		if path == "" {
+			continue
+		}
+		code, err := readImage(path)
+		if err == nil {
+			err = s.loadImage(d, code)
+		}
+		if err == nil {
+			return s.loaded(path, images.Image{}), nil
+		}
+		err = fmt.Errorf("operator %q: %s: %w", s.name, path, err)
+		if !errors.Is(err, device.ErrUnavailable) {
+			return Loaded{}, err
+		}
+		refused = append(refused, err)
+	}
+	path := s.files[sourceFile]
+	switch {
+	case path != "" && s.gpus != nil:
+		image, err := s.image(compute)
+		if err != nil {
+			return Loaded{}, errors.Join(append(refused, err)...)
+		}
+		if err := s.loadImage(d, image.Code); err != nil {
+			return Loaded{}, fmt.Errorf("operator %q: %s, compiled for %s: %w", s.name, path, compute, err)
+		}
+		return s.loaded(path, image), nil
+	case len(refused) > 0:
+		return Loaded{}, errors.Join(refused...)
+	}
+	return Loaded{}, fmt.Errorf("operator %q has no code for a GPU in %s: add its source, or what `worker operator build` makes of it", s.name, s.folder)
+}
+
+func (s *Source) loaded(path string, image images.Image) Loaded {
+	return Loaded{Name: s.name, Version: s.description.Version, Path: path, Image: image}
+}
+
+// loadImage loads an image and checks that it is the operator that the worker was configured with.
+func (s *Source) loadImage(d device.Loader, code []byte) error {
+	m, err := d.LoadOperator(code)
+	if err != nil {
+		return err
+	}
+	description, err := compiled.Decode(m.Description())
+	if err == nil && m.Name() != s.name {
+		err = fmt.Errorf("it has the operator %q", m.Name())
+	}
+	if err == nil {
+		err = s.describe(description, "the loaded code")
+	}
+	if err != nil {
+		return errors.Join(err, m.Close())
+	}
+	return nil
+}

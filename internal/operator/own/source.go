@@ -1,0 +1,133 @@
+package own
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"millrace/internal/operator"
+	"millrace/internal/operator/compiled"
+	"millrace/internal/operator/cpulib"
+	"millrace/internal/operator/images"
+)
+
+// GPUs are the GPUs that the worker uses, and a compiler for them.
+type GPUs interface {
+	// Computes returns the compute capabilities of the GPUs, such as "9.0", at least one. The error says why there is no GPU.
+	Computes() ([]string, error)
+
+	// Image compiles a source for a compute capability, or returns what was compiled before.
+	Image(s images.Source, compute string) (images.Image, error)
+}
+
+// Source is an operator that was found. It implements operator.Source.
+type Source struct {
+	name, folder string
+	files        map[kind]string // path of each file
+	text         []byte          // of the source file; nil if there is none
+	gpus         GPUs            // nil if the worker uses the CPU
+
+	description *compiled.Description // nil until it is known: a source has none before it is compiled
+	described   string                // the file that has it
+
+	open    sync.Once
+	library *cpulib.Library
+	err     error // why the library can't be opened
+}
+
+// Name implements operator.Source.
+func (s *Source) Name() string { return s.name }
+
+// Folder returns the folder in which the operator was found.
+func (s *Source) Folder() string { return s.folder }
+
+// Files returns the names of the operator's files.
+func (s *Source) Files() (names []string) {
+	for _, k := range append([]kind{sourceFile}, compiledKinds...) {
+		if path := s.files[k]; path != "" {
+			names = append(names, filepath.Base(path))
+		}
+	}
+	return names
+}
+
+// path returns the path of one of the files, for messages.
+func (s *Source) path() string { return filepath.Join(s.folder, s.Files()[0]) }
+
+// Describe returns what the operator says about itself. If the operator is only a source, Describe compiles it for the first GPU. The
+// error is the compiler's if the source is wrong. Otherwise it says what is missing.
+func (s *Source) Describe() (*compiled.Description, error) {
+	if s.description != nil {
+		return s.description, nil
+	}
+	source := s.files[sourceFile]
+	build := fmt.Sprintf("run `worker operator build %s`", source)
+	if s.gpus == nil {
+		return nil, fmt.Errorf("operator %q: %s has no library for the CPU beside it: %s", s.name, source, build)
+	}
+	computes, err := s.gpus.Computes()
+	if err != nil {
+		return nil, fmt.Errorf("operator %q: %s has no library for the CPU beside it (%s), and no GPU can run it: %w", s.name, source, build, err)
+	}
+	image, err := s.image(computes[0])
+	if err != nil {
+		return nil, err
+	}
+	d, err := compiled.Read(image.Code)
+	if err != nil {
+		return nil, fmt.Errorf("%s has no operator: declare one with MILLRACE_OPERATOR and its code with MILLRACE_RECORD (%w)", source, err)
+	}
+	if d.Name != s.name {
+		return nil, fmt.Errorf("%s declares the operator %q: rename the file to %s%s, or the operator to %s", source, d.Name, d.Name, sourceFile, s.name)
+	}
+	return d, s.describe(d, source)
+}
+
+// image compiles the source for a compute capability.
+func (s *Source) image(compute string) (images.Image, error) {
+	return s.gpus.Image(images.Source{Name: filepath.Base(s.files[sourceFile]), Text: s.text}, compute)
+}
+
+// Bind implements operator.Source.
+func (s *Source) Bind(query string) (operator.Operator, error) {
+	d, err := s.Describe()
+	if err != nil {
+		return nil, err
+	}
+	o, err := d.Bind(query)
+	if err != nil {
+		return nil, err
+	}
+	one := &Operator{source: s, bound: o}
+	if o.HasStrings() {
+		return &variable{one}, nil
+	}
+	return one, nil
+}
+
+// load opens the library for the CPU once.
+func (s *Source) load() (*cpulib.Library, error) {
+	s.open.Do(func() {
+		path := s.files[cpuFile]
+		if path == "" {
+			s.err = fmt.Errorf("operator %q has no library for the CPU in %s: run `worker operator build` with its source", s.name, s.folder)
+			return
+		}
+		s.library, s.err = cpulib.Open(path)
+	})
+	return s.library, s.err
+}
+
+// readImage returns the contents of a file with code for GPUs.
+func readImage(path string) ([]byte, error) {
+	const most = 64 << 20
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return nil, fmt.Errorf("%s: not a file of at most %d MiB", path, most>>20)
+	}
+	return os.ReadFile(path)
+}

@@ -1,0 +1,67 @@
+// The declarations of the built-in operators, made with the functions behind the macros of millrace/declare.cuh. The macros
+// themselves declare one operator per library. internal/operator/compiled has the same declarations for the worker, which
+// refuses a library with others.
+#include "builtin.hpp"
+
+#include <stddef.h>
+
+#include "../math/permutation.cuh"
+#include "../math/shingle.cuh"
+#include "millrace/declare.cuh"
+
+namespace millrace {
+
+namespace {
+
+constexpr Declared named(const char *name, uint32_t version) {
+    Declared all{};
+    millrace_description &head = all.head;
+    copy_text(head.magic, MILLRACE_DESCRIPTION_MAGIC);
+    copy_text(head.name, name);
+    head.size = sizeof head, head.bytes = sizeof all, head.contract = 1, head.batch_size = sizeof(millrace_batch);
+    head.version = version, head.form = MILLRACE_LIBRARY;
+    head.parameter_size = sizeof(millrace_parameter), head.parameters_at = offsetof(Declared, parameters);
+    head.field_size = sizeof(millrace_field), head.fields_at = offsetof(Declared, fields);
+    head.reason_size = sizeof(millrace_reason), head.reasons_at = sizeof all;
+    head.pass_size = sizeof(millrace_pass), head.passes_at = sizeof all;
+    return all;
+}
+
+template <class T>
+constexpr void add_parameter(Declared *all, const char *name, T preset, T least, T most, uint32_t given) {
+    uint32_t at = align(all->head.parameter_bytes, sizeof(T));
+    all->parameters[all->head.parameters++] = describe_parameter<T>(name, at, preset, least, most, given);
+    all->head.parameter_bytes = at + sizeof(T);
+}
+
+template <class Field>
+constexpr void add_field(Declared *all, const char *name, uint32_t given) {
+    all->fields[all->head.fields++] = describe_field<Field>(name, given);
+}
+
+constexpr Declared crc32c() {
+    Declared all = named("crc32c", 1);
+    add_field<NumberField<uint32_t>>(&all, "checksum", hex | bare);
+    return all;
+}
+
+// The size of the signature is the parameter `hashes`, the second one.
+struct Hashes {
+    static constexpr uint32_t kCount = 0, kParameter = 2;
+};
+
+constexpr Declared minhash() {
+    Declared all = named("minhash", 1);
+    add_parameter<uint32_t>(&all, "k", 24, 1, kMostShingleCharacters, shown);
+    add_parameter<uint32_t>(&all, "hashes", 128, 1, kMostHashes, 0);
+    add_parameter<uint64_t>(&all, "seed", 1, 0, UINT64_MAX, shown);
+    add_field<ArrayField<uint32_t, Hashes>>(&all, "signature", bare_column);
+    return all;
+}
+
+} // namespace
+
+constexpr Declared kCrc32cDeclared = crc32c();
+constexpr Declared kMinhashDeclared = minhash();
+
+} // namespace millrace

@@ -1,0 +1,96 @@
+package image
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// nvrtcTree builds the files of the variant with NVRTC and returns their folder.
+func nvrtcTree(t *testing.T) string {
+	t.Helper()
+	args := maps.Clone(stamped)
+	args["NVRTC"] = "1"
+	dir := t.TempDir()
+	if err := playAll(dir, args); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, final)
+}
+
+// TestVariantWithNVRTC: NVRTC is beside the kernel library, where that looks for it, and the loader finds the libraries that it needs.
+func TestVariantWithNVRTC(t *testing.T) {
+	variant := nvrtcTree(t)
+	const folder, cxx = "/opt/millrace/", "/usr/lib/x86_64-linux-gnu/"
+	nvrtc := []string{folder + "libnvrtc.so.12", folder + "libnvrtc-builtins.so.12.4"}
+	files, plain := contents(t, variant), contents(t, tree(t))
+	for _, path := range append(nvrtc, cxx+"libstdc++.so.6", cxx+"libgcc_s.so.1") {
+		if _, ok := files[path]; !ok {
+			t.Errorf("%s is missing", path)
+		}
+		delete(files, path)
+	}
+	notices, err := os.ReadFile(variant + folder + "NOTICES")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"libnvrtc.so.12", "https://docs.nvidia.com/cuda/eula/", "Attachment A", "libstdc++6"} {
+		if !strings.Contains(string(notices), part) {
+			t.Errorf("NOTICES does not say %q", part)
+		}
+	}
+	if got, want := slices.Sorted(maps.Keys(files)), slices.Sorted(maps.Keys(plain)); !slices.Equal(got, want) {
+		t.Errorf("the other files are %q, and in the plain image %q", got, want)
+	}
+	root := jailRoot(t, variant)
+	for _, file := range nvrtc {
+		if said := says(t, root, nil, []string{loader, "--list", file}, 0, "libc.so.6 => /lib/"); strings.Contains(said, "not found") {
+			t.Errorf("%s needs what the image doesn't have:\n%s", file, said)
+		}
+	}
+	compilesAnOperator(t, root)
+}
+
+// compilesAnOperator runs a test of internal/device/cuda in the jail. It opens NVRTC as the kernel library finds it, and compiles the
+// operator entropy, for which no GPU is needed.
+func compilesAnOperator(t *testing.T, root string) {
+	t.Helper()
+	const program, test = "/opt/cuda.test", "TestCompilerBesideTheLibraryIsFound"
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", root+program, "./internal/device/cuda")
+	build.Dir = repository
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// The test reads ../../../examples, relative to the home folder here.
+	source := "/examples/operators/entropy/entropy.cu"
+	if err := os.MkdirAll(filepath.Dir(root+source), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "cp", filepath.Join(repository, source), root+source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	compile := []string{program, "-test.run=^" + test + "$"}
+	says(t, root, []string{"MILLRACE_TEST_BESIDE=" + library}, compile, 0, "result: <nil>")
+	// Without the C++ library, the built-in functions can't be opened. The compiler needs them.
+	missing := filepath.Join(root, "usr/lib/x86_64-linux-gnu/libstdc++.so.6")
+	if err := os.Remove(missing); err != nil {
+		t.Fatal(err)
+	}
+	if _, said := call(t, root, []string{"MILLRACE_TEST_BESIDE=" + library}, compile...); strings.Contains(said, "result: <nil>") {
+		t.Error("NVRTC compiles without the C++ library: leave it out of the image")
+	}
+}
+
+// TestVariantsAreNamed: `make image` gives each variant a tag of its own, which the chart knows.
+func TestVariantsAreNamed(t *testing.T) {
+	for nvrtc, want := range map[string]string{"": "-t millrace:1.2.3 ", "1": "-t millrace:1.2.3-nvrtc "} {
+		out, err := exec.CommandContext(t.Context(), "make", "-C", repository, "--dry-run", "image", "VERSION=1.2.3", "NVRTC="+nvrtc).Output()
+		if words := strings.Fields(string(out)); err != nil || !strings.Contains(string(out), want) || !slices.Contains(words, "NVRTC="+nvrtc) {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+}
