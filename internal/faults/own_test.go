@@ -3,6 +3,7 @@ package faults
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
+	"millrace/internal/operator/compiled"
 	"millrace/internal/operator/develop"
 	"millrace/internal/operator/own"
 )
@@ -261,7 +263,7 @@ func TestOwnOperatorIsNotUsable(t *testing.T) {
 		}, []string{"moody.cpu.so", "another version of", "moody.cu", "worker operator build"}},
 		"a library for a newer contract": {func(t *testing.T, folder string) {
 			write(t, filepath.Join(folder, "moody.cpu.so"), needNewerContract(t, filepath.Join(folder, "moody.cpu.so")))
-		}, []string{"moody.cpu.so", "moody", "needs version 2 of the operator contract", "has version 1"}},
+		}, []string{"moody.cpu.so", "moody", fmt.Sprintf("needs version %d of the operator contract", compiled.Contract+1), fmt.Sprintf("has version %d", compiled.Contract)}},
 		"a library that is cut off": {func(t *testing.T, folder string) {
 			text := read(t, filepath.Join(folder, "moody.cpu.so"))
 			write(t, filepath.Join(folder, "moody.cpu.so"), text[:len(text)/2])
@@ -312,16 +314,17 @@ func needNewerContract(t *testing.T, path string) []byte {
 	t.Helper()
 	library := read(t, path)
 	const size, contract = 8, 16 // positions in struct millrace_description
-	for at := 0; ; at++ {
+	for at := 0; ; {
 		next := bytes.Index(library[at:], []byte("MILLROP\x00"))
 		if next < 0 {
 			t.Fatal("the library has no description")
 		}
 		at += next
-		if d := library[at:]; binary.LittleEndian.Uint32(d[size:]) == 152 && binary.LittleEndian.Uint32(d[contract:]) == 1 {
-			binary.LittleEndian.PutUint32(d[contract:], 2)
+		if d := library[at:]; binary.LittleEndian.Uint32(d[size:]) < 1024 && binary.LittleEndian.Uint32(d[contract:]) <= compiled.Contract {
+			binary.LittleEndian.PutUint32(d[contract:], compiled.Contract+1)
 			return library
 		}
+		at++
 	}
 }
 
