@@ -189,7 +189,7 @@ func sourceWithNeighbors(t *testing.T, file, compute string) cuda.Source {
 
 // repositoryOperators and wrongOperators are the sources of operators that conform, and of those that must not.
 var (
-	repositoryOperators = []string{"examples/operators/*/*.cu", "kernels/test/operators/*.cu"}
+	repositoryOperators = []string{"kernels/bench/operators/*.cu", "examples/operators/*/*.cu", "kernels/test/operators/*.cu"}
 	wrongOperators      = "kernels/test/operators/wrong/*.cu"
 )
 
