@@ -98,20 +98,20 @@ func architecture(image []byte) string {
 func TestCompilerErrorsArriveAsWritten(t *testing.T) {
 	c := openCompiler(t)
 	source := operatorSource(t, entropyCU, "9.0")
-	source.Text = strings.Replace(source.Text, "result.peak, c)", "result.peek, c)", 1)
+	source.Text = strings.Replace(source.Text, "result.peak, count", "result.peek, count", 1)
 	_, _, err := c.Compile(source)
 	var wrong *cuda.CompileError
 	if !errors.As(err, &wrong) || wrong.Name != "entropy.cu" {
 		t.Fatalf("got %v, want a CompileError", err)
 	}
 	lines := strings.Split(wrong.Log, "\n")
-	if len(lines) < 3 || !strings.HasPrefix(lines[0], "entropy.cu(13): error: ") || !strings.Contains(lines[0], `"peek"`) {
+	if len(lines) < 3 || !strings.HasPrefix(lines[0], "entropy.cu(15): error: ") || !strings.Contains(lines[0], `"peek"`) {
 		t.Fatalf("the log begins with %q", lines[0])
 	}
 	if !strings.Contains(lines[1], "result.peek") || strings.Index(lines[1], "peek") != strings.Index(lines[2], "^") {
 		t.Errorf("the caret isn't below the mistake:\n%s\n%s", lines[1], lines[2])
 	}
-	if !strings.Contains(err.Error(), "entropy.cu doesn't compile:\nentropy.cu(13): error: ") {
+	if !strings.Contains(err.Error(), "entropy.cu doesn't compile:\nentropy.cu(15): error: ") {
 		t.Errorf("the message: %v", err)
 	}
 }
