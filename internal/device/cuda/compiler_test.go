@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -88,10 +89,14 @@ func TestOperatorsCompile(t *testing.T) {
 	}
 }
 
-// architecture returns the architecture in the flags of a cubin's ELF header.
+// architecture returns the architecture in the flags of a cubin's ELF header: in their lowest byte, and in the next one from version 8 of the
+// ELF's ABI on, which CUDA 13 writes.
 func architecture(image []byte) string {
-	const flagsAt = 48
-	return map[byte]string{80: "80", 90: "90"}[image[flagsAt]]
+	const abiAt, flagsAt = 8, 48
+	if image[abiAt] >= 8 {
+		return strconv.Itoa(int(image[flagsAt+1]))
+	}
+	return strconv.Itoa(int(image[flagsAt]))
 }
 
 // An error has the file's name, the line, the line's text and a caret, as the compiler writes it.

@@ -47,7 +47,7 @@ func BenchmarkOperatorsFromSource(b *testing.B) {
 			}
 			d := open(b, library, all[0])
 			defer func() { _ = d.Close() }()
-			measureImages(b, d, [][]byte{byNVRTC, nvccImage(b, file, all[0].Compute)})
+			measureImages(b, d, file, [][]byte{byNVRTC, nvccImage(b, file, all[0].Compute)})
 		})
 	}
 }
@@ -76,8 +76,8 @@ func nvccImage(b *testing.B, file, compute string) []byte {
 	return image
 }
 
-// measureImages measures two images of an operator in turn and reports both rates and their ratio.
-func measureImages(b *testing.B, d device.Device, images [][]byte) {
+// measureImages measures two images of the operator in file in turn, and reports the first one's rate and the ratio of both.
+func measureImages(b *testing.B, d device.Device, file string, images [][]byte) {
 	b.Helper()
 	rates := make([][][]float64, len(rateSizes)) // by size and image
 	for i := range rates {
@@ -85,7 +85,7 @@ func measureImages(b *testing.B, d device.Device, images [][]byte) {
 	}
 	for b.Loop() {
 		for i, image := range images {
-			for s, rate := range imageRates(b, d, image) {
+			for s, rate := range imageRates(b, d, file, image) {
 				rates[s][i] = append(rates[s][i], rate)
 			}
 		}
@@ -99,8 +99,8 @@ func measureImages(b *testing.B, d device.Device, images [][]byte) {
 	b.ReportMetric(0, "ns/op") // it has no meaning here
 }
 
-// imageRates returns the bytes per second of an image for each size of records.
-func imageRates(b *testing.B, d device.Device, image []byte) (rates []float64) {
+// imageRates returns the bytes per second of an image for each size of records. Files that are parameters lie beside the source.
+func imageRates(b *testing.B, d device.Device, file string, image []byte) (rates []float64) {
 	b.Helper()
 	m, err := load(d, image)
 	if err != nil {
@@ -110,7 +110,8 @@ func imageRates(b *testing.B, d device.Device, image []byte) (rates []float64) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	o, err := conformance.BindAny(description, b.TempDir())
+	description.Folder = filepath.Join("..", "..", "..", filepath.Dir(file))
+	o, err := description.Bind(map[string]string{"keywords": "words=words.txt"}[description.Name])
 	if err != nil {
 		b.Fatal(err)
 	}
