@@ -175,3 +175,32 @@ func TestSourceThatDoesNotCompileIsShownAsTheCompilerWroteIt(t *testing.T) {
 	call(t, env, "run").want(t, exitUsage, `wrong.cu(7): error: class "millrace::Record" has no member "bytes"`, "      result.size = record.bytes();", "^")
 	call(t, append(env, "MILLRACE_NVRTC=/nowhere/libnvrtc.so"), "run").want(t, exitUsage, "wrong.cu must be compiled", "/nowhere/libnvrtc.so")
 }
+
+// TestLibraryWithHostCode runs an operator that is a library with host code, on the fake GPU. It can't run on a CPU.
+func TestLibraryWithHostCode(t *testing.T) {
+	library, err := os.ReadFile(fakecuda.OperatorLibrary(t, "internal/device/cuda/testdata/halves.cpp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "halves.so"), library, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := append(gpu(t, "compute=90"), "MILLRACE_OPERATOR_PATH="+folder, "MILLRACE_OPERATORS=crc32c,halves")
+	call(t, env, "check").want(t, exitDone, "fake GPU 0", "4 lanes")
+	call(t, append(env, "MILLRACE_DEVICE=host"), "run").want(t, exitUsage, `operator "halves" runs only on GPUs`, filepath.Join(folder, "halves.so"))
+	for name, want := range map[string]string{"halves.cubin": "remove those, or that", "other.so": "name the file halves.so"} {
+		other := filepath.Join(folder, name)
+		if err := os.WriteFile(other, library, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		call(t, env, "run").want(t, exitUsage, "MILLRACE_OPERATOR_PATH", want)
+		if err := os.Remove(other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(filepath.Join(folder, "halves.so"), filepath.Join(folder, "halves.cpu.so")); err != nil {
+		t.Fatal(err)
+	}
+	call(t, env, "run").want(t, exitUsage, "whose code is host code", "names end with .so")
+}

@@ -30,10 +30,11 @@ const (
 	fatbinFile kind = ".fatbin" // for several
 	ptxFile    kind = ".ptx"    // compiled by the driver
 	cpuFile    kind = ".cpu.so" // a library for the CPU
+	hostFile   kind = ".so"     // a library with host code that launches kernels
 )
 
 // compiledKinds lists the kinds of files that have a description. Those for GPUs are in the order in which the worker tries them.
-var compiledKinds = []kind{cubinFile, fatbinFile, ptxFile, cpuFile}
+var compiledKinds = []kind{cubinFile, fatbinFile, ptxFile, cpuFile, hostFile}
 
 // cut returns the name of the operator to which a file belongs, and what kind of file it is.
 func cut(file string) (name string, k kind, ok bool) {
@@ -102,6 +103,9 @@ func (s *Source) read() error {
 	if err := compiled.CheckName(s.name); err != nil {
 		return fmt.Errorf("%s: %w", s.path(), err)
 	}
+	if path := s.files[hostFile]; path != "" && len(s.files) > 1 {
+		return fmt.Errorf("operator %q: %s has everything, and %s has other files of that name: remove those, or that", s.name, path, s.folder)
+	}
 	if path := s.files[sourceFile]; path != "" {
 		text, err := readSource(path)
 		if err != nil {
@@ -141,6 +145,9 @@ func (s *Source) readCompiled(path string, k kind) error {
 	}
 	if d.Name != s.name {
 		return fmt.Errorf("%s has the operator %q: name the file %s%s", path, d.Name, d.Name, k)
+	}
+	if (d.Form == compiled.Library) != (k == hostFile) {
+		return fmt.Errorf("%s has the operator %q, whose code is %s: that is in files whose names end with %s, and only there", path, d.Name, d.Form, hostFile)
 	}
 	if s.text != nil && d.Source != [sha256.Size]byte{} && d.Source != sha256.Sum256(s.text) {
 		source := s.files[sourceFile]

@@ -21,8 +21,8 @@ type Loaded struct {
 // Load loads the operators of one's own among operators into a GPU, before work begins. The GPU unloads them when it is closed. Load
 // reports what it has loaded, also after an error.
 //
-// Of the files of an operator, Load takes the first that the GPU can run: a cubin, a fatbin, PTX, the source. The error names the
-// operator and says what each file lacks. It is the compiler's if the source is wrong.
+// Of the files of an operator, Load takes the first that the GPU can run: a cubin, a fatbin, PTX, the source. A library with host code is
+// an operator's only file. The error names the operator and says what each file lacks. It is the compiler's if the source is wrong.
 func Load(operators []operator.Operator, d device.Device) (all []Loaded, err error) {
 	for _, op := range operators {
 		o := of(op)
@@ -44,6 +44,12 @@ func Load(operators []operator.Operator, d device.Device) (all []Loaded, err err
 
 // loadInto loads the operator into a GPU with that compute capability.
 func (s *Source) loadInto(d device.Loader, compute string) (Loaded, error) {
+	if path := s.files[hostFile]; path != "" {
+		if err := s.check(d.LoadLibrary(path)); err != nil {
+			return Loaded{}, fmt.Errorf("operator %q: %s: %w", s.name, path, err)
+		}
+		return s.loaded(path, images.Image{}), nil
+	}
 	var refused []error
 	for _, k := range []kind{cubinFile, fatbinFile, ptxFile} {
 		path := s.files[k]
@@ -52,7 +58,7 @@ func (s *Source) loadInto(d device.Loader, compute string) (Loaded, error) {
 		}
 		code, err := readImage(path)
 		if err == nil {
-			err = s.loadImage(d, code)
+			err = s.check(d.LoadOperator(code))
 		}
 		if err == nil {
 			return s.loaded(path, images.Image{}), nil
@@ -70,7 +76,7 @@ func (s *Source) loadInto(d device.Loader, compute string) (Loaded, error) {
 		if err != nil {
 			return Loaded{}, errors.Join(append(refused, err)...)
 		}
-		if err := s.loadImage(d, image.Code); err != nil {
+		if err := s.check(d.LoadOperator(image.Code)); err != nil {
 			return Loaded{}, fmt.Errorf("operator %q: %s, compiled for %s: %w", s.name, path, compute, err)
 		}
 		return s.loaded(path, image), nil
@@ -84,9 +90,8 @@ func (s *Source) loaded(path string, image images.Image) Loaded {
 	return Loaded{Name: s.name, Version: s.description.Version, Path: path, Image: image}
 }
 
-// loadImage loads an image and checks that it is the operator that the worker was configured with.
-func (s *Source) loadImage(d device.Loader, code []byte) error {
-	m, err := d.LoadOperator(code)
+// check checks that what was loaded is the operator that the worker was configured with.
+func (s *Source) check(m device.Module, err error) error {
 	if err != nil {
 		return err
 	}

@@ -110,6 +110,10 @@ func (s *Source) Bind(query string) (operator.Operator, error) {
 func (s *Source) load() (*cpulib.Library, error) {
 	s.open.Do(func() {
 		path := s.files[cpuFile]
+		if library := s.files[hostFile]; library != "" {
+			s.err = fmt.Errorf("operator %q runs only on GPUs: %s has host code that launches kernels", s.name, library)
+			return
+		}
 		if path == "" {
 			s.err = fmt.Errorf("operator %q has no library for the CPU in %s: run `worker operator build` with its source", s.name, s.folder)
 			return
