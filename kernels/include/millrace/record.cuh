@@ -131,7 +131,6 @@ private:
 #endif
     }
 
-    using Window = millrace::Window<2, true>;
     uint64_t begin_, end_; // addresses of the batch
     bool windowed_;
     mutable Window window_;
