@@ -142,7 +142,7 @@ func TestMistakesOfOtherCodeAreFound(t *testing.T) {
 			if len(offsets) == 2 && len(result) > 0 {
 				panic("out of ideas")
 			}
-		}}, conformance.Lost, "the device failed: device host: launch: device lost by a kernel: kernel entropy on stream conformance: panic: out of ideas"},
+		}}, conformance.Lost, "the device failed: device host: operator entropy: launch: device lost by a kernel: kernel entropy on stream conformance: panic: out of ideas"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.HostKernel = l
