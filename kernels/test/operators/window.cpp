@@ -30,9 +30,9 @@ void check_window(const Case &c, const uint8_t *memory) {
     const uint8_t *data = memory + c.skip + c.before;
     Window window(data, c.size, begin, end);
     bool inside = c.before >= Window::kBytes && c.after >= Window::kBytes;
-    for (uint32_t pass = 0; pass < 2; pass++) { // forward, backward
+    for (uint32_t pass = 0; pass < 3; pass++) { // forward, backward, in jumps over words
         for (uint32_t n = 0; n < c.size; n++) {
-            uint32_t i = pass == 0 ? n : c.size - 1 - n;
+            uint32_t i = pass == 0 ? n : pass == 1 ? c.size - 1 - n : n * 37 % c.size;
             bool loaded = window.at(i);
             CHECK_EQUAL(loaded || !inside, true, "position %u of %u in the middle of a batch isn't loaded", i, c.size);
             bool near_edge = i < Window::kBytes || c.size - i <= 2 * Window::kBytes;
