@@ -10,6 +10,6 @@ void own_blake3(const batch *b, uint32_t first, uint32_t end) {
     const uint32_t block[] = {0}; // no parameters
     millrace_batch all = {sizeof(millrace_batch), b->rows, b->bytes, b->stride, reinterpret_cast<uint64_t>(b->data),
                           reinterpret_cast<uint64_t>(b->offsets), reinterpret_cast<uint64_t>(b->result),
-                          reinterpret_cast<uint64_t>(b->status), reinterpret_cast<uint64_t>(b->strings)};
+                          reinterpret_cast<uint64_t>(b->status), reinterpret_cast<uint64_t>(b->strings), 0, 0};
     blake3_run(&all, block, first, end);
 }

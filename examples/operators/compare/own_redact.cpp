@@ -10,6 +10,6 @@ void own_redact(const batch *b, uint32_t first, uint32_t end) {
     const uint32_t block[] = {12, 4}; // digits, keep
     millrace_batch all = {sizeof(millrace_batch), b->rows, b->bytes, b->stride, reinterpret_cast<uint64_t>(b->data),
                           reinterpret_cast<uint64_t>(b->offsets), reinterpret_cast<uint64_t>(b->result),
-                          reinterpret_cast<uint64_t>(b->status), reinterpret_cast<uint64_t>(b->strings)};
+                          reinterpret_cast<uint64_t>(b->status), reinterpret_cast<uint64_t>(b->strings), 0, 0};
     redact_run(&all, block, first, end);
 }
