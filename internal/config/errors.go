@@ -15,7 +15,11 @@ type Problem struct {
 
 // String returns the problem as one line.
 func (p Problem) String() string {
-	return fmt.Sprintf("%s=%q: %s; %s", p.Variable, p.Value, p.What, p.Do)
+	separator := "; "
+	if strings.Contains(p.What, "\n") { // what a compiler wrote
+		separator = "\n  -> "
+	}
+	return fmt.Sprintf("%s=%q: %s%s%s", p.Variable, p.Value, strings.TrimRight(p.What, "\n"), separator, p.Do)
 }
 
 // Error holds every problem of the configuration, in the order of the variables.
