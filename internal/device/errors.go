@@ -99,16 +99,24 @@ func Attribute(err error, operator string) error {
 	return &named
 }
 
-// FailedOperator returns the name of the operator whose kernel failed with err, or "" if err doesn't say.
+// FailedOperator returns the name of the operator whose kernel failed with err, or "" if err doesn't say. Of joined errors any may say it.
 func FailedOperator(err error) string {
-	var e *Error
-	if !errors.As(err, &e) {
-		return ""
+	switch e := err.(type) { //nolint:errorlint // it walks the tree of errors itself: errors.As stops at the first Error
+	case *Error:
+		if e.Operator != "" {
+			return e.Operator
+		}
+		return FailedOperator(e.Kind)
+	case interface{ Unwrap() error }:
+		return FailedOperator(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			if name := FailedOperator(one); name != "" {
+				return name
+			}
+		}
 	}
-	if e.Operator != "" {
-		return e.Operator
-	}
-	return FailedOperator(e.Kind)
+	return ""
 }
 
 // Kind returns the name of an error's kind as used in metrics: "hung", "lost", "out_of_memory", "launch", "invalid",
