@@ -159,6 +159,9 @@ func loadOperators(cfg *config.Config, d device.Device, log *slog.Logger) error 
 	for _, l := range loaded {
 		log.Info("operator loaded", "operator", l.Name, "version", l.Version, "file", l.Path, "device", d.Info().ID,
 			"cached", l.Image.Cached, "took", l.Image.Took.String())
+		for _, refused := range l.Refused {
+			log.Warn("a compiled file of an operator is for another GPU, so another file is used", "operator", l.Name, "reason", refused)
+		}
 		if l.Image.Warnings != "" {
 			log.Warn("the compiler warns about an operator", "operator", l.Name, "warnings", l.Image.Warnings)
 		}

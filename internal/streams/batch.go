@@ -63,6 +63,7 @@ type Batch struct {
 	copies   bool                // copy the batch even if kernels could use it in place
 
 	stepping bool            // see StepThrough
+	stepped  bool            // StepThrough was called: the time on the device isn't the operators'
 	stepsEnd <-chan struct{} // ends the steps; nil if nothing does
 	current  int             // in a batch that is computed in steps: number of the current operator, from 1; guarded by Pipeline.mu
 

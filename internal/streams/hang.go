@@ -152,8 +152,10 @@ func (p *Pipeline) finishTurn(b *Batch) {
 	if d.Max == 0 {
 		return
 	}
-	took := min(time.Since(b.clock.since), p.ran-b.clock.ran+2*d.tick())
-	p.usual.learn(b.work(), min(took, d.Max))
+	if !b.stepped { // otherwise the clock has started after all operators but the last
+		took := min(time.Since(b.clock.since), p.ran-b.clock.ran+2*d.tick())
+		p.usual.learn(b.work(), min(took, d.Max))
+	}
 	for _, o := range p.slots {
 		if o.onDevice() && o.token > b.token && o.route.meets(b.route) {
 			o.startClock()

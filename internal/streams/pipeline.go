@@ -294,7 +294,7 @@ func (b *Batch) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.lane.move(b, free)
-	b.Owner, b.stepping, b.stepsEnd = nil, false, nil
+	b.Owner, b.stepping, b.stepped, b.stepsEnd = nil, false, false, nil
 	p.inHand--
 	if b.probe == nil {
 		p.progress = time.Now()

@@ -193,6 +193,21 @@ func (k *known) value(op, payload int, got []byte) []byte {
 	return *want
 }
 
+// outcome returns the value of a row, or the reason for which it has none.
+func outcome(op operator.Operator, results []byte, offsets []uint32, row int, scratch *[]byte) []byte {
+	if r, ok := op.(operator.Refuser); ok {
+		if why := r.Refusal(results, len(offsets)-1, row); why != "" {
+			return []byte("refused: " + why)
+		}
+	}
+	if f, ok := op.(operator.Faulty); ok {
+		if why := f.Overlong(results, offsets, row); why != "" {
+			return []byte("refused: " + why)
+		}
+	}
+	return operator.Value(op, results, offsets, row, scratch)
+}
+
 // wrongResult is the error of an operator that computes a known payload wrongly.
 type wrongResult struct{ operator, text string }
 
@@ -204,7 +219,7 @@ func (p *Pipeline) compare(b *Batch, rows []int) error {
 	var scratch []byte
 	for i, op := range p.cfg.Operators {
 		for row, payload := range rows {
-			g := operator.Value(op, b.Results(i), b.Offsets(), row, &scratch)
+			g := outcome(op, b.Results(i), b.Offsets(), row, &scratch)
 			w := known.value(i, payload, g)
 			if bytes.Equal(g, w) {
 				continue

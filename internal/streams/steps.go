@@ -20,9 +20,9 @@ const (
 )
 
 // StepThrough makes the next submissions of the batch run one operator after another, so that the error of a failure names the
-// operator. Submit then waits for each operator but the last. When end is closed, Submit waits no more. Use it for batches that
-// run alone: the device has nothing else to do meanwhile. Release undoes it.
-func (b *Batch) StepThrough(end <-chan struct{}) { b.stepping, b.stepsEnd = true, end }
+// operator. While nothing else is on the device, Submit waits for each operator but the last. Beside other batches it waits for none,
+// because a loss of the device couldn't be attributed anyway. When end is closed, Submit waits no more. Release undoes it.
+func (b *Batch) StepThrough(end <-chan struct{}) { b.stepping, b.stepped, b.stepsEnd = true, true, end }
 
 // beginSteps hands the work before the first operator to the device, so that a later refusal is the operator's.
 func (b *Batch) beginSteps() error {
@@ -67,11 +67,11 @@ func (b *Batch) refused(i int, err error) error {
 	return err
 }
 
-// awaitStep returns once the current operator has completed, or with the error that ended the pipeline. It also returns when the
-// caller of StepThrough ends the steps.
+// awaitStep returns once the current operator has completed, or with the error that ended the pipeline. It also returns when another
+// batch is in flight, and when the caller of StepThrough ends the steps.
 func (b *Batch) awaitStep() error {
 	p := b.pipe
-	for pause := firstStepPause; ; pause = min(2*pause, lastStepPause) {
+	for pause := firstStepPause; p.isAlone(b); pause = min(2*pause, lastStepPause) {
 		done, err := b.computed.Done()
 		switch lost := p.dev.Err(); {
 		case lost != nil:
@@ -90,6 +90,14 @@ func (b *Batch) awaitStep() error {
 		case <-time.After(pause):
 		}
 	}
+	return nil
+}
+
+// isAlone reports whether b is computed in steps with nothing else on the device.
+func (p *Pipeline) isAlone(b *Batch) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lone == b
 }
 
 // endSteps makes the rest of the submission run as usual. The operator of a failure is unknown from then on.

@@ -171,5 +171,8 @@ func (s *Source) describe(d *compiled.Description, path string) error {
 	if !reflect.DeepEqual(a, b) {
 		return fmt.Errorf("%s and %s are different versions of the operator %q: compile both from one source", s.described, path, s.name)
 	}
+	if s.description.Source == [sha256.Size]byte{} {
+		s.description, s.described = d, path // which knows its source, so the next file is compared with it
+	}
 	return nil
 }

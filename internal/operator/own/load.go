@@ -16,6 +16,7 @@ type Loaded struct {
 	Version uint32       // of the operator
 	Path    string       // of the file
 	Image   images.Image // what was compiled; zero unless the file is a source
+	Refused []error      // files that come first and that the GPU can't run
 }
 
 // Load loads the operators of one's own among operators into a GPU, before work begins. The GPU unloads them when it is closed. Load
@@ -48,7 +49,7 @@ func (s *Source) loadInto(d device.Loader, compute string) (Loaded, error) {
 		if err := s.check(d.LoadLibrary(path)); err != nil {
 			return Loaded{}, fmt.Errorf("operator %q: %s: %w", s.name, path, err)
 		}
-		return s.loaded(path, images.Image{}), nil
+		return s.loaded(path, images.Image{}, nil), nil
 	}
 	var refused []error
 	for _, k := range []kind{cubinFile, fatbinFile, ptxFile} {
@@ -61,7 +62,7 @@ func (s *Source) loadInto(d device.Loader, compute string) (Loaded, error) {
 			err = s.check(d.LoadOperator(code))
 		}
 		if err == nil {
-			return s.loaded(path, images.Image{}), nil
+			return s.loaded(path, images.Image{}, refused), nil
 		}
 		err = fmt.Errorf("operator %q: %s: %w", s.name, path, err)
 		if !errors.Is(err, device.ErrUnavailable) {
@@ -79,15 +80,15 @@ func (s *Source) loadInto(d device.Loader, compute string) (Loaded, error) {
 		if err := s.check(d.LoadOperator(image.Code)); err != nil {
 			return Loaded{}, fmt.Errorf("operator %q: %s, compiled for %s: %w", s.name, path, compute, err)
 		}
-		return s.loaded(path, image), nil
+		return s.loaded(path, image, refused), nil
 	case len(refused) > 0:
 		return Loaded{}, errors.Join(refused...)
 	}
 	return Loaded{}, fmt.Errorf("operator %q has no code for a GPU in %s: add its source, or what `worker operator build` makes of it", s.name, s.folder)
 }
 
-func (s *Source) loaded(path string, image images.Image) Loaded {
-	return Loaded{Name: s.name, Version: s.description.Version, Path: path, Image: image}
+func (s *Source) loaded(path string, image images.Image, refused []error) Loaded {
+	return Loaded{Name: s.name, Version: s.description.Version, Path: path, Image: image, Refused: refused}
 }
 
 // check checks that what was loaded is the operator that the worker was configured with.

@@ -182,7 +182,7 @@ func TestCompiledCodeIsPreferred(t *testing.T) {
 		gpus := &fakeGPUs{computes: []string{"9.0"}}
 		ops := parse(t, gpus, files(t, test.files))
 		loaded, err := Load(ops, &fakeGPU{compute: "9.0", refuse: test.refuse})
-		if err != nil || filepath.Base(loaded[0].Path) != test.want || len(gpus.compiled) != test.compiled {
+		if err != nil || filepath.Base(loaded[0].Path) != test.want || len(gpus.compiled) != test.compiled || len(loaded[0].Refused) != len(test.refuse) {
 			t.Errorf("%s: %+v after compiling for %v, %v", name, loaded, gpus.compiled, err)
 		}
 	}

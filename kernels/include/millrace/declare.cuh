@@ -281,7 +281,8 @@ struct BytesField {
     template <class P>
     static MILLRACE_DEVICE Bytes open(Place &place, const P &) {
         place.take(sizeof(uint32_t), 1);
-        return Bytes(place.take_slot(kMost, kPerByte), kMost + kPerByte * place.size);
+        uint64_t capacity = kMost + static_cast<uint64_t>(kPerByte) * place.size;
+        return Bytes(place.take_slot(kMost, kPerByte), capacity < 0xffffffffu ? static_cast<uint32_t>(capacity) : 0xffffffffu);
     }
     static MILLRACE_DEVICE bool out_of_bounds(const Bytes &bytes) { return bytes.out_of_bounds_occurred(); }
     template <class P, class Team>

@@ -115,6 +115,7 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
     code = team.max(code);
     place.restart();
     if (code != MILLRACE_DONE && R::arrays_) {
+        team.sync(); // what any lane has written to an array comes before its zeros
         R::clear_(place, params, team);
         place.restart();
     }
