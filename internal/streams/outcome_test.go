@@ -30,7 +30,7 @@ func TestOutcomeTellsRefusalsApart(t *testing.T) {
 		seen[string(outcome(m, results, offsets, row, &scratch))] = row
 	}
 	if len(seen) != 4 {
-		t.Errorf("four outcomes with the same record of zeros look like %d: %q", len(seen), seen)
+		t.Errorf("four outcomes with the same record of zeros look like %d: %v", len(seen), seen)
 	}
 	if got := outcome(op, results, offsets, 1, &scratch); len(got) != op.Stride() {
 		t.Errorf("an operator that refuses nothing has the outcome %q", got)

@@ -2,5 +2,5 @@
 
 package conformance_test
 
-// raceEnabled reports that the race detector is on.
+// raceEnabled reports whether the race detector is on.
 const raceEnabled = false
