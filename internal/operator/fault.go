@@ -13,7 +13,7 @@ const (
 	FaultLaunch        = "launch"         // the device refused its launch on a payload
 	FaultWrongResult   = "wrong_result"   // it computed a known payload wrongly
 	FaultInvalidResult = "invalid_result" // it returned a status or a byte string that it doesn't declare
-	FaultOutOfBounds   = "out_of_bounds"  // it accessed a byte outside a record or its result
+	FaultOutOfBounds   = "out_of_bounds"  // it accessed something outside a record, its result, or in a pass the batch
 )
 
 // Faults returns all faults.
@@ -39,10 +39,30 @@ func FaultOfLoss(err error) (name, fault string) {
 	return name, FaultWrongResult
 }
 
+// FaultOfPayload returns the fault of an operator that failed with err on a payload or record alone, and the operator's name. The name is
+// "" if no operator is known to be to blame.
+func FaultOfPayload(err error) (name, fault string) {
+	if name = Failed(err); name == "" {
+		return "", ""
+	}
+	if errors.As(err, new(*BatchError)) {
+		return name, FaultOutOfBounds
+	}
+	return name, FaultLaunch
+}
+
+// BatchError is why an operator has no results for a batch as a whole, although the device works. Any record may be the cause.
+type BatchError struct{ Text string }
+
+func (e *BatchError) Error() string { return e.Text }
+
 // Faulty is implemented by Refusers whose results a user's code writes. Such results are checked record by record: whoever wrote them,
 // a status that isn't declared or a length beyond its bound must not be used.
 type Faulty interface {
 	Refuser
+
+	// FailedBatch returns why the operator has no results for a batch of that many rows as a whole, or "" if it has.
+	FailedBatch(results []byte, rows int) string
 
 	// Overlong returns why a record has no result, or "" if each of its byte strings fits into its bound. results is what the
 	// operator's kernel left for a batch with these offsets.

@@ -17,9 +17,11 @@ func (p *Pipeline) build() error {
 		}
 		p.kernels = append(p.kernels, k)
 	}
-	var err error
 	region := alignUp(p.cfg.BatchBytes, tableAlign) + 4*(p.cfg.BatchPayloads+1)
-	largest := p.largestNeeds()
+	largest, err := p.largestNeeds()
+	if err != nil {
+		return err
+	}
 	p.scratch, err = alloc.NewScratch(p.dev, alloc.Scratch{Limit: p.cfg.ScratchLimit, Piece: largest.Scratch})
 	if err != nil {
 		return err
@@ -65,15 +67,20 @@ func (p *Pipeline) build() error {
 	return nil
 }
 
-// largestNeeds returns the scratch and result space of the largest batch that the bounds allow.
-func (p *Pipeline) largestNeeds() (all device.Needs) {
+// largestNeeds returns the scratch and result space of the largest batch that the bounds allow. It returns an error if an operator can't
+// compute such a batch, because every launch of one would fail.
+func (p *Pipeline) largestNeeds() (all device.Needs, err error) {
 	shape := device.Shape{Rows: p.cfg.BatchPayloads, Bytes: p.cfg.BatchBytes, Longest: p.cfg.BatchBytes}
 	for _, k := range p.kernels {
 		n := k.Needs(shape)
+		if n.Result == 0 {
+			return all, device.Attribute(device.Errorf("plan memory", p.info.ID, device.ErrInvalid,
+				"it takes no batch of %d payloads and %d bytes: lower MILLRACE_BATCH_PAYLOADS or MILLRACE_BATCH_BYTES", shape.Rows, shape.Bytes), k.Name())
+		}
 		all.Scratch = max(all.Scratch, n.Scratch)
 		all.Result = alignUp(all.Result+n.Result, resultAlign)
 	}
-	return all
+	return all, nil
 }
 
 // sharedStreams creates the streams that lanes share, if the topology has any.

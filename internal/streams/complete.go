@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"millrace/internal/device"
+	"millrace/internal/operator"
 )
 
 // complete takes completions from the device until ctx is done or the device is lost.
@@ -34,10 +35,28 @@ func (p *Pipeline) batchCompleted(token uint64) {
 	if b.phase != inFlight || b.token != token {
 		return
 	}
+	if b.probe == nil {
+		b.record.Err = b.failure() // a probe compares failures with those that it knows
+	}
 	b.untimed = true
 	p.untimed = append(p.untimed, b)
 	p.finishTurn(b)
 	p.end(b)
+}
+
+// failure returns the error of an operator that has left no results for the batch, or nil. Running parts of the batch shows which record
+// is the cause.
+func (b *Batch) failure() error {
+	for i, op := range b.pipe.cfg.Operators {
+		f, ok := op.(operator.Faulty)
+		if !ok {
+			continue
+		}
+		if why := f.FailedBatch(b.Results(i), b.Rows()); why != "" {
+			return device.Attribute(&operator.BatchError{Text: why}, op.Name())
+		}
+	}
+	return nil
 }
 
 // end takes the batch out of flight and sends it to Completed or to its probe. The caller holds p.mu.

@@ -14,6 +14,7 @@ type moody struct {
 
 func (m moody) Refusal(_ []byte, _, row int) string           { return m.refusals[row] }
 func (m moody) Overlong(_ []byte, _ []uint32, row int) string { return m.overlong[row] }
+func (m moody) FailedBatch(_ []byte, _ int) string            { return "" }
 func (m moody) Fault(string) string                           { return "" }
 
 // TestOutcomeTellsRefusalsApart: their records are zeros, and a probe must see another reason, or none, as a difference.

@@ -23,9 +23,33 @@ const deadLetterAttempts = 3
 // PublishDeadLetter publishes the dead letter of a delivery and waits until the server has stored it. It logs any error that it
 // returns. After success the caller must settle the delivery and call ReportDeadLetter.
 func (w *Writer) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
-	err := w.publishDeadLetter(ctx, d, why, cause)
+	return w.publishLogged(ctx, []*deadLetter{w.newDeadLetter(d, why, cause)})
+}
+
+// PublishRefused is PublishDeadLetter for the deliveries of a batch that operators refused. It publishes their dead letters in that order,
+// many at a time, and calls stored for each that the server has stored. After an error some may be stored for which it wasn't called.
+func (w *Writer) PublishRefused(ctx context.Context, b *inflight.Batch, refused []int, stored func(i int)) error {
+	for some := range slices.Chunk(refused, lettersAtOnce) {
+		letters := make([]*deadLetter, len(some))
+		for n, i := range some {
+			letters[n] = w.newDeadLetter(&b.Items[i], OperatorError, b.Refusal(i))
+		}
+		if err := w.publishLogged(ctx, letters); err != nil {
+			return err
+		}
+		for _, i := range some {
+			w.ReportDeadLetter(&b.Items[i], OperatorError, b.Refusal(i))
+			stored(i)
+		}
+	}
+	return nil
+}
+
+// publishLogged publishes dead letters of messages and logs why one isn't stored.
+func (w *Writer) publishLogged(ctx context.Context, letters []*deadLetter) error {
+	unstored, err := w.publishLetters(ctx, letters, new(partials))
 	if err != nil {
-		w.logUnstoredDeadLetter(d, why, err)
+		w.logUnstoredDeadLetter(unstored.d, unstored.why, err)
 	}
 	return err
 }
@@ -40,15 +64,15 @@ func (w *Writer) logUnstoredDeadLetter(d *inflight.Delivery, why Reason, err err
 func (w *Writer) ReportDeadLetter(d *inflight.Delivery, why Reason, cause error) {
 	w.s.Log.Warn("payload dead-lettered", withOperator(cause, "stream", d.Stream, "sequence", d.Sequence, "subject", d.Subject,
 		"bytes", len(d.Msg.Data()), "deliveries", d.NumDelivered, "reason", why, "cause", cause)...)
-	w.reportLaunchFault(why, cause)
+	w.reportFault(why, cause)
 	w.Report(inflight.DeadLettered, d)
 }
 
-// reportLaunchFault reports that the device refused an operator's launch on a payload, if that is why it is a dead letter. Other faults
-// are reported where they are found.
-func (w *Writer) reportLaunchFault(why Reason, cause error) {
-	if name := operator.Failed(cause); why == OperatorError && name != "" {
-		w.s.Observer.OperatorFault(inflight.OperatorFault{Operator: name, Fault: operator.FaultLaunch, At: time.Now()})
+// reportFault reports the fault of an operator that failed on a payload alone, if that is why it is a dead letter. Other faults are
+// reported where they are found.
+func (w *Writer) reportFault(why Reason, cause error) {
+	if name, fault := operator.FaultOfPayload(cause); why == OperatorError && name != "" {
+		w.s.Observer.OperatorFault(inflight.OperatorFault{Operator: name, Fault: fault, At: time.Now()})
 	}
 }
 
@@ -76,36 +100,45 @@ func (w *Writer) newRecordLetter(d *inflight.Delivery, i int) *deadLetter {
 	return l
 }
 
-// publishDeadLetter publishes the dead letter of a delivery.
-func (w *Writer) publishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
-	return w.publishLetters(ctx, []*deadLetter{w.newDeadLetter(d, why, cause)}, new(partials))
-}
-
-// publishLetters publishes dead letters of one delivery, each in the first form that the server accepts. It leaves out those in known. It
-// uses the memory of letters.
-func (w *Writer) publishLetters(ctx context.Context, letters []*deadLetter, known *partials) error {
-	d := letters[0].d
+// publishLetters publishes dead letters, those of one delivery together, each in the first form that the server accepts. It leaves out those
+// in known, and those of inputs that are finished. It uses the memory of letters. With an error, it returns the first that isn't stored.
+func (w *Writer) publishLetters(ctx context.Context, letters []*deadLetter, known *partials) (unstored *deadLetter, err error) {
 	for attempt := 1; ; attempt++ {
-		stored, until, err := w.clearance.clearDeadLetter(ctx, d, known)
-		if stored {
-			w.s.Log.Info("a result or a dead letter of an input is stored already", "sequence", d.Sequence)
-			return nil
-		}
-		letters = slices.DeleteFunc(letters, func(l *deadLetter) bool { return (*known)[l.id] })
+		left, until, err := w.clearLetters(ctx, letters, known)
 		if err == nil {
 			timely, cancel := context.WithDeadline(ctx, until)
-			letters, err = w.sendLetters(timely, letters)
+			left, err = w.sendLetters(timely, left)
 			cancel()
 		}
+		letters = left
 		switch {
 		case len(letters) == 0:
-			return nil
+			return nil, nil
 		case publisher.Unstorable(err), errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
 			!retry.Sleep(ctx, retry.Delay(attempt)):
-			w.size.learn(d, err)
-			return fmt.Errorf("dead letter on %q: %w", letters[0].subject, err)
+			w.size.learn(letters[0].d, err)
+			return letters[0], fmt.Errorf("dead letter on %q: %w", letters[0].subject, err)
 		}
 	}
+}
+
+// clearLetters returns the dead letters that are still to be published, and until when. It uses the memory of letters. After an error it
+// returns all letters.
+func (w *Writer) clearLetters(ctx context.Context, letters []*deadLetter, known *partials) (left []*deadLetter, until time.Time, err error) {
+	var all []*inflight.Delivery
+	for n, l := range letters {
+		if n == 0 || l.d != letters[n-1].d {
+			all = append(all, l.d)
+		}
+	}
+	finished, until, err := w.clearance.clearDeadLetters(ctx, all, known)
+	if err != nil {
+		return letters, until, err
+	}
+	for d := range finished {
+		w.s.Log.Info("a result or a dead letter of an input is stored already", "sequence", d.Sequence)
+	}
+	return slices.DeleteFunc(letters, func(l *deadLetter) bool { return finished[l.d] || (*known)[l.id] }), until, nil
 }
 
 // sendLetters publishes dead letters once, many at a time. It returns the dead letters that are not stored, in the memory of letters, and why the

@@ -324,6 +324,8 @@ func (o *Operator) Reason(status byte) (text string, ok bool) {
 	switch reasons := o.description.Reasons; {
 	case status == statusOutOfBounds:
 		return outOfBounds, true
+	case status == statusBatchOutOfBounds:
+		return batchOutOfBounds, true
 	case status == statusFailed:
 		return "the operator failed on the record", true
 	case status >= 1 && int(status) <= len(reasons):
@@ -334,6 +336,7 @@ func (o *Operator) Reason(status byte) (text string, ok bool) {
 
 // The statuses of records besides 0, which means done, and the numbers of reasons.
 const (
-	statusOutOfBounds = 254
-	statusFailed      = 255
+	statusBatchOutOfBounds = 253
+	statusOutOfBounds      = 254
+	statusFailed           = 255
 )

@@ -59,7 +59,7 @@ func (o *Operator) Check(offsets []uint32, result []byte) error {
 	}
 	for i, status := range statuses {
 		if _, ok := o.Reason(status); !ok && status != 0 {
-			return fmt.Errorf("operator %s: record %d has status %d: it must be 0, 254, 255 or the number of one of %d reasons",
+			return fmt.Errorf("operator %s: record %d has status %d: it must be 0, 253, 254, 255 or the number of one of %d reasons",
 				o.description.Name, i, status, len(o.description.Reasons))
 		}
 	}

@@ -14,6 +14,18 @@ const undeclared = "undeclared result: "
 // outOfBounds is the reason of a record with statusOutOfBounds.
 const outOfBounds = "the operator accessed a byte outside the record or its result"
 
+// batchOutOfBounds is the reason of a batch whose records have statusBatchOutOfBounds.
+const batchOutOfBounds = "a pass of the operator accessed something outside its bounds"
+
+// FailedBatch returns why no record of a batch with that many rows has a result, or "" if the operator didn't fail on the batch as a
+// whole. Nobody knows which of the records the cause is in.
+func (o *Operator) FailedBatch(result []byte, rows int) string {
+	if rows > 0 && o.Status(result, rows, 0) == statusBatchOutOfBounds {
+		return batchOutOfBounds
+	}
+	return ""
+}
+
 // Refusal returns why the operator has no result for a record with that status, or "" if it has one.
 func (o *Operator) Refusal(status byte) string {
 	if status == 0 {

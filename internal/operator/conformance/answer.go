@@ -9,8 +9,9 @@ import (
 
 // Statuses of a record.
 const (
-	done        = 0
-	outOfBounds = 254
+	done             = 0
+	batchOutOfBounds = 253
+	outOfBounds      = 254
 )
 
 // Answer is the result of one record.

@@ -134,6 +134,9 @@ func (t *tester) batch(name string, rows [][]byte) error {
 		return err
 	}
 	t.count(answers)
+	if failed(answers) {
+		return t.failing(rows)
+	}
 	for i, a := range answers {
 		if a.Status == outOfBounds {
 			t.report.Findings = append(t.report.Findings, Finding{Kind: OutOfBounds, Batch: name, Record: i, Data: rows[i],
@@ -159,6 +162,25 @@ func (t *tester) batch(name string, rows [][]byte) error {
 		}
 	}
 	return nil
+}
+
+// failed reports whether the operator failed on a batch as a whole.
+func failed(answers []Answer) bool { return len(answers) > 0 && answers[0].Status == batchOutOfBounds }
+
+// failing returns a finding about the first record on which a pass fails alone, or about the whole batch if there is none.
+func (t *tester) failing(rows [][]byte) error {
+	found := &Finding{Kind: OutOfBounds, Record: -1, Text: "a pass accessed something outside the batch, a table or scratch memory"}
+	for i := range rows {
+		alone, err := t.run(t.ctx, rows[i:i+1], first)
+		if err != nil {
+			return err
+		}
+		if failed(alone) {
+			found.Record, found.Data = i, rows[i]
+			break
+		}
+	}
+	return found
 }
 
 func (t *tester) count(answers []Answer) {

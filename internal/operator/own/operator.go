@@ -49,6 +49,11 @@ func (o *Operator) Refusal(results []byte, rows, row int) string {
 	return o.bound.Refusal(o.bound.Status(results, rows, row))
 }
 
+// FailedBatch implements operator.Faulty.
+func (o *Operator) FailedBatch(results []byte, rows int) string {
+	return o.bound.FailedBatch(results, rows)
+}
+
 // Overlong implements operator.Faulty.
 func (o *Operator) Overlong(results []byte, offsets []uint32, row int) string {
 	return o.bound.Overlong(offsets, results, row)

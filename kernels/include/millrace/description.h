@@ -82,6 +82,7 @@ enum {
  * for that reason. The result of a record that isn't MILLRACE_DONE is all zeros. */
 enum {
     MILLRACE_DONE = 0,
+    MILLRACE_BATCH_OUT_OF_BOUNDS = 253, /* a pass accessed something outside its bounds: no record of the batch has a result */
     MILLRACE_OUT_OF_BOUNDS = 254, /* the code accessed a byte outside the record or outside its result */
     MILLRACE_FAILED = 255         /* the operator couldn't compute the record */
 };

@@ -11,7 +11,7 @@ namespace millrace {
 
 // ---- what a pass sees ----
 
-// All records of a batch, back to back. Reading outside it returns 0 and fails all records.
+// All records of a batch, back to back. Reading outside it returns 0 and fails the batch.
 class Batch {
 public:
     MILLRACE_DEVICE Batch(const millrace_batch &batch, uint32_t block, uint32_t blocks)

@@ -111,8 +111,9 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
 
     uint32_t code = result.code_;
     bool outside = record.out_of_bounds_occurred() || result.out_of_bounds_() || scratch.out_of_bounds_() || params.out_of_bounds_();
-    if (kChecked && (outside || (S::count_ > 0 && *fault_word(batch) != 0))) code = MILLRACE_OUT_OF_BOUNDS;
+    if (kChecked && outside) code = MILLRACE_OUT_OF_BOUNDS;
     code = team.max(code);
+    if (kChecked && S::count_ > 0 && *fault_word(batch) != 0) code = MILLRACE_BATCH_OUT_OF_BOUNDS; // for all lanes
     place.restart();
     if (code != MILLRACE_DONE && R::arrays_) {
         team.sync(); // what any lane has written to an array comes before its zeros

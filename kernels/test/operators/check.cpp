@@ -276,7 +276,8 @@ static void check_passes(const std::string &folder) {
             Rows rows = {"abc", "", what + std::string("y"), "d"};
             bool pass = what >= '0' && what <= '7';
             auto want = [=](const std::string &row) {
-                if (pass || (!row.empty() && (row[0] == 't' || row[0] == 's'))) return refused(MILLRACE_OUT_OF_BOUNDS, 4, 0);
+                if (pass) return refused(MILLRACE_BATCH_OUT_OF_BOUNDS, 4, 0);
+                if (!row.empty() && (row[0] == 't' || row[0] == 's')) return refused(MILLRACE_OUT_OF_BOUNDS, 4, 0);
                 Answer a;
                 a.record = Packer().add(static_cast<uint32_t>(row.size())).padded();
                 return a;
