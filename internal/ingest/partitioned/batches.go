@@ -183,5 +183,10 @@ func (b *pipelineBatches) Undeliverable(ctx context.Context, g *inflight.Batch, 
 	return nil
 }
 
+// Refused implements results.Sink.
+func (b *pipelineBatches) Refused(ctx context.Context, g *inflight.Batch, refused []int) error {
+	return b.s.Results.PublishRefused(ctx, g, refused, func(i int) { b.lease.acks.settled(g, i) })
+}
+
 // Incomplete implements results.Sink. The lease ends, and the frame is redelivered.
 func (b *pipelineBatches) Incomplete(_ *inflight.Batch, _ int, cause error) error { return cause }

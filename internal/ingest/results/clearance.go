@@ -3,6 +3,7 @@ package results
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -150,28 +151,56 @@ func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, 
 	return known, nil
 }
 
-// clearDeadLetter reports whether a delivery already has a result or a dead letter. If not, a dead letter may be published until
-// the returned time. It adds to partial like find.
-func (c *clearance) clearDeadLetter(ctx context.Context, d *inflight.Delivery, partial *partials) (stored bool, until time.Time, err error) {
+// clearDeadLetters returns those of the deliveries that already have a result or a dead letter. Dead letters of the others may be published
+// until the returned time. It adds to partial like find.
+func (c *clearance) clearDeadLetters(ctx context.Context, all []*inflight.Delivery, partial *partials) (finished map[*inflight.Delivery]bool, until time.Time, err error) {
 	w := &c.results
 	if c.apart {
 		w = &c.dead
 	}
-	if !d.First {
+	if slices.ContainsFunc(all, func(d *inflight.Delivery) bool { return !d.First }) {
 		if err := c.probe(ctx); err != nil {
-			return false, time.Time{}, err
+			return nil, time.Time{}, err
 		}
 	}
 	now := time.Now()
-	if !w.clear(d, now, w.publishFor(now), d.First || !c.upgrading.Load()) {
-		alone := []inflight.Delivery{*d}
-		known, err := c.find(ctx, alone, []int{0}, nil, partial)
-		if err != nil || len(known) > 0 {
-			return len(known) > 0, now, err
+	most := w.publishFor(now)
+	var stale []*inflight.Delivery
+	var items []inflight.Delivery
+	for _, d := range all {
+		if !w.clear(d, now, most, d.First || !c.upgrading.Load()) {
+			stale, items = append(stale, d), append(items, *d)
 		}
-		d.First, d.Cleared = alone[0].First, alone[0].Cleared
 	}
-	return false, d.Cleared.Add(w.publishFor(now)), nil
+	if len(stale) > 0 {
+		known, err := c.find(ctx, items, rangeOf(len(items)), nil, partial)
+		if err != nil {
+			return nil, now, err
+		}
+		finished = make(map[*inflight.Delivery]bool, len(known))
+		for n, d := range stale {
+			d.First, d.Cleared = items[n].First, items[n].Cleared
+		}
+		for _, n := range known {
+			finished[stale[n]] = true
+		}
+	}
+	oldest := now
+	for _, d := range all {
+		if !finished[d] && d.Cleared.Before(oldest) {
+			oldest = d.Cleared
+		}
+	}
+	return finished, oldest.Add(w.publishFor(now)), nil
+}
+
+// rangeOf returns the integers below n.
+func rangeOf(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 // highestInput returns the highest sequence of an input with a result or a dead letter that was stored after oldest.

@@ -179,8 +179,8 @@ func (w frameWriter) storeParts(ctx context.Context, d *inflight.Delivery, known
 	return nil
 }
 
-// lettersAtOnce is how many dead letters of records are published together. It bounds the memory for their headers. Their bodies are in the
-// frame.
+// lettersAtOnce is how many dead letters are published together. It bounds the memory for their headers. Their bodies are in the frame or
+// the messages.
 const lettersAtOnce = 512
 
 // storeRecordLetters stores a dead letter for each record of a frame that failed, except those in known.
@@ -196,9 +196,9 @@ func (w frameWriter) storeRecordLetters(ctx context.Context, d *inflight.Deliver
 		for n, i := range some {
 			letters[n] = w.newRecordLetter(d, i)
 		}
-		if err := w.publishLetters(ctx, letters, known); err != nil {
+		if unstored, err := w.publishLetters(ctx, letters, known); err != nil {
 			if !w.ends(ctx) {
-				w.logUnstoredDeadLetter(d, letters[0].why, err)
+				w.logUnstoredDeadLetter(d, unstored.why, err)
 			}
 			return fmt.Errorf("dead letters of %d records from record %d on: %w", len(some), some[0], err)
 		}

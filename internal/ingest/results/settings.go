@@ -53,6 +53,10 @@ type Sink interface {
 	// dead letter. An error ends Settle.
 	Undeliverable(ctx context.Context, b *inflight.Batch, i int, why Reason, cause error) error
 
+	// Refused is called for the deliveries of a batch that operators refused, all of them at once: see inflight.Batch.Refusal. Each becomes
+	// a dead letter. An error ends Settle.
+	Refused(ctx context.Context, b *inflight.Batch, refused []int) error
+
 	// Incomplete is called for the i-th delivery of a batch if it is a frame, and another batch could not compute its part. An
 	// error ends Settle.
 	Incomplete(b *inflight.Batch, i int, cause error) error

@@ -125,19 +125,22 @@ func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight
 }
 
 // giveUpRefused removes the deliveries that an operator refused from s.left. They become dead letters.
-func (w *Writer) giveUpRefused(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) (err error) {
+func (w *Writer) giveUpRefused(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
 	if !w.refusals.Possible() {
 		return nil
 	}
+	var refused []int
 	s.left = slices.DeleteFunc(s.left, func(i int) bool {
-		reason := b.Refusal(i)
-		if reason == nil || err != nil {
+		if b.Refusal(i) == nil {
 			return false
 		}
-		err = sink.Undeliverable(ctx, b, i, OperatorError, reason)
+		refused = append(refused, i)
 		return true
 	})
-	return err
+	if len(refused) == 0 {
+		return nil
+	}
+	return sink.Refused(ctx, b, refused)
 }
 
 // publish sends every result that is left and waits for the server's answers. It returns the last error.

@@ -1,0 +1,120 @@
+package results
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/operator"
+)
+
+// refusedBatch returns a batch of n inputs, all of which an operator refused, and the indexes of the inputs.
+func (r *rig) refusedBatch(n int) (*inflight.Batch, []int) {
+	r.t.Helper()
+	b := &inflight.Batch{}
+	var refused []int
+	for i := range n {
+		m := pull.Stored(r.nc, "INGEST", "millrace", 1, &jetstream.RawStreamMsg{
+			Subject: "ingest.web.0", Sequence: uint64(i + 1), Data: fmt.Appendf(nil, "payload %d", i+1), Time: time.Now(),
+		})
+		d, err := inflight.NewDelivery(m, time.Now())
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		b.Add(d)
+		b.Refuse(i, &operator.RecordError{Operator: "crc32c", Text: "operator crc32c: no"})
+		refused = append(refused, i)
+	}
+	return b, refused
+}
+
+// TestDeadLettersOfRefusedPayloadsAreInOrder: there are more than are published together, and some inputs are finished already.
+func TestDeadLettersOfRefusedPayloadsAreInOrder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
+	w := r.writer()
+	b, refused := r.refusedBatch(lettersAtOnce + 100)
+	for i := range b.Items {
+		if again := i%2 == 1; again { // later than the duplicate window, so the stream doesn't recognize the ids of what it has
+			b.Items[i].First, b.Items[i].Cleared, b.Items[i].Stored = false, time.Time{}, time.Now().Add(-time.Hour)
+		}
+	}
+	finished := map[int]bool{3: true, lettersAtOnce + 5: true}
+	for i := range finished {
+		if _, err := r.js.PublishMsg(r.ctx(), &nats.Msg{Subject: "results.web.0", Header: ResultHeader(&b.Items[i], "crc32c")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored := 0
+	err := w.PublishRefused(r.ctx(), b, refused, func(i int) {
+		if i != stored {
+			t.Errorf("input %d is reported as number %d", i, stored)
+		}
+		stored++
+	})
+	if err != nil || stored != len(refused) {
+		t.Fatalf("%d of %d dead letters are reported, error %v", stored, len(refused), err)
+	}
+	s, err := r.js.Stream(r.ctx(), "RESULTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := uint64(len(finished))
+	for i := range b.Items {
+		if finished[i] {
+			continue
+		}
+		at++
+		m, err := s.GetMsg(r.ctx(), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Header.Get(HeaderSequence); got != fmt.Sprint(i+1) || string(m.Data) != fmt.Sprintf("payload %d", i+1) || m.Header.Get(HeaderError) != "operator crc32c: no" {
+			t.Fatalf("message %d is the dead letter of %s, %q: %s; want that of %d", at, got, m.Data, m.Header.Get(HeaderError), i+1)
+		}
+	}
+	if last := s.CachedInfo().State.LastSeq; last != at {
+		t.Errorf("%d messages are stored, want %d", last, at)
+	}
+}
+
+// TestARefusedPayloadThatCanNotBeStoredEndsTheBatch: nothing is settled whose dead letter may be missing.
+func TestARefusedPayloadThatCanNotBeStoredEndsTheBatch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}}) // no stream stores dead letters
+	b, refused := r.refusedBatch(5)
+	err := r.writer().PublishRefused(r.ctx(), b, refused, func(i int) { t.Errorf("input %d is reported", i) })
+	if err == nil {
+		t.Error("no error")
+	}
+}
+
+// BenchmarkRefusedPayloads stores the dead letters of a batch of payloads that an operator refused. The server has file storage and
+// shares the machine.
+//
+//	go test ./internal/ingest/results -run xxx -bench RefusedPayloads -benchtime 5x
+func BenchmarkRefusedPayloads(b *testing.B) {
+	const payloads = 4096
+	r := newRig(b)
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: 100 * time.Millisecond})
+	w := r.writer()
+	batch, refused := r.refusedBatch(payloads)
+	for b.Loop() {
+		for i := range batch.Items {
+			d := &batch.Items[i]
+			d.Stored = d.Stored.Add(time.Nanosecond) // other ids
+			d.First, d.Cleared = true, time.Now()
+		}
+		if err := w.PublishRefused(r.ctx(), batch, refused, func(int) {}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N*payloads)/b.Elapsed().Seconds(), "letters/s")
+}
