@@ -123,6 +123,9 @@ func listOperators(_ context.Context, args []string) error {
 		from := filepath.Join(s.Folder(), strings.Join(s.Files(), ", "))
 		if d, err := s.Describe(); err != nil {
 			fmt.Printf("%s, %s, can't be described: %v\n", s.Name(), from, err)
+			if s.Err() != nil {
+				errs = append(errs, err)
+			}
 		} else {
 			describe(os.Stdout, d, from, devicesOf(s.Files()...))
 		}

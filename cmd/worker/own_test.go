@@ -87,7 +87,27 @@ func TestOperatorsOfOnesOwnAreRefusedWithWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	call(t, []string{path, "MILLRACE_OPERATORS=entropy"}, "run").want(t, exitUsage, "run `worker operator build "+filepath.Join(folder, "entropy.cu"))
+	if err := os.WriteFile(filepath.Join(folder, "crc32c.cu"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	call(t, []string{path, "MILLRACE_OPERATORS=crc32c"}, "run").want(t, exitUsage, `crc32c.cu: "crc32c" is the name of a built-in operator: choose another`)
 	call(t, []string{"MILLRACE_OPERATOR_PATH=/nothing"}, "run").want(t, exitUsage, "MILLRACE_OPERATOR_PATH", "/nothing", "no such file")
+}
+
+// TestABrokenFileStopsOnlyWorkersThatUseIt: several workers can share a folder.
+func TestABrokenFileStopsOnlyWorkersThatUseIt(t *testing.T) {
+	folder := ownFolder(t, "ends", []byte(ends))
+	if err := os.WriteFile(filepath.Join(folder, "broken.cpu.so"), []byte("no library"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"MILLRACE_DEBUG_ADDR=", "MILLRACE_OPERATOR_PATH=" + folder}
+	r := call(t, append(env, "MILLRACE_OPERATORS=ends"), "demo", "--payloads", "20")
+	r.want(t, exitDone)
+	if want := "MILLRACE_OPERATOR_PATH has an operator that can't be used: "; !strings.Contains(r.errors, want) || !strings.Contains(r.errors, "broken.cpu.so: not a compiled operator") {
+		t.Errorf("no warning about the broken file:\n%s", r.errors)
+	}
+	call(t, append(env, "MILLRACE_OPERATORS=broken,ends"), "demo", "--payloads", "20").want(t, exitUsage, "broken.cpu.so: not a compiled operator")
+	call(t, env, "operator", "list").want(t, exitFailed, "broken.cpu.so: not a compiled operator")
 }
 
 // TestRefusedPayloadIsADeadLetterOfTheWorker publishes a payload that entropy refuses between two that it takes. The operator runs on the

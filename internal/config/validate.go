@@ -52,6 +52,16 @@ func (c *Config) parseOperators(find Finder) {
 	}
 	if c.operators, err = operator.ParseList(c.Operators.String(), sources...); err != nil {
 		c.problem(Prefix+"_OPERATORS", err.Error())
+		return
+	}
+	for _, s := range sources {
+		switch err := s.Err(); {
+		case err == nil:
+		case slices.ContainsFunc(c.operators, func(op operator.Operator) bool { return op.Name() == s.Name() }):
+			c.problem(Prefix+"_OPERATOR_PATH", err.Error()) // a built-in operator has its name
+		default:
+			c.warn("%s_OPERATOR_PATH has an operator that can't be used: %v", Prefix, err)
+		}
 	}
 }
 

@@ -38,6 +38,9 @@ type builtInSource struct {
 // Name implements Source.
 func (s *builtInSource) Name() string { return s.description.Name }
 
+// Err implements Source.
+func (s *builtInSource) Err() error { return nil }
+
 // Bind implements Source.
 func (s *builtInSource) Bind(query string) (Operator, error) {
 	o, err := s.description.Bind(query)

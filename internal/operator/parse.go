@@ -12,6 +12,9 @@ type Source interface {
 	// Name returns the operator's name.
 	Name() string
 
+	// Err returns why the operator can't be used, whatever its parameters are, or nil. Bind fails with the same error.
+	Err() error
+
 	// Bind returns the operator with parameters from a query such as "bits=5&seed=1". The others have their defaults. The error names
 	// the operator, every problem, and the permitted values.
 	Bind(query string) (Operator, error)

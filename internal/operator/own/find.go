@@ -49,8 +49,9 @@ func cut(file string) (name string, k kind, ok bool) {
 // Find returns the operators in the folders, in order of their names. It reads descriptions and loads no code. Files of other kinds are
 // ignored. gpus are the GPUs that the worker uses; nil for none.
 //
-// The error joins all problems: a folder that can't be read, a file that isn't an operator or was compiled from another version of the
-// source beside it, and a name that two operators have.
+// The error joins the folders that can't be read. What is wrong with the files of an operator is in its Err: a file that isn't an operator,
+// or was compiled from another version of the source beside it, and a name that another operator has. Such an operator can't be used, and
+// the others can.
 func Find(folders []string, gpus GPUs) ([]*Source, error) {
 	var errs []error
 	found := map[string]*Source{}
@@ -61,14 +62,11 @@ func Find(folders []string, gpus GPUs) ([]*Source, error) {
 			continue
 		}
 		for _, s := range sources(folder, entries, gpus) {
-			if err := s.read(); err != nil {
-				errs = append(errs, err)
-				continue
-			}
 			if other := found[s.name]; other != nil {
-				errs = append(errs, fmt.Errorf("operator %q is in %s and in %s: remove one of them", s.name, other.Folder(), s.Folder()))
+				other.wrong = fmt.Errorf("operator %q is in %s and in %s: remove one of them", s.name, other.Folder(), s.Folder())
 				continue
 			}
+			s.wrong = s.read()
 			found[s.name] = s
 		}
 	}

@@ -249,8 +249,8 @@ func TestFilesOfDifferentVersionsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := files(t, map[string][]byte{"entropy.cubin": code, "entropy.cpu.so": other})
-	if _, err := Find([]string{dir}, nil); err == nil || !strings.Contains(err.Error(), "different versions") {
-		t.Errorf("two versions: error %v", err)
+	if found, err := Find([]string{dir}, nil); err != nil || found[0].Err() == nil || !strings.Contains(found[0].Err().Error(), "different versions") {
+		t.Errorf("two versions: error %v, of the operator %v", err, found[0].Err())
 	}
 	dir = files(t, map[string][]byte{"entropy.cubin": code})
 	ops := parse(t, nil, dir)

@@ -3,6 +3,7 @@
 package own
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -147,7 +148,16 @@ func TestProblemsSayWhatToDo(t *testing.T) {
 		"twice":     {[]string{twice, folder(t, true)}, []string{`operator "entropy" is in ` + twice, "remove one of them"}},
 		"strange":   {[]string{strange}, []string{"x.cpu.so: not a compiled operator", `"crc32c" is the name of a built-in operator`}},
 	} {
-		_, err := Find(test.folders, nil)
+		found, err := Find(test.folders, nil)
+		for _, s := range found {
+			if s.Err() != nil {
+				_, used := s.Bind("")
+				if used == nil || used.Error() != s.Err().Error() {
+					t.Errorf("%s: used in spite of %v: error %v", name, s.Err(), used)
+				}
+				err = errors.Join(err, s.Err())
+			}
+		}
 		for _, want := range test.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: error %v, want %q in it", name, err, want)

@@ -27,6 +27,7 @@ type Source struct {
 	files        map[kind]string // path of each file
 	text         []byte          // of the source file; nil if there is none
 	gpus         GPUs            // nil if the worker uses the CPU
+	wrong        error           // see Err
 
 	description *compiled.Description // nil until it is known: a source has none before it is compiled
 	described   string                // the file that has it
@@ -38,6 +39,9 @@ type Source struct {
 
 // Name implements operator.Source.
 func (s *Source) Name() string { return s.name }
+
+// Err implements operator.Source. It says what is wrong with the operator's files.
+func (s *Source) Err() error { return s.wrong }
 
 // Folder returns the folder in which the operator was found.
 func (s *Source) Folder() string { return s.folder }
@@ -58,6 +62,9 @@ func (s *Source) path() string { return filepath.Join(s.folder, s.Files()[0]) }
 // Describe returns what the operator says about itself. If the operator is only a source, Describe compiles it for the first GPU. The
 // error is the compiler's if the source is wrong. Otherwise it says what is missing.
 func (s *Source) Describe() (*compiled.Description, error) {
+	if s.wrong != nil {
+		return nil, s.wrong
+	}
 	if s.description != nil {
 		return s.description, nil
 	}
