@@ -147,9 +147,9 @@ func devicesOf(files ...string) string {
 	for _, one := range []struct {
 		device   string
 		suffixes []string
-	}{{"GPU", append([]string{develop.SourceSuffix}, develop.GPUSuffixes...)}, {"CPU", []string{develop.CPUSuffix}}} {
+	}{{"GPU", append([]string{develop.SourceSuffix, develop.HostSuffix}, develop.GPUSuffixes...)}, {"CPU", []string{develop.CPUSuffix}}} {
 		if slices.ContainsFunc(files, func(file string) bool {
-			return slices.ContainsFunc(one.suffixes, func(suffix string) bool { return strings.HasSuffix(file, suffix) })
+			return slices.Contains(one.suffixes, strings.TrimPrefix(file, develop.Stem(file)))
 		}) {
 			devices = append(devices, one.device)
 		}

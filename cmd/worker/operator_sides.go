@@ -46,11 +46,12 @@ func (s *side) close() error {
 	return err
 }
 
-// operatorFiles are the files of an operator that is to be tested. An empty name is a missing file.
-type operatorFiles struct{ source, cpu, gpu string }
+// operatorFiles are the files of an operator that is to be tested. An empty name is a missing file. host is a library with host code, and
+// then the only file.
+type operatorFiles struct{ source, cpu, gpu, host string }
 
 // folder returns the folder of the operator, where its tables are.
-func (f operatorFiles) folder() string { return filepath.Dir(cmp.Or(f.source, f.cpu, f.gpu)) }
+func (f operatorFiles) folder() string { return filepath.Dir(cmp.Or(f.source, f.cpu, f.gpu, f.host)) }
 
 // findFiles returns the files for an operator that a user named by one of them. A compiled file goes with the one beside it for the other
 // device.
@@ -74,9 +75,11 @@ func findFiles(named string) (operatorFiles, error) {
 		return operatorFiles{cpu: named, gpu: beside(develop.GPUSuffixes...)}, nil
 	case develop.CubinSuffix, develop.FatbinSuffix, develop.PTXSuffix:
 		return operatorFiles{cpu: beside(develop.CPUSuffix), gpu: named}, nil
+	case develop.HostSuffix:
+		return operatorFiles{host: named}, nil
 	}
-	return operatorFiles{}, usageError{fmt.Errorf("%s: the file of an operator has a name that ends with %s, %s or %s", named, develop.SourceSuffix,
-		develop.CPUSuffix, strings.Join(develop.GPUSuffixes, ", "))}
+	return operatorFiles{}, usageError{fmt.Errorf("%s: the file of an operator has a name that ends with %s, %s, %s or %s", named, develop.SourceSuffix,
+		develop.CPUSuffix, strings.Join(develop.GPUSuffixes, ", "), develop.HostSuffix)}
 }
 
 // compileFailed makes the error of a source that doesn't compile a usage error, which is the user's to correct.
@@ -92,6 +95,10 @@ func compileFailed(err error) error {
 // openCPU opens the operator on the host device. A machine without a compiler is no error: the result says what is missing.
 func openCPU(ctx context.Context, files operatorFiles) (*side, error) {
 	s := &side{name: "CPU", with: "the library " + files.cpu}
+	if files.host != "" {
+		s.missing = fmt.Errorf("%s has host code that launches kernels, so only GPUs run it", files.host)
+		return s, nil
+	}
 	path := files.cpu
 	if files.source != "" {
 		folder, err := os.MkdirTemp("", "millrace-operator-")
@@ -130,8 +137,8 @@ func openCPU(ctx context.Context, files operatorFiles) (*side, error) {
 // openGPU opens the operator on the first GPU that the configuration permits. A machine without a usable GPU, kernel library or NVRTC is no
 // error: the result says what is missing.
 func openGPU(files operatorFiles, cfg *config.Config) (*side, error) {
-	s := &side{name: "GPU", with: files.gpu}
-	if files.source == "" && files.gpu == "" {
+	s := &side{name: "GPU", with: cmp.Or(files.gpu, files.host)}
+	if files.source == "" && s.with == "" {
 		s.missing = fmt.Errorf("there is no %s beside %s", filepath.Base(develop.Stem(files.cpu)+develop.CubinSuffix), files.cpu)
 		return s, nil
 	}
@@ -146,7 +153,7 @@ func openGPU(files operatorFiles, cfg *config.Config) (*side, error) {
 		s.missing, err = compilesForGPUs(err, files, cfg)
 		return s, err
 	}
-	image, err := s.image(files, cfg, gpus[0].Compute)
+	load, err := s.code(files, cfg, gpus[0].Compute)
 	if errors.Is(err, device.ErrUnavailable) {
 		s.missing = err
 		return s, nil
@@ -160,8 +167,8 @@ func openGPU(files operatorFiles, cfg *config.Config) (*side, error) {
 		return s, nil
 	}
 	s.device, s.with = d, gpus[0].Name+", "+s.with
-	if s.description, err = loadOperator(d, image); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", cmp.Or(files.source, files.gpu), err), d.Close())
+	if s.description, err = loadOperator(d, load); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", cmp.Or(files.source, files.gpu, files.host), err), d.Close())
 	}
 	s.description.Folder = files.folder()
 	return s, nil
@@ -184,17 +191,23 @@ func compilesForGPUs(reason error, files operatorFiles, cfg *config.Config) (mis
 	return fmt.Errorf("%w; NVRTC %s compiles it for GPUs of compute capability %s", reason, c.Version(), compute), nil
 }
 
-// image returns the operator's code for a GPU of that compute capability.
-func (s *side) image(files operatorFiles, cfg *config.Config, compute string) ([]byte, error) {
+// code reads or compiles the operator's code for a GPU of that compute capability. It returns what loads it.
+func (s *side) code(files operatorFiles, cfg *config.Config, compute string) (load func(device.Loader) (device.Module, error), err error) {
+	if files.host != "" {
+		return func(l device.Loader) (device.Module, error) { return l.LoadLibrary(files.host) }, nil
+	}
+	var image []byte
 	if files.source == "" {
-		return os.ReadFile(files.gpu)
+		image, err = os.ReadFile(files.gpu)
+	} else {
+		var c *cuda.Compiler
+		if c, err = cuda.OpenCompiler(cfg.Kernels, findNVRTC(cfg)); err != nil {
+			return nil, err
+		}
+		s.with = "compiled with NVRTC " + c.Version()
+		image, err = compileForGPU(c, files.source, compute)
 	}
-	c, err := cuda.OpenCompiler(cfg.Kernels, findNVRTC(cfg))
-	if err != nil {
-		return nil, err
-	}
-	s.with = "compiled with NVRTC " + c.Version()
-	return compileForGPU(c, files.source, compute)
+	return func(l device.Loader) (device.Module, error) { return l.LoadOperator(image) }, err
 }
 
 // compileForGPU compiles a source file for a compute capability, such as "9.0". It prints the compiler's warnings.
@@ -215,12 +228,12 @@ func compileForGPU(c *cuda.Compiler, source, compute string) ([]byte, error) {
 }
 
 // loadOperator loads an operator and returns what it says about itself. The device unloads it when it is closed.
-func loadOperator(d device.Device, image []byte) (*compiled.Description, error) {
+func loadOperator(d device.Device, load func(device.Loader) (device.Module, error)) (*compiled.Description, error) {
 	loader, ok := d.(device.Loader)
 	if !ok {
 		return nil, fmt.Errorf("%s: %w: this device runs no operators of one's own", d.Info().ID, device.ErrUnavailable)
 	}
-	m, err := loader.LoadOperator(image)
+	m, err := load(loader)
 	if err != nil {
 		return nil, err
 	}

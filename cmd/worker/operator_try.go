@@ -33,7 +33,7 @@ func parseTrial(args []string, hidden bool) (*trial, error) {
 	t := &trial{}
 	f := flags("operator test", "Compiles NAME.cu for the CPU with the machine's C++ compiler, and for the GPU with NVRTC. It runs the operator on both, over\n"+
 		"adversarial batches and over samples, compares every byte, and prints the throughput. Each result must depend on its record and the\n"+
-		"parameters alone. FILE may also be compiled: NAME.cpu.so, NAME.cubin, NAME.fatbin or NAME.ptx.\n\n"+
+		"parameters alone. FILE may also be compiled: NAME.cpu.so, NAME.cubin, NAME.fatbin, NAME.ptx or NAME.so.\n\n"+
 		"Exit status: 0 every check passed, 1 something is wrong, 2 the source doesn't compile, or bad usage.")
 	f.StringVar(&t.samplesFolder, "on", "", "a `folder` with samples, one record per file; RECORD.json has the expected result of RECORD; the default is NAME.samples")
 	f.StringVar(&t.query, "with", "", "`parameters`, like bits=5&seed=1")

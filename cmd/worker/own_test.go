@@ -209,12 +209,19 @@ func TestLibraryWithHostCode(t *testing.T) {
 	env := append(gpu(t, "compute=90"), "MILLRACE_OPERATOR_PATH="+folder, "MILLRACE_OPERATORS=crc32c,halves")
 	call(t, env, "check").want(t, exitDone, "fake GPU 0", "4 lanes")
 	call(t, append(env, "MILLRACE_DEVICE=host"), "run").want(t, exitUsage, `operator "halves" runs only on GPUs`, filepath.Join(folder, "halves.so"))
+	path := filepath.Join(folder, "halves.so")
+	call(t, env, "operator", "list").want(t, exitDone, "halves, version 3, "+path+", host code, runs on: GPU\n")
+	call(t, env, "operator", "test", path, "--with", "most=20", "--brief").want(t, exitDone,
+		"CPU: not tested: "+path+" has host code that launches kernels, so only GPUs run it", "every check passed on the GPU; not compared with the CPU")
+	call(t, env, "operator", "test", path, "--with", "most=104", "--brief").want(t, exitFailed, `wrong on the GPU: batch "`)
+	call(t, env, "operator", "test", path, "--device", "host").want(t, exitFailed, "nothing can run "+path)
 	for name, want := range map[string]string{"halves.cubin": "remove those, or that", "other.so": "name the file halves.so"} {
 		other := filepath.Join(folder, name)
 		if err := os.WriteFile(other, library, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		call(t, env, "run").want(t, exitUsage, "MILLRACE_OPERATOR_PATH", want)
+		used, _, _ := strings.Cut(name, ".")
+		call(t, append(env, "MILLRACE_OPERATORS="+used), "run").want(t, exitUsage, "MILLRACE_OPERATORS", want)
 		if err := os.Remove(other); err != nil {
 			t.Fatal(err)
 		}

@@ -229,9 +229,33 @@ func TestOperatorsConformOnGPUs(t *testing.T) {
 	})
 }
 
+// hostCode loads an operator with host code into a GPU. It can't be compared with a CPU.
+func hostCode(t *testing.T, gpu device.Device, path string) pair {
+	t.Helper()
+	loaded, err := compiled.Decode(mustLoadLibrary(t, gpu, path).Description())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair{gpu: newRunner(t, gpu, loaded)}
+}
+
+// TestHostCodeConforms runs the suite on operators that are libraries with host code: on the fake GPU, and on each GPU one that nvcc built.
+func TestHostCodeConforms(t *testing.T) {
+	t.Run("fake GPU", func(t *testing.T) {
+		fails(t, "halves", hostCode(t, openFake(t, ""), halvesLibrary(t)).conforms(t))
+	})
+	t.Run("GPUs", func(t *testing.T) {
+		onEachGPU(t, func(t *testing.T, library string, info device.Info) {
+			gpu, err := cuda.Open(cuda.Options{Library: library, UUID: info.ID})
+			fails(t, "above_mean", hostCode(t, closing(t, gpu, err), aboveMean(t)).conforms(t))
+		})
+	})
+}
+
 // mistakes are operators that the suite must not accept, and the kinds of findings of which a GPU gives one.
 var mistakes = map[string][]conformance.Kind{
 	"beyond":    {conformance.OutOfBounds},
+	"pass":      {conformance.OutOfBounds},
 	"leftover":  {conformance.Uninitialized},
 	"neighbor":  {conformance.ReadOutside, conformance.Neighbors},
 	"overwrite": {conformance.WroteOutside},

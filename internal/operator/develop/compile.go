@@ -24,6 +24,7 @@ const (
 	CubinSuffix  = ".cubin"
 	FatbinSuffix = ".fatbin"
 	PTXSuffix    = ".ptx"
+	HostSuffix   = ".so" // a library with host code that launches kernels: the operator's only file
 )
 
 // GPUSuffixes are the suffixes of files with code for GPUs.

@@ -74,7 +74,7 @@ func samplesFolder(file string) string { return Stem(file) + ".samples" }
 
 // Stem returns the path of an operator's file without the suffix: "a/entropy" for "a/entropy.cu" and "a/entropy.cpu.so".
 func Stem(file string) string {
-	for _, suffix := range append([]string{SourceSuffix, CPUSuffix}, GPUSuffixes...) {
+	for _, suffix := range append([]string{SourceSuffix, CPUSuffix, HostSuffix}, GPUSuffixes...) {
 		if stem, ok := strings.CutSuffix(file, suffix); ok {
 			return stem
 		}
