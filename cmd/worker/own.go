@@ -141,8 +141,8 @@ func loadEverywhere(cfg *config.Config, devices []device.Device, log *slog.Logge
 		if err == nil {
 			continue
 		}
-		if wrong := (*cuda.CompileError)(nil); errors.As(err, &wrong) {
-			err = usageError{err}
+		if wrong := (*cuda.CompileError)(nil); errors.As(err, &wrong) || errors.Is(err, device.ErrInvalid) {
+			err = usageError{err} // the operator's file must be changed
 		}
 		errs := []error{err}
 		for _, d := range devices {

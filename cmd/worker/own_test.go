@@ -226,6 +226,16 @@ func TestLibraryWithHostCode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	older := t.TempDir()
+	code, err := os.ReadFile(fakecuda.OperatorLibrary(t, "internal/device/cuda/testdata/halves.cpp",
+		"-DUNLIKE", "-DUNLIKE_DESCRIPTION=", "-DUNLIKE_OPERATOR=", "-DUNLIKE_LIBRARY=library.abi_version=4,library.size=0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(older, "halves.so"), code, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	call(t, append(env, "MILLRACE_OPERATOR_PATH="+older), "run").want(t, exitUsage, `operator "halves"`, filepath.Join(older, "halves.so"), "has ABI version 4", "needs version 5 or later")
 	if err := os.Rename(filepath.Join(folder, "halves.so"), filepath.Join(folder, "halves.cpu.so")); err != nil {
 		t.Fatal(err)
 	}

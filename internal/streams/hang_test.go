@@ -427,3 +427,27 @@ func TestABatchThatEndsAtTheLastMoment(t *testing.T) {
 		}
 	})
 }
+
+// A batch that was computed in steps says nothing about how long others may take: its clock begins after all operators but the last.
+func TestABatchInStepsTeachesNoBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := hangingSim(t, sim.Options{Cost: sim.Units(unit)})
+		p := hangingPipeline(t, d, streams.Config{Lanes: 1, Deadline: deadline})
+		for i, c := range []struct{ steps, bounded bool }{{true, false}, {true, false}, {false, false}, {false, true}} {
+			b := acquire(t, p, someRows(1, 3, 10))
+			if c.steps {
+				b.StepThrough(nil)
+			}
+			if err := b.Submit(streams.ClosedByCount); err != nil {
+				t.Fatal(err)
+			}
+			if f := p.Oldest(); f.Bound < deadline.Max != c.bounded {
+				t.Errorf("batch %d has the bound %v, and the largest is %v", i+1, f.Bound, deadline.Max)
+			}
+			(<-p.Completed()).Release()
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -241,9 +241,11 @@ func hostCode(t *testing.T, gpu device.Device, path string) pair {
 
 // TestHostCodeConforms runs the suite on operators that are libraries with host code: on the fake GPU, and on each GPU one that nvcc built.
 func TestHostCodeConforms(t *testing.T) {
-	t.Run("fake GPU", func(t *testing.T) {
-		fails(t, "halves", hostCode(t, openFake(t, ""), halvesLibrary(t)).conforms(t))
-	})
+	for _, flags := range [][]string{nil, {"-DNO_REASONS"}, {"-DSTRINGS"}} {
+		t.Run("fake GPU"+strings.Join(flags, ""), func(t *testing.T) {
+			fails(t, "halves", hostCode(t, openFake(t, ""), fakecuda.OperatorLibrary(t, halvesCPP, flags...)).conforms(t))
+		})
+	}
 	t.Run("GPUs", func(t *testing.T) {
 		onEachGPU(t, func(t *testing.T, library string, info device.Info) {
 			gpu, err := cuda.Open(cuda.Options{Library: library, UUID: info.ID})
