@@ -35,6 +35,7 @@ MILLRACE_RECORD(record, params, result) {
     uint32_t mood = record.size() > 1 && record[0] == '!' ? record[1] : 0;
     if (mood == 'r') return result.reject(refused);
     if (mood == 'e' && !ENDS) for (volatile uint32_t i = 0;; i = i + 1) {}
+    if (mood == 'c' && !ENDS) __builtin_trap();
     result.size = record.size() + VERSION;
     if (mood == 's') result.code_ = 9;
     if (mood == 'o') result.code_ = 254;
@@ -169,6 +170,39 @@ func TestOwnOperatorDoesNotEnd(t *testing.T) {
 		r.moody("crc32c,moody")
 		r.set("MILLRACE_BATCH_DEADLINE_MIN=2s", "MILLRACE_BATCH_DEADLINE_MAX=3s", "MILLRACE_BATCH_PAYLOADS=64", "MILLRACE_DRAIN_TIMEOUT=5s")
 		r.ownFault("an operator of one's own does not end", hangs, times(4000, 600), "!e", operator.FaultDeadline, "moody")
+	})
+}
+
+// TestOwnOperatorCrashesTheWorker: its code for the CPU is part of the process. Each record that ends it is found by the workers that follow.
+func TestOwnOperatorCrashesTheWorker(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		crashes, n := times(3, 1), times(4000, 600)
+		r.moody("crc32c,moody")
+		r.set("MILLRACE_BATCH_PAYLOADS=64")
+		r.serve(1)
+		s := r.supervise()
+		r.until("the worker is ready", func() bool { return s.current().isReady() })
+		r.feed(crashes*n, r.moods(n, "!c")).wait()
+		r.awaitFinished()
+		r.until("the worker after the last that ended is ready", func() bool { return s.current().isReady() })
+		s.retire()
+		codes := s.exitCodes()
+		for _, code := range codes {
+			if code != 2 { // with which Go's runtime ends a process after such a signal
+				r.t.Errorf("workers ended with the statuses %v, want 2", codes)
+				break
+			}
+		}
+		a := r.mustAudit(1)
+		for letter, count := range r.deadLetters() {
+			if letter.reason != "device_fault" {
+				r.t.Errorf("%d dead letters say %+v, want a device_fault", count, letter)
+			}
+		}
+		if len(codes) < 2*crashes || a.dead != crashes {
+			r.t.Errorf("%d workers ended, and there are %d dead letters, want %d", len(codes), a.dead, crashes)
+		}
+		r.enter("an operator of one's own crashes the worker", crashes, a)
 	})
 }
 

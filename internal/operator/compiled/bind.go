@@ -324,8 +324,6 @@ func (o *Operator) Reason(status byte) (text string, ok bool) {
 	switch reasons := o.description.Reasons; {
 	case status == statusOutOfBounds:
 		return outOfBounds, true
-	case status == statusBatchOutOfBounds:
-		return batchOutOfBounds, true
 	case status == statusFailed:
 		return "the operator failed on the record", true
 	case status >= 1 && int(status) <= len(reasons):

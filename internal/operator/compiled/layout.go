@@ -49,7 +49,8 @@ func (o *Operator) Layout(rows, bytes int) Layout {
 }
 
 // Check checks what the code of the operator left in result, which has the layout for these offsets: every status must be one that the
-// operator declares, and no byte string may exceed its slot. Code that writes only through its result can't fail this check.
+// operator declares, or that of a batch that failed as a whole, and no byte string may exceed its slot. Code that writes only through its
+// result can't fail this check.
 func (o *Operator) Check(offsets []uint32, result []byte) error {
 	rows := len(offsets) - 1
 	l := o.Layout(rows, int(offsets[rows]))
@@ -57,9 +58,12 @@ func (o *Operator) Check(offsets []uint32, result []byte) error {
 	if o.HasStatuses() {
 		statuses = statuses[:rows]
 	}
+	if o.FailedBatch(result, rows) != "" {
+		return o.checkFailed(statuses)
+	}
 	for i, status := range statuses {
 		if _, ok := o.Reason(status); !ok && status != 0 {
-			return fmt.Errorf("operator %s: record %d has status %d: it must be 0, 253, 254, 255 or the number of one of %d reasons",
+			return fmt.Errorf("operator %s: record %d has status %d: it must be 0, 254, 255 or the number of one of %d reasons",
 				o.description.Name, i, status, len(o.description.Reasons))
 		}
 	}
@@ -72,6 +76,17 @@ func (o *Operator) Check(offsets []uint32, result []byte) error {
 			if most := f.MostBytes + f.MostPerByte*int(offsets[i+1]-offsets[i]); length > most {
 				return fmt.Errorf("operator %s: record %d has %d bytes of %s: it may have %d", o.description.Name, i, length, f.Name, most)
 			}
+		}
+	}
+	return nil
+}
+
+// checkFailed checks the statuses of a batch that failed as a whole.
+func (o *Operator) checkFailed(statuses []byte) error {
+	for i, status := range statuses {
+		if status != statusBatchOutOfBounds {
+			return fmt.Errorf("operator %s: record 0 has status %d, and record %d has status %d: all records of a batch have status %d, or none",
+				o.description.Name, statusBatchOutOfBounds, i, status, statusBatchOutOfBounds)
 		}
 	}
 	return nil
