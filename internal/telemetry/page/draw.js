@@ -13,7 +13,7 @@ function readTheme() {
 // paint draws the device between the two times of the view and returns the drawn bars.
 function paint(canvas, device) {
   const { rows, height } = rowsOf(device);
-  const width = canvas.clientWidth, gutter = width < 600 ? 62 : 84;
+  const width = canvas.clientWidth, gutter = width < 600 ? 68 : 84;
   const area = { x: gutter, width: width - gutter - 6, bottom: height - ROW_GAP };
   const context = prepare(canvas, width, height);
   const from = view.end - view.window, to = view.end;

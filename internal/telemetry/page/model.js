@@ -126,23 +126,35 @@ const NO_SLOT = -1;
 // place assigns the slots of a batch once, because a bar that moved between slots would be hard to follow.
 function place(b) {
   const device = model.devices[b.device];
-  const most = Math.max(device.bounds.lanes, LEAST_ENGINE_SLOTS);
-  ENGINES.forEach((name, e) => {
-    const span = b.stages[ENGINE_STAGE[e]];
-    if (span) b.slots[name] = freeSlot(device, name, span, most, b.lane);
-  });
-  b.slots.lane = freeSlot(device, "lane " + b.lane, b, LANE_ROW_SLOTS, 0);
+  ENGINES.forEach((name, e) => placeOnEngine(device, b, name, ENGINE_STAGE[e]));
+  b.slots.lane = freeSlot(device, "lane " + b.lane, b, slotOrder(LANE_ROW_SLOTS, 0));
 }
 
-// freeSlot takes a slot of a row that is free during a span, or NO_SLOT. If the row has several slots, it prefers the one
-// that is given: batches of a lane mostly follow each other, and first come, first served would waste slots, because
-// batches don't arrive in the order of their spans. A slot is the list of the spans in it, which don't overlap, in order
-// of time.
-function freeSlot(device, row, span, most, preferred) {
+// placeOnEngine puts a batch into the slot of its lane once batches on the engine have overlapped. Batches of a lane
+// follow each other, and first come, first served would waste slots, because batches don't arrive in the order of their
+// spans.
+function placeOnEngine(device, b, name, stage) {
+  const span = b.stages[stage], most = Math.max(device.bounds.lanes, LEAST_ENGINE_SLOTS);
+  if (!span) return;
+  const spread = device.slots.get(name)?.length > 1;
+  b.slots[name] = freeSlot(device, name, span, spread ? slotOrder(most, b.lane) : [0]);
+  if (spread || b.slots[name] === 0) return;
+  device.slots.set(name, Array.from({ length: most }, () => [])); // the first overlap: all bars move, and the row grows
+  device.crowded.delete(name);
+  for (const o of device.batches) if (o.stages[stage]) o.slots[name] = freeSlot(device, name, o.stages[stage], slotOrder(most, o.lane));
+}
+
+// slotOrder returns the slots in the order in which to try them.
+function slotOrder(most, preferred) {
+  const order = Array.from({ length: most }, (_, i) => i);
+  return preferred > 0 && preferred < most ? [preferred, ...order] : order;
+}
+
+// freeSlot takes the first slot of a row that is free during a span, or NO_SLOT. A slot is the list of the spans in it,
+// which don't overlap, in order of time.
+function freeSlot(device, row, span, order) {
   if (!device.slots.has(row)) device.slots.set(row, []);
   const slots = device.slots.get(row);
-  const order = slots.length > 1 && preferred < most ? [preferred] : [];
-  for (let i = 0; i < most; i++) order.push(i);
   for (const i of order) {
     while (slots.length <= i) slots.push([]);
     const at = positionIn(slots[i], span);

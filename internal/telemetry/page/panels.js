@@ -42,7 +42,7 @@ function clearSections() {
 function showFigures() {
   const known = model.batches.length > 0;
   element("empty").hidden = known || model.cursor < 0;
-  element("latest").hidden = !known;
+  element("latest").hidden = element("tools").hidden = !known;
   document.body.classList.toggle("several", model.devices.length > 1);
   for (const device of model.devices) {
     const section = sectionOf(device), rates = recent(device);
@@ -74,11 +74,12 @@ function showShares(section, device, rates) {
   section.field("overlap").textContent = percent(rates.overlap);
   setWidth(section.field("overlap-several"), rates.several);
   setWidth(section.field("overlap-any"), rates.busy);
-  section.field("overlap-sub").textContent = overlapNote(device.stats);
+  section.field("overlap-sub").textContent = overlapNote(device);
 }
 
-function overlapNote(stats) {
-  if (!stats || stats.busy === 0) return "two engines or more at once";
+function overlapNote(device) {
+  const stats = device.stats;
+  if (!stats || device.batches.length === 0) return "no batch yet";
   if (stats.engines.copy_in === 0 && stats.engines.copy_out === 0) return "nothing is copied here, so there is nothing to overlap";
   return percent(stats.overlap / stats.busy) + " % since the start";
 }
