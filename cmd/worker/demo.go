@@ -42,6 +42,7 @@ func runDemo(ctx context.Context, args []string) (err error) {
 	frameRecords := f.Int("frame-records", 0, "how many records a frame has; 0: as many as make 512 KiB")
 	compress := f.String("compress", "none", "the `compression` of the messages: zstd, lz4 or snappy")
 	timeline := f.String("timeline", "", "write the timeline of the last batches to this `file`, for Perfetto or chrome://tracing")
+	keep := f.Bool("keep", false, "keep worker, server and timeline page running after the table, until Ctrl-C")
 	if err := parse(f, args); err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func runDemo(ctx context.Context, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
 	if err := a.start(ctx, "127.0.0.1:0", dir); err != nil {
-		return err
+		return interrupted(ctx, err)
 	}
 	if *payloads == 0 {
 		*payloads = a.demoPayloads(frames)
@@ -88,7 +89,7 @@ func runDemo(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer d.Close()
-	return a.runDemo(ctx, d, profile, *payloads, *timeline)
+	return a.runDemo(ctx, d, *keep, func() error { return a.report(ctx, d, profile, *payloads, *timeline) })
 }
 
 // demoFrames checks the flags for messages of several records.
@@ -191,8 +192,9 @@ func (a *app) demoOptions(payloads int, seed uint64) demo.Options {
 	}
 }
 
-// runDemo runs the worker and the demo's clients at the same time, then prints the report.
-func (a *app) runDemo(ctx context.Context, d *demo.Demo, profile *demo.Profile, payloads int, timeline string) error {
+// runDemo runs the worker and the demo's clients at the same time, then prints the report. If keep is set, the worker goes on until ctx is
+// done.
+func (a *app) runDemo(ctx context.Context, d *demo.Demo, keep bool, report func() error) error {
 	info := a.devices[0].Info()
 	fmt.Printf("device %s (%s), %d lanes, operators %s, server %s\n", info.ID, info.Name, a.cfg.Lanes, a.cfg.Operators, a.url)
 	if a.debugURL != "" {
@@ -211,20 +213,26 @@ func (a *app) runDemo(ctx context.Context, d *demo.Demo, profile *demo.Profile, 
 		cancel(err) // missing results will not arrive any more
 	}()
 	failed := d.Run(checking)
-	if ctx.Err() != nil {
-		failed = errors.New("demo: interrupted")
+	if keep && checking.Err() == nil {
+		failed = errors.Join(failed, a.keepDemo(checking, d, report))
+		stop()
+		return errors.Join(failed, <-worked)
 	}
+	failed = interrupted(ctx, failed)
 	stop()
 	err := errors.Join(failed, <-worked)
 	if err == nil {
 		err = d.Surplus(ctx)
 	}
-	return errors.Join(err, a.report(d, profile, payloads, timeline))
+	return errors.Join(err, report())
 }
 
 // report prints the tables, the timeline, and the number of verified results.
-func (a *app) report(d *demo.Demo, profile *demo.Profile, payloads int, timeline string) error {
+func (a *app) report(ctx context.Context, d *demo.Demo, profile *demo.Profile, payloads int, timeline string) error {
 	fmt.Println()
+	if ctx.Err() != nil {
+		fmt.Println("interrupted: the tables show what ran until then")
+	}
 	errs := []error{d.Report(profile, a.stats(), int(a.cfg.BatchBytes))}
 	fmt.Println()
 	errs = append(errs, a.timeline.RenderGantt(os.Stdout, console.Width(os.Stdout)))
@@ -236,7 +244,7 @@ func (a *app) report(d *demo.Demo, profile *demo.Profile, payloads int, timeline
 		fmt.Printf(", %d of %d records", d.Verified()*d.Records(), payloads*d.Records())
 	}
 	fmt.Println()
-	if d.Verified() != payloads {
+	if d.Verified() != payloads && ctx.Err() == nil {
 		errs = append(errs, errors.New("demo: not every payload came back once and right"))
 	}
 	return errors.Join(errs...)

@@ -22,10 +22,7 @@ func (a *app) serve() error {
 		}
 	}
 	if addr := a.cfg.DebugAddr; addr != "" {
-		server, err := a.listen("debug pages", addr, "MILLRACE_DEBUG_ADDR", telemetry.DebugHandler(telemetry.Debug{
-			Timeline: a.timeline, Build: build(), Stats: a.stats,
-			Bounds: telemetry.LiveBounds{Lanes: a.cfg.Lanes, Payloads: a.cfg.BatchPayloads, Bytes: int(a.cfg.BatchBytes)},
-		}))
+		server, err := a.listen("debug pages", addr, "MILLRACE_DEBUG_ADDR", telemetry.DebugHandler(a.debugPages()))
 		if err != nil {
 			return err
 		}

@@ -120,7 +120,13 @@ func serve(t *testing.T) *embedded.Server {
 // client connects to s.
 func client(t *testing.T, s *embedded.Server) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(s.URL())
+	return clientOf(t, s.URL())
+}
+
+// clientOf connects to the server at url.
+func clientOf(t *testing.T, url string) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(url)
 	if err != nil {
 		t.Fatal(err)
 	}

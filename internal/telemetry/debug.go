@@ -21,7 +21,32 @@ type Debug struct {
 	Build    Build
 	Bounds   LiveBounds             // bounds of batches, the same on every device
 	Stats    func() []streams.Stats // reads every pipeline; nil for none
+	Watch    *Watch                 // observes whether the worker is ready; nil: the page shows that it is
+	Feed     Feed                   // where payloads come from; the zero Feed hides that part of the page
+	CPU      CPU                    // whether the CPU computes
 }
+
+// Feed describes where the worker's payloads come from and how to send one. The page shows all of it, so it must hold no
+// credentials.
+type Feed struct {
+	Server   string   `json:"server"` // addresses, comma separated
+	Stream   string   `json:"stream"`
+	Subjects []string `json:"subjects"` // filters
+	Results  string   `json:"results"`  // the stream of the results
+	Send     string   `json:"send"`     // the command that sends one payload
+	Follow   string   `json:"follow"`   // the command that prints results as they arrive
+	Login    []string `json:"login"`    // the variables that both commands need in order to log in, as the worker does
+}
+
+// CPU says why the CPU computes instead of a GPU.
+type CPU string
+
+// The values of CPU.
+const (
+	NotOnCPU    CPU = ""
+	CPUFallback CPU = "fallback" // no GPU is usable
+	CPUChosen   CPU = "chosen"   // the configuration asks for it
+)
 
 // DebugHandler serves the debug pages: the timeline page at /, its data at /timeline, the timeline as a trace at
 // /trace?seconds=N, and Go's profiles under /debug/pprof/. It is meant for trusted clients, because profiles expose the

@@ -34,6 +34,17 @@ type live struct {
 	LeftOut uint64       `json:"left_out"` // number of batches after the caller's cursor that are missing because they are older than those returned
 	Devices []liveDevice `json:"devices"`
 	Batches []liveBatch  `json:"batches"` // in the order of their release
+
+	Condition liveCondition `json:"condition"`
+	Feed      Feed          `json:"feed"`
+	CPU       CPU           `json:"cpu"`
+}
+
+// liveCondition is a Condition in the page's format.
+type liveCondition struct {
+	State string `json:"state"`
+	Why   string `json:"why"`
+	Since int64  `json:"since"` // Unix time in milliseconds; 0 if unknown
 }
 
 // liveDevice describes a device, its totals since the start, and the state of its pipeline.
@@ -133,7 +144,7 @@ func (d Debug) live(after uint64, limit int, newcomer bool) live {
 	answer := live{
 		Run: strconv.FormatInt(d.Timeline.made.UnixNano(), 36), Cursor: done,
 		Devices: make([]liveDevice, len(devices)), Batches: make([]liveBatch, len(batches)),
-		Base: nanos(0), Now: nanos(0),
+		Base: nanos(0), Now: nanos(0), Condition: d.condition(), Feed: d.Feed, CPU: d.CPU,
 	}
 	if len(devices) > 0 {
 		answer.Base, answer.Now = nanos(time.Duration(base.UnixNano())), nanos(time.Since(base))
@@ -151,6 +162,15 @@ func (d Debug) live(after uint64, limit int, newcomer bool) live {
 		answer.Batches[i] = liveRecord(&batches[i], index[batches[i].Device], done-uint64(len(batches)-i-1))
 	}
 	return answer
+}
+
+// condition returns the worker's condition, or ready if nothing observes it.
+func (d Debug) condition() liveCondition {
+	if d.Watch == nil {
+		return liveCondition{State: conditionReady}
+	}
+	c := d.Watch.Condition()
+	return liveCondition{State: c.State, Why: c.Why, Since: c.Since.UnixMilli()}
 }
 
 func nanos(d time.Duration) string { return strconv.FormatInt(int64(d), 10) }

@@ -1,26 +1,30 @@
 // The layout of a device's timeline: the rows from top to bottom, and the bars of the visible batches in each row.
 // Lengths are in CSS pixels.
 
-const AXIS_HEIGHT = 22, ROW_GAP = 6, STRIP_HEIGHT = 14, GROUP_GAP = 12;
+const AXIS_HEIGHT = 22, ROW_GAP = 6, LEVEL_HEIGHT = 18, GROUP_GAP = 14;
 const LEAST_BAR = 0.75; // adjacent bars that are narrower are drawn as one
 const LEAST_SEEN = 1.5; // minimum width of a drawn bar
+const ENGINE_SLOTS = [26, 16, 13, 12, 11, 10, 9, 9]; // height of a slot by number of slots; 4 to 8 beyond that
+const LANE_SLOTS = [20, 13, 11, 10, 9, 9];
+const MORE_HEIGHT = 12; // the part of a row for the batches that have no slot
 
-// rowsOf returns a device's rows: its engines, the number of busy engines, and its lanes.
+// rowsOf returns a device's rows: the number of busy engines, the engines, and the lanes.
 function rowsOf(device) {
   const rows = [];
   let y = AXIS_HEIGHT + 4;
   const add = (name, label, kind, slots, slotHeight, gap) => {
-    rows.push({ name, label, kind, slots, slotHeight, y, height: slots * slotHeight });
-    y += slots * slotHeight + gap;
+    const more = kind !== "strip" && crowded(device, name) ? MORE_HEIGHT : 0;
+    rows.push({ name, label, kind, slots, slotHeight, y, height: slots * slotHeight + more });
+    y += slots * slotHeight + more + gap;
   };
+  add("busy", "at once", "strip", ENGINES.length, LEVEL_HEIGHT, GROUP_GAP);
   for (const name of ENGINES) {
     const slots = slotsOf(device, name);
-    add(name, stageName(name), "engine", slots, [26, 16, 13, 12][slots - 1], ROW_GAP);
+    add(name, stageName(name), "engine", slots, ENGINE_SLOTS[slots - 1] ?? Math.max(4, Math.floor(72 / slots) + 2), name === ENGINES.at(-1) ? GROUP_GAP : ROW_GAP);
   }
-  add("busy", "at once", "strip", 1, STRIP_HEIGHT, GROUP_GAP);
   for (let lane = 0; lane < laneCount(device); lane++) {
     const slots = slotsOf(device, "lane " + lane);
-    add("lane " + lane, "lane " + lane, "lane", slots, [20, 13, 11, 10, 9, 9][slots - 1], ROW_GAP);
+    add("lane " + lane, "lane " + lane, "lane", slots, LANE_SLOTS[slots - 1], ROW_GAP);
   }
   return { rows, height: y };
 }
@@ -29,54 +33,114 @@ function slotsOf(device, row) {
   return Math.max(1, device.slots.get(row)?.length ?? 0);
 }
 
+// crowded reports whether a batch of the row has no slot.
+function crowded(device, row) {
+  return device.crowded.has(row);
+}
+
 function laneCount(device) {
   return device.batches.slice(-100).reduce((n, b) => Math.max(n, b.lane + 1), device.bounds.lanes);
 }
 
 // barsOf returns the bars of a device's batches between two times: each engine stage in the engine's row, and all
-// stages in the lane's row.
+// stages in the lane's row. Batches without a slot are added up to bars that count them.
 function barsOf(device, rows, area, from, to) {
   const bars = [];
   const byName = new Map(rows.map((r) => [r.name, r]));
   const drawn = new Map(); // by row and slot: position of the last bar that is too narrow to be visible alone
+  const without = new Map(); // by row: the spans of batches without a slot
   const scale = area.width / (to - from);
+  const put = (row, y, height, span, rest) => {
+    const left = Math.max(area.x + (span.start - from) * scale, area.x);
+    const right = Math.min(area.x + (span.end - from) * scale, area.x + area.width);
+    bars.push({ row, x: left, y, width: Math.max(right - left, LEAST_BAR), height, start: span.start, end: span.end, ...rest });
+  };
   const add = (row, slot, b, stage) => {
     const span = b.stages[stage];
     if (!row || !span || span.end < from || span.start > to) return;
-    const left = Math.max(area.x + (span.start - from) * scale, area.x);
-    const right = Math.min(area.x + (span.end - from) * scale, area.x + area.width);
-    if (right - left < LEAST_BAR) {
-      const key = row.name + "/" + slot + "/" + stage, at = Math.round(left);
+    if (slot === NO_SLOT) {
+      if (!without.has(row)) without.set(row, []);
+      without.get(row).push({ start: span.start, end: span.end, batch: b, stage });
+      return;
+    }
+    if ((span.end - span.start) * scale < LEAST_BAR) {
+      const key = row.name + "/" + slot + "/" + stage, at = Math.round(area.x + (span.start - from) * scale);
       if (drawn.get(key) === at) return;
       drawn.set(key, at);
     }
-    bars.push({ batch: b, stage, row, x: left, y: row.y + slot * row.slotHeight, width: Math.max(right - left, LEAST_BAR), height: row.slotHeight - 1, ...span });
+    put(row, row.y + slot * row.slotHeight, row.slotHeight - 1, span, { batch: b, stage });
   };
   for (const b of device.batches) {
     if (b.end < from || b.start > to) continue;
     ENGINES.forEach((name, e) => add(byName.get(name), b.slots[name] ?? 0, b, ENGINE_STAGE[e]));
     STAGES.forEach((_, stage) => add(byName.get("lane " + b.lane), b.slots.lane, b, stage));
   }
+  for (const [row, spans] of without) {
+    for (const group of together(spans)) {
+      put(row, row.y + row.slots * row.slotHeight, MORE_HEIGHT - 1, group, { batch: group.batches[0], stage: group.stage, more: group.batches });
+    }
+  }
   return bars;
 }
 
-// busyAtOnce counts the busy engines over time. It returns intervals with a constant count, in order of time.
-function busyAtOnce(bars) {
-  const edges = [];
-  for (const b of bars) {
-    if (b.row.kind === "engine") edges.push({ at: b.start, engine: b.row.name, step: 1 }, { at: b.end, engine: b.row.name, step: -1 });
+// together joins the spans that touch: each group has the time that they cover and their batches.
+function together(spans) {
+  const groups = [];
+  for (const s of spans.sort((a, b) => a.start - b.start)) {
+    const last = groups.at(-1);
+    if (last && s.start <= last.end) {
+      last.end = Math.max(last.end, s.end);
+      if (!last.batches.includes(s.batch)) last.batches.push(s.batch);
+    } else {
+      groups.push({ start: s.start, end: s.end, stage: s.stage, batches: [s.batch] });
+    }
   }
+  return groups;
+}
+
+// busyAtOnce counts the busy engines of a device between two times. It returns intervals with a constant count above 0,
+// in order of time.
+function busyAtOnce(device, from, to) {
+  const edges = [];
+  ENGINES.forEach((_, e) => {
+    for (const s of unionOf(device.batches, ENGINE_STAGE[e], from, to)) edges.push({ at: s.start, step: 1 }, { at: s.end, step: -1 });
+  });
   edges.sort((a, b) => a.at - b.at);
-  const depth = Object.fromEntries(ENGINES.map((name) => [name, 0]));
   const stretches = [];
-  let before = NaN;
+  let before = NaN, engines = 0;
   for (const edge of edges) {
-    const engines = ENGINES.filter((name) => depth[name] > 0).length;
     if (engines > 0 && edge.at > before) stretches.push({ start: before, end: edge.at, engines });
-    depth[edge.engine] += edge.step;
+    engines += edge.step;
     before = edge.at;
   }
   return stretches;
+}
+
+// unionOf returns when a stage of any batch ran between two times, as intervals that don't touch.
+function unionOf(batches, stage, from, to) {
+  const spans = [];
+  for (const b of batches) {
+    const s = b.stages[stage];
+    if (s && s.end > from && s.start < to && s.end > s.start) spans.push({ start: Math.max(s.start, from), end: Math.min(s.end, to) });
+  }
+  const union = [];
+  for (const s of spans.sort((a, b) => a.start - b.start)) {
+    const last = union.at(-1);
+    if (last && s.start <= last.end) last.end = Math.max(last.end, s.end);
+    else union.push(s);
+  }
+  return union;
+}
+
+// sharesOf returns which share of the time between from and to 0, 1, 2, ... engines were busy.
+function sharesOf(stretches, from, to) {
+  const shares = [1, ...ENGINES.map(() => 0)];
+  for (const s of stretches) {
+    const share = (s.end - s.start) / (to - from);
+    shares[s.engines] += share;
+    shares[0] -= share;
+  }
+  return shares;
 }
 
 // barAt returns the bar at a point, or the nearest bar within reach if that bar is too narrow to hit.

@@ -74,15 +74,20 @@ function listen(section, index) {
   canvas.addEventListener("click", (event) => {
     const bar = drag?.moved ? null : under(event);
     drag = null;
-    if (bar) openDetail(bar.batch, canvas);
+    if (bar) openDetail(bar.batch, canvas, bar.more);
   });
   canvas.addEventListener("keydown", (event) => pressed(event, section, model.devices[index]));
 }
 
 function hover(section, bar) {
   choice.hover = bar?.batch ?? null;
-  hint(section, bar ? "batch " + count(bar.batch.number) + ", " + stageName(STAGES[bar.stage]) + " " + duration(bar.end - bar.start) : USAGE);
+  hint(section, bar ? hintOf(bar) : USAGE);
   redraw();
+}
+
+function hintOf(bar) {
+  if (bar.more) return "no space for " + plural(bar.more.length, "batch", "batches") + ": " + bar.more.map((b) => count(b.number)).join(", ") + ". Click to see the first, and go on from there.";
+  return "batch " + count(bar.batch.number) + ", " + stageName(STAGES[bar.stage]) + " " + duration(bar.end - bar.start);
 }
 
 function hint(section, text) {
@@ -105,7 +110,7 @@ function pressed(event, section, device) {
 
 // walk chooses the batch before or after the chosen one. If none is chosen, it chooses the one in the middle.
 function walk(section, device, by) {
-  const shown = [...new Set(section.bars.map((b) => b.batch))].sort((a, b) => a.start - b.start);
+  const shown = [...new Set(section.bars.flatMap((b) => b.more ?? b.batch))].sort((a, b) => a.start - b.start);
   const current = choice.batch?.device === device.index ? choice.batch : null;
   const next = current ? neighbour(current, by) : shown[Math.floor(shown.length / 2)];
   if (!next) return;
@@ -118,6 +123,7 @@ function walk(section, device, by) {
 function onAnswer() {
   if (model.cursor < 0) {
     clearSections(); // another worker with other devices
+    clearLatest();
     view.end = NaN;
     choice.batch = choice.hover = null;
     showDetail(false);
@@ -174,7 +180,7 @@ function begin() {
   });
   document.addEventListener("keydown", (event) => event.key === "Escape" && closeDetail());
   // Exposes the drawn elements for tests. The positions of bars are CSS pixels within their canvas.
-  window.millraceTimeline = { model, view, drawn: () => sections.flatMap((s, device) => s.bars.map((b) => ({ device, batch: b.batch.number, stage: STAGES[b.stage], row: b.row.name, start: b.start, end: b.end, x: b.x, y: b.y, width: b.width, height: b.height }))) };
+  window.millraceTimeline = { model, view, drawn: () => sections.flatMap((s, device) => s.bars.map((b) => ({ device, batch: b.batch.number, stage: STAGES[b.stage], row: b.row.name, start: b.start, end: b.end, x: b.x, y: b.y, width: b.width, height: b.height, more: b.more?.map((m) => m.number) }))) };
   poll();
   requestAnimationFrame(tick);
 }

@@ -1,6 +1,6 @@
 // The selection of a batch, and the panel that shows its stages.
 
-const choice = { batch: null, hover: null, opener: null };
+const choice = { batch: null, hover: null, opener: null, others: [] };
 
 const CLOSED_BY = {
   bytes: "bytes: the next payload would not fit",
@@ -9,10 +9,13 @@ const CLOSED_BY = {
   drain: "drain: the worker is stopping",
 };
 
-function openDetail(batch, opener) {
+// openDetail shows a batch. opener gets the focus back; others are the batches that share a bar with it.
+function openDetail(batch, opener, others) {
   choice.opener = opener ?? choice.opener;
+  choice.others = others ?? (choice.others.includes(batch) ? choice.others : []);
   choose(batch);
   fillDetail(batch);
+  fillOthers(batch);
   showDetail(true);
   element("detail-title").focus({ preventScroll: true });
 }
@@ -34,9 +37,30 @@ function closeDetail() {
   if (!choice.batch) return;
   showDetail(false);
   choice.batch = null;
-  choice.opener?.focus({ preventScroll: true });
+  focusOpener();
   choice.opener = null;
+  choice.others = [];
   release("choice");
+}
+
+// focusOpener returns the focus to the row or the timeline that opened the panel, or to the first timeline if that is
+// gone.
+function focusOpener() {
+  const opener = choice.opener?.isConnected ? choice.opener : sections[0]?.canvas;
+  opener?.focus({ preventScroll: true });
+}
+
+// fillOthers offers the other batches of a bar that stands for several.
+function fillOthers(batch) {
+  const others = choice.others.filter((b) => b !== batch);
+  element("detail-others").hidden = others.length === 0;
+  element("detail-others").replaceChildren("At the same place: ", ...others.map((b) => {
+    const open = document.createElement("button");
+    open.type = "button";
+    open.textContent = count(b.number);
+    open.addEventListener("click", () => openDetail(b));
+    return open;
+  }));
 }
 
 function fillDetail(b) {

@@ -5,7 +5,7 @@ const theme = { colours: {} };
 // readTheme reads the colours from the style sheet, which has a dark and a light mode.
 function readTheme() {
   const style = getComputedStyle(document.documentElement);
-  const names = ["ink", "soft", "line", "grid", "card", "sunk", "bad", "one", "two", "three", "gap", "accent", ...STAGES, ...STAGES.map((s) => "on-" + s)];
+  const names = ["ink", "soft", "line", "grid", "card", "sunk", "bad", "one", "two", "three", "band", "gap", "accent", "more", "on-more", ...STAGES, ...STAGES.map((s) => "on-" + s)];
   theme.colours = Object.fromEntries(names.map((name) => [name, style.getPropertyValue("--" + name).trim()]));
   theme.font = getComputedStyle(document.body).fontFamily;
 }
@@ -13,17 +13,18 @@ function readTheme() {
 // paint draws the device between the two times of the view and returns the drawn bars.
 function paint(canvas, device) {
   const { rows, height } = rowsOf(device);
-  const width = canvas.clientWidth, gutter = width < 600 ? 62 : 84;
+  const width = canvas.clientWidth, gutter = width < 600 ? 68 : 84;
   const area = { x: gutter, width: width - gutter - 6, bottom: height - ROW_GAP };
   const context = prepare(canvas, width, height);
   const from = view.end - view.window, to = view.end;
   const bars = barsOf(device, rows, area, from, to);
   const place = (at) => area.x + ((at - from) / (to - from)) * area.width;
+  const stretches = busyAtOnce(device, from, to);
   paintRows(context, rows, area);
   paintTicks(context, ticksOf(from, to, area.width), place, area);
   clipped(context, area, height, () => {
     paintGaps(context, device, place, area, from, to);
-    paintBusy(context, busyAtOnce(bars), rows.find((r) => r.kind === "strip"), place);
+    paintBusy(context, stretches, rows, place);
     for (const b of bars) paintBar(context, b);
     paintChoice(context, bars);
   });
@@ -61,7 +62,19 @@ function paintRows(context, rows, area) {
     context.fillRect(area.x, r.y - 1, area.width, r.height + 1);
     context.fillStyle = theme.colours.soft;
     context.textAlign = "right";
-    context.fillText(r.label, area.x - 8, r.y + r.height / 2);
+    if (r.kind === "strip") paintLevels(context, r, area);
+    else context.fillText(r.label, area.x - 8, r.y + r.height / 2);
+  }
+}
+
+// paintLevels labels the levels of the strip, one for each number of busy engines.
+function paintLevels(context, row, area) {
+  for (let engines = 1; engines <= ENGINES.length; engines++) {
+    const y = row.y + row.height - engines * LEVEL_HEIGHT;
+    context.fillText(engines === 1 ? "1 engine" : engines + " at once", area.x - 8, y + LEVEL_HEIGHT / 2 + 1);
+    context.fillStyle = theme.colours.grid;
+    context.fillRect(area.x, y - 1, area.width, 1);
+    context.fillStyle = theme.colours.soft;
   }
 }
 
@@ -104,17 +117,23 @@ function paintGaps(context, device, place, area, from, to) {
   }
 }
 
-// paintBusy draws the number of busy engines: the more engines, the taller and darker.
-function paintBusy(context, stretches, row, place) {
+// paintBusy draws the number of busy engines: the more engines, the taller and stronger. Where engines overlap, a band
+// goes on through the rows of the engines.
+function paintBusy(context, stretches, rows, place) {
   const colours = [null, theme.colours.one, theme.colours.two, theme.colours.three];
+  const strip = rows.find((r) => r.kind === "strip"), lowest = rows.filter((r) => r.kind === "engine").at(-1);
   for (const s of stretches) {
-    const height = (row.height * s.engines) / ENGINES.length;
+    const height = s.engines * LEVEL_HEIGHT, width = Math.max(place(s.end) - place(s.start), 0.5);
     context.fillStyle = colours[s.engines];
-    context.fillRect(place(s.start), row.y + row.height - height, Math.max(place(s.end) - place(s.start), 0.5), height);
+    context.fillRect(place(s.start), strip.y + strip.height - height, width, height);
+    if (s.engines < 2) continue;
+    context.fillStyle = theme.colours.band;
+    context.fillRect(place(s.start), strip.y + strip.height, width, lowest.y + lowest.height - strip.y - strip.height);
   }
 }
 
 function paintBar(context, b) {
+  if (b.more) return paintMore(context, b);
   const stage = STAGES[b.stage];
   const others = choice.batch && choice.batch !== b.batch;
   context.globalAlpha = others ? 0.35 : 1;
@@ -130,6 +149,17 @@ function paintBar(context, b) {
   if (b.batch.error) paintFailure(context, b, width);
   paintNumber(context, b, width, stage);
   context.globalAlpha = 1;
+}
+
+// paintMore draws a bar that stands for several batches, with their number.
+function paintMore(context, b) {
+  const width = Math.max(b.width - 1, LEAST_SEEN), text = "+" + count(b.more.length);
+  context.fillStyle = theme.colours.more;
+  context.fillRect(b.x, b.y, width, b.height);
+  context.font = "600 10px " + theme.font;
+  context.fillStyle = theme.colours["on-more"];
+  context.textAlign = "center";
+  if (context.measureText(text).width < width - 2) context.fillText(text, b.x + width / 2, b.y + b.height / 2 + 0.5);
 }
 
 // paintFailure crosses out the bars of a failed batch.

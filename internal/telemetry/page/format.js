@@ -39,6 +39,14 @@ function duration(ns) {
   return count(ns) + " ns";
 }
 
+// ago formats a time in milliseconds as people say it.
+function ago(ms) {
+  const seconds = Math.max(0, Math.round(ms / 1000)), minutes = Math.floor(seconds / 60), hours = Math.floor(minutes / 60);
+  if (seconds < 60) return seconds + " s";
+  if (minutes < 60) return minutes + " min" + (minutes < 10 ? " " + (seconds % 60) + " s" : "");
+  return hours < 48 ? hours + " h " + (minutes % 60) + " min" : Math.floor(hours / 24) + " days";
+}
+
 // roundDuration formats the length of a window, which is a round number.
 function roundDuration(ns) {
   return ns >= 1e9 ? count(ns / 1e9) + " s" : count(ns / 1e6) + " ms";

@@ -4,6 +4,7 @@
 const STAGES = ["fill", "copy_in", "compute", "copy_out", "publish", "settle"];
 const ENGINES = ["copy_in", "compute", "copy_out"];
 const ENGINE_STAGE = [1, 2, 3]; // index in STAGES of each engine's stage
+const COMPUTE = 2;
 
 const KEPT_BATCHES = 6000; // over all devices
 const KEPT_GAPS = 200;
@@ -22,6 +23,9 @@ const model = {
   batches: [], // of all devices, in order of arrival
   gaps: [], // intervals with missing batches: {start, end, batches}
   hole: null, // interval between the visible part and later batches, if batches in between were dropped
+  condition: { state: "starting", why: "", since: 0 }, // whether the worker accepts payloads, and since when in Unix ms
+  feed: { server: "" }, // where payloads come from
+  cpu: "", // why the CPU computes; empty: a GPU does
 };
 
 // take adds a response of /timeline to the model. If the response comes from another worker, take clears the model and
@@ -31,6 +35,7 @@ function take(answer) {
     forget();
     return false;
   }
+  takeCondition(answer);
   const base = BigInt(answer.base), now = base + BigInt(answer.now);
   if (model.run === "") model.origin = now - (now % MINUTE);
   model.run = answer.run;
@@ -50,12 +55,17 @@ function take(answer) {
   return true;
 }
 
+// takeCondition adds what a response says about the worker as a whole.
+function takeCondition(answer) {
+  Object.assign(model, { condition: answer.condition, feed: answer.feed, cpu: answer.cpu });
+}
+
 function forget() {
   Object.assign(model, { run: "", cursor: -1, devices: [], batches: [], gaps: [], hole: null });
 }
 
 function takeDevice(d, i, base) {
-  const device = model.devices[i] ?? { batches: [], samples: [], spark: [], slots: new Map() };
+  const device = model.devices[i] ?? { batches: [], samples: [], spark: [], slots: new Map(), crowded: new Set() };
   model.devices[i] = device;
   Object.assign(device, { index: i, id: d.id, name: d.name, bounds: d.bounds, sums: d.sums, closed: d.closed, stats: d.stats });
   device.epoch = base + BigInt(d.offset) - model.origin;
@@ -106,29 +116,66 @@ function dropOld() {
   model.hole = { start: to, end: Math.max(to, oldest.start), batches: 0 };
 }
 
-// Batches that share an engine or a lane at the same time are drawn beside each other, each in a slot of its row.
-const MAX_SLOTS = { engine: 4, lane: 6 };
-const LOOK_BACK = 64; // number of batches in a slot that a new batch can overlap
+// Batches that share an engine or a lane at the same time are drawn beside each other, each in a slot of its row. An
+// engine has one slot until its batches overlap, and then a slot for each lane. Batches beyond that have no slot, and the
+// row shows how many they are.
+const LANE_ROW_SLOTS = 6;
+const LEAST_ENGINE_SLOTS = 4;
+const NO_SLOT = -1;
 
 // place assigns the slots of a batch once, because a bar that moved between slots would be hard to follow.
 function place(b) {
-  ENGINES.forEach((name, e) => {
-    const span = b.stages[ENGINE_STAGE[e]];
-    if (span) b.slots[name] = freeSlot(b.device, name, span, MAX_SLOTS.engine);
-  });
-  b.slots.lane = freeSlot(b.device, "lane " + b.lane, b, MAX_SLOTS.lane);
+  const device = model.devices[b.device];
+  ENGINES.forEach((name, e) => placeOnEngine(device, b, name, ENGINE_STAGE[e]));
+  b.slots.lane = freeSlot(device, "lane " + b.lane, b, slotOrder(LANE_ROW_SLOTS, 0));
 }
 
-function freeSlot(device, row, span, most) {
-  const rows = model.devices[device].slots;
-  if (!rows.has(row)) rows.set(row, []);
-  const slots = rows.get(row);
-  let i = slots.findIndex((taken) => taken.every((o) => o.end <= span.start || o.start >= span.end));
-  if (i < 0) i = Math.min(slots.length, most - 1);
-  slots[i] ??= [];
-  slots[i].push({ start: span.start, end: span.end });
-  if (slots[i].length > LOOK_BACK) slots[i].shift();
-  return i;
+// placeOnEngine puts a batch into the slot of its lane once batches on the engine have overlapped. Batches of a lane
+// follow each other, and first come, first served would waste slots, because batches don't arrive in the order of their
+// spans.
+function placeOnEngine(device, b, name, stage) {
+  const span = b.stages[stage], most = Math.max(device.bounds.lanes, LEAST_ENGINE_SLOTS);
+  if (!span) return;
+  const spread = device.slots.get(name)?.length > 1;
+  b.slots[name] = freeSlot(device, name, span, spread ? slotOrder(most, b.lane) : [0]);
+  if (spread || b.slots[name] === 0) return;
+  device.slots.set(name, Array.from({ length: most }, () => [])); // the first overlap: all bars move, and the row grows
+  device.crowded.delete(name);
+  for (const o of device.batches) if (o.stages[stage]) o.slots[name] = freeSlot(device, name, o.stages[stage], slotOrder(most, o.lane));
+}
+
+// slotOrder returns the slots in the order in which to try them.
+function slotOrder(most, preferred) {
+  const order = Array.from({ length: most }, (_, i) => i);
+  return preferred > 0 && preferred < most ? [preferred, ...order] : order;
+}
+
+// freeSlot takes the first slot of a row that is free during a span, or NO_SLOT. A slot is the list of the spans in it,
+// which don't overlap, in order of time.
+function freeSlot(device, row, span, order) {
+  if (!device.slots.has(row)) device.slots.set(row, []);
+  const slots = device.slots.get(row);
+  for (const i of order) {
+    while (slots.length <= i) slots.push([]);
+    const at = positionIn(slots[i], span);
+    if (at < 0) continue;
+    slots[i].splice(at, 0, { start: span.start, end: span.end });
+    if (slots[i].length > KEPT_BATCHES) slots[i].shift();
+    return i;
+  }
+  device.crowded.add(row);
+  return NO_SLOT;
+}
+
+// positionIn returns where a span fits between the spans of a slot, or -1 if it overlaps one of them.
+function positionIn(slot, span) {
+  let low = 0, high = slot.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (slot[middle].end <= span.start) low = middle + 1;
+    else high = middle;
+  }
+  return low < slot.length && slot[low].start < span.end ? -1 : low;
 }
 
 // Rates and shares over the last seconds, from the pipeline's own counters; since the start if nothing ran recently.
@@ -136,10 +183,11 @@ function recent(device) {
   const first = device.samples[0], last = device.samples.at(-1);
   const seconds = (last.at - first.at) / SECOND;
   const rate = (name) => (seconds > 0 ? (last.sums[name] - first.sums[name]) / seconds : 0);
-  const figures = { payloads: rate("payloads"), bytes: rate("bytes"), busy: NaN, overlap: NaN, engines: [NaN, NaN, NaN] };
+  const figures = { payloads: rate("payloads"), bytes: rate("bytes"), busy: NaN, overlap: NaN, several: NaN, engines: [NaN, NaN, NaN] };
   if (first.stats && last.stats && last.stats.uptime > first.stats.uptime) {
     const up = last.stats.uptime - first.stats.uptime, busy = last.stats.busy - first.stats.busy;
     figures.busy = busy / up;
+    figures.several = (last.stats.overlap - first.stats.overlap) / up;
     figures.overlap = busy > 0 ? (last.stats.overlap - first.stats.overlap) / busy : NaN;
     figures.engines = ENGINES.map((name) => (last.stats.engines[name] - first.stats.engines[name]) / up);
   }

@@ -1,7 +1,6 @@
-// The figures around the timelines: the worker's state, a section for each device, and the latest batches.
+// The figures around the timelines: a section for each device, and the totals.
 
 const element = (id) => document.getElementById(id);
-const LATEST = 8; // number of rows in the table
 const USAGE = "Click a batch to see its stages. Drag to pause the timeline and move it.";
 const FILL_OF = 50; // number of batches for the batch fill
 const sections = []; // by device: {root, canvas, bars, field}
@@ -39,38 +38,18 @@ function clearSections() {
   for (const s of sections.splice(0)) s.root.remove();
 }
 
-function showState() {
-  const since = idleSince();
-  let state = "live", text = "Live";
-  if (link.failures > 0) {
-    const seconds = Math.max(0, Math.ceil((link.retryAt - performance.now()) / 1000));
-    [state, text] = ["lost", "Connection to the worker lost; trying again" + (seconds > 0 ? " in " + seconds + " s" : "")];
-  } else if (model.cursor < 0) {
-    [state, text] = ["starting", "Connecting"];
-  } else if (view.paused) {
-    [state, text] = ["paused", "Paused"];
-  } else if (model.batches.length === 0) {
-    [state, text] = ["idle", "Waiting for the first batch"];
-  } else if (Number.isFinite(since)) {
-    [state, text] = ["idle", "Idle since " + clockTime(since).slice(0, 8)];
-  }
-  element("state").dataset.state = state;
-  if (element("state-text").textContent !== text) element("state-text").textContent = text; // otherwise screen readers would announce it every time
-  element("state").title = state === "lost" ? link.why : "";
-}
-
 // showFigures updates all figures.
 function showFigures() {
   const known = model.batches.length > 0;
   element("empty").hidden = known || model.cursor < 0;
-  element("latest").hidden = !known;
+  element("latest").hidden = element("tools").hidden = !known;
   document.body.classList.toggle("several", model.devices.length > 1);
   for (const device of model.devices) {
     const section = sectionOf(device), rates = recent(device);
     showThroughput(section, device, rates);
     showShares(section, device, rates);
     showFill(section, device);
-    if (device.stats) showScratch(section, device.stats.scratch);
+    if (device.stats) showScratch(section, device);
     showLanes(section, device);
   }
   showEverything();
@@ -93,9 +72,16 @@ function showShares(section, device, rates) {
     setWidth(section.root.querySelector(".engines ." + name + " i"), rates.engines[e]);
   });
   section.field("overlap").textContent = percent(rates.overlap);
-  setWidth(section.field("overlap-meter"), rates.overlap);
-  const whole = device.stats && device.stats.busy > 0 ? percent(device.stats.overlap / device.stats.busy) + " % since the start" : "two engines or more at once";
-  section.field("overlap-sub").textContent = whole;
+  setWidth(section.field("overlap-several"), rates.several);
+  setWidth(section.field("overlap-any"), rates.busy);
+  section.field("overlap-sub").textContent = overlapNote(device);
+}
+
+function overlapNote(device) {
+  const stats = device.stats;
+  if (!stats || device.batches.length === 0) return "no batch yet";
+  if (stats.engines.copy_in === 0 && stats.engines.copy_out === 0) return "nothing is copied here, so there is nothing to overlap";
+  return percent(stats.overlap / stats.busy) + " % since the start";
 }
 
 function showFill(section, device) {
@@ -108,14 +94,31 @@ function showFill(section, device) {
     : bytes(mean("bytes")) + " of " + bytes(device.bounds.bytes) + ", " + count(mean("payloads")) + " of " + count(device.bounds.payloads) + " payloads";
 }
 
-function showScratch(section, pool) {
-  const [value, unit] = bytes(pool.used).split(" ");
+// showScratch shows the scratch that the batches used, one by one and together, and what the pool holds. It doesn't show
+// how much the pool has handed out, because a pool counts memory as free again as soon as its release is enqueued, long
+// before the batch has used it.
+function showScratch(section, device) {
+  const pool = device.stats.scratch, some = device.batches.slice(-FILL_OF);
+  const mean = some.length ? some.reduce((sum, b) => sum + b.scratch, 0) / some.length : 0;
+  const most = some.reduce((most, b) => Math.max(most, b.scratch), 0), together = scratchAtOnce(some);
+  const [value, unit] = bytes(Math.round(mean)).split(" ");
   section.field("scratch").textContent = value;
-  section.field("scratch-unit").textContent = unit + " used";
-  setWidth(section.field("used"), pool.used / pool.limit);
+  section.field("scratch-unit").textContent = unit + "/batch";
+  setWidth(section.field("used"), together / pool.limit);
   setWidth(section.field("reserved"), pool.reserved / pool.limit);
-  section.field("high").style.left = Math.min(pool.high_water / pool.limit, 1) * 100 + "%";
-  section.field("scratch-sub").textContent = bytes(pool.reserved) + " reserved, most " + bytes(pool.high_water) + ", limit " + bytes(pool.limit);
+  section.field("scratch-sub").textContent = "at most " + bytes(most) + ", together " + bytes(together) + "; pool " + bytes(pool.reserved) + " of " + bytes(pool.limit);
+}
+
+// scratchAtOnce returns the most scratch that batches used at the same time: a batch needs it while it computes.
+function scratchAtOnce(batches) {
+  const edges = batches.filter((b) => b.stages[COMPUTE]).flatMap((b) => [{ at: b.stages[COMPUTE].start, bytes: b.scratch }, { at: b.stages[COMPUTE].end, bytes: -b.scratch }]);
+  edges.sort((a, b) => a.at - b.at || a.bytes - b.bytes);
+  let now = 0, most = 0;
+  for (const edge of edges) {
+    now += edge.bytes;
+    most = Math.max(most, now);
+  }
+  return most;
 }
 
 function showLanes(section, device) {
@@ -154,31 +157,6 @@ function showNote() {
   element("note").textContent = text;
 }
 
-// showLatest updates the table.
-function showLatest() {
-  element("latest-rows").replaceChildren(...model.batches.slice(-LATEST).reverse().map(latestRow));
-}
-
-function latestRow(b) {
-  const row = document.createElement("tr"), open = document.createElement("button");
-  open.type = "button";
-  open.textContent = count(b.number);
-  open.setAttribute("aria-label", "Batch " + b.number + ", show its stages");
-  const on = deviceSpan(b);
-  const cells = [
-    [open], [titleOf(model.devices[b.device]), "many"], [b.lane], [count(b.payloads)], [bytes(b.bytes)],
-    [b.error ? "failed" : b.closed, b.error ? "wide bad" : "wide"], [on === b ? "–" : duration(on.end - on.start), "wide"], [duration(b.end - b.start)],
-  ];
-  for (const [content, kind] of cells) {
-    const cell = document.createElement("td");
-    cell.append(content);
-    if (kind) cell.className = kind;
-    row.append(cell);
-  }
-  row.dataset.seq = b.seq;
-  return row;
-}
-
 // showChartHeads shows which interval each timeline covers and how it moves.
 function showChartHeads() {
   for (const device of model.devices) {
@@ -186,9 +164,18 @@ function showChartHeads() {
     section.root.querySelector(".chart").hidden = !Number.isFinite(view.end) || device.batches.length === 0;
     section.field("when").textContent = roundDuration(view.window) + " from " + clockTime(view.end - view.window);
     section.field("pace").textContent = pace();
+    showShareLegend(section, device);
     if (section.field("hint").textContent === "") section.field("hint").textContent = USAGE;
     const shown = new Set(section.bars.map((b) => b.batch)).size;
     section.canvas.setAttribute("aria-label", "Timeline of " + device.name + ": " + plural(shown, "batch", "batches") + " on three engines and " + plural(laneCount(device), "lane", "lanes")
       + " within " + roundDuration(view.window) + ". Choose a batch with the arrow keys, Enter shows its stages.");
   }
+}
+
+// showShareLegend shows how much of the visible time how many engines were busy: the legend of the strip.
+function showShareLegend(section, device) {
+  const from = view.end - view.window, shares = sharesOf(busyAtOnce(device, from, view.end), from, view.end);
+  shares.forEach((share, engines) => {
+    section.root.querySelector("[data-engines-busy='" + engines + "'] b").textContent = percent(share) + " %";
+  });
 }

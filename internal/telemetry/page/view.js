@@ -6,7 +6,7 @@ const WINDOWS = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000].map((
 const REAL_TIME = 1 * SECOND; // windows of at least this length follow the clock
 const SHOT = 6; // seconds in which a shot glides by one window
 const STILL = 2; // seconds between pictures if the user prefers reduced motion
-const IDLE_AFTER = 1.5 * SECOND; // time without a new batch
+const IDLE_AFTER = 1.5 * SECOND, WAITING_AFTER = 5 * SECOND; // time without a new batch
 const AUTO_BATCHES = 8; // number of batches on a lane and its engines in the automatic window
 const MARGIN = 0.02; // share of the window that stays free after the newest batch
 
@@ -56,6 +56,13 @@ function deviceSpan(b) {
 function idleSince() {
   const newest = newestEnd(model.batches);
   return workerNow() - newest > IDLE_AFTER && !inFlight() ? newest : NaN;
+}
+
+// waitingSince returns when the last batch ended if that was long ago although batches are in flight, or NaN. They wait
+// for the device or for the server, and the timeline repeats what it knows.
+function waitingSince() {
+  const newest = newestEnd(model.batches);
+  return workerNow() - newest > WAITING_AFTER && inFlight() ? newest : NaN;
 }
 
 function inFlight() {
@@ -112,9 +119,10 @@ function setWindow(length) {
 function pace() {
   if (view.paused) return "paused";
   if (Number.isFinite(idleSince())) return "the last busy moment";
-  if (view.window >= REAL_TIME) return "live, " + duration(Math.max(workerNow() - view.end, 0)) + " behind";
-  if (stillness.matches) return "a new picture every " + STILL + " s";
-  return "slow motion, 1 : " + count((SHOT * SECOND) / view.window);
+  const late = duration(Math.max(workerNow() - view.end, 0)) + " behind";
+  if (view.window >= REAL_TIME) return "live, " + late;
+  if (stillness.matches) return "a new picture every " + STILL + " s, " + late;
+  return "slow motion, 1 : " + count((SHOT * SECOND) / view.window) + ", " + late;
 }
 
 // clockTime formats a time of the axis as wall-clock time with milliseconds.
@@ -123,4 +131,11 @@ function clockTime(at) {
   const time = new Date(ms);
   const two = (n) => String(n).padStart(2, "0");
   return two(time.getHours()) + ":" + two(time.getMinutes()) + ":" + two(time.getSeconds()) + "." + String(time.getMilliseconds()).padStart(3, "0");
+}
+
+// wallClock formats a Unix time in milliseconds as a time of the day, with the date if that is not today.
+function wallClock(ms) {
+  const time = new Date(ms), two = (n) => String(n).padStart(2, "0");
+  const clock = two(time.getHours()) + ":" + two(time.getMinutes()) + ":" + two(time.getSeconds());
+  return time.toDateString() === new Date().toDateString() ? clock : time.getFullYear() + "-" + two(time.getMonth() + 1) + "-" + two(time.getDate()) + " " + clock;
 }

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"millrace/internal/config"
+	"millrace/internal/device"
+	"millrace/internal/telemetry"
+)
+
+// TestFeedNamesCommandsAndNoCredentials checks the commands that the page shows for several servers.
+func TestFeedNamesCommandsAndNoCredentials(t *testing.T) {
+	for _, c := range []struct {
+		name, url, subject, creds string
+		send, follow              string
+		login                     []string
+	}{
+		{name: "embedded", url: "nats://127.0.0.1:4222", subject: "ingest.>",
+			send: `echo "Hello, Millrace" | worker send --subject ingest.hello`, follow: "worker results --follow"},
+		{name: "a cluster", url: "nats://a:4222,tls://b:4222", subject: "ingest.*.en",
+			send:   `echo "Hello, Millrace" | MILLRACE_NATS_URL=nats://a:4222,tls://b:4222 worker send --subject ingest.hello.en`,
+			follow: "MILLRACE_NATS_URL=nats://a:4222,tls://b:4222 worker results --follow"},
+		{name: "a password", url: "nats://planted-user:planted-password@n:4222,nats://planted-token@m:4222", subject: "in.$x", creds: "/run/planted-file",
+			send:   `echo "Hello, Millrace" | MILLRACE_NATS_URL=nats://n:4222,nats://m:4222 worker send --subject 'in.$x'`,
+			follow: "MILLRACE_NATS_URL=nats://n:4222,nats://m:4222 worker results --follow",
+			login:  []string{"MILLRACE_NATS_CREDS", "MILLRACE_NATS_URL"}},
+	} {
+		cfg := &config.Config{Stream: "INGEST", Subjects: []string{c.subject}, ResultStream: "RESULTS"}
+		cfg.NATS.Creds = c.creds
+		f := feedOf(cfg, c.url)
+		if f.Send != c.send || f.Follow != c.follow || !slices.Equal(f.Login, c.login) {
+			t.Errorf("%s: %+v", c.name, f)
+		}
+		if all := strings.Join([]string{f.Server, f.Send, f.Follow, strings.Join(f.Login, " ")}, " "); strings.Contains(all, "planted") {
+			t.Errorf("%s: the page shows a credential: %s", c.name, all)
+		}
+	}
+}
+
+// kindOf is a device of a kind.
+type kindOf struct {
+	device.Device
+	kind string
+}
+
+func (k kindOf) Info() device.Info { return device.Info{Kind: k.kind} }
+
+func TestPageKnowsWhyTheCPUComputes(t *testing.T) {
+	for _, c := range []struct {
+		setting, kind string
+		want          telemetry.CPU
+	}{{"auto", "cuda", telemetry.NotOnCPU}, {"auto", "host", telemetry.CPUFallback}, {"host", "host", telemetry.CPUChosen}} {
+		a := &app{cfg: &config.Config{Device: c.setting}, devices: []device.Device{kindOf{kind: c.kind}}}
+		if got := a.onCPU(); got != c.want {
+			t.Errorf("MILLRACE_DEVICE=%s and a device of kind %s: %q, want %q", c.setting, c.kind, got, c.want)
+		}
+	}
+}

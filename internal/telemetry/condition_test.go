@@ -1,0 +1,86 @@
+package telemetry_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"millrace/internal/telemetry"
+)
+
+// TestConditionKeepsItsTime checks that a condition is dated from its beginning, even if its text changes every time.
+func TestConditionKeepsItsTime(t *testing.T) {
+	now := epoch
+	var err error
+	w := telemetry.NewWatch(func() error { return err }, func() time.Time { return now })
+	want := func(state, why string, since time.Time) {
+		t.Helper()
+		if got := w.Condition(); got != (telemetry.Condition{State: state, Why: why, Since: since}) {
+			t.Errorf("at %v it is %+v, want %s (%s) since %v", now, got, state, why, since)
+		}
+	}
+	want("ready", "", epoch)
+	now = now.Add(time.Minute)
+	broken := now
+	err = errors.New("1 payload is held back")
+	want("failing", "1 payload is held back", broken)
+	now = now.Add(time.Minute)
+	err = errors.New("2 payloads are held back")
+	want("failing", "2 payloads are held back", broken)
+	now = now.Add(time.Minute)
+	err = nil
+	want("ready", "", now)
+}
+
+// TestConditionIsKnownWithoutAPage checks that Run dates a condition although nobody asks for it.
+func TestConditionIsKnownWithoutAPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p patient
+		h := p.health()
+		h.Started()
+		w := telemetry.NewWatch(h.Ready, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go w.Run(ctx)
+		time.Sleep(time.Hour) //nolint:forbidigo // the clock of a synctest bubble is virtual
+		synctest.Wait()
+		p.connected = false
+		lost := time.Now()
+		time.Sleep(10 * time.Minute) //nolint:forbidigo // as above
+		synctest.Wait()
+		if c := w.Condition(); c.State != "disconnected" || c.Why != "not connected to NATS" || c.Since.Sub(lost).Abs() > time.Second {
+			t.Errorf("it is %+v, want disconnected since %v", c, lost)
+		}
+	})
+}
+
+// TestLiveReportsTheWorker checks the parts of /timeline that say how the worker is and where its payloads come from.
+func TestLiveReportsTheWorker(t *testing.T) {
+	h := telemetry.NewHealth(telemetry.HealthConfig{})
+	feed := telemetry.Feed{Server: "nats://n:4222", Stream: "INGEST", Subjects: []string{"ingest.>"}, Send: "worker send"}
+	url := serve(t, telemetry.DebugHandler(telemetry.Debug{
+		Timeline: timelineOf(), Watch: telemetry.NewWatch(h.Ready, func() time.Time { return epoch }), Feed: feed, CPU: telemetry.CPUFallback,
+	}))
+	var got struct {
+		Condition struct {
+			State, Why string
+			Since      int64
+		}
+		Feed telemetry.Feed
+		CPU  string
+	}
+	_, _, body := get(t, url+"/timeline")
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		t.Fatal(err)
+	}
+	if c := got.Condition; c.State != "starting" || c.Why != "starting" || c.Since != epoch.UnixMilli() {
+		t.Errorf("the condition is %+v", c)
+	}
+	if f := got.Feed; f.Server != feed.Server || f.Stream != feed.Stream || strings.Join(f.Subjects, " ") != "ingest.>" || f.Send != feed.Send || got.CPU != "fallback" {
+		t.Errorf("the feed is %+v, the CPU computes because of %q", f, got.CPU)
+	}
+}

@@ -1,0 +1,104 @@
+// What the page says about the worker as a whole: the state in the header, and the banners.
+
+const NOTICED = 2 * SECOND, NOTABLE = 30 * SECOND; // how far the timeline is behind the worker, until the header shows it and calls it late
+const TROUBLE = {
+  disconnected: {
+    title: "Not connected to NATS",
+    advice: () => "The worker takes no payloads. They wait in the stream, and the worker reconnects by itself as soon as " + (model.feed.server || "the server")
+      + " answers. If the server runs, worker check on the worker's machine finds the cause.",
+  },
+  failing: {
+    title: "The worker is not ready",
+    advice: () => model.condition.why + ". /readyz reports the same. docs/troubleshooting.md says what to do.",
+  },
+  lost: {
+    title: "No connection to the worker",
+    advice: () => "This page no longer gets answers (" + link.why + "), so everything below is old. Either the worker has ended, or the way to it is closed, such as a kubectl port-forward.",
+  },
+};
+
+// stateNow returns what the header shows. The most serious finding comes first. aside changes all the time, so screen
+// readers don't announce it.
+function stateNow() {
+  const condition = model.condition, since = idleSince(), waiting = waitingSince(), late = workerNow() - view.end;
+  const show = (state, text, aside = "") => ({ state, text, aside });
+  if (link.failures > 0) return show("lost", "Connection to the worker lost; trying again", retryText());
+  if (model.cursor < 0) return show("starting", "Connecting");
+  if (TROUBLE[condition.state]) return show("bad", TROUBLE[condition.state].title + " since " + wallClock(condition.since), ago(Date.now() - condition.since));
+  if (condition.state === "starting") return show("starting", "The worker is starting");
+  if (condition.state === "stopping") return show("stopping", "The worker is stopping");
+  if (view.paused) return show("paused", "Paused", Number.isFinite(view.end) ? behind(late) : "");
+  if (model.batches.length === 0) return show("idle", "Waiting for the first batch");
+  if (Number.isFinite(since)) return show("idle", "Idle since " + clockTime(since).slice(0, 8));
+  if (Number.isFinite(waiting)) return show("waiting", "No batch has finished since " + clockTime(waiting).slice(0, 8), inFlightText());
+  if (late > NOTABLE) return show("late", "Timeline is late", behind(late));
+  if (view.window < REAL_TIME) return show("live", "Live, in slow motion", behind(late));
+  return show("live", "Live", late > NOTICED ? behind(late) : "");
+}
+
+function retryText() {
+  const seconds = Math.max(0, Math.ceil((link.retryAt - performance.now()) / 1000));
+  return seconds > 0 ? "in " + seconds + " s" : "";
+}
+
+// behind says how old the picture is, in steps that are easy to read.
+function behind(ns) {
+  return ago(ns / 1e6) + " behind";
+}
+
+function inFlightText() {
+  return count(model.devices.reduce((sum, d) => sum + (d.stats?.lanes.in_flight ?? 0), 0)) + " in flight";
+}
+
+// troubleNow returns the key of the trouble that the red banner explains, or undefined.
+function troubleNow() {
+  if (link.failures > 1) return "lost";
+  return TROUBLE[model.condition.state] && model.condition.state;
+}
+
+function showState() {
+  const { state, text, aside } = stateNow();
+  element("state").dataset.state = state;
+  setText("state-text", text); // setText leaves equal text alone, otherwise screen readers would announce it every time
+  setText("state-aside", aside);
+  element("state").title = state === "lost" ? link.why : model.condition.why;
+  document.title = (state === "bad" || state === "lost" ? "✕ " + text + " – " : "") + "Millrace timeline";
+  showTrouble(troubleNow());
+  element("on-cpu").hidden = model.cpu === "";
+  element("on-cpu").dataset.cpu = model.cpu;
+  showFeed();
+}
+
+function showTrouble(key) {
+  element("trouble").hidden = !key;
+  document.body.classList.toggle("troubled", !!key);
+  if (!key) return;
+  const since = key === "lost" ? link.since : model.condition.since;
+  setText("trouble-title", TROUBLE[key].title + " since " + wallClock(since));
+  setText("trouble-for", "for " + ago(Date.now() - since));
+  setText("trouble-advice", TROUBLE[key].advice());
+}
+
+// showFeed says where payloads come from and how to send one: prominently before the first batch, at the end of the page
+// afterwards.
+function showFeed() {
+  const feed = model.feed, home = element(model.batches.length === 0 ? "empty" : "after");
+  element("feed").hidden = !feed.server;
+  if (element("feed").parentElement !== home) home.append(element("feed"));
+  if (!feed.server) return;
+  setText("feed-server", feed.server);
+  setText("feed-stream", feed.stream);
+  setText("feed-subjects", feed.subjects.join(", "));
+  setText("feed-results", feed.results);
+  setText("feed-send", feed.send);
+  setText("feed-follow", feed.follow);
+  const login = feed.login ?? [];
+  element("feed-login").hidden = login.length === 0;
+  setText("feed-login", "The worker logs in, and this page shows no credentials: set " + login.join(", ") + " as for the worker.");
+}
+
+// setText changes the text of an element only if it differs.
+function setText(id, text) {
+  const e = element(id);
+  if (e.textContent !== text) e.textContent = text;
+}
