@@ -39,6 +39,7 @@ type app struct {
 	url       string
 	nc        *nats.Conn
 	worker    *ingest.Worker
+	joined    atomic.Bool // nc, worker and options are set, and health checks may use them
 	options   ingest.Options
 	debugURL  string                    // the address of the timeline page; empty if it is off
 	tracer    *tracing.Tracer           // nil for none
@@ -71,10 +72,10 @@ func (a *app) start(ctx context.Context, addr, dir string) error {
 	if err := a.startServer(addr, dir); err != nil {
 		return err
 	}
-	if err := a.connect(ctx); err != nil {
+	if err := a.serve(); err != nil {
 		return err
 	}
-	return a.serve()
+	return a.connect(ctx)
 }
 
 // openPipelines opens the devices and creates a pipeline on each.
