@@ -49,10 +49,12 @@ type app struct {
 	closers []closer
 }
 
-// newApp creates the parts that need nothing else: metrics, timeline and meter. It limits how often log repeats a message.
+// newApp creates the parts that need nothing else: metrics, timeline and meter. It limits how often log repeats a message, and makes
+// that the log of packages that have none of their own, and of the standard library.
 func newApp(cfg *config.Config, log *slog.Logger) *app {
 	m := telemetry.NewMetrics(build())
 	limit := limitLog(log, m)
+	slog.SetDefault(slog.New(limit))
 	return &app{
 		cfg: cfg, log: slog.New(limit), metrics: m, meter: console.NewMeter(m),
 		timeline: telemetry.NewTimeline(telemetry.TimelineBatches),
