@@ -25,7 +25,7 @@ func logFailure(cfg *config.Config, err error) error {
 		return errors.Join(errReported, err)
 	}
 	for _, p := range bad.Problems {
-		log.Error("a variable is wrong", "variable", p.Variable, "value", p.Value, "problem", p.What, "advice", p.Do)
+		log.Error("a variable is wrong", "variable", p.Variable, "error", p.String())
 	}
 	log.Error(failedText, "error", "the configuration is wrong", status)
 	return errors.Join(errReported, err)

@@ -54,7 +54,7 @@ func TestAJSONLogStaysJSONWhenTheWorkerFails(t *testing.T) {
 	}
 	r := call(t, []string{"MILLRACE_LANES=none", "MILLRACE_DEVICE=tpu", "MILLRACE_LOG_FORMAT=json"}, "run")
 	for i, variable := range []string{"MILLRACE_DEVICE", "MILLRACE_LANES"} {
-		if list := records(t, r.errors); len(list) != 3 || list[i]["variable"] != variable || list[i]["advice"] == "" {
+		if list := records(t, r.errors); len(list) != 3 || list[i]["variable"] != variable || !strings.Contains(list[i]["error"].(string), "; set ") {
 			t.Errorf("the records are %v, want one for each wrong variable", list)
 		}
 	}
