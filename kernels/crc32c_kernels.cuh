@@ -15,6 +15,7 @@
 #include "load.cuh"
 #include "math/crc32c.cuh"
 #include "math/ragged.cuh"
+#include "reduce.cuh"
 
 namespace millrace {
 
@@ -122,7 +123,7 @@ __device__ inline Piece crc_of_pieces(const Crc32cTile &tile, const Crc32cTables
 // Adds every thread's piece to its row, with one addition for each row in the warp.
 __device__ inline void add_pieces(Piece piece, uint32_t *result) {
     uint32_t same = __match_any_sync(0xffffffffu, piece.row);
-    uint32_t sum = __reduce_xor_sync(same, piece.crc);
+    uint32_t sum = reduce_xor(same, piece.crc);
     bool leads = static_cast<uint32_t>(__ffs(static_cast<int>(same))) - 1 == threadIdx.x % 32;
     if (leads && piece.row != kNoRow) atomicXor(&result[piece.row], sum);
 }

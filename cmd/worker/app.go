@@ -39,6 +39,7 @@ type app struct {
 	url       string
 	nc        *nats.Conn
 	worker    *ingest.Worker
+	joined    atomic.Bool // nc, worker and options are set, and health checks may use them
 	options   ingest.Options
 	debugURL  string                    // the address of the timeline page; empty if it is off
 	tracer    *tracing.Tracer           // nil for none
@@ -48,10 +49,12 @@ type app struct {
 	closers []closer
 }
 
-// newApp creates the parts that need nothing else: metrics, timeline and meter. It limits how often log repeats a message.
+// newApp creates the parts that need nothing else: metrics, timeline and meter. It limits how often log repeats a message, and makes
+// that the log of packages that have none of their own, and of the standard library.
 func newApp(cfg *config.Config, log *slog.Logger) *app {
 	m := telemetry.NewMetrics(build())
 	limit := limitLog(log, m)
+	slog.SetDefault(slog.New(limit))
 	return &app{
 		cfg: cfg, log: slog.New(limit), metrics: m, meter: console.NewMeter(m),
 		timeline: telemetry.NewTimeline(telemetry.TimelineBatches),
@@ -71,10 +74,10 @@ func (a *app) start(ctx context.Context, addr, dir string) error {
 	if err := a.startServer(addr, dir); err != nil {
 		return err
 	}
-	if err := a.connect(ctx); err != nil {
+	if err := a.serve(); err != nil {
 		return err
 	}
-	return a.serve()
+	return a.connect(ctx)
 }
 
 // openPipelines opens the devices and creates a pipeline on each.

@@ -13,7 +13,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// serve starts the HTTP servers. /readyz reports "starting" until the worker runs.
+// serve starts the HTTP servers. Until the worker runs, /readyz reports "starting", and what it waits for.
 func (a *app) serve() error {
 	a.health = telemetry.NewHealth(telemetry.HealthConfig{Work: a.work, Connected: a.connected, Stalled: func() error { return a.worker.Stalled() }})
 	if addr := a.cfg.HTTPAddr; addr != "" {
@@ -52,8 +52,11 @@ func httpURL(addr net.Addr) string { return fmt.Sprintf("http://%s/", addr) }
 // work returns the work that health checks observe: the worker's, and each device's. So a working device does not hide one that
 // hangs.
 func (a *app) work() []telemetry.Work {
-	status := a.worker.Status()
-	work := []telemetry.Work{{Name: "worker", InHand: status.InHand, Progress: status.Progress, AckWait: status.AckWait, HeldBack: status.HeldBack}}
+	var work []telemetry.Work
+	if a.joined.Load() {
+		status := a.worker.Status()
+		work = append(work, telemetry.Work{Name: "worker", InHand: status.InHand, Progress: status.Progress, AckWait: status.AckWait, HeldBack: status.HeldBack})
+	}
 	for i, pipe := range a.pipes {
 		work = append(work, deviceWork(a.devices[i], pipe))
 	}

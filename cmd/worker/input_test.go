@@ -43,10 +43,15 @@ func TestHelp(t *testing.T) {
 	call(t, nil, "run", "-h").want(t, exitDone, "-progress", "SIGTERM")
 }
 
+// TestUnreachableServer: the worker waits for its server, and says so. Commands that only look don't wait.
 func TestUnreachableServer(t *testing.T) {
 	addr := freeAddr(t)
-	call(t, []string{"MILLRACE_NATS_URL=nats://user:secret@" + addr}).
-		want(t, exitFailed, "cannot connect to NATS at nats://"+addr, "is a server running there")
+	p := start(t, []string{"MILLRACE_NATS_URL=nats://user:secret@" + addr})
+	p.await("cannot connect to NATS at nats://" + addr)
+	p.await("is a server running there")
+	if code := p.terminate(); code != exitDone || strings.Contains(p.text(), "secret") {
+		t.Errorf("exit status %d after SIGTERM, want 0; or the password is in the log", code)
+	}
 	r := call(t, []string{"MILLRACE_NATS_URL=nats://user:secret@" + addr}, "check")
 	r.want(t, exitFailed, "error", "cannot connect to NATS")
 	if strings.Contains(r.out+r.errors, "secret") {

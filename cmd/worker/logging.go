@@ -19,13 +19,17 @@ func limitLog(log *slog.Logger, m *telemetry.Metrics) *loglimit.Handler {
 	return loglimit.New(log.Handler(), loglimit.Options{SplitBy: "reason", Suppressed: m.LogSuppressed})
 }
 
-// newLogger logs to standard error, as coloured lines on a terminal or as one JSON object per line elsewhere.
+// newLogger logs to standard error, as coloured lines on a terminal or as one JSON object per line elsewhere. It cuts long texts.
 func newLogger(cfg *config.Config) *slog.Logger {
-	terminal := console.IsTerminal(os.Stderr)
-	if cfg.LogFormat == "json" || cfg.LogFormat == "auto" && !terminal {
-		return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
+	if logsJSON(cfg) {
+		return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: loglimit.Cut}))
 	}
 	return slog.New(tint.NewTextHandler(os.Stderr, &tint.Options{
-		Level: cfg.LogLevel, TimeFormat: time.TimeOnly + ".000", NoColor: !terminal,
+		Level: cfg.LogLevel, TimeFormat: time.TimeOnly + ".000", NoColor: !console.IsTerminal(os.Stderr), ReplaceAttr: loglimit.Cut,
 	}))
+}
+
+// logsJSON reports whether the log is JSON.
+func logsJSON(cfg *config.Config) bool {
+	return cfg.LogFormat == "json" || cfg.LogFormat == "auto" && !console.IsTerminal(os.Stderr)
 }

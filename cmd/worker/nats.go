@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/compression"
@@ -46,7 +45,7 @@ func (a *app) startServer(addr, dir string) error {
 	return nil
 }
 
-// connect opens the connections and creates the ingest worker on them.
+// connect waits for the NATS server, opens the connections and creates the ingest worker on them.
 func (a *app) connect(ctx context.Context) error {
 	a.options = ingestOptions(a.cfg, a.log, a.meter, a.pipes)
 	if a.adjust != nil {
@@ -58,17 +57,18 @@ func (a *app) connect(ctx context.Context) error {
 	}
 	a.logFrames()
 	a.logCredentials()
-	nc, err := a.dial()
-	if err != nil {
+	if err := a.awaitNATS(ctx, a.join); err != nil {
 		return err
 	}
-	a.nc = nc
-	for range connections(a.cfg) - 1 {
-		more, err := a.dial()
-		if err != nil {
-			return err
-		}
-		a.options.More = append(a.options.More, more)
+	a.joined.Store(true)
+	a.watchWorker()
+	return nil
+}
+
+// join opens the connections and creates the ingest worker on them. After a notYet error it can be called again.
+func (a *app) join(ctx context.Context) error {
+	if err := a.dialAll(ctx); err != nil {
+		return err
 	}
 	if err := a.provision(ctx); err != nil {
 		return err
@@ -77,14 +77,15 @@ func (a *app) connect(ctx context.Context) error {
 		return err
 	}
 	a.options.Memory = a.memory.plan.Payloads
-	a.worker, err = ingest.NewWorker(ctx, nc, a.pipes, a.options)
+	worker, err := ingest.NewWorker(ctx, a.nc, a.pipes, a.options)
 	if errors.Is(err, inflight.ErrMemory) {
 		return usageError{err}
 	}
-	if err == nil {
-		a.watchWorker()
+	if err != nil {
+		return a.orNotYet(err)
 	}
-	return err
+	a.worker = worker
+	return nil
 }
 
 // watchWorker makes the metrics report the state of the ingest worker.
@@ -125,17 +126,11 @@ func connections(cfg *config.Config) int {
 	return natsconn.DefaultConnections(cfg.Delivery == "exclusive")
 }
 
-// dial opens one connection. The app closes it.
-func (a *app) dial() (*nats.Conn, error) {
-	nc, err := natsconn.Open(natsServer(a.cfg, a.url), "millrace", a.log, a.meter.Reconnected)
-	if err == nil {
-		a.onClose(func() error { nc.Close(); return nil })
-	}
-	return nc, err
-}
-
-// connected reports whether every connection is up.
+// connected reports whether every connection is up. It is false until the worker has joined.
 func (a *app) connected() bool {
+	if !a.joined.Load() {
+		return false
+	}
 	for _, nc := range a.options.More {
 		if !nc.IsConnected() {
 			return false
@@ -154,32 +149,29 @@ func (a *app) provision(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, f := range topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes))) {
-		if f.Level == finding.Error && !f.Missing {
-			errs = append(errs, errors.New(f.String()))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := a.wrong(topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes))), true); err != nil {
 		return err
 	}
-	return topology.Provision(ctx, js, a.options.Topology, a.log)
+	return a.orNotYet(topology.Provision(ctx, js, a.options.Topology, a.log))
 }
 
-// inspect checks server, streams and consumer before the worker uses them. It logs every finding and returns the errors.
+// inspect checks server, streams and consumer before the worker uses them. It logs every finding that is no error, unless the server
+// only can't answer now, and returns the errors.
 func (a *app) inspect(ctx context.Context) error {
-	var errs []error
-	for _, f := range topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes))) {
+	findings := topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes)))
+	err := a.wrong(findings, false)
+	if errors.As(err, &notYet{}) {
+		return err
+	}
+	for _, f := range findings {
 		switch f.Level {
-		case finding.Error:
-			errs = append(errs, errors.New(f.String()))
 		case finding.Warning:
 			a.log.Warn(f.What, "found", f.Found, "advice", f.Advice)
-		default:
+		case finding.OK:
 			a.log.Info(f.What, "found", f.Found)
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // inFlight returns the settings that determine how many payloads can be in flight.

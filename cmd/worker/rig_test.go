@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -85,6 +86,21 @@ func call(t *testing.T, env []string, args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
+// readable returns the output. The texts in records of a JSON log follow it as they are without JSON's escapes.
+func (r result) readable() string {
+	text := r.out + r.errors
+	for line := range strings.Lines(r.errors) {
+		var record map[string]any
+		if json.Unmarshal([]byte(line), &record) != nil {
+			continue // a line of text
+		}
+		for _, value := range record {
+			text += fmt.Sprint(value, "\n")
+		}
+	}
+	return text
+}
+
 // want checks the exit code, and that the output contains each of texts.
 func (r result) want(t *testing.T, code int, texts ...string) {
 	t.Helper()
@@ -92,7 +108,7 @@ func (r result) want(t *testing.T, code int, texts ...string) {
 		t.Errorf("exit status %d, want %d", r.code, code)
 	}
 	for _, text := range texts {
-		if !strings.Contains(r.out+r.errors, text) {
+		if !strings.Contains(r.readable(), text) {
 			t.Errorf("the output lacks %q", text)
 		}
 	}

@@ -21,6 +21,7 @@ func runWorker(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	cfg, err := config.Load(findOperators, someServer)
+	defer func() { err = logFailure(cfg, err) }()
 	if err != nil {
 		return err
 	}

@@ -231,6 +231,34 @@ func TestADeviceWithoutTheBalancedKernel(t *testing.T) {
 	}
 }
 
+// TestADeviceWithoutTheVariants checks that a device without kernels to compare has no table of empty rows, and says why.
+func TestADeviceWithoutTheVariants(t *testing.T) {
+	d, err := host.Open(host.Options{Cores: 2, Kernels: append(operator.HostKernels(), HostKernels()...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	var out bytes.Buffer
+	o := tiny(d)
+	o.Bytes = []int{4 << 10, 8 << 10}
+	o.Rows, o.Out = []string{"plain", "warp-specialized", "cluster"}, &out
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Rows) != 6 || r.Rows[0].Skipped == "" {
+		t.Errorf("the report has %d rows, want three for each size, with the reason: %+v", len(r.Rows), r.Rows)
+	}
+	want := "\nschedules: not measured here\n  plain, warp-specialized, cluster on host: -: this compares kernels of a GPU, and device host has none of them\n"
+	if out.String() != want {
+		t.Errorf("the output is\n%q, want\n%q", out.String(), want)
+	}
+}
+
 // TestBalanceIsFound checks that the search finds a number of rounds, and runs only once.
 func TestBalanceIsFound(t *testing.T) {
 	d := openHost(t)

@@ -3,19 +3,23 @@ package bench
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"millrace/internal/bench/report"
 	"millrace/internal/console"
 )
 
 // printRows prints the rows of the report with index from and above. It prints a table, the legends of columns that no
-// earlier table had, and the measurements that failed, with the reasons.
+// earlier table had, and the measurements that failed, with the reasons. If all failed, it prints only the reasons.
 func (s *Session) printRows(from int) error {
 	rows := s.report.Rows[from:]
 	if len(rows) == 0 {
 		return nil
 	}
 	s.Progress("") // ends the progress line
+	if !slices.ContainsFunc(rows, func(r report.Row) bool { return r.Skipped == "" }) {
+		return s.printNotes("\n"+s.suite.Name+": not measured here", s.takeNotes(rows))
+	}
 	shown := s.shownColumns(rows)
 	table := [][]string{{s.suite.Name}}
 	for _, c := range shown {
@@ -34,7 +38,20 @@ func (s *Session) printRows(from int) error {
 	if err := console.Table(s.Out, table); err != nil {
 		return err
 	}
-	for _, note := range append(s.legends(shown), s.takeNotes(rows)...) {
+	return s.writeNotes(append(s.legends(shown), s.takeNotes(rows)...))
+}
+
+// printNotes prints a heading and notes.
+func (s *Session) printNotes(heading string, notes []string) error {
+	if _, err := fmt.Fprintln(s.Out, heading); err != nil {
+		return err
+	}
+	return s.writeNotes(notes)
+}
+
+// writeNotes prints each note in a line.
+func (s *Session) writeNotes(notes []string) error {
+	for _, note := range notes {
 		if _, err := fmt.Fprintf(s.Out, "  %s\n", note); err != nil {
 			return err
 		}
@@ -84,13 +101,7 @@ const noBaseline = "Nothing here is compared with plain CUDA, because there is n
 
 // takeNotes returns the notes for a table, each line once, and clears them for the next table.
 func (s *Session) takeNotes(rows []report.Row) []string {
-	var notes []string
-	for _, r := range rows {
-		if r.Skipped != "" {
-			notes = append(notes, fmt.Sprintf("%s%s: -: %s", r.Name, onDevice(r.Device), r.Skipped))
-		}
-	}
-	notes = append(notes, s.notes...)
+	notes := append(skipped(rows), s.notes...)
 	if s.compares && s.program == nil && !s.explained[noBaseline] {
 		notes = append(notes, noBaseline)
 		s.explained[noBaseline] = true
@@ -103,4 +114,25 @@ func (s *Session) takeNotes(rows []report.Row) []string {
 		}
 	}
 	return once
+}
+
+// skipped returns why rows were not measured. Rows of a device with the same reason share a line.
+func skipped(rows []report.Row) (notes []string) {
+	type cause struct{ device, reason string }
+	names := map[cause][]string{}
+	var causes []cause
+	for _, r := range rows {
+		c := cause{r.Device, r.Skipped}
+		if r.Skipped == "" || slices.Contains(names[c], r.Name) {
+			continue
+		}
+		if names[c] == nil {
+			causes = append(causes, c)
+		}
+		names[c] = append(names[c], r.Name)
+	}
+	for _, c := range causes {
+		notes = append(notes, fmt.Sprintf("%s%s: -: %s", strings.Join(names[c], ", "), onDevice(c.device), c.reason))
+	}
+	return notes
 }

@@ -2,8 +2,10 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"strings"
 
+	"millrace/internal/device"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -52,5 +54,19 @@ func (t *target) variant(name string, size int, same *sameResults) *Case {
 	op := variant{Operator: Parse(minhashSpec)[0], kernel: "minhash:" + name}
 	c, f := t.flow(name, newDocuments([]operator.Operator{op}, size, true), t.schedule())
 	f.check = func(held []*streams.Batch, seed uint64) error { return same.check(name, seed, held[:1]) }
+	c.Measure = func(ctx context.Context, c *Case, seed uint64) error {
+		return t.withoutVariant(f.measure(ctx, c, seed))
+	}
 	return c
+}
+
+// withoutVariant returns err, or the reason that a person understands if the device has no kernel of that name.
+func (t *target) withoutVariant(err error) error {
+	switch {
+	case !errors.Is(err, device.ErrNotFound):
+		return err
+	case t.info.Kind == "cuda":
+		return Unable("this kernel library doesn't have the kernel: build the one of the same commit")
+	}
+	return Unable("this compares kernels of a GPU, and device %s has none of them", t.info.ID)
 }

@@ -44,6 +44,7 @@ type Health struct {
 	mu       sync.Mutex
 	started  bool
 	draining bool
+	waiting  error                // what the start waits for; nil for nothing
 	excused  map[string]time.Time // by Work.Name: the last time at which it had no work or could not work
 	held     map[string]time.Time // by Work.Name: since when payloads have been held back
 }
@@ -58,6 +59,13 @@ func NewHealth(cfg HealthConfig) *Health {
 
 // Started ends the starting state: the worker accepts payloads from now on.
 func (h *Health) Started() { h.set(&h.started) }
+
+// Waiting sets what the worker waits for before it can start; nil for nothing. Ready returns it until the worker has started.
+func (h *Health) Waiting(why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waiting = why
+}
 
 // Draining makes the worker permanently unready, because it is shutting down.
 func (h *Health) Draining() { h.set(&h.draining) }
@@ -109,11 +117,13 @@ func (h *Health) Live() error {
 // connected to NATS, stalled or not live, and if payloads have been held back for longer than AckWait.
 func (h *Health) Ready() error {
 	h.mu.Lock()
-	started, draining := h.started, h.draining
+	started, draining, waiting := h.started, h.draining, h.waiting
 	h.mu.Unlock()
 	switch {
 	case draining:
 		return errDraining
+	case !started && waiting != nil:
+		return fmt.Errorf("%w: waiting for NATS: %w", errStarting, waiting)
 	case !started:
 		return errStarting
 	case !h.cfg.Connected():

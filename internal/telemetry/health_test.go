@@ -45,6 +45,24 @@ func answers(t *testing.T, h *telemetry.Health, live, ready string) {
 	}
 }
 
+// A worker that waits for NATS at its start is live, and its readiness says what it waits for.
+func TestReadinessOfAWaitingWorker(t *testing.T) {
+	var p patient
+	h := p.health()
+	p.connected = false
+	answers(t, h, "", "starting")
+	h.Waiting(errors.New("connection refused"))
+	answers(t, h, "", "starting: waiting for NATS: connection refused")
+	h.Waiting(nil)
+	p.connected = true
+	if err := h.Ready(); err == nil || err.Error() != "starting" {
+		t.Errorf("after the wait, ready: %v, want starting", err)
+	}
+	h.Waiting(errors.New("connection refused"))
+	h.Started()
+	answers(t, h, "", "")
+}
+
 // A worker that gets no deliveries is unready but live, because a restart may or may not help.
 func TestReadinessOfAStalledWorker(t *testing.T) {
 	var p patient

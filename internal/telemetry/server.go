@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -43,13 +45,25 @@ func Listen(address, variable string, handler http.Handler, log *slog.Logger) (*
 		http: &http.Server{
 			Handler: withFailures(handler, log), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout,
 			WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-			ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+			ErrorLog: errorLog(log),
 		},
 		address: listener.Addr(),
 		done:    make(chan struct{}),
 	}
 	go s.serve(listener)
 	return s, nil
+}
+
+// errorWriter logs each line that net/http writes about a connection.
+type errorWriter struct{ log *slog.Logger }
+
+// errorLog returns the log for net/http. Its lines name clients, so they are an attribute of one message, whose number is limited.
+func errorLog(log *slog.Logger) *stdlog.Logger { return stdlog.New(errorWriter{log}, "", 0) }
+
+// Write implements io.Writer.
+func (w errorWriter) Write(line []byte) (int, error) {
+	w.log.Warn("HTTP server", "error", strings.TrimSpace(string(line)))
+	return len(line), nil
 }
 
 func (s *Server) serve(listener net.Listener) {

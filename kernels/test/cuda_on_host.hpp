@@ -219,6 +219,10 @@ inline uint32_t __shfl_up_sync(uint32_t, uint32_t value, uint32_t distance) {
     return emulator::exchange(value, [=](const emulator::Fiber *warp) { return warp[from].exchanged; });
 }
 
+inline uint32_t __shfl_sync(uint32_t, uint32_t value, int lane) {
+    return emulator::exchange(value, [=](const emulator::Fiber *warp) { return warp[lane].exchanged; });
+}
+
 inline uint32_t __match_any_sync(uint32_t, uint32_t value) {
     return emulator::exchange(value, [=](const emulator::Fiber *warp) {
         uint32_t same = 0;

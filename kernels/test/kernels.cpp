@@ -148,8 +148,32 @@ static Rows edges(Random &random) {
     return all;
 }
 
+static void reduce_both_ways(const uint32_t *keys, const uint32_t *values, uint32_t *one, uint32_t *other) {
+    uint32_t t = threadIdx.x, same = __match_any_sync(0xffffffffu, keys[t]);
+    one[t] = reduce_xor(same, values[t]);
+    other[t] = reduce_xor_by_shuffles(same, values[t]);
+}
+
+// GPUs before compute capability 8.0 combine a warp's values by shuffles.
+static void check_reductions(Random &random) {
+    for (uint32_t groups : {1u, 2u, 7u, 32u}) {
+        std::vector<uint32_t> keys, values, one = noise(64), other = noise(64), want = noise(64);
+        for (uint32_t t = 0; t < 64; t++) keys.push_back(random.below(groups)), values.push_back(random.below(~0u));
+        for (uint32_t t = 0; t < 64; t++) {
+            want[t] = 0;
+            for (uint32_t u = t / 32 * 32; u < t / 32 * 32 + 32; u++) want[t] ^= keys[u] == keys[t] ? values[u] : 0;
+        }
+        emulator::launch(1, 64, reduce_both_ways, keys.data(), values.data(), one.data(), other.data());
+        for (uint32_t t = 0; t < 64; t++) {
+            CHECK_EQUAL(one[t], want[t], "XOR of %u groups, lane %u", groups, t);
+            CHECK_EQUAL(other[t], want[t], "XOR of %u groups by shuffles, lane %u", groups, t);
+        }
+    }
+}
+
 void check_kernels() {
     Random random(5);
+    check_reductions(random);
     run_all("nothing", {""});
     run_all("one byte", {"x"});
     run_all("every length", every_length(random));

@@ -23,7 +23,8 @@ type Finding struct {
 	Found  string // its state
 	Advice string // what to do; empty for OK
 
-	Missing bool // it doesn't exist, and provisioning would create it
+	Missing    bool // it doesn't exist, and provisioning would create it
+	Unanswered bool // the server can't answer now, for example because it has no leader yet; a later check may find no error
 }
 
 func (f Finding) String() string {

@@ -7,11 +7,14 @@ import (
 	"strings"
 )
 
+// errBadAddress is the kind of an error about the text of an address.
+var errBadAddress = errors.New("bad address")
+
 // withoutAddress removes the address from an error of net/url, which quotes it with its password.
 func withoutAddress(err error) error {
 	var bad *url.Error
 	if errors.As(err, &bad) {
-		return fmt.Errorf("bad address: %w", bad.Err)
+		return fmt.Errorf("%w: %w", errBadAddress, bad.Err)
 	}
 	return err
 }

@@ -32,7 +32,7 @@ func (i consumerInspector) inspect() {
 		i.missing(what, "not there")
 		return
 	case err != nil:
-		i.say(finding.Error, what, err.Error(), "it must be a pull consumer, and the account must be allowed to read it")
+		i.failed(what, err, "it must be a pull consumer, and the account must be allowed to read it")
 		return
 	}
 	i.settings(what, c.CachedInfo().Config)

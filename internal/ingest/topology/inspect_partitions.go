@@ -64,7 +64,7 @@ func (i partitionInspector) consumer(p int) finding.Level {
 		i.missing(what, "not there")
 		return finding.Error
 	case err != nil:
-		i.say(finding.Error, what, err.Error(), "it must be a pull consumer, and the account must be allowed to read it")
+		i.failed(what, err, "it must be a pull consumer, and the account must be allowed to read it")
 		return finding.Error
 	}
 	got := c.CachedInfo().Config

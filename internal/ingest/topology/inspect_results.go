@@ -45,7 +45,7 @@ func (i resultInspector) publishing(what string) {
 	found, err := publisher.Ask(i.ctx, i.nc, i.l.ResultStream)
 	switch {
 	case err != nil:
-		i.say(finding.Error, what, err.Error(), "check the account's permissions on the JetStream API")
+		i.failed(what, err, "check the account's permissions on the JetStream API")
 	case found.Batches:
 		i.say(finding.OK, what, found.Found, "")
 	default:

@@ -17,8 +17,7 @@ func (i serverInspector) inspect() bool {
 	nc, batchBytes := i.nc, i.use.BatchBytes
 	what := "server " + nc.ConnectedServerName()
 	if _, err := i.js.AccountInfo(i.ctx); err != nil {
-		i.say(finding.Error, what, "JetStream does not answer: "+err.Error(),
-			"enable JetStream on the server and for this account")
+		i.failed(what, fmt.Errorf("JetStream does not answer: %w", err), "enable JetStream on the server and for this account")
 		return false
 	}
 	found := fmt.Sprintf("version %s, max_payload %d bytes; unless sync_interval is \"always\" in the server's jetstream block it confirms "+

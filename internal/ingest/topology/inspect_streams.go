@@ -22,7 +22,7 @@ func (i streamInspector) stream(name, role string) (jetstream.StreamConfig, bool
 		i.missing(what, "not there ("+role+")")
 		return jetstream.StreamConfig{}, false
 	case err != nil:
-		i.say(finding.Error, what, err.Error(), "check the account's permissions on the JetStream API")
+		i.failed(what, err, "check the account's permissions on the JetStream API")
 		return jetstream.StreamConfig{}, false
 	}
 	return s.CachedInfo().Config, true
@@ -50,7 +50,7 @@ func (i streamInspector) sayStreamOf(what string, err error, variable string) {
 	if partly := (*partlyStored)(nil); errors.As(err, &partly) {
 		advice = "set " + variable + " to choose another prefix"
 	}
-	i.say(finding.Error, what, err.Error(), advice)
+	i.failed(what, err, advice)
 }
 
 // durability reports how a stream could lose messages that it has confirmed.

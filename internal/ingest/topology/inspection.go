@@ -40,3 +40,8 @@ func (i *inspection) missing(what, found string) {
 	i.findings = append(i.findings, finding.Finding{Level: finding.Error, What: what, Found: found, Missing: true,
 		Advice: "create it, or set MILLRACE_PROVISION=true to have it created"})
 }
+
+// failed reports a request that failed.
+func (i *inspection) failed(what string, err error, advice string) {
+	i.findings = append(i.findings, finding.Finding{Level: finding.Error, What: what, Found: err.Error(), Advice: advice, Unanswered: Unavailable(err)})
+}

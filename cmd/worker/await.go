@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/topology"
+)
+
+// A worker waits for NATS at its start as it does while it runs (adr/0045). It ends only for an error that stays until somebody
+// changes its settings, its credentials or the streams.
+
+// waitLine is the interval between log lines about why the worker waits.
+const waitLine = time.Minute
+
+// notYet is an error that may go away while the worker waits.
+type notYet struct{ error }
+
+// Unwrap returns the error itself.
+func (e notYet) Unwrap() error { return e.error }
+
+// waiter waits until the NATS server can be used, and says why it waits.
+type waiter struct {
+	log    *slog.Logger
+	report func(why error) // called with the reason after each failed attempt, and with nil at the end
+
+	mu    sync.Mutex
+	began time.Time // of the first attempt that failed; zero before
+	why   error     // why the last attempt failed
+}
+
+// until calls attempt until it succeeds. It returns an error at once if that isn't a notYet error, and the context's error when
+// ctx ends.
+func (w *waiter) until(ctx context.Context, attempt func(context.Context) error) error {
+	spoken, stop := context.WithCancel(ctx)
+	defer stop()
+	defer w.report(nil)
+	for n := 1; ; n++ {
+		err := attempt(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !errors.As(err, &notYet{}) {
+			w.end(err)
+			return err
+		}
+		w.failed(spoken, err)
+		if !retry.Sleep(ctx, retry.Delay(n)) {
+			return ctx.Err()
+		}
+	}
+}
+
+// failed records why an attempt failed. The first failure starts the log lines, which go on until ctx ends.
+func (w *waiter) failed(ctx context.Context, why error) {
+	w.report(why)
+	w.mu.Lock()
+	first := w.began.IsZero()
+	w.why = why
+	if first {
+		w.began = time.Now()
+	}
+	w.mu.Unlock()
+	if first {
+		w.say()
+		go w.sayAtIntervals(ctx)
+	}
+}
+
+func (w *waiter) sayAtIntervals(ctx context.Context) {
+	for retry.Sleep(ctx, waitLine) {
+		w.say()
+	}
+}
+
+func (w *waiter) say() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log.Warn("waiting for NATS: the worker starts as soon as it can", "for", time.Since(w.began).Round(time.Second).String(), "error", w.why)
+}
+
+// end logs the end of a wait that has succeeded.
+func (w *waiter) end(err error) {
+	if err == nil && !w.began.IsZero() {
+		w.log.Info("NATS can be used now", "after", time.Since(w.began).Round(time.Millisecond).String())
+	}
+}
+
+// awaitNATS calls attempt until it succeeds, as waiter.until does. It doesn't wait for the embedded server.
+func (a *app) awaitNATS(ctx context.Context, attempt func(context.Context) error) error {
+	if a.server != nil {
+		return attempt(ctx)
+	}
+	w := &waiter{log: a.log, report: a.health.Waiting}
+	return w.until(ctx, attempt)
+}
+
+// dial opens one connection, which the app closes. If ctx ends first, it returns at once.
+func (a *app) dial(ctx context.Context) (*nats.Conn, error) {
+	type opened struct {
+		nc  *nats.Conn
+		err error
+	}
+	done := make(chan opened, 1)
+	go func() {
+		nc, err := natsconn.Open(natsServer(a.cfg, a.url), "millrace", a.log, a.meter.Reconnected)
+		done <- opened{nc, err}
+	}()
+	select {
+	case o := <-done:
+		if o.err != nil && !natsconn.Permanent(o.err) {
+			return nil, notYet{o.err}
+		}
+		if o.err == nil {
+			a.onClose(func() error { o.nc.Close(); return nil })
+		}
+		return o.nc, o.err
+	case <-ctx.Done():
+		go func() {
+			if o := <-done; o.err == nil {
+				o.nc.Close()
+			}
+		}()
+		return nil, ctx.Err()
+	}
+}
+
+// dialAll opens the connections that are not open yet.
+func (a *app) dialAll(ctx context.Context) error {
+	if a.nc == nil {
+		nc, err := a.dial(ctx)
+		if err != nil {
+			return err
+		}
+		a.nc = nc
+	}
+	for len(a.options.More) < connections(a.cfg)-1 {
+		nc, err := a.dial(ctx)
+		if err != nil {
+			return err
+		}
+		a.options.More = append(a.options.More, nc)
+	}
+	return nil
+}
+
+// orNotYet returns err, as a notYet error if the server only can't answer now.
+func (a *app) orNotYet(err error) error {
+	if topology.Unavailable(err) && a.permitted() {
+		return notYet{err}
+	}
+	return err
+}
+
+// permitted reports whether the server has refused no request of the worker. A refused request gets no answer, and waiting doesn't
+// help.
+func (a *app) permitted() bool { return !errors.Is(a.nc.LastError(), nats.ErrPermissionViolation) }
+
+// wrong returns the errors among findings as one error, without what provisioning would create if it follows. It is a notYet error if
+// the server only can't answer now: what it does answer then may be wrong.
+func (a *app) wrong(findings []finding.Finding, provisions bool) error {
+	var errs []error
+	unanswered := false
+	for _, f := range findings {
+		if f.Level != finding.Error || f.Missing && provisions {
+			continue
+		}
+		errs = append(errs, errors.New(f.String()))
+		unanswered = unanswered || f.Unanswered
+	}
+	err := errors.Join(errs...)
+	if unanswered && a.permitted() {
+		return notYet{err}
+	}
+	return err
+}

@@ -1,0 +1,71 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
+)
+
+// TestUnavailable checks which errors of requests may go away while the worker waits.
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	api := func(code int, of jetstream.ErrorCode) error {
+		return &jetstream.APIError{Code: code, ErrorCode: of, Description: "a text"}
+	}
+	for _, c := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"no error", nil, false},
+		{"no answer", context.DeadlineExceeded, true},
+		{"no answer, of the client", nats.ErrTimeout, true},
+		{"nobody responds", fmt.Errorf("look up: %w", nats.ErrNoResponders), true},
+		{"without a connection", nats.ErrReconnectBufExceeded, true},
+		{"cancelled", context.Canceled, false},
+		{"connection closed", nats.ErrConnectionClosed, false},
+		{"no JetStream", jetstream.ErrJetStreamNotEnabled, true},
+		{"no JetStream for the account", fmt.Errorf("look up: %w", jetstream.ErrJetStreamNotEnabledForAccount), true},
+		{"no leader of the cluster", api(503, 10008), true},
+		{"no leader of the stream", api(500, 10118), true},
+		{"too few peers yet", api(400, 10005), true},
+		{"no such stream", jetstream.ErrStreamNotFound, false},
+		{"no such consumer", jetstream.ErrConsumerNotFound, false},
+		{"subjects overlap", api(400, 10065), false},
+		{"the client's own", jetstream.ErrInvalidStreamName, false},
+		{"anything else", errors.New("anything"), false},
+	} {
+		if got := Unavailable(c.err); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestFindingsTellWhatIsUnanswered: a server without JetStream may get it, and a stream that doesn't exist stays missing.
+func TestFindingsTellWhatIsUnanswered(t *testing.T) {
+	t.Parallel()
+	s := natstest.Plain(t, server.Options{})
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	r := newRig(t)
+	list := Inspect(r.ctx(), nc, r.topology, Use{})
+	if len(list) != 1 || !list[0].Unanswered || !strings.Contains(list[0].Found, "JetStream does not answer") {
+		t.Errorf("without JetStream the findings are %v", list)
+	}
+	for _, f := range Inspect(r.ctx(), r.nc, r.topology, Use{}) {
+		if f.Unanswered {
+			t.Errorf("%v counts as unanswered", f)
+		}
+	}
+}

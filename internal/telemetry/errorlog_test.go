@@ -1,0 +1,30 @@
+package telemetry
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"millrace/internal/loglimit"
+)
+
+// TestWhatNetHTTPLogsIsBounded: a line for each client, as of a port scan, counts as one message.
+func TestWhatNetHTTPLogsIsBounded(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	limit := loglimit.New(slog.NewTextHandler(&out, nil), loglimit.Options{Burst: 3})
+	log := errorLog(slog.New(limit))
+	const n = 500
+	for i := range n {
+		log.Print(fmt.Sprintf("http: Accept error: from 192.0.2.1:%d", i))
+	}
+	if err := limit.Close(); err != nil {
+		t.Error(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 4 || !strings.Contains(lines[0], `msg="HTTP server" error="http: Accept error: from 192.0.2.1:0"`) || !strings.Contains(lines[3], "suppressed=497") {
+		t.Errorf("%d lines of %d: %q", len(lines), n, lines)
+	}
+}

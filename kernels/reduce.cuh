@@ -1,0 +1,28 @@
+// Combines a value of each lane of a warp.
+#pragma once
+
+#include <stdint.h>
+
+namespace millrace {
+
+// Returns the XOR of `value` over the lanes in mask, on GPUs that have no instruction for it. All lanes of the warp call
+// it, each with the mask of its own group.
+__device__ inline uint32_t reduce_xor_by_shuffles(uint32_t mask, uint32_t value) {
+    uint32_t sum = 0;
+    for (uint32_t lane = 0; lane < 32; lane++) {
+        uint32_t other = __shfl_sync(0xffffffffu, value, static_cast<int>(lane));
+        sum ^= mask >> lane & 1 ? other : 0;
+    }
+    return sum;
+}
+
+// Returns the same. From compute capability 8.0 on it is one instruction.
+__device__ inline uint32_t reduce_xor(uint32_t mask, uint32_t value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    return reduce_xor_by_shuffles(mask, value);
+#else
+    return __reduce_xor_sync(mask, value);
+#endif
+}
+
+} // namespace millrace
