@@ -63,6 +63,7 @@ alerts-test: ## Test the alerts and the dashboard, with promtool and a real Prom
 	promtool check rules helm/millrace/files/rules.yaml
 	promtool test rules helm/rules/*.yaml
 	cd helm && go vet ./... && go test -count=1 ./...
+	cd helm/test && MILLRACE_REQUIRE_PROMETHEUS=1 go test -count=1 -run 'TestOwnRules|TestChangedAlerts|TestNoWorkers|TestBacklogGoal' .
 	MILLRACE_REQUIRE_PROMETHEUS=1 go test -count=1 -v -run '^TestAlerts' ./internal/faults
 
 dashboard: ## Generate the Grafana dashboard, helm/millrace/files/dashboard.json

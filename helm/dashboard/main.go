@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"millrace/helm/runbooks"
 )
 
 func main() {
@@ -72,7 +74,7 @@ func panels() (all []*panel) {
 
 // variables returns the settings that a reader can choose: the data source, the workers, and the device.
 func variables() []object {
-	const pages = "docs/runbooks"
+	const pages = runbooks.Address
 	list := []object{{
 		"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus",
 		"current": object{}, "options": []any{}, "hide": 0,

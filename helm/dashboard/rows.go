@@ -94,7 +94,7 @@ func wrong() []*panel {
 			steps(above(20, "orange")).runbook("MillracePartitionRestarts"),
 		stat("Workers", "Workers that respond to scrapes.", "short").
 			ask(query{`sum(up{` + worker + `} and on (instance, job) millrace_build_info)`, "up"}).
-			steps(below(1, "red")).runbook("MillraceWorkerDown"),
+			steps(below(1, "red")).runbook("MillraceWorkerDown", "MillraceNoWorkers"),
 	}
 }
 

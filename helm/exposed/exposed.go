@@ -38,6 +38,7 @@ var others = Metrics{
 	// From kube-state-metrics. The second one exists since 2.10.
 	"kube_pod_container_status_restarts_total":           nil,
 	"kube_pod_container_status_last_terminated_exitcode": nil,
+	"kube_deployment_spec_replicas":                      nil,
 
 	// From dcgm-exporter in its default configuration.
 	"DCGM_FI_DEV_GPU_UTIL":          {"UUID": nil},

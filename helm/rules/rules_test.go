@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"millrace/helm/exposed"
+	links "millrace/helm/runbooks"
 )
 
 const (
@@ -65,7 +66,7 @@ func TestAlertsTellWhatPeopleNeed(t *testing.T) {
 		if description == "" || strings.Contains(description, "\n") {
 			t.Errorf("%s: the description must be there and of one line: %q", a.Alert, description)
 		}
-		page := "docs/runbooks/" + a.Alert + ".md"
+		page := links.Address + "/" + a.Alert + ".md"
 		if a.Annotations["runbook_url"] != page {
 			t.Errorf("%s: runbook_url is %q, want %s", a.Alert, a.Annotations["runbook_url"], page)
 		}

@@ -89,7 +89,7 @@ func TestRulesAndDashboardArriveAsTheyAre(t *testing.T) {
 	if err := yaml.UnmarshalStrict(readChart(t, "files/rules.yaml"), &file); err != nil {
 		t.Fatalf("files/rules.yaml: %v", err)
 	}
-	rule := find[*monitoring.PrometheusRule](t, list)
+	rule := find[*monitoring.PrometheusRule](t, objects(t, ruled)) // without a monitor, queries aren't restricted to a job
 	if len(file.Groups) == 0 || !reflect.DeepEqual(rule.Spec.Groups, file.Groups) {
 		t.Errorf("%d groups of rules, and files/rules.yaml has %d, or they differ", len(rule.Spec.Groups), len(file.Groups))
 	}
@@ -123,11 +123,15 @@ func readChart(t *testing.T, name string) []byte {
 	return text
 }
 
-// TestRunbooksCanBeReached checks the links with a configured address.
+// TestRunbooksCanBeReached checks that the runbooks are links by default, and the links with a configured address.
 func TestRunbooksCanBeReached(t *testing.T) {
 	reached := 0
-	for base, want := range map[string]string{"": "docs/runbooks/", "https://git.example.com/docs/runbooks/": "https://git.example.com/docs/runbooks/"} {
-		rule := find[*monitoring.PrometheusRule](t, objects(t, byPod.with(values{"prometheusRule.runbooks": base})))
+	for want, set := range map[string]values{
+		"https://millrace.example/docs/runbooks/": nil,
+		"docs/runbooks/":                         {"prometheusRule.runbooks": ""},
+		"https://git.example.com/docs/runbooks/": {"prometheusRule.runbooks": "https://git.example.com/docs/runbooks/"},
+	} {
+		rule := find[*monitoring.PrometheusRule](t, objects(t, byPod.with(set)))
 		for _, group := range rule.Spec.Groups {
 			for _, r := range group.Rules {
 				if r.Alert == "" {

@@ -100,7 +100,7 @@ type NATS struct {
 	NKey  string `form:"a readable file" desc:"the file with the NKey seed of the user"`
 	TLS   TLS
 
-	Connections int `default:"0" min:"0" max:"16" desc:"the number of connections to the server; 0: one with shared delivery and four with exclusive, which are fastest; see docs/delivery.md"`
+	Connections int `default:"0" min:"0" max:"16" desc:"the number of connections to the server; 0: one with shared delivery and four with exclusive. The number hardly matters; see docs/delivery.md"`
 }
 
 // TLS names the PEM files for the connection to NATS.

@@ -1,0 +1,135 @@
+package runbooks
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// incident are the pages that people open during an incident.
+var incident = []string{"runbooks/*.md", "troubleshooting.md"}
+
+// TestRunbooksHaveCommands: every page has commands, in blocks of the language sh.
+func TestRunbooksHaveCommands(t *testing.T) {
+	for _, p := range read(t, "runbooks/*.md") {
+		if !slices.ContainsFunc(p.blocks(), func(b block) bool { return b.language == "sh" }) {
+			t.Errorf("%s has no block of commands", p.name)
+		}
+	}
+}
+
+// problems returns what is wrong with a block of commands, apart from its syntax.
+func problems(text string) (found []string) {
+	set := map[string]bool{"1": true, "!": true}
+	for line := range strings.Lines(text) {
+		command, _, _ := strings.Cut(strings.TrimSpace(line), " # ")
+		for _, word := range unquoted.FindAllString(command, -1) {
+			found = append(found, "in place of "+word+", use a variable: "+command)
+		}
+		for _, use := range used.FindAllStringSubmatch(literal.ReplaceAllString(command, ""), -1) {
+			if !set[use[1]] && !strings.Contains(command, use[1]+"=") {
+				found = append(found, "$"+use[1]+" isn't set before it is used: "+command)
+			}
+		}
+		for _, a := range assigned.FindAllStringSubmatch(command, -1) {
+			set[a[1]] = true
+		}
+		if namespaced.MatchString(command) && !hasNamespace.MatchString(command) && !clusterWide.MatchString(command) {
+			found = append(found, "no namespace: "+command)
+		}
+	}
+	return found
+}
+
+var (
+	// unquoted matches a placeholder such as POD or <pod>, which people would have to replace inside a command.
+	unquoted = regexp.MustCompile(`(?:^| )(?:POD|NODE|NAMESPACE|RELEASE|STREAM|CONSUMER|SUBJECT|SEQUENCE|DEPLOYMENT|NAME|<[a-z-]+>)(?:$|[ :])`)
+
+	used         = regexp.MustCompile(`\$\{?([A-Z_]+|[0-9!])`)
+	literal      = regexp.MustCompile(`'[^']*'`)
+	assigned     = regexp.MustCompile(`(?:^|[ ;])([A-Z_]+)=`)
+	namespaced   = regexp.MustCompile(`(?:^|[ (])(?:kubectl|helm) `)
+	hasNamespace = regexp.MustCompile(`(?:-n|--namespace)[ =]"\$[A-Z_]+"`)
+
+	// clusterWide matches commands about nodes, which have no namespace.
+	clusterWide = regexp.MustCompile(`kubectl (?:cordon|uncordon|drain|describe node|get nodes?) ?`)
+)
+
+// TestCommandsCanBePasted checks every block of commands: bash parses it, it sets every variable that it uses, it has no
+// placeholder inside a command, and commands for a namespace name it.
+func TestCommandsCanBePasted(t *testing.T) {
+	checked := 0
+	for _, p := range read(t, append(incident, "alerts.md", "kubernetes.md", "delivery.md", "operations.md")...) {
+		for _, b := range p.blocks() {
+			if b.language != "sh" {
+				continue
+			}
+			checked++
+			for _, problem := range problems(b.text) {
+				t.Errorf("%s: %s", p.name, problem)
+			}
+			file := filepath.Join(t.TempDir(), "block")
+			if err := os.WriteFile(file, []byte(b.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.CommandContext(t.Context(), "bash", "-n", file).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v: %s\n%s", p.name, err, out, b.text)
+			}
+		}
+	}
+	if checked < 30 {
+		t.Errorf("%d blocks of commands, which were more than 30", checked)
+	}
+}
+
+var inline = regexp.MustCompile("`((?:kubectl|helm) [^`]+)`")
+
+// TestCommandsInSentencesHaveTheirNamespace checks commands that are not in a block. Names of subcommands alone, such as
+// `helm rollback`, are no commands to paste.
+func TestCommandsInSentencesHaveTheirNamespace(t *testing.T) {
+	for _, p := range read(t, incident...) {
+		for _, found := range inline.FindAllStringSubmatch(p.text, -1) {
+			command := strings.Join(strings.Fields(found[1]), " ")
+			if strings.Count(command, " ") > 1 && !hasNamespace.MatchString(command) && !clusterWide.MatchString(command) {
+				t.Errorf("%s: no namespace: %s", p.name, command)
+			}
+		}
+	}
+}
+
+// TestBlocksWithoutALanguageHaveNoCommands: otherwise the checks above would not see them.
+func TestBlocksWithoutALanguageHaveNoCommands(t *testing.T) {
+	for _, p := range read(t, incident...) {
+		for _, b := range p.blocks() {
+			if b.language == "" && regexp.MustCompile(`(?m)^(?:\$ )?(?:kubectl|helm|nats|worker|curl) `).MatchString(b.text) {
+				t.Errorf("%s has commands in a block without a language: %s", p.name, b.text)
+			}
+		}
+	}
+}
+
+// TestProblemsAreFound tries what the checks above must find.
+func TestProblemsAreFound(t *testing.T) {
+	for text, want := range map[string]string{
+		"kubectl get pods\n": "no namespace",
+		"NAMESPACE=a\nkubectl -n \"$NAMESPACE\" logs POD\n":             "in place of",
+		"kubectl -n \"$NAMESPACE\" get pods\n":                          "$NAMESPACE isn't set",
+		"NAMESPACE=a\nhelm rollback x\n":                                "no namespace",
+		"NAMESPACE=a\nkubectl -n \"$NAMESPACE\" describe node \"$N\"\n": "$N isn't set",
+		"NAMESPACE=a\nX=$(kubectl get pods)\n":                          "no namespace",
+		"nats stream info <stream>\n":                                   "in place of",
+		"NAMESPACE=a\nkubectl -n \"$NAMESPACE\" get pods\n":             "",
+		"NODE=a\nkubectl cordon \"$NODE\"\n":                            "",
+		"sh -c 'echo $HOME'\n":                                          "",
+		"STREAM=INGEST # config.stream\nnats stream info \"$STREAM\"\n": "",
+	} {
+		found := problems(text)
+		if want == "" && len(found) > 0 || want != "" && !strings.Contains(strings.Join(found, "\n"), want) {
+			t.Errorf("%q: %q, want %q", text, found, want)
+		}
+	}
+}
