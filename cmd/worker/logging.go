@@ -26,6 +26,6 @@ func newLogger(cfg *config.Config) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
 	}
 	return slog.New(tint.NewTextHandler(os.Stderr, &tint.Options{
-		Level: cfg.LogLevel, TimeFormat: time.TimeOnly + ".000", NoColor: !terminal,
+		Level: cfg.LogLevel, TimeFormat: time.TimeOnly + ".000", NoColor: !console.Colours(os.Stderr),
 	}))
 }
