@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"millrace/internal/bench"
 	"millrace/internal/bench/broker"
 	"millrace/internal/config"
@@ -39,17 +41,25 @@ type benchFlags struct {
 	program string
 }
 
-const benchAbout = `Measures devices and pipelines: worker bench [GROUP...] [flags]. The groups are
-%s,
-and all, which is the default.
-The rows of a comparison take turns, on fresh random data. A wrong result ends the run with exit status 1.
-MILLRACE_DEVICE and MILLRACE_DEVICES choose the devices. The group nats measures the way from stream to stream,
-for Millrace, for workers that compute nothing, and for a worker in plain Go.`
+const benchAbout = `Measures devices and pipelines. The groups are %s, and all, which is the default.
 
-// parseBench parses flags and groups in any order.
-func parseBench(args []string) (*benchFlags, error) {
+The rows of a comparison take turns, on fresh random data. A wrong result ends the run with exit status 1. MILLRACE_DEVICE and
+MILLRACE_DEVICES choose the devices. The group nats measures the way from stream to stream, for Millrace, for workers that compute nothing,
+and for a worker in plain Go.`
+
+// benchCommand returns `worker bench`.
+func benchCommand() *cobra.Command {
 	b := &benchFlags{}
-	f := flags("bench", fmt.Sprintf(benchAbout, strings.Join(bench.Groups(broker.New(broker.Options{}).Suite()), ", ")))
+	groups := bench.Groups(broker.New(broker.Options{}).Suite())
+	c := &cobra.Command{
+		Use: "bench [GROUP]...", Short: "measure devices and pipelines", Long: fmt.Sprintf(benchAbout, strings.Join(groups, ", ")),
+		ValidArgs: append(groups, "all"), Args: cobra.ArbitraryArgs, // options checks them
+		RunE: func(cmd *cobra.Command, args []string) error {
+			b.Groups = args
+			return runBench(cmd.Context(), b)
+		},
+	}
+	f := c.Flags()
 	f.BoolVar(&b.list, "list", false, "list every row and what it shows, without measuring")
 	f.StringVar(&b.json, "json", "", "write all figures to this `file`, for worker plan --fit and other programs")
 	f.StringVar(&b.trace, "trace", "", "write the timelines of the measured pipelines to this `file`, for Perfetto or chrome://tracing")
@@ -64,17 +74,8 @@ func parseBench(args []string) (*benchFlags, error) {
 	f.StringVar(&b.server, "server", "", "for nats, the `URL` of a running server with JetStream; default: the bench starts one in a separate process. The bench creates streams called MILLRACE_BENCH_* there and removes them")
 	f.StringVar(&b.storage, "storage", "file", "for nats, the storage of the streams: `file` or memory")
 	f.StringVar(&b.program, "external", "", "for nats, the `command` of another program to compare with, with its arguments. It runs once in every round of its rows: from the server MILLRACE_BENCH_URL it reads the stream MILLRACE_BENCH_STREAM (subjects MILLRACE_BENCH_SUBJECTS) with a durable consumer that it creates, stores one result for each message on the subject MILLRACE_BENCH_RESULTS, and acknowledges the message")
-	for len(args) > 0 {
-		if !strings.HasPrefix(args[0], "-") {
-			b.Groups, args = append(b.Groups, args[0]), args[1:]
-			continue
-		}
-		if err := parseFlags(f, args); err != nil {
-			return nil, err
-		}
-		args = f.Args()
-	}
-	return b, nil
+	complete(c, "storage", "file", "memory")
+	return c
 }
 
 // external returns the program of --external and its arguments.
@@ -121,11 +122,7 @@ func (b *benchFlags) options() (bench.Options, error) {
 }
 
 // runBench implements `worker bench`.
-func runBench(ctx context.Context, args []string) (err error) {
-	b, err := parseBench(args)
-	if err != nil {
-		return err
-	}
+func runBench(ctx context.Context, b *benchFlags) (err error) {
 	if b.list {
 		return listBench(os.Stdout)
 	}
@@ -142,7 +139,7 @@ func runBench(ctx context.Context, args []string) (err error) {
 	if err := out.create(b); err != nil {
 		return err
 	}
-	o.Command, o.Commit = "worker bench "+strings.Join(args, " "), build().Commit
+	o.Command, o.Commit = "worker "+strings.Join(os.Args[1:], " "), build().Commit
 	if o.Lanes == 0 {
 		o.Lanes = cfg.Lanes
 	}
@@ -150,7 +147,7 @@ func runBench(ctx context.Context, args []string) (err error) {
 		o.Seed = uint64(time.Now().UnixNano())
 	}
 	o.Out = os.Stdout
-	if console.IsTerminal(os.Stderr) {
+	if console.Redraws(os.Stderr) {
 		o.Progress = showMeasurement
 	}
 	streamed := broker.New(broker.Options{Server: natsServer(cfg, b.server), Program: benchServerProgram(), Connections: cfg.NATS.Connections, External: b.external(), Memory: b.storage == "memory"})

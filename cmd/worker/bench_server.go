@@ -1,15 +1,21 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
+
+	"github.com/spf13/cobra"
 
 	"millrace/internal/bench/broker"
 )
 
 // benchServer is the hidden command with which `worker bench` starts its NATS server in a separate process.
 const benchServer = "bench-server"
+
+// benchServerCommand returns the hidden command.
+func benchServerCommand() *cobra.Command {
+	return &cobra.Command{Use: benchServer + " FOLDER", Hidden: true, Args: cobra.ArbitraryArgs, RunE: func(_ *cobra.Command, args []string) error { return runBenchServer(args) }}
+}
 
 // benchServerProgram returns the command line of the server: this program and benchServer. It returns nil if the path of this
 // program is unknown.
@@ -23,7 +29,7 @@ func benchServerProgram() []string {
 
 // runBenchServer serves until standard input ends. An interrupt does not end it, because the bench that started it still has to
 // remove its streams.
-func runBenchServer(_ context.Context, args []string) error {
+func runBenchServer(args []string) error {
 	if len(args) != 1 {
 		return usageError{fmt.Errorf("%s takes the folder for the server's files; only worker bench runs it", benchServer)}
 	}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"millrace/internal/config"
 	"millrace/internal/device"
 	"millrace/internal/ingest/finding"
@@ -23,45 +25,37 @@ import (
 // checkPatience limits how long the server may take to answer all requests.
 const checkPatience = 15 * time.Second
 
-// runCheck implements `worker check`.
-func runCheck(ctx context.Context, args []string) error {
-	if err := parse(flags("check", "Checks configuration, device, kernel library, streams and consumer. It reports each finding as ok, warning\n"+
-		"or error, with how to fix it. It changes nothing. Exit status 1 if there is an error."), args); err != nil {
-		return err
+// checkCommand returns `worker check`.
+func checkCommand() *cobra.Command {
+	asJSON := false
+	c := &cobra.Command{
+		Use: "check", Short: "find problems of configuration, device, ports, streams and consumer",
+		Long: "Checks configuration, device, kernel library, ports, streams and consumer. It reports each finding as ok, warning or error, with how to fix " +
+			"it. It changes nothing. Exit status 1 if there is an error.",
+		Args: flagsOnly,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runCheck(cmd.Context(), asJSON) },
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON, for programs")
+	return c
+}
+
+// runCheck implements `worker check`.
+func runCheck(ctx context.Context, asJSON bool) error {
 	cfg, err := config.Load(findOperators, someServer)
 	findings := checkConfig(cfg, err)
 	findings = append(findings, checkTracing())
 	if err == nil {
 		devices, more := checkDevices(cfg)
 		findings = append(findings, more...)
+		findings = append(findings, checkPorts(cfg)...)
 		ctx, cancel := context.WithTimeout(ctx, checkPatience)
 		defer cancel()
 		findings = append(findings, checkNATS(ctx, cfg, devices)...)
 	}
+	if asJSON {
+		return reportJSON(findings)
+	}
 	return report(findings)
-}
-
-// report prints the findings and returns errReported if one is an error.
-func report(findings []finding.Finding) error {
-	errs, warnings := 0, 0
-	for _, f := range findings {
-		fmt.Printf("%-8s %s: %s\n", f.Level, f.What, f.Found)
-		if f.Advice != "" {
-			fmt.Printf("%-8s -> %s\n", "", f.Advice)
-		}
-		switch f.Level {
-		case finding.Error:
-			errs++
-		case finding.Warning:
-			warnings++
-		}
-	}
-	fmt.Printf("\n%d findings: %d errors, %d warnings\n", len(findings), errs, warnings)
-	if errs > 0 {
-		return errReported
-	}
-	return nil
 }
 
 // checkConfig reports the problems and warnings of the configuration.

@@ -1,11 +1,17 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"errors"
+	"fmt"
 	"os"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
 
 	"millrace/internal/config"
+	"millrace/internal/console"
 	"millrace/internal/ingest/embedded"
 )
 
@@ -17,18 +23,53 @@ var someServer = config.Check{Variable: "MILLRACE_NATS_URL", Wrong: func(c *conf
 	return nil
 }}
 
-// runConfig implements `worker config`.
-func runConfig(_ context.Context, args []string) error {
-	if err := parse(flags("config", "Lists every variable with its current value, its default and its meaning. Secrets are masked."), args); err != nil {
-		return err
+// configCommand returns `worker config`.
+func configCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "config", Short: "list every variable with its current value, default and meaning",
+		Long: "Lists every variable with its current value, its default and its meaning. Secrets are masked. A terminal gets wrapped lines, and a pipe " +
+			"or a file gets a table with a line for each variable.",
+		Args: flagsOnly,
+		RunE: func(*cobra.Command, []string) error { return runConfig() },
 	}
+}
+
+// runConfig implements `worker config`.
+func runConfig() error {
 	cfg, err := config.Load(findOperators, someServer)
 	var bad *config.Error
 	if err != nil && !errors.As(err, &bad) {
+		return err
+	}
+	if console.IsTerminal(os.Stdout) {
+		fmt.Print(wrapped(cfg.Variables(), width(os.Stdout)))
 		return err
 	}
 	if perr := cfg.Print(os.Stdout); perr != nil {
 		return perr
 	}
 	return err
+}
+
+// wrapped lists variables for people, with no line longer than width columns but for long values.
+func wrapped(variables []config.Variable, width int) string {
+	var b strings.Builder
+	for _, v := range variables {
+		from := "default"
+		if v.Set {
+			from = "set; default: " + cmp.Or(v.Default, "empty")
+		}
+		fmt.Fprintf(&b, "%s=%s  (%s)\n%s\n", v.Name, printable(v.Value), from, console.Wrap(v.Meaning, width, 4))
+	}
+	return b.String()
+}
+
+// printable replaces what a terminal would act on.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, text)
 }

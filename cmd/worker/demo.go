@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"millrace/internal/compression"
 	"millrace/internal/config"
 	"millrace/internal/console"
@@ -30,26 +32,46 @@ const (
 	demoFramesGPU  = 2000
 )
 
+// demoFlags holds the flags of `worker demo`.
+type demoFlags struct {
+	payloads                  int
+	seed                      uint64
+	framing, compress         string
+	recordBytes, frameRecords int
+	timeline                  string
+	keep                      bool
+}
+
+// demoCommand returns `worker demo`.
+func demoCommand() *cobra.Command {
+	f := &demoFlags{}
+	c := &cobra.Command{
+		Use: "demo", Short: "run everything on this machine, and check every result",
+		Long: "Runs the whole pipeline on this machine: a NATS server in this process, a producer of documents at full speed, the worker, and a client " +
+			"that checks every result against the reference. Exit status 0 only if every payload came back once and right. On a CPU the demo " +
+			"copies batches as a GPU does. `worker run` does not.",
+		Args: flagsOnly,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), f) },
+	}
+	c.Flags().IntVar(&f.payloads, "payloads", 0, "how many documents or frames; 0: 3000 documents or 30 frames on a CPU, 200000 or 2000 on a GPU")
+	c.Flags().Uint64Var(&f.seed, "seed", 1, "the seed of the documents")
+	c.Flags().StringVar(&f.framing, "framing", "none", "send frames, which are messages of many records of text, in this `framing`: newline_delimited, length_delimited, varint_length_delimited or arrow")
+	c.Flags().IntVar(&f.recordBytes, "record-bytes", demo.DefaultRecordBytes, "the mean size of a record in a frame")
+	c.Flags().IntVar(&f.frameRecords, "frame-records", 0, "how many records a frame has; 0: as many as make 512 KiB")
+	c.Flags().StringVar(&f.compress, "compress", "none", "the `compression` of the messages: zstd, lz4 or snappy")
+	c.Flags().StringVar(&f.timeline, "timeline", "", "write the timeline of the last batches to this `file`, for Perfetto or chrome://tracing")
+	c.Flags().BoolVar(&f.keep, "keep", false, "keep worker, server and timeline page running after the table, until Ctrl-C")
+	complete(c, "framing", "none", "newline_delimited", "length_delimited", "varint_length_delimited", "arrow")
+	complete(c, "compress", "none", "zstd", "lz4", "snappy")
+	return c
+}
+
 // runDemo implements `worker demo`.
-func runDemo(ctx context.Context, args []string) (err error) {
-	f := flags("demo", "Runs the whole pipeline on this machine: a NATS server in this process, a producer of documents at full\n"+
-		"speed, the worker, and a client that checks every result against the reference. Exit status 0 only if every\n"+
-		"payload came back once and right. On a CPU the demo copies batches as a GPU does. `worker run` does not.")
-	payloads := f.Int("payloads", 0, "how many documents or frames; 0: 3000 documents or 30 frames on a CPU, 200000 or 2000 on a GPU")
-	seed := f.Uint64("seed", 1, "the seed of the documents")
-	framing := f.String("framing", "none", "send frames, which are messages of many records of text, in this `framing`: newline_delimited, length_delimited, varint_length_delimited or arrow")
-	recordBytes := f.Int("record-bytes", demo.DefaultRecordBytes, "the mean size of a record in a frame")
-	frameRecords := f.Int("frame-records", 0, "how many records a frame has; 0: as many as make 512 KiB")
-	compress := f.String("compress", "none", "the `compression` of the messages: zstd, lz4 or snappy")
-	timeline := f.String("timeline", "", "write the timeline of the last batches to this `file`, for Perfetto or chrome://tracing")
-	keep := f.Bool("keep", false, "keep worker, server and timeline page running after the table, until Ctrl-C")
-	if err := parse(f, args); err != nil {
-		return err
+func runDemo(ctx context.Context, f *demoFlags) (err error) {
+	if f.payloads < 0 || f.payloads > 1e9 {
+		return usageError{fmt.Errorf("demo: --payloads is %d, want 1 to 1000000000, or 0 for the default", f.payloads)}
 	}
-	if *payloads < 0 || *payloads > 1e9 {
-		return usageError{fmt.Errorf("demo: --payloads is %d, want 1 to 1000000000, or 0 for the default", *payloads)}
-	}
-	frames, err := demoFrames(*framing, *recordBytes, *frameRecords, *compress)
+	frames, err := demoFrames(f.framing, f.recordBytes, f.frameRecords, f.compress)
 	if err != nil {
 		return usageError{fmt.Errorf("demo: %w", err)}
 	}
@@ -79,17 +101,18 @@ func runDemo(ctx context.Context, args []string) (err error) {
 	if err := a.start(ctx, "127.0.0.1:0", dir); err != nil {
 		return interrupted(ctx, err)
 	}
-	if *payloads == 0 {
-		*payloads = a.demoPayloads(frames)
+	payloads := f.payloads
+	if payloads == 0 {
+		payloads = a.demoPayloads(frames)
 	}
-	o := a.demoOptions(*payloads, *seed)
+	o := a.demoOptions(payloads, f.seed)
 	o.Frames = frames
 	d, err := demo.New(o)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	return a.runDemo(ctx, d, *keep, func() error { return a.report(ctx, d, profile, *payloads, *timeline) })
+	return a.runDemo(ctx, d, f.keep, func() error { return a.report(ctx, d, profile, payloads, f.timeline) })
 }
 
 // demoFrames checks the flags for messages of several records.
@@ -188,7 +211,7 @@ func (a *app) demoOptions(payloads int, seed uint64) demo.Options {
 		URL: a.url, Payloads: payloads, Seed: seed, InputPrefix: first,
 		ResultStream: a.cfg.ResultStream, ResultPrefix: a.cfg.ResultPrefix, DeadLetterPrefix: a.cfg.DeadletterPrefix,
 		Operators: a.options.Operators, Format: a.options.Format,
-		Out: os.Stdout, Bar: console.IsTerminal(os.Stdout), Width: console.Width(os.Stdout),
+		Out: os.Stdout, Bar: console.Redraws(os.Stdout), Width: console.Width(os.Stdout),
 	}
 }
 

@@ -40,11 +40,13 @@ func openDevicesReporting(cfg *config.Config, log *slog.Logger, openHost func(*c
 			devices, err = loadEverywhere(cfg, devices, log)
 			return devices, false, err
 		}
-		if cfg.Device == "cuda" || !canFallBack(cfg, err) {
+		if cfg.Device == "cuda" {
 			return nil, false, err
 		}
-		log.Warn("NO GPU: FALLING BACK TO THE CPU, which is slower by orders of magnitude "+
-			"(set MILLRACE_DEVICE=cuda to fail instead, or MILLRACE_DEVICE=host to use the CPU on purpose)", "reason", err)
+		if err := refuseFallback(cfg, err); err != nil {
+			return nil, false, err
+		}
+		warnOfFallback(log, err)
 		fellBack = true
 	}
 	d, err := openHost(cfg)
@@ -52,13 +54,6 @@ func openDevicesReporting(cfg *config.Config, log *slog.Logger, openHost func(*c
 		return nil, fellBack, err
 	}
 	return []device.Device{d}, fellBack, nil
-}
-
-// canFallBack reports whether the worker may use the CPU instead of GPUs. It may not if the configuration names GPUs, or names a
-// kernel library with the wrong ABI. A missing library is no obstacle, because an image may name one and run without a GPU.
-func canFallBack(cfg *config.Config, err error) bool {
-	named := cfg.Devices.String() != "all"
-	return !named && (errors.Is(err, device.ErrUnavailable) || errors.Is(err, device.ErrABI) && cfg.Kernels == "")
 }
 
 // hostMemory returns the number of bytes that the host device may allocate as device memory. It may allocate the same amount of

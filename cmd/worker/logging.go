@@ -25,7 +25,7 @@ func newLogger(cfg *config.Config) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: loglimit.Cut}))
 	}
 	return slog.New(tint.NewTextHandler(os.Stderr, &tint.Options{
-		Level: cfg.LogLevel, TimeFormat: time.TimeOnly + ".000", NoColor: !console.IsTerminal(os.Stderr), ReplaceAttr: loglimit.Cut,
+		Level: cfg.LogLevel, TimeFormat: time.TimeOnly + ".000", NoColor: !console.Colours(os.Stderr), ReplaceAttr: loglimit.Cut,
 	}))
 }
 

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -11,86 +9,41 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"millrace/internal/config"
 	"millrace/internal/operator/compiled"
 	"millrace/internal/operator/develop"
 	"millrace/internal/operator/own"
 )
 
-// operatorCommands lists the commands of `worker operator`. One without a description is hidden from help.
-func operatorCommands() []command {
-	return []command{
-		{"new", "write a commented operator and samples to start from: new NAME", newOperator},
-		{"test", "compile an operator for the CPU and the GPU, test both and compare them: test FILE", testOperator},
-		{"build", "compile an operator for GPUs or for the CPU: build FILE.cu", buildOperator},
-		{"list", "describe every operator that the worker knows, and files: list [FILE]...", listOperators},
-		{inProcess, "", testInProcess},
+// operatorCommand returns `worker operator` with its commands.
+func operatorCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "operator", Short: "write, compile and test operators of your own",
+		Long: "Writes, compiles and tests operators of your own. To use one, name its folder in MILLRACE_OPERATOR_PATH and its name in MILLRACE_OPERATORS.",
 	}
+	needsCommand(c)
+	c.AddCommand(newOperatorCommand(), testOperatorCommand(), buildOperatorCommand(), listOperatorsCommand(), testInProcessCommand())
+	return c
 }
 
-// runOperator implements `worker operator`.
-func runOperator(ctx context.Context, args []string) error {
-	f := flags("operator", "")
-	f.Usage = func() { operatorHelp(f.Output()) }
-	if err := parseFlags(f, args); err != nil {
-		return err
+// newOperatorCommand returns `worker operator new`.
+func newOperatorCommand() *cobra.Command {
+	folder := ""
+	c := &cobra.Command{
+		Use: "new NAME", Short: "write a commented operator and samples to start from",
+		Long: "Writes NAME.cu, and a folder NAME.samples with records and their expected results. It replaces no file.",
+		Args: oneOf("name"), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(_ *cobra.Command, args []string) error { return newOperator(folder, args[0]) },
 	}
-	for _, c := range operatorCommands() {
-		if c.name == f.Arg(0) {
-			return c.run(ctx, f.Args()[1:])
-		}
-	}
-	operatorHelp(os.Stderr)
-	if f.NArg() == 0 {
-		return usageError{errors.New("operator: name one of its commands")}
-	}
-	return usageError{fmt.Errorf("operator: there is no command %q", f.Arg(0))}
-}
-
-func operatorHelp(w io.Writer) {
-	_, _ = fmt.Fprint(w, "Writes, compiles and tests operators of your own. To use one, name its folder in MILLRACE_OPERATOR_PATH and its name in\n"+
-		"MILLRACE_OPERATORS.\n\nUsage: worker operator command\n\n")
-	for _, c := range operatorCommands() {
-		if c.short != "" {
-			_, _ = fmt.Fprintf(w, "  %-6s %s\n", c.name, c.short)
-		}
-	}
-}
-
-// parseNamed parses flags before and after arguments.
-func parseNamed(f *flag.FlagSet, args []string) (names []string, err error) {
-	for {
-		if err := parseFlags(f, args); err != nil {
-			return nil, err
-		}
-		if args = f.Args(); len(args) == 0 {
-			return names, nil
-		}
-		names, args = append(names, args[0]), args[1:]
-	}
-}
-
-// oneName parses flags and the only argument of a command.
-func oneName(f *flag.FlagSet, args []string, what string) (string, error) {
-	names, err := parseNamed(f, args)
-	if err == nil && len(names) != 1 {
-		err = usageError{fmt.Errorf("%s: give one %s, not %d: see worker %s -h", f.Name(), what, len(names), f.Name())}
-	}
-	if err != nil {
-		return "", err
-	}
-	return names[0], nil
+	c.Flags().StringVar(&folder, "in", ".", "the `folder` for the files")
+	return c
 }
 
 // newOperator implements `worker operator new`.
-func newOperator(_ context.Context, args []string) error {
-	f := flags("operator new", "Writes NAME.cu, and a folder NAME.samples with records and their expected results. It replaces no file.")
-	folder := f.String("in", ".", "the `folder` for the files")
-	name, err := oneName(f, args, "name")
-	if err != nil {
-		return err
-	}
-	written, err := develop.New(*folder, name)
+func newOperator(folder, name string) error {
+	written, err := develop.New(folder, name)
 	if err != nil {
 		return err
 	}
@@ -101,14 +54,19 @@ func newOperator(_ context.Context, args []string) error {
 	return nil
 }
 
-// listOperators implements `worker operator list`.
-func listOperators(_ context.Context, args []string) error {
-	f := flags("operator list", "Describes every operator that the worker knows: the built-in ones, those in the folders of MILLRACE_OPERATOR_PATH, and those in\n"+
-		"the compiled files that you name.")
-	files, err := parseNamed(f, args)
-	if err != nil {
-		return err
+// listOperatorsCommand returns `worker operator list`.
+func listOperatorsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "list [FILE]...", Short: "describe every operator that the worker knows, and files",
+		Long: "Describes every operator that the worker knows: the built-in ones, those in the folders of MILLRACE_OPERATOR_PATH, and those in the " +
+			"compiled files that you name.",
+		Args: cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, files []string) error { return listOperators(files) },
 	}
+}
+
+// listOperators implements `worker operator list`.
+func listOperators(files []string) error {
 	for _, d := range compiled.BuiltIn() {
 		describe(os.Stdout, d, "built in", "GPU, CPU")
 	}

@@ -7,40 +7,55 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"millrace/internal/config"
 	"millrace/internal/device/cuda"
 	"millrace/internal/operator/compiled"
 	"millrace/internal/operator/develop"
 )
 
-// buildOperator implements `worker operator build`.
-func buildOperator(ctx context.Context, args []string) error {
-	f := flags("operator build", "Compiles NAME.cu for GPUs with NVRTC (--arch), for the CPU with the machine's C++ compiler (--cpu), or for both. It writes\n"+
-		"NAME.cubin for one architecture, NAME.fatbin for several, and NAME.cpu.so for the CPU. Without --arch it compiles for the CPU.")
-	folder := f.String("out", "", "the `folder` for the files; the default is that of the source")
-	arch := f.String("arch", "", "the GPUs' `architectures`, such as 80,90: 80 is A100, 90 is H100 and H200")
-	cpu := f.Bool("cpu", false, "compile for the CPU too")
-	source, err := oneName(f, args, "file")
-	if err != nil {
-		return err
+// buildFlags holds the flags of `worker operator build`.
+type buildFlags struct {
+	folder, arch string
+	cpu          bool
+}
+
+// buildOperatorCommand returns `worker operator build`.
+func buildOperatorCommand() *cobra.Command {
+	f := &buildFlags{}
+	c := &cobra.Command{
+		Use: "build FILE.cu", Short: "compile an operator for GPUs or for the CPU",
+		Long: "Compiles NAME.cu for GPUs with NVRTC (--arch), for the CPU with the machine's C++ compiler (--cpu), or for both. It writes NAME.cubin for " +
+			"one architecture, NAME.fatbin for several, and NAME.cpu.so for the CPU. Without --arch it compiles for the CPU.",
+		Args: oneOf("file"),
+		RunE: func(cmd *cobra.Command, args []string) error { return buildOperator(cmd.Context(), f, args[0]) },
 	}
+	c.Flags().StringVar(&f.folder, "out", "", "the `folder` for the files; the default is that of the source")
+	c.Flags().StringVar(&f.arch, "arch", "", "the GPUs' `architectures`, such as 80,90: 80 is A100, 90 is H100 and H200")
+	c.Flags().BoolVar(&f.cpu, "cpu", false, "compile for the CPU too")
+	return c
+}
+
+// buildOperator implements `worker operator build`.
+func buildOperator(ctx context.Context, f *buildFlags, source string) error {
 	if _, _, err := develop.ReadSource(source); err != nil {
 		return err
 	}
-	computes, err := architectures(*arch)
+	computes, err := architectures(f.arch)
 	if err != nil {
 		return usageError{err}
 	}
 	stem := develop.Stem(source)
-	if *folder != "" {
-		stem = filepath.Join(*folder, filepath.Base(stem))
+	if f.folder != "" {
+		stem = filepath.Join(f.folder, filepath.Base(stem))
 	}
 	if len(computes) > 0 {
 		if err := buildForGPUs(ctx, source, stem, computes); err != nil {
 			return err
 		}
 	}
-	if *cpu || len(computes) == 0 {
+	if f.cpu || len(computes) == 0 {
 		return buildForCPU(ctx, source, stem+develop.CPUSuffix)
 	}
 	return nil

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/spf13/cobra"
+
 	"millrace/internal/config"
 	"millrace/internal/device/cuda"
 	"millrace/internal/operator/conformance"
@@ -25,21 +27,38 @@ import (
 // inProcess is the command of the child. It is hidden from help.
 const inProcess = "test-in-process"
 
-// testOperator implements `worker operator test`.
-func testOperator(ctx context.Context, args []string) error {
-	t, err := parseTrial(args, false)
-	if err != nil {
-		return err
+// testOperatorCommand returns `worker operator test`.
+func testOperatorCommand() *cobra.Command {
+	t := &trial{}
+	c := t.command()
+	c.Use, c.Short = "test FILE", "compile an operator for the CPU and the GPU, test both and compare them"
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := t.open(args[0]); err != nil {
+			return err
+		}
+		if t.sanitize {
+			return t.underSanitizer(cmd.Context())
+		}
+		return t.supervised(cmd.Context())
 	}
-	if t.sanitize {
-		return t.underSanitizer(ctx)
-	}
-	return t.supervised(ctx)
+	return c
+}
+
+// testInProcessCommand returns the hidden command, which has more flags.
+func testInProcessCommand() *cobra.Command {
+	t := &trial{}
+	c := t.command()
+	c.Use, c.Hidden = inProcess+" FILE", true
+	c.Flags().BoolVar(&t.separate, "separate", false, "allocate each part of a batch separately, as tools need that check addresses")
+	c.Flags().BoolVar(&t.singly, "singly", false, "only compute each record alone on the CPU")
+	c.Flags().StringVar(&t.mark, "mark", "", "the `file` that says what is being computed")
+	c.RunE = func(cmd *cobra.Command, args []string) error { return testInProcess(cmd.Context(), t, args[0]) }
+	return c
 }
 
 // testInProcess implements the hidden command.
-func testInProcess(ctx context.Context, args []string) error {
-	t, err := parseTrial(args, true)
+func testInProcess(ctx context.Context, t *trial, file string) error {
+	err := t.open(file)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"millrace/internal/config"
 	"millrace/internal/operator/compiled"
 	"millrace/internal/operator/conformance"
@@ -28,32 +30,33 @@ type trial struct {
 	samples []develop.Sample
 }
 
-// parseTrial parses the arguments of `worker operator test`. Those of the hidden command have more flags.
-func parseTrial(args []string, hidden bool) (*trial, error) {
-	t := &trial{}
-	f := flags("operator test", "Compiles NAME.cu for the CPU with the machine's C++ compiler, and for the GPU with NVRTC. It runs the operator on both, over\n"+
-		"adversarial batches and over samples, compares every byte, and prints the throughput. Each result must depend on its record and the\n"+
-		"parameters alone. FILE may also be compiled: NAME.cpu.so, NAME.cubin, NAME.fatbin, NAME.ptx or NAME.so.\n\n"+
-		"Exit status: 0 every check passed, 1 something is wrong, 2 the source doesn't compile, or bad usage.")
+// command returns a command that tests one file, with the flags that every trial has.
+func (t *trial) command() *cobra.Command {
+	c := &cobra.Command{
+		Long: "Compiles NAME.cu for the CPU with the machine's C++ compiler, and for the GPU with NVRTC. It runs the operator on both, over adversarial " +
+			"batches and over samples, compares every byte, and prints the throughput. Each result must depend on its record and the parameters alone. " +
+			"FILE may also be compiled: NAME.cpu.so, NAME.cubin, NAME.fatbin, NAME.ptx or NAME.so.\n\n" +
+			"Exit status: 0 every check passed, 1 something is wrong, 2 the source doesn't compile, or bad usage.",
+		Args: oneOf("file"),
+	}
+	f := c.Flags()
 	f.StringVar(&t.samplesFolder, "on", "", "a `folder` with samples, one record per file; RECORD.json has the expected result of RECORD; the default is NAME.samples")
 	f.StringVar(&t.query, "with", "", "`parameters`, like bits=5&seed=1")
 	f.StringVar(&t.on, "device", "auto", "auto: the CPU, and a GPU if there is one; cuda: a GPU, compared with the CPU; host: the CPU")
 	f.BoolVar(&t.sanitize, "sanitize", false, "run the GPU's part under compute-sanitizer memcheck, which finds wrong addresses in code that uses pointers")
 	f.BoolVar(&t.brief, "brief", false, "omit the throughput, and records of a megabyte or more")
-	if hidden {
-		f.BoolVar(&t.separate, "separate", false, "allocate each part of a batch separately, as tools need that check addresses")
-		f.BoolVar(&t.singly, "singly", false, "only compute each record alone on the CPU")
-		f.StringVar(&t.mark, "mark", "", "the `file` that says what is being computed")
-	}
-	var err error
-	if t.file, err = oneName(f, args, "file"); err != nil {
-		return nil, err
-	}
+	complete(c, "device", "auto", "cuda", "host")
+	return c
+}
+
+// open checks the flags and reads the samples.
+func (t *trial) open(file string) (err error) {
+	t.file = file
 	if !slices.Contains([]string{"auto", "cuda", "host"}, t.on) || t.sanitize && t.on == "host" {
-		return nil, usageError{fmt.Errorf("operator test: --device %s: give auto, cuda or host, and no host with --sanitize", t.on)}
+		return usageError{fmt.Errorf("operator test: --device %s: give auto, cuda or host, and no host with --sanitize", t.on)}
 	}
 	t.samples, err = develop.ReadSamples(t.file, t.samplesFolder)
-	return t, err
+	return err
 }
 
 // batches returns the batches of the suite, and the samples.

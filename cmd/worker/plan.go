@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"millrace/internal/config"
 	"millrace/internal/plan"
@@ -30,11 +32,38 @@ type planFlags struct {
 	json                   bool
 }
 
+// planCommand returns `worker plan`.
+func planCommand() *cobra.Command {
+	p := &planFlags{set: map[string]bool{}}
+	c := &cobra.Command{
+		Use: "plan", Short: "predict how long a schedule takes, in slots or from measurements",
+		Long: "Predicts how long a schedule takes. It runs the worker's pipelines on a simulated device with a virtual clock. Without --fit it shows " +
+			"batches, or the chunks of one payload, slot by slot, without and with overlap. With --fit it fits a model to measurements, and predicts " +
+			"other lane counts and batch sizes.",
+		Args: flagsOnly,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cmd.Flags().Visit(func(f *pflag.Flag) { p.set[f.Name] = true })
+			return runPlan(cmd.Context(), p)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&p.model, "model", "batches", "what overlaps: batches, or the chunks of one payload")
+	f.IntVar(&p.batches, "batches", 4, fmt.Sprintf("the number of batches, 1 to %d", plan.MaxBatches))
+	f.IntVar(&p.chunks, "chunks", 4, fmt.Sprintf("the number of chunks of the payload, 1 to %d; with --model chunks", plan.MaxBatches))
+	f.StringVar(&p.stages, "stages", "1,1,1", "how many `units` of time copy in, compute and copy out take")
+	f.IntVar(&p.lanes, "lanes", 0, "the number of lanes of the pipelined schedule; 0: one per batch")
+	f.StringVar(&p.file, "fit", "", "predict from the measurements in this `file`: a report of worker bench --json, or a trace")
+	f.StringVar(&p.bytes, "bytes", "", "more batch `sizes` to predict, like 256KiB,4MiB; with --fit")
+	f.DurationVar(&p.host, "host", 0, "the time that the host takes to submit a batch, like 8us; with --fit; 0: fitted")
+	f.BoolVar(&p.json, "json", false, "print JSON, for programs")
+	complete(c, "model", "batches", "chunks")
+	return c
+}
+
 // runPlan implements `worker plan`.
-func runPlan(ctx context.Context, args []string) error {
-	p, err := parsePlan(args)
-	if err != nil {
-		return err
+func runPlan(ctx context.Context, p *planFlags) error {
+	if err := p.check(); err != nil {
+		return usageError{fmt.Errorf("plan: %w: see worker plan -h", err)}
 	}
 	if p.file != "" {
 		return p.runFit(ctx)
@@ -47,31 +76,6 @@ func runPlan(ctx context.Context, args []string) error {
 		return writeJSON(os.Stdout, c)
 	}
 	return c.Write(os.Stdout)
-}
-
-// parsePlan parses and checks the flags.
-func parsePlan(args []string) (*planFlags, error) {
-	f := flags("plan", "Predicts how long a schedule takes. It runs the worker's pipelines on a simulated device with a virtual clock.\n"+
-		"Without --fit it shows batches, or the chunks of one payload, slot by slot, without and with overlap. With\n"+
-		"--fit it fits a model to measurements, and predicts other lane counts and batch sizes.")
-	p := &planFlags{set: map[string]bool{}}
-	f.StringVar(&p.model, "model", "batches", "what overlaps: batches, or the chunks of one payload")
-	f.IntVar(&p.batches, "batches", 4, fmt.Sprintf("the number of batches, 1 to %d", plan.MaxBatches))
-	f.IntVar(&p.chunks, "chunks", 4, fmt.Sprintf("the number of chunks of the payload, 1 to %d; with --model chunks", plan.MaxBatches))
-	f.StringVar(&p.stages, "stages", "1,1,1", "how many `units` of time copy in, compute and copy out take")
-	f.IntVar(&p.lanes, "lanes", 0, "the number of lanes of the pipelined schedule; 0: one per batch")
-	f.StringVar(&p.file, "fit", "", "predict from the measurements in this `file`: a report of worker bench --json, or a trace")
-	f.StringVar(&p.bytes, "bytes", "", "more batch `sizes` to predict, like 256KiB,4MiB; with --fit")
-	f.DurationVar(&p.host, "host", 0, "the time that the host takes to submit a batch, like 8us; with --fit; 0: fitted")
-	f.BoolVar(&p.json, "json", false, "print JSON, for programs")
-	if err := parse(f, args); err != nil {
-		return nil, err
-	}
-	f.Visit(func(f *flag.Flag) { p.set[f.Name] = true })
-	if err := p.check(); err != nil {
-		return nil, usageError{fmt.Errorf("plan: %w: see worker plan -h", err)}
-	}
-	return p, nil
 }
 
 // check returns every conflict between the flags.

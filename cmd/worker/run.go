@@ -7,19 +7,28 @@ import (
 	"os"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"millrace/internal/config"
 	"millrace/internal/console"
 )
 
-// runWorker implements `worker run`.
-func runWorker(ctx context.Context, args []string) (err error) {
-	f := flags("run", "Pulls payloads from the input stream, computes, and publishes the results until it is told to stop\n"+
-		"(SIGTERM, Ctrl-C, or SIGHUP when its terminal closes). It then finishes the payloads that it holds. A second\n"+
-		"signal ends it at once.")
-	progress := f.Bool("progress", false, "print a line of progress every second")
-	if err := parse(f, args); err != nil {
-		return err
+// runCommand returns `worker run`.
+func runCommand() *cobra.Command {
+	progress := false
+	c := &cobra.Command{
+		Use: "run", Short: "pull payloads, compute and publish results (the default command)",
+		Long: "Pulls payloads from the input stream, computes, and publishes the results until it is told to stop (SIGTERM, Ctrl-C, or SIGHUP when its " +
+			"terminal closes). It then finishes the payloads that it holds. A second signal ends it at once.",
+		Args: flagsOnly,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runWorker(cmd.Context(), progress) },
 	}
+	c.Flags().BoolVar(&progress, "progress", false, "print a line of progress every second")
+	return c
+}
+
+// runWorker implements `worker run`.
+func runWorker(ctx context.Context, progress bool) (err error) {
 	cfg, err := config.Load(findOperators, someServer)
 	defer func() { err = logFailure(cfg, err) }()
 	if err != nil {
@@ -39,7 +48,7 @@ func runWorker(ctx context.Context, args []string) (err error) {
 		}
 		return err
 	}
-	if *progress {
+	if progress {
 		defer a.showProgress()()
 	}
 	log.Info("working", "stream", cfg.Stream, "consumer", cfg.Consumer, "results", cfg.ResultStream)

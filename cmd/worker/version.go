@@ -2,11 +2,12 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/spf13/cobra"
 
 	"millrace/internal/config"
 	"millrace/internal/console"
@@ -44,11 +45,18 @@ func build() telemetry.Build {
 	return b
 }
 
-// runVersion implements `worker version`.
-func runVersion(_ context.Context, args []string) error {
-	if err := parse(flags("version", "Prints the versions of the worker, its kernel library, CUDA and the driver."), args); err != nil {
-		return err
+// versionCommand returns `worker version`.
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "print the versions of the worker, its libraries and the driver",
+		Long: "Prints the versions of the worker, its kernel library, CUDA and the driver.",
+		Args: flagsOnly,
+		RunE: func(*cobra.Command, []string) error { return printVersion() },
 	}
+}
+
+// printVersion implements `worker version` and `worker --version`.
+func printVersion() error {
 	b := build()
 	rows := [][]string{{"part", "version"}, {"millrace", b.Version}, {"commit", b.Commit}, {"go", b.GoVersion},
 		{"embedded NATS server", cmp.Or(embedded.Version, "none")}}

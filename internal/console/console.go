@@ -7,28 +7,10 @@ package console
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/term"
 )
-
-// IsTerminal reports whether f is a terminal.
-func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
-
-// defaultWidth is the width in columns if the terminal's width is unknown.
-const defaultWidth = 80
-
-// Width returns the terminal's width in columns, at least 40. It returns 80 if f is not a terminal.
-func Width(f *os.File) int {
-	w, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return defaultWidth
-	}
-	return max(w, 40)
-}
 
 // Bytes formats a size in binary units: "4.0 MiB".
 func Bytes(n float64) string {

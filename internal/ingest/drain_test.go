@@ -240,3 +240,58 @@ func TestConsumerThatIsNotThere(t *testing.T) {
 		t.Errorf("NewWorker waited for a consumer that the server says is not there: %v", err)
 	}
 }
+
+// TestDrainWithoutAServerAndWithoutWorkEndsAtOnce would take the drain timeout, and patience ends before that.
+func TestDrainWithoutAServerAndWithoutWorkEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, exclusive := range map[string]bool{"shared": false, "exclusive": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.opts.Exclusive, r.opts.Partitions = exclusive, 2
+			r.provision()
+			proxy := r.behindProxy()
+			r.opts.DrainTimeout = 10 * patience
+			run := r.prepare(hostDevice(t), streams.Config{})
+			run.start()
+			proxy.Refuse(true)
+			until(t, "disconnected", func() bool { return !run.nc.IsConnected() })
+			if err := run.drain(); err != nil {
+				t.Errorf("Run = %v, want nil: the worker had nothing to acknowledge", err)
+			}
+		})
+	}
+}
+
+// TestDrainWithoutAServerKeepsWhatItHas holds because the server may come back.
+func TestDrainWithoutAServerKeepsWhatItHas(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	proxy := r.behindProxy()
+	r.opts.DrainTimeout = patience
+	d, w := watchedDevice(t)
+	run := r.prepare(d, streams.Config{Lanes: 1})
+	open := w.hold(t)
+	payload := someBytes(10)
+	r.publish(1, payload)
+	run.start()
+	w.await(t, 1, 10)
+	proxy.Refuse(true)
+	until(t, "disconnected", func() bool { return !run.nc.IsConnected() })
+	drained := make(chan error, 1)
+	go func() { drained <- run.drain() }()
+	until(t, "draining", func() bool { return run.worker.Status().Stage == Draining })
+	open()
+	select {
+	case err := <-drained:
+		t.Fatalf("it ended with a result in hand: %v", err)
+	case <-time.After(idleEvery * idleChecks * 3):
+	}
+	proxy.Refuse(false)
+	if err := <-drained; err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	r.awaitFinished(1)
+	r.wantAll(1, payload)
+}

@@ -150,7 +150,8 @@ func findConsumer(ctx context.Context, js jetstream.JetStream, t topology.Topolo
 }
 
 // Run works until ctx is done, then drains: it stops pulling, finishes the deliveries that it has received, publishes and
-// acknowledges. After Options.DrainTimeout it gives the rest back, which may take a second more. It returns nil after a drain if
+// acknowledges. After Options.DrainTimeout it gives the rest back, which may take a second more. Without a connection and without payloads
+// it doesn't wait. It returns nil after a drain if
 // the server has received the acknowledgements. Otherwise it returns the error that ended it: one that wraps device.ErrLost, or
 // the permanent loss of the connection. A worker runs once.
 func (w *Worker) Run(ctx context.Context) error {
@@ -158,6 +159,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return errors.New("ingest: a worker runs once")
 	}
 	defer w.life.end()
+	before := w.life.progress.Load()
 	intake, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	drainCtx, endDrain := context.WithCancel(context.WithoutCancel(ctx))
@@ -165,10 +167,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	context.AfterFunc(intake, func() {
 		w.life.drain()
 		time.AfterFunc(w.opts.DrainTimeout, endDrain)
+		w.endWhenIdle(drainCtx, endDrain)
 	})
 	defer w.pool.StartKeepAlive(w.ackWait)()
 	w.mode.Run(intake, drainCtx, stop)
 	w.reportFaults()
+	if before == w.life.progress.Load() && !w.anyConnected() {
+		return ended(intake) // there are no acknowledgements to flush
+	}
 	return errors.Join(ended(intake), w.flush(drainCtx))
 }
 

@@ -30,6 +30,9 @@ type Options struct {
 	ClosePatience time.Duration
 }
 
+// OpenLibrary is the Op of a device.Error about the kernel library itself. It is device.ErrUnavailable if there is none.
+const OpenLibrary = "open kernel library"
+
 // Versions describes a kernel library.
 type Versions struct {
 	Library string // path by which it was opened

@@ -30,7 +30,7 @@ func (l *library) checkDeclared() error {
 				says = got.Declaration()
 			}
 		}
-		return device.Errorf("open kernel library", "", device.ErrABI,
+		return device.Errorf(OpenLibrary, "", device.ErrABI,
 			"%s has another operator %s than this program: it declares %s, and the program declares %s: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
 			l.path, want.Name, says, want.Declaration())
 	}

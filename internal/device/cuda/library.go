@@ -81,21 +81,21 @@ func openLibrary(named string) (*library, error) {
 			libraries.byPath[path] = l
 			return l, nil
 		case noSymbols:
-			return nil, device.Errorf("open kernel library", "", device.ErrABI,
+			return nil, device.Errorf(OpenLibrary, "", device.ErrABI,
 				"%s is not a Millrace kernel library: it has no %s; name one built with `make -C kernels` in MILLRACE_KERNELS",
 				path, message)
 		case tooOld:
-			return nil, device.Errorf("open kernel library", "", device.ErrABI,
+			return nil, device.Errorf(OpenLibrary, "", device.ErrABI,
 				"%s speaks ABI version %d and this program version %d, which needs a library of version %d or later: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
 				path, l.abi, ownABI, leastABI)
 		case tooNew:
-			return nil, device.Errorf("open kernel library", "", device.ErrABI,
+			return nil, device.Errorf(OpenLibrary, "", device.ErrABI,
 				"%s speaks ABI version %d, which needs a program of version %d or later, and this program version %d: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
 				path, l.abi, least, ownABI)
 		}
 		tried = append(tried, fmt.Sprintf("%s (%s)", path, message))
 	}
-	return nil, device.Errorf("open kernel library", "", device.ErrUnavailable,
+	return nil, device.Errorf(OpenLibrary, "", device.ErrUnavailable,
 		"tried %s; build it with `make -C kernels` and name it in MILLRACE_KERNELS", strings.Join(tried, ", "))
 }
 

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"millrace/internal/ingest/finding"
+)
+
+// report prints the findings and returns errReported if one is an error.
+func report(findings []finding.Finding) error {
+	for _, f := range findings {
+		fmt.Printf("%-8s %s: %s\n", f.Level, f.What, f.Found)
+		if f.Advice != "" {
+			fmt.Printf("%-8s -> %s\n", "", f.Advice)
+		}
+	}
+	errs, warnings := count(findings)
+	fmt.Printf("\n%d findings: %d errors, %d warnings\n", len(findings), errs, warnings)
+	return failed(errs)
+}
+
+// foundJSON is a finding in the output of `worker check --json`, and reportedJSON the whole output.
+type (
+	foundJSON struct {
+		Level  string `json:"level"` // ok, warning or error
+		What   string `json:"what"`
+		Found  string `json:"found"`
+		Advice string `json:"advice,omitempty"`
+	}
+	reportedJSON struct {
+		Findings []foundJSON `json:"findings"`
+		Errors   int         `json:"errors"`
+		Warnings int         `json:"warnings"`
+	}
+)
+
+// reportJSON is report for programs.
+func reportJSON(findings []finding.Finding) error {
+	r := reportedJSON{Findings: []foundJSON{}}
+	for _, f := range findings {
+		r.Findings = append(r.Findings, foundJSON{f.Level.String(), f.What, f.Found, f.Advice})
+	}
+	r.Errors, r.Warnings = count(findings)
+	if err := writeJSON(os.Stdout, r); err != nil {
+		return err
+	}
+	return failed(r.Errors)
+}
+
+// count returns how many findings are errors and how many are warnings.
+func count(findings []finding.Finding) (errs, warnings int) {
+	for _, f := range findings {
+		switch f.Level {
+		case finding.Error:
+			errs++
+		case finding.Warning:
+			warnings++
+		}
+	}
+	return errs, warnings
+}
+
+// failed returns the error of a check that found that many errors.
+func failed(errs int) error {
+	if errs > 0 {
+		return errReported
+	}
+	return nil
+}

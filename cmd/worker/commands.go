@@ -1,0 +1,167 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"millrace/internal/ingest/embedded"
+)
+
+// newRoot returns `worker` with all commands, in the order of its help. begun is set once a command runs: an error before that is one of the
+// command line.
+func newRoot() (root *cobra.Command, begun *bool) {
+	cobra.EnableCommandSorting = false
+	begun = new(bool)
+	root = rootCommand()
+	root.PersistentPreRun = func(*cobra.Command, []string) { *begun = true }
+	root.SilenceErrors, root.SilenceUsage = true, true // main prints errors
+	root.SetFlagErrorFunc(flagError)
+	root.SetHelpFunc(printHelp)
+	root.AddCommand(runCommand(), demoCommand(), benchCommand(), planCommand(), checkCommand(), operatorCommand(), configCommand(),
+		versionCommand(), manCommand(), benchServerCommand())
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		needsCommand(c)
+		c.Short = "write the script with which a shell completes commands and flags"
+	}
+	return root, begun
+}
+
+// rootCommand returns `worker` itself, which is `worker run` with one more flag.
+func rootCommand() *cobra.Command {
+	c := runCommand()
+	run, version := c.RunE, false
+	c.Use, c.Short = "worker", "feed a GPU from NATS"
+	c.Long = "Millrace feeds a GPU from NATS: it pulls payloads from a JetStream stream, runs them through overlapping GPU pipelines, and publishes " +
+		"the results. Without a command, worker does what worker run does."
+	c.Flags().BoolVar(&version, "version", false, "print the versions, as worker version does")
+	c.Args = commandsOnly
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if version {
+			return printVersion()
+		}
+		return run(cmd, args)
+	}
+	server := "If MILLRACE_NATS_URL is not set, the worker starts an embedded NATS server."
+	if !embedded.Included {
+		server = "MILLRACE_NATS_URL must be set: this build has no embedded NATS server."
+	}
+	c.Annotations = map[string]string{notes: "worker COMMAND -h describes a command. Environment variables that begin with MILLRACE_ set everything else: " +
+		"see worker config.\n\n" + server + "\n\nExit status: 0 done, 1 failed, 2 bad usage or configuration, 70 device lost."}
+	return c
+}
+
+// needsCommand makes a group of commands refuse anything that isn't one of them.
+func needsCommand(group *cobra.Command) {
+	group.Args = commandsOnly
+	group.RunE = func(cmd *cobra.Command, _ []string) error {
+		fmt.Fprint(os.Stderr, help(cmd, width(os.Stderr)))
+		return usageError{fmt.Errorf("%s: name one of its commands", nameOf(cmd))}
+	}
+}
+
+// commandsOnly refuses arguments of a command that has commands, because none has the name of the first one.
+func commandsOnly(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	fmt.Fprint(os.Stderr, help(cmd, width(os.Stderr)))
+	text := fmt.Sprintf("there is no command %q", args[0])
+	if cmd.HasParent() {
+		text = nameOf(cmd) + ": " + text
+	}
+	if cmd.SuggestionsMinimumDistance = 2; args[0] != "" {
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			text += ": did you mean " + strings.Join(near, " or ") + "?"
+		}
+	}
+	return errors.New(text)
+}
+
+// flagsOnly refuses arguments of a command that takes only flags.
+func flagsOnly(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes flags only, not %q: see %s -h", nameOf(cmd), args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// oneOf returns the check of a command that takes one argument, a what.
+func oneOf(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s: give one %s, not %d: see %s -h", nameOf(cmd), what, len(args), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// nameOf returns the name of a command in errors: "operator new".
+func nameOf(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+}
+
+// flagError adds to the error of a flag which command it is of, and where its flags are described.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		name := "--" + unknown.GetSpecifiedName()
+		if short := unknown.GetSpecifiedShortnames(); short != "" {
+			name = "-" + short
+		}
+		err = fmt.Errorf("flag provided but not defined: %s", name)
+	}
+	return fmt.Errorf("%s: %w: see %s -h", nameOf(cmd), err, cmd.CommandPath())
+}
+
+// longFlags returns args with two dashes before every long flag. Earlier versions also took one dash, and scripts may use that.
+func longFlags(root *cobra.Command, args []string) []string {
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		return args // a shell asks for completions
+	}
+	cmd, rest, err := root.Find(args)
+	if err != nil {
+		return args
+	}
+	cmd.InitDefaultHelpFlag()
+	return append(strings.Fields(cmd.CommandPath())[1:], withTwoDashes(cmd.Flags(), rest)...)
+}
+
+// withTwoDashes is longFlags for the arguments of a command with these flags.
+func withTwoDashes(flags *pflag.FlagSet, args []string) (out []string) {
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if arg == "--" {
+			return append(out, args[i:]...) // no flags follow
+		}
+		long := strings.HasPrefix(arg, "--")
+		name, _, assigned := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		f := flags.Lookup(name)
+		if f == nil || !strings.HasPrefix(arg, "-") || !long && len(name) == 1 {
+			out = append(out, arg)
+			continue
+		}
+		if !long {
+			arg = "-" + arg
+		}
+		out = append(out, arg)
+		if !assigned && f.NoOptDefVal == "" && i+1 < len(args) {
+			i++
+			out = append(out, args[i]) // its value
+		}
+	}
+	return out
+}
+
+// complete makes shells complete the value of a flag with these words.
+func complete(cmd *cobra.Command, flag string, words ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // there is no such flag
+	}
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestFallbackIsTwoShortLines runs a worker as a newcomer does, without a GPU and without a kernel library.
+func TestFallbackIsTwoShortLines(t *testing.T) {
+	t.Parallel()
+	r := call(t, []string{"MILLRACE_DEVICE=auto", "MILLRACE_NATS_URL=nats://" + freeAddr(t), "MILLRACE_LOG_FORMAT=text"})
+	if strings.Contains(r.errors, "without cgo") {
+		t.Skip("SKIPPED: THE WORKER IS BUILT WITHOUT CGO AND OPENS NO LIBRARY")
+	}
+	var warnings []string
+	for line := range strings.Lines(r.errors) {
+		if strings.Contains(line, " WRN ") {
+			warnings = append(warnings, line)
+		}
+	}
+	if len(warnings) != 2 {
+		t.Fatalf("want two warnings, got\n%s", r.errors)
+	}
+	for i, want := range []string{"NO GPU: FALLING BACK TO THE CPU reason=\"there is no kernel library", "set MILLRACE_DEVICE to host"} {
+		if !strings.Contains(warnings[i], want) || len(warnings[i]) > 130 {
+			t.Errorf("a line of %d characters, want %q: %s", len(warnings[i]), want, warnings[i])
+		}
+	}
+}
+
+func TestKernelsThatAreMissingAreAnError(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	missing, text := filepath.Join(folder, "libmillrace.so"), filepath.Join(folder, "text.so")
+	if err := os.WriteFile(text, []byte("not a library"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{missing, text} {
+		env := []string{"MILLRACE_DEVICE=auto", "MILLRACE_KERNELS=" + path, "MILLRACE_NATS_URL=nats://127.0.0.1:1"}
+		for _, args := range [][]string{nil, {"check"}, {"bench", "copy"}} {
+			r := call(t, env, args...)
+			r.want(t, exitFailed, "MILLRACE_KERNELS can't be used: correct it, or unset it")
+			if strings.Contains(r.out+r.errors, "FALLING BACK") {
+				t.Errorf("%q uses the CPU with MILLRACE_KERNELS=%s", args, path)
+			}
+		}
+	}
+	// It isn't needed on the CPU.
+	call(t, []string{"MILLRACE_DEVICE=host", "MILLRACE_KERNELS=" + missing}, "bench", "copy", "--bytes", "4KiB", "--seconds=0.001", "--rounds", "1").want(t, exitDone)
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"millrace/internal/console"
+)
+
+// notes is the annotation of a command with what its help says below the flags.
+const notes = "notes"
+
+// widest is the greatest width of a help text in columns. Longer lines are hard to read.
+const widest = 120
+
+// width returns the width of a help text on f.
+func width(f *os.File) int { return min(console.Width(f), widest) }
+
+// printHelp writes the help of a command to standard output.
+func printHelp(cmd *cobra.Command, _ []string) { fmt.Print(help(cmd, width(os.Stdout))) }
+
+// help returns the help of a command, wrapped at that many columns.
+func help(cmd *cobra.Command, width int) string {
+	cmd.InitDefaultHelpFlag()
+	var b strings.Builder
+	about := cmd.Long
+	if about == "" {
+		about = cmd.Short
+	}
+	b.WriteString(console.Wrap(about, width, 0))
+	use := cmd.UseLine()
+	if cmd.HasAvailableSubCommands() {
+		use = cmd.CommandPath() + " [command] [flags]"
+	}
+	fmt.Fprintf(&b, "\nUsage: %s\n", use)
+	if cmd.HasAvailableSubCommands() {
+		b.WriteString("\nCommands:\n")
+		writeCommands(&b, cmd, width)
+	}
+	if cmd.HasExample() {
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
+	}
+	fmt.Fprintf(&b, "\nFlags:\n%s", cmd.LocalFlags().FlagUsagesWrapped(width))
+	if text := cmd.Annotations[notes]; text != "" {
+		b.WriteString("\n" + console.Wrap(text, width, 0))
+	}
+	return b.String()
+}
+
+// writeCommands writes a line for each command of a group, which goes on below its description if it is too long.
+func writeCommands(b *strings.Builder, group *cobra.Command, width int) {
+	longest := 0
+	var available []*cobra.Command
+	for _, c := range group.Commands() {
+		if c.IsAvailableCommand() {
+			available = append(available, c)
+			longest = max(longest, len(c.Name()))
+		}
+	}
+	indent := 2 + longest + 2
+	for _, c := range available {
+		text := console.Wrap(c.Short, width, indent)
+		fmt.Fprintf(b, "  %-*s  %s", longest, c.Name(), text[indent:])
+	}
+}

@@ -1,0 +1,70 @@
+package console
+
+import (
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// IsTerminal reports whether f is a terminal.
+func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// Redraws reports whether a line on f may be drawn over, as progress bars do. A terminal with TERM=dumb can't do that.
+func Redraws(f *os.File) bool { return IsTerminal(f) && os.Getenv("TERM") != "dumb" }
+
+// Colours reports whether to write colours to f. Users switch them off with NO_COLOR, see https://no-color.org, or with TERM=dumb.
+func Colours(f *os.File) bool { return Redraws(f) && os.Getenv("NO_COLOR") == "" }
+
+const (
+	// defaultWidth is the width in columns if the terminal's width is unknown.
+	defaultWidth = 80
+
+	// leastWidth is the least width that Width returns and Wrap uses.
+	leastWidth = 40
+)
+
+// Width returns the terminal's width in columns, at least 40. It returns 80 if f is not a terminal.
+func Width(f *os.File) int {
+	w, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return defaultWidth
+	}
+	return max(w, leastWidth)
+}
+
+// Wrap breaks the lines of text between words, so that none is longer than width columns with indent spaces before it. It puts the spaces
+// before each line. An empty line separates paragraphs, whose own line breaks have no meaning. A word that is longer than a line stays whole,
+// and so does a paragraph that begins with a space or a tab, such as an example.
+func Wrap(text string, width, indent int) string {
+	width, margin := max(width, leastWidth), strings.Repeat(" ", indent)
+	var out strings.Builder
+	for i, paragraph := range strings.Split(strings.Trim(text, "\n"), "\n\n") {
+		if i > 0 {
+			out.WriteByte('\n')
+		}
+		if strings.HasPrefix(paragraph, " ") || strings.HasPrefix(paragraph, "\t") {
+			out.WriteString(paragraph + "\n")
+			continue
+		}
+		column := 0
+		for _, word := range strings.Fields(paragraph) {
+			n := len([]rune(word))
+			switch {
+			case column == 0:
+				out.WriteString(margin)
+				column = indent
+			case column+1+n > width:
+				out.WriteString("\n" + margin)
+				column = indent
+			default:
+				out.WriteByte(' ')
+				column++
+			}
+			out.WriteString(word)
+			column += n
+		}
+		out.WriteByte('\n')
+	}
+	return out.String()
+}
