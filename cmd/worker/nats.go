@@ -169,7 +169,7 @@ func (a *app) provision(ctx context.Context) error {
 // inspect checks server, streams and consumer before the worker uses them. It logs every finding and returns the errors.
 func (a *app) inspect(ctx context.Context) error {
 	var errs []error
-	for _, f := range topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes))) {
+	for _, f := range topology.ExplainCommands(topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes)))) {
 		switch f.Level {
 		case finding.Error:
 			errs = append(errs, errors.New(f.String()))
@@ -231,6 +231,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 			ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
 			Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions, MaxDeliver: cfg.MaxDeliver,
 			AckWait: cfg.AckWait, MaxAckPending: maxAckPending, AskedAckPending: cfg.MaxAckPending,
+			Storage: storage(cfg), Kept: kept(cfg),
 		},
 		Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(),
 		Split: cfg.ParsedSplitter(), Decompress: cfg.ParsedDecompress(), Compress: cfg.ParsedResultEncoding(),
