@@ -54,7 +54,9 @@ func addStream(c jetstream.StreamConfig) string {
 }
 
 // bytesFlags returns the flags for a stream that refuses messages at a size.
-func bytesFlags(maxBytes int64) string { return " --max-bytes " + sizeFlag(maxBytes) + " --discard new" }
+func bytesFlags(maxBytes int64) string {
+	return " --max-bytes " + sizeFlag(maxBytes) + " --discard new"
+}
 
 // retentionFlag returns a retention as the nats command names it.
 func retentionFlag(r jetstream.RetentionPolicy) string {

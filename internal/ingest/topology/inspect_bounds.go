@@ -34,7 +34,9 @@ func (i streamInspector) bounds(what string, r role, c, wanted jetstream.StreamC
 }
 
 // unbounded reports whether nothing limits the size of a stream.
-func unbounded(c jetstream.StreamConfig) bool { return c.MaxAge <= 0 && c.MaxBytes <= 0 && c.MaxMsgs <= 0 }
+func unbounded(c jetstream.StreamConfig) bool {
+	return c.MaxAge <= 0 && c.MaxBytes <= 0 && c.MaxMsgs <= 0
+}
 
 // grows returns how a stream without a bound can fill the disk.
 func grows(c jetstream.StreamConfig) string {
@@ -156,4 +158,3 @@ func orNone(limited bool, text string) string {
 	}
 	return text
 }
-

@@ -148,7 +148,9 @@ func sameStream(a, b jetstream.StreamConfig) bool {
 		sameSubjects(a.Subjects, b.Subjects) && sameTransform(a.SubjectTransform, b.SubjectTransform)
 }
 
-func sameTransform(a, b *jetstream.SubjectTransformConfig) bool { return a == b || a != nil && b != nil && *a == *b }
+func sameTransform(a, b *jetstream.SubjectTransformConfig) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
 
 // smallServer starts a server whose JetStream has that many bytes, and connects the rig to it.
 func (r *rig) smallServer(bytes int64) {
@@ -211,4 +213,3 @@ func TestNewBoundsFitTheCommand(t *testing.T) {
 		}
 	}
 }
-
