@@ -158,7 +158,7 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices int) []finding.F
 			}
 		}
 	}
-	return findings
+	return topology.ExplainCommands(findings)
 }
 
 // checkEmbedded checks that the embedded server could start.

@@ -174,6 +174,7 @@ func demoConfig() (*config.Config, error) {
 		cfg.DebugAddr = freeOr(demoDebugAddr)
 	}
 	cfg.Provision = true
+	demoStreams(cfg)
 	if !strings.HasSuffix(cfg.Subjects[0], ".>") {
 		return nil, usageError{fmt.Errorf("demo: MILLRACE_SUBJECTS is %s, but the demo publishes on several subjects: unset it, "+
 			"or use a first subject that ends in .>", cfg.Subjects)}

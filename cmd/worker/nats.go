@@ -158,7 +158,7 @@ func (a *app) provision(ctx context.Context) error {
 // inspect checks server, streams and consumer before the worker uses them. It logs every finding that is no error, unless the server
 // only can't answer now, and returns the errors.
 func (a *app) inspect(ctx context.Context) error {
-	findings := topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes)))
+	findings := topology.ExplainCommands(topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes))))
 	err := a.wrong(findings, false)
 	if errors.As(err, &notYet{}) {
 		return err
@@ -223,6 +223,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 			ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
 			Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions, MaxDeliver: cfg.MaxDeliver,
 			AckWait: cfg.AckWait, MaxAckPending: maxAckPending, AskedAckPending: cfg.MaxAckPending,
+			Storage: storage(cfg), Kept: kept(cfg),
 		},
 		Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(),
 		Split: cfg.ParsedSplitter(), Decompress: cfg.ParsedDecompress(), Compress: cfg.ParsedResultEncoding(),

@@ -114,6 +114,9 @@ var changed = map[string]struct {
 }{
 	"stream": {"IN", "IN"}, "subjects": {[]string{"a.>", "b.*"}, "a.>,b.*"}, "consumer": {"c", "c"}, "resultStream": {"OUT", "OUT"},
 	"resultPrefix": {"out.x", "out.x"}, "deadletterPrefix": {"dead", "dead"}, "provision": {true, "true"},
+	"streamRetention": {"limits", "limits"}, "streamMaxAge": {"48h", "48h"}, "streamMaxBytes": {"0", "0"}, "resultMaxAge": {"24h", "24h"},
+	"resultMaxBytes": {"64GiB", "64GiB"}, "deadletterMaxAge": {"720h", "720h"}, "deadletterMaxBytes": {"64MiB", "64MiB"},
+	"provisionReplicas": {3, "3"}, "provisionStorage": {"memory", "memory"},
 	"delivery": {"exclusive", "exclusive"}, "partitions": {256, "256"}, "ack": {"confirmed", "confirmed"}, "maxDeliver": {3, "3"},
 	"ackWait": {"1m30s", "1m30s"}, "maxAckPending": {10_000_000, "10000000"}, "operators": {[]string{"minhash?k=5&hashes=16"}, "minhash?k=5&hashes=16"},
 	"operatorPath": {"/usr,/etc", "/usr,/etc"}, "resultFormat": {"binary", "binary"}, "framing": {"auto", "auto"}, "arrowColumn": {"text", "text"},

@@ -39,7 +39,17 @@ type Config struct {
 	ResultStream     string `split_words:"true" default:"RESULTS" form:"a stream name" desc:"the stream that stores results"`
 	ResultPrefix     string `split_words:"true" default:"results" form:"subject tokens without wildcards, like results" desc:"replaces the first token of an input's subject in the subject of its result: ingest.web.en becomes results.web.en"`
 	DeadletterPrefix string `split_words:"true" default:"deadletter" form:"subject tokens without wildcards, like deadletter" desc:"replaces the first token of an input's subject in the subject of its dead letter: ingest.web.en becomes deadletter.web.en"`
-	Provision        bool   `split_words:"true" default:"false" but:", true when embedded" desc:"creates the streams and the consumer if they are missing"`
+	Provision        bool   `split_words:"true" default:"false" but:", true when embedded" desc:"creates the streams and the consumer if they are missing. It changes no stream that exists"`
+
+	StreamRetention    string        `split_words:"true" default:"auto" oneof:"auto,workqueue,interest,limits" desc:"what the input stream keeps if the worker creates it. workqueue: each input until it is acknowledged. interest: the same, for any number of consumers. limits: every input, processed or not. auto: workqueue with shared delivery and interest with exclusive; see docs/delivery.md"`
+	StreamMaxAge       time.Duration `split_words:"true" default:"0s" min:"0s" max:"87600h" desc:"how long an input stream that the worker creates keeps an input, processed or not; 0: no limit"`
+	StreamMaxBytes     Size          `split_words:"true" default:"4GiB" min:"0" max:"1048576GiB" desc:"the size at which an input stream that the worker creates refuses inputs; 0: no limit"`
+	ResultMaxAge       time.Duration `split_words:"true" default:"168h" min:"0s" max:"87600h" desc:"how long a result stream that the worker creates keeps a result, read or not; 0: no limit"`
+	ResultMaxBytes     Size          `split_words:"true" default:"4GiB" min:"0" max:"1048576GiB" desc:"the size at which a result stream that the worker creates refuses results, so that the worker waits; 0: no limit"`
+	DeadletterMaxAge   time.Duration `split_words:"true" default:"0s" min:"0s" max:"87600h" desc:"how long a dead-letter stream that the worker creates keeps a dead letter, read or not; 0: no limit"`
+	DeadletterMaxBytes Size          `split_words:"true" default:"1GiB" min:"0" max:"1048576GiB" desc:"the size at which a dead-letter stream that the worker creates refuses dead letters, so that their inputs are redelivered; 0: no limit"`
+	ProvisionReplicas  int           `split_words:"true" default:"0" min:"0" max:"5" desc:"the number of replicas of the streams that the worker creates; 0: three in a cluster of three or more servers, otherwise one"`
+	ProvisionStorage   string        `split_words:"true" default:"file" oneof:"file,memory" desc:"where the streams that the worker creates are stored"`
 
 	Delivery   string `split_words:"true" default:"shared" oneof:"shared,exclusive" desc:"shared: any number of workers share one consumer and acknowledge each input separately. exclusive: each partition of the stream has one worker, which publishes in order and sends one acknowledgement per batch; see docs/delivery.md"`
 	Partitions int    `split_words:"true" default:"8" min:"1" max:"256" desc:"the number of partitions of the input stream, for exclusive delivery. It must be the same for all workers and in the subject transform of the stream"`

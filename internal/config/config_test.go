@@ -51,6 +51,8 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 		"NATS_URL": "", "NATS_CREDS": "", "NATS_NKEY": "", "NATS_TLS_CA": "", "NATS_TLS_CERT": "", "NATS_TLS_KEY": "", "NATS_CONNECTIONS": "0",
 		"DATA_DIR": "millrace-data", "STREAM": "INGEST", "SUBJECTS": "ingest.>", "CONSUMER": "millrace",
 		"RESULT_STREAM": "RESULTS", "RESULT_PREFIX": "results", "DEADLETTER_PREFIX": "deadletter", "PROVISION": "true",
+		"STREAM_RETENTION": "auto", "STREAM_MAX_AGE": "0s", "STREAM_MAX_BYTES": "4GiB", "RESULT_MAX_AGE": "168h0m0s", "RESULT_MAX_BYTES": "4GiB",
+		"DEADLETTER_MAX_AGE": "0s", "DEADLETTER_MAX_BYTES": "1GiB", "PROVISION_REPLICAS": "0", "PROVISION_STORAGE": "file",
 		"DELIVERY": "shared", "PARTITIONS": "8", "ACK": "sent",
 		"MAX_DELIVER": "10", "ACK_WAIT": "30s", "MAX_ACK_PENDING": "0",
 		"OPERATORS": "crc32c,minhash", "OPERATOR_PATH": "", "CACHE_DIR": "", "RESULT_FORMAT": "json", "FRAMING": "none", "ARROW_COLUMN": "", "FRAME_RECORDS": "65536", "FRAME_BYTES": "64MiB",
@@ -85,6 +87,9 @@ func everything(t *testing.T) map[string]string {
 		"MILLRACE_NATS_TLS_CA": file, "MILLRACE_NATS_TLS_CERT": file, "MILLRACE_NATS_TLS_KEY": file, "MILLRACE_NATS_CONNECTIONS": "4",
 		"MILLRACE_DATA_DIR": "d", "MILLRACE_STREAM": "IN", "MILLRACE_SUBJECTS": "a.>, b.*.c", "MILLRACE_CONSUMER": "c",
 		"MILLRACE_RESULT_STREAM": "OUT", "MILLRACE_RESULT_PREFIX": "r.v2", "MILLRACE_DEADLETTER_PREFIX": "dead",
+		"MILLRACE_STREAM_RETENTION": "limits", "MILLRACE_STREAM_MAX_AGE": "48h", "MILLRACE_STREAM_MAX_BYTES": "1GiB",
+		"MILLRACE_RESULT_MAX_AGE": "24h", "MILLRACE_RESULT_MAX_BYTES": "2GiB", "MILLRACE_DEADLETTER_MAX_AGE": "720h", "MILLRACE_DEADLETTER_MAX_BYTES": "64MiB",
+		"MILLRACE_PROVISION_REPLICAS": "3", "MILLRACE_PROVISION_STORAGE": "memory",
 		"MILLRACE_DELIVERY": "exclusive", "MILLRACE_PARTITIONS": "4", "MILLRACE_ACK": "confirmed",
 		"MILLRACE_PROVISION": "true", "MILLRACE_MAX_DELIVER": "7", "MILLRACE_ACK_WAIT": "1m", "MILLRACE_MAX_ACK_PENDING": "500",
 		"MILLRACE_OPERATORS": "crc32c, minhash?k=8&hashes=16", "MILLRACE_OPERATOR_PATH": t.TempDir(), "MILLRACE_CACHE_DIR": "cache", "MILLRACE_RESULT_FORMAT": "binary",
@@ -109,6 +114,9 @@ func TestEveryVariableIsRead(t *testing.T) {
 		}
 		if v.Value == v.Default {
 			t.Errorf("%s: still the default %q", v.Name, v.Default)
+		}
+		if !c.IsChanged(v.Name) && v.Name != "MILLRACE_PROVISION" { // its default depends on the server
+			t.Errorf("%s: IsChanged does not see the change", v.Name)
 		}
 	}
 	if !slices.Equal(c.Subjects, config.List{"a.>", "b.*.c"}) || c.BatchBytes != 64<<10 || c.ScratchLimit != 2<<20 ||

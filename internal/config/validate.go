@@ -28,6 +28,7 @@ func (c *Config) validate(find Finder) {
 	c.validateDevices()
 	c.validateAddresses()
 	c.validateTimes()
+	c.validateStreams()
 	c.parseOperators(find)
 	c.parseFrames()
 	if c.DataDir == "" && c.Embedded() {

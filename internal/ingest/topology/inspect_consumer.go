@@ -26,16 +26,22 @@ func (i consumerInspector) inspect() {
 		}
 	}
 	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return // reported already
-	case errors.Is(err, jetstream.ErrConsumerNotFound):
-		i.missing(what, "not there")
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
+		i.missing(what, "not there"+i.dropped(), addConsumer(i.l))
 		return
 	case err != nil:
 		i.failed(what, err, "it must be a pull consumer, and the account must be allowed to read it")
 		return
 	}
 	i.settings(what, c.CachedInfo().Config)
+}
+
+// dropped returns what happens to inputs while a consumer is missing, if they are lost.
+func (i *inspection) dropped() string {
+	if s, err := i.js.Stream(i.ctx, i.l.Stream); err == nil && s.CachedInfo().Config.Retention == jetstream.InterestPolicy {
+		return ", and with interest retention the stream drops inputs for which there is no consumer"
+	}
+	return ""
 }
 
 func (i consumerInspector) settings(what string, c jetstream.ConsumerConfig) {

@@ -21,10 +21,12 @@ func (i deadLetterInspector) inspect() {
 		i.sayStreamOf(what, err, "MILLRACE_DEADLETTER_PREFIX")
 		return
 	case name == "":
-		i.missing(what, "no stream stores them, so payloads that cannot be processed would be redelivered forever")
+		i.missing(what, "no stream stores them, so payloads that cannot be processed would be redelivered forever", addStream(i.replicated(deadLetterSettings(i.l))))
 		return
 	}
-	c, ok := i.stream(name, "the dead letters")
+	wanted := deadLetterSettings(i.l)
+	wanted.Name = name
+	c, ok := i.stream(wanted, "the dead letters")
 	if !ok {
 		return
 	}
@@ -34,8 +36,9 @@ func (i deadLetterInspector) inspect() {
 	case c.NoAck:
 		i.say(finding.Error, what, "stream "+name+" has no_ack set, so the server never confirms that a dead letter is stored", "clear no_ack")
 	default:
-		i.durability(what, fmt.Sprintf("stored in stream %s, %s storage, %d replicas", name, c.Storage, c.Replicas), c)
-		i.discards(what, c)
+		i.durability(what, fmt.Sprintf("stored in stream %s, %s storage, %d replicas, keeps %s", name, c.Storage, c.Replicas, keeps(c)), c)
+		i.discards(what, c, i.l.Kept.DeadLetters)
+		i.bounds(what, deadLetterRole, c, wanted, i.l.Kept.DeadLetters)
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 type partitionInspector struct{ streamInspector }
 
 func (i partitionInspector) inspect() {
-	if c, ok := i.stream(i.l.Stream, "the input"); ok {
+	if s, err := i.js.Stream(i.ctx, i.l.Stream); err == nil { // otherwise it is reported already
+		c := s.CachedInfo().Config
 		if found, advice := unfit(c, i.l, nil); found != "" {
 			i.say(finding.Error, "stream "+c.Name, found, advice)
 			return // consumers for partitions would be useless
@@ -23,8 +24,16 @@ func (i partitionInspector) inspect() {
 		i.removals(c)
 	}
 	worst := finding.OK
+	var missing []int
 	for p := range i.l.Partitions {
-		worst = max(worst, i.consumer(p))
+		level, there := i.consumer(p)
+		if worst = max(worst, level); !there {
+			missing = append(missing, p)
+		}
+	}
+	for len(missing) > 0 {
+		missing = i.missingFrom(missing)
+		worst = finding.Error
 	}
 	if worst == finding.OK {
 		i.say(finding.OK, fmt.Sprintf("consumers %s to %d", PartitionConsumer(i.l.Consumer, 0), i.l.Partitions-1),
@@ -52,23 +61,34 @@ func (i partitionInspector) removals(c jetstream.StreamConfig) {
 	}
 }
 
-// consumer checks one partition's consumer, and reports only problems.
-func (i partitionInspector) consumer(p int) finding.Level {
+// missingFrom reports the first consumers of the list, as far as their numbers are consecutive, and returns the others.
+func (i partitionInspector) missingFrom(list []int) []int {
+	n := 1
+	for n < len(list) && list[n] == list[0]+n {
+		n++
+	}
+	first, last := list[0], list[n-1]
+	what := "consumer " + PartitionConsumer(i.l.Consumer, first)
+	if n > 1 {
+		what = fmt.Sprintf("consumers %s to %d", PartitionConsumer(i.l.Consumer, first), last)
+	}
+	i.missing(what, "not there"+i.dropped(), addPartitionConsumers(i.l, first, last))
+	return list[n:]
+}
+
+// consumer checks one partition's consumer, and reports only problems. It returns false if there is no such consumer.
+func (i partitionInspector) consumer(p int) (worst finding.Level, there bool) {
 	want := partitionConsumerConfig(i.l, p)
 	what := "consumer " + want.Durable
 	c, err := i.js.Consumer(i.ctx, i.l.Stream, want.Durable)
 	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return finding.OK // reported already
-	case errors.Is(err, jetstream.ErrConsumerNotFound):
-		i.missing(what, "not there")
-		return finding.Error
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
+		return finding.OK, false
 	case err != nil:
 		i.failed(what, err, "it must be a pull consumer, and the account must be allowed to read it")
-		return finding.Error
+		return finding.Error, true
 	}
 	got := c.CachedInfo().Config
-	worst := finding.OK
 	say := func(l finding.Level, found, advice string) { worst = max(worst, l); i.say(l, what, found, advice) }
 	if got.AckPolicy != jetstream.AckAllPolicy || got.PriorityPolicy != jetstream.PriorityPolicyPinned {
 		say(finding.Error, fmt.Sprintf("ack policy %s", got.AckPolicy), "delete it and set MILLRACE_PROVISION=true: it must acknowledge all "+
@@ -86,5 +106,5 @@ func (i partitionInspector) consumer(p int) finding.Level {
 			"lower MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES", i.use.InFlight))
 	}
 	agreement(i.l, i.use, got, say)
-	return worst
+	return worst, true
 }

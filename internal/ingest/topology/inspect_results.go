@@ -14,11 +14,12 @@ import (
 type resultInspector struct{ streamInspector }
 
 func (i resultInspector) inspect() {
-	c, ok := i.stream(i.l.ResultStream, "the results")
+	wanted := resultSettings(i.js, i.l)
+	c, ok := i.stream(wanted, "the results")
 	if !ok {
 		return
 	}
-	what, found := "stream "+c.Name, fmt.Sprintf("the results, subjects %v, %s storage, %d replicas", c.Subjects, c.Storage, c.Replicas)
+	what, found := "stream "+c.Name, fmt.Sprintf("the results, subjects %v, %s storage, %d replicas, keeps %s", c.Subjects, c.Storage, c.Replicas, keeps(c))
 	name, err := streamOf(i.ctx, i.js, i.l.ResultPrefix, i.l.Subjects)
 	switch {
 	case err != nil:
@@ -34,7 +35,8 @@ func (i resultInspector) inspect() {
 		i.say(finding.Error, what, "has no_ack set, so the server never confirms that a result is stored", "clear no_ack")
 	default:
 		i.durability(what, found, c)
-		i.discards(what, c)
+		i.discards(what, c, i.l.Kept.Results)
+		i.bounds(what, resultRole, c, wanted, i.l.Kept.Results)
 		i.publishing(what)
 		i.duplicates(what, c)
 	}

@@ -13,13 +13,13 @@ import (
 // streamInspector checks streams: the input stream, and what the result stream and the dead-letter stream have in common.
 type streamInspector struct{ *inspection }
 
-// stream looks up a stream, and reports it if it doesn't exist.
-func (i streamInspector) stream(name, role string) (jetstream.StreamConfig, bool) {
-	what := "stream " + name
-	s, err := i.js.Stream(i.ctx, name)
+// stream looks up a stream, and reports it if it doesn't exist. wanted has the settings with which it would be created.
+func (i streamInspector) stream(wanted jetstream.StreamConfig, role string) (jetstream.StreamConfig, bool) {
+	what := "stream " + wanted.Name
+	s, err := i.js.Stream(i.ctx, wanted.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		i.missing(what, "not there ("+role+")")
+		i.missing(what, "not there ("+role+")", addStream(i.replicated(wanted)))
 		return jetstream.StreamConfig{}, false
 	case err != nil:
 		i.failed(what, err, "check the account's permissions on the JetStream API")
@@ -30,11 +30,11 @@ func (i streamInspector) stream(name, role string) (jetstream.StreamConfig, bool
 
 // input checks the input stream.
 func (i streamInspector) input() {
-	c, ok := i.stream(i.l.Stream, "the input")
+	c, ok := i.stream(inputSettings(i.l), "the input")
 	if !ok {
 		return
 	}
-	what, found := "stream "+c.Name, fmt.Sprintf("the input, subjects %v, %s storage, %d replicas", c.Subjects, c.Storage, c.Replicas)
+	what, found := "stream "+c.Name, fmt.Sprintf("the input, subjects %v, %s storage, %d replicas, keeps %s", c.Subjects, c.Storage, c.Replicas, keeps(c))
 	for _, filter := range i.l.Subjects {
 		meets := func(subject string) bool { return Covers(subject, filter) || Covers(filter, subject) }
 		if len(c.Subjects) > 0 && !slices.ContainsFunc(c.Subjects, meets) { // a mirror has no subjects
@@ -42,6 +42,15 @@ func (i streamInspector) input() {
 		}
 	}
 	i.durability(what, found, c)
+	i.bounds(what, inputRole, c, inputSettings(i.l), i.l.Kept.Inputs)
+}
+
+// replicated returns c with the number of replicas that provisioning would try first.
+func (i *inspection) replicated(c jetstream.StreamConfig) jetstream.StreamConfig {
+	if c.Replicas == 0 && i.cluster != "" {
+		c.Replicas = clusterReplicas
+	}
+	return c
 }
 
 // sayStreamOf reports an error of streamOf.
@@ -66,9 +75,14 @@ func (i streamInspector) durability(what, found string, c jetstream.StreamConfig
 	}
 }
 
-// discards warns about a stream that may delete messages before anybody has read them.
-func (i streamInspector) discards(what string, c jetstream.StreamConfig) {
-	if d := findDrops(c); len(d.limits) > 0 {
+// discards warns about a stream that may delete messages before anybody has read them. It leaves out the age that b
+// has, and an age that differs from what the user chose, which bounds reports.
+func (i streamInspector) discards(what string, c jetstream.StreamConfig, b Bounds) {
+	asked := c
+	if b.AskedAge || asked.MaxAge == b.MaxAge {
+		asked.MaxAge = 0
+	}
+	if d := findDrops(asked); len(d.limits) > 0 {
 		found, advice := d.explain(c)
 		i.say(finding.Warning, what, found, advice)
 	}

@@ -228,6 +228,7 @@ func TestInspectWithoutJetStream(t *testing.T) {
 func TestInspectOfAStreamWithoutPartitions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.topology.Kept.Retention = jetstream.LimitsPolicy
 	r.provision() // a stream with only one replica
 	r.topology.Exclusive, r.topology.Partitions = true, 4
 	lines := r.found(10, 1<<20)
@@ -238,7 +239,7 @@ func TestInspectOfAStreamWithoutPartitions(t *testing.T) {
 func TestInspectOfAStreamWithPartitionsThatRemovesSingleMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.topology.Exclusive, r.topology.Partitions = true, 4
+	r.exclusive(4)
 	r.provision()
 	const word = "can remove single messages"
 	if lines := strings.Join(r.found(10, roomy), "\n"); strings.Contains(lines, word) {

@@ -35,10 +35,10 @@ func (i *inspection) say(l finding.Level, what, found, advice string) {
 	i.findings = append(i.findings, finding.Finding{Level: l, What: what, Found: found, Advice: advice})
 }
 
-// missing reports what provisioning would create.
-func (i *inspection) missing(what, found string) {
+// missing reports what provisioning would create, and the command that creates it.
+func (i *inspection) missing(what, found, command string) {
 	i.findings = append(i.findings, finding.Finding{Level: finding.Error, What: what, Found: found, Missing: true,
-		Advice: "create it, or set MILLRACE_PROVISION=true to have it created"})
+		Advice: "create it (" + command + "), or set MILLRACE_PROVISION=true to have it created"})
 }
 
 // failed reports a request that failed.

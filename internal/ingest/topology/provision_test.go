@@ -57,7 +57,8 @@ func TestProvisionCreatesWhatIsMissingAndNothingTwice(t *testing.T) {
 func TestProvisionKeepsStreamsWhereAsked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.topology.Exclusive, r.topology.Partitions, r.topology.Storage = true, 2, jetstream.MemoryStorage
+	r.exclusive(2)
+	r.topology.Storage = jetstream.MemoryStorage
 	r.provision()
 	for _, name := range []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"} {
 		if s := r.streamConfig(name).Storage; s != jetstream.MemoryStorage {

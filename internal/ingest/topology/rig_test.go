@@ -35,7 +35,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{t: t, topology: Topology{
 		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace",
 		ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
-		MaxDeliver: 5, AckWait: 5 * time.Minute, MaxAckPending: 100000,
+		MaxDeliver: 5, AckWait: 5 * time.Minute, MaxAckPending: 100000, Kept: defaults(),
 	}}
 	if r.nc, err = nats.Connect(s.URL()); err != nil {
 		t.Fatal(err)
@@ -45,6 +45,18 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// defaults returns what streams keep if no variable is set, with shared delivery.
+func defaults() Kept {
+	return Kept{
+		Retention: jetstream.WorkQueuePolicy, Inputs: NewBounds(0, 4<<30), Results: NewBounds(7*24*time.Hour, 4<<30), DeadLetters: NewBounds(0, 1<<30),
+	}
+}
+
+// exclusive makes the rig's worker use exclusive delivery.
+func (r *rig) exclusive(partitions int) {
+	r.topology.Exclusive, r.topology.Partitions, r.topology.Kept.Retention = true, partitions, jetstream.InterestPolicy
 }
 
 func (r *rig) ctx() context.Context {

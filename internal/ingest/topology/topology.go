@@ -32,10 +32,9 @@ type Topology struct {
 	MaxAckPending int                   // of consumers that are created
 
 	AskedAckPending int // MaxAckPending if the user set it, for Inspect to compare; otherwise 0
-}
 
-// provisioned describes the streams and consumers that Provision creates.
-const provisioned = "created by Millrace (MILLRACE_PROVISION)"
+	Kept Kept // what streams that are created keep
+}
 
 // DeliveryLimit returns how often a payload is tried. The server stops delivering after its own MaxDeliver. So the
 // last of those deliveries is the last chance to publish a dead letter, and isn't used for a try unless it is the

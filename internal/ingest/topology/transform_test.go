@@ -60,6 +60,7 @@ func TestInspectOfAStreamWithPartitionsForShared(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
+			r.topology.Kept.Retention = jetstream.LimitsPolicy
 			r.provision()
 			s := r.streamConfig("INGEST")
 			s.SubjectTransform = transform(">", "{{partition(6)}}.>")

@@ -1,0 +1,48 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestInputRetentionFollowsTheDelivery(t *testing.T) {
+	for _, tc := range []struct{ retention, delivery, want string }{
+		{"auto", "shared", "workqueue"}, {"auto", "exclusive", "interest"}, {"limits", "shared", "limits"},
+		{"interest", "shared", "interest"}, {"limits", "exclusive", "limits"},
+	} {
+		c := good(t, map[string]string{"MILLRACE_STREAM_RETENTION": tc.retention, "MILLRACE_DELIVERY": tc.delivery, "MILLRACE_STREAM_MAX_AGE": "24h"})
+		if got := c.InputRetention(); got != tc.want {
+			t.Errorf("retention %s with %s delivery becomes %s, want %s", tc.retention, tc.delivery, got, tc.want)
+		}
+	}
+}
+
+// TestValuesThatAreTheDefaultAreNotChanged: a chart sets every variable.
+func TestValuesThatAreTheDefaultAreNotChanged(t *testing.T) {
+	c := good(t, map[string]string{"MILLRACE_RESULT_MAX_AGE": "168h", "MILLRACE_RESULT_MAX_BYTES": "4096MiB", "MILLRACE_STREAM_MAX_BYTES": "5GiB"})
+	for variable, want := range map[string]bool{
+		"MILLRACE_RESULT_MAX_AGE": false, "MILLRACE_RESULT_MAX_BYTES": false, "MILLRACE_STREAM_MAX_BYTES": true, "MILLRACE_STREAM_MAX_AGE": false,
+	} {
+		if got := c.IsChanged(variable); got != want {
+			t.Errorf("IsChanged(%s) = %v, want %v", variable, got, want)
+		}
+	}
+}
+
+// TestAnInputStreamThatKeepsProcessedInputsFills: with limits and discard new, only age makes room.
+func TestAnInputStreamThatKeepsProcessedInputsFills(t *testing.T) {
+	for _, tc := range []struct {
+		more map[string]string
+		want bool
+	}{
+		{map[string]string{}, true},
+		{map[string]string{"MILLRACE_STREAM_MAX_AGE": "24h"}, false},
+		{map[string]string{"MILLRACE_STREAM_MAX_BYTES": "0"}, false},
+	} {
+		tc.more["MILLRACE_STREAM_RETENTION"] = "limits"
+		warnings := strings.Join(good(t, tc.more).Warnings(), "\n")
+		if got := strings.Contains(warnings, "refuses new ones when it holds 4GiB"); got != tc.want {
+			t.Errorf("%v: the warnings are %q", tc.more, warnings)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package topology
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
+)
+
+// suggestedBytes is the bound that is advised for a stream without one, if the settings have none either.
+const suggestedBytes = 4 << 30
+
+// bounds warns about a stream that can grow without a limit, and about one that differs from the settings for new streams. The worker
+// never changes an existing stream. wanted has the settings with which it would be created, and b the bounds in them.
+func (i streamInspector) bounds(what string, r role, c, wanted jetstream.StreamConfig, b Bounds) {
+	d := &differences{stream: c, defaults: c.Description == provisioned && unbounded(c)}
+	d.retention(r, wanted.Retention, i.l.Kept.AskedRetention)
+	d.age(r, b)
+	d.bytes(r, b)
+	d.replicas(wanted.Replicas)
+	d.storage(wanted.Storage, i.l.Kept.AskedStorage)
+	if unbounded(c) {
+		d.found = append([]string{grows(c)}, d.found...)
+		if len(d.flags) == 0 {
+			d.bound(r, b)
+		}
+	}
+	if len(d.found) > 0 {
+		i.say(finding.Warning, what, strings.Join(d.found, "; "), d.advice())
+	}
+}
+
+// unbounded reports whether nothing limits the size of a stream.
+func unbounded(c jetstream.StreamConfig) bool {
+	return c.MaxAge <= 0 && c.MaxBytes <= 0 && c.MaxMsgs <= 0
+}
+
+// grows returns how a stream without a bound can fill the disk.
+func grows(c jetstream.StreamConfig) string {
+	if c.Retention == jetstream.LimitsPolicy {
+		return "has no bound: it keeps every message, read or not, until the disk is full"
+	}
+	return "has no bound: while no worker runs, its backlog can fill the disk"
+}
+
+// differences collects how a stream differs from the settings for new streams, and the flags of `nats stream edit` that change it. A
+// setting that the user chose always counts. A default counts only for a stream without a bound that Millrace created.
+type differences struct {
+	stream       jetstream.StreamConfig
+	defaults     bool // whether defaults count
+	found, flags []string
+	instead      []string // advice for what can't be changed
+}
+
+func (d *differences) add(flags, format string, args ...any) {
+	d.found = append(d.found, fmt.Sprintf(format, args...))
+	d.flags = append(d.flags, flags)
+}
+
+func (d *differences) advice() string {
+	all := d.instead
+	if len(d.flags) > 0 {
+		all = append(all, fmt.Sprintf("change it (nats stream edit %s %s)", d.stream.Name, strings.Join(d.flags, " ")))
+	}
+	return strings.Join(all, "; ") + "; the worker changes no stream that exists"
+}
+
+// retention compares the retention of the input stream. With shared delivery, interest does what a work queue does.
+func (d *differences) retention(r role, want jetstream.RetentionPolicy, asked bool) {
+	got := d.stream.Retention
+	if r.retention == "" || got == want || !asked && (!d.defaults || got != jetstream.LimitsPolicy) {
+		return
+	}
+	d.found = append(d.found, fmt.Sprintf("retention %s, and %s asks for %s", retentionFlag(got), r.retention, retentionName(want)))
+	switch {
+	case got == jetstream.WorkQueuePolicy:
+		d.instead = append(d.instead, fmt.Sprintf("the server can't change a work queue: set %s=workqueue, or set MILLRACE_STREAM to a new stream", r.retention))
+	case want == jetstream.LimitsPolicy:
+		d.flags = append(d.flags, "--retention limits")
+	default:
+		d.interest()
+	}
+}
+
+// retentionName returns a retention as MILLRACE_STREAM_RETENTION names it.
+func retentionName(r jetstream.RetentionPolicy) string {
+	if r == jetstream.WorkQueuePolicy {
+		return "workqueue"
+	}
+	return retentionFlag(r)
+}
+
+func (d *differences) age(r role, b Bounds) {
+	got := d.stream.MaxAge
+	if got == b.MaxAge || !b.AskedAge && !d.defaults {
+		return
+	}
+	flags := "--max-age " + window(b.MaxAge)
+	if b.MaxAge > 0 && d.stream.Duplicates > b.MaxAge {
+		flags += " --dupe-window " + window(b.MaxAge)
+	}
+	d.add(flags, "max_age %s, and %s is %s", orNone(got > 0, short(got)), r.age, orNone(b.MaxAge > 0, short(b.MaxAge)))
+}
+
+func (d *differences) bytes(r role, b Bounds) {
+	got := max(d.stream.MaxBytes, 0)
+	if got == b.MaxBytes || !b.AskedBytes && !d.defaults {
+		return
+	}
+	flags := "--max-bytes=-1"
+	if b.MaxBytes > 0 {
+		flags = strings.TrimPrefix(bytesFlags(b.MaxBytes), " ")
+	}
+	d.add(flags, "max_bytes %s, and %s is %s", orNone(got > 0, sizeFlag(got)), r.bytes, orNone(b.MaxBytes > 0, sizeFlag(b.MaxBytes)))
+}
+
+func (d *differences) replicas(want int) {
+	if want > 0 && want != d.stream.Replicas {
+		d.add("--replicas "+strconv.Itoa(want), "%d replicas, and MILLRACE_PROVISION_REPLICAS is %d", d.stream.Replicas, want)
+	}
+}
+
+func (d *differences) storage(want jetstream.StorageType, asked bool) {
+	if asked && want != d.stream.Storage {
+		d.found = append(d.found, fmt.Sprintf("%s storage, and MILLRACE_PROVISION_STORAGE asks for %s", d.stream.Storage, want))
+		d.instead = append(d.instead, "the server can't change the storage of a stream: make another one, or set the variable to what the stream has")
+	}
+}
+
+// bound adds the flags that bound the stream. Inputs must not go before they are processed, so they are bounded by retention.
+func (d *differences) bound(r role, b Bounds) {
+	if d.stream.Retention == jetstream.LimitsPolicy && r == inputRole {
+		d.interest()
+	} else if d.stream.Retention == jetstream.LimitsPolicy && b.MaxAge > 0 {
+		d.flags = append(d.flags, "--max-age "+window(b.MaxAge))
+	}
+	size := b.MaxBytes
+	if size == 0 {
+		size = suggestedBytes
+	}
+	d.flags = append(d.flags, strings.TrimPrefix(bytesFlags(size), " "))
+	d.instead = append(d.instead, "with discard new, a stream that is full refuses messages, so choose more than it holds now")
+}
+
+// interest adds the flags for interest retention.
+func (d *differences) interest() {
+	d.instead = append(d.instead, "with interest retention, inputs go when every consumer has acknowledged them, and all of them go while there is no consumer")
+	d.flags = append(d.flags, "--retention interest")
+}
+
+// orNone returns text, or "none" if there is no limit.
+func orNone(limited bool, text string) string {
+	if !limited {
+		return "none"
+	}
+	return text
+}

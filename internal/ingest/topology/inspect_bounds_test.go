@@ -1,0 +1,165 @@
+package topology
+
+import (
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// boundsCase is a stream, the settings for new streams, and what is said about it.
+type boundsCase struct {
+	name    string
+	stream  jetstream.StreamConfig
+	change  func(*Kept)
+	want    []string // parts of the warning; empty: no warning
+	command string   // that the warning advises; empty: none
+}
+
+// ours marks a stream as created by Millrace.
+const ours = provisioned
+
+var boundsCases = []boundsCase{
+	{name: "an input stream without a bound", stream: jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}},
+		want:    []string{"warning stream INGEST: has no bound: it keeps every message", "all of them go while there is no consumer", "changes no stream that exists"},
+		command: "nats stream edit INGEST --retention interest --max-bytes 4GiB --discard new"},
+	{name: "a work queue without a bound", stream: jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, Retention: jetstream.WorkQueuePolicy},
+		want: []string{"while no worker runs, its backlog can fill the disk"}, command: "nats stream edit INGEST --max-bytes 4GiB --discard new"},
+	{name: "a result stream without a bound", stream: jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}},
+		want:    []string{"warning stream RESULTS: has no bound", "choose more than it holds now"},
+		command: "nats stream edit RESULTS --max-age 604800s --max-bytes 4GiB --discard new"},
+	{name: "dead letters without a bound", stream: jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>"}},
+		want: []string{"warning dead letters deadletter.>: has no bound"}, command: "nats stream edit DEAD --max-bytes 1GiB --discard new"},
+	{name: "another bound, by somebody else", stream: jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgs: 1 << 40, Discard: jetstream.DiscardNew}},
+	{name: "the age that is set", stream: jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxAge: 168 * time.Hour}},
+	{name: "created by an earlier version", stream: jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, Description: ours},
+		want:    []string{"has no bound", "retention limits, and MILLRACE_STREAM_RETENTION asks for workqueue", "max_bytes none, and MILLRACE_STREAM_MAX_BYTES is 4GiB"},
+		command: "nats stream edit INGEST --retention interest --max-bytes 4GiB --discard new"},
+	{name: "results, created by an earlier version", stream: jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, Description: ours},
+		want:    []string{"max_age none, and MILLRACE_RESULT_MAX_AGE is 168h", "max_bytes none, and MILLRACE_RESULT_MAX_BYTES is 4GiB"},
+		command: "nats stream edit RESULTS --max-age 604800s --max-bytes 4GiB --discard new"},
+	{name: "created with another default", stream: jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, Description: ours,
+		MaxBytes: 1 << 30, MaxAge: time.Hour, Discard: jetstream.DiscardNew}, want: []string{"drops messages that nobody has read: max_age 1h0m0s"}, command: "nats stream edit RESULTS --max-age=0s"},
+	{name: "interest where the default is a work queue", stream: jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, Description: ours,
+		MaxBytes: 1 << 30, Retention: jetstream.InterestPolicy}},
+	{name: "asked for less", stream: jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxBytes: 8 << 30, MaxAge: 168 * time.Hour, Discard: jetstream.DiscardNew,
+		Duplicates: 2 * time.Hour},
+		change: func(k *Kept) {
+			k.Results = NewBounds(time.Hour, 1<<30)
+			k.Results.AskedAge, k.Results.AskedBytes = true, true
+		},
+		want:    []string{"max_age 168h, and MILLRACE_RESULT_MAX_AGE is 1h", "max_bytes 8GiB, and MILLRACE_RESULT_MAX_BYTES is 1GiB"},
+		command: "nats stream edit RESULTS --max-age 3600s --dupe-window 3600s --max-bytes 1GiB --discard new"},
+	{name: "asked for no limits", stream: jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxBytes: 8 << 30, MaxAge: 168 * time.Hour, Discard: jetstream.DiscardNew},
+		change: func(k *Kept) { k.Results = Bounds{AskedAge: true, AskedBytes: true} },
+		want:   []string{"MILLRACE_RESULT_MAX_AGE is none", "MILLRACE_RESULT_MAX_BYTES is none"}, command: "nats stream edit RESULTS --max-age 0s --max-bytes=-1"},
+	{name: "asked for limits", stream: jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, MaxBytes: 1 << 30, Retention: jetstream.InterestPolicy},
+		change: func(k *Kept) { k.Retention, k.AskedRetention = jetstream.LimitsPolicy, true },
+		want:   []string{"retention interest, and MILLRACE_STREAM_RETENTION asks for limits"}, command: "nats stream edit INGEST --retention limits"},
+	{name: "asked for something else than a work queue", stream: jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, MaxBytes: 1 << 30, Retention: jetstream.WorkQueuePolicy},
+		change: func(k *Kept) { k.Retention, k.AskedRetention = jetstream.InterestPolicy, true },
+		want:   []string{"retention work, and MILLRACE_STREAM_RETENTION asks for interest", "the server can't change a work queue", "MILLRACE_STREAM_RETENTION=workqueue"}},
+	{name: "asked for memory", stream: jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, MaxBytes: 1 << 30},
+		change: func(k *Kept) { k.AskedStorage = true },
+		want:   []string{"File storage, and MILLRACE_PROVISION_STORAGE asks for Memory", "the server can't change the storage"}},
+}
+
+var editCommand = regexp.MustCompile(`nats stream edit [^)]*`)
+
+func TestInspectWarnsOfStreamsWithoutABoundAndOfDifferences(t *testing.T) {
+	t.Parallel()
+	for _, c := range boundsCases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			if c.change != nil {
+				c.change(&r.topology.Kept)
+				if r.topology.Kept.AskedStorage {
+					r.topology.Storage = jetstream.MemoryStorage
+				}
+			}
+			before := r.make(c.stream)
+			lines := r.about(c.stream.Name)
+			if len(c.want) == 0 {
+				if len(lines) > 0 {
+					t.Errorf("warnings:\n%s", strings.Join(lines, "\n"))
+				}
+				return
+			}
+			wantLine(t, lines, c.want...)
+			if got := editCommand.FindString(strings.Join(lines, "\n")); got != c.command {
+				t.Errorf("the command is %q, want %q", got, c.command)
+			}
+			if !sameStream(r.streamConfig(c.stream.Name), before) {
+				t.Error("the stream has changed")
+			}
+		})
+	}
+}
+
+// make creates a stream, and returns its settings.
+func (r *rig) make(c jetstream.StreamConfig) jetstream.StreamConfig {
+	r.t.Helper()
+	r.createStream(c)
+	return r.streamConfig(c.Name)
+}
+
+// about returns the warnings about bounds and differences of a stream.
+func (r *rig) about(stream string) []string {
+	return slices.DeleteFunc(r.found(1000, roomy), func(line string) bool {
+		about := strings.Contains(line, "stream "+stream+": ") || stream == "DEAD" && strings.Contains(line, "dead letters")
+		return !strings.HasPrefix(line, "warning") || !about || strings.Contains(line, "one publish a result") || strings.Contains(line, "duplicate window")
+	})
+}
+
+// TestAdvisedEditsWork: with the real program, no warning is left after the advised command.
+func TestAdvisedEditsWork(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("nats"); err != nil {
+		t.Skip("SKIPPED: no nats command, so the advised edits are only compared as texts")
+	}
+	for _, c := range boundsCases {
+		if c.command == "" {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			if c.change != nil {
+				c.change(&r.topology.Kept)
+			}
+			r.createStream(c.stream)
+			if c.stream.Name == "INGEST" && c.stream.Retention == jetstream.LimitsPolicy {
+				r.provision() // interest without a consumer drops everything
+			}
+			r.shell(c.command + " --force")
+			for _, line := range r.about(c.stream.Name) {
+				if c.name != "asked for no limits" { // which leaves the stream without a bound
+					t.Error(line)
+				}
+			}
+		})
+	}
+}
+
+// TestInspectSaysThatInterestNeedsConsumers: an input for which there is no consumer is dropped.
+func TestInspectSaysThatInterestNeedsConsumers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exclusive(8)
+	r.provision()
+	for _, p := range []string{"millrace-1", "millrace-4", "millrace-5", "millrace-7"} {
+		if err := r.js.DeleteConsumer(r.ctx(), "INGEST", p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines := r.found(10, roomy)
+	const dropped = "drops inputs for which there is no consumer"
+	wantLine(t, lines, "error (missing) consumer millrace-1: not there", dropped, "seq 1 1)")
+	wantLine(t, lines, "error (missing) consumers millrace-4 to 5: not there", dropped, "seq 4 5)")
+	wantLine(t, lines, "error (missing) consumer millrace-7: not there", dropped, "seq 7 7)")
+}

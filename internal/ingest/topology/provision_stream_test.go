@@ -1,0 +1,215 @@
+package topology
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
+)
+
+func TestProvisionBoundsItsStreams(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	for name, want := range map[string]jetstream.StreamConfig{
+		"INGEST":             {Retention: jetstream.WorkQueuePolicy, MaxBytes: 4 << 30, Discard: jetstream.DiscardNew},
+		"RESULTS":            {Retention: jetstream.LimitsPolicy, MaxBytes: 4 << 30, MaxAge: 168 * time.Hour, Discard: jetstream.DiscardNew},
+		"RESULTS_DEADLETTER": {Retention: jetstream.LimitsPolicy, MaxBytes: 1 << 30, Discard: jetstream.DiscardNew},
+	} {
+		got := r.streamConfig(name)
+		if got.Retention != want.Retention || got.MaxBytes != want.MaxBytes || got.MaxAge != want.MaxAge || got.Discard != want.Discard || got.Replicas != 1 {
+			t.Errorf("%s: retention %v, %d bytes, age %v, discard %v, %d replicas; want %+v", name, got.Retention, got.MaxBytes, got.MaxAge, got.Discard, got.Replicas, want)
+		}
+	}
+}
+
+// TestProvisionedInputsStayUntilTheyAreAcknowledged: neither mode loses an input that no worker has processed, and both drop processed ones.
+func TestProvisionedInputsStayUntilTheyAreAcknowledged(t *testing.T) {
+	t.Parallel()
+	for _, exclusive := range []bool{false, true} {
+		r := newRig(t)
+		name := r.topology.Consumer
+		if exclusive {
+			r.exclusive(1)
+			name = PartitionConsumer(name, 0)
+		}
+		r.provision()
+		for range 10 {
+			if _, err := r.js.Publish(r.ctx(), "ingest.a", []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stream, err := r.js.Stream(r.ctx(), "INGEST")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := stream.CachedInfo().State.Msgs; n != 10 {
+			t.Fatalf("exclusive %v: %d inputs are stored before a worker came, want 10", exclusive, n)
+		}
+		c, err := r.js.Consumer(r.ctx(), "INGEST", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var last jetstream.Msg
+		options := []jetstream.FetchOpt{jetstream.FetchContext(r.ctx())}
+		if exclusive {
+			options = append(options, jetstream.FetchPriorityGroup(PriorityGroup))
+		}
+		batch, err := c.Fetch(4, options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for m := range batch.Messages() {
+			last = m
+			if !exclusive {
+				if err := m.DoubleAck(r.ctx()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if exclusive {
+			if err := last.DoubleAck(r.ctx()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		deadline := time.Now().Add(natstest.Patience)
+		for {
+			info, err := stream.Info(r.ctx())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.State.Msgs == 6 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("exclusive %v: %d inputs are stored after 4 of 10 were acknowledged, want 6", exclusive, info.State.Msgs)
+			}
+		}
+	}
+}
+
+// TestAStreamWithInterestDropsNothingWhileItIsProvisioned: an input that arrives before the consumers stays.
+func TestAStreamWithInterestDropsNothingWhileItIsProvisioned(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exclusive(2)
+	if err := createInput(r.ctx(), &creator{js: r.js, log: quiet}, r.topology); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.js.Publish(r.ctx(), "ingest.a", []byte("early")); err != nil {
+		t.Fatal(err)
+	}
+	r.provision() // as another worker, after this one died
+	c := r.streamConfig("INGEST")
+	if c.Retention != jetstream.InterestPolicy || c.Metadata[retentionMark] != "" {
+		t.Errorf("retention is %v with metadata %v, want interest and no mark", c.Retention, c.Metadata)
+	}
+	s, err := r.js.Stream(r.ctx(), "INGEST")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.CachedInfo().State.Msgs; n != 1 {
+		t.Errorf("%d inputs are stored, want the early one", n)
+	}
+}
+
+// TestProvisionChangesNoStreamThatExists: whatever the settings are.
+func TestProvisionChangesNoStreamThatExists(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	given := jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, Description: provisioned}
+	r.createStream(given)
+	results := given
+	results.Name, results.Subjects = "RESULTS", []string{"results", "results.>"}
+	r.createStream(results)
+	before := []jetstream.StreamConfig{r.streamConfig("INGEST"), r.streamConfig("RESULTS")}
+	r.topology.Kept.Inputs.AskedBytes, r.topology.Kept.Results.AskedAge, r.topology.Kept.AskedRetention = true, true, true
+	r.provision()
+	for i, name := range []string{"INGEST", "RESULTS"} {
+		got := r.streamConfig(name)
+		if !sameStream(got, before[i]) {
+			t.Errorf("%s was %+v, and is %+v", name, before[i], got)
+		}
+	}
+}
+
+// sameStream reports whether two streams have the same settings.
+func sameStream(a, b jetstream.StreamConfig) bool {
+	return a.Retention == b.Retention && a.Discard == b.Discard && a.MaxBytes == b.MaxBytes && a.MaxAge == b.MaxAge && a.MaxMsgs == b.MaxMsgs &&
+		a.MaxMsgsPerSubject == b.MaxMsgsPerSubject && a.MaxMsgSize == b.MaxMsgSize && a.MaxConsumers == b.MaxConsumers && a.Storage == b.Storage &&
+		a.Replicas == b.Replicas && a.NoAck == b.NoAck && a.Duplicates == b.Duplicates && a.DenyDelete == b.DenyDelete && a.DenyPurge == b.DenyPurge &&
+		a.AllowRollup == b.AllowRollup && a.AllowDirect == b.AllowDirect && a.MirrorDirect == b.MirrorDirect && a.AllowMsgTTL == b.AllowMsgTTL &&
+		a.AllowBatchPublish == b.AllowBatchPublish && a.AllowAtomicPublish == b.AllowAtomicPublish && a.Compression == b.Compression &&
+		sameSubjects(a.Subjects, b.Subjects) && sameTransform(a.SubjectTransform, b.SubjectTransform)
+}
+
+func sameTransform(a, b *jetstream.SubjectTransformConfig) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
+
+// smallServer starts a server whose JetStream has that many bytes, and connects the rig to it.
+func (r *rig) smallServer(bytes int64) {
+	r.t.Helper()
+	s := natstest.Plain(r.t, server.Options{JetStream: true, StoreDir: r.t.TempDir(), JetStreamMaxStore: bytes})
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(nc.Close)
+	r.nc = nc
+	if r.js, err = jetstream.New(nc); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// TestProvisionFitsIntoASmallServer: the server reserves max_bytes, and a default gives way. A size that the user chose doesn't.
+func TestProvisionFitsIntoASmallServer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.smallServer(4 << 30)
+	log := natstest.NewLog(t)
+	if err := Provision(r.ctx(), r.js, r.topology, log.Logger()); err != nil {
+		t.Fatal(err)
+	}
+	sizes := map[string]int64{}
+	for _, name := range []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"} {
+		sizes[name] = r.streamConfig(name).MaxBytes
+	}
+	total := int64(0)
+	for _, n := range sizes {
+		if total += n; n < leastBytes {
+			t.Errorf("the sizes are %v, and one is below %d", sizes, leastBytes)
+		}
+	}
+	if total > 4<<30 || !log.Has("the server has no room for streams of the default size") {
+		t.Errorf("the sizes are %v", sizes)
+	}
+	for _, line := range r.found(1000, roomy) {
+		if strings.Contains(line, "MAX_BYTES") {
+			t.Errorf("the size that fits is reported: %s", line)
+		}
+	}
+
+	r = newRig(t)
+	r.smallServer(1 << 30)
+	r.topology.Kept.Inputs.AskedBytes = true
+	err := Provision(r.ctx(), r.js, r.topology, quiet)
+	if err == nil || !strings.Contains(err.Error(), `create stream "INGEST" with max_bytes 4GiB`) || !strings.Contains(err.Error(), "MILLRACE_STREAM_MAX_BYTES") {
+		t.Errorf("Provision = %v, want that the server has less than 4GiB", err)
+	}
+}
+
+// TestNewBoundsFitTheCommand: the nats command takes no number above 2^31 - 1 without a unit.
+func TestNewBoundsFitTheCommand(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{4 << 30: "4GiB", 4<<30 + 1: "4194305KiB", 0: "0", 1 << 20: "1MiB", 1: "1KiB", 3<<30 + 5<<20: "3077MiB"} {
+		if got := sizeFlag(NewBounds(0, n).MaxBytes); got != want {
+			t.Errorf("%d bytes become %s, want %s", n, got, want)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package topology
+
+import (
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/publisher"
+)
+
+// Bounds limits a stream that is created. The zero value has no limits.
+type Bounds struct {
+	MaxAge   time.Duration // how long a message is kept, read or not; 0: no limit
+	MaxBytes int64         // the size at which the stream refuses messages; 0: no limit. NewBounds rounds it
+
+	AskedAge, AskedBytes bool // whether the user chose the value; otherwise it is a default
+}
+
+// NewBounds returns bounds that are defaults. It rounds maxBytes up to whole KiB, because the nats command can't take larger sizes without
+// a unit.
+func NewBounds(maxAge time.Duration, maxBytes int64) Bounds {
+	return Bounds{MaxAge: maxAge, MaxBytes: (maxBytes + kib - 1) / kib * kib}
+}
+
+const kib = 1 << 10
+
+// Kept says what streams that are created keep. The zero value keeps everything, with one replica, or three in a cluster.
+type Kept struct {
+	Retention      jetstream.RetentionPolicy // of the input stream; the others have limits, because results are looked up (adr/0032)
+	AskedRetention bool                      // whether the user chose Retention
+
+	Inputs, Results, DeadLetters Bounds
+
+	Replicas     int  // 1 to 5; 0: three in a cluster that has as many servers, otherwise one
+	AskedStorage bool // whether the user chose Topology.Storage
+}
+
+// provisioned describes the streams and consumers that Provision creates.
+const provisioned = "created by Millrace (MILLRACE_PROVISION)"
+
+// role is the purpose of a stream, with the names of its variables.
+type role struct {
+	retention, age, bytes string // variables; retention is empty if the stream always has limits
+}
+
+var (
+	inputRole      = role{"MILLRACE_STREAM_RETENTION", "MILLRACE_STREAM_MAX_AGE", "MILLRACE_STREAM_MAX_BYTES"}
+	resultRole     = role{"", "MILLRACE_RESULT_MAX_AGE", "MILLRACE_RESULT_MAX_BYTES"}
+	deadLetterRole = role{"", "MILLRACE_DEADLETTER_MAX_AGE", "MILLRACE_DEADLETTER_MAX_BYTES"}
+)
+
+// streamSettings returns the settings of a stream to create. A stream that is full refuses messages instead of deleting the oldest, which
+// nobody may have read.
+func (l Topology) streamSettings(name string, subjects []string, b Bounds) jetstream.StreamConfig {
+	c := jetstream.StreamConfig{
+		Name: name, Subjects: subjects, Storage: l.Storage, Replicas: l.Kept.Replicas, MaxAge: b.MaxAge, MaxBytes: b.MaxBytes,
+		Description: provisioned,
+	}
+	if b.MaxBytes > 0 {
+		c.Discard = jetstream.DiscardNew
+	}
+	return c
+}
+
+// inputSettings returns the settings of the input stream.
+func inputSettings(l Topology) jetstream.StreamConfig {
+	c := l.streamSettings(l.Stream, l.Subjects, l.Kept.Inputs)
+	c.Retention = l.Kept.Retention
+	if l.Exclusive {
+		c.SubjectTransform = partitionTransform(l.Partitions)
+	}
+	return c
+}
+
+// resultSettings returns the settings of the result stream. It accepts batches if the server supports them, and
+// remembers an id for as long as its input may be redelivered.
+func resultSettings(js jetstream.JetStream, l Topology) jetstream.StreamConfig {
+	c := l.streamSettings(l.ResultStream, mappedSubjects(l.ResultPrefix), l.Kept.Results)
+	c.AllowBatchPublish = publisher.ServerBatches(js.Conn().ConnectedServerVersion())
+	c.Duplicates = duplicateWindow(l, c.MaxAge)
+	return c
+}
+
+// deadLetterSettings returns the settings of the stream for dead letters, which remembers ids for as long as the
+// result stream does.
+func deadLetterSettings(l Topology) jetstream.StreamConfig {
+	c := l.streamSettings(l.ResultStream+deadLetterSuffix, mappedSubjects(l.DeadLetterPrefix), l.Kept.DeadLetters)
+	c.Duplicates = duplicateWindow(l, c.MaxAge)
+	return c
+}
+
+// deadLetterSuffix, appended to the name of the result stream, is the name of the stream for dead letters (adr/0034).
+const deadLetterSuffix = "_DEADLETTER"
+
+const (
+	// maxDuplicateWindow bounds the duplicate window of a new result stream, because the server keeps every id in memory
+	// for that long.
+	maxDuplicateWindow = time.Hour
+
+	// defaultDuplicateWindow is the server's default for a stream.
+	defaultDuplicateWindow = 2 * time.Minute
+)
+
+// duplicateWindow returns the duplicate window of a new stream; 0 means the server's default. The server accepts none that exceeds the
+// stream's maximum age.
+func duplicateWindow(l Topology, maxAge time.Duration) time.Duration {
+	window := min(redeliverySpan(l.AckWait, l.MaxDeliver), maxDuplicateWindow)
+	if maxAge > 0 {
+		window = min(window, maxAge)
+	}
+	if window <= defaultDuplicateWindow {
+		return 0
+	}
+	return window
+}
