@@ -4,8 +4,6 @@ import (
 	"slices"
 	"testing"
 
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -150,17 +148,12 @@ func TestNullRemovesAValue(t *testing.T) {
 			continue
 		}
 		tried++
-		release := chartutil.ReleaseOptions{Name: "web", Namespace: "gpu-jobs"}
-		all, err := chartutil.ToRenderValues(loaded(t), enough.with(values{name: nil}).parsed(t), release, chartutil.DefaultCapabilities)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files, err := engine.Render(loaded(t), all)
+		r, err := renderAsHelm(t, enough.with(values{name: nil}).parsed(t))
 		if err != nil {
 			t.Errorf("%s=null: %v", name, err)
 			continue
 		}
-		if r := split(t, files); len(r.manifests) != len(mustRender(t, enough).manifests) {
+		if len(r.manifests) != len(mustRender(t, enough).manifests) {
 			t.Errorf("%s=null: %d manifests", name, len(r.manifests))
 		}
 	}

@@ -120,7 +120,7 @@ func TestNotesSayWhatToDoNext(t *testing.T) {
 		set       values
 		want, not []string
 	}{
-		{values{}, []string{"millrace 0.1.0 is installed as web-millrace in gpu-jobs: 1 pod, each with 1 x nvidia.com/gpu.",
+		{values{}, []string{"millrace " + loaded(t).Metadata.AppVersion + " is installed as web-millrace in gpu-jobs: 1 pod, each with 1 x nvidia.com/gpu.",
 			"helm -n gpu-jobs test web --logs", "rollout status deployment/web-millrace", "nats pub ingest.hello",
 			"echo 'some text' | kubectl -n gpu-jobs exec -i deployment/web-millrace -c worker -- /opt/millrace/worker send\n", "-- /opt/millrace/worker results --follow\n", "Prometheus doesn't scrape it yet", "config.provision=true", "says what to do:\n"}, []string{"timeline", "operators.sources"}},
 		{values{"gpu.mode": "dra", "config.provision": true, "podMonitor.enabled": true, "config.debugAddr": "127.0.0.1:6060"},

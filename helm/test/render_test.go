@@ -113,15 +113,27 @@ func render(t *testing.T, v values) (rendered, error) {
 // uses an undefined value is an error.
 func renderFor(t *testing.T, version *chartutil.KubeVersion, v values) (rendered, error) {
 	t.Helper()
+	return renderBy(t, engine.Engine{Strict: true}, version, v.parsed(t))
+}
+
+// renderAsHelm does the same as `helm template` for values as Helm parses them. Like Helm, it takes an undefined value, such as one that null
+// removed, as empty.
+func renderAsHelm(t *testing.T, parsed map[string]any) (rendered, error) {
+	t.Helper()
+	return renderBy(t, engine.Engine{}, oldest, parsed)
+}
+
+func renderBy(t *testing.T, e engine.Engine, version *chartutil.KubeVersion, parsed map[string]any) (rendered, error) {
+	t.Helper()
 	release := chartutil.ReleaseOptions{Name: "web", Namespace: "gpu-jobs", Revision: 1, IsInstall: true}
 	capabilities := chartutil.DefaultCapabilities.Copy()
 	capabilities.KubeVersion = *version
 	c := loaded(t)
-	all, err := chartutil.ToRenderValues(c, v.parsed(t), release, capabilities)
+	all, err := chartutil.ToRenderValues(c, parsed, release, capabilities)
 	if err != nil {
 		return rendered{}, err
 	}
-	files, err := engine.Engine{Strict: true}.Render(c, all)
+	files, err := e.Render(c, all)
 	if err != nil {
 		return rendered{}, err
 	}
