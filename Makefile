@@ -1,7 +1,8 @@
 # The common tasks. `make help` lists them.
 
-VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
-COMMIT  ?= $(or $(shell git rev-parse --short=12 HEAD 2>/dev/null),unknown)
+# The chart's appVersion is the version of the image, the chart and the binary: the next release with -dev, until make release.
+VERSION ?= $(or $(shell sed -n 's/^appVersion: "\(.*\)"$$/\1/p' helm/millrace/Chart.yaml 2>/dev/null),dev)
+COMMIT  ?= $(or $(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null),unknown)
 LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
 # Linting needs no installation: go builds the linter once, outside this module.
@@ -18,10 +19,13 @@ BUNDLE_MIB   := 40
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race invariants nocgo lint fuzz-short faults kernels kernels-check gpu-bundle screenshots gpu-check ci clean alerts-test dashboard chart-test chart-docs chart-cluster chart-e2e
+.PHONY: help version build test race invariants nocgo lint fuzz-short faults kernels kernels-check gpu-bundle screenshots gpu-check ci clean alerts-test dashboard chart-test chart-docs chart-cluster chart-e2e
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+version: ## Print the version of image, chart and binary
+	@echo $(VERSION)
 
 build: ## Build the worker into bin/
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/worker ./cmd/worker
@@ -47,6 +51,7 @@ lint: ## Run golangci-lint (the first time builds it: a minute or two)
 	cd tools/image/test && go run $(LINTER) run --allow-parallel-runners ./...
 	cd helm && go run $(LINTER) run --allow-parallel-runners ./...
 	cd helm/test && go run $(LINTER) run --allow-parallel-runners --build-tags e2e ./...
+	cd helm/oldest && go run $(LINTER) run --allow-parallel-runners ./...
 
 fuzz-short: ## Run every fuzz target for FUZZTIME (10s)
 	@set -e; for package in $$(go list ./...); do \
@@ -75,10 +80,12 @@ chart-test: ## Render the chart in every mode, decode it strictly, lint it, and 
 chart-docs: ## Generate helm/millrace/README.md from values.yaml
 	cd helm/test && go tool helm-docs --chart-search-root ../millrace --sort-values-order file --log-level warning
 
-chart-cluster: ## Build the API server and etcd in the versions of helm/cluster into bin/cluster (6 minutes on 2 cores)
+chart-cluster: ## Build API servers and etcd in the versions of helm/cluster into bin/cluster (12 minutes on 2 cores)
 	cd helm/cluster && version=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && \
 		go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o ../../bin/cluster/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver && \
 		go build -trimpath -ldflags '-s -w' -o ../../bin/cluster/etcd go.etcd.io/etcd/server/v3
+	cd helm/cluster/oldest && version=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && \
+		go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o ../../../bin/cluster/kube-apiserver-1.29 k8s.io/kubernetes/cmd/kube-apiserver
 
 chart-e2e: chart-cluster ## Install the chart on that API server
 	cd helm/test && go vet -tags e2e && MILLRACE_CLUSTER=$(CURDIR)/bin/cluster go test -tags e2e -count=1 -run TestCluster -v
@@ -111,6 +118,9 @@ ci: ## Run the continuous integration steps
 	.ci/run
 
 include image.mk
+
+# The Dockerfile's stages don't have this file.
+-include release.mk
 
 clean: ## Remove build outputs
 	rm -rf bin $(BUNDLE) gpu-out

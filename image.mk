@@ -3,7 +3,9 @@
 # TAGS=noembedded omits the embedded NATS server. NVRTC=1 adds NVRTC, which compiles the sources of operators on the node.
 TAGS  ?=
 NVRTC ?=
-IMAGE ?= millrace:$(VERSION)$(if $(NVRTC),-nvrtc)
+# The name is what the chart pulls with image.repository=$(IMAGE_REPOSITORY).
+IMAGE_REPOSITORY ?= millrace
+IMAGE            ?= $(IMAGE_REPOSITORY):$(VERSION)$(if $(NVRTC),-nvrtc)
 
 # The modification time of all files in the image, so that two builds of a commit are identical.
 SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
@@ -27,11 +29,17 @@ NVRTC_MIB  := 108
 # The binary doesn't depend on the machine, the folder or the time of the build.
 IMAGE_BUILD = CGO_ENABLED=1 go build -trimpath -buildvcs=false -ldflags '-s -w -buildid= $(LDFLAGS)'
 
-.PHONY: image image-kernels image-worker image-root image-sizes image-test
+.PHONY: image image-push image-name image-kernels image-worker image-root image-sizes image-test
 
 image: ## Build the container image with Docker (NVRTC=1: the variant that compiles operators)
 	docker build -t $(IMAGE) --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) --build-arg TAGS=$(TAGS) \
 		--build-arg NVRTC=$(NVRTC) --build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) .
+
+image-push: ## Push the image (IMAGE_REPOSITORY=registry.example.com/millrace, and NVRTC=1 for the variant)
+	docker push $(IMAGE)
+
+image-name: ## Print the image's name
+	@echo $(IMAGE)
 
 image-kernels: ## Build the image's kernel library (needs nvcc, no GPU)
 	$(MAKE) -C kernels BUILD=$(abspath $(IMAGE_DIR))/kernels LINEINFO= all symbols

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"helm.sh/helm/v3/pkg/chartutil"
 	"k8s.io/client-go/rest"
 )
 
@@ -26,14 +27,16 @@ type cluster struct {
 	url    string
 	token  string
 	caFile string
+
+	version *chartutil.KubeVersion // as which the server acts
 }
 
-// binaries returns the folder with kube-apiserver and etcd, which make chart-e2e builds and sets.
+// binaries returns the folder with the API servers and etcd, which make chart-e2e builds and sets.
 func binaries(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("MILLRACE_CLUSTER")
 	if dir == "" {
-		t.Fatal("MILLRACE_CLUSTER does not name the folder with kube-apiserver and etcd: run make chart-e2e, which builds them")
+		t.Fatal("MILLRACE_CLUSTER does not name the folder with the API servers and etcd: run make chart-e2e, which builds them")
 	}
 	return dir
 }
@@ -41,8 +44,8 @@ func binaries(t *testing.T) string {
 // startPatience bounds how long etcd and the API server may take to start, including the creation of their storage.
 const startPatience = 2 * time.Minute
 
-// startCluster starts both for the duration of the test. The flags are added to the required ones.
-func startCluster(t *testing.T, flags ...string) *cluster {
+// startCluster starts an API server with its etcd for the duration of the test. The flags are added to the required ones.
+func startCluster(t *testing.T, server string, flags ...string) *cluster {
 	t.Helper()
 	dir, bin := t.TempDir(), binaries(t)
 	client, peer, port := localPort(t), localPort(t), fmt.Sprint(freePort(t))
@@ -54,7 +57,7 @@ func startCluster(t *testing.T, flags ...string) *cluster {
 	key, tokens := filepath.Join(dir, "accounts.pem"), filepath.Join(dir, "tokens.csv")
 	writeKey(t, key)
 	write(t, tokens, c.token+`,installer,1,"system:masters"`+"\n")
-	start(t, filepath.Join(bin, "kube-apiserver"), append([]string{"--etcd-servers", etcd, "--bind-address", "127.0.0.1", "--secure-port", port,
+	start(t, filepath.Join(bin, server), append([]string{"--etcd-servers", etcd, "--bind-address", "127.0.0.1", "--secure-port", port,
 		"--cert-dir", dir, "--token-auth-file", tokens, "--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.0.0.0/24",
 		"--service-account-issuer", c.url, "--service-account-key-file", key, "--service-account-signing-key-file", key}, flags...)...)
 	c.await(t)

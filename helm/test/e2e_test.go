@@ -3,6 +3,7 @@
 package test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"helm.sh/helm/v3/pkg/action"
+	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/cli"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
@@ -38,29 +40,56 @@ var (
 // namespace is where the chart is installed: it admits only what meets the Pod Security Standard "restricted".
 const namespace = "gpu-jobs"
 
-// TestCluster installs the chart on an API server, both as Kubernetes 1.36 and emulating 1.34.
+// TestCluster installs the chart on an API server as Kubernetes 1.36, on one that emulates 1.34, the oldest with gpu.mode=dra, and on
+// one of 1.29, the oldest for the other modes.
 func TestCluster(t *testing.T) {
-	for minor, flags := range map[string][]string{"36": nil, "34": {"--emulated-version=1.34"}} {
-		t.Run("1."+minor, func(t *testing.T) {
-			c := startCluster(t, flags...)
+	for _, server := range []struct {
+		program, minor string
+		flags          []string
+	}{
+		{program: "kube-apiserver", minor: "36"},
+		{program: "kube-apiserver", minor: "34", flags: []string{"--emulated-version=1.34"}},
+		{program: "kube-apiserver-1.29", minor: "29"},
+	} {
+		t.Run("1."+server.minor, func(t *testing.T) {
+			c := startCluster(t, server.program, server.flags...)
 			api := c.prepare(t)
-			discover, err := discovery.NewDiscoveryClientForConfig(c.config())
-			if err != nil {
-				t.Fatal(err)
-			}
-			version, err := discover.ServerVersion()
-			if err != nil {
-				t.Fatal(err)
-			}
-			fmt.Printf("kube-apiserver %s as %s.%s\n", version.GitVersion, version.EmulationMajor, version.EmulationMinor)
-			if version.EmulationMinor != minor {
-				t.Errorf("the server acts as 1.%s, want 1.%s", version.EmulationMinor, minor)
-			}
+			c.version = c.asks(t, server.minor)
 			t.Run("refuses what is wrong", func(t *testing.T) { refuses(t, api) })
-			t.Run("takes every mode", func(t *testing.T) { takesEveryMode(t, api) })
+			t.Run("takes every mode", func(t *testing.T) { c.takesEveryMode(t, api) })
 			t.Run("helm install, upgrade and uninstall", func(t *testing.T) { c.installs(t, api) })
 		})
 	}
+}
+
+// asks returns the version as which the server acts, and checks its minor number. Servers before 1.31 emulate no other version.
+func (c *cluster) asks(t *testing.T, minor string) *chartutil.KubeVersion {
+	t.Helper()
+	discover, err := discovery.NewDiscoveryClientForConfig(c.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := discover.ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	acts := cmp.Or(version.EmulationMinor, version.Minor)
+	fmt.Printf("kube-apiserver %s as 1.%s\n", version.GitVersion, acts)
+	if acts != minor {
+		t.Errorf("the server acts as 1.%s, want 1.%s", acts, minor)
+	}
+	return &chartutil.KubeVersion{Version: "v1." + acts + ".0", Major: "1", Minor: acts}
+}
+
+// modes returns the names of the modes that the server's version supports.
+func (c *cluster) modes() (names []string) {
+	for name, mode := range modes {
+		if mode["gpu.mode"] != "dra" || c.version.Minor >= oldestDRA.Minor {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // prepare installs the operators' definitions and creates the namespace.
@@ -180,16 +209,19 @@ func refuses(t *testing.T, api client.Client) {
 
 // takesEveryMode makes the server strictly validate every manifest of every mode, and the pods that a Deployment's
 // controller would create.
-func takesEveryMode(t *testing.T, api client.Client) {
+func (c *cluster) takesEveryMode(t *testing.T, api client.Client) {
 	account := &core.ServiceAccount{ObjectMeta: meta.ObjectMeta{Name: "web-millrace", Namespace: namespace}}
 	if err := api.Create(t.Context(), account); err != nil {
 		t.Fatal(err)
 	}
 	taken := 0
 	watch := map[string]values{"with a PodMonitor": byPod, "with a ServiceMonitor": byService}
-	for _, name := range slices.Sorted(maps.Keys(modes)) {
+	for _, name := range c.modes() {
 		for _, how := range slices.Sorted(maps.Keys(watch)) {
-			r := mustRender(t, watch[how].with(modes[name]))
+			r, err := renderFor(t, c.version, watch[how].with(modes[name]))
+			if err != nil {
+				t.Fatal(err)
+			}
 			for _, m := range r.manifests {
 				o := m.unread(t)
 				if err := api.Patch(t.Context(), o, client.Apply, client.DryRunAll, client.FieldOwner("chart-e2e"), client.ForceOwnership); err != nil { //nolint:staticcheck // the typed Apply takes no unstructured object
@@ -211,7 +243,7 @@ func takesEveryMode(t *testing.T, api client.Client) {
 	if err := api.Delete(t.Context(), account); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Printf("%d objects of %d modes validated strictly by the server\n", taken, len(modes))
+	fmt.Printf("%d objects of %d modes validated strictly by the server\n", taken, len(c.modes()))
 }
 
 // installs runs helm install, upgrade and uninstall.
@@ -225,7 +257,14 @@ func (c *cluster) installs(t *testing.T, api client.Client) {
 	}
 	install := action.NewInstall(config)
 	install.ReleaseName, install.Namespace = "web", namespace
-	release, err := install.RunWithContext(t.Context(), loaded(t), byPod.with(modes["dra"]).parsed(t))
+	mode := "dra"
+	if !slices.Contains(c.modes(), mode) {
+		if _, err := install.RunWithContext(t.Context(), loaded(t), byPod.with(modes[mode]).parsed(t)); err == nil || !strings.Contains(err.Error(), "gpu.mode is dra, which needs") {
+			t.Errorf("helm install with gpu.mode=dra: %v", err)
+		}
+		mode = "mig"
+	}
+	release, err := install.RunWithContext(t.Context(), loaded(t), byPod.with(modes[mode]).parsed(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +272,7 @@ func (c *cluster) installs(t *testing.T, api client.Client) {
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(deployment), deployment); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Printf("helm install: release %s, revision %d, %s\n", release.Name, release.Version, release.Info.Status)
+	fmt.Printf("helm install with gpu.mode=%s: release %s, revision %d, %s\n", mode, release.Name, release.Version, release.Info.Status)
 
 	upgrade := action.NewUpgrade(config)
 	upgrade.Namespace = namespace

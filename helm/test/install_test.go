@@ -120,12 +120,15 @@ func TestNotesSayWhatToDoNext(t *testing.T) {
 		set       values
 		want, not []string
 	}{
-		{values{}, []string{"millrace 0.1.0 is installed as web-millrace in gpu-jobs: 1 pod, each with 1 x nvidia.com/gpu.",
-			"helm -n gpu-jobs test web --logs", "rollout status deployment/web-millrace", "nats pub ingest.hello", "Prometheus doesn't scrape it yet", "config.provision=true", "says what to do:\n"}, []string{"timeline", "operators.sources"}},
+		{values{}, []string{"millrace " + loaded(t).Metadata.AppVersion + " is installed as web-millrace in gpu-jobs: 1 pod, each with 1 x nvidia.com/gpu.",
+			"helm -n gpu-jobs test web --logs", "rollout status deployment/web-millrace", "nats pub ingest.hello",
+			"echo 'some text' | kubectl -n gpu-jobs exec -i deployment/web-millrace -c worker -- /opt/millrace/worker send\n", "-- /opt/millrace/worker results --follow\n", "Prometheus doesn't scrape it yet", "config.provision=true", "says what to do:\n"}, []string{"timeline", "operators.sources"}},
 		{values{"gpu.mode": "dra", "config.provision": true, "podMonitor.enabled": true, "config.debugAddr": "127.0.0.1:6060"},
 			[]string{"1 x gpu.nvidia.com", "port-forward deployment/web-millrace 6060"}, []string{"Prometheus doesn't scrape", "config.provision=true"}},
 		{modes["operators"], []string{"tests each of operators.sources on a", "operators.sources has a_b.cu, which no worker computes: name a_b in config.operators"}, []string{"entropy.cu"}},
 		{modes["embedded"], []string{"CPU cores only", "port-forward deployment/web-millrace 4222 &"}, []string{"config.provision=true"}},
+		{values{"config.device": "host"}, []string{"config.device=host computes on the CPU, so the GPU that each pod requests stays idle"}, nil},
+		{byKEDA.with(values{"autoscaling.minReplicas": 0}), []string{"export MILLRACE_NATS_URL=nats://nats:4222\n", "echo 'some text' | worker send\n"}, []string{"kubectl -n gpu-jobs exec"}},
 		{values{"autoscaling.mode": "hpa"}, []string{"1 to 4 pods by hpa (a lag of 665920 payloads per pod)"}, []string{"is not above the number of payloads that one pod"}},
 	} {
 		notes := mustRender(t, enough.with(c.set)).notes

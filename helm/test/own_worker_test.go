@@ -127,18 +127,22 @@ func TestMemoryIsTheWorkers(t *testing.T) {
 	} {
 		folder := builtForCPU(t, worker, c.operator)
 		set := ownOnCPU(c.operator, "minhash?hashes=512").with(values{
-			"operators.results.perRecord": c.perRecord, "operators.results.perByte": c.perByte, "config.lanes": 8, "config.batchBytes": "16MiB", "config.memoryLimit": "64MiB",
+			"operators.results.perRecord": c.perRecord, "operators.results.perByte": c.perByte, "config.lanes": 8, "config.batchBytes": "16MiB",
 		})
-		said, err := inContainer(t, worker, folder, workerPod(t, objects(t, set)).Containers[0], "check")
+		limited := workerPod(t, objects(t, set)).Containers[0]
+		limited.Env = append(limited.Env, core.EnvVar{Name: "MILLRACE_MEMORY_LIMIT", Value: "64MiB"})
+		said, err := inContainer(t, worker, folder, limited, "check")
 		if err == nil {
 			t.Fatalf("the worker takes 64 MiB:\n%s", said)
 		}
-		_, refused := render(t, set.with(values{"resources.limits.memory": "64Mi"}))
-		if refused == nil {
-			t.Fatal("the chart takes 64 MiB")
-		}
-		if chart, own := least(refused.Error()), least(said); chart > own || chart < own*9/10 {
-			t.Errorf("%s: the chart wants %d MiB, and the worker %d", c.operator, chart, own)
+		for _, limit := range []values{{"resources.limits.memory": "64Mi"}, {"config.memoryLimit": "64MiB"}} {
+			_, refused := render(t, set.with(limit))
+			if refused == nil {
+				t.Fatal("the chart takes 64 MiB")
+			}
+			if chart, own := least(refused.Error()), least(said); chart > own || chart < own*9/10 {
+				t.Errorf("%s: the chart wants %d MiB, and the worker %d", c.operator, chart, own)
+			}
 		}
 	}
 }

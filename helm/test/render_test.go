@@ -22,8 +22,11 @@ import (
 // chartDir is the folder of the chart.
 const chartDir = "../millrace"
 
-// oldest is the first version of Kubernetes that the chart supports.
-var oldest = &chartutil.KubeVersion{Version: "v1.34.0", Major: "1", Minor: "34"}
+// oldest is the first version of Kubernetes that the chart supports. With gpu.mode=dra it's oldestDRA.
+var (
+	oldest    = &chartutil.KubeVersion{Version: "v1.29.0", Major: "1", Minor: "29"}
+	oldestDRA = &chartutil.KubeVersion{Version: "v1.34.0", Major: "1", Minor: "34"}
+)
 
 // values are settings by dotted path: "gpu.mode" to "mig".
 type values map[string]any
@@ -97,19 +100,40 @@ type manifest struct {
 	text string
 }
 
-// render does the same as `helm template`: it checks values against the schema and runs the templates. A template that
-// uses an undefined value is an error.
+// render does the same as `helm template` for the oldest Kubernetes that the values support.
 func render(t *testing.T, v values) (rendered, error) {
+	t.Helper()
+	if v["gpu.mode"] == "dra" {
+		return renderFor(t, oldestDRA, v)
+	}
+	return renderFor(t, oldest, v)
+}
+
+// renderFor does the same as `helm template --kube-version`: it checks values against the schema and runs the templates. A template that
+// uses an undefined value is an error.
+func renderFor(t *testing.T, version *chartutil.KubeVersion, v values) (rendered, error) {
+	t.Helper()
+	return renderBy(t, engine.Engine{Strict: true}, version, v.parsed(t))
+}
+
+// renderAsHelm does the same as `helm template` for values as Helm parses them. Like Helm, it takes an undefined value, such as one that null
+// removed, as empty.
+func renderAsHelm(t *testing.T, parsed map[string]any) (rendered, error) {
+	t.Helper()
+	return renderBy(t, engine.Engine{}, oldest, parsed)
+}
+
+func renderBy(t *testing.T, e engine.Engine, version *chartutil.KubeVersion, parsed map[string]any) (rendered, error) {
 	t.Helper()
 	release := chartutil.ReleaseOptions{Name: "web", Namespace: "gpu-jobs", Revision: 1, IsInstall: true}
 	capabilities := chartutil.DefaultCapabilities.Copy()
-	capabilities.KubeVersion = *oldest
+	capabilities.KubeVersion = *version
 	c := loaded(t)
-	all, err := chartutil.ToRenderValues(c, v.parsed(t), release, capabilities)
+	all, err := chartutil.ToRenderValues(c, parsed, release, capabilities)
 	if err != nil {
 		return rendered{}, err
 	}
-	files, err := engine.Engine{Strict: true}.Render(c, all)
+	files, err := e.Render(c, all)
 	if err != nil {
 		return rendered{}, err
 	}

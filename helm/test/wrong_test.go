@@ -90,6 +90,21 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		"prometheusRule.operatorFaultsWindow":           {"1h", 0, 59, -3600},
 		"test.gpu":                                      {"no"},
 		"test.operators":                                {[]string{"entropy"}},
+		"imagePullSecrets":                              {"mine", []string{"mine"}},
+		"global.imageRegistry":                          {"https://mirror.example.com", "mirror/"},
+		"global.imagePullSecrets":                       {"mine", []any{map[string]any{"nome": "a"}}},
+		"envFrom":                                       {[]any{map[string]any{"secret": "a"}}, []any{map[string]any{"prefix": "A_"}}},
+		"initContainers":                                {[]any{map[string]any{"image": "a"}}, map[string]any{"name": "a"}},
+		"extraContainers":                               {[]any{map[string]any{"name": "a"}}},
+		"lifecycle":                                     {map[string]any{"prestop": map[string]any{}}, map[string]any{"preStop": map[string]any{"sleep": 5}}},
+		"extraObjects":                                  {"a", []int{1}},
+		"dnsPolicy":                                     {"None "},
+		"dnsConfig":                                     {map[string]any{"nameserver": "10.0.0.1"}},
+		"hostAliases":                                   {[]any{map[string]any{"ip": "10.0.0.1"}}},
+		"schedulerName":                                 {"My Scheduler"},
+		"commonLabels":                                  {map[string]any{"team": 1}},
+		"deploymentAnnotations":                         {map[string]any{"a": true}},
+		"revisionHistoryLimit":                          {-1},
 	} {
 		for _, value := range wrong {
 			_, err := render(t, enough.with(values{at: value}))

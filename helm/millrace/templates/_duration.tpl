@@ -1,21 +1,33 @@
 {{/*
-millrace.seconds converts a Go duration (1m30s, 2.5s, 500ms) to whole seconds, rounded up. Templates have no function for that. The
-schema has validated the argument, so every part of it is a number and a unit.
+millrace.milliseconds converts a Go duration (1m30s, 2.5s, 500ms) to milliseconds. Templates have no function for that. The schema has
+validated the argument, so every part of it is a number and a unit.
 */}}
-{{- define "millrace.seconds" -}}
+{{- define "millrace.milliseconds" -}}
 {{- $units := dict "h" 3600000 "m" 60000 "s" 1000 "ms" 1 -}}
 {{- $milliseconds := 0.0 -}}
 {{- range regexFindAll "[0-9.]+(h|ms|m|s)" . -1 -}}
 {{- $unit := regexFind "[a-z]+$" . -}}
 {{- $milliseconds = addf $milliseconds (mulf (trimSuffix $unit .) (get $units $unit)) -}}
 {{- end -}}
-{{ divf $milliseconds 1000 | ceil | int64 }}
+{{ $milliseconds }}
+{{- end }}
+
+{{/* millrace.seconds converts a Go duration to whole seconds, rounded up. */}}
+{{- define "millrace.seconds" -}}
+{{ divf (include "millrace.milliseconds" .) 1000 | ceil | int64 }}
 {{- end }}
 
 {{/*
-millrace.gracePeriod returns how long a pod may take from SIGTERM to its end, in seconds: the drain timeout plus a margin for giving
-back unfinished messages and for closing devices and connections.
+millrace.gracePeriod returns how long a pod may take to end, in seconds: the sleep of lifecycle.preStop, the drain timeout, and a margin
+for giving back unfinished messages and for closing devices and connections.
 */}}
 {{- define "millrace.gracePeriod" -}}
-{{ add (include "millrace.seconds" .Values.config.drainTimeout) .Values.terminationGraceMarginSeconds }}
+{{ add (include "millrace.preStopSleep" .) (include "millrace.seconds" .Values.config.drainTimeout) .Values.terminationGraceMarginSeconds }}
+{{- end }}
+
+{{/* millrace.preStopSleep returns the seconds of lifecycle.preStop.sleep: Kubernetes counts them towards the grace period. */}}
+{{- define "millrace.preStopSleep" -}}
+{{- $preStop := get (.Values.lifecycle | default dict) "preStop" | default dict -}}
+{{- $sleep := get $preStop "sleep" | default dict -}}
+{{ get $sleep "seconds" | default 0 | int64 }}
 {{- end }}

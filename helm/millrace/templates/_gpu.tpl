@@ -15,7 +15,7 @@
 {{- define "millrace.resources" -}}
 {{- $resources := deepCopy .Values.resources -}}
 {{- with include "millrace.gpuResource" . -}}
-{{- $limits := merge (dict . (int64 $.Values.gpu.count)) ($resources.limits | default dict) -}}
+{{- $limits := merge (dict . (int64 $.Values.gpu.count)) (get $resources "limits" | default dict) -}}
 {{- $resources = set $resources "limits" $limits -}}
 {{- end -}}
 {{- if eq .Values.gpu.mode "dra" -}}
@@ -33,9 +33,30 @@ resourceClaims:
 {{- end }}
 
 {{- define "millrace.tolerations" -}}
-{{- $tolerations := eq .Values.gpu.mode "none" | ternary list .Values.gpu.tolerations -}}
-{{- with concat $tolerations .Values.tolerations -}}
+{{- $tolerations := eq .Values.gpu.mode "none" | ternary list (.Values.gpu.tolerations | default list) -}}
+{{- with concat $tolerations (.Values.tolerations | default list) -}}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end -}}
+{{- end }}
+
+{{- define "millrace.gpuProblems" -}}
+{{- $gpu := .Values.gpu }}
+{{- $resource := include "millrace.gpuResource" . }}
+{{- if and (eq $gpu.mode "shared") (gt (int64 $gpu.count) 1) }}
+gpu.count is {{ $gpu.count }} with gpu.mode=shared, but a second share may be on the same GPU and adds nothing: set 1
+{{- end }}
+{{- if and (eq $gpu.mode "none") (eq .Values.config.device "cuda") }}
+config.device is cuda with gpu.mode=none, so no pod could start: set gpu.mode to what a pod gets, or leave config.device empty
+{{- end }}
+{{- range $part, $asked := .Values.resources }}
+{{- range $name, $count := $asked | default dict }}
+{{- if or (eq $name $resource) (hasPrefix "nvidia.com/" $name) }}
+resources.{{ $part }} has {{ $name }}, which comes from gpu: set gpu.mode and gpu.count instead
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and (eq $gpu.mode "dra") (semverCompare "<1.34.0-0" .Capabilities.KubeVersion.Version) }}
+gpu.mode is dra, which needs resource.k8s.io/v1 of Kubernetes 1.34, and this is {{ .Capabilities.KubeVersion.Version }}: set gpu.mode to gpu, mig or shared, with NVIDIA's device plugin, or upgrade the cluster
+{{- end }}
 {{- end }}

@@ -6,10 +6,10 @@ the worker checks that itself.
 
 {{/* millrace.bytes converts a size of the worker (4MiB) or a quantity of Kubernetes (4Gi, 4000M) to bytes; empty for other forms. */}}
 {{- define "millrace.bytes" -}}
-{{- $text := . | toString -}}
-{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "KiB" 1024 "MiB" 1048576 "GiB" 1073741824 -}}
+{{- $text := kindIs "float64" . | ternary (printf "%.0f" .) (toString .) -}}
+{{- $units := dict "" 1 "m" 0.001 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "P" 1000000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "KiB" 1024 "MiB" 1048576 "GiB" 1073741824 -}}
 {{- $unit := regexFind "[A-Za-z]*$" $text -}}
-{{- if and (hasKey $units $unit) (regexMatch "^[0-9]+(\\.[0-9]+)?[A-Za-z]*$" $text) -}}
+{{- if and (hasKey $units $unit) (regexMatch "^([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][+-]?[0-9]+|[A-Za-z]*)$" $text) -}}
 {{ mulf (trimSuffix $unit $text) (get $units $unit) | floor | int64 }}
 {{- end -}}
 {{- end }}
@@ -47,21 +47,50 @@ results and one of status for each operator.
 {{- end -}}
 {{- end }}
 
+{{/*
+millrace.frameBytes returns the least memory for one largest frame per device: its decompressed message, and the decompressed buffers of an
+Arrow stream. The worker also needs room for the frame's results.
+*/}}
+{{- define "millrace.frameBytes" -}}
+{{- with .Values.config -}}
+{{- $copies := add (eq .decompress "none" | ternary 0 1) (has .framing (list "arrow" "auto") | ternary 1 0) -}}
+{{ mul $copies (include "millrace.devices" $) (include "millrace.bytes" .frameBytes) }}
+{{- end -}}
+{{- end }}
+
 {{- define "millrace.leastMemory" -}}
 {{- $cuda := 0 -}}
 {{- if not (or (eq .Values.gpu.mode "none") (eq .Values.config.device "host")) -}}
 {{- $cuda = add 167772160 (mul 67108864 (sub (include "millrace.devices" .) 1)) -}}
 {{- end -}}
 {{- $server := .Values.nats.embedded.enabled | ternary 134217728 0 -}}
-{{- $used := add (include "millrace.bufferBytes" .) $cuda $server 83886080 -}}
+{{- $payloads := max 16777216 (include "millrace.frameBytes" .) -}}
+{{- $used := add (include "millrace.bufferBytes" .) $cuda $server 50331648 (mul 2 $payloads) -}}
 {{ max (add $used 25165824) (div (mul $used 16) 15) }}
 {{- end }}
 
 {{- define "millrace.memoryProblems" -}}
-{{- $limits := .Values.resources.limits | default dict -}}
-{{- $limit := include "millrace.bytes" ($limits.memory | default "") -}}
+{{- $limits := get .Values.resources "limits" | default dict -}}
+{{- $requests := get .Values.resources "requests" | default dict -}}
+{{- $memory := get $limits "memory" | default "" -}}
 {{- $least := include "millrace.leastMemory" . | int64 -}}
-{{- if and $limit (lt (int64 $limit) $least) }}
-resources.limits.memory is {{ $limits.memory }}, but these settings need at least {{ div (add $least 1048575) 1048576 }}Mi, including {{ div (add (include "millrace.bufferBytes" . | int64) 1048575) 1048576 }}Mi for the buffers of batches: raise it, or lower config.lanes, config.batchPayloads, config.batchBytes or hashes of minhash
+{{- $needs := printf "these settings need at least %dMi, including %dMi for the buffers of batches" (div (add $least 1048575) 1048576) (div (add (include "millrace.bufferBytes" . | int64) 1048575) 1048576) -}}
+{{- $lower := "lower config.lanes, config.batchPayloads, config.batchBytes or hashes of minhash" -}}
+{{- if gt (include "millrace.frameBytes" . | int64) 0 -}}
+{{- $lower = printf "%s, or config.frameBytes" $lower -}}
+{{- end -}}
+{{- $limit := include "millrace.bytes" $memory -}}
+{{- $own := include "millrace.bytes" .Values.config.memoryLimit | int64 -}}
+{{- if and $memory (or (not $limit) (hasSuffix "iB" (toString $memory))) }}
+resources.limits.memory is {{ $memory }}, which is not a quantity of Kubernetes: write it like 4Gi or 4096Mi
+{{- else if and $limit (lt (int64 $limit) $least) }}
+resources.limits.memory is {{ $memory }}, but {{ $needs }}: raise it, or {{ $lower }}
+{{- else if and $limit (gt (include "millrace.bytes" (get $requests "memory" | default "") | int64) (int64 $limit)) }}
+resources.requests.memory is {{ $requests.memory }}, more than resources.limits.memory ({{ $memory }}): lower it too
+{{- end }}
+{{- if and (gt $own 0) (lt $own $least) }}
+config.memoryLimit is {{ .Values.config.memoryLimit }}, but {{ $needs }}: raise it or leave it at 0, or {{ $lower }}
+{{- else if and $limit (gt $own (int64 $limit)) }}
+config.memoryLimit is {{ .Values.config.memoryLimit }}, more than resources.limits.memory ({{ $memory }}), so the pod would be killed: leave it at 0
 {{- end }}
 {{- end }}

@@ -30,9 +30,19 @@ app.kubernetes.io/component: worker
 
 {{- define "millrace.labels" -}}
 {{ include "millrace.releaseLabels" . }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* millrace.podLabels returns the labels of the workers' pods that are not in the Deployment's selector. */}}
+{{- define "millrace.podLabels" -}}
+{{- with merge (dict) (.Values.podLabels | default dict) (.Values.commonLabels | default dict) -}}
+{{ toYaml . }}
+{{- end -}}
 {{- end }}
 
 {{- define "millrace.serviceAccountName" -}}
@@ -45,11 +55,38 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{- define "millrace.image" -}}
 {{- $suffix := include "millrace.wantsNVRTC" . | empty | ternary "" "-nvrtc" -}}
+{{- $repository := include "millrace.repository" . -}}
 {{- with .Values.image -}}
 {{- if .digest -}}
-{{ printf "%s@%s" .repository .digest }}
+{{ printf "%s@%s" $repository .digest }}
 {{- else -}}
-{{ printf "%s:%s%s" .repository (.tag | default $.Chart.AppVersion | trimSuffix $suffix) $suffix }}
+{{ printf "%s:%s%s" $repository (.tag | default $.Chart.AppVersion | trimSuffix $suffix) $suffix }}
 {{- end -}}
 {{- end -}}
+{{- end }}
+
+{{/*
+millrace.repository returns image.repository with global.imageRegistry in place of its registry. As in Docker, the first part of a name is
+a registry if it contains a dot or a colon, or is localhost.
+*/}}
+{{- define "millrace.repository" -}}
+{{- $repository := .Values.image.repository -}}
+{{- with .Values.global.imageRegistry -}}
+{{ printf "%s/%s" . (regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $repository "") }}
+{{- else -}}
+{{ $repository }}
+{{- end -}}
+{{- end }}
+
+{{/* millrace.pullSecrets returns the names of all Secrets for pulling images, as a JSON list. */}}
+{{- define "millrace.pullSecrets" -}}
+{{- $names := list -}}
+{{- range concat (.Values.image.pullSecrets | default list) (.Values.imagePullSecrets | default list) (.Values.global.imagePullSecrets | default list) -}}
+{{- if kindIs "string" . -}}
+{{- $names = append $names . -}}
+{{- else -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- end -}}
+{{ $names | compact | uniq | toJson }}
 {{- end }}

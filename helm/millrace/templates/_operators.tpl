@@ -140,6 +140,7 @@ operators.sources and operators.tables have {{ $bytes }} bytes, and a ConfigMap 
 {{- end }}
 {{- include "millrace.sourceProblems" . }}
 {{- include "millrace.operatorNameProblems" . }}
+{{- include "millrace.parameterProblems" .Values.config.operators }}
 {{- end }}
 
 {{/* Sources are compiled on the node, for its GPU. */}}
@@ -161,6 +162,43 @@ operators.sources has source files, and image.variant=plain has no NVRTC to comp
 {{- $name := . | splitList "?" | first }}
 {{- if not (hasKey $.Values.operators.sources (printf "%s.cu" $name)) }}
 config.operators names {{ $name }}, which isn't built in ({{ include "millrace.builtInOperators" $ | fromJsonArray | join ", " }}): set operators.sources, operators.configMap or operators.volume to where {{ $name }}.cu is, or correct the name
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* millrace.parameters returns the parameters of the built-in operators with their bounds. helm/test compares them with the worker. */}}
+{{- define "millrace.parameters" -}}
+{"crc32c": {}, "minhash": {"k": [1, 256], "hashes": [1, 1024], "seed": []}}
+{{- end }}
+
+{{/* The argument is config.operators. Parameters of operators of your own are in files that the chart can't read. */}}
+{{- define "millrace.parameterProblems" -}}
+{{- $known := include "millrace.parameters" . | fromJson }}
+{{- $named := list }}
+{{- range $spec := . }}
+{{- $name := splitList "?" $spec | first }}
+{{- if has $name $named }}
+config.operators names {{ $name }} twice, and a result has one value for each name: remove one
+{{- end }}
+{{- $named = append $named $name }}
+{{- if and (hasKey $known $name) (contains "?" $spec) }}
+{{- $seen := list }}
+{{- $parameters := get $known $name }}
+{{- range trimPrefix (printf "%s?" $name) $spec | splitList "&" }}
+{{- $parameter := splitList "=" . | first }}
+{{- $value := trimPrefix (printf "%s=" $parameter) . }}
+{{- $bounds := get $parameters $parameter }}
+{{- if not (hasKey $parameters $parameter) }}
+config.operators has {{ $spec | quote }}, and {{ $name }} has no parameter {{ $parameter | quote }}: {{ empty $parameters | ternary "it has none" (printf "it has %s" (keys $parameters | sortAlpha | join ", ")) }}
+{{- else if has $parameter $seen }}
+config.operators has {{ $spec | quote }} with {{ $parameter }} twice: remove one
+{{- else if not (regexMatch "^[0-9]{1,20}$" $value) }}
+config.operators has {{ $spec | quote }}, where {{ $parameter }} is {{ $value | quote }}: set a whole number{{ with $bounds }} from {{ first . }} to {{ last . }}{{ end }}
+{{- else if and $bounds (or (lt (int64 $value) (first $bounds | int64)) (gt (int64 $value) (last $bounds | int64))) }}
+config.operators has {{ $spec | quote }}, where {{ $parameter }} is {{ $value }}: set a whole number from {{ first $bounds }} to {{ last $bounds }}
+{{- end }}
+{{- $seen = append $seen $parameter }}
 {{- end }}
 {{- end }}
 {{- end }}

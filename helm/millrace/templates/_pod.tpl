@@ -2,9 +2,11 @@
 
 {{/* The argument is the root context. */}}
 {{- define "millrace.podSettings" -}}
-{{- with .Values.image.pullSecrets -}}
+{{- with include "millrace.pullSecrets" . | fromJsonArray -}}
 imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
 {{ end -}}
 serviceAccountName: {{ include "millrace.serviceAccountName" . }}
 automountServiceAccountToken: false
@@ -15,6 +17,20 @@ runtimeClassName: {{ . }}
 {{- end }}
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.schedulerName }}
+schedulerName: {{ . }}
+{{- end }}
+{{- with .Values.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .Values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext:
   {{- toYaml .Values.podSecurityContext | nindent 2 }}
@@ -43,5 +59,14 @@ volumes:
 {{- with $constraints -}}
 topologySpreadConstraints:
   {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end }}
+
+{{/* millrace.strategy returns the Deployment's strategy. Kubernetes refuses rollingUpdate, which values.yaml has, with Recreate. */}}
+{{- define "millrace.strategy" -}}
+{{- if eq .Values.strategy.type "Recreate" -}}
+type: Recreate
+{{- else -}}
+{{ toYaml .Values.strategy }}
 {{- end -}}
 {{- end }}

@@ -13,12 +13,17 @@ This file checks combinations of values that are each valid, which a schema can'
 {{- define "millrace.problems" -}}
 {{- include "millrace.imageProblems" . }}
 {{- include "millrace.serverProblems" . }}
+{{- include "millrace.addressProblems" . }}
 {{- include "millrace.secretProblems" .Values.nats }}
+{{- include "millrace.subjectProblems" .Values.config }}
+{{- include "millrace.streamProblems" . }}
 {{- include "millrace.scaleProblems" . }}
 {{- include "millrace.frameProblems" .Values.config }}
 {{- include "millrace.watchProblems" . }}
 {{- include "millrace.operatorProblems" . }}
 {{- include "millrace.memoryProblems" . }}
+{{- include "millrace.gpuProblems" . }}
+{{- include "millrace.networkProblems" . }}
 {{- include "millrace.extraProblems" . }}
 {{- end }}
 
@@ -43,7 +48,7 @@ config.arrowColumn has no effect, because config.framing is {{ .framing }}: set 
 
 {{- define "millrace.serverProblems" -}}
 {{- $nats := .Values.nats }}
-{{- $given := len (compact (list $nats.url $nats.urlKey ($nats.embedded.enabled | ternary "embedded" ""))) }}
+{{- $given := len (compact (list (trim $nats.url) $nats.urlKey ($nats.embedded.enabled | ternary "embedded" ""))) }}
 {{- if eq $given 0 }}
 nats.url is empty: set it to the server's address, such as nats://nats:4222 (or nats.urlKey; or nats.embedded.enabled=true to try things out)
 {{- else if gt $given 1 }}
@@ -51,6 +56,9 @@ nats.url, nats.urlKey and nats.embedded.enabled are mutually exclusive: set only
 {{- end }}
 {{- if contains "@" $nats.url }}
 nats.url contains a user or password, which everybody who can read the Deployment would see: put the address into a Secret and set nats.existingSecret and nats.urlKey
+{{- end }}
+{{- if and $nats.embedded.enabled (or $nats.existingSecret $nats.tls.existingSecret) }}
+nats.embedded.enabled is set with a Secret for NATS, and the server in the pod asks for no credentials: leave nats.existingSecret and nats.tls.existingSecret empty
 {{- end }}
 {{- if and $nats.embedded.enabled (gt (include "millrace.maxPods" . | int64) 1) }}
 nats.embedded.enabled is set for {{ include "millrace.maxPods" . }} pods, each of which would have its own server and streams: set replicaCount=1 and autoscaling.mode=none
@@ -92,18 +100,6 @@ autoscaling.minReplicas is 0, which a HorizontalPodAutoscaler does not accept: s
 {{- with .Values.config }}
 {{- if and (eq .delivery "exclusive") (gt $pods (int64 .partitions)) }}
 there can be {{ $pods }} pods for {{ .partitions }} partitions, and pods without a partition have nothing to do: lower replicaCount or autoscaling.maxReplicas, or raise config.partitions with the stream
-{{- end }}
-{{- end }}
-{{- if and (eq .Values.gpu.mode "shared") (gt (int64 .Values.gpu.count) 1) }}
-gpu.count is {{ .Values.gpu.count }} with gpu.mode=shared, but a second share may be on the same GPU and adds nothing: set 1
-{{- end }}
-{{- end }}
-
-{{/* If a variable is set twice, the last value counts, but the chart checks and uses only the one in config. */}}
-{{- define "millrace.extraProblems" -}}
-{{- range .Values.extraEnv }}
-{{- if hasPrefix "MILLRACE_" .name }}
-extraEnv has {{ .name }}, which the chart sets itself: set config.{{ trimPrefix "MILLRACE_" .name | lower | camelcase | untitle }} or the value for it
 {{- end }}
 {{- end }}
 {{- end }}

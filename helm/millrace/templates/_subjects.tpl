@@ -1,0 +1,85 @@
+{{/* This file checks subjects, prefixes and streams as the worker does: internal/config/subjects.go. */}}
+
+{{/* millrace.overlap returns a text if a subject can match both filters of a list. */}}
+{{- define "millrace.overlap" -}}
+{{- $a := index . 0 | splitList "." -}}
+{{- $b := index . 1 | splitList "." -}}
+{{- $answer := "" -}}
+{{- range $i := min (len $a) (len $b) | int | until -}}
+{{- $x := index $a $i -}}
+{{- $y := index $b $i -}}
+{{- if $answer -}}
+{{- else if or (eq $x ">") (eq $y ">") -}}
+{{- $answer = "yes" -}}
+{{- else if and (ne $x $y) (ne $x "*") (ne $y "*") -}}
+{{- $answer = "no" -}}
+{{- end -}}
+{{- end -}}
+{{- if or (eq $answer "yes") (and (eq $answer "") (eq (len $a) (len $b))) -}}
+yes
+{{- end -}}
+{{- end }}
+
+{{/* millrace.under returns a text if a filter can match a prefix or a subject below it. The argument is a list of both. */}}
+{{- define "millrace.under" -}}
+{{ include "millrace.overlap" . }}{{ include "millrace.overlap" (list (index . 0) (printf "%s.>" (index . 1))) }}
+{{- end }}
+
+{{/* millrace.wrongFilter returns what is wrong with a subject filter, or nothing. */}}
+{{- define "millrace.wrongFilter" -}}
+{{- if not (regexMatch "^(>|([^.]+\\.)*[^.]+)$" .) -}}
+has an empty part: put something between the dots
+{{- else if regexMatch ">\\." . -}}
+has > before its end: use > only as the last part, and * for one part
+{{- else if regexMatch "([^.][*>]|[*>][^.])" . -}}
+has a wildcard inside a part: * and > stand for whole parts
+{{- else if regexMatch "^([$]|_INBOX([.]|$))" . -}}
+begins with $ or _INBOX, which the server reserves: choose another
+{{- end -}}
+{{- end }}
+
+{{/* The argument is .Values.config. */}}
+{{- define "millrace.subjectProblems" -}}
+{{- $config := . }}
+{{- $valid := list }}
+{{- range $subject := .subjects }}
+{{- with include "millrace.wrongFilter" $subject }}
+config.subjects has {{ $subject | quote }}, which {{ . }}
+{{- else }}
+{{- range $valid }}
+{{- if include "millrace.overlap" (list . $subject) }}
+config.subjects has {{ . | quote }} and {{ $subject | quote }}, which match the same subjects: keep the wider one, because a consumer's filters must not overlap
+{{- end }}
+{{- end }}
+{{- $valid = append $valid $subject }}
+{{- end }}
+{{- end }}
+{{- range $value := list "resultPrefix" "deadletterPrefix" }}
+{{- $prefix := get $config $value }}
+{{- with include "millrace.wrongFilter" $prefix }}
+config.{{ $value }} is {{ $prefix | quote }}, which {{ . }}
+{{- end }}
+{{- range $valid }}
+{{- if include "millrace.under" (list . $prefix) }}
+config.subjects has {{ . | quote }}, which matches what the worker publishes under config.{{ $value }} ({{ $prefix }}), so it would read its own output for ever: set another prefix or narrower subjects
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if or (include "millrace.under" (list .resultPrefix .deadletterPrefix)) (include "millrace.under" (list .deadletterPrefix .resultPrefix)) }}
+config.resultPrefix ({{ .resultPrefix }}) and config.deadletterPrefix ({{ .deadletterPrefix }}) overlap, so nobody could tell results from dead letters: set different ones
+{{- end }}
+{{- end }}
+
+{{- define "millrace.streamProblems" -}}
+{{- with .Values.config }}
+{{- if and (eq .stream .resultStream) (or .provision $.Values.nats.embedded.enabled) }}
+config.stream and config.resultStream are both {{ .stream }}, and the worker creates two streams: set another name for one of them
+{{- end }}
+{{- if ge (include "millrace.milliseconds" .linger | float64) (include "millrace.milliseconds" .ackWait | float64) }}
+config.linger is {{ .linger }}, not less than config.ackWait ({{ .ackWait }}), so the server would deliver payloads again that wait in a batch: set less
+{{- end }}
+{{- if gt (include "millrace.milliseconds" .batchDeadlineMin | float64) (include "millrace.milliseconds" .batchDeadlineMax | float64) }}
+config.batchDeadlineMin is {{ .batchDeadlineMin }}, more than config.batchDeadlineMax ({{ .batchDeadlineMax }}): set at most that
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,63 @@
+package test
+
+import (
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestOldestKubernetesDecodesEveryMode decodes what the chart renders into the types of the oldest Kubernetes that it supports. The module
+// helm/oldest has them, because Helm needs newer ones.
+func TestOldestKubernetesDecodesEveryMode(t *testing.T) {
+	program := build(t, "../oldest", "millrace/helm/oldest")
+	decode := func(text string) (said string, err error) {
+		command := exec.CommandContext(t.Context(), program)
+		command.Stdin = strings.NewReader(text)
+		out, err := command.CombinedOutput()
+		return string(out), err
+	}
+	var all strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(modes)) {
+		if modes[name]["gpu.mode"] == "dra" {
+			continue
+		}
+		for _, watch := range []values{byPod, byService} {
+			for _, m := range mustRender(t, watch.with(modes[name])).manifests {
+				all.WriteString(m.text + "\n---\n")
+			}
+		}
+	}
+	said, err := decode(all.String())
+	if err != nil || !strings.Contains(said, "manifests decoded strictly") {
+		t.Errorf("%v\n%s", err, said)
+	}
+	t.Log(strings.TrimSpace(said))
+
+	deployment := from(t, mustRender(t, enough), "deployment.yaml")
+	for what, text := range map[string]string{
+		"a kind of 1.34":          from(t, mustRender(t, enough.with(modes["dra"])), "resourceclaimtemplate.yaml"),
+		"a field of 1.31":         strings.Replace(deployment, "emptyDir:", "image: {reference: a}\n          emptyDir:", 1),
+		"a field that none knows": strings.Replace(deployment, "spec:", "spec:\n  replica: 1", 1),
+	} {
+		if said, err := decode(text); err == nil || text == deployment {
+			t.Errorf("%s is decoded: %s", what, said)
+		}
+	}
+	if said, err := decode(deployment); err != nil || !strings.HasPrefix(said, "1 manifests") {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// from returns the text of the only manifest of a template.
+func from(t *testing.T, r rendered, template string) string {
+	t.Helper()
+	for _, m := range r.manifests {
+		if m.from == "templates/"+template {
+			return m.text
+		}
+	}
+	t.Fatalf("%s makes no manifest", template)
+	return ""
+}

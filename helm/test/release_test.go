@@ -1,0 +1,128 @@
+package test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/strvals"
+)
+
+// inRepository runs make in the root of the repository and returns its output. The variables of the make that runs the tests don't count.
+func inRepository(t *testing.T, args ...string) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "make", append([]string{"-s", "--no-print-directory", "-C", "../.."}, args...)...)
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); name != "MAKEFLAGS" && name != "VERSION" && name != "IMAGE" && name != "NVRTC" {
+			command.Env = append(command.Env, v)
+		}
+	}
+	out, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("make %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// TestOneVersion: the image that `make image` builds and `make image-push` pushes is the one that the chart pulls.
+func TestOneVersion(t *testing.T) {
+	meta := loaded(t).Metadata
+	if version := inRepository(t, "version"); version != meta.Version || version != meta.AppVersion {
+		t.Errorf("make has version %s, and the chart %s with appVersion %s", version, meta.Version, meta.AppVersion)
+	}
+	const repository = "IMAGE_REPOSITORY=registry.example.com/millrace"
+	for nvrtc, set := range map[string]values{"": enough, "1": inline(map[string]string{"a.cu": "x"}, "a")} {
+		pulled := workerPod(t, objects(t, set)).Containers[0].Image
+		for _, target := range []string{"image", "image-push", "image-name"} {
+			if said := inRepository(t, "--dry-run", target, repository, "NVRTC="+nvrtc) + " "; !strings.Contains(said, " "+pulled+" ") {
+				t.Errorf("the chart pulls %s, and make %s with NVRTC=%q does\n%s", pulled, target, nvrtc, said)
+			}
+		}
+	}
+}
+
+// TestReleaseHasItsVersionEverywhere packages the chart as make release does: it pulls the image of that release.
+func TestReleaseHasItsVersionEverywhere(t *testing.T) {
+	const version = "7.8.9"
+	folder := t.TempDir()
+	inRepository(t, "release-chart", "VERSION="+version, "RELEASE="+folder)
+	packed, err := loader.LoadFile(filepath.Join(folder, "millrace-"+version+".tgz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if packed.Metadata.Version != version || packed.Metadata.AppVersion != version || len(packed.Templates) != len(loaded(t).Templates) || len(packed.Schema) != len(loaded(t).Schema) {
+		t.Errorf("version %s, appVersion %s, %d templates", packed.Metadata.Version, packed.Metadata.AppVersion, len(packed.Templates))
+	}
+	if name := inRepository(t, "image-name", "VERSION="+version); name != "millrace:"+version {
+		t.Errorf("the image of the release is %s", name)
+	}
+}
+
+var (
+	fence    = regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```$")
+	helmLine = regexp.MustCompile(`^(?:\$ )?helm (install|upgrade|template) .*\./helm/millrace`)
+	setFlag  = regexp.MustCompile(`--set(-file)? (?:'([^']*)'|(\S+))`)
+)
+
+// commandsIn returns the Helm commands in the code blocks of a text, each on one line, and whether the text shows an error for it.
+func commandsIn(text string) (commands []string, fails []bool) {
+	for _, block := range fence.FindAllStringSubmatch(strings.ReplaceAll(text, "\\\n", " "), -1) {
+		lines := strings.Split(block[1], "\n")
+		for i, line := range lines {
+			if helmLine.MatchString(line) {
+				commands = append(commands, line)
+				next := lines[min(i+1, len(lines)-1)]
+				fails = append(fails, strings.HasPrefix(next, "Error:") || strings.Contains(next, "in the values:"))
+			}
+		}
+	}
+	return commands, fails
+}
+
+// TestHelmCommandsInDocsWork renders the chart with the values of each Helm command in the documents. An upgrade also has the values without
+// which the chart can't be installed. A command renders unless an error follows it.
+func TestHelmCommandsInDocsWork(t *testing.T) {
+	files := []string{"../../README.md", "../millrace/README.md"}
+	more, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	for _, file := range append(files, more...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		commands, fails := commandsIn(string(text))
+		for i, command := range commands {
+			tried++
+			if strings.Contains(command, " --reuse-values") {
+				t.Errorf("%s: %s\nloses new defaults: use --reset-then-reuse-values", file, command)
+			}
+			set := map[string]any{}
+			if strings.Contains(command, "helm upgrade") {
+				set = enough.parsed(t)
+			}
+			for _, flag := range setFlag.FindAllStringSubmatch(command, -1) {
+				value := strings.NewReplacer("...", "example.com/x", "$IMAGE_REPOSITORY", "example.com/x").Replace(flag[2] + flag[3])
+				if flag[1] != "" {
+					value, _, _ = strings.Cut(value, "=")
+					value += "=text"
+				}
+				if err := strvals.ParseInto(value, set); err != nil {
+					t.Fatalf("%s: %s: %v", file, command, err)
+				}
+			}
+			if _, err := renderAsHelm(t, set); (err != nil) != fails[i] {
+				t.Errorf("%s: %s\nthe page shows an error: %v; the chart: %v", file, command, fails[i], err)
+			}
+		}
+	}
+	if tried < 8 {
+		t.Errorf("%d commands were tried, and there were more", tried)
+	}
+}
