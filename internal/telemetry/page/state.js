@@ -71,7 +71,6 @@ function showState() {
 
 function showTrouble(key) {
   element("trouble").hidden = !key;
-  document.body.classList.toggle("troubled", !!key);
   if (!key) return;
   const since = key === "lost" ? link.since : model.condition.since;
   setText("trouble-title", TROUBLE[key].title + " since " + wallClock(since));
