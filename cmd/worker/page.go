@@ -41,13 +41,28 @@ func feedOf(cfg *config.Config, url string) telemetry.Feed {
 	if shown != url {
 		f.Login = append(f.Login, "MILLRACE_NATS_URL")
 	}
-	server := ""
-	if url != "nats://"+embeddedAddr { // which both commands use by default
-		server = "MILLRACE_NATS_URL=" + shellWord(shown) + " "
-	}
-	f.Send = `echo "Hello, Millrace" | ` + server + "worker send --subject " + shellWord(exampleSubject(cfg.Subjects[0]))
-	f.Follow = server + "worker results --follow"
+	settings := feedSettings(cfg, url)
+	f.Send = `echo "Hello, Millrace" | ` + settings + "worker send"
+	f.Follow = settings + "worker results --follow"
 	return f
+}
+
+// feedSettings returns the variables that `worker send` and `worker results` need in order to reach the worker's streams, as a shell sets
+// them for one command.
+func feedSettings(cfg *config.Config, url string) string {
+	text := ""
+	if url != "nats://"+embeddedAddr { // which both commands use by default
+		text = "MILLRACE_NATS_URL=" + shellWord(natsconn.Redact(url)) + " "
+	}
+	for _, v := range []struct{ name, value string }{
+		{"MILLRACE_STREAM", cfg.Stream}, {"MILLRACE_SUBJECTS", strings.Join(cfg.Subjects, ",")}, {"MILLRACE_RESULT_STREAM", cfg.ResultStream},
+		{"MILLRACE_RESULT_PREFIX", cfg.ResultPrefix}, {"MILLRACE_DEADLETTER_PREFIX", cfg.DeadletterPrefix},
+	} {
+		if cfg.IsSet(v.name) {
+			text += v.name + "=" + shellWord(v.value) + " "
+		}
+	}
+	return text
 }
 
 // logins returns the names of the variables that are set and name a file with a part of the login.
@@ -62,17 +77,6 @@ func logins(cfg *config.Config) []string {
 		}
 	}
 	return names
-}
-
-// exampleSubject returns a subject that matches a filter.
-func exampleSubject(filter string) string {
-	tokens := strings.Split(filter, ".")
-	for i, t := range tokens {
-		if t == "*" || t == ">" {
-			tokens[i] = "hello"
-		}
-	}
-	return strings.Join(tokens, ".")
 }
 
 // plainWord is a text that a shell takes as it is.

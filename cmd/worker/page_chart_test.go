@@ -39,7 +39,7 @@ const covered = `(() => {
 
 // TestPagePaintsNoBarOverAnother checks lanes whose kernels run at the same time, with batches that arrive in another order.
 func TestPagePaintsNoBarOverAnother(t *testing.T) {
-	for _, lanes := range []int{4, 5, 8, 64} {
+	for _, lanes := range []int{4, 8, 64} {
 		var records []*inflight.Record
 		for n := range 3 * lanes {
 			lane, turn := n%lanes, n/lanes
@@ -110,7 +110,6 @@ func TestPageShowsOverlapFirst(t *testing.T) {
 	b := pages(t, telemetry.Debug{Timeline: line, Bounds: bounds(3), Stats: func() []streams.Stats { return []streams.Stats{stats} }})
 	b.await("batches are drawn", `millraceTimeline.drawn().length > 0`)
 	longest(b)
-	b.await("the legend has measured the longest window", `document.querySelector("[data-engines-busy='1'] b").textContent !== ""`)
 	if first := value[string](b, `document.querySelector(".tile h3").textContent`); first != "Overlap" {
 		t.Errorf("the first figure is %s", first)
 	}
@@ -144,7 +143,7 @@ func TestPageScratchAgreesWithItsBatches(t *testing.T) {
 	stats := streams.Stats{Device: "GPU-1", Uptime: time.Second, Scratch: streams.ScratchStats{Reserved: 64 << 20, HighWater: 6 << 20, Limit: 1 << 30}}
 	line := lineOf(batchOf(1, 0, 0, 1, 2, 30, 31, 32, 33), batchOf(2, 1, 0, 1, 3, 31, 32, 33, 34))
 	b := pages(t, telemetry.Debug{Timeline: line, Bounds: bounds(2), Stats: func() []streams.Stats { return []streams.Stats{stats} }})
-	b.await("each batch used 5 MiB, and two were there at once", `document.querySelector("[data-scratch]").parentElement.textContent === "5 MiB/batch"
+	b.await("each batch used 5 MiB, and two were there at once", `document.querySelector("[data-scratch]")?.parentElement.textContent === "5 MiB/batch"
 		&& document.querySelector("[data-scratch-sub]").textContent === "at most 5 MiB, together 10 MiB; pool 64 MiB of 1 GiB"`)
 	b.do(chromedp.Click(`//tbody/tr[1]//button`, chromedp.BySearch), chromedp.WaitVisible("#detail", chromedp.ByQuery))
 	if facts := value[string](b, `document.getElementById("detail-facts").textContent`); !strings.Contains(facts, "scratch5 MiB") {
@@ -167,7 +166,7 @@ func TestPageReturnsTheFocus(t *testing.T) {
 	for n := range 20 {
 		line.BatchDone(batchOf(uint64(n+2), 0, 10*n+10, 10*n+11, 10*n+12, 10*n+13, 10*n+14, 10*n+15, 10*n+16))
 	}
-	b.await("the table shows the newer batches", `document.querySelector("#latest-rows tr").dataset.seq === "21"`)
+	b.await("the table shows the newer batches", `document.querySelector("#latest-rows tr")?.dataset.seq === "21"`)
 	rows := value[[]string](b, `[...document.querySelectorAll("#latest-rows tr")].map((row) => row.dataset.seq)`)
 	if got := value[string](b, focus); got != "1" || strings.Join(rows, " ") != "21 20 19 18 17 16 15 14 1" {
 		t.Errorf("the focus is on row %q of %v", got, rows)
@@ -188,10 +187,13 @@ func TestIdlePageSaysHowToSend(t *testing.T) {
 	b := open(t, address(t, p, "serving debug pages"))
 	b.await("it explains what to do", `document.getElementById("empty").contains(document.getElementById("feed")) && document.getElementById("feed").checkVisibility()`)
 	text := value[string](b, `document.getElementById("feed").innerText`)
-	for _, part := range []string{s.URL(), "ORDERS", "orders.*.new, orders.old", "RESULTS", "worker send --subject orders.hello.new", "worker results --follow"} {
+	for _, part := range []string{s.URL(), "ORDERS", "orders.*.new, orders.old", "RESULTS", "MILLRACE_STREAM=ORDERS MILLRACE_SUBJECTS='orders.*.new,orders.old' worker send", "worker results --follow"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("the page lacks %q: %s", part, text)
 		}
+	}
+	if banner := value[string](b, `document.getElementById("on-cpu").innerText`); !strings.Contains(banner, "MILLRACE_DEVICE=host") {
+		t.Errorf("the banner of a worker on the CPU is %q", banner)
 	}
 	for _, width := range []int64{1280, 390} {
 		b.prefers(width, "light")

@@ -154,6 +154,7 @@ func TestPageOfAnIdleWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.await("the batch is drawn", `millraceTimeline.drawn().some((b) => b.batch === 1 && b.row === "compute") && !document.getElementById("empty").checkVisibility()`)
+	b.await("it says why a CPU has no overlap", `document.querySelector("[data-overlap-sub]").textContent.startsWith("nothing is copied here")`)
 	b.await("it shows since when the worker is idle", `/^Idle since [0-2][0-9]:[0-5][0-9]:[0-5][0-9]$/.test(document.getElementById("state-text").textContent)`)
 	b.await("it keeps showing the last batch", `millraceTimeline.drawn().some((b) => b.batch === 1) && document.querySelector("[data-pace]").textContent === "the last busy moment"`)
 	b.wantNoProblems()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
@@ -42,10 +43,15 @@ func batchOf(number uint64, lane int, edges ...int) *inflight.Record {
 	return r
 }
 
-// lineOf returns the timeline of one GPU, whose clock began long ago.
+// lineOf returns the timeline of one GPU, whose clock began an hour ago.
 func lineOf(records ...*inflight.Record) *telemetry.Timeline {
+	return lineSince(time.Now().Add(-time.Hour), records...)
+}
+
+// lineSince is lineOf for a GPU whose clock began at epoch.
+func lineSince(epoch time.Time, records ...*inflight.Record) *telemetry.Timeline {
 	line := telemetry.NewTimeline(1000)
-	line.AddDevice("GPU-1", "a GPU", time.Now().Add(-time.Hour))
+	line.AddDevice("GPU-1", "a GPU", epoch)
 	for _, r := range records {
 		line.BatchDone(r)
 	}
@@ -89,6 +95,9 @@ func TestPageReportsOtherTrouble(t *testing.T) {
 	b.await("all is well", pageState+` === "idle" && !document.getElementById("trouble").checkVisibility()`)
 	set(errors.New("GPU-1: <b>device</b> lost"))
 	b.await("the reason is shown", pageState+` === "bad" && document.getElementById("trouble-advice").textContent.startsWith("GPU-1: <b>device</b> lost.")`)
+	set(fmt.Errorf("%w: waiting for NATS: connection refused", telemetry.NewHealth(telemetry.HealthConfig{}).Ready()))
+	b.await("a start that waits is red too", pageState+` === "bad" && document.getElementById("trouble-advice").textContent.startsWith("starting: waiting for NATS: connection refused.")
+		&& !document.getElementById("empty-text").checkVisibility()`)
 	set(nil)
 	b.await("all is well again", pageState+` === "idle" && !document.getElementById("trouble").checkVisibility()`)
 	b.wantNoProblems()
@@ -97,7 +106,8 @@ func TestPageReportsOtherTrouble(t *testing.T) {
 // TestPageSaysHowLateItIs checks that the header says when the timeline is not what happens now: in slow motion, and while batches in
 // flight do not finish.
 func TestPageSaysHowLateItIs(t *testing.T) {
-	line := lineOf(batchOf(1, 0, 0, 1, 2, 3, 4, 5, 6))
+	epoch := time.Now().Add(-time.Hour)
+	line := lineSince(epoch, batchOf(1, 0, 0, 1, 2, 3, 4, 5, 6))
 	var inFlight atomic.Int64
 	inFlight.Store(2)
 	d := telemetry.Debug{Timeline: line, Bounds: telemetry.LiveBounds{Lanes: 2, Payloads: 10, Bytes: 4 << 20}, Stats: func() []streams.Stats {
@@ -117,8 +127,8 @@ func TestPageSaysHowLateItIs(t *testing.T) {
 		for n := uint64(2); ; n++ {
 			select {
 			case <-tick.C:
-				at := int(time.Hour/time.Millisecond) + int(n)*5 // about now on the clock of the device
-				line.BatchDone(batchOf(n, int(n)%2, at, at+1, at+2, at+4, at+5, at+6, at+7))
+				at := int(time.Since(epoch).Milliseconds())
+				line.BatchDone(batchOf(n, int(n)%2, at-7, at-6, at-5, at-3, at-2, at-1, at))
 			case <-done:
 				return
 			}
@@ -132,7 +142,7 @@ func TestPageSaysHowLateItIs(t *testing.T) {
 // TestPageWithoutAGPU checks the banner of a worker whose CPU computes, and that a worker with a GPU has none.
 func TestPageWithoutAGPU(t *testing.T) {
 	banner := `document.getElementById("on-cpu").checkVisibility() ? document.getElementById("on-cpu").innerText : "none"`
-	for cpu, want := range map[telemetry.CPU]string{telemetry.CPUFallback: "found none", telemetry.CPUChosen: "MILLRACE_DEVICE=host", telemetry.NotOnCPU: "none"} {
+	for cpu, want := range map[telemetry.CPU]string{telemetry.CPUFallback: "found none", telemetry.NotOnCPU: "none"} {
 		b := pages(t, telemetry.Debug{Timeline: lineOf(), CPU: cpu})
 		b.await("it shows the worker", pageState+` === "idle"`)
 		got := value[string](b, banner)

@@ -13,29 +13,40 @@ import (
 // TestFeedNamesCommandsAndNoCredentials checks the commands that the page shows for several servers.
 func TestFeedNamesCommandsAndNoCredentials(t *testing.T) {
 	for _, c := range []struct {
-		name, url, subject, creds string
-		send, follow              string
-		login                     []string
+		name, url, creds string
+		set              map[string]string
+		send, follow     string
+		login            []string
 	}{
-		{name: "embedded", url: "nats://127.0.0.1:4222", subject: "ingest.>",
-			send: `echo "Hello, Millrace" | worker send --subject ingest.hello`, follow: "worker results --follow"},
-		{name: "a cluster", url: "nats://a:4222,tls://b:4222", subject: "ingest.*.en",
-			send:   `echo "Hello, Millrace" | MILLRACE_NATS_URL=nats://a:4222,tls://b:4222 worker send --subject ingest.hello.en`,
+		{name: "embedded", url: "nats://127.0.0.1:4222", send: `echo "Hello, Millrace" | worker send`, follow: "worker results --follow"},
+		{name: "a cluster", url: "nats://a:4222,tls://b:4222",
+			send:   `echo "Hello, Millrace" | MILLRACE_NATS_URL=nats://a:4222,tls://b:4222 worker send`,
 			follow: "MILLRACE_NATS_URL=nats://a:4222,tls://b:4222 worker results --follow"},
-		{name: "a password", url: "nats://planted-user:planted-password@n:4222,nats://planted-token@m:4222", subject: "in.$x", creds: "/run/planted-file",
-			send:   `echo "Hello, Millrace" | MILLRACE_NATS_URL=nats://n:4222,nats://m:4222 worker send --subject 'in.$x'`,
+		{name: "a password", url: "nats://planted-user:planted-password@n:4222,nats://planted-token@m:4222", creds: "/run/planted-file",
+			send:   `echo "Hello, Millrace" | MILLRACE_NATS_URL=nats://n:4222,nats://m:4222 worker send`,
 			follow: "MILLRACE_NATS_URL=nats://n:4222,nats://m:4222 worker results --follow",
 			login:  []string{"MILLRACE_NATS_CREDS", "MILLRACE_NATS_URL"}},
+		{name: "other streams", url: "nats://127.0.0.1:4222", set: map[string]string{"MILLRACE_STREAM": "ORDERS", "MILLRACE_SUBJECTS": "orders.>,more.*", "MILLRACE_RESULT_PREFIX": "it's"},
+			send:   `echo "Hello, Millrace" | MILLRACE_STREAM=ORDERS MILLRACE_SUBJECTS='orders.>,more.*' MILLRACE_RESULT_PREFIX='it'\''s' worker send`,
+			follow: `MILLRACE_STREAM=ORDERS MILLRACE_SUBJECTS='orders.>,more.*' MILLRACE_RESULT_PREFIX='it'\''s' worker results --follow`},
 	} {
-		cfg := &config.Config{Stream: "INGEST", Subjects: []string{c.subject}, ResultStream: "RESULTS"}
-		cfg.NATS.Creds = c.creds
-		f := feedOf(cfg, c.url)
-		if f.Send != c.send || f.Follow != c.follow || !slices.Equal(f.Login, c.login) {
-			t.Errorf("%s: %+v", c.name, f)
-		}
-		if all := strings.Join([]string{f.Server, f.Send, f.Follow, strings.Join(f.Login, " ")}, " "); strings.Contains(all, "planted") {
-			t.Errorf("%s: the page shows a credential: %s", c.name, all)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			for name, value := range c.set {
+				t.Setenv(name, value)
+			}
+			cfg, err := config.Load(nil)
+			if cfg == nil {
+				t.Fatal(err)
+			}
+			cfg.NATS.Creds = c.creds
+			f := feedOf(cfg, c.url)
+			if f.Send != c.send || f.Follow != c.follow || !slices.Equal(f.Login, c.login) {
+				t.Errorf("%+v", f)
+			}
+			if all := strings.Join([]string{f.Server, f.Send, f.Follow, strings.Join(f.Login, " ")}, " "); strings.Contains(all, "planted") {
+				t.Errorf("the page shows a credential: %s", all)
+			}
+		})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 const (
 	conditionReady        = "ready"
 	conditionStarting     = "starting"
+	conditionWaiting      = "waiting" // starting, and waiting for what Why says
 	conditionStopping     = "stopping"
 	conditionDisconnected = "disconnected" // from NATS
 	conditionFailing      = "failing"      // not ready for another reason
@@ -79,6 +80,8 @@ func stateOf(err error) string {
 	switch {
 	case err == nil:
 		return conditionReady
+	case errors.Is(err, errStarting) && err.Error() != errStarting.Error():
+		return conditionWaiting
 	case errors.Is(err, errStarting):
 		return conditionStarting
 	case errors.Is(err, errDraining):

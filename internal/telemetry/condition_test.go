@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -34,6 +35,16 @@ func TestConditionKeepsItsTime(t *testing.T) {
 	now = now.Add(time.Minute)
 	err = nil
 	want("ready", "", now)
+}
+
+// TestConditionOfAStart checks that a start that waits for something differs from one that just takes its time.
+func TestConditionOfAStart(t *testing.T) {
+	starting := telemetry.NewHealth(telemetry.HealthConfig{}).Ready()
+	for want, err := range map[string]error{"starting": starting, "waiting": fmt.Errorf("%w: waiting for NATS: connection refused", starting)} {
+		if c := telemetry.NewWatch(func() error { return err }, nil).Condition(); c.State != want || c.Why != err.Error() {
+			t.Errorf("%v is %+v, want %s", err, c, want)
+		}
+	}
 }
 
 // TestConditionIsKnownWithoutAPage checks that Run dates a condition although nobody asks for it.

@@ -4,7 +4,7 @@
 const STAGES = ["fill", "copy_in", "compute", "copy_out", "publish", "settle"];
 const ENGINES = ["copy_in", "compute", "copy_out"];
 const ENGINE_STAGE = [1, 2, 3]; // index in STAGES of each engine's stage
-const COMPUTE = 2;
+const [COPY_IN, COMPUTE, COPY_OUT] = ENGINE_STAGE;
 
 const KEPT_BATCHES = 6000; // over all devices
 const KEPT_GAPS = 200;

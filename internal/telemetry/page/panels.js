@@ -80,7 +80,7 @@ function showShares(section, device, rates) {
 function overlapNote(device) {
   const stats = device.stats;
   if (!stats || device.batches.length === 0) return "no batch yet";
-  if (stats.engines.copy_in === 0 && stats.engines.copy_out === 0) return "nothing is copied here, so there is nothing to overlap";
+  if (device.batches.slice(-FILL_OF).every((b) => !b.stages[COPY_IN] && !b.stages[COPY_OUT])) return "nothing is copied here, so there is nothing to overlap";
   return percent(stats.overlap / stats.busy) + " % since the start";
 }
 

@@ -7,6 +7,10 @@ const TROUBLE = {
     advice: () => "The worker takes no payloads. They wait in the stream, and the worker reconnects by itself as soon as " + (model.feed.server || "the server")
       + " answers. If the server runs, worker check on the worker's machine finds the cause.",
   },
+  waiting: {
+    title: "The worker cannot start",
+    advice: () => model.condition.why + ". It tries again by itself. Its server is " + model.feed.server + ".",
+  },
   failing: {
     title: "The worker is not ready",
     advice: () => model.condition.why + ". /readyz reports the same. docs/troubleshooting.md says what to do.",
@@ -71,7 +75,7 @@ function showState() {
 
 function showTrouble(key) {
   element("trouble").hidden = !key;
-  document.body.classList.toggle("troubled", !!key);
+  element("empty-text").hidden = !!key; // it says that the worker runs
   if (!key) return;
   const since = key === "lost" ? link.since : model.condition.since;
   setText("trouble-title", TROUBLE[key].title + " since " + wallClock(since));
