@@ -100,8 +100,9 @@ func wrong() []*panel {
 
 func throughput() []*panel {
 	return []*panel{
-		graph("Backlog", "Messages that wait in the stream. Each worker sees all of them, so this is the maximum, not the sum.", "short", 8).
-			ask(query{`max by (namespace, job) (millrace_consumer_pending{` + worker + `})`, "{{namespace}} {{job}}"}).
+		graph("Backlog", "Messages that wait in the stream, and those in flight. Each worker sees all of them, so this is the maximum, not the sum.", "short", 8).
+			ask(query{`max by (namespace, job) (millrace_consumer_pending{` + worker + `})`, "{{namespace}} {{job}}"},
+				query{`max by (namespace, job) (millrace_consumer_ack_pending{` + worker + `})`, "{{namespace}} {{job}} in flight"}).
 			runbook("MillraceBacklogGrowingLanesIdle", "MillraceBacklogGrowingLanesFull"),
 		graph("Messages per second, by outcome", "", "mps", 8).stacked().
 			ask(query{`sum by (outcome) (` + rate("millrace_messages_total", worker) + `)`, "{{outcome}}"}).
