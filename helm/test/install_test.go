@@ -126,7 +126,7 @@ func TestNotesSayWhatToDoNext(t *testing.T) {
 			[]string{"1 x gpu.nvidia.com", "port-forward deployment/web-millrace 6060"}, []string{"Prometheus doesn't scrape", "config.provision=true"}},
 		{modes["operators"], []string{"tests each of operators.sources on a", "operators.sources has a_b.cu, which no worker computes: name a_b in config.operators"}, []string{"entropy.cu"}},
 		{modes["embedded"], []string{"CPU cores only", "port-forward deployment/web-millrace 4222 &"}, []string{"config.provision=true"}},
-		{values{"autoscaling.mode": "hpa"}, []string{"1 to 4 pods by hpa (a lag of 665920 payloads per pod)"}, []string{"is not above the number of payloads that one pod"}},
+		{values{"autoscaling.mode": "keda", "autoscaling.keda.natsServerMonitoringEndpoint": "nats:8222"}, []string{"1 to 4 pods by keda (a lag of 665920 payloads per pod)"}, []string{"is not above the number of payloads that one pod"}},
 	} {
 		notes := mustRender(t, enough.with(c.set)).notes
 		for _, want := range c.want {

@@ -37,8 +37,8 @@ func (b *backlog) update(partition int, pending uint64) {
 	b.observer.Pending(b.pending.set(partition, pending))
 }
 
-// delivered sets how many messages of a partition are delivered and not acknowledged, and reports the total to the observer.
-func (b *backlog) delivered(partition int, unacknowledged int) {
+// unsettled sets how many messages of a partition are delivered and not acknowledged, and reports the total to the observer.
+func (b *backlog) unsettled(partition int, unacknowledged int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.observer.Unacknowledged(b.unacknowledged.set(partition, uint64(max(unacknowledged, 0))))
