@@ -109,6 +109,10 @@ func throughput() []*panel {
 			runbook("MillraceDeadLetters"),
 		graph("Bytes per second", "Of settled payloads, and of the results published for them.", "binBps", 8).
 			ask(query{`sum by (direction) (` + rate("millrace_payload_bytes_total", worker) + `)`, "{{direction}}"}),
+		graph("Wanted pods", "Pods that process the lag within the autoscaler's goal, and workers that Prometheus reaches.", "short", 8).
+			ask(query{`max by (namespace, job) (job:millrace_wanted_pods:max1h{namespace=~"$namespace"})`, "{{namespace}} {{job}} wanted"},
+				query{`count by (namespace, job) (millrace_build_info{` + worker + `})`, "{{namespace}} {{job}} running"}).
+			runbook("MillraceBacklogGrowingLanesFull", "MillraceNoWorkers"),
 		graph("Partitions", "With exclusive delivery: how many each worker owns.", "short", 8).stacked().
 			ask(query{`millrace_partitions_owned{` + worker + `}`, "{{pod}}"}),
 	}
