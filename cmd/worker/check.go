@@ -209,4 +209,5 @@ func (noObserver) Stalled(int)                                                  
 func (noObserver) Restarted()                                                       {}
 func (noObserver) Redelivered()                                                     {}
 func (noObserver) Pending(uint64)                                                   {}
+func (noObserver) Unacknowledged(uint64)                                            {}
 func (noObserver) Reconnected()                                                     {}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"millrace/helm/exposed"
+	"millrace/helm/runbooks"
 )
 
 const (
@@ -28,6 +29,17 @@ func TestCommittedIsCurrent(t *testing.T) {
 	}
 	if !bytes.Equal(got, want.Bytes()) {
 		t.Errorf("%s is not what this program writes: cd helm && go run ./dashboard > millrace/files/dashboard.json", committed)
+	}
+}
+
+// TestRunbooksAreWhereTheRulesSay: the dashboard's links begin like those of the rules.
+func TestRunbooksAreWhereTheRulesSay(t *testing.T) {
+	var all bytes.Buffer
+	if err := write(&all); err != nil {
+		t.Fatal(err)
+	}
+	if want := `"query": "` + runbooks.Address + `"`; !strings.Contains(all.String(), want) {
+		t.Errorf("the dashboard has no variable with %s", want)
 	}
 }
 

@@ -100,14 +100,19 @@ func wrong() []*panel {
 
 func throughput() []*panel {
 	return []*panel{
-		graph("Backlog", "Messages that wait in the stream. Each worker sees all of them, so this is the maximum, not the sum.", "short", 8).
-			ask(query{`max by (namespace, job) (millrace_consumer_pending{` + worker + `})`, "{{namespace}} {{job}}"}).
+		graph("Backlog", "Messages that wait in the stream, and those in flight. Each worker sees all of them, so this is the maximum, not the sum.", "short", 8).
+			ask(query{`max by (namespace, job) (millrace_consumer_pending{` + worker + `})`, "{{namespace}} {{job}}"},
+				query{`max by (namespace, job) (millrace_consumer_ack_pending{` + worker + `})`, "{{namespace}} {{job}} in flight"}).
 			runbook("MillraceBacklogGrowingLanesIdle", "MillraceBacklogGrowingLanesFull"),
 		graph("Messages per second, by outcome", "", "mps", 8).stacked().
 			ask(query{`sum by (outcome) (` + rate("millrace_messages_total", worker) + `)`, "{{outcome}}"}).
 			runbook("MillraceDeadLetters"),
 		graph("Bytes per second", "Of settled payloads, and of the results published for them.", "binBps", 8).
 			ask(query{`sum by (direction) (` + rate("millrace_payload_bytes_total", worker) + `)`, "{{direction}}"}),
+		graph("Wanted pods", "Pods that process the lag within the autoscaler's goal, and workers that Prometheus reaches.", "short", 8).
+			ask(query{`max by (namespace, job) (job:millrace_wanted_pods:max1h{namespace=~"$namespace"})`, "{{namespace}} {{job}} wanted"},
+				query{`count by (namespace, job) (millrace_build_info{` + worker + `})`, "{{namespace}} {{job}} running"}).
+			runbook("MillraceBacklogGrowingLanesFull", "MillraceNoWorkers"),
 		graph("Partitions", "With exclusive delivery: how many each worker owns.", "short", 8).stacked().
 			ask(query{`millrace_partitions_owned{` + worker + `}`, "{{pod}}"}),
 	}

@@ -57,14 +57,23 @@ func TestWindowIsTheWorkers(t *testing.T) {
 // maxAckPendingMost is the largest MILLRACE_MAX_ACK_PENDING.
 const maxAckPendingMost = 10_000_000
 
+// threshold returns KEDA's threshold per pod.
+func threshold(t *testing.T, scaled *keda.ScaledObject) int {
+	t.Helper()
+	if modifiers := scaled.Spec.Advanced.ScalingModifiers; modifiers.Target != "" {
+		return number(t, modifiers.Target)
+	}
+	return number(t, scaled.Spec.Triggers[0].Metadata["lagThreshold"])
+}
+
 // wantWindow checks MaxAckPending, and the lag threshold, which is twice the window.
 func wantWindow(t *testing.T, set values, maxAckPending, window int) {
 	t.Helper()
-	list := objects(t, byHPA.with(set))
+	list := objects(t, byKEDA.with(set))
 	if got := number(t, environment(workerPod(t, list).Containers[0])["MILLRACE_MAX_ACK_PENDING"]); got != maxAckPending {
 		t.Errorf("%v: MILLRACE_MAX_ACK_PENDING=%d, and the worker's default is %d", set, got, maxAckPending)
 	}
-	if got := find[*autoscaling.HorizontalPodAutoscaler](t, list).Spec.Metrics[0].External.Target.AverageValue.Value(); got != 2*int64(window) {
+	if got := threshold(t, find[*keda.ScaledObject](t, list)); got != 2*window {
 		t.Errorf("%v: the threshold is %d with a lag factor of 2, and a worker can have %d in flight", set, got, window)
 	}
 }
@@ -78,13 +87,8 @@ func TestThresholdIsAboveOnePodsWindow(t *testing.T) {
 				set := values{"gpu.count": gpus, "config.lanes": lanes, "config.batchPayloads": payloads, "resources.limits.memory": "4Ti"}
 				env := workerEnvironment(t, byKEDA.with(set))
 				window := min(capacityOf(gpus, lanes, payloads, 1).InFlight(), number(t, env["MILLRACE_MAX_ACK_PENDING"]))
-				for what, threshold := range map[string]int{
-					"KEDA's": number(t, find[*keda.ScaledObject](t, objects(t, byKEDA.with(set))).Spec.Triggers[0].Metadata["lagThreshold"]),
-					"HPA's":  int(find[*autoscaling.HorizontalPodAutoscaler](t, objects(t, byHPA.with(set))).Spec.Metrics[0].External.Target.AverageValue.Value()),
-				} {
-					if threshold <= window || threshold > window*5/4+1 {
-						t.Errorf("%d GPUs, %d lanes, %d payloads: %s threshold is %d for a window of %d", gpus, lanes, payloads, what, threshold, window)
-					}
+				if got := threshold(t, find[*keda.ScaledObject](t, objects(t, byKEDA.with(set)))); got <= window || got > window*5/4+1 {
+					t.Errorf("%d GPUs, %d lanes, %d payloads: the threshold is %d for a window of %d", gpus, lanes, payloads, got, window)
 				}
 			}
 		}
@@ -148,7 +152,7 @@ func TestPartitionsAreScaledTogether(t *testing.T) {
 // TestKEDATakesWhatItIsTold runs KEDA's own admission check, which compiles the formula with the triggers' names.
 func TestKEDATakesWhatItIsTold(t *testing.T) {
 	for _, set := range []values{
-		{}, {"autoscaling.minReplicas": 0, "autoscaling.keda.activationLagThreshold": 5_000_000},
+		{}, {"autoscaling.minReplicas": 0, "autoscaling.keda.activationLagThreshold": 5_000_000}, measured, measured.with(values{"config.delivery": "exclusive"}),
 		{"config.delivery": "exclusive"}, {"config.delivery": "exclusive", "config.partitions": 256, "autoscaling.maxReplicas": 256},
 	} {
 		scaled := find[*keda.ScaledObject](t, objects(t, byKEDA.with(set)))
@@ -161,8 +165,9 @@ func TestKEDATakesWhatItIsTold(t *testing.T) {
 			t.Errorf("%v: %v", set, err)
 		}
 		for _, trigger := range scaled.Spec.Triggers {
-			for _, count := range []string{"lagThreshold", "activationLagThreshold"} {
-				number(t, trigger.Metadata[count])
+			if trigger.Type == "nats-jetstream" {
+				number(t, trigger.Metadata["lagThreshold"])
+				number(t, trigger.Metadata["activationLagThreshold"])
 			}
 		}
 	}

@@ -44,6 +44,7 @@ func (noObserver) Stalled(int)                                                  
 func (noObserver) Restarted()                                                       {}
 func (noObserver) Redelivered()                                                     {}
 func (noObserver) Pending(uint64)                                                   {}
+func (noObserver) Unacknowledged(uint64)                                            {}
 func (noObserver) Reconnected()                                                     {}
 
 func TestMeterLine(t *testing.T) {

@@ -47,6 +47,9 @@ func (m *Meter) Pending(n uint64) { m.pending.Store(n); m.next.Pending(n) }
 // OperatorFault implements ingest.Observer.
 func (m *Meter) OperatorFault(f inflight.OperatorFault) { m.next.OperatorFault(f) }
 
+// Unacknowledged implements ingest.Observer.
+func (m *Meter) Unacknowledged(n uint64) { m.next.Unacknowledged(n) }
+
 // Reconnected implements ingest.Observer.
 func (m *Meter) Reconnected() { m.next.Reconnected() }
 

@@ -80,7 +80,8 @@ func (c *tally) Stalled(n int) { c.mu.Lock(); c.stuck = n; c.mu.Unlock(); c.sign
 
 func (c *tally) Restarted() { c.mu.Lock(); c.anew++; c.mu.Unlock(); c.signal() }
 
-func (c *tally) Pending(n uint64) { c.mu.Lock(); c.pending, c.told = n, true; c.mu.Unlock() }
+func (c *tally) Pending(n uint64)      { c.mu.Lock(); c.pending, c.told = n, true; c.mu.Unlock() }
+func (c *tally) Unacknowledged(uint64) {}
 
 // tookLast reports whether the worker has taken the last message.
 func (c *tally) tookLast() bool {

@@ -42,6 +42,7 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.OperatorFault(inflight.OperatorFault{Operator: "crc32c", Fault: operator.FaultDevice, At: time.Unix(1e9, 0)})
 	m.Redelivered()
 	m.Pending(42)
+	m.Unacknowledged(17)
 	m.Stalled(3)
 	m.Restarted()
 	m.Reconnected()
@@ -136,7 +137,7 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 		{"lanes", "device=host,state=free", 1}, {"lanes", "device=host,state=filling", 2}, {"lanes", "device=host,state=in_flight", 3},
 		{"scratch_pool_bytes", "device=host,state=used", 10}, {"scratch_pool_bytes", "device=host,state=reserved", 20},
 		{"scratch_pool_bytes", "device=host,state=high_water", 15}, {"pinned_bytes", "device=host", 64 << 20},
-		{"scratch_allocations_total", "device=host", 7}, {"redeliveries_total", "", 1}, {"consumer_pending", "", 42},
+		{"scratch_allocations_total", "device=host", 7}, {"redeliveries_total", "", 1}, {"consumer_pending", "", 42}, {"consumer_ack_pending", "", 17},
 		{"device_errors_total", "device=host,kind=out_of_memory", 1}, {"device_errors_total", "device=host,kind=lost", 0},
 		{"device_fallback", "", 1}, {"nats_reconnects_total", "", 1}, {"build_info", "commit=abc,goversion=go1.26,version=v0.0.0", 1},
 		// The worker's own metrics:
@@ -275,6 +276,7 @@ func TestObserversAllocateNothing(t *testing.T) {
 		"Frame":       func() { m.Frame(inflight.FrameStats{Framed: true, Parts: 1}) },
 		"Redelivered": m.Redelivered,
 		"Pending":     func() { m.Pending(7) },
+		"Unacked":     func() { m.Unacknowledged(7) },
 		"Reconnected": m.Reconnected,
 	} {
 		if n := testing.AllocsPerRun(100, call); n != 0 {

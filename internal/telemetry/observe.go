@@ -122,6 +122,9 @@ func (m *Metrics) Redelivered() { m.redelivery.Inc() }
 // Pending implements ingest.Observer.
 func (m *Metrics) Pending(messages uint64) { m.pending.Set(float64(messages)) }
 
+// Unacknowledged implements ingest.Observer.
+func (m *Metrics) Unacknowledged(messages uint64) { m.unacked.Set(float64(messages)) }
+
 // Stalled implements ingest.Observer.
 func (m *Metrics) Stalled(consumers int) { m.stalled.Set(float64(consumers)) }
 

@@ -92,6 +92,23 @@ absent(millrace_build_info{ {{- include "millrace.ownSeries" . -}} }) {{ eq $lea
 {{ toYaml $alert }}
 {{- end }}
 
+{{/*
+millrace.recording returns a recording rule with the values of a release. The rule for autoscalers has the goal, and a label by which a
+HorizontalPodAutoscaler selects it.
+*/}}
+{{- define "millrace.recording" -}}
+{{- $rule := deepCopy .rule -}}
+{{- if eq $rule.record "job:millrace_wanted_pods:max1h" -}}
+{{- $scaling := .root.Values.autoscaling -}}
+{{- $_ := set $rule "expr" (replace "(60 * " (printf "(%v * " $scaling.backlogSeconds) $rule.expr | replace "1.25 * " (printf "%v * " $scaling.lagFactor)) -}}
+{{- if .series -}}
+{{- $_ := set $rule "labels" (dict "deployment" (include "millrace.fullname" .root)) -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $rule "expr" (include "millrace.scoped" (dict "expr" $rule.expr "series" .series)) -}}
+{{ toYaml $rule }}
+{{- end }}
+
 {{/* millrace.ruleGroups returns the groups of the PrometheusRule. */}}
 {{- define "millrace.ruleGroups" -}}
 {{- $root := . -}}
@@ -106,7 +123,7 @@ absent(millrace_build_info{ {{- include "millrace.ownSeries" . -}} }) {{ eq $lea
 {{- $rules = append $rules (include "millrace.alert" (dict "root" $root "rule" $rule "settings" $settings) | fromYaml) -}}
 {{- end -}}
 {{- else -}}
-{{- $rules = append $rules (merge (dict "expr" (include "millrace.scoped" (dict "expr" $rule.expr "series" $series))) $rule) -}}
+{{- $rules = append $rules (include "millrace.recording" (dict "root" $root "rule" $rule "series" $series) | fromYaml) -}}
 {{- end -}}
 {{- end -}}
 {{- if $rules -}}

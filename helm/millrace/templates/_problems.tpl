@@ -93,6 +93,9 @@ autoscaling.minReplicas is {{ .minReplicas }}, more than maxReplicas ({{ .maxRep
 {{- if and (eq .mode "keda") (not .keda.natsServerMonitoringEndpoint) }}
 autoscaling.keda.natsServerMonitoringEndpoint is empty: set it to host and monitoring port of a NATS server, such as nats.nats.svc:8222
 {{- end }}
+{{- if and (eq .mode "keda") .keda.prometheus.serverAddress (eq (int64 .lagThreshold) 0) (not (include "millrace.scrapeJob" $)) }}
+autoscaling.keda.prometheus.serverAddress is set, but the chart doesn't know the label job of the workers' series: set podMonitor.enabled, serviceMonitor.enabled or prometheusRule.job
+{{- end }}
 {{- if and (eq .mode "hpa") (lt (int64 .minReplicas) 1) }}
 autoscaling.minReplicas is 0, which a HorizontalPodAutoscaler does not accept: set at least 1, or autoscaling.mode=keda
 {{- end }}

@@ -35,21 +35,40 @@ own consumer, and 0 leaves the value to the worker.
 
 {{/*
 millrace.window returns the maximum number of payloads that one pod can have in flight: 16 batches per lane between pull and
-acknowledgement and, for each partition that it may own, two outstanding pull requests of 4096 messages and 256 messages in between. It
-never exceeds what the consumer permits.
+acknowledgement and, for each partition that it may own, two outstanding pull requests of 4096 messages and 256 messages in between. If
+the size of payloads is known, their bytes limit it too: four full batches per lane and, for each partition, three times 2 MiB. It never
+exceeds what the consumer permits. The recording rules in files/rules.yaml compute the same from metrics.
 */}}
 {{- define "millrace.window" -}}
 {{- $consumers := eq .Values.config.delivery "exclusive" | ternary .Values.config.partitions 1 -}}
 {{- $held := add (mul 16 (include "millrace.fullLanes" .)) (mul 8448 $consumers) -}}
+{{- $size := int64 .Values.autoscaling.payloadBytes -}}
+{{- if gt $size 0 -}}
+{{- $bytes := add (mul 4 (include "millrace.devices" .) .Values.config.lanes (include "millrace.bytes" .Values.config.batchBytes)) (mul 6291456 $consumers) -}}
+{{- $held = min $held (max 1 (div $bytes $size)) -}}
+{{- end -}}
 {{- $allowed := include "millrace.maxAckPending" . | int64 -}}
 {{ gt $allowed 0 | ternary (min $held $allowed) $held }}
 {{- end }}
 
-{{/* millrace.lagThreshold returns the lag per pod above which another pod is added. */}}
+{{/*
+millrace.lagThreshold returns the lag per pod above which another pod is added, if the rate isn't measured: what a pod does in the time
+of the goal, if its rate is a value, and never less than lagFactor times what it can have in flight.
+*/}}
 {{- define "millrace.lagThreshold" -}}
 {{- if gt (int64 .Values.autoscaling.lagThreshold) 0 -}}
 {{ int64 .Values.autoscaling.lagThreshold }}
 {{- else -}}
-{{ mulf (include "millrace.window" .) .Values.autoscaling.lagFactor | ceil | int64 }}
+{{- $goal := mulf .Values.autoscaling.backlogSeconds .Values.autoscaling.podRate -}}
+{{ max (ceil $goal | int64) (mulf (include "millrace.window" .) .Values.autoscaling.lagFactor | ceil | int64) }}
+{{- end -}}
+{{- end }}
+
+{{/* millrace.byMeasuredRate is not empty if the number of pods follows the recording rule with the measured rate. */}}
+{{- define "millrace.byMeasuredRate" -}}
+{{- with .Values.autoscaling -}}
+{{- if and (eq (int64 .lagThreshold) 0) (or (eq .mode "hpa") (and (eq .mode "keda") .keda.prometheus.serverAddress)) -}}
+yes
+{{- end -}}
 {{- end -}}
 {{- end }}

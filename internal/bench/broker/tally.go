@@ -53,6 +53,9 @@ func (*tally) Restarted() {}
 // Pending implements ingest.Observer.
 func (*tally) Pending(uint64) {}
 
+// Unacknowledged implements ingest.Observer.
+func (*tally) Unacknowledged(uint64) {}
+
 // OperatorFault implements ingest.Observer.
 func (*tally) OperatorFault(inflight.OperatorFault) {}
 

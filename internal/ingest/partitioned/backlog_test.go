@@ -20,8 +20,8 @@ func TestExclusiveReportsTheWholeBacklog(t *testing.T) {
 	stop()
 	<-done
 	most, shares := 0, 0
-	for p, share := range w.backlog.pending {
-		if share > w.backlog.pending[most] {
+	for p, share := range w.backlog.pending.of {
+		if share > w.backlog.pending.of[most] {
 			most = p
 		}
 		if share > 0 {
@@ -29,10 +29,27 @@ func TestExclusiveReportsTheWholeBacklog(t *testing.T) {
 		}
 	}
 	if shares < 2 {
-		t.Fatalf("all messages are in one partition: %v", w.backlog.pending)
+		t.Fatalf("all messages are in one partition: %v", w.backlog.pending.of)
 	}
-	left := n - w.backlog.pending[most]
+	left := n - w.backlog.pending.of[most]
 	if w.backlog.update(most, 0); r.events.waiting() != left {
 		t.Errorf("%d wait when the largest share is gone, want %d", r.events.waiting(), left)
+	}
+}
+
+// TestExclusiveReportsWhatIsUnderWay: so many messages of each partition are delivered and not acknowledged, whoever has them.
+func TestExclusiveReportsWhatIsUnderWay(t *testing.T) {
+	e := newEvents()
+	b := newBacklog(e, 3)
+	for _, step := range []struct {
+		partition, unacknowledged int
+		total                     uint64
+	}{{0, 10, 10}, {2, 5, 15}, {0, 4, 9}, {1, 1, 10}, {2, 0, 5}, {0, -1, 1}} {
+		if b.unsettled(step.partition, step.unacknowledged); e.underWay() != step.total {
+			t.Errorf("partition %d has %d: the total is %d, want %d", step.partition, step.unacknowledged, e.underWay(), step.total)
+		}
+	}
+	if e.waiting() != 0 {
+		t.Errorf("%d messages wait, want none", e.waiting())
 	}
 }

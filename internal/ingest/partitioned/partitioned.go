@@ -54,6 +54,10 @@ type Observer interface {
 	// Pending reports how many messages the consumers of all partitions have not delivered yet.
 	Pending(messages uint64)
 
+	// Unacknowledged reports how many messages the consumers of all partitions have delivered, to this worker or to others, that
+	// nobody has acknowledged yet.
+	Unacknowledged(messages uint64)
+
 	// Redelivered reports that a redelivered message arrived.
 	Redelivered()
 

@@ -271,7 +271,7 @@ func (r *rig) wantAll(n int, payload func(i int) []byte) {
 type events struct {
 	mu                             sync.Mutex
 	stored, redeliveries, restarts int
-	backlog                        uint64
+	backlog, unacknowledged        uint64
 	changed                        chan struct{}
 }
 
@@ -297,16 +297,24 @@ func (e *events) Frame(inflight.FrameStats) {}
 
 func (e *events) OperatorFault(inflight.OperatorFault) {}
 
-func (e *events) Pending(n uint64) { e.note(func() { e.backlog = n }) }
-func (e *events) Redelivered()     { e.note(func() { e.redeliveries++ }) }
-func (e *events) Restarted()       { e.note(func() { e.restarts++ }) }
-func (e *events) Stalled(int)      {}
+func (e *events) Pending(n uint64)        { e.note(func() { e.backlog = n }) }
+func (e *events) Unacknowledged(n uint64) { e.note(func() { e.unacknowledged = n }) }
+func (e *events) Redelivered()            { e.note(func() { e.redeliveries++ }) }
+func (e *events) Restarted()              { e.note(func() { e.restarts++ }) }
+func (e *events) Stalled(int)             {}
 
 // waiting returns the backlog.
 func (e *events) waiting() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.backlog
+}
+
+// underWay returns the number of messages that are delivered and not acknowledged.
+func (e *events) underWay() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.unacknowledged
 }
 
 // disturbances returns the number of lease restarts and of redeliveries.

@@ -49,6 +49,7 @@ func (w *watch) check(ctx context.Context, p int) {
 	}
 	info := c.CachedInfo()
 	w.backlog.update(p, info.NumPending)
+	w.backlog.unsettled(p, info.NumAckPending)
 	owned, _ := w.members.Standing(p)
 	// The owner of a partition reports it, not this worker.
 	w.s.Stalls.Saw(p, info, w.handing[p].Load() || !owned && pinOf(info) != "", time.Now())

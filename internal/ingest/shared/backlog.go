@@ -5,9 +5,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/stall"
 )
+
+// unacknowledged returns how many messages the consumer has delivered that nobody has acknowledged yet.
+func unacknowledged(info *jetstream.ConsumerInfo) uint64 { return uint64(max(info.NumAckPending, 0)) }
 
 // watchBacklog queries the state of the consumer every stall.Interval until ctx is done. It reports the backlog to the observer,
 // and the consumer's state to the stall detector. While occupied is set, the worker itself does not pull.
@@ -18,6 +23,7 @@ func watchBacklog(ctx context.Context, s Settings, occupied *atomic.Bool) {
 		done()
 		if err == nil {
 			s.Observer.Pending(info.NumPending)
+			s.Observer.Unacknowledged(unacknowledged(info))
 			s.Stalls.Saw(0, info, occupied.Load(), time.Now())
 		} else {
 			s.Stalls.Unknown(0, time.Now())

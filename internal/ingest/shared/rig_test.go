@@ -192,6 +192,8 @@ type counts struct {
 	outcomes    [inflight.NumOutcomes]atomic.Int64
 	redelivered atomic.Int64
 	reconnected atomic.Int64
+	pending     atomic.Uint64 // the last report, and likewise of unacked
+	unacked     atomic.Uint64
 }
 
 func (c *counts) Frame(inflight.FrameStats) {}
@@ -201,7 +203,8 @@ func (c *counts) OperatorFault(inflight.OperatorFault) {}
 func (c *counts) Settled(o inflight.Outcome, _, _ int, _, _ time.Duration) { c.outcomes[o].Add(1) }
 func (c *counts) Redelivered()                                             { c.redelivered.Add(1) }
 func (c *counts) Reconnected()                                             { c.reconnected.Add(1) }
-func (c *counts) Pending(uint64)                                           {}
+func (c *counts) Pending(n uint64)                                         { c.pending.Store(n) }
+func (c *counts) Unacknowledged(n uint64)                                  { c.unacked.Store(n) }
 func (c *counts) Stalled(int)                                              {}
 
 // document returns the payload of the i-th input.

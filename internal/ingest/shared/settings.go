@@ -45,4 +45,8 @@ type Observer interface {
 
 	// Pending is called with the number of messages that the consumer has not delivered yet.
 	Pending(messages uint64)
+
+	// Unacknowledged is called with the number of messages that the consumer has delivered, to this worker or to others, and
+	// that nobody has acknowledged yet.
+	Unacknowledged(messages uint64)
 }

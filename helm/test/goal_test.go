@@ -1,0 +1,225 @@
+package test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	keda "github.com/kedacore/keda/v2/apis/keda/v1alpha1"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
+
+	"millrace/internal/ingest/capacity"
+)
+
+// measured lets KEDA scale by the measured rate.
+var measured = values{
+	"autoscaling.mode": "keda", "autoscaling.keda.natsServerMonitoringEndpoint": "nats:8222", "podMonitor.enabled": true, "prometheusRule.enabled": true,
+	"autoscaling.keda.prometheus.serverAddress": "http://prometheus:9090", "autoscaling.keda.prometheus.authenticationRef": "prometheus",
+	"autoscaling.keda.prometheus.metadata": map[string]any{"authModes": "bearer"},
+}
+
+// TestGoalWithAKnownRate: without Prometheus, the threshold is what a pod does in the time of the goal, but never less than
+// what it can have in flight.
+func TestGoalWithAKnownRate(t *testing.T) {
+	const window = 4*4*4<<20 + 6<<20 // bytes that a pod of the default size can have in flight
+	for _, c := range []struct {
+		set  values
+		want int
+	}{
+		{nil, 665_920}, // nothing is known: 1.25 times the window
+		{values{"autoscaling.podRate": 35_000, "autoscaling.payloadBytes": 256}, 2_100_000},
+		{values{"autoscaling.podRate": 35_000, "autoscaling.backlogSeconds": 30, "autoscaling.payloadBytes": 256}, 1_050_000},
+		{values{"autoscaling.podRate": 0.1, "autoscaling.payloadBytes": 1 << 20}, (window>>20)*5/4 + 1},
+		{values{"autoscaling.podRate": 100, "autoscaling.payloadBytes": 1 << 20}, 6000},
+		{values{"autoscaling.payloadBytes": 1 << 20}, (window>>20)*5/4 + 1},
+		{values{"autoscaling.payloadBytes": 1 << 30}, 2}, // a pod always holds one
+		{values{"autoscaling.podRate": 10}, 665_920},
+		{values{"autoscaling.podRate": 100, "autoscaling.lagThreshold": 7}, 7},
+		{values{"autoscaling.podRate": 100, "autoscaling.payloadBytes": 1 << 20, "config.delivery": "exclusive"}, 6000},
+	} {
+		if got := threshold(t, find[*keda.ScaledObject](t, objects(t, byKEDA.with(c.set)))); got != c.want {
+			t.Errorf("%v: the threshold is %d, want %d", c.set, got, c.want)
+		}
+	}
+}
+
+// TestBytesInFlightAreTheWorkers compares the bytes in templates/_window.tpl and in files/rules.yaml with the worker's figures.
+func TestBytesInFlightAreTheWorkers(t *testing.T) {
+	if perLane := capacity.FullPerSlot * capacity.SlotsPerLane; perLane != 4 {
+		t.Errorf("a pod holds %d full batches per lane in bytes, and chart and rules say 4", perLane)
+	}
+	w := capacityOf(1, 1, 1, 2)
+	if batches, consumer := w.InFlight()-capacityOf(1, 1, 0, 2).InFlight(), w.InFlight()-capacityOf(1, 1, 1, 1).InFlight(); batches != 16 || consumer != 8448 {
+		t.Errorf("a pod holds %d batches per lane and %d messages per consumer, and the rules say 16 and 8448", batches, consumer)
+	}
+}
+
+// TestKEDAScalesByTheMeasuredRate: one trigger has the wanted pods, and the others only start the first pod.
+func TestKEDAScalesByTheMeasuredRate(t *testing.T) {
+	for delivery, lags := range map[string]int{"shared": 1, "exclusive": 8} {
+		scaled := find[*keda.ScaledObject](t, objects(t, enough.with(measured).with(values{"config.delivery": delivery})))
+		if scaled.Spec.Advanced.ScalingModifiers.Formula != "" {
+			t.Errorf("%s: a formula would hide the triggers: %q", delivery, scaled.Spec.Advanced.ScalingModifiers.Formula)
+		}
+		wanted := 0
+		for _, trigger := range scaled.Spec.Triggers {
+			switch trigger.Type {
+			case "prometheus":
+				wanted++
+				want := map[string]string{
+					"serverAddress": "http://prometheus:9090", "threshold": "1", "ignoreNullValues": "false", "authModes": "bearer",
+					"query": `max(job:millrace_wanted_pods:max1h{namespace="gpu-jobs",job="gpu-jobs/web-millrace"})`,
+				}
+				if !maps.Equal(trigger.Metadata, want) || trigger.AuthenticationRef == nil || trigger.AuthenticationRef.Name != "prometheus" || trigger.MetricType != autoscaling.AverageValueMetricType {
+					t.Errorf("%s: %+v, want %v", delivery, trigger, want)
+				}
+			case "nats-jetstream":
+				lags--
+				// Its lag over its threshold is never above one pod. KEDA multiplies the threshold by 1000.
+				if got := trigger.Metadata["lagThreshold"]; got != "1000000000000" {
+					t.Errorf("%s: the lag's threshold is %s", delivery, got)
+				}
+			}
+		}
+		if wanted != 1 || lags != 0 {
+			t.Errorf("%s: %d triggers for the wanted pods, want 1; %d triggers for lags are missing", delivery, wanted, lags)
+		}
+	}
+	toZero := find[*keda.ScaledObject](t, objects(t, enough.with(measured).with(values{"autoscaling.minReplicas": 0})))
+	if query := toZero.Spec.Triggers[0].Metadata["query"]; !strings.HasSuffix(query, ") or vector(0)") {
+		t.Errorf("without pods the query %s has no value", query)
+	}
+	own := find[*keda.ScaledObject](t, objects(t, enough.with(measured).with(values{"autoscaling.lagThreshold": 5000})))
+	if len(own.Spec.Triggers) != 1 || threshold(t, own) != 5000 {
+		t.Errorf("with a threshold of one's own: %+v", own.Spec.Triggers)
+	}
+}
+
+// TestHPAScalesByTheMeasuredRate: the target is one wanted pod per pod, of this release.
+func TestHPAScalesByTheMeasuredRate(t *testing.T) {
+	watched := byHPA.with(values{"podMonitor.enabled": true, "prometheusRule.enabled": true})
+	for _, c := range []struct {
+		set          values
+		name, target string
+		labels       map[string]string
+	}{
+		{watched, "millrace_wanted_pods", "1", map[string]string{"deployment": "web-millrace"}},
+		{byHPA, "millrace_wanted_pods", "1", nil}, // somebody else records it, without the label
+		{watched.with(values{"autoscaling.hpa.metricName": "pods", "autoscaling.hpa.metricLabels": map[string]string{"a": "b"}}), "pods", "1", map[string]string{"a": "b"}},
+		{watched.with(values{"autoscaling.lagThreshold": 5000, "autoscaling.hpa.metricName": "millrace_lag"}), "millrace_lag", "5k", nil},
+	} {
+		external := find[*autoscaling.HorizontalPodAutoscaler](t, objects(t, c.set)).Spec.Metrics[0].External
+		var labels map[string]string
+		if external.Metric.Selector != nil {
+			labels = external.Metric.Selector.MatchLabels
+		}
+		if external.Metric.Name != c.name || external.Target.AverageValue.String() != c.target || !maps.Equal(labels, c.labels) {
+			t.Errorf("%v: metric %s%v, target %v; want %s%v, %s", c.set, external.Metric.Name, labels, external.Target.AverageValue, c.name, c.labels, c.target)
+		}
+	}
+}
+
+// TestWrongGoalsAreNamed tries wrong values, and values that don't go together.
+func TestWrongGoalsAreNamed(t *testing.T) {
+	for at, wrong := range map[string][]any{
+		"backlogSeconds": {0, "60s", -1}, "podRate": {-1, "fast"}, "payloadBytes": {-1, "1MiB", 1.5},
+		"keda.prometheus.serverAddress": {"prometheus:9090", "http://prometheus:9090/"}, "keda.prometheus.metadata": {map[string]any{"unsafeSsl": true}},
+	} {
+		for _, value := range wrong {
+			if _, err := render(t, byKEDA.with(values{"autoscaling." + at: value})); err == nil || !names(err.Error(), "autoscaling."+at) {
+				t.Errorf("%s = %#v: the error does not name it: %v", at, value, err)
+			}
+		}
+	}
+	_, err := render(t, enough.with(measured).with(values{"podMonitor.enabled": false}))
+	if err == nil || !strings.Contains(err.Error(), "1 problem in the values:\n  - autoscaling.keda.prometheus.serverAddress is set, but the chart doesn't know the label job") {
+		t.Errorf("no job: %v", err)
+	}
+}
+
+// TestNotesSayHowItScales checks what people read after the installation.
+func TestNotesSayHowItScales(t *testing.T) {
+	for want, set := range map[string]values{
+		"1 to 4 pods by keda (60 s of backlog at the measured rate)":                                                        measured,
+		"1 to 4 pods by hpa (60 s of backlog at the measured rate)":                                                         byHPA,
+		"KEDA adds a pod for 665920 payloads, because it doesn't know how fast a pod is. To scale by\n60 s of backlog, set": byKEDA,
+		"needs the recording rule job:millrace_wanted_pods:max1h: set prometheusRule.enabled=true":                          byHPA,
+		"The links in alerts lead nowhere yet":                                                                              ruled,
+	} {
+		if notes := mustRender(t, enough.with(set)).notes; !strings.Contains(notes, want) {
+			t.Errorf("%v: no %q in\n%s", set, want, notes)
+		}
+	}
+	for _, set := range []values{measured, byKEDA.with(values{"autoscaling.podRate": 10}), byKEDA.with(values{"autoscaling.lagThreshold": 1_000_000})} {
+		if notes := mustRender(t, enough.with(set)).notes; strings.Contains(notes, "KEDA adds a pod for") {
+			t.Errorf("%v: the notes say that no rate is known:\n%s", set, notes)
+		}
+	}
+}
+
+// goal is a unit test of the rendered rule with another goal and factor: 2,000 messages per second and 256 bytes, and
+// 600,000 of them in the lag.
+const goal = `
+rule_files: [rules.yaml]
+evaluation_interval: 1m
+group_eval_order: [millrace.shares, millrace.alerts]
+tests:
+  - interval: 1m
+    input_series:
+%s
+    promql_expr_test:
+      - expr: round(max(job:millrace_wanted_pods:max1h{deployment="web-millrace"}), 0.001)
+        eval_time: 80m
+        exp_samples: [{labels: '{}', value: %d}]
+      - expr: count(job:millrace_wanted_pods:max1h)
+        eval_time: 80m
+        exp_samples: [{labels: '{}', value: 1}]
+`
+
+// TestBacklogGoal checks the number of wanted pods with goals of the values, and that another release's lag changes nothing.
+func TestBacklogGoal(t *testing.T) {
+	needPromtool(t)
+	for seconds, pods := range map[int]int{300: 1, 150: 2, 100: 3} {
+		var series strings.Builder
+		for job, factor := range map[string]int{"gpu-jobs/web-millrace": 1, "gpu-jobs/other": 50} {
+			for metric, counts := range map[string]string{
+				`millrace_consumer_pending`: fmt.Sprintf("%dx90", 580_000*factor), `millrace_consumer_ack_pending`: "20000x90",
+				`millrace_messages_total{outcome="published"}`: "0+120000x90",
+				`millrace_payload_bytes_total{direction="in"}`: "0+30720000x90",
+				`millrace_lanes{device="GPU-1",state="free"}`:  "1x90",
+				`millrace_batch_limit_payloads`:                "256x90",
+				`millrace_batch_limit_bytes`:                   "1048576x90",
+				`millrace_partitions_owned`:                    "0x90",
+			} {
+				name, labels, _ := strings.Cut(strings.TrimSuffix(metric, "}"), "{")
+				fmt.Fprintf(&series, "      - {series: '%s{namespace=\"gpu-jobs\",pod=\"w-0\",job=\"%s\",%s}', values: '%s'}\n", name, job, labels, counts)
+			}
+		}
+		dir := t.TempDir()
+		writeRules(t, dir, enough.with(measured).with(values{"autoscaling.backlogSeconds": seconds}))
+		if err := os.WriteFile(filepath.Join(dir, "test.yaml"), fmt.Appendf(nil, goal, series.String(), pods), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		promtool(t, dir, "test.yaml")
+	}
+}
+
+// TestGoalReachesTheRule checks the goal and the factor in the recording rule.
+func TestGoalReachesTheRule(t *testing.T) {
+	for _, group := range find[*monitoring.PrometheusRule](t, objects(t, enough.with(measured).with(values{"autoscaling.backlogSeconds": 7.5, "autoscaling.lagFactor": 3}))).Spec.Groups {
+		for _, r := range group.Rules {
+			if r.Record != "job:millrace_wanted_pods:max1h" {
+				continue
+			}
+			if got := r.Expr.StrVal; strings.Count(got, "(7.5 * ") != 1 || strings.Count(got, " 3 * ") != 2 {
+				t.Errorf("the goal is not in %s", got)
+			}
+			return
+		}
+	}
+	t.Error("no rule for the wanted pods")
+}

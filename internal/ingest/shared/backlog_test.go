@@ -1,0 +1,28 @@
+package shared
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"millrace/internal/ingest/stall"
+)
+
+// TestBacklogCountsWhatIsUnderWay: messages that were delivered and not acknowledged are reported beside those that wait. An
+// autoscaler needs both.
+func TestBacklogCountsWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	r.publish(0, 5, document)
+	r.input()
+	r.input()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	var occupied atomic.Bool
+	s := Settings{Consumer: r.consumer(r.nc), Observer: r.counts, Stalls: stall.NewDetector(1, r.log.Logger(), r.counts)}
+	go func() { defer close(done); watchBacklog(ctx, s, &occupied) }()
+	until(t, "three messages wait and two are under way", func() bool { return r.counts.pending.Load() == 3 && r.counts.unacked.Load() == 2 })
+	stop()
+	<-done
+}
