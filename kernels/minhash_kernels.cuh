@@ -24,6 +24,13 @@
 namespace millrace {
 
 constexpr uint32_t kMinhashThreads = 256;
+
+// The blocks that a multiprocessor must be able to hold at once. Before compute capability 8.0 it holds 1,024 threads.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr uint32_t kMinhashBlocks = 4;
+#else
+constexpr uint32_t kMinhashBlocks = 5;
+#endif
 using MinhashTeam = BlockTeam<kMinhashThreads>;
 
 // Computes the hashes of a tile's shingles from its staged bytes. The team must have cleared the row starts and
@@ -52,7 +59,7 @@ __device__ __forceinline__ void minhash_tile(const MinhashWork &work, uint32_t n
     sign_tile<MinhashTeam>(work, in, *tile, state, ResultSink{work.result, work.hashes});
 }
 
-static __global__ void __launch_bounds__(kMinhashThreads, 5) minhash_tiles(MinhashWork work) {
+static __global__ void __launch_bounds__(kMinhashThreads, kMinhashBlocks) minhash_tiles(MinhashWork work) {
     __shared__ TileBytes tile;
     __shared__ TileState state;
     minhash_tile(work, blockIdx.x, &tile, &state);

@@ -26,7 +26,11 @@ namespace millrace {
 constexpr uint32_t kProducerThreads = 128;
 constexpr uint32_t kConsumerThreads = 256;
 constexpr uint32_t kSpecializedThreads = kProducerThreads + kConsumerThreads;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr uint32_t kSpecializedBlocks = 2; // a bound that these GPUs have; the kernel isn't launched there
+#else
 constexpr uint32_t kSpecializedBlocks = 3; // per multiprocessor
+#endif
 constexpr uint32_t kRingSlots = 2;
 
 using ProducerTeam = WarpTeam<0, kProducerThreads, 1>;

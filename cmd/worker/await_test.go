@@ -134,6 +134,7 @@ func waits(t *testing.T, p *process, why ...string) {
 			t.Errorf("/%s answers %d while the worker waits, want %d", path, resp.StatusCode, code)
 		}
 	}
+	awaitBody(t, page+"metrics", "millrace_nats_connected 0")
 	for _, text := range append(why, "starting: waiting for NATS: ") {
 		awaitBody(t, page+"readyz", text)
 	}
@@ -157,6 +158,7 @@ func works(t *testing.T, p *process, url string) {
 	}
 	page := address(t, p, "serving metrics and health")
 	awaitBody(t, page+"metrics", `millrace_messages_total{outcome="published"} 1`)
+	awaitBody(t, page+"metrics", "millrace_nats_connected 1")
 	awaitBody(t, page+"readyz", "ok")
 	if code := p.terminate(); code != exitDone {
 		t.Errorf("exit status %d after SIGTERM, want 0", code)

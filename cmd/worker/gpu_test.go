@@ -28,11 +28,11 @@ func TestStartOnGPUs(t *testing.T) {
 		code     int
 		want     []string
 	}{
-		"too old": {"compute=70,75", nil, exitFailed,
-			[]string{"device unavailable", "GPU 0 has compute capability 7.0", "GPU 1 has compute capability 7.5", "needs 8.0 or later"}},
-		"too old, by name": {"compute=70,90", []string{"MILLRACE_DEVICES=0"}, exitFailed, []string{"compute capability 7.0", "8.0 or later"}},
+		"too old": {"compute=70,72", nil, exitFailed,
+			[]string{"device unavailable", "GPU 0 has compute capability 7.0", "GPU 1 has compute capability 7.2", "needs 7.5 or later"}},
+		"too old, by name": {"compute=70,90", []string{"MILLRACE_DEVICES=0"}, exitFailed, []string{"compute capability 7.0", "7.5 or later"}},
 		"no code for it": {"call=cudaFuncGetAttributes code=209 how=always", nil, exitFailed,
-			[]string{"device unavailable", "cannot run the kernels that the library has"}},
+			[]string{"device unavailable", "cannot run the kernels that the library has", "7.5 and later (docs/gpus.md)"}},
 		"invalid argument": {"compute=90 call=cudaStreamCreateWithFlags code=1 from=5", nil, exitFailed, []string{"pipeline on GPU-", "invalid argument", "code 1"}},
 		"not supported":    {"compute=90 call=cudaEventCreateWithFlags code=801 from=3", nil, exitFailed, []string{"pipeline on GPU-", "code 801"}},
 		"unknown code":     {"call=cudaMalloc code=4711 from=2", nil, exitLost, []string{"device lost", "code 4711"}},
@@ -62,6 +62,7 @@ func TestWorkOnGPUsThatLackSomething(t *testing.T) {
 		want     []string
 	}{
 		"an old one beside a new one": {"compute=70,90", nil, []string{"A GPU IS LEFT OUT", "compute capability 7.0", `"device":"GPU-00000000-0000-0000-0000-000000000001"`}},
+		"the oldest that runs":        {"compute=75", nil, []string{`"device":"GPU-00000000-0000-0000-0000-000000000000"`}},
 		"old ones alone":              {"compute=70,70", []string{"MILLRACE_DEVICE=auto"}, []string{"FALLING BACK TO THE CPU", "compute capability 7.0", `"device":"host"`}},
 		"no pools":                    {"pools=0", nil, []string{"scratch is preallocated", "has no memory pools", `"scratch":"preallocated"`}},
 		"a driver without limits": {"limits=0 driver=12000", nil,

@@ -242,6 +242,8 @@ func delivery() []*panel {
 			runbook("MillraceDeviceLost"),
 		graph("Suppressed log lines", "Lines whose message repeats more than ten times in ten seconds, by level. The pod's log shows which message it is.", "short", 12).
 			ask(query{`sum by (level) (increase(millrace_log_suppressed_total{` + worker + `}[15m]))`, "{{level}}"}),
+		graph("Connected to NATS", "1 while all connections of a worker are up. A worker also starts at 0, and waits until it can use the server.", "short", 12).
+			ask(query{`millrace_nats_connected{` + worker + `}`, "{{pod}}"}),
 	}
 }
 

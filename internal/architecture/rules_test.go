@@ -20,7 +20,7 @@ type rule struct {
 // rules lists every rule. Each is defined next to its check.
 var rules = []rule{
 	threeFilesImportC, filesAreShort, filesReferOneWay, methodsStayTogether, skipsGiveAReason, nothingIsLeftOpen,
-	documentsNameWhatExists, runbooksNameWhatExists,
+	documentsNameWhatExists, runbooksNameWhatExists, gpusAreListed,
 }
 
 // TestArchitecture checks the repository against every rule.

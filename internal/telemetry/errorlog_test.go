@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"bytes"
-	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -18,7 +17,7 @@ func TestWhatNetHTTPLogsIsBounded(t *testing.T) {
 	log := errorLog(slog.New(limit))
 	const n = 500
 	for i := range n {
-		log.Print(fmt.Sprintf("http: Accept error: from 192.0.2.1:%d", i))
+		log.Printf("http: Accept error: from 192.0.2.1:%d", i)
 	}
 	if err := limit.Close(); err != nil {
 		t.Error(err)

@@ -29,6 +29,16 @@ func (m *Metrics) WatchHeldBack(payloads func() int) {
 	m.watch("held_back_payloads", "Payloads held back because an operator fails on each of them alone and no other payload has succeeded since; they are retried later.", payloads)
 }
 
+// WatchConnected makes every scrape report whether all connections to NATS are up.
+func (m *Metrics) WatchConnected(connected func() bool) {
+	m.watch("nats_connected", "1 while all connections to NATS are up, else 0; also 0 while the worker waits for NATS at its start.", func() int {
+		if connected() {
+			return 1
+		}
+		return 0
+	})
+}
+
 // WatchPartitions makes every scrape report how many partitions the worker owns.
 func (m *Metrics) WatchPartitions(partitions func() int) {
 	m.watch("partitions_owned", "Partitions that this worker owns, with exclusive delivery.", partitions)

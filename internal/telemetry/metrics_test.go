@@ -51,6 +51,7 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.WatchInHand(func() int { return 5 })
 	m.WatchHeldBack(func() int { return 2 })
 	m.WatchPartitions(func() int { return 6 })
+	m.WatchConnected(func() bool { return true })
 	for _, level := range []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelWarn + 1, slog.LevelError + 4} {
 		m.LogSuppressed(level)
 	}

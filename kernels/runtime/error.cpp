@@ -91,7 +91,7 @@ int32_t check_image(millrace_error *error, cudaError_t result, const char *kerne
     if (status != MILLRACE_LAUNCH) return status;
     return fail(error, MILLRACE_UNAVAILABLE, 0,
                 "%s: %s: this GPU and its driver cannot run the kernels that the library has: it was built for compute "
-                "capability %d.%d and later", kernel, cudaGetErrorName(result), least_compute() / 10, least_compute() % 10);
+                "capability %d.%d and later (docs/gpus.md)", kernel, cudaGetErrorName(result), least_compute() / 10, least_compute() % 10);
 }
 
 int32_t check_launch(millrace_error *error, const char *kernel) {

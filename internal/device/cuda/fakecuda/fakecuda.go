@@ -34,6 +34,9 @@ func kernels() string {
 	return filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "kernels")
 }
 
+// architectures are the compute capabilities that the library claims to have code for, as nvcc defines them.
+const architectures = "-D__CUDA_ARCH_LIST__=750,800,900"
+
 // sources are the library's source files, relative to kernels.
 var sources = []string{"runtime/*.cpp", "runtime/probe.cu", "test/fake/*.cpp"}
 
@@ -64,7 +67,7 @@ func Library(t testing.TB) string {
 	}
 	_ = fresh.Close() // nothing was written
 	args := append([]string{"-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
-		"-D__CUDA_ARCH_LIST__=800,900", "-I" + filepath.Join(root, "test/fake"), "-I" + filepath.Join(root, "include"),
+		architectures, "-I" + filepath.Join(root, "test/fake"), "-I" + filepath.Join(root, "include"),
 		"-o", fresh.Name(), "-x", "c++"}, files...)
 	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
 		_ = os.Remove(fresh.Name()) // the compiler's error is the one to report
@@ -94,6 +97,7 @@ func cache(t testing.TB) string {
 func hashOf(t testing.TB, root string) string {
 	t.Helper()
 	h := sha256.New()
+	_, _ = h.Write([]byte(architectures)) // never fails
 	for _, pattern := range append([]string{"*.cuh", "math/*.cuh", "include/*.h", "include/millrace/*.h", "include/millrace/*.cuh", "runtime/*.hpp", "test/fake/*.h*", "test/fake/*/*.h"}, sources...) {
 		files, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are valid
 		for _, file := range files {
