@@ -47,6 +47,7 @@ func TestMistakesAreErrors(t *testing.T) {
 		"extraContainers has worker, a name that another container":   {"extraContainers": named("worker")},
 		"extraContainers has a, a name that another container":        {"initContainers": named("a"), "extraContainers": named("a")},
 		"lifecycle.preStop runs sh, which the image doesn't have":     {"lifecycle": map[string]any{"preStop": map[string]any{"exec": map[string]any{"command": []string{"/bin/sh", "-c", "sleep 5"}}}}},
+		"lifecycle.preStop.sleep needs Kubernetes 1.30":               {"lifecycle": map[string]any{"preStop": map[string]any{"sleep": map[string]any{"seconds": 5}}}},
 		"gpu.mode is dra, which needs resource.k8s.io/v1 of Kubernet": {"gpu.mode": "dra"},
 	} {
 		_, err := renderFor(t, oldest, enough.with(set))
