@@ -85,7 +85,8 @@ chart-cluster: ## Build API servers and etcd in the versions of helm/cluster int
 		go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o ../../bin/cluster/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver && \
 		go build -trimpath -ldflags '-s -w' -o ../../bin/cluster/etcd go.etcd.io/etcd/server/v3
 	cd helm/cluster/oldest && version=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && \
-		go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o ../../../bin/cluster/kube-apiserver-1.29 k8s.io/kubernetes/cmd/kube-apiserver
+		stamp=k8s.io/component-base/version && \
+		go build -trimpath -ldflags "-s -w -X $$stamp.gitVersion=$$version -X $$stamp.gitMajor=1 -X $$stamp.gitMinor=29" -o ../../../bin/cluster/kube-apiserver-1.29 k8s.io/kubernetes/cmd/kube-apiserver
 
 chart-e2e: chart-cluster ## Install the chart on that API server
 	cd helm/test && go vet -tags e2e && MILLRACE_CLUSTER=$(CURDIR)/bin/cluster go test -tags e2e -count=1 -run TestCluster -v

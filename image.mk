@@ -5,7 +5,9 @@ TAGS  ?=
 NVRTC ?=
 # The name is what the chart pulls with image.repository=$(IMAGE_REPOSITORY).
 IMAGE_REPOSITORY ?= millrace
-IMAGE            ?= $(IMAGE_REPOSITORY):$(VERSION)$(if $(NVRTC),-nvrtc)
+IMAGE_TAG        := $(VERSION)$(if $(NVRTC),-nvrtc)
+IMAGE            ?= $(IMAGE_REPOSITORY):$(IMAGE_TAG)
+LOCAL_IMAGE      := millrace:$(IMAGE_TAG)
 
 # The modification time of all files in the image, so that two builds of a commit are identical.
 SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
@@ -29,13 +31,16 @@ NVRTC_MIB  := 108
 # The binary doesn't depend on the machine, the folder or the time of the build.
 IMAGE_BUILD = CGO_ENABLED=1 go build -trimpath -buildvcs=false -ldflags '-s -w -buildid= $(LDFLAGS)'
 
-.PHONY: image image-push image-name image-kernels image-worker image-root image-sizes image-test
+.PHONY: image image-tag image-push image-name image-kernels image-worker image-root image-sizes image-test
 
 image: ## Build the container image with Docker (NVRTC=1: the variant that compiles operators)
-	docker build -t $(IMAGE) --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) --build-arg TAGS=$(TAGS) \
+	docker build $(addprefix -t ,$(sort $(LOCAL_IMAGE) $(IMAGE))) --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) --build-arg TAGS=$(TAGS) \
 		--build-arg NVRTC=$(NVRTC) --build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) .
 
-image-push: ## Push the image (IMAGE_REPOSITORY=registry.example.com/millrace, and NVRTC=1 for the variant)
+image-tag: ## Tag the built image for a registry (IMAGE_REPOSITORY=registry.example.com/millrace)
+	docker tag $(LOCAL_IMAGE) $(IMAGE)
+
+image-push: ## Push the image to that registry (NVRTC=1: the variant, as in image and image-tag)
 	docker push $(IMAGE)
 
 image-name: ## Print the image's name

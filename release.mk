@@ -13,7 +13,7 @@ TAR     = tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$(SOURCE_
 
 # The toolkit that kernels/Makefile finds too. Its runtime is in the kernel library.
 RELEASE_NVCC = $(or $(NVCC),$(firstword $(shell command -v nvcc) $(wildcard $(addsuffix /bin/nvcc,$(CUDA_HOME) /usr/local/cuda /opt/cuda))))
-CUDA_VERSION = $(shell $(RELEASE_NVCC) --version | sed -n 's/^Cuda.*, V//p')
+CUDA_VERSION = $(shell $(RELEASE_NVCC) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 
 .PHONY: release release-check release-notes release-binaries release-image release-chart release-sbom
 

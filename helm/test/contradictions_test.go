@@ -34,6 +34,8 @@ func TestMistakesAreErrors(t *testing.T) {
 		"resources.limits has nvidia.com/gpu, which comes from gpu: set gpu.mode and gpu.count":                {"resources.limits": map[string]any{"nvidia.com/gpu": 2}},
 		"resources.requests has nvidia.com/mig-1g.5gb, which comes from gpu":                                   {"gpu.mode": "none", "resources.requests": map[string]any{"nvidia.com/mig-1g.5gb": 1}},
 		"config.device is cuda with gpu.mode=none":                                                             {"gpu.mode": "none", "config.device": "cuda"},
+		"gpu.count is 3 with gpu.mode=mig, but CUDA gives a process only one instance":                         {"gpu.mode": "mig", "gpu.count": 3},
+		"podMonitor.scrapeTimeout is 10s, more than its interval (5s)":                                         {"podMonitor.enabled": true, "podMonitor.interval": "5s"},
 		"config.debugAddr has the port of http.port (9464)":                                                    {"config.debugAddr": "127.0.0.1:9464"},
 		"http.port is 4222, on which the server of nats.embedded listens":                                      modes["embedded"].with(values{"http.port": 4222}),
 		"nats.embedded.enabled is set with a Secret for NATS":                                                  modes["embedded"].with(values{"nats.existingSecret": "s", "nats.credsKey": "c"}),
@@ -47,6 +49,7 @@ func TestMistakesAreErrors(t *testing.T) {
 		"extraContainers has worker, a name that another container":   {"extraContainers": named("worker")},
 		"extraContainers has a, a name that another container":        {"initContainers": named("a"), "extraContainers": named("a")},
 		"lifecycle.preStop runs sh, which the image doesn't have":     {"lifecycle": map[string]any{"preStop": map[string]any{"exec": map[string]any{"command": []string{"/bin/sh", "-c", "sleep 5"}}}}},
+		"lifecycle.preStop.sleep needs Kubernetes 1.30":               {"lifecycle": map[string]any{"preStop": map[string]any{"sleep": map[string]any{"seconds": 5}}}},
 		"gpu.mode is dra, which needs resource.k8s.io/v1 of Kubernet": {"gpu.mode": "dra"},
 	} {
 		_, err := renderFor(t, oldest, enough.with(set))
@@ -65,23 +68,24 @@ func TestWhatLooksWrongAndIsNot(t *testing.T) {
 		return values{"networkPolicy.enabled": true, "nats.url": "tls://nats:4333", "networkPolicy.extraEgress": []any{map[string]any{"ports": []any{port}}}}
 	}
 	for what, set := range map[string]values{
-		"several servers":             {"nats.url": "nats://a:4222, nats://b , tls://[2001:db8::1]:4222"},
-		"without a scheme":            {"nats.url": "nats:4222"},
-		"a port in natsPorts":         {"networkPolicy.enabled": true, "nats.url": "nats://nats:4333", "networkPolicy.natsPorts": []int{4333}},
-		"a port in another rule":      egress(map[string]any{"port": 4333}),
-		"a port in a range":           egress(map[string]any{"port": 4000, "endPort": 5000}),
-		"a port by name":              egress(map[string]any{"port": "nats"}),
-		"any port":                    {"networkPolicy.enabled": true, "nats.url": "nats://nats:4333", "networkPolicy.extraEgress": []any{map[string]any{"to": []any{}}}},
-		"memory as a number":          {"resources.limits.memory": 4294967296},
-		"memory with an exponent":     {"resources.limits.memory": "4e9"},
-		"no memory limit":             {"resources.limits": nil},
-		"operators' subjects beside":  {"config.subjects": []string{"in.a.>", "in.b.*"}, "config.resultPrefix": "in.results", "config.deadletterPrefix": "in.dead"},
-		"parameters of operators":     {"config.operators": []string{"minhash?seed=18446744073709551615&k=256&hashes=1"}},
-		"sources of one's own":        {"operators.sources": map[string]string{"entropy.cu": "x"}, "config.operators": []string{"entropy?any=thing"}},
-		"a file in a volume":          {"operators.volume": map[string]any{"emptyDir": map[string]any{}}, "config.operators": []string{"whatever"}},
-		"the same label of a monitor": {"podMonitor.labels": map[string]any{"release": "b"}, "prometheusRule.labels": map[string]any{"release": "b"}},
-		"a volume of the chart":       {"extraVolumeMounts": []any{map[string]any{"name": "tmp", "mountPath": "/var/tmp"}}},
-		"a command of the worker":     {"lifecycle": map[string]any{"postStart": map[string]any{"exec": map[string]any{"command": []string{"/opt/millrace/worker", "version"}}}}},
+		"several servers":                  {"nats.url": "nats://a:4222, nats://b , tls://[2001:db8::1]:4222"},
+		"without a scheme":                 {"nats.url": "nats:4222"},
+		"a port in natsPorts":              {"networkPolicy.enabled": true, "nats.url": "nats://nats:4333", "networkPolicy.natsPorts": []int{4333}},
+		"a port in another rule":           egress(map[string]any{"port": 4333}),
+		"a port in a range":                egress(map[string]any{"port": 4000, "endPort": 5000}),
+		"a port by name":                   egress(map[string]any{"port": "nats"}),
+		"any port":                         {"networkPolicy.enabled": true, "nats.url": "nats://nats:4333", "networkPolicy.extraEgress": []any{map[string]any{"to": []any{}}}},
+		"memory as a number":               {"resources.limits.memory": 4294967296},
+		"memory with an exponent":          {"resources.limits.memory": "4e9"},
+		"no memory limit":                  {"resources.limits": nil},
+		"operators' subjects beside":       {"config.subjects": []string{"in.a.>", "in.b.*"}, "config.resultPrefix": "in.results", "config.deadletterPrefix": "in.dead"},
+		"parameters of operators":          {"config.operators": []string{"minhash?seed=18446744073709551615&k=256&hashes=1"}},
+		"sources of one's own":             {"operators.sources": map[string]string{"entropy.cu": "x"}, "config.operators": []string{"entropy?any=thing"}},
+		"a file in a volume":               {"operators.volume": map[string]any{"emptyDir": map[string]any{}}, "config.operators": []string{"whatever"}},
+		"the same label of a monitor":      {"podMonitor.labels": map[string]any{"release": "b"}, "prometheusRule.labels": map[string]any{"release": "b"}},
+		"a scrape timeout in another unit": {"serviceMonitor.enabled": true, "serviceMonitor.interval": "1m", "serviceMonitor.scrapeTimeout": "60s"},
+		"a volume of the chart":            {"extraVolumeMounts": []any{map[string]any{"name": "tmp", "mountPath": "/var/tmp"}}},
+		"a command of the worker":          {"lifecycle": map[string]any{"postStart": map[string]any{"exec": map[string]any{"command": []string{"/opt/millrace/worker", "version"}}}}},
 	} {
 		if _, err := renderFor(t, oldest, enough.with(set)); err != nil {
 			t.Errorf("%s: %v", what, err)

@@ -63,7 +63,11 @@ func TestLabelsAndAnnotations(t *testing.T) {
 // TestPreStopCountsTowardsTheGracePeriod: otherwise a sleep would take its time from the drain.
 func TestPreStopCountsTowardsTheGracePeriod(t *testing.T) {
 	plain := workerPod(t, objects(t, enough))
-	hooked := workerPod(t, objects(t, enough.with(values{"lifecycle": map[string]any{"preStop": map[string]any{"sleep": map[string]any{"seconds": 15}}}})))
+	r, err := renderFor(t, oldestDRA, enough.with(values{"lifecycle": map[string]any{"preStop": map[string]any{"sleep": map[string]any{"seconds": 15}}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hooked := workerPod(t, r.decode(t))
 	if got := *hooked.TerminationGracePeriodSeconds - *plain.TerminationGracePeriodSeconds; got != 15 || hooked.Containers[0].Lifecycle.PreStop.Sleep.Seconds != 15 {
 		t.Errorf("%d s more for a hook of 15 s: %v", got, hooked.Containers[0].Lifecycle)
 	}

@@ -24,6 +24,23 @@ var modes = map[string]values{
 		"operators.sources": map[string]string{"entropy.cu": "x", "a_b.cu": "y"}, "operators.tables": map[string]string{"words.txt": "z\n"}, "config.operators": []string{"entropy?bits=5", "crc32c"},
 		"operators.configMap": "mine", "operators.volume": map[string]any{"emptyDir": map[string]any{"sizeLimit": "1Mi"}},
 	},
+	"additions": {
+		"envFrom": []any{map[string]any{"configMapRef": map[string]any{"name": "otel"}}}, "imagePullSecrets": []any{map[string]any{"name": "pull"}},
+		"initContainers": []any{confined("fetch")}, "extraContainers": []any{confined("shipper")},
+		"lifecycle":    map[string]any{"preStop": map[string]any{"httpGet": map[string]any{"path": "/readyz", "port": "http"}}},
+		"dnsPolicy":    "ClusterFirst",
+		"dnsConfig":    map[string]any{"searches": []string{"example.com"}, "options": []any{map[string]any{"name": "ndots", "value": "2"}}},
+		"hostAliases":  []any{map[string]any{"ip": "10.0.0.1", "hostnames": []string{"nats"}}},
+		"extraObjects": []any{"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web-more}\n"}, "schedulerName": "volcano",
+		"commonLabels": map[string]any{"team": "search"}, "deploymentAnnotations": map[string]any{"a": "b"},
+	},
+}
+
+// confined is a container that meets the Pod Security Standard "restricted".
+func confined(name string) map[string]any {
+	return map[string]any{"name": name, "image": "registry.example.com/" + name + ":1", "securityContext": map[string]any{
+		"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": map[string]any{"drop": []string{"ALL"}},
+	}}
 }
 
 func TestEveryModeIsDecodedStrictly(t *testing.T) {

@@ -37,7 +37,7 @@ func TestOneVersion(t *testing.T) {
 	const repository = "IMAGE_REPOSITORY=registry.example.com/millrace"
 	for nvrtc, set := range map[string]values{"": enough, "1": inline(map[string]string{"a.cu": "x"}, "a")} {
 		pulled := workerPod(t, objects(t, set)).Containers[0].Image
-		for _, target := range []string{"image", "image-push", "image-name"} {
+		for _, target := range []string{"image", "image-tag", "image-push", "image-name"} {
 			if said := inRepository(t, "--dry-run", target, repository, "NVRTC="+nvrtc) + " "; !strings.Contains(said, " "+pulled+" ") {
 				t.Errorf("the chart pulls %s, and make %s with NVRTC=%q does\n%s", pulled, target, nvrtc, said)
 			}

@@ -6,6 +6,7 @@ import (
 	"debug/buildinfo"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -95,7 +96,7 @@ func newBOM(version, folder, cuda, dockerfile string) (*bom, error) {
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintln(all, file.Name, file.Hashes[0].Content)
+		all.Write([]byte(file.Name + " " + file.Hashes[0].Content + "\n"))
 		names = append(names, file.Ref)
 		b.add(file)
 		b.Dependencies = append(b.Dependencies, dependency{file.Ref, contains})
@@ -227,7 +228,7 @@ var baseLine = regexp.MustCompile(`(?m)^ARG BASE_IMAGE=(\S+)/([^/:\s]+):\S+@(sha
 func baseImage(dockerfile string) (component, error) {
 	found := baseLine.FindStringSubmatch(dockerfile)
 	if found == nil {
-		return component{}, fmt.Errorf("the Dockerfile has no line ARG BASE_IMAGE=REGISTRY/NAME:TAG@sha256:...")
+		return component{}, errors.New("the Dockerfile names no base as ARG BASE_IMAGE=REGISTRY/NAME:TAG@sha256:DIGEST")
 	}
 	registry, name, digest := found[1], found[2], found[3]
 	purl := fmt.Sprintf("pkg:oci/%s@%s?repository_url=%s/%s", name, strings.ReplaceAll(digest, ":", "%3A"), registry, name)

@@ -5,7 +5,7 @@
 {{- include "millrace.variableProblems" . }}
 {{- include "millrace.volumeProblems" . }}
 {{- include "millrace.containerProblems" . }}
-{{- include "millrace.hookProblems" (.Values.lifecycle | default dict) }}
+{{- include "millrace.hookProblems" . }}
 {{- end }}
 
 {{/* A label that is there twice is invalid, and a changed label of the chart's own breaks selectors. */}}
@@ -78,12 +78,15 @@ extraVolumeMounts mounts {{ $name }} without a mountPath: set where
 {{- end }}
 {{- end }}
 
-{{/* A command that isn't in the image fails without stopping anything, so nobody notices. The argument is .Values.lifecycle. */}}
+{{/* A command that isn't in the image fails without stopping anything, so nobody notices. */}}
 {{- define "millrace.hookProblems" -}}
-{{- range $hook, $handler := . }}
+{{- range $hook, $handler := .Values.lifecycle }}
+{{- if and (hasKey ($handler | default dict) "sleep") (semverCompare "<1.30.0-0" $.Capabilities.KubeVersion.Version) }}
+lifecycle.{{ $hook }}.sleep needs Kubernetes 1.30, and this is {{ $.Capabilities.KubeVersion.Version }}: remove it, because the worker drains on SIGTERM itself
+{{- end }}
 {{- $command := get (get ($handler | default dict) "exec" | default dict) "command" | default (list "") | first | base }}
 {{- if has $command (list "sh" "bash" "ash" "sleep" "curl" "wget" "kill") }}
-lifecycle.{{ $hook }} runs {{ $command }}, which the image doesn't have: {{ eq $hook "preStop" | ternary "use sleep: {seconds: ...} instead of exec, or remove it, because the worker drains on SIGTERM itself" "run a command of the worker, or use initContainers" }}
+lifecycle.{{ $hook }} runs {{ $command }}, which the image doesn't have: {{ eq $hook "preStop" | ternary "remove it, because the worker drains on SIGTERM itself, or use sleep: {seconds: ...}" "run a command of the worker, or use initContainers" }}
 {{- end }}
 {{- end }}
 {{- end }}

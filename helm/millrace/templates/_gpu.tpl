@@ -46,6 +46,9 @@ tolerations:
 {{- if and (eq $gpu.mode "shared") (gt (int64 $gpu.count) 1) }}
 gpu.count is {{ $gpu.count }} with gpu.mode=shared, but a second share may be on the same GPU and adds nothing: set 1
 {{- end }}
+{{- if and (eq $gpu.mode "mig") (gt (int64 $gpu.count) 1) }}
+gpu.count is {{ $gpu.count }} with gpu.mode=mig, but CUDA gives a process only one instance, so the others would stay idle: set 1, and replicaCount={{ $gpu.count }}
+{{- end }}
 {{- if and (eq $gpu.mode "none") (eq .Values.config.device "cuda") }}
 config.device is cuda with gpu.mode=none, so no pod could start: set gpu.mode to what a pod gets, or leave config.device empty
 {{- end }}

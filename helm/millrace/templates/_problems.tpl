@@ -34,6 +34,12 @@ image.repository is empty: set it to where you pushed the image, such as registr
 {{- end }}
 
 {{- define "millrace.watchProblems" -}}
+{{- range $name := list "podMonitor" "serviceMonitor" }}
+{{- $monitor := get $.Values $name }}
+{{- if and $monitor.enabled (gt (include "millrace.milliseconds" $monitor.scrapeTimeout | float64) (include "millrace.milliseconds" $monitor.interval | float64)) }}
+{{ $name }}.scrapeTimeout is {{ $monitor.scrapeTimeout }}, more than its interval ({{ $monitor.interval }}), and the Prometheus operator would ignore the monitor: set at most {{ $monitor.interval }}
+{{- end }}
+{{- end }}
 {{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}
 podMonitor.enabled and serviceMonitor.enabled are both set, so every pod would be scraped twice: set one of them
 {{- end }}

@@ -9,7 +9,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -146,4 +148,25 @@ func parse(t *testing.T) ([]instructions.Stage, map[string]string) {
 		}
 	}
 	return stages, values
+}
+
+// TestArchiveOfAReleaseIsTheSameImage compiles the Dockerfile in a release's archive of the image: it differs only in where files come from.
+func TestArchiveOfAReleaseIsTheSameImage(t *testing.T) {
+	command := exec.CommandContext(t.Context(), "go", "run", "-buildvcs=false", "./tools/release", "dockerfile", "1.2.3", "abc")
+	command.Dir = repository
+	text, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _, err := compile(t.Context(), dockerfile(t), map[string]string{"VERSION": "1.2.3", "COMMIT": "abc"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, warnings, err := compile(t.Context(), text, nil)
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("%v %v\n%s", err, warnings, text)
+	}
+	if !reflect.DeepEqual(got.Config, want.Config) {
+		t.Errorf("the image of the archive is configured as %+v, want %+v", got.Config, want.Config)
+	}
 }
