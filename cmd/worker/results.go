@@ -33,13 +33,17 @@ func resultsCommand() *cobra.Command {
 			"It reads the same MILLRACE_ variables as the worker. Without MILLRACE_NATS_URL it reads from the server of a worker that runs on this machine.",
 		Example: "  worker results --follow\n  worker results --last 5 --subject ingest.web.en\n  worker results --all | jq .dead_letter",
 		Args:    flagsOnly,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runResults(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.all && cmd.Flags().Changed("last") {
+				return usageError{errors.New("results: --all and --last exclude each other: give one of them")}
+			}
+			return runResults(cmd.Context(), f)
+		},
 	}
 	c.Flags().BoolVar(&f.follow, "follow", false, "wait for more until Ctrl-C")
 	c.Flags().BoolVar(&f.all, "all", false, "begin with the first message of each stream")
 	c.Flags().IntVar(&f.last, "last", defaultLast, "the `number` of messages of each stream to begin with; 0 with --follow: only new ones")
 	c.Flags().StringVar(&f.subject, "subject", "", "only those of inputs with this `subject`, which may have wildcards")
-	c.MarkFlagsMutuallyExclusive("all", "last")
 	return c
 }
 

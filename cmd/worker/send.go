@@ -83,14 +83,14 @@ func runSend(ctx context.Context, f *sendFlags, files []string) (err error) {
 
 // printSent prints what was sent. It returns errReported if something was not stored.
 func printSent(r *exchange.Report, stream, subject string) error {
-	sequences := ""
+	sequences, noun := "", "payloads"
 	switch {
 	case r.Stored == 1:
-		sequences = fmt.Sprintf(", sequence %d", r.First)
+		noun, sequences = "payload", fmt.Sprintf(", sequence %d", r.First)
 	case r.Stored > 1:
 		sequences = fmt.Sprintf(", sequences %d to %d", r.First, r.Last)
 	}
-	fmt.Printf("stored %s payloads, %s, in %s (%s/s): subject %s, stream %s%s\n", console.Count(r.Stored), console.Bytes(float64(r.Bytes)), console.Time(r.Took),
+	fmt.Printf("stored %s %s, %s, in %s (%s/s): subject %s, stream %s%s\n", console.Count(r.Stored), noun, console.Bytes(float64(r.Bytes)), console.Time(r.Took),
 		console.Count(int64(float64(r.Stored)/max(r.Took.Seconds(), 1e-9))), subject, stream, sequences)
 	for _, err := range r.Failures {
 		fmt.Fprintln(os.Stderr, "worker: send: not stored:", err)

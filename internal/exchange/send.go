@@ -27,7 +27,7 @@ const (
 )
 
 // ErrGivenUp is the error of a Report if Send gave up before the last payload.
-var ErrGivenUp = errors.New("gave up: the other payloads weren't sent")
+var ErrGivenUp = errors.New("gave up: nothing more was sent")
 
 // Sender stores payloads in the input stream.
 type Sender struct {
