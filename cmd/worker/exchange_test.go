@@ -206,3 +206,28 @@ func TestSendReadsStandardInput(t *testing.T) {
 		t.Errorf("%d messages are stored", n)
 	}
 }
+
+// TestSendAndResultsNeedOnlyTheDocumentedPermissions runs both with the users of docs/security.md.
+func TestSendAndResultsNeedOnlyTheDocumentedPermissions(t *testing.T) {
+	t.Parallel()
+	s, as := documentedServer(t)
+	_, js := as("admin")
+	provision(t, js, false)
+	url := func(user string) string {
+		return "MILLRACE_NATS_URL=nats://" + user + ":" + user + "-password@" + s.Addr().String()
+	}
+	start(t, []string{url("worker"), "MILLRACE_OPERATORS=crc32c", "MILLRACE_BATCH_BYTES=4KiB"}, "run").await("working")
+	folder := t.TempDir()
+	small, large := filepath.Join(folder, "small"), filepath.Join(folder, "large")
+	for path, data := range map[string][]byte{small: []byte("123456789"), large: make([]byte, 5000)} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	call(t, []string{url("publisher")}, "send", small, large).want(t, exitDone, "stored 2 payloads")
+	awaitResults(t, js, 1)
+	awaitState(t, "a dead letter is stored", func() bool { return streamMessages(t, js, "DEAD") == 1 })
+	call(t, []string{url("reader")}, "results").want(t, exitDone, `"result":{"bytes":9,"crc32c":"e3069283"}`, `"dead_letter":{"reason":"too_large"`)
+	call(t, []string{url("reader")}, "send", small).want(t, exitFailed, "not stored: "+small)
+	call(t, []string{url("publisher")}, "results").want(t, exitFailed, "ermission")
+}

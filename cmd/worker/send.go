@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/textproto"
 	"os"
 	"slices"
@@ -180,7 +179,7 @@ func openStdin() (io.ReadCloser, error) {
 // dialWorker connects to the server that the worker uses. If it is the embedded one, a worker must be running.
 func dialWorker(cfg *config.Config, name string) (*nats.Conn, error) {
 	url := cmp.Or(strings.Join(cfg.NATS.URL, ","), "nats://"+embeddedAddr)
-	nc, err := natsconn.Open(natsServer(cfg, url), name, slog.New(slog.DiscardHandler), func() {})
+	nc, err := natsconn.Open(natsServer(cfg, url), name, newLogger(cfg), func() {})
 	if cfg.Embedded() && (errors.Is(err, nats.ErrNoServers) || errors.Is(err, syscall.ECONNREFUSED)) {
 		return nil, fmt.Errorf("no NATS server listens on %s: start a worker in another terminal (worker run), or name a server in MILLRACE_NATS_URL", embeddedAddr)
 	}

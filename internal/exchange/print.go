@@ -44,9 +44,18 @@ const mostParts = 256
 // ErrUnreadable is the error of Print if messages were neither results nor dead letters that it could read. Notes has said why.
 var ErrUnreadable = errors.New("messages could not be read")
 
-// Print prints what is stored, first results and then dead letters. If Follow is set, it goes on with what comes until ctx ends, which is no
-// error.
+// Print prints everything. If it fails for lack of a permission, the error says which.
 func (p *Printer) Print(ctx context.Context) error {
+	err := p.run(ctx)
+	if missing := refusal(p.Conn); err != nil && missing != nil {
+		return fmt.Errorf("%w: %w", err, missing)
+	}
+	return err
+}
+
+// run prints what is stored, first results and then dead letters. If Follow is set, it goes on with what comes until ctx ends, which is no
+// error.
+func (p *Printer) run(ctx context.Context) error {
 	js, err := jetstream.New(p.Conn)
 	if err != nil {
 		return err

@@ -139,7 +139,7 @@ type collector struct {
 
 // collect waits for the answer to one payload, and publishes it again if the answer was lost with the connection.
 func (c *collector) collect(ctx context.Context, p pending) {
-	ack, err := p.answer()
+	ack, err := c.answer(&p)
 	for deadline := time.Now().Add(answerPatience); err != nil && c.lost(err) && time.Now().Before(deadline); {
 		once, cancel := context.WithTimeout(ctx, time.Second)
 		ack, err = c.js.PublishMsg(once, p.msg)
@@ -162,17 +162,33 @@ func (c *collector) collect(ctx context.Context, p pending) {
 	c.sender.bytes.Add(int64(len(p.msg.Data)))
 }
 
-// answer waits for the server's answer.
-func (p *pending) answer() (*jetstream.PubAck, error) {
+// answer waits for the server's answer. The server doesn't answer a user who may not publish, but it tells the connection.
+func (c *collector) answer(p *pending) (*jetstream.PubAck, error) {
 	if p.failed != nil {
 		return nil, p.failed
 	}
-	select {
-	case ack := <-p.future.Ok():
-		return ack, nil
-	case err := <-p.future.Err():
-		return nil, err
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case ack := <-p.future.Ok():
+			return ack, nil
+		case err := <-p.future.Err():
+			return nil, err
+		case <-tick.C:
+			if err := refusal(c.sender.Conn); err != nil {
+				return nil, err
+			}
+		}
 	}
+}
+
+// refusal returns the error of a user who lacks a permission, or nil. Refusals of a connection are for good.
+func refusal(nc *nats.Conn) error {
+	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
+		return fmt.Errorf("%w: docs/security.md lists the permissions that each user needs", err)
+	}
+	return nil
 }
 
 // lost reports whether a payload wasn't stored, or may not have been, because of the connection.
