@@ -22,8 +22,8 @@ func newRoot() (root *cobra.Command, begun *bool) {
 	root.SilenceErrors, root.SilenceUsage = true, true // main prints errors
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(printHelp)
-	root.AddCommand(runCommand(), demoCommand(), benchCommand(), planCommand(), checkCommand(), operatorCommand(), configCommand(),
-		versionCommand(), manCommand(), benchServerCommand())
+	root.AddCommand(runCommand(), demoCommand(), benchCommand(), planCommand(), checkCommand(), sendCommand(), resultsCommand(), operatorCommand(),
+		configCommand(), versionCommand(), manCommand(), benchServerCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	if c, _, err := root.Find([]string{"completion"}); err == nil {

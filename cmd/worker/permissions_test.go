@@ -16,7 +16,7 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// documented returns the server configuration in docs/security.md, which has the users admin, worker, exclusive and publisher.
+// documented returns the server configuration in docs/security.md, which has the users admin, worker, exclusive, publisher and reader.
 func documented(t *testing.T) string {
 	t.Helper()
 	doc, err := os.ReadFile("../../docs/security.md")
@@ -141,6 +141,7 @@ func TestDocumentedPermissionsAreTheLeast(t *testing.T) {
 		"worker":    {"ingest.test", "$JS.API.STREAM.DELETE.INGEST", "$JS.API.STREAM.PURGE.RESULTS", "$JS.API.CONSUMER.DELETE.INGEST.millrace", "other"},
 		"exclusive": {"ingest.test", "$JS.API.STREAM.DELETE.INGEST", "$JS.API.STREAM.UPDATE.INGEST", "$JS.API.STREAM.PURGE.RESULTS", "other"},
 		"publisher": {"results.test", "deadletter.test", "$JS.API.STREAM.INFO.RESULTS", "$JS.API.CONSUMER.MSG.NEXT.INGEST.millrace", "$JS.ACK.INGEST.millrace.1.1.1.1.0"},
+		"reader":    {"ingest.test", "results.test", "$JS.API.CONSUMER.MSG.NEXT.INGEST.millrace", "$JS.API.STREAM.PURGE.RESULTS", "$JS.API.CONSUMER.CREATE.INGEST.x"},
 	} {
 		nc, _ := as(user)
 		for _, subject := range subjects {

@@ -52,6 +52,7 @@ func runWorker(ctx context.Context, progress bool) (err error) {
 		defer a.showProgress()()
 	}
 	log.Info("working", "stream", cfg.Stream, "consumer", cfg.Consumer, "results", cfg.ResultStream)
+	a.logCommands()
 	err = a.run(ctx)
 	if err == nil {
 		log.Info("stopped: every payload was finished or given back")

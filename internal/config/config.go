@@ -73,7 +73,7 @@ type Config struct {
 
 	Device  string `split_words:"true" default:"auto" oneof:"auto,cuda,host" desc:"cuda: compute on GPUs. host: compute on the CPU cores. auto: use GPUs if there are any"`
 	Devices List   `split_words:"true" default:"all" form:"all, or GPU ordinals and UUIDs, like 0,1 or GPU-..." desc:"the GPUs to use: all, or ordinals and UUIDs, separated by commas"`
-	Kernels string `split_words:"true" form:"the path of libmillrace.so" desc:"the path of libmillrace.so; empty: search beside the executable, then in the system's library path"`
+	Kernels string `split_words:"true" form:"the path of libmillrace.so" desc:"the path of libmillrace.so, which must exist unless MILLRACE_DEVICE is host; empty: search beside the executable, then in the system's library path"`
 	NVRTC   string `form:"the path of libnvrtc.so" desc:"the path of NVRTC, which compiles operators of your own; empty: search beside libmillrace.so, in LD_LIBRARY_PATH, in /usr/local/cuda/lib64 and in the system's library folders"`
 
 	Lanes         int           `split_words:"true" default:"4" min:"1" max:"64" desc:"the number of lanes per device: streams in flight"`

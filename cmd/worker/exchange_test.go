@@ -1,0 +1,233 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"millrace/internal/config"
+	"millrace/internal/exchange"
+)
+
+// lines decodes what `worker results` prints.
+func lines(t *testing.T, out string) (all []exchange.Line) {
+	t.Helper()
+	for text := range strings.Lines(out) {
+		var l exchange.Line
+		if err := json.Unmarshal([]byte(text), &l); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// freeEmbedded skips the test if the port of the embedded server is in use.
+func freeEmbedded(t *testing.T) {
+	t.Helper()
+	l, err := net.Listen("tcp", embeddedAddr)
+	if err != nil {
+		t.Skipf("SKIPPED: %s IS IN USE, AND THE EMBEDDED SERVER LISTENS THERE: %v", embeddedAddr, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTheCommandsThatAWorkerPrints runs the commands as they are in the log of a worker with an embedded server, in a shell.
+func TestTheCommandsThatAWorkerPrints(t *testing.T) {
+	freeEmbedded(t)
+	p := start(t, []string{"MILLRACE_LOG_FORMAT=json", "MILLRACE_OPERATORS=crc32c", "MILLRACE_SUBJECTS=a.*.>,b"})
+	p.await(`"msg":"print the results"`)
+	commands := map[string]string{}
+	for line := range strings.Lines(p.text()) {
+		var l struct{ Msg, Command string }
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatal(err)
+		}
+		commands[l.Msg] = l.Command
+	}
+	send := exec.Command("sh", "-c", commands["send a payload from another terminal"])
+	send.Env, send.Dir = environment(), t.TempDir()
+	out, err := send.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "stored 1 payload, 10 B") || !strings.Contains(string(out), "subject a.send.send, stream INGEST, sequence 1") {
+		t.Errorf("%s: %v\n%s", send, err, out)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	results := exec.CommandContext(ctx, "sh", "-c", "exec "+strings.Replace(commands["print the results"], "MILLRACE_", "env MILLRACE_", 1))
+	results.Env, results.Dir = environment(), t.TempDir()
+	results.Cancel = func() error { return results.Process.Signal(os.Interrupt) }
+	r, err := results.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := results.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line := make([]byte, 200)
+	n, err := r.Read(line)
+	if want := `{"stream":"INGEST","sequence":1,"subject":"a.send.send","result":{"bytes":10,"crc32c":"0e48cab8"}}` + "\n"; string(line[:n]) != want {
+		t.Errorf("it prints %q (%v), want %q", line[:n], err, want)
+	}
+	interrupt()
+	if err := results.Wait(); results.ProcessState.ExitCode() != exitDone {
+		t.Errorf("an interrupt ends %s with %v", results, err)
+	}
+	if code := p.terminate(); code != exitDone {
+		t.Errorf("exit status %d after SIGTERM, want 0", code)
+	}
+}
+
+func TestCommandsAreQuoted(t *testing.T) {
+	t.Setenv("MILLRACE_STREAM", "IN")
+	t.Setenv("MILLRACE_SUBJECTS", "it's.>")
+	cfg, _ := config.Load(nil)
+	send, results := exchangeCommands(cfg, "/a b/worker")
+	if want := `echo 'some text' | MILLRACE_STREAM=IN MILLRACE_SUBJECTS='it'\''s.>' '/a b/worker' send`; send != want {
+		t.Errorf("got %s, want %s", send, want)
+	}
+	if want := `MILLRACE_SUBJECTS='it'\''s.>' '/a b/worker' results --follow`; results != want {
+		t.Errorf("got %s, want %s", results, want)
+	}
+}
+
+func TestNoWorkerToExchangeWith(t *testing.T) {
+	freeEmbedded(t)
+	for _, command := range []string{"send", "results"} {
+		r := call(t, nil, command)
+		r.want(t, exitFailed, "no NATS server listens on 127.0.0.1:4222: start a worker in another terminal")
+		addr := freeAddr(t)
+		call(t, []string{"MILLRACE_NATS_URL=nats://user:secret@" + addr}, command).want(t, exitFailed, "cannot connect to NATS at nats://"+addr, "is a server running there")
+	}
+}
+
+// TestPayloadsComeBack sends with `worker send`, and reads with `worker results`, in every format.
+func TestPayloadsComeBack(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	frame, poor := filepath.Join(folder, "frame"), filepath.Join(folder, "poor")
+	if err := os.WriteFile(frame, []byte("first\n\nthird record\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(poor, []byte("not compressed"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"json", "binary", "arrow"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t)
+			env := []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_OPERATORS=crc32c,minhash?hashes=2&k=3", "MILLRACE_FRAMING=auto",
+				"MILLRACE_RESULT_FORMAT=" + format, "MILLRACE_RESULT_ENCODING=zstd", "MILLRACE_DECOMPRESS=auto"}
+			start(t, env).await("working")
+			js := client(t, s)
+			call(t, env, "send", "--header", "Content-Type: application/x-ndjson", "--subject", "ingest.frame", frame).
+				want(t, exitDone, "stored 1 payload, 20 B", "subject ingest.frame, stream INGEST, sequence 1")
+			call(t, env, "send", "--lines", frame, poor).want(t, exitDone, "stored 4 payloads, 31 B", "sequences 2 to 5")
+			call(t, env, "send", "--header=Content-Encoding: zstd", poor).want(t, exitDone, "sequence 6")
+			awaitResults(t, js, 5)
+			awaitState(t, "a dead letter is stored", func() bool { return streamMessages(t, js, "RESULTS_DEADLETTER") == 1 })
+
+			r := call(t, env, "results")
+			r.want(t, exitDone)
+			got := map[string]string{}
+			for _, l := range lines(t, r.out) {
+				key := fmt.Sprint(l.Sequence)
+				if l.Record != nil {
+					key += fmt.Sprint("#", *l.Record)
+				}
+				got[key] = string(l.Result)
+				if l.DeadLetter != nil {
+					got[key] = l.DeadLetter.Reason
+				}
+			}
+			for key, want := range map[string]string{
+				"1#0": `"crc32c":"8a3ea150"`, "1#1": `"crc32c":"00000000","minhash":{"k":3,"seed":1,"signature":[4294967295,4294967295]}`, "1#2": `"minhash":{"k":3`,
+				"2": `{"bytes":5,"crc32c":"8a3ea150","minhash":{"k":3,"seed":1,"signature":[`, "3": `{"bytes":0,"crc32c":"00000000"`, "4": `{"bytes":12,`,
+				"5": `{"bytes":14,`, "6": "invalid_encoding",
+			} {
+				if !strings.Contains(got[key], want) {
+					t.Errorf("the result of %s is %s, want %s", key, got[key], want)
+				}
+			}
+			if len(got) != 8 {
+				t.Errorf("%d lines, want 8:\n%s", len(got), r.out)
+			}
+		})
+	}
+}
+
+func TestBadUsageOfSendAndResults(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	env := []string{"MILLRACE_NATS_URL=" + s.URL()}
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"send --subject other.web", exitUsage, `--subject is "other.web", which the worker doesn't read: it reads ingest.> (MILLRACE_SUBJECTS)`},
+		{"send --subject ingest.>", exitUsage, "give a subject without wildcards"},
+		{"send --header Kind", exitUsage, `--header is "Kind": give 'Name: value'`},
+		{"send --header Nats-Msg-Id:1", exitUsage, "the server acts on headers that begin with Nats-"},
+		{"send --header A: --header :b", exitUsage, `--header is ":b"`},
+		{"send", exitFailed, "no stream stores ingest.send: start a worker with MILLRACE_PROVISION=true"},
+		{"send /nowhere/file", exitFailed, "not stored: /nowhere/file: open /nowhere/file: no such file or directory"},
+		{"results", exitFailed, "stream RESULTS: nats: API error: code=404 err_code=10059 description=stream not found: start a worker with MILLRACE_PROVISION=true"},
+		{"results --last 0", exitUsage, "--last is 0: give 1 or more, or --all"},
+		{"results --all --last 3", exitUsage, "--all and --last exclude each other"},
+		{"results now", exitUsage, "takes flags only"},
+	} {
+		call(t, env, strings.Fields(c.args)...).want(t, c.code, c.want)
+	}
+	call(t, append(env, "MILLRACE_LANES=0"), "send").want(t, exitUsage, "MILLRACE_LANES")
+	call(t, append(env, "MILLRACE_OPERATORS=mine"), "send").want(t, exitFailed, "no stream stores ingest.send") // an operator of one's own
+}
+
+func TestSendReadsStandardInput(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	js := client(t, s)
+	provision(t, js, false)
+	send := exec.Command(binary, "send", "--lines", "-")
+	send.Env, send.Dir, send.Stdin = environment("MILLRACE_NATS_URL="+s.URL()), t.TempDir(), bytes.NewReader(bytes.Repeat([]byte("a line\n"), 3000))
+	out, err := send.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "stored 3,000 payloads, 17.6 KiB") || !strings.Contains(string(out), "sequences 1 to 3000") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if n := streamMessages(t, js, "INGEST"); n != 3000 {
+		t.Errorf("%d messages are stored", n)
+	}
+}
+
+// TestSendAndResultsNeedOnlyTheDocumentedPermissions runs both with the users of docs/security.md.
+func TestSendAndResultsNeedOnlyTheDocumentedPermissions(t *testing.T) {
+	t.Parallel()
+	s, as := documentedServer(t)
+	_, js := as("admin")
+	provision(t, js, false)
+	url := func(user string) string {
+		return "MILLRACE_NATS_URL=nats://" + user + ":" + user + "-password@" + s.Addr().String()
+	}
+	start(t, []string{url("worker"), "MILLRACE_OPERATORS=crc32c", "MILLRACE_BATCH_BYTES=4KiB"}, "run").await("working")
+	folder := t.TempDir()
+	small, large := filepath.Join(folder, "small"), filepath.Join(folder, "large")
+	for path, data := range map[string][]byte{small: []byte("123456789"), large: make([]byte, 5000)} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	call(t, []string{url("publisher")}, "send", small, large).want(t, exitDone, "stored 2 payloads")
+	awaitResults(t, js, 1)
+	awaitState(t, "a dead letter is stored", func() bool { return streamMessages(t, js, "DEAD") == 1 })
+	call(t, []string{url("reader")}, "results").want(t, exitDone, `"result":{"bytes":9,"crc32c":"e3069283"}`, `"dead_letter":{"reason":"too_large"`)
+	call(t, []string{url("reader")}, "send", small).want(t, exitFailed, "not stored: "+small)
+	call(t, []string{url("publisher")}, "results").want(t, exitFailed, "ermission")
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"millrace/internal/exchange"
+	"millrace/internal/ingest/topology"
+	"millrace/internal/operator"
+)
+
+// resultsFlags holds the flags of `worker results`.
+type resultsFlags struct {
+	follow, all bool
+	last        int
+	subject     string
+}
+
+// defaultLast is the default of --last.
+const defaultLast = 100
+
+// resultsCommand returns `worker results`.
+func resultsCommand() *cobra.Command {
+	f := &resultsFlags{}
+	c := &cobra.Command{
+		Use: "results", Short: "print results and dead letters as JSON lines",
+		Long: "Prints the last results, and then the last dead letters with their reason, as one JSON object per line. A frame has a line for each record. " +
+			"Results in binary and Arrow are decoded, and compressed ones decompressed. It leaves both streams as they are.\n\n" +
+			"It reads the same MILLRACE_ variables as the worker. Without MILLRACE_NATS_URL it reads from the server of a worker that runs on this machine.",
+		Example: "  worker results --follow\n  worker results --last 5 --subject ingest.web.en\n  worker results --all | jq .dead_letter",
+		Args:    flagsOnly,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.all && cmd.Flags().Changed("last") {
+				return usageError{errors.New("results: --all and --last exclude each other: give one of them")}
+			}
+			return runResults(cmd.Context(), f)
+		},
+	}
+	c.Flags().BoolVar(&f.follow, "follow", false, "wait for more until Ctrl-C")
+	c.Flags().BoolVar(&f.all, "all", false, "begin with the first message of each stream")
+	c.Flags().IntVar(&f.last, "last", defaultLast, "the `number` of messages of each stream to begin with; 0 with --follow: only new ones")
+	c.Flags().StringVar(&f.subject, "subject", "", "only those of inputs with this `subject`, which may have wildcards")
+	return c
+}
+
+// runResults implements `worker results`.
+func runResults(ctx context.Context, f *resultsFlags) error {
+	cfg, err := exchangeConfig()
+	if err != nil {
+		return err
+	}
+	if f.last < 0 || f.last == 0 && !f.follow {
+		return usageError{fmt.Errorf("results: --last is %d: give 1 or more, or --all", f.last)}
+	}
+	sources, err := findOperators(cfg)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "note:", err) // operators of one's own aren't known then
+	}
+	nc, err := dialWorker(cfg, "millrace-results")
+	if err != nil {
+		return fmt.Errorf("results: %w", err)
+	}
+	defer nc.Close()
+	p := &exchange.Printer{
+		Conn: nc, Subject: f.subject, Follow: f.follow, Last: uint64(f.last), All: f.all,
+		Topology: topology.Topology{Subjects: cfg.Subjects, ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix},
+		Parse:    func(spec string) (operator.Operator, error) { return operator.Parse(spec, sources...) },
+		Out:      os.Stdout, Notes: os.Stderr,
+	}
+	if err = p.Print(ctx); errors.Is(err, context.Canceled) {
+		return errors.New("results: interrupted")
+	}
+	return err
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/textproto"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"millrace/internal/config"
+	"millrace/internal/console"
+	"millrace/internal/exchange"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/topology"
+)
+
+// sendFlags holds the flags of `worker send`.
+type sendFlags struct {
+	subject string
+	headers []string
+	lines   bool
+}
+
+// sendCommand returns `worker send`.
+func sendCommand() *cobra.Command {
+	f := &sendFlags{}
+	c := &cobra.Command{
+		Use: "send [FILE]...", Short: "send payloads to the input stream",
+		Long: "Sends each FILE as one payload, or each of its lines with --lines. Without a FILE, or for the FILE -, it reads standard input. It waits until " +
+			"the server has stored every payload. Exit status 1 if one was not stored.\n\n" +
+			"It reads the same MILLRACE_ variables as the worker. Without MILLRACE_NATS_URL it sends to the server of a worker that runs on this machine.",
+		Example: "  echo 'some text' | worker send\n  worker send --lines --subject ingest.web documents.txt\n  worker send --header 'Content-Type: application/x-ndjson' frame.ndjson",
+		Args:    cobra.ArbitraryArgs,
+		RunE:    func(cmd *cobra.Command, files []string) error { return runSend(cmd.Context(), f, files) },
+	}
+	c.Flags().StringVar(&f.subject, "subject", "", "the `subject` to send to; default: the first of MILLRACE_SUBJECTS, with send in the place of a wildcard")
+	c.Flags().StringArrayVar(&f.headers, "header", nil, "add the `header` 'Name: value' to each message; may be repeated")
+	c.Flags().BoolVar(&f.lines, "lines", false, "send each line as a payload, without its line break")
+	return c
+}
+
+// runSend implements `worker send`.
+func runSend(ctx context.Context, f *sendFlags, files []string) (err error) {
+	cfg, err := exchangeConfig()
+	if err != nil {
+		return err
+	}
+	subject, err := sendSubject(cfg, f.subject)
+	header, badHeader := parseHeaders(f.headers)
+	if err := errors.Join(err, badHeader); err != nil {
+		return usageError{fmt.Errorf("send: %w", err)}
+	}
+	nc, err := dialWorker(cfg, "millrace-send")
+	if err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	defer nc.Close()
+	payloads := &exchange.Payloads{Lines: f.lines, Most: int(nc.MaxPayload())}
+	sources, size := sendSources(files)
+	payloads.Sources = sources
+	sender := &exchange.Sender{Conn: nc, Stream: cfg.Stream, Subject: subject, Header: header}
+	stop := func() {}
+	if console.Redraws(os.Stderr) {
+		p := &exchange.Progress{Out: os.Stderr, Width: console.Width(os.Stderr), Sender: sender, Payloads: payloads, Size: size}
+		stop = p.Start()
+	}
+	report, err := sender.Send(ctx, payloads.Start(ctx))
+	stop()
+	if err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	return printSent(report, cfg.Stream, subject)
+}
+
+// printSent prints what was sent. It returns errReported if something was not stored.
+func printSent(r *exchange.Report, stream, subject string) error {
+	sequences, noun := "", "payloads"
+	switch {
+	case r.Stored == 1:
+		noun, sequences = "payload", fmt.Sprintf(", sequence %d", r.First)
+	case r.Stored > 1:
+		sequences = fmt.Sprintf(", sequences %d to %d", r.First, r.Last)
+	}
+	fmt.Printf("stored %s %s, %s, in %s (%s/s): subject %s, stream %s%s\n", console.Count(r.Stored), noun, console.Bytes(float64(r.Bytes)), console.Time(r.Took),
+		console.Count(int64(float64(r.Stored)/max(r.Took.Seconds(), 1e-9))), subject, stream, sequences)
+	for _, err := range r.Failures {
+		fmt.Fprintln(os.Stderr, "worker: send: not stored:", err)
+	}
+	if more := r.Failed - int64(len(r.Failures)); more > 0 {
+		fmt.Fprintf(os.Stderr, "worker: send: and %d more\n", more)
+	}
+	switch {
+	case errors.Is(r.Err, context.Canceled):
+		return errors.New("send: interrupted: what follows was not sent")
+	case r.Err != nil:
+		return fmt.Errorf("send: %w", r.Err)
+	case r.Failed > 0:
+		return errReported
+	}
+	return nil
+}
+
+// sendSubject returns the subject to send to. The worker must read it.
+func sendSubject(cfg *config.Config, named string) (string, error) {
+	if named == "" {
+		return strings.NewReplacer("*", "send", ">", "send").Replace(cfg.Subjects[0]), nil
+	}
+	if strings.ContainsAny(named, "*>") {
+		return "", fmt.Errorf("--subject is %q: give a subject without wildcards", named)
+	}
+	for _, filter := range cfg.Subjects {
+		if topology.Covers(filter, named) {
+			return named, nil
+		}
+	}
+	return "", fmt.Errorf("--subject is %q, which the worker doesn't read: it reads %s (MILLRACE_SUBJECTS)", named, cfg.Subjects)
+}
+
+// parseHeaders parses "Name: value".
+func parseHeaders(list []string) (nats.Header, error) {
+	h := nats.Header{}
+	var errs []error
+	for _, text := range list {
+		name, value, found := strings.Cut(text, ":")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		switch {
+		case !found || name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) || strings.ContainsAny(value, "\r\n"):
+			errs = append(errs, fmt.Errorf("--header is %q: give 'Name: value'", text))
+		case strings.HasPrefix(textproto.CanonicalMIMEHeaderKey(name), "Nats-"):
+			errs = append(errs, fmt.Errorf("--header is %q: the server acts on headers that begin with Nats-", text))
+		default:
+			h.Add(name, value)
+		}
+	}
+	return h, errors.Join(errs...)
+}
+
+// sendSources returns what to read, and its size in bytes, which is 0 if it isn't known.
+func sendSources(files []string) (sources []exchange.Source, size int64) {
+	known := true
+	if len(files) == 0 {
+		files = []string{"-"}
+	}
+	for _, name := range files {
+		if name == "-" {
+			known = false
+			sources = append(sources, exchange.Source{Name: "standard input", Open: openStdin})
+			continue
+		}
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+			size += info.Size()
+		} else {
+			known = false
+		}
+		sources = append(sources, exchange.Source{Name: name, Open: func() (io.ReadCloser, error) { return os.Open(name) }})
+	}
+	if !known {
+		size = 0
+	}
+	return sources, size
+}
+
+// openStdin returns standard input. It tells a user who is expected to type.
+func openStdin() (io.ReadCloser, error) {
+	if console.IsTerminal(os.Stdin) {
+		fmt.Fprintln(os.Stderr, "type the payload, and end it with Ctrl-D")
+	}
+	return os.Stdin, nil
+}
+
+// dialWorker connects to the server that the worker uses. If it is the embedded one, a worker must be running.
+func dialWorker(cfg *config.Config, name string) (*nats.Conn, error) {
+	url := cmp.Or(strings.Join(cfg.NATS.URL, ","), "nats://"+embeddedAddr)
+	nc, err := natsconn.Open(natsServer(cfg, url), name, newLogger(cfg), func() {})
+	if cfg.Embedded() && (errors.Is(err, nats.ErrNoServers) || errors.Is(err, syscall.ECONNREFUSED)) {
+		return nil, fmt.Errorf("no NATS server listens on %s: start a worker in another terminal (worker run), or name a server in MILLRACE_NATS_URL", embeddedAddr)
+	}
+	return nc, err
+}
+
+// exchangeConfig returns the configuration for commands that only exchange messages. They know only built-in operators at first, so the variables
+// about operators don't count.
+func exchangeConfig() (*config.Config, error) {
+	cfg, err := config.Load(nil)
+	var bad *config.Error
+	if !errors.As(err, &bad) {
+		return cfg, err
+	}
+	left := slices.DeleteFunc(slices.Clone(bad.Problems), func(p config.Problem) bool {
+		return p.Variable == "MILLRACE_OPERATORS" || p.Variable == "MILLRACE_OPERATOR_PATH"
+	})
+	if len(left) == 0 {
+		return cfg, nil
+	}
+	return nil, &config.Error{Problems: left}
+}

@@ -1,0 +1,92 @@
+package exchange
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// source returns a source with that text, which it gives in small pieces.
+func source(name, text string) Source {
+	return Source{name, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
+}
+
+// described returns payloads as text.
+func described(t *testing.T, p *Payloads) (all []string) {
+	t.Helper()
+	for payload := range p.Start(t.Context()) {
+		text := fmt.Sprintf("%s %q", payload.Place, payload.Data)
+		if payload.Err != nil {
+			text = fmt.Sprintf("%s: %v", payload.Place, payload.Err)
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+func TestPayloads(t *testing.T) {
+	missing := Source{"none", func() (io.ReadCloser, error) { return os.Open("/nowhere/none") }}
+	long := strings.Repeat("x", 200<<10)
+	for name, c := range map[string]struct {
+		p    *Payloads
+		want []string
+	}{
+		"files": {&Payloads{Sources: []Source{source("a", "one\ntwo"), missing, source("b", "")}, Most: 7},
+			[]string{`a "one\ntwo"`, "none: open /nowhere/none: no such file or directory", `b ""`}},
+		"a file that is too large": {&Payloads{Sources: []Source{source("a", "12345678"), source("b", "1")}, Most: 7},
+			[]string{"a: larger than the server's max_payload of 7 bytes (does each line hold a payload? Then use --lines)", `b "1"`}},
+		"lines": {&Payloads{Sources: []Source{source("a", "one\r\n\ntwo\rthree\nlast"), source("b", "b\n")}, Lines: true, Most: 10},
+			[]string{`a:1 "one"`, `a:2 ""`, `a:3 "two\rthree"`, `a:4 "last"`, `b:1 "b"`}},
+		"lines of the most bytes": {&Payloads{Sources: []Source{source("a", "1234567\r\n12345678\n"+long+"\n1234567\n"+long)}, Lines: true, Most: 7},
+			[]string{`a:1 "1234567"`, "a:2: larger than the server's max_payload of 7 bytes", "a:3: larger than the server's max_payload of 7 bytes", `a:4 "1234567"`,
+				"a:5: larger than the server's max_payload of 7 bytes"}},
+		"no lines": {&Payloads{Sources: []Source{source("a", "")}, Lines: true, Most: 7}, nil},
+	} {
+		if got := described(t, c.p); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+		}
+	}
+}
+
+// TestLargeLinesTakeNoMemory reads a line of 64 MiB with a bound of 1 KiB.
+func TestLargeLinesTakeNoMemory(t *testing.T) {
+	endless := io.LimitReader(zeros{}, 64<<20)
+	p := &Payloads{Sources: []Source{{"a", func() (io.ReadCloser, error) { return io.NopCloser(endless), nil }}}, Lines: true, Most: 1 << 10}
+	allocated := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for payload := range p.Start(b.Context()) {
+			if !errors.Is(payload.Err, errTooLarge) {
+				b.Errorf("a line of %d bytes, %v", len(payload.Data), payload.Err)
+			}
+		}
+	}).MemBytes
+	if allocated > 4<<20 || p.Read() != 64<<20 {
+		t.Errorf("%d bytes were allocated and %d read", allocated, p.Read())
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+func TestABrokenSourceEndsWithAnError(t *testing.T) {
+	for _, lines := range []bool{false, true} {
+		broken := io.NopCloser(io.MultiReader(strings.NewReader("one\n"), errorReader{}))
+		p := &Payloads{Sources: []Source{{"a", func() (io.ReadCloser, error) { return broken, nil }}, source("b", "b")}, Lines: lines, Most: 10}
+		want := []string{"a: broken", `b "b"`}
+		if lines {
+			want = []string{`a:1 "one"`, "a:2: broken", `b:1 "b"`}
+		}
+		if got := described(t, p); !slices.Equal(got, want) {
+			t.Errorf("lines %v: got %q, want %q", lines, got, want)
+		}
+	}
+}
+
+type errorReader struct{}
+
+func (errorReader) Read([]byte) (int, error) { return 0, errors.New("broken") }

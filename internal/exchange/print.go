@@ -1,0 +1,249 @@
+package exchange
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/client"
+	"millrace/internal/ingest/topology"
+	"millrace/internal/operator"
+)
+
+// Printer prints results and dead letters, one JSON object per line: see Line.
+type Printer struct {
+	Conn     *nats.Conn
+	Topology topology.Topology // names of the streams, prefixes and subjects of the worker
+	Subject  string            // a filter of the inputs' subjects; empty for all of the worker's
+	Last     uint64            // begin that many messages before the end of each stream
+	All      bool              // begin with the first message, whatever Last is
+	Follow   bool              // wait for more until the context ends
+
+	// Parse returns an operator with its parameters. Values of those that it doesn't know are printed as the worker computed them.
+	Parse func(spec string) (operator.Operator, error)
+
+	Out   io.Writer
+	Notes io.Writer // for what isn't a result
+
+	encoder *json.Encoder
+	decode  decoder
+	parts   client.Collector[jetstream.Msg]
+	noted   map[string]bool
+	wrong   int
+}
+
+// mostParts bounds the messages of unfinished results that are kept in memory.
+const mostParts = 256
+
+// ErrUnreadable is the error of Print if messages were neither results nor dead letters that it could read. Notes has said why.
+var ErrUnreadable = errors.New("messages could not be read")
+
+// Print prints everything. If it fails for lack of a permission, the error says which.
+func (p *Printer) Print(ctx context.Context) error {
+	err := p.run(ctx)
+	if missing := refusal(p.Conn); err != nil && missing != nil {
+		return fmt.Errorf("%w: %w", err, missing)
+	}
+	return err
+}
+
+// run prints what is stored, first results and then dead letters. If Follow is set, it goes on with what comes until ctx ends, which is no
+// error.
+func (p *Printer) run(ctx context.Context) error {
+	js, err := jetstream.New(p.Conn)
+	if err != nil {
+		return err
+	}
+	p.encoder = json.NewEncoder(p.Out)
+	p.encoder.SetEscapeHTML(false)
+	p.decode.parse, p.parts.Most, p.noted = p.Parse, mostParts, map[string]bool{}
+	feeds, err := p.open(ctx, js)
+	for _, f := range feeds {
+		defer f.close()
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range feeds {
+		if err := f.backlog(ctx, p.print); err != nil {
+			return p.unless(ctx, err)
+		}
+		if f.earlier && p.Last > 0 {
+			p.note("%s may have more before the last %d: see --last and --all", f.stream, p.Last)
+		}
+	}
+	if p.Follow {
+		if err := p.follow(ctx, feeds); err != nil {
+			return err
+		}
+	}
+	if p.wrong > 0 {
+		return fmt.Errorf("%d %w", p.wrong, ErrUnreadable)
+	}
+	return nil
+}
+
+// most returns the most messages of each stream that are read before new ones.
+func (p *Printer) most() uint64 {
+	if p.All {
+		return math.MaxUint64
+	}
+	return p.Last
+}
+
+// unless returns nil if a user who follows has ended the command.
+func (p *Printer) unless(ctx context.Context, err error) error {
+	if p.Follow && ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// open opens the feeds: one of results, and one of dead letters if another stream has those.
+func (p *Printer) open(ctx context.Context, js jetstream.JetStream) (feeds []*feed, err error) {
+	t := p.Topology
+	if p.Subject != "" {
+		t.Subjects = []string{p.Subject}
+	}
+	results, letters := mapped(t.ResultPrefix, t.Subjects), mapped(t.DeadLetterPrefix, t.Subjects)
+	dead, err := topology.DeadLetterStream(ctx, js, t)
+	switch {
+	case err != nil:
+		return nil, err
+	case dead == "":
+		p.note("no stream stores dead letters, on %s", letters)
+	case dead == t.ResultStream:
+		results = append(results, letters...)
+	}
+	f, err := openFeed(ctx, js, t.ResultStream, results, p.most())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("%w: start a worker with MILLRACE_PROVISION=true, which creates it, or set MILLRACE_RESULT_STREAM", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	feeds = append(feeds, f)
+	if dead != "" && dead != t.ResultStream {
+		if f, err = openFeed(ctx, js, dead, letters, p.most()); err != nil {
+			return feeds, err
+		}
+		feeds = append(feeds, f)
+	}
+	return feeds, nil
+}
+
+// mapped returns filters for what the worker publishes under prefix for its inputs. Filters of one consumer must not overlap.
+func mapped(prefix string, inputs []string) []string {
+	if len(inputs) == 1 && inputs[0] != ">" {
+		return []string{topology.MapSubject(prefix, inputs[0])}
+	}
+	return []string{prefix, prefix + ".>"}
+}
+
+// follow prints what comes on any feed.
+func (p *Printer) follow(ctx context.Context, feeds []*feed) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	came, failed := make(chan jetstream.Msg), make(chan error, len(feeds))
+	for _, f := range feeds {
+		go func() { failed <- f.follow(ctx, came) }()
+	}
+	for {
+		select {
+		case m := <-came:
+			if err := p.print(m); err != nil {
+				return err
+			}
+		case err := <-failed:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// print prints a message: a dead letter, or a result as soon as all parts of it are there.
+func (p *Printer) print(m jetstream.Msg) error {
+	h := m.Headers()
+	if h.Get(client.HeaderSequence) == "" {
+		p.unreadable(m, errors.New("it is neither a result nor a dead letter"))
+		return nil
+	}
+	if h.Get(client.HeaderReason) != "" {
+		line := newLine(h)
+		line.DeadLetter = newDeadLetter(m)
+		return p.encoder.Encode(line)
+	}
+	messages, err := p.parts.Add(h, m)
+	if errors.Is(err, client.ErrIncomplete) && !p.All {
+		p.note("%v: it may be before the messages that were read, see --last", err)
+		return nil
+	}
+	if err != nil {
+		p.unreadable(m, err)
+		return nil
+	}
+	for _, part := range messages {
+		if err := p.printResult(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printResult prints a line for each record of a result.
+func (p *Printer) printResult(m jetstream.Msg) error {
+	h := m.Headers()
+	records, unknown, err := p.decode.records(h, m.Data())
+	if err != nil {
+		p.unreadable(m, err)
+		return nil
+	}
+	for _, spec := range unknown {
+		p.note("the operator %s isn't known here, so its values are printed as stored: set MILLRACE_OPERATOR_PATH as for the worker", spec)
+	}
+	line := newLine(h)
+	framed, first := h.Get(client.HeaderRecords) != "", number(h, client.HeaderFirstRecord)
+	if framed && len(records) == 0 {
+		line.Records = new(uint64)
+		return p.encoder.Encode(line)
+	}
+	for i, record := range records {
+		if framed {
+			at := first + uint64(i)
+			line.Record = &at
+		}
+		line.Result = record
+		if err := p.encoder.Encode(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unreadable notes a message that can't be printed.
+func (p *Printer) unreadable(m jetstream.Msg, err error) {
+	p.wrong++
+	sequence := uint64(0)
+	if meta, err := m.Metadata(); err == nil {
+		sequence = meta.Sequence.Stream
+	}
+	p.note("message %d on %s: %v", sequence, m.Subject(), err)
+}
+
+// note writes a line, once.
+func (p *Printer) note(format string, args ...any) {
+	const most = 1000 // different notes
+	text := fmt.Sprintf(format, args...)
+	if p.noted[text] || len(p.noted) >= most {
+		return
+	}
+	p.noted[text] = true
+	_, _ = fmt.Fprintln(p.Notes, "note:", text)
+}

@@ -1,0 +1,248 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+)
+
+const (
+	// windowMessages and windowBytes bound the payloads that the server hasn't confirmed yet.
+	windowMessages = 512
+	windowBytes    = 32 << 20
+
+	// answerPatience is how long an answer of the server may take. A connection that breaks has the same time to come back.
+	answerPatience = 30 * time.Second
+
+	// mostFailures is how many payloads in a row may fail before Send gives up, and how many failures a Report has.
+	mostFailures = 10
+)
+
+// ErrGivenUp is the error of a Report if Send gave up before the last payload.
+var ErrGivenUp = errors.New("gave up: nothing more was sent")
+
+// Sender stores payloads in the input stream.
+type Sender struct {
+	Conn    *nats.Conn
+	Stream  string // a payload that another stream would store is an error
+	Subject string
+	Header  nats.Header
+
+	stored, bytes atomic.Int64
+}
+
+// Report tells what Send has done.
+type Report struct {
+	Stored      int64 // payloads that the server has confirmed
+	Bytes       int64 // of those payloads
+	First, Last uint64
+	Failed      int64   // payloads that were not stored, without those that were not tried
+	Failures    []error // the first of them
+	Err         error   // why Send ended before the last payload, or nil
+	Took        time.Duration
+}
+
+// Stored returns how many payloads are stored so far, and their bytes.
+func (s *Sender) Stored() (payloads, bytes int64) { return s.stored.Load(), s.bytes.Load() }
+
+// pending is a payload that the server hasn't confirmed yet.
+type pending struct {
+	place  string
+	msg    *nats.Msg
+	future jetstream.PubAckFuture // nil if failed is set
+	failed error
+}
+
+// Send publishes payloads until there are no more, or until ctx ends, and waits for the server's answers.
+func (s *Sender) Send(ctx context.Context, payloads <-chan Payload) (*Report, error) {
+	js, err := jetstream.New(s.Conn, jetstream.WithPublishAsyncMaxPending(windowMessages+1), jetstream.WithPublishAsyncTimeout(answerPatience))
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	sending, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	sent := make(chan pending, windowMessages)
+	freed := make(chan int, windowMessages)
+	c := &collector{sender: s, js: js, stop: stop, report: &Report{}}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for p := range sent {
+			c.collect(context.WithoutCancel(ctx), p)
+			freed <- len(p.msg.Data)
+		}
+	}()
+	s.publish(sending, js, payloads, sent, freed)
+	close(sent)
+	<-done
+	c.report.Took = time.Since(start)
+	if cause := context.Cause(sending); cause != nil {
+		c.report.Err = cause
+	}
+	return c.report, nil
+}
+
+// publish publishes payloads while the window has room. freed has the bytes of each payload that leaves the window.
+func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <-chan Payload, sent chan<- pending, freed <-chan int) {
+	run := nuid.Next() // the ids of one Send let the stream drop a payload that was published again
+	messages, bytes := 0, 0
+	for n := 0; ; n++ {
+		var p Payload
+		select {
+		case next, more := <-payloads:
+			if !more {
+				return
+			}
+			p = next
+		case <-ctx.Done():
+			return
+		}
+		for messages == windowMessages || messages > 0 && bytes+len(p.Data) > windowBytes {
+			select {
+			case size := <-freed:
+				messages, bytes = messages-1, bytes-size
+			case <-ctx.Done():
+				return
+			}
+		}
+		q := pending{place: p.Place, msg: &nats.Msg{Subject: s.Subject, Header: nats.Header{}, Data: p.Data}, failed: p.Err}
+		for name, values := range s.Header {
+			q.msg.Header[name] = values
+		}
+		q.msg.Header.Set(jetstream.MsgIDHeader, run+"-"+strconv.Itoa(n))
+		q.msg.Header.Set(jetstream.ExpectedStreamHeader, s.Stream)
+		if q.failed == nil {
+			q.future, q.failed = js.PublishMsgAsync(q.msg)
+		}
+		messages, bytes = messages+1, bytes+len(p.Data)
+		sent <- q // it has room for the whole window
+	}
+}
+
+// collector waits for the server's answers, in the order of the payloads.
+type collector struct {
+	sender *Sender
+	js     jetstream.JetStream
+	stop   context.CancelCauseFunc
+	report *Report
+	row    int // failures since the last success
+}
+
+// collect waits for the answer to one payload, and publishes it again if the answer was lost with the connection.
+func (c *collector) collect(ctx context.Context, p pending) {
+	ack, err := c.answer(&p)
+	for deadline := time.Now().Add(answerPatience); err != nil && c.lost(err) && time.Now().Before(deadline); {
+		once, cancel := context.WithTimeout(ctx, time.Second)
+		ack, err = c.js.PublishMsg(once, p.msg)
+		if cancel(); err != nil && !c.sender.Conn.IsConnected() {
+			pause(ctx, 100*time.Millisecond)
+		}
+	}
+	if err != nil {
+		c.fail(p.place, err)
+		return
+	}
+	c.row = 0
+	if c.report.Stored == 0 {
+		c.report.First = ack.Sequence
+	}
+	c.report.Last = max(c.report.Last, ack.Sequence)
+	c.report.Stored++
+	c.report.Bytes += int64(len(p.msg.Data))
+	c.sender.stored.Add(1)
+	c.sender.bytes.Add(int64(len(p.msg.Data)))
+}
+
+// answer waits for the server's answer. The server doesn't answer a user who may not publish, but it tells the connection.
+func (c *collector) answer(p *pending) (*jetstream.PubAck, error) {
+	if p.failed != nil {
+		return nil, p.failed
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case ack := <-p.future.Ok():
+			return ack, nil
+		case err := <-p.future.Err():
+			return nil, err
+		case <-tick.C:
+			if err := refusal(c.sender.Conn); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// refusal returns the error of a user who lacks a permission, or nil. Refusals of a connection are for good.
+func refusal(nc *nats.Conn) error {
+	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
+		return fmt.Errorf("%w: docs/security.md lists the permissions that each user needs", err)
+	}
+	return nil
+}
+
+// lost reports whether a payload wasn't stored, or may not have been, because of the connection.
+func (c *collector) lost(err error) bool {
+	for _, kind := range []error{nats.ErrDisconnected, nats.ErrReconnectBufExceeded, nats.ErrConnectionReconnecting, nats.ErrTimeout, context.DeadlineExceeded,
+		jetstream.ErrAsyncPublishTimeout} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	if broken := (*net.OpError)(nil); errors.As(err, &broken) {
+		return true
+	}
+	return c.report.Stored > 0 && errors.Is(err, jetstream.ErrNoStreamResponse) // the server has just started
+}
+
+// fail records a failure. It ends Send if the next payloads would fail too.
+func (c *collector) fail(place string, err error) {
+	c.report.Failed++
+	if c.row++; len(c.report.Failures) < mostFailures {
+		c.report.Failures = append(c.report.Failures, fmt.Errorf("%s: %w", place, c.sender.explain(err)))
+	}
+	if c.row >= mostFailures || c.lost(err) || hopeless(err) {
+		c.stop(ErrGivenUp)
+	}
+}
+
+// streamMismatch is the server's code for a message that another stream than the expected one would store.
+const streamMismatch = 10060
+
+// hopeless reports whether no payload can be stored.
+func hopeless(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, jetstream.ErrNoStreamResponse) || errors.As(err, &api) && api.ErrorCode == streamMismatch || errors.Is(err, nats.ErrPermissionViolation)
+}
+
+// explain adds what to do to an error of the server.
+func (s *Sender) explain(err error) error {
+	var api *jetstream.APIError
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
+		return fmt.Errorf("%w of %d bytes, with its headers", errTooLarge, s.Conn.MaxPayload())
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
+		return fmt.Errorf("no stream stores %s: start a worker with MILLRACE_PROVISION=true, which creates the stream %s, or check --subject", s.Subject, s.Stream)
+	case errors.As(err, &api) && api.ErrorCode == streamMismatch:
+		return fmt.Errorf("%s is a subject of another stream than %s, which the worker reads: set MILLRACE_STREAM, or check --subject", s.Subject, s.Stream)
+	}
+	return err
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,188 @@
+package exchange
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
+)
+
+// payloads returns a channel with n payloads: "0", "1", ... and so on.
+func payloads(n int) <-chan Payload {
+	all := make(chan Payload, n)
+	for i := range n {
+		all <- Payload{Place: fmt.Sprint("file:", i+1), Data: fmt.Append(nil, i)}
+	}
+	close(all)
+	return all
+}
+
+func TestSendStoresEveryPayloadInOrder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const n = 3 * windowMessages
+	s := &Sender{Conn: r.nc, Stream: "IN", Subject: "in.web", Header: nats.Header{"Kind": {"a", "b"}}}
+	report, err := s.Send(r.ctx(), payloads(n))
+	if err != nil || report.Err != nil || report.Stored != n || report.Failed != 0 || report.First != 1 || report.Last != n {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	bytes := int64(0)
+	for i, m := range r.stored("IN") {
+		bytes += int64(len(m.Data))
+		if string(m.Data) != fmt.Sprint(i) || m.Subject != "in.web" || strings.Join(m.Header["Kind"], " ") != "a b" {
+			t.Fatalf("message %d is %q on %s with %v", i+1, m.Data, m.Subject, m.Header)
+		}
+	}
+	if payloads, stored := s.Stored(); report.Bytes != bytes || payloads != n || stored != bytes {
+		t.Errorf("%d payloads of %d bytes, want %d", payloads, stored, bytes)
+	}
+	if report, err = s.Send(r.ctx(), payloads(1)); err != nil || report.Stored != 1 || report.First != n+1 {
+		t.Errorf("the same payload again: %+v, %v", report, err)
+	}
+}
+
+func TestSendBoundsWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	all := make(chan Payload)
+	go func() {
+		defer close(all)
+		for range 30 {
+			all <- Payload{Place: "file", Data: make([]byte, 3<<20)} // three windows
+		}
+	}()
+	report, err := (&Sender{Conn: r.nc, Stream: "IN", Subject: "in.web"}).Send(r.ctx(), all)
+	if err != nil || report.Stored != 30 || report.Bytes != 90<<20 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+func TestSendReportsFailures(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		input    jetstream.StreamConfig
+		subject  string
+		header   nats.Header
+		payloads []Payload
+		stored   int64
+		want     []string
+		gaveUp   bool
+	}{
+		"too large, with its headers": {header: nats.Header{"Long": {strings.Repeat("x", 1000)}},
+			payloads: []Payload{{"a", []byte("1"), nil}, {"b", make([]byte, 4<<20-500), nil}, {"c", []byte("2"), nil}}, stored: 2,
+			want: []string{"b: larger than the server's max_payload of 4194304 bytes, with its headers"}},
+		"unreadable": {payloads: []Payload{{"a", nil, errors.New("no such file")}, {"b", []byte("1"), nil}}, stored: 1, want: []string{"a: no such file"}},
+		"larger than the stream takes": {input: jetstream.StreamConfig{MaxMsgSize: 500}, payloads: []Payload{{"a", make([]byte, 600), nil}, {"b", []byte("1"), nil}}, stored: 1,
+			want: []string{"a: nats: API error: code=400 err_code=10054 description=message size exceeds maximum allowed"}},
+		"no stream": {subject: "elsewhere", payloads: []Payload{{"a", []byte("1"), nil}}, gaveUp: true,
+			want: []string{"a: no stream stores elsewhere: start a worker with MILLRACE_PROVISION=true, which creates the stream IN, or check --subject"}},
+		"another stream": {subject: "out.web", payloads: []Payload{{"a", []byte("1"), nil}}, gaveUp: true,
+			want: []string{"a: out.web is a subject of another stream than IN, which the worker reads: set MILLRACE_STREAM, or check --subject"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			c.input.Name, c.input.Subjects = "IN", []string{"in.>"}
+			r.create(c.input)
+			all := make(chan Payload, len(c.payloads))
+			for _, p := range c.payloads {
+				all <- p
+			}
+			close(all)
+			s := &Sender{Conn: r.nc, Stream: "IN", Subject: cmp.Or(c.subject, "in.web"), Header: c.header}
+			report, err := s.Send(r.ctx(), all)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, err := range report.Failures {
+				got = append(got, err.Error())
+			}
+			if fmt.Sprint(got) != fmt.Sprint(c.want) || report.Stored != c.stored || report.Failed != int64(len(c.want)) || errors.Is(report.Err, ErrGivenUp) != c.gaveUp {
+				t.Errorf("%+v, want %q", report, c.want)
+			}
+			if n := len(r.stored("IN")); int64(n) != c.stored {
+				t.Errorf("%d messages are stored", n)
+			}
+		})
+	}
+}
+
+// TestSendGivesUpOnAFullStream holds although every failure could be one payload's own.
+func TestSendGivesUpOnAFullStream(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.create(jetstream.StreamConfig{Name: "IN", Subjects: []string{"in.>"}, MaxMsgs: 5, Discard: jetstream.DiscardNew})
+	endless := make(chan Payload)
+	ctx := r.ctx()
+	go func() {
+		for {
+			select {
+			case endless <- Payload{Place: "file", Data: []byte("x")}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	report, err := (&Sender{Conn: r.nc, Stream: "IN", Subject: "in.web"}).Send(ctx, endless)
+	if err != nil || !errors.Is(report.Err, ErrGivenUp) || report.Stored != 5 || report.Failed < mostFailures || len(report.Failures) != mostFailures {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+func TestSendOutlivesACutConnection(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	proxy := natstest.NewProxy(t, "127.0.0.1:0", r.addr)
+	const n = 5000
+	some := make(chan Payload)
+	go func() {
+		defer close(some)
+		for i := range n {
+			if i == 1000 || i == 3000 {
+				proxy.Cut()
+			}
+			some <- Payload{Place: fmt.Sprint("file:", i), Data: fmt.Append(nil, i)}
+		}
+	}()
+	report, err := (&Sender{Conn: r.connect(proxy.URL()), Stream: "IN", Subject: "in.web"}).Send(r.ctx(), some)
+	if err != nil || report.Stored != n || report.Failed != 0 || report.Err != nil {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	seen := map[string]bool{}
+	for _, m := range r.stored("IN") {
+		if seen[string(m.Data)] {
+			t.Errorf("%s is stored twice", m.Data)
+		}
+		seen[string(m.Data)] = true
+	}
+	if len(seen) != n {
+		t.Errorf("%d of %d payloads are stored", len(seen), n)
+	}
+}
+
+func TestInterruptedSendReportsWhatIsStored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx, interrupt := context.WithCancel(r.ctx())
+	idle := make(chan Payload, 3)
+	for i := range 3 {
+		idle <- Payload{Place: fmt.Sprint(i), Data: []byte("x")}
+	}
+	s := &Sender{Conn: r.nc, Stream: "IN", Subject: "in.web"}
+	go func() {
+		natstest.Until(t, "three are stored", func() bool { n, _ := s.Stored(); return n == 3 })
+		interrupt()
+	}()
+	report, err := s.Send(ctx, idle)
+	if err != nil || report.Stored != 3 || !errors.Is(report.Err, context.Canceled) {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
