@@ -14,7 +14,7 @@ import (
 	"millrace/internal/frame"
 )
 
-// examples has the programs of docs/frames.md.
+// examples has the programs of docs/frames.md and docs/clients.md.
 const examples = "../../docs/examples"
 
 // framingWorker starts a worker that accepts any frame, and returns the server's address.
@@ -60,8 +60,8 @@ func python(t *testing.T, stdin []byte, args ...string) (stdout []byte) {
 func TestPythonExamplesCompile(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(examples, "*.py"))
-	if err != nil || len(files) != 3 {
-		t.Fatalf("the examples are %q (%v), want 3", files, err)
+	if err != nil || len(files) != 4 {
+		t.Fatalf("the examples are %q (%v), want 4", files, err)
 	}
 	for _, f := range files {
 		python(t, nil, "-m", "py_compile", filepath.Base(f))

@@ -3,6 +3,7 @@ package partitioned
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -120,11 +121,20 @@ func (r *streamReader) refuse(err error) {
 func (r *streamReader) create(ctx context.Context, from uint64) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()
-	return r.js.CreateConsumer(ctx, r.stream, jetstream.ConsumerConfig{
+	c := jetstream.ConsumerConfig{
 		FilterSubject: r.filter, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readUnused,
-	})
+	}
+	consumer, err := r.js.CreateConsumer(ctx, r.stream, c)
+	if refused := (*jetstream.APIError)(nil); errors.As(err, &refused) && refused.ErrorCode == errReplicas {
+		c.Replicas = 0 // as many as the stream
+		consumer, err = r.js.CreateConsumer(ctx, r.stream, c)
+	}
+	return consumer, err
 }
+
+// errReplicas is the server's error for a consumer of a replicated stream with interest retention that has fewer replicas.
+const errReplicas jetstream.ErrorCode = 10134
 
 func (r *streamReader) proveEnd(ctx context.Context, from uint64) error {
 	if r.refused.Load() {

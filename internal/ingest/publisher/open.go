@@ -75,10 +75,10 @@ func judgeStream(c jetstream.StreamConfig, version string) Capability {
 		return Capability{Batches: true, Found: "one commit a batch: the stream allows batch publish"}
 	case !ServerBatches(version):
 		return Capability{Found: "one publish a result: server " + version + " cannot publish in batches",
-			Advice: fmt.Sprintf("upgrade it to %d.%d or later and set allow_batched on the stream", batchesMajor, batchesMinor)}
+			Advice: fmt.Sprintf("upgrade it to %d.%d or later and set allow_batched on the stream (nats stream edit %s --allow-fast)", batchesMajor, batchesMinor, c.Name)}
 	}
 	return Capability{Found: "one publish a result: the stream does not allow batch publish",
-		Advice: "set allow_batched on the stream (not allow_atomic, which is what the --allow-batch of the nats command may set)"}
+		Advice: "set allow_batched on the stream (nats stream edit " + c.Name + " --allow-fast; not allow_atomic, which --allow-batch sets)"}
 }
 
 // Options configures Open. Functions may be nil. They are called from several goroutines and must not block.

@@ -146,6 +146,26 @@ func TestAdvisedEditsWork(t *testing.T) {
 	}
 }
 
+// TestAdvisedEditsOfResultStreams: of streams that confirm nothing, or take no batches.
+func TestAdvisedEditsOfResultStreams(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("nats"); err != nil {
+		t.Skip("SKIPPED: no nats command, so the advised edits are not run")
+	}
+	r := newRig(t)
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, NoAck: true, MaxBytes: 1 << 30, Discard: jetstream.DiscardNew})
+	for range 2 {
+		r.shell(editCommand.FindString(strings.ReplaceAll(strings.Join(r.found(1000, roomy), "\n"), ";", ")")) + " --force")
+	}
+	if c := r.streamConfig("RESULTS"); c.NoAck || !c.AllowBatchPublish {
+		t.Errorf("no_ack is %v and allow_batched is %v", c.NoAck, c.AllowBatchPublish)
+	}
+	r.topology.Kept.Results = NewBounds(0, 1<<30)
+	if lines := r.about("RESULTS"); len(lines) > 0 {
+		t.Error(lines)
+	}
+}
+
 // TestInspectSaysThatInterestNeedsConsumers: an input for which there is no consumer is dropped.
 func TestInspectSaysThatInterestNeedsConsumers(t *testing.T) {
 	t.Parallel()

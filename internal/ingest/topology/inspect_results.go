@@ -32,7 +32,7 @@ func (i resultInspector) inspect() {
 		i.say(finding.Error, what, fmt.Sprintf("does not store %q (%s)", mappedFilters(i.l.ResultPrefix, i.l.Subjects), who),
 			"add the subjects to it, or set MILLRACE_RESULT_PREFIX or MILLRACE_RESULT_STREAM")
 	case c.NoAck:
-		i.say(finding.Error, what, "has no_ack set, so the server never confirms that a result is stored", "clear no_ack")
+		i.say(finding.Error, what, "has no_ack set, so the server never confirms that a result is stored", "clear no_ack (nats stream edit "+c.Name+" --ack)")
 	default:
 		i.durability(what, found, c)
 		i.discards(what, c, i.l.Kept.Results)

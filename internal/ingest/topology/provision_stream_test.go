@@ -161,10 +161,7 @@ func (r *rig) smallServer(bytes int64) {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(nc.Close)
-	r.nc = nc
-	if r.js, err = jetstream.New(nc); err != nil {
-		r.t.Fatal(err)
-	}
+	r.connect(nc)
 }
 
 // TestProvisionFitsIntoASmallServer: the server reserves max_bytes, and a default gives way. A size that the user chose doesn't.

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// oneBatch is the size of a batch of clientWorker. A larger payload becomes a dead letter.
+const oneBatch = 4 << 10
+
+// clientWorker starts a worker for the programs of docs/clients.md, and returns the server's address.
+func clientWorker(t *testing.T) (url string) {
+	t.Helper()
+	s := serve(t)
+	start(t, []string{
+		"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_OPERATORS=crc32c", fmt.Sprint("MILLRACE_BATCH_BYTES=", oneBatch),
+	}, "run").await("working")
+	return s.URL()
+}
+
+// wantOutcomes checks what a program of docs/clients.md prints for the payloads first, second and one that is too large.
+func wantOutcomes(t *testing.T, out []byte) {
+	t.Helper()
+	want := `input 1 of INGEST: result {"bytes":5,"crc32c":"8a3ea150"}
+input 2 of INGEST: result {"bytes":6,"crc32c":"7afd9428"}
+input 3 of INGEST: dead letter, too_large: `
+	if rest, ok := strings.CutPrefix(string(out), want); !ok || strings.Count(rest, "\n") != 1 {
+		t.Errorf("it printed %q, want %q and an error", out, want)
+	}
+}
+
+func TestTheGoClient(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "run", "millrace/docs/examples/client", clientWorker(t), "first", "second", strings.Repeat("x", oneBatch+1)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, out)
+}
+
+func TestThePythonClient(t *testing.T) {
+	t.Parallel()
+	if out, err := exec.CommandContext(t.Context(), "python3", "-c", "import nats").CombinedOutput(); err != nil {
+		t.Skipf("SKIPPED: no python3 with nats-py, so docs/examples/client.py is only compiled: %s", out)
+	}
+	wantOutcomes(t, python(t, nil, "client.py", "--url", clientWorker(t), "first", "second", strings.Repeat("x", oneBatch+1)))
+}
+
+var codeBlock = regexp.MustCompile("(?s)```(go|python)\n(.*?)```")
+
+// TestCodeOnThePageOfClients: docs/clients.md shows the code of the programs that the tests run.
+func TestCodeOnThePageOfClients(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/clients.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := map[string]string{}
+	for language, file := range map[string]string{"go": "client/main.go", "python": "client.py"} {
+		text, err := os.ReadFile(filepath.Join(examples, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		programs[language] = string(text)
+	}
+	found := map[string]int{}
+	for _, block := range codeBlock.FindAllStringSubmatch(string(page), -1) {
+		found[block[1]]++
+		if !strings.Contains(programs[block[1]], block[2]) {
+			t.Errorf("this is not in the %s program:\n%s", block[1], block[2])
+		}
+	}
+	if found["go"] != 4 || found["python"] != 4 {
+		t.Errorf("the page has %v blocks of code, want 4 in each language", found)
+	}
+}

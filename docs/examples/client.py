@@ -1,0 +1,96 @@
+"""Publishes each of its arguments as an input, and prints what became of it: its result, or its dead letter. Needs nats-py.
+
+    python3 client.py [--url nats://127.0.0.1:4222] 'some text' 'some other text'
+"""
+
+import argparse
+import asyncio
+import time
+
+import nats
+import nats.errors
+
+
+async def publish(js, subject, id, payload):
+    """Stores a payload, and returns which input it is.
+
+    If you publish it again with the same id within the stream's duplicate window, because the acknowledgement was lost, the stream
+    stores it once, and you get the same sequence.
+    """
+    ack = await js.publish(subject, payload, headers={"Nats-Msg-Id": id})
+    return ack.stream, ack.seq
+
+
+def input_of(message):
+    """Returns the input of a result or of a dead letter."""
+    return message.headers["Millrace-Stream"], int(message.headers["Millrace-Sequence"])
+
+
+def outcome(message):
+    """Describes a message. Every dead letter has a reason, and no result has one."""
+    reason = message.headers.get("Millrace-Reason")
+    if reason:
+        return f"dead letter, {reason}: {message.headers['Millrace-Error']}"
+    return "result " + message.data.decode()
+
+
+async def follow(js, stream, handle):
+    """Calls handle for each message of a stream.
+
+    The server remembers the position of a durable consumer, so a program that is started again continues where it stopped.
+    """
+    consumer = await js.pull_subscribe("", durable="example", stream=stream)
+    while True:
+        try:
+            messages = await consumer.fetch(100, timeout=5)
+        except nats.errors.TimeoutError:
+            continue  # nothing new
+        for message in messages:
+            handle(message)
+            await message.ack()  # if that is lost, the message comes again
+
+
+async def collect(js, inputs):
+    """Returns the outcome of each input."""
+    waiting, outcomes, done = set(inputs), {}, asyncio.Event()
+
+    def handle(message):
+        of = input_of(message)
+        if of in waiting:  # otherwise it is of an input of somebody else, or comes a second time
+            waiting.remove(of)
+            outcomes[of] = outcome(message)
+        if not waiting:
+            done.set()
+
+    following = [asyncio.create_task(follow(js, stream, handle)) for stream in ("RESULTS", "RESULTS_DEADLETTER")]
+    finished = asyncio.create_task(done.wait())
+    await asyncio.wait([*following, finished], timeout=60, return_when=asyncio.FIRST_COMPLETED)
+    failed = [task for task in following if task.done()]
+    for task in [*following, finished]:
+        task.cancel()
+    await asyncio.gather(*following, finished, return_exceptions=True)
+    for task in failed:
+        task.result()  # raises what ended it
+    return outcomes
+
+
+async def main():
+    parser = argparse.ArgumentParser(description="publishes payloads and prints what became of them")
+    parser.add_argument("--url", default="nats://127.0.0.1:4222")
+    parser.add_argument("payload", nargs="+")
+    args = parser.parse_args()
+
+    nc = await nats.connect(args.url)
+    js = nc.jetstream()
+    started, inputs = time.time_ns(), []
+    for i, payload in enumerate(args.payload):
+        # Use an id of your data if it has one.
+        inputs.append(await publish(js, "ingest.example", f"{started}-{i}", payload.encode()))
+    outcomes = await collect(js, inputs)
+    for stream, sequence in inputs:
+        print(f"input {sequence} of {stream}: {outcomes.get((stream, sequence), 'nothing yet')}")
+    await nc.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

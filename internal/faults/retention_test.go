@@ -1,0 +1,108 @@
+package faults
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/results"
+)
+
+// TestProvisionedRetention kills workers and the server while the input stream removes what is acknowledged, as it does by default.
+func TestProvisionedRetention(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		r.removing()
+		r.serve(1)
+		r.work(2)
+		f := r.feed(endless, r.inputs())
+		for range times(10, 1) {
+			r.awaitResults(1 + r.rng.IntN(2000))
+			r.replaceWorker()
+			r.awaitResults(1 + r.rng.IntN(2000))
+			r.servers[0].kill()
+			r.servers[0].start(r.t)
+			r.until("the server is back", r.jetStreamAnswers)
+		}
+		r.awaitResults(1)
+		f.finish()
+		r.wantEachSequenceOnce()
+	})
+}
+
+// TestProvisionedRetentionInACluster does the same with a server that leads a stream, of a cluster of three, in which new streams have
+// three replicas.
+func TestProvisionedRetentionInACluster(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		r.removing()
+		r.serve(replicas)
+		r.work(2)
+		r.until("all streams are replicated", r.isReplicated)
+		f := r.feed(endless, r.inputs())
+		for range times(10, 1) {
+			r.awaitResults(1 + r.rng.IntN(2000))
+			r.replaceWorker()
+			stream := []string{inputStream, resultStream}[r.rng.IntN(2)]
+			s := r.leader(stream)
+			s.kill()
+			r.until("another server leads "+stream, func() bool {
+				now := r.whoLeads(stream)
+				return now != "" && now != s.name
+			})
+			r.awaitResults(1)
+			s.start(r.t)
+			r.until("all replicas are current", r.isReplicated)
+		}
+		f.finish()
+		r.until("all replicas are current", r.isReplicated)
+		r.wantEachSequenceOnce()
+	})
+}
+
+// removing makes workers create the input stream with its default retention.
+func (r *rig) removing() { r.set("MILLRACE_STREAM_RETENTION=auto", "MILLRACE_STREAM_MAX_BYTES=4GiB") }
+
+// replaceWorker kills a worker, and waits until another one takes payloads.
+func (r *rig) replaceWorker() {
+	r.t.Helper()
+	r.workers[0].kill()
+	r.workers = r.workers[1:]
+	r.work(1)
+}
+
+// wantEachSequenceOnce checks, when every input is settled, that the input stream is empty and that each of its sequences has one result. A
+// message that the stream drops for want of a consumer has a sequence too.
+func (r *rig) wantEachSequenceOnce() {
+	r.t.Helper()
+	r.awaitFinished()
+	r.retire()
+	var last uint64
+	r.until("the input stream is empty", func() bool {
+		state, ok := r.state(inputStream)
+		last = state.LastSeq
+		return ok && state.Msgs == 0
+	})
+	found := map[uint64]int{}
+	for _, stream := range r.outputs() {
+		r.read(stream, func(_ uint64, m jetstream.Msg) {
+			sequence, err := strconv.ParseUint(m.Headers().Get(results.HeaderSequence), 10, 64)
+			if err != nil || sequence == 0 || sequence > last {
+				r.t.Errorf("a message on %s is of input %q, and there are %d", m.Subject(), m.Headers().Get(results.HeaderSequence), last)
+			}
+			found[sequence]++
+		})
+	}
+	lost, doubled := 0, 0
+	for sequence := uint64(1); sequence <= last; sequence++ {
+		switch n := found[sequence]; {
+		case n == 0:
+			lost++
+		case n > 1:
+			doubled++
+		}
+	}
+	if last == 0 || lost+doubled > 0 {
+		r.t.Errorf("of %d inputs %d have no result and %d have several", last, lost, doubled)
+	}
+	r.t.Logf("%d inputs, each with one result", last)
+}

@@ -1,0 +1,43 @@
+package topology
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
+)
+
+// connect connects the rig to another server.
+func (r *rig) connect(nc *nats.Conn) {
+	r.t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.nc, r.js = nc, js
+}
+
+// TestProvisionReplicatesInACluster: a cluster of three keeps three replicas, and a smaller one as many as it can, unless a number is set.
+func TestProvisionReplicatesInACluster(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		servers, replicas, want int
+	}{{3, 0, 3}, {3, 1, 1}, {2, 0, 1}} {
+		t.Run(fmt.Sprintf("%d servers, %d replicas", c.servers, c.replicas), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.exclusive(2)
+			r.connect(natstest.Cluster(t, c.servers))
+			r.topology.Kept.Replicas = c.replicas
+			r.provision()
+			for _, name := range []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"} {
+				if got := r.streamConfig(name).Replicas; got != c.want {
+					t.Errorf("%s has %d replicas, want %d", name, got, c.want)
+				}
+			}
+		})
+	}
+}
