@@ -42,6 +42,9 @@ func together(flows []*flow, like report.Row) *Case {
 	c := &Case{Row: like}
 	c.Row.Name, c.Row.Device, c.Row.Lanes = "devices", "all", like.Lanes*len(flows)
 	c.Measure = func(ctx context.Context, c *Case, seed uint64) (err error) {
+		if len(flows) < 2 && flows[0].t.info.Kind == "host" {
+			return Unable("there is one device, the CPU")
+		}
 		if len(flows) < 2 {
 			return Unable("there is one device: name two or more in MILLRACE_DEVICES")
 		}
