@@ -16,8 +16,8 @@ import (
 	"millrace/internal/exchange"
 )
 
-// lines decodes what `worker results` prints.
-func lines(t *testing.T, out string) (all []exchange.Line) {
+// printed decodes what `worker results` prints.
+func printed(t *testing.T, out string) (all []exchange.Line) {
 	t.Helper()
 	for text := range strings.Lines(out) {
 		var l exchange.Line
@@ -138,7 +138,7 @@ func TestPayloadsComeBack(t *testing.T) {
 			r := call(t, env, "results")
 			r.want(t, exitDone)
 			got := map[string]string{}
-			for _, l := range lines(t, r.out) {
+			for _, l := range printed(t, r.out) {
 				key := fmt.Sprint(l.Sequence)
 				if l.Record != nil {
 					key += fmt.Sprint("#", *l.Record)
