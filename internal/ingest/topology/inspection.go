@@ -40,3 +40,19 @@ func (i *inspection) missing(what, found, command string) {
 	i.findings = append(i.findings, finding.Finding{Level: finding.Error, What: what, Found: found, Missing: true,
 		Advice: "create it (" + command + "), or set MILLRACE_PROVISION=true to have it created"})
 }
+
+// replicated returns c with the number of replicas that provisioning would try first.
+func (i *inspection) replicated(c jetstream.StreamConfig) jetstream.StreamConfig {
+	if c.Replicas == 0 && i.cluster != "" {
+		c.Replicas = clusterReplicas
+	}
+	return c
+}
+
+// dropped returns what happens to inputs while a consumer is missing, if they are lost.
+func (i *inspection) dropped() string {
+	if s, err := i.js.Stream(i.ctx, i.l.Stream); err == nil && s.CachedInfo().Config.Retention == jetstream.InterestPolicy {
+		return ", and with interest retention the stream drops inputs for which there is no consumer"
+	}
+	return ""
+}
