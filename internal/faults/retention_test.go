@@ -60,7 +60,9 @@ func TestProvisionedRetentionInACluster(t *testing.T) {
 }
 
 // removing makes workers create the input stream with its default retention.
-func (r *rig) removing() { r.set("MILLRACE_STREAM_RETENTION=auto", "MILLRACE_STREAM_MAX_BYTES=4GiB") }
+func (r *rig) removing() {
+	r.set("MILLRACE_STREAM_RETENTION=auto", "MILLRACE_STREAM_MAX_BYTES=4GiB", "MILLRACE_RESULT_MAX_BYTES=4GiB", "MILLRACE_DEADLETTER_MAX_BYTES=1GiB")
+}
 
 // replaceWorker kills a worker, and waits until another one takes payloads.
 func (r *rig) replaceWorker() {

@@ -42,7 +42,8 @@ func (r *rig) startWorkerAt(url string) *worker {
 	env = append(env, "MILLRACE_DEVICE=host", "MILLRACE_NATS_URL="+url, "MILLRACE_HTTP_ADDR=127.0.0.1:0",
 		"MILLRACE_LOG_FORMAT=json", "MILLRACE_PROVISION=true", "MILLRACE_ACK_WAIT="+ackWait.String(), "MILLRACE_MAX_DELIVER=1000",
 		"MILLRACE_DRAIN_TIMEOUT="+drainTimeout.String(),
-		"MILLRACE_STREAM_RETENTION=limits", "MILLRACE_STREAM_MAX_BYTES=0") // the audit reads the inputs
+		// The audit reads the inputs. TestProvisionedRetention uses the defaults.
+		"MILLRACE_STREAM_RETENTION=limits", "MILLRACE_STREAM_MAX_BYTES=0", "MILLRACE_RESULT_MAX_BYTES=0", "MILLRACE_DEADLETTER_MAX_BYTES=0")
 	// Every second worker has four connections and the others have one, so that both kinds run together.
 	env = append(env, fmt.Sprintf("MILLRACE_NATS_CONNECTIONS=%d", 1+3*(r.starts%2)))
 	r.starts++

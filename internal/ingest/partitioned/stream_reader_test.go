@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/natstest"
@@ -16,7 +17,11 @@ import (
 func TestReadingAReplicatedStreamWithInterest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
-	nc := natstest.Cluster(t, 3)
+	nc, err := nats.Connect(natstest.Cluster(t, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)

@@ -10,14 +10,18 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// connect connects the rig to another server.
-func (r *rig) connect(nc *nats.Conn) {
+// connect connects the rig to other servers.
+func (r *rig) connect(urls string) {
 	r.t.Helper()
-	js, err := jetstream.New(nc)
+	nc, err := nats.Connect(urls)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.nc, r.js = nc, js
+	r.t.Cleanup(nc.Close)
+	r.nc = nc
+	if r.js, err = jetstream.New(nc); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // TestProvisionReplicatesInACluster: a cluster of three keeps three replicas, and a smaller one as many as it can, unless a number is set.

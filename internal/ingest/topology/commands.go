@@ -53,6 +53,15 @@ func addStream(c jetstream.StreamConfig) string {
 	return b.String() + " --no-allow-direct --defaults"
 }
 
+// subjectFlags returns subjects as flags of the nats command.
+func subjectFlags(subjects []string) string {
+	var b strings.Builder
+	for _, s := range subjects {
+		fmt.Fprintf(&b, " --subjects '%s'", s)
+	}
+	return b.String()
+}
+
 // bytesFlags returns the flags for a stream that refuses messages at a size.
 func bytesFlags(maxBytes int64) string {
 	return " --max-bytes " + sizeFlag(maxBytes) + " --discard new"

@@ -36,14 +36,6 @@ func (i consumerInspector) inspect() {
 	i.settings(what, c.CachedInfo().Config)
 }
 
-// dropped returns what happens to inputs while a consumer is missing, if they are lost.
-func (i *inspection) dropped() string {
-	if s, err := i.js.Stream(i.ctx, i.l.Stream); err == nil && s.CachedInfo().Config.Retention == jetstream.InterestPolicy {
-		return ", and with interest retention the stream drops inputs for which there is no consumer"
-	}
-	return ""
-}
-
 func (i consumerInspector) settings(what string, c jetstream.ConsumerConfig) {
 	found := fmt.Sprintf("ack wait %s, max ack pending %d, max deliver %d", c.AckWait, c.MaxAckPending, c.MaxDeliver)
 	worst := finding.OK

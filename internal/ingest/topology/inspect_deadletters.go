@@ -3,7 +3,6 @@ package topology
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -57,13 +56,4 @@ func (i deadLetterInspector) howToMove(results jetstream.StreamConfig) string {
 	return fmt.Sprintf("give them their own stream: nats stream edit %s%s, then nats stream add %s%s --dupe-window %s --defaults. "+
 		"Dead letters that are already stored stay in %s", results.Name, subjectFlags(keep), results.Name+deadLetterSuffix, subjectFlags(dead),
 		window(results.Duplicates), results.Name)
-}
-
-// subjectFlags returns subjects as flags of the nats command.
-func subjectFlags(subjects []string) string {
-	var b strings.Builder
-	for _, s := range subjects {
-		fmt.Fprintf(&b, " --subjects '%s'", s)
-	}
-	return b.String()
 }

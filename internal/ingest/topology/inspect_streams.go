@@ -45,14 +45,6 @@ func (i streamInspector) input() {
 	i.bounds(what, inputRole, c, inputSettings(i.l), i.l.Kept.Inputs)
 }
 
-// replicated returns c with the number of replicas that provisioning would try first.
-func (i *inspection) replicated(c jetstream.StreamConfig) jetstream.StreamConfig {
-	if c.Replicas == 0 && i.cluster != "" {
-		c.Replicas = clusterReplicas
-	}
-	return c
-}
-
 // sayStreamOf reports an error of streamOf.
 func (i streamInspector) sayStreamOf(what string, err error, variable string) {
 	advice := "check the account's permissions on the JetStream API"

@@ -45,3 +45,19 @@ func (i *inspection) missing(what, found, command string) {
 func (i *inspection) failed(what string, err error, advice string) {
 	i.findings = append(i.findings, finding.Finding{Level: finding.Error, What: what, Found: err.Error(), Advice: advice, Unanswered: Unavailable(err)})
 }
+
+// replicated returns c with the number of replicas that provisioning would try first.
+func (i *inspection) replicated(c jetstream.StreamConfig) jetstream.StreamConfig {
+	if c.Replicas == 0 && i.cluster != "" {
+		c.Replicas = clusterReplicas
+	}
+	return c
+}
+
+// dropped returns what happens to inputs while a consumer is missing, if they are lost.
+func (i *inspection) dropped() string {
+	if s, err := i.js.Stream(i.ctx, i.l.Stream); err == nil && s.CachedInfo().Config.Retention == jetstream.InterestPolicy {
+		return ", and with interest retention the stream drops inputs for which there is no consumer"
+	}
+	return ""
+}

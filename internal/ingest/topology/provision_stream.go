@@ -58,6 +58,17 @@ func (cr *creator) create(ctx context.Context, b Bounds, c jetstream.StreamConfi
 	return nil
 }
 
+func streamExists(ctx context.Context, js jetstream.JetStream, name string) (bool, error) {
+	_, err := js.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look up stream %q: %w", name, err)
+	}
+	return true, nil
+}
+
 // fit creates a stream. If the user left the number of replicas or max_bytes open, it tries what the server can provide.
 func (cr *creator) fit(ctx context.Context, b Bounds, c jetstream.StreamConfig) (jetstream.Stream, error) {
 	open := c.Replicas == 0

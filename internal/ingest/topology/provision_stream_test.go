@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/natstest"
@@ -156,12 +155,7 @@ func sameTransform(a, b *jetstream.SubjectTransformConfig) bool {
 func (r *rig) smallServer(bytes int64) {
 	r.t.Helper()
 	s := natstest.Plain(r.t, server.Options{JetStream: true, StoreDir: r.t.TempDir(), JetStreamMaxStore: bytes})
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(nc.Close)
-	r.connect(nc)
+	r.connect(s.ClientURL())
 }
 
 // TestProvisionFitsIntoASmallServer: the server reserves max_bytes, and a default gives way. A size that the user chose doesn't.

@@ -8,36 +8,6 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// Bounds limits a stream that is created. The zero value has no limits.
-type Bounds struct {
-	MaxAge   time.Duration // how long a message is kept, read or not; 0: no limit
-	MaxBytes int64         // the size at which the stream refuses messages; 0: no limit. NewBounds rounds it
-
-	AskedAge, AskedBytes bool // whether the user chose the value; otherwise it is a default
-}
-
-// NewBounds returns bounds that are defaults. It rounds maxBytes up to whole KiB, because the nats command can't take larger sizes without
-// a unit.
-func NewBounds(maxAge time.Duration, maxBytes int64) Bounds {
-	return Bounds{MaxAge: maxAge, MaxBytes: (maxBytes + kib - 1) / kib * kib}
-}
-
-const kib = 1 << 10
-
-// Kept says what streams that are created keep. The zero value keeps everything, with one replica, or three in a cluster.
-type Kept struct {
-	Retention      jetstream.RetentionPolicy // of the input stream; the others have limits, because results are looked up (adr/0032)
-	AskedRetention bool                      // whether the user chose Retention
-
-	Inputs, Results, DeadLetters Bounds
-
-	Replicas     int  // 1 to 5; 0: three in a cluster that has as many servers, otherwise one
-	AskedStorage bool // whether the user chose Topology.Storage
-}
-
-// provisioned describes the streams and consumers that Provision creates.
-const provisioned = "created by Millrace (MILLRACE_PROVISION)"
-
 // role is the purpose of a stream, with the names of its variables.
 type role struct {
 	retention, age, bytes string // variables; retention is empty if the stream always has limits

@@ -36,6 +36,9 @@ type Topology struct {
 	Kept Kept // what streams that are created keep
 }
 
+// provisioned describes the streams and consumers that Provision creates.
+const provisioned = "created by Millrace (MILLRACE_PROVISION)"
+
 // DeliveryLimit returns how often a payload is tried. The server stops delivering after its own MaxDeliver. So the
 // last of those deliveries is the last chance to publish a dead letter, and isn't used for a try unless it is the
 // only one.
