@@ -51,8 +51,9 @@ func feedOf(cfg *config.Config, url string) telemetry.Feed {
 // them for one command.
 func feedSettings(cfg *config.Config, url string) string {
 	text := ""
-	if url != "nats://"+embeddedAddr { // which both commands use by default
-		text = "MILLRACE_NATS_URL=" + shellWord(natsconn.Redact(url)) + " "
+	// Both commands use the embedded server by default. An address with credentials has to come from the environment.
+	if url != "nats://"+embeddedAddr && natsconn.Redact(url) == url {
+		text = "MILLRACE_NATS_URL=" + shellWord(url) + " "
 	}
 	for _, v := range []struct{ name, value string }{
 		{"MILLRACE_STREAM", cfg.Stream}, {"MILLRACE_SUBJECTS", strings.Join(cfg.Subjects, ",")}, {"MILLRACE_RESULT_STREAM", cfg.ResultStream},

@@ -9,7 +9,7 @@ const TROUBLE = {
   },
   waiting: {
     title: "The worker cannot start",
-    advice: () => model.condition.why + ". It tries again by itself. Its server is " + model.feed.server + ".",
+    advice: () => model.condition.why + ". It tries again by itself.",
   },
   failing: {
     title: "The worker is not ready",
@@ -98,7 +98,7 @@ function showFeed() {
   setText("feed-follow", feed.follow);
   const login = feed.login ?? [];
   element("feed-login").hidden = login.length === 0;
-  setText("feed-login", "The worker logs in, and this page shows no credentials: set " + login.join(", ") + " as for the worker.");
+  setText("feed-login", "Both commands need what the worker logs in with, and this page shows no credentials: set " + login.join(", ") + " as for the worker.");
 }
 
 // setText changes the text of an element only if it differs.
