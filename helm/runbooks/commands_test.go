@@ -86,6 +86,38 @@ func TestCommandsCanBePasted(t *testing.T) {
 	}
 }
 
+var (
+	selector = regexp.MustCompile(`-l ([a-z0-9./=,-]+)`)
+	label    = regexp.MustCompile(`(?m)^(app\.kubernetes\.io/[a-z]+): (.*)$`)
+)
+
+// TestCommandsSelectByLabelsThatExist compares selectors with the labels that the chart gives to pods.
+func TestCommandsSelectByLabelsThatExist(t *testing.T) {
+	text, err := os.ReadFile(chart + "/templates/_names.tpl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]string{}
+	for _, found := range label.FindAllStringSubmatch(string(text), -1) {
+		known[found[1]] = found[2]
+	}
+	known["app.kubernetes.io/name"] = "millrace" // a template: the chart's name, unless nameOverride is set
+	seen := 0
+	for _, p := range read(t, append(incident, "kubernetes.md")...) {
+		for _, found := range selector.FindAllStringSubmatch(p.text, -1) {
+			for _, part := range strings.Split(found[1], ",") {
+				seen++
+				if key, value, _ := strings.Cut(part, "="); known[key] != value {
+					t.Errorf("%s selects %s, and pods have %s: %q", p.name, part, key, known[key])
+				}
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("%d labels in selectors, which were more than 10", seen)
+	}
+}
+
 var inline = regexp.MustCompile("`((?:kubectl|helm) [^`]+)`")
 
 // TestCommandsInSentencesHaveTheirNamespace checks commands that are not in a block. Names of subcommands alone, such as

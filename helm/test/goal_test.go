@@ -135,9 +135,14 @@ func TestWrongGoalsAreNamed(t *testing.T) {
 			}
 		}
 	}
-	_, err := render(t, enough.with(measured).with(values{"podMonitor.enabled": false}))
-	if err == nil || !strings.Contains(err.Error(), "1 problem in the values:\n  - autoscaling.keda.prometheus.serverAddress is set, but the chart doesn't know the label job") {
-		t.Errorf("no job: %v", err)
+	for want, set := range map[string]values{
+		"autoscaling.keda.prometheus.serverAddress is set, but the chart doesn't know the label job": measured.with(values{"podMonitor.enabled": false}),
+		// The metric of earlier versions: every message would want a pod.
+		"autoscaling.hpa.metricName is millrace_consumer_pending, a number of messages": byHPA.with(values{"autoscaling.hpa.metricName": "millrace_consumer_pending"}),
+	} {
+		if _, err := render(t, enough.with(set)); err == nil || !strings.Contains(err.Error(), "1 problem in the values:\n  - "+want) {
+			t.Errorf("%v: want %q in %v", set, want, err)
+		}
 	}
 }
 

@@ -102,6 +102,9 @@ autoscaling.keda.natsServerMonitoringEndpoint is empty: set it to host and monit
 {{- if and (eq .mode "keda") .keda.prometheus.serverAddress (eq (int64 .lagThreshold) 0) (not (include "millrace.scrapeJob" $)) }}
 autoscaling.keda.prometheus.serverAddress is set, but the chart doesn't know the label job of the workers' series: set podMonitor.enabled, serviceMonitor.enabled or prometheusRule.job
 {{- end }}
+{{- if and (eq .mode "hpa") (eq (int64 .lagThreshold) 0) (has .hpa.metricName (list "millrace_consumer_pending" "millrace_lag")) }}
+autoscaling.hpa.metricName is {{ .hpa.metricName }}, a number of messages, but the target is one pod per wanted pod: set autoscaling.hpa.metricName=millrace_wanted_pods, or autoscaling.lagThreshold to a number of messages
+{{- end }}
 {{- if and (eq .mode "hpa") (lt (int64 .minReplicas) 1) }}
 autoscaling.minReplicas is 0, which a HorizontalPodAutoscaler does not accept: set at least 1, or autoscaling.mode=keda
 {{- end }}

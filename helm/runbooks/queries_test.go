@@ -1,0 +1,45 @@
+package runbooks
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"millrace/helm/exposed"
+)
+
+var record = regexp.MustCompile(`(?m)^ +- record: (\S+)$`)
+
+// TestQueriesAskForWhatThereIs checks each line of each block of queries with Prometheus' parser: every metric, label and
+// label value exists.
+func TestQueriesAskForWhatThereIs(t *testing.T) {
+	metrics, err := exposed.Read(docs + "/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := os.ReadFile(chart + "/files/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range record.FindAllStringSubmatch(string(rules), -1) {
+		metrics.Record(found[1])
+	}
+	checked := 0
+	for _, p := range read(t, "*.md", "runbooks/*.md") {
+		for _, b := range p.blocks() {
+			if b.language != "promql" {
+				continue
+			}
+			for line := range strings.Lines(strings.TrimSpace(b.text)) {
+				checked++
+				for _, problem := range metrics.Check(strings.TrimSpace(line)) {
+					t.Errorf("%s: %s: %s", p.name, strings.TrimSpace(line), problem)
+				}
+			}
+		}
+	}
+	if checked < 15 {
+		t.Errorf("%d queries, which were more than 15", checked)
+	}
+}
