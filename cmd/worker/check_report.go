@@ -3,21 +3,38 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
+	"millrace/internal/console"
 	"millrace/internal/ingest/finding"
 )
 
 // report prints the findings and returns errReported if one is an error.
 func report(findings []finding.Finding) error {
+	columns := 0
+	if console.IsTerminal(os.Stdout) {
+		columns = width(os.Stdout)
+	}
 	for _, f := range findings {
-		fmt.Printf("%-8s %s: %s\n", f.Level, f.What, f.Found)
-		if f.Advice != "" {
-			fmt.Printf("%-8s -> %s\n", "", f.Advice)
-		}
+		fmt.Print(foundText(f, columns))
 	}
 	errs, warnings := count(findings)
 	fmt.Printf("\n%d findings: %d errors, %d warnings\n", len(findings), errs, warnings)
 	return failed(errs)
+}
+
+// foundText returns a finding and its advice, wrapped at that many columns; 0: in one line each.
+func foundText(f finding.Finding, columns int) string {
+	found, advice := f.What+": "+f.Found, "-> "+f.Advice
+	const indent = 9
+	if columns > 0 {
+		found, advice = strings.TrimSpace(console.Wrap(found, columns, indent)), strings.TrimSpace(console.Wrap(advice, columns, indent))
+	}
+	text := fmt.Sprintf("%-8s %s\n", f.Level, found)
+	if f.Advice != "" {
+		text += fmt.Sprintf("%-8s %s\n", "", advice)
+	}
+	return text
 }
 
 // foundJSON is a finding in the output of `worker check --json`, and reportedJSON the whole output.

@@ -65,7 +65,11 @@ func printVersion() error {
 		return err
 	}
 	if missing != nil {
-		fmt.Printf("\nno kernel library, so the worker computes on the CPU: %v\n", missing)
+		text := fmt.Sprintf("no kernel library, so the worker computes on the CPU: %v\n", missing)
+		if console.IsTerminal(os.Stdout) {
+			text = console.Wrap(text, width(os.Stdout), 0)
+		}
+		fmt.Print("\n", text)
 	}
 	return nil
 }

@@ -317,14 +317,14 @@ func TestResultsInParts(t *testing.T) {
 		return m
 	}
 	r.publish(part("1/3", "a", 0, 1), part("1/2", "b", 0, 3), part("2/2", "b", 3, 4))
-	p, out, notes := r.printer()
+	p, out, _ := r.printer()
 	if err := p.Print(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Count(out.String(), "\n"); got != 4 || !strings.Contains(out.String(), `"record":3,"result"`) {
 		t.Errorf("%d lines:\n%s", got, out)
 	}
-	p, out, notes = r.printer()
+	p, out, notes := r.printer()
 	p.All, p.Last = false, 1
 	if err := p.Print(r.ctx()); err != nil || out.String() != "" || !strings.Contains(notes.String(), "part 1 of 2 is missing: it may be before the messages that were read") {
 		t.Errorf("the last part alone: %v, %q, notes %q", err, out, notes)
