@@ -10,18 +10,22 @@ import (
 // TestFallbackIsTwoShortLines runs a worker as a newcomer does, without a GPU and without a kernel library.
 func TestFallbackIsTwoShortLines(t *testing.T) {
 	t.Parallel()
-	r := call(t, []string{"MILLRACE_DEVICE=auto", "MILLRACE_NATS_URL=nats://" + freeAddr(t), "MILLRACE_LOG_FORMAT=text"})
-	if strings.Contains(r.errors, "without cgo") {
+	p := start(t, []string{"MILLRACE_DEVICE=auto", "MILLRACE_NATS_URL=nats://" + freeAddr(t), "MILLRACE_LOG_FORMAT=text"}, "run")
+	p.await("waiting for NATS") // the next warning, about the server that isn't there
+	if code := p.terminate(); code != exitDone {
+		t.Errorf("exit status %d after SIGTERM, want 0", code)
+	}
+	if strings.Contains(p.text(), "without cgo") {
 		t.Skip("SKIPPED: THE WORKER IS BUILT WITHOUT CGO AND OPENS NO LIBRARY")
 	}
 	var warnings []string
-	for line := range strings.Lines(r.errors) {
-		if strings.Contains(line, " WRN ") {
+	for line := range strings.Lines(p.text()) {
+		if strings.Contains(line, " WRN ") && !strings.Contains(line, "waiting for NATS") {
 			warnings = append(warnings, line)
 		}
 	}
 	if len(warnings) != 2 {
-		t.Fatalf("want two warnings, got\n%s", r.errors)
+		t.Fatalf("want two warnings, got\n%s", p.text())
 	}
 	for i, want := range []string{"NO GPU: FALLING BACK TO THE CPU reason=\"there is no kernel library", "set MILLRACE_DEVICE to host"} {
 		if !strings.Contains(warnings[i], want) || len(warnings[i]) > 130 {

@@ -31,7 +31,8 @@ func createConsumer(ctx context.Context, js jetstream.JetStream, l Topology, log
 	_, err = js.CreateConsumer(ctx, l.Stream, consumerConfig(l))
 	if err != nil {
 		return fmt.Errorf("create consumer %q on stream %q for %v: %w: check that the stream has these subjects "+
-			"(MILLRACE_SUBJECTS) and which consumers it allows", l.Consumer, l.Stream, l.Subjects, err)
+			"(MILLRACE_SUBJECTS) and which consumers it allows. A work queue allows one for each subject: give each deployment its own stream, or "+
+			"create the stream with MILLRACE_STREAM_RETENTION=interest", l.Consumer, l.Stream, l.Subjects, err)
 	}
 	log.Info("created consumer", "consumer", l.Consumer, "stream", l.Stream, "ack_wait", l.AckWait.String())
 	return nil

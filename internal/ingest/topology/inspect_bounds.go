@@ -15,8 +15,10 @@ const suggestedBytes = 4 << 30
 
 // bounds warns about a stream that can grow without a limit, and about one that differs from the settings for new streams. The worker
 // never changes an existing stream. wanted has the settings with which it would be created, and b the bounds in them.
-func (i streamInspector) bounds(what string, r role, c, wanted jetstream.StreamConfig, b Bounds) {
-	d := &differences{stream: c, defaults: c.Description == provisioned && unbounded(c)}
+func (i streamInspector) bounds(what string, r role, info *jetstream.StreamInfo, wanted jetstream.StreamConfig, b Bounds) {
+	c := info.Config
+	i.fill(what, r, info)
+	d := &differences{stream: c, holds: int64(info.State.Bytes), defaults: c.Description == provisioned && unbounded(c)}
 	d.retention(r, wanted.Retention, i.l.Kept.AskedRetention)
 	d.age(r, b)
 	d.bytes(r, b)
@@ -31,6 +33,25 @@ func (i streamInspector) bounds(what string, r role, c, wanted jetstream.StreamC
 	if len(d.found) > 0 {
 		i.say(finding.Warning, what, strings.Join(d.found, "; "), d.advice())
 	}
+}
+
+// fill warns about a stream that will soon refuse messages.
+func (i streamInspector) fill(what string, r role, info *jetstream.StreamInfo) {
+	c, holds := info.Config, int64(info.State.Bytes)
+	if c.Discard != jetstream.DiscardNew || c.MaxBytes <= 0 || holds < c.MaxBytes/10*nearlyFull {
+		return
+	}
+	i.say(finding.Warning, what, fmt.Sprintf("holds %d%% of max_bytes %s; when it is full, %s", holds*100/c.MaxBytes, sizeFlag(c.MaxBytes), r.full),
+		fmt.Sprintf("process or remove what it holds, or raise the limit (nats stream edit %s%s)", c.Name, bytesFlags(room(holds, c.MaxBytes))))
+}
+
+// nearlyFull is the number of tenths of max_bytes from which a stream counts as nearly full.
+const nearlyFull = 8
+
+// room returns a size for a stream that holds that many bytes: least, or twice what it holds, in whole GiB.
+func room(holds, least int64) int64 {
+	const gib = 1 << 30
+	return max(least, (2*holds+gib-1)/gib*gib)
 }
 
 // unbounded reports whether nothing limits the size of a stream.
@@ -50,7 +71,8 @@ func grows(c jetstream.StreamConfig) string {
 // setting that the user chose always counts. A default counts only for a stream without a bound that Millrace created.
 type differences struct {
 	stream       jetstream.StreamConfig
-	defaults     bool // whether defaults count
+	holds        int64 // bytes
+	defaults     bool  // whether defaults count
 	found, flags []string
 	instead      []string // advice for what can't be changed
 }
@@ -112,7 +134,14 @@ func (d *differences) bytes(r role, b Bounds) {
 	}
 	flags := "--max-bytes=-1"
 	if b.MaxBytes > 0 {
-		flags = strings.TrimPrefix(bytesFlags(b.MaxBytes), " ")
+		size := b.MaxBytes
+		if !b.AskedBytes {
+			size = room(d.holds, size)
+		}
+		flags = strings.TrimPrefix(bytesFlags(size), " ")
+	}
+	if b.AskedBytes && b.MaxBytes > 0 && b.MaxBytes < d.holds {
+		d.instead = append(d.instead, fmt.Sprintf("it holds %d bytes, and refuses messages until it holds less than that size", d.holds))
 	}
 	d.add(flags, "max_bytes %s, and %s is %s", orNone(got > 0, sizeFlag(got)), r.bytes, orNone(b.MaxBytes > 0, sizeFlag(b.MaxBytes)))
 }
@@ -141,8 +170,8 @@ func (d *differences) bound(r role, b Bounds) {
 	if size == 0 {
 		size = suggestedBytes
 	}
-	d.flags = append(d.flags, strings.TrimPrefix(bytesFlags(size), " "))
-	d.instead = append(d.instead, "with discard new, a stream that is full refuses messages, so choose more than it holds now")
+	d.flags = append(d.flags, strings.TrimPrefix(bytesFlags(room(d.holds, size)), " "))
+	d.instead = append(d.instead, "with discard new, a stream that is full refuses messages")
 }
 
 // interest adds the flags for interest retention.

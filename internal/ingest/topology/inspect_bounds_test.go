@@ -30,7 +30,7 @@ var boundsCases = []boundsCase{
 	{name: "a work queue without a bound", stream: jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, Retention: jetstream.WorkQueuePolicy},
 		want: []string{"while no worker runs, its backlog can fill the disk"}, command: "nats stream edit INGEST --max-bytes 4GiB --discard new"},
 	{name: "a result stream without a bound", stream: jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}},
-		want:    []string{"warning stream RESULTS: has no bound", "choose more than it holds now"},
+		want:    []string{"warning stream RESULTS: has no bound", "a stream that is full refuses messages"},
 		command: "nats stream edit RESULTS --max-age 604800s --max-bytes 4GiB --discard new"},
 	{name: "dead letters without a bound", stream: jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>"}},
 		want: []string{"warning dead letters deadletter.>: has no bound"}, command: "nats stream edit DEAD --max-bytes 1GiB --discard new"},
@@ -114,6 +114,36 @@ func (r *rig) about(stream string) []string {
 		about := strings.Contains(line, "stream "+stream+": ") || stream == "DEAD" && strings.Contains(line, "dead letters")
 		return !strings.HasPrefix(line, "warning") || !about || strings.Contains(line, "one publish a result") || strings.Contains(line, "duplicate window")
 	})
+}
+
+// TestInspectWarnsOfAStreamThatIsNearlyFull: before its publishers, or the worker, wait.
+func TestInspectWarnsOfAStreamThatIsNearlyFull(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxBytes: 1 << 20, Discard: jetstream.DiscardNew})
+	payload := make([]byte, 100<<10)
+	for i := range 10 {
+		if _, err := r.js.Publish(r.ctx(), "results.a", payload); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Join(r.about("RESULTS"), "\n")
+		if i < 7 && lines != "" {
+			t.Errorf("with %d of 10 parts: %s", i+1, lines)
+		}
+		if i == 8 {
+			wantLine(t, r.about("RESULTS"), "holds 87% of max_bytes 1MiB; when it is full, the worker waits", "nats stream edit RESULTS --max-bytes 1GiB --discard new")
+		}
+	}
+}
+
+// TestRoomIsMoreThanAStreamHolds: a command that bounds a stream doesn't stop it.
+func TestRoomIsMoreThanAStreamHolds(t *testing.T) {
+	t.Parallel()
+	for holds, want := range map[int64]int64{0: 4 << 30, 1 << 30: 4 << 30, 3 << 30: 6 << 30, 5<<30 + 1: 11 << 30} {
+		if got := room(holds, 4<<30); got != want {
+			t.Errorf("for %d bytes: %d, want %d", holds, got, want)
+		}
+	}
 }
 
 // TestAdvisedEditsWork: with the real program, no warning is left after the advised command.

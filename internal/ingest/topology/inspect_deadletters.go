@@ -25,10 +25,11 @@ func (i deadLetterInspector) inspect() {
 	}
 	wanted := deadLetterSettings(i.l)
 	wanted.Name = name
-	c, ok := i.stream(wanted, "the dead letters")
+	info, ok := i.stream(wanted, "the dead letters")
 	if !ok {
 		return
 	}
+	c := info.Config
 	switch {
 	case name == i.l.ResultStream: // its other settings are checked with those of the results
 		i.say(finding.Warning, what, "stored in the result stream "+name+", where every reader of results gets them too", i.howToMove(c))
@@ -37,7 +38,7 @@ func (i deadLetterInspector) inspect() {
 	default:
 		i.durability(what, fmt.Sprintf("stored in stream %s, %s storage, %d replicas, keeps %s", name, c.Storage, c.Replicas, keeps(c)), c)
 		i.discards(what, c, i.l.Kept.DeadLetters)
-		i.bounds(what, deadLetterRole, c, wanted, i.l.Kept.DeadLetters)
+		i.bounds(what, deadLetterRole, info, wanted, i.l.Kept.DeadLetters)
 	}
 }
 

@@ -15,10 +15,11 @@ type resultInspector struct{ streamInspector }
 
 func (i resultInspector) inspect() {
 	wanted := resultSettings(i.js, i.l)
-	c, ok := i.stream(wanted, "the results")
+	info, ok := i.stream(wanted, "the results")
 	if !ok {
 		return
 	}
+	c := info.Config
 	what, found := "stream "+c.Name, fmt.Sprintf("the results, subjects %v, %s storage, %d replicas, keeps %s", c.Subjects, c.Storage, c.Replicas, keeps(c))
 	name, err := streamOf(i.ctx, i.js, i.l.ResultPrefix, i.l.Subjects)
 	switch {
@@ -36,7 +37,7 @@ func (i resultInspector) inspect() {
 	default:
 		i.durability(what, found, c)
 		i.discards(what, c, i.l.Kept.Results)
-		i.bounds(what, resultRole, c, wanted, i.l.Kept.Results)
+		i.bounds(what, resultRole, info, wanted, i.l.Kept.Results)
 		i.publishing(what)
 		i.duplicates(what, c)
 	}

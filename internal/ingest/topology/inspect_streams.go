@@ -14,26 +14,27 @@ import (
 type streamInspector struct{ *inspection }
 
 // stream looks up a stream, and reports it if it doesn't exist. wanted has the settings with which it would be created.
-func (i streamInspector) stream(wanted jetstream.StreamConfig, role string) (jetstream.StreamConfig, bool) {
+func (i streamInspector) stream(wanted jetstream.StreamConfig, role string) (*jetstream.StreamInfo, bool) {
 	what := "stream " + wanted.Name
 	s, err := i.js.Stream(i.ctx, wanted.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		i.missing(what, "not there ("+role+")", addStream(i.replicated(wanted)))
-		return jetstream.StreamConfig{}, false
+		return nil, false
 	case err != nil:
 		i.failed(what, err, "check the account's permissions on the JetStream API")
-		return jetstream.StreamConfig{}, false
+		return nil, false
 	}
-	return s.CachedInfo().Config, true
+	return s.CachedInfo(), true
 }
 
 // input checks the input stream.
 func (i streamInspector) input() {
-	c, ok := i.stream(inputSettings(i.l), "the input")
+	info, ok := i.stream(inputSettings(i.l), "the input")
 	if !ok {
 		return
 	}
+	c := info.Config
 	what, found := "stream "+c.Name, fmt.Sprintf("the input, subjects %v, %s storage, %d replicas, keeps %s", c.Subjects, c.Storage, c.Replicas, keeps(c))
 	for _, filter := range i.l.Subjects {
 		meets := func(subject string) bool { return Covers(subject, filter) || Covers(filter, subject) }
@@ -42,7 +43,7 @@ func (i streamInspector) input() {
 		}
 	}
 	i.durability(what, found, c)
-	i.bounds(what, inputRole, c, inputSettings(i.l), i.l.Kept.Inputs)
+	i.bounds(what, inputRole, info, inputSettings(i.l), i.l.Kept.Inputs)
 }
 
 // sayStreamOf reports an error of streamOf.

@@ -11,12 +11,13 @@ import (
 // role is the purpose of a stream, with the names of its variables.
 type role struct {
 	retention, age, bytes string // variables; retention is empty if the stream always has limits
+	full                  string // what happens when the stream is full
 }
 
 var (
-	inputRole      = role{"MILLRACE_STREAM_RETENTION", "MILLRACE_STREAM_MAX_AGE", "MILLRACE_STREAM_MAX_BYTES"}
-	resultRole     = role{"", "MILLRACE_RESULT_MAX_AGE", "MILLRACE_RESULT_MAX_BYTES"}
-	deadLetterRole = role{"", "MILLRACE_DEADLETTER_MAX_AGE", "MILLRACE_DEADLETTER_MAX_BYTES"}
+	inputRole      = role{"MILLRACE_STREAM_RETENTION", "MILLRACE_STREAM_MAX_AGE", "MILLRACE_STREAM_MAX_BYTES", "the server refuses inputs"}
+	resultRole     = role{"", "MILLRACE_RESULT_MAX_AGE", "MILLRACE_RESULT_MAX_BYTES", "the worker waits until there is room"}
+	deadLetterRole = role{"", "MILLRACE_DEADLETTER_MAX_AGE", "MILLRACE_DEADLETTER_MAX_BYTES", "payloads that are given up are delivered again until there is room"}
 )
 
 // streamSettings returns the settings of a stream to create. A stream that is full refuses messages instead of deleting the oldest, which
