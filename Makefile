@@ -80,7 +80,7 @@ chart-test: ## Render the chart in every mode, decode it strictly, lint it, and 
 chart-docs: ## Generate helm/millrace/README.md from values.yaml
 	cd helm/test && go tool helm-docs --chart-search-root ../millrace --sort-values-order file --log-level warning
 
-chart-cluster: ## Build API servers and etcd in the versions of helm/cluster into bin/cluster (12 minutes on 2 cores)
+chart-cluster: ## Build API servers and etcd in the versions of helm/cluster into bin/cluster (6 minutes for each of two servers, on 2 cores)
 	cd helm/cluster && version=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && \
 		go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o ../../bin/cluster/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver && \
 		go build -trimpath -ldflags '-s -w' -o ../../bin/cluster/etcd go.etcd.io/etcd/server/v3

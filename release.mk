@@ -44,7 +44,7 @@ release-binaries:
 
 release-image:
 	rm -rf $(CONTEXT) && mkdir -p $(CONTEXT) $(RELEASE)
-	$(RELEASER) dockerfile '$(VERSION)' '$(COMMIT)' >$(CONTEXT)/Dockerfile
+	$(RELEASER) dockerfile '$(VERSION)' '$(COMMIT)' '$(IMAGE_TAG)' >$(CONTEXT)/Dockerfile
 	$(TAR) -C $(IMAGE_ROOT) -cf $(CONTEXT)/root.tar .
 	$(TAR) -C $(CONTEXT) -cf $(RELEASE)/$(ARCHIVE) Dockerfile root.tar
 	gzip -n -f $(RELEASE)/$(ARCHIVE)

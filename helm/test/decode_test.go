@@ -97,6 +97,11 @@ func TestMain(m *testing.M) {
 	log.SetOutput(io.Discard)
 	status := m.Run()
 	fmt.Printf("%d manifests decoded strictly\n", decodings.Load())
+	if workerDir != "" {
+		if err := os.RemoveAll(workerDir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
 	os.Exit(status)
 }
 

@@ -152,7 +152,7 @@ func TestNullRemovesAValue(t *testing.T) {
 			continue
 		}
 		tried++
-		r, err := renderAsHelm(t, enough.with(values{name: nil}).parsed(t))
+		r, err := renderAsHelm(t, oldest, enough.with(values{name: nil}).parsed(t))
 		if err != nil {
 			t.Errorf("%s=null: %v", name, err)
 			continue

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -19,10 +20,33 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
+// theWorker is the path of the worker, which is built once for all tests. TestMain removes it.
+var theWorker = sync.OnceValues(func() (binary string, err error) {
+	dir, err := os.MkdirTemp("", "millrace-chart-")
+	if err != nil {
+		return "", err
+	}
+	workerDir = dir
+	binary = filepath.Join(dir, "worker")
+	command := exec.Command("go", "build", "-o", binary, "./cmd/worker")
+	command.Dir = "../.."
+	if said, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, said)
+	}
+	return binary, nil
+})
+
+// workerDir is the folder of theWorker; empty if no test has built it.
+var workerDir string
+
 // buildWorker builds the worker of this repository.
 func buildWorker(t *testing.T) string {
 	t.Helper()
-	return build(t, "../..", "./cmd/worker")
+	binary, err := theWorker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
 }
 
 // build builds a program of the module in a folder.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/strvals"
 )
 
@@ -65,6 +66,7 @@ func TestReleaseHasItsVersionEverywhere(t *testing.T) {
 var (
 	fence    = regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```$")
 	helmLine = regexp.MustCompile(`^(?:\$ )?helm (install|upgrade|template) .*\./helm/millrace`)
+	onFlag   = regexp.MustCompile(`--kube-version (\S+)`)
 	setFlag  = regexp.MustCompile(`--set(-file)? (?:'([^']*)'|(\S+))`)
 )
 
@@ -117,7 +119,13 @@ func TestHelmCommandsInDocsWork(t *testing.T) {
 					t.Fatalf("%s: %s: %v", file, command, err)
 				}
 			}
-			if _, err := renderAsHelm(t, set); (err != nil) != fails[i] {
+			version := oldest
+			if on := onFlag.FindStringSubmatch(command); on != nil {
+				if version, err = chartutil.ParseKubeVersion(on[1]); err != nil {
+					t.Fatalf("%s: %s: %v", file, command, err)
+				}
+			}
+			if _, err := renderAsHelm(t, version, set); (err != nil) != fails[i] {
 				t.Errorf("%s: %s\nthe page shows an error: %v; the chart: %v", file, command, fails[i], err)
 			}
 		}

@@ -118,9 +118,9 @@ func renderFor(t *testing.T, version *chartutil.KubeVersion, v values) (rendered
 
 // renderAsHelm does the same as `helm template` for values as Helm parses them. Like Helm, it takes an undefined value, such as one that null
 // removed, as empty.
-func renderAsHelm(t *testing.T, parsed map[string]any) (rendered, error) {
+func renderAsHelm(t *testing.T, version *chartutil.KubeVersion, parsed map[string]any) (rendered, error) {
 	t.Helper()
-	return renderBy(t, engine.Engine{}, oldest, parsed)
+	return renderBy(t, engine.Engine{}, version, parsed)
 }
 
 func renderBy(t *testing.T, e engine.Engine, version *chartutil.KubeVersion, parsed map[string]any) (rendered, error) {

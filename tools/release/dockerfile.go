@@ -20,7 +20,7 @@ func runDockerfile(args []string) error {
 	if err != nil {
 		return err
 	}
-	last, err := lastStage(string(text), args[0], args[1])
+	last, err := lastStage(string(text), args[0], args[1], args[2])
 	if err != nil {
 		return err
 	}
@@ -29,8 +29,8 @@ func runDockerfile(args []string) error {
 }
 
 // lastStage returns the Dockerfile's last stage, with the base that it names, and with the version and the commit. It needs only Docker: the
-// files are in root.tar.
-func lastStage(dockerfile, version, commit string) (string, error) {
+// files are in root.tar. The tag is for a comment that says how to build it.
+func lastStage(dockerfile, version, commit, tag string) (string, error) {
 	from := strings.LastIndex(dockerfile, "\nFROM ")
 	if from < 0 || strings.Count(dockerfile[from:], built) != 1 {
 		return "", fmt.Errorf("the last stage of the Dockerfile has no line %q", strings.TrimSpace(built))
@@ -45,5 +45,5 @@ func lastStage(dockerfile, version, commit string) (string, error) {
 		return "", fmt.Errorf("the Dockerfile has no line ARG BASE_IMAGE=")
 	}
 	stage := strings.NewReplacer(built, packed, "ARG VERSION=dev\n", "ARG VERSION="+version+"\n", "ARG COMMIT=unknown\n", "ARG COMMIT="+commit+"\n").Replace(dockerfile[from:])
-	return "# Build the image with: docker build -t millrace:" + version + " - < this archive\n" + base + stage, nil
+	return "# Build the image with: docker build -t millrace:" + tag + " - < this archive\n" + base + stage, nil
 }

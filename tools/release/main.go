@@ -15,7 +15,7 @@ var commands = map[string]struct {
 }{
 	"check":      {[]string{"VERSION", "DRY_RUN"}, runCheck},
 	"notes":      {[]string{"VERSION", "DRY_RUN"}, runNotes},
-	"dockerfile": {[]string{"VERSION", "COMMIT"}, runDockerfile},
+	"dockerfile": {[]string{"VERSION", "COMMIT", "TAG"}, runDockerfile},
 	"sbom":       {[]string{"VERSION", "FOLDER", "CUDA"}, runSBOM},
 }
 

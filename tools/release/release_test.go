@@ -75,11 +75,11 @@ func TestARealReleaseCanBeChecked(t *testing.T) {
 // TestArchiveNeedsOnlyDocker: its Dockerfile is the last stage, with the files beside it. tools/image/test compiles it.
 func TestArchiveNeedsOnlyDocker(t *testing.T) {
 	whole := readRoot(t, "Dockerfile")
-	got, err := lastStage(whole, "1.2.3", "abc")
+	got, err := lastStage(whole, "1.2.3", "abc", "1.2.3-nvrtc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Count(got, "\nFROM ") != 1 || !strings.Contains(got, "\nADD root.tar /\n") || strings.Contains(got, "--from") || strings.Contains(got, "\nRUN ") ||
+	if !strings.HasPrefix(got, "# Build the image with: docker build -t millrace:1.2.3-nvrtc - <") || strings.Count(got, "\nFROM ") != 1 || !strings.Contains(got, "\nADD root.tar /\n") || strings.Contains(got, "--from") || strings.Contains(got, "\nRUN ") ||
 		!strings.Contains(got, "\nARG VERSION=1.2.3\n") || !strings.Contains(got, "\nARG COMMIT=abc\n") {
 		t.Errorf("the Dockerfile of the archive:\n%s", got)
 	}
@@ -88,7 +88,7 @@ func TestArchiveNeedsOnlyDocker(t *testing.T) {
 		"without a base":                        strings.Replace(whole, "ARG BASE_IMAGE=", "ARG BASE=", 1),
 		"without a stage":                       strings.ReplaceAll(whole, "\nFROM ", "\nfrom "),
 	} {
-		if _, err := lastStage(text, "1", "2"); err == nil {
+		if _, err := lastStage(text, "1", "2", "1"); err == nil {
 			t.Errorf("%s: it is taken", what)
 		}
 	}
@@ -188,7 +188,7 @@ func TestBOMRefusesWhatItCannotRead(t *testing.T) {
 }
 
 func TestArguments(t *testing.T) {
-	for _, args := range [][]string{nil, {"publish"}, {"notes"}, {"sbom", "1"}, {"dockerfile", "1", "2", "3"}} {
+	for _, args := range [][]string{nil, {"publish"}, {"notes"}, {"sbom", "1"}, {"dockerfile", "1", "2"}} {
 		if run(args) == nil {
 			t.Errorf("%q are taken", args)
 		}

@@ -152,7 +152,7 @@ func parse(t *testing.T) ([]instructions.Stage, map[string]string) {
 
 // TestArchiveOfAReleaseIsTheSameImage compiles the Dockerfile in a release's archive of the image: it differs only in where files come from.
 func TestArchiveOfAReleaseIsTheSameImage(t *testing.T) {
-	command := exec.CommandContext(t.Context(), "go", "run", "-buildvcs=false", "./tools/release", "dockerfile", "1.2.3", "abc")
+	command := exec.CommandContext(t.Context(), "go", "run", "-buildvcs=false", "./tools/release", "dockerfile", "1.2.3", "abc", "1.2.3")
 	command.Dir = repository
 	text, err := command.Output()
 	if err != nil {
