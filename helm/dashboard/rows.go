@@ -200,7 +200,7 @@ func memory() []*panel {
 				query{`sum by (pod, device) (` + rate("millrace_scratch_allocations_total", chosen) + `)`, "given {{pod}} {{device}}"},
 				query{`sum by (pod, device) (` + rate("millrace_scratch_allocation_failures_total", chosen) + `)`, "refused {{pod}} {{device}}"},
 			),
-		graph("Host memory of batches", "Pinned, or pageable if it could not be pinned: on a GPU, copies of pageable memory are slow and do not overlap.", "bytes", 12).
+		graph("Host memory of batches", "Pinned on a GPU, and pageable on a CPU.", "bytes", 12).
 			ask(
 				query{`sum by (pod, device) (millrace_pinned_bytes{` + chosen + `})`, "pinned {{pod}} {{device}}"},
 				query{`sum by (pod, device) (millrace_pageable_bytes{` + chosen + `})`, "pageable {{pod}} {{device}}"},

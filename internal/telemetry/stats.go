@@ -17,7 +17,7 @@ var (
 	allocatedDesc  = statsDesc("scratch_allocations_total", "Successful allocations from the scratch pool.")
 	refusedDesc    = statsDesc("scratch_allocation_failures_total", "Allocations from the scratch pool that were refused for lack of memory.")
 	pinnedDesc     = statsDesc("pinned_bytes", "Pinned host memory held.")
-	pageableDesc   = statsDesc("pageable_bytes", "Host memory for batches that is not pinned: on a GPU, its copies are slow and do not overlap.")
+	pageableDesc   = statsDesc("pageable_bytes", "Host memory for batches that is not pinned: all of it on a CPU, none on a GPU.")
 )
 
 func statsDesc(name, help string, labels ...string) *prometheus.Desc {
