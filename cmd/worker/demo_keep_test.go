@@ -60,7 +60,12 @@ func TestInterruptedDemoSaysSo(t *testing.T) {
 			t.Errorf("the output lacks %q", part)
 		}
 	}
-	if strings.Contains(p.text(), "not every payload came back") {
-		t.Error("it reports lost payloads")
+	if !regexp.MustCompile(`payloads verified +[0-9,]+ of 100,000,000`).MatchString(p.text()) {
+		t.Error("the table does not say how many payloads were verified")
+	}
+	for _, untrue := range []string{"not every payload came back", "until all results were stored", "payloads a second"} {
+		if strings.Contains(p.text(), untrue) {
+			t.Errorf("it says %q", untrue)
+		}
 	}
 }

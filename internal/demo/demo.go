@@ -175,29 +175,14 @@ func (d *Demo) totals(p *Profile, pipes []streams.Stats, batchBytes int) [][]str
 	if working == 0 {
 		working = d.took // all results were checked before awaitStored checked the stream
 	}
-	seconds := working.Seconds()
-	in, out := d.producer.bytes.Load(), d.checker.bytes.Load()
-	rows := [][]string{
-		{"total", ""},
-		{"payloads", console.Count(int64(d.o.Payloads))},
-		{"payload bytes", console.Bytes(float64(in))},
+	rows := [][]string{{"total", ""}}
+	if d.Verified() == d.o.Payloads {
+		rows = append(rows, d.rates(working)...)
+	} else {
+		working = time.Since(d.started) // the worker may have gone on after Run
+		rows = append(rows, []string{"payloads verified", console.Count(int64(d.Verified())) + " of " + console.Count(int64(d.o.Payloads))},
+			[]string{"until it ended", console.Time(working)})
 	}
-	if wire := d.producer.wire.Load(); wire != in {
-		rows = append(rows, []string{"compressed", console.Bytes(float64(wire))})
-	}
-	if d.Framed() {
-		records := int64(d.o.Payloads * d.Records())
-		rows = append(rows,
-			[]string{"records", console.Count(records)},
-			[]string{"records a second", console.Count(int64(float64(records) / seconds))})
-	}
-	rows = append(rows, [][]string{
-		{"result bytes", console.Bytes(float64(out))},
-		{"until all results were stored", console.Time(working)},
-		{"until all were checked", console.Time(d.took)},
-		{"payloads a second", console.Count(int64(float64(d.o.Payloads) / seconds))},
-		{"bytes a second", console.Bytes(float64(in)/seconds) + "/s"},
-	}...)
 	if p.batches > 0 {
 		mean := float64(p.bytes) / float64(p.batches)
 		rows = append(rows,
@@ -222,6 +207,32 @@ func (d *Demo) totals(p *Profile, pipes []streams.Stats, batchBytes int) [][]str
 			[]string{"scratch, most at once", console.Bytes(float64(s.Scratch.HighWater))})
 	}
 	return rows
+}
+
+// rates returns the rows about a complete demo, whose results were all stored after that time.
+func (d *Demo) rates(working time.Duration) [][]string {
+	seconds := working.Seconds()
+	in, out := d.producer.bytes.Load(), d.checker.bytes.Load()
+	rows := [][]string{
+		{"payloads", console.Count(int64(d.o.Payloads))},
+		{"payload bytes", console.Bytes(float64(in))},
+	}
+	if wire := d.producer.wire.Load(); wire != in {
+		rows = append(rows, []string{"compressed", console.Bytes(float64(wire))})
+	}
+	if d.Framed() {
+		records := int64(d.o.Payloads * d.Records())
+		rows = append(rows,
+			[]string{"records", console.Count(records)},
+			[]string{"records a second", console.Count(int64(float64(records) / seconds))})
+	}
+	return append(rows, [][]string{
+		{"result bytes", console.Bytes(float64(out))},
+		{"until all results were stored", console.Time(working)},
+		{"until all were checked", console.Time(d.took)},
+		{"payloads a second", console.Count(int64(float64(d.o.Payloads) / seconds))},
+		{"bytes a second", console.Bytes(float64(in)/seconds) + "/s"},
+	}...)
 }
 
 func stageRows(p *Profile) [][]string {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,8 +51,10 @@ func TestConditionOfAStart(t *testing.T) {
 // TestConditionIsKnownWithoutAPage checks that Run dates a condition although nobody asks for it.
 func TestConditionIsKnownWithoutAPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p patient
-		h := p.health()
+		var lostNATS atomic.Bool
+		h := telemetry.NewHealth(telemetry.HealthConfig{
+			Work: func() []telemetry.Work { return nil }, Connected: func() bool { return !lostNATS.Load() },
+		})
 		h.Started()
 		w := telemetry.NewWatch(h.Ready, nil)
 		ctx, stop := context.WithCancel(t.Context())
@@ -59,7 +62,7 @@ func TestConditionIsKnownWithoutAPage(t *testing.T) {
 		go w.Run(ctx)
 		time.Sleep(time.Hour) //nolint:forbidigo // the clock of a synctest bubble is virtual
 		synctest.Wait()
-		p.connected = false
+		lostNATS.Store(true)
 		lost := time.Now()
 		time.Sleep(10 * time.Minute) //nolint:forbidigo // as above
 		synctest.Wait()
