@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,6 +81,28 @@ func TestProgressOnATerminal(t *testing.T) {
 		code, text := onTerminal(t, 80, []string{"TERM=" + term, "NO_COLOR="}, bench...)
 		if got := strings.Contains(text, "\x1b[K"); got != want || code != exitDone {
 			t.Errorf("TERM=%s: status %d, a line is drawn over: %v, want %v: %q", term, code, got, want, text)
+		}
+	}
+}
+
+func TestSendDrawsItsProgress(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	provision(t, client(t, s), false)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte(strings.Repeat("a line\n", 2000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for term, want := range map[string]bool{"xterm": true, "dumb": false} {
+		code, text := onTerminal(t, 80, []string{"TERM=" + term, "MILLRACE_NATS_URL=" + s.URL()}, "send", "--lines", file)
+		bar := strings.Contains(text, "██") && strings.Contains(text, " 2,000 stored, ")
+		if code != exitDone || bar != want || !strings.Contains(text, "stored 2,000 payloads") {
+			t.Errorf("TERM=%s: status %d, a bar %v, want %v: %q", term, code, bar, want, text)
+		}
+		for line := range strings.SplitSeq(strings.ReplaceAll(text, "\r", "\n"), "\n") {
+			if n := len([]rune(line)); strings.HasPrefix(line, "█") && n > 80 {
+				t.Errorf("the bar has %d columns: %q", n, line)
+			}
 		}
 	}
 }
