@@ -72,9 +72,11 @@ func values(t *testing.T) []string {
 func below(prefix string, v map[string]any) (list []string) {
 	for key, inner := range v {
 		list = append(list, prefix+key)
-		if m, ok := inner.(map[string]any); ok {
-			list = append(list, below(prefix+key+".", m)...)
+		m, ok := inner.(map[string]any)
+		if ok && len(m) == 0 {
+			list = append(list, prefix+key+".") // Kubernetes says what it may have
 		}
+		list = append(list, below(prefix+key+".", m)...)
 	}
 	return list
 }
@@ -92,7 +94,9 @@ func TestRunbooksNameValuesThatExist(t *testing.T) {
 				continue // a file, a Go name, or a subject
 			}
 			named++
-			if !slices.Contains(known, found[1]) {
+			if !slices.ContainsFunc(known, func(value string) bool {
+				return found[1] == value || strings.HasSuffix(value, ".") && strings.HasPrefix(found[1], value)
+			}) {
 				t.Errorf("%s names %s, and the chart has no such value", p.name, found[1])
 			}
 		}
