@@ -100,6 +100,9 @@ func TestCommandsAreQuoted(t *testing.T) {
 }
 
 func TestNoWorkerToExchangeWith(t *testing.T) {
+	if got, want := noServer(false), "no NATS server listens on 127.0.0.1:4222: name a server in MILLRACE_NATS_URL"; got != want {
+		t.Errorf("without an embedded server: %s, want %s", got, want)
+	}
 	freeEmbedded(t)
 	for _, command := range []string{"send", "results"} {
 		r := call(t, nil, command)

@@ -18,6 +18,7 @@ import (
 	"millrace/internal/config"
 	"millrace/internal/console"
 	"millrace/internal/exchange"
+	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/topology"
 )
@@ -181,9 +182,18 @@ func dialWorker(cfg *config.Config, name string) (*nats.Conn, error) {
 	url := cmp.Or(strings.Join(cfg.NATS.URL, ","), "nats://"+embeddedAddr)
 	nc, err := natsconn.Open(natsServer(cfg, url), name, newLogger(cfg), func() {})
 	if cfg.Embedded() && (errors.Is(err, nats.ErrNoServers) || errors.Is(err, syscall.ECONNREFUSED)) {
-		return nil, fmt.Errorf("no NATS server listens on %s: start a worker in another terminal (worker run), or name a server in MILLRACE_NATS_URL", embeddedAddr)
+		return nil, errors.New(noServer(embedded.Included))
 	}
 	return nc, err
+}
+
+// noServer is the error if nothing listens where the embedded server of a worker would. included tells whether this build has that server.
+func noServer(included bool) string {
+	start := ""
+	if included {
+		start = "start a worker in another terminal (worker run), or "
+	}
+	return "no NATS server listens on " + embeddedAddr + ": " + start + "name a server in MILLRACE_NATS_URL"
 }
 
 // exchangeConfig returns the configuration for commands that only exchange messages. They know only built-in operators at first, so the variables

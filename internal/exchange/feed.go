@@ -2,12 +2,10 @@ package exchange
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -86,12 +84,15 @@ func (f *feed) close() { f.messages.Stop() }
 func (f *feed) backlog(ctx context.Context, handle func(jetstream.Msg) error) error {
 	for f.waiting > 0 {
 		once, cancel := context.WithTimeout(ctx, silence)
+		stopping := context.AfterFunc(once, f.messages.Stop) // Next waits for a server that is gone, whatever its context
 		m, err := f.messages.Next(jetstream.NextContext(once))
+		stopping()
+		late := once.Err() != nil
 		cancel()
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		case err != nil && late:
 			return fmt.Errorf("read stream %s: the server sends nothing for %v, although it has %d more messages", f.stream, silence, f.waiting)
 		case err != nil:
 			return fmt.Errorf("read stream %s: %w", f.stream, err)

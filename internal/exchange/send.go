@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ type Sender struct {
 	Subject string
 	Header  nats.Header
 
+	patience time.Duration // answerPatience if it is 0; tests have less
+
 	stored, bytes atomic.Int64
 }
 
@@ -63,7 +66,8 @@ type pending struct {
 
 // Send publishes payloads until there are no more, or until ctx ends, and waits for the server's answers.
 func (s *Sender) Send(ctx context.Context, payloads <-chan Payload) (*Report, error) {
-	js, err := jetstream.New(s.Conn, jetstream.WithPublishAsyncMaxPending(windowMessages+1), jetstream.WithPublishAsyncTimeout(answerPatience))
+	patience := cmp.Or(s.patience, answerPatience)
+	js, err := jetstream.New(s.Conn, jetstream.WithPublishAsyncMaxPending(windowMessages+1), jetstream.WithPublishAsyncTimeout(patience))
 	if err != nil {
 		return nil, err
 	}
@@ -72,12 +76,12 @@ func (s *Sender) Send(ctx context.Context, payloads <-chan Payload) (*Report, er
 	defer stop(nil)
 	sent := make(chan pending, windowMessages)
 	freed := make(chan int, windowMessages)
-	c := &collector{sender: s, js: js, stop: stop, report: &Report{}}
+	c := &collector{sender: s, js: js, patience: patience, stop: stop, report: &Report{}, look: 100 * time.Millisecond}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for p := range sent {
-			c.collect(context.WithoutCancel(ctx), p)
+			c.collect(sending, p)
 			freed <- len(p.msg.Data)
 		}
 	}()
@@ -130,20 +134,26 @@ func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <
 
 // collector waits for the server's answers, in the order of the payloads.
 type collector struct {
-	sender *Sender
-	js     jetstream.JetStream
-	stop   context.CancelCauseFunc
-	report *Report
-	row    int // failures since the last success
+	sender   *Sender
+	js       jetstream.JetStream
+	patience time.Duration
+	stop     context.CancelCauseFunc // ends sending
+	report   *Report
+	row      int           // failures since the last success
+	look     time.Duration // how often answer looks for a refusal
 }
 
-// collect waits for the answer to one payload, and publishes it again if the answer was lost with the connection.
+// collect waits for the answer to one payload. If the answer was lost with the connection, it publishes the payload again, until ctx ends.
 func (c *collector) collect(ctx context.Context, p pending) {
 	ack, err := c.answer(&p)
-	for deadline := time.Now().Add(answerPatience); err != nil && c.lost(err) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(c.patience); err != nil && c.lost(err) && ctx.Err() == nil && time.Now().Before(deadline); {
 		once, cancel := context.WithTimeout(ctx, time.Second)
-		ack, err = c.js.PublishMsg(once, p.msg)
-		if cancel(); err != nil && !c.sender.Conn.IsConnected() {
+		again, failed := c.js.PublishMsg(once, p.msg)
+		cancel()
+		if ctx.Err() == nil || failed == nil {
+			ack, err = again, failed
+		}
+		if err != nil && !c.sender.Conn.IsConnected() {
 			pause(ctx, 100*time.Millisecond)
 		}
 	}
@@ -167,16 +177,15 @@ func (c *collector) answer(p *pending) (*jetstream.PubAck, error) {
 	if p.failed != nil {
 		return nil, p.failed
 	}
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
 	for {
 		select {
 		case ack := <-p.future.Ok():
 			return ack, nil
 		case err := <-p.future.Err():
 			return nil, err
-		case <-tick.C:
+		case <-time.After(c.look):
 			if err := refusal(c.sender.Conn); err != nil {
+				c.look = time.Millisecond // the others are refused too
 				return nil, err
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -184,5 +185,34 @@ func TestInterruptedSendReportsWhatIsStored(t *testing.T) {
 	report, err := s.Send(ctx, idle)
 	if err != nil || report.Stored != 3 || !errors.Is(report.Err, context.Canceled) {
 		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// TestSendGivesUpWithoutAServer holds for a whole window, in the time that one payload has.
+func TestSendGivesUpWithoutAServer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	proxy := natstest.NewProxy(t, "127.0.0.1:0", r.addr)
+	s := &Sender{Conn: r.connect(proxy.URL()), Stream: "IN", Subject: "in.web", patience: 500 * time.Millisecond}
+	some := make(chan Payload)
+	ctx := r.ctx()
+	go func() {
+		for i := 0; ; i++ {
+			if i == 1000 {
+				proxy.Refuse(true)
+			}
+			select {
+			case some <- Payload{Place: fmt.Sprint("file:", i), Data: []byte("x")}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	report, err := s.Send(ctx, some)
+	if err != nil || !errors.Is(report.Err, ErrGivenUp) || report.Stored == 0 || report.Failed == 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if n := int64(len(r.stored("IN"))); n < report.Stored || n > report.Stored+report.Failed {
+		t.Errorf("%d messages are stored, and the report has %d stored and %d failed", n, report.Stored, report.Failed)
 	}
 }
