@@ -1,9 +1,13 @@
 package test
 
 import (
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -132,6 +136,22 @@ func TestRecreateAlone(t *testing.T) {
 	got := find[*apps.Deployment](t, objects(t, enough.with(values{"strategy.type": "Recreate"}))).Spec.Strategy
 	if got.Type != apps.RecreateDeploymentStrategyType || got.RollingUpdate != nil {
 		t.Errorf("strategy %+v", got)
+	}
+}
+
+// TestReuseValuesIsNamed: helm upgrade --reuse-values from a chart that had fewer values. The error says what to use instead.
+func TestReuseValuesIsNamed(t *testing.T) {
+	for _, added := range []string{"global", "revisionHistoryLimit"} {
+		older := *loaded(t)
+		older.Values = maps.Clone(older.Values)
+		delete(older.Values, added)
+		all, err := chartutil.ToRenderValues(&older, enough.parsed(t), chartutil.ReleaseOptions{Name: "web"}, chartutil.DefaultCapabilities)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := engine.Render(&older, all); err == nil || !strings.Contains(err.Error(), "the values have no "+added) || !strings.Contains(err.Error(), "--reset-then-reuse-values") {
+			t.Errorf("without %s: %v", added, err)
+		}
 	}
 }
 

@@ -71,7 +71,7 @@ a registry if it contains a dot or a colon, or is localhost.
 */}}
 {{- define "millrace.repository" -}}
 {{- $repository := .Values.image.repository -}}
-{{- with .Values.global.imageRegistry -}}
+{{- with get (.Values.global | default dict) "imageRegistry" -}}
 {{ printf "%s/%s" . (regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $repository "") }}
 {{- else -}}
 {{ $repository }}
@@ -81,7 +81,7 @@ a registry if it contains a dot or a colon, or is localhost.
 {{/* millrace.pullSecrets returns the names of all Secrets for pulling images, as a JSON list. */}}
 {{- define "millrace.pullSecrets" -}}
 {{- $names := list -}}
-{{- range concat (.Values.image.pullSecrets | default list) (.Values.imagePullSecrets | default list) (.Values.global.imagePullSecrets | default list) -}}
+{{- range concat (.Values.image.pullSecrets | default list) (.Values.imagePullSecrets | default list) (get (.Values.global | default dict) "imagePullSecrets" | default list) -}}
 {{- if kindIs "string" . -}}
 {{- $names = append $names . -}}
 {{- else -}}

@@ -3,9 +3,22 @@ This file checks combinations of values that are each valid, which a schema can'
 */}}
 
 {{- define "millrace.check" -}}
+{{- include "millrace.oldDefaults" . -}}
 {{- $problems := compact (splitList "\n" (include "millrace.problems" .)) -}}
 {{- if $problems -}}
 {{- fail (printf "\n%d %s in the values:\n  - %s" (len $problems) (eq (len $problems) 1 | ternary "problem" "problems") (join "\n  - " $problems)) -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+millrace.oldDefaults fails if values that this chart added are missing: helm upgrade --reuse-values takes the defaults of the chart that is
+installed. These values are never null, as others may be.
+*/}}
+{{- define "millrace.oldDefaults" -}}
+{{- range list "global" "revisionHistoryLimit" -}}
+{{- if not (hasKey $.Values .) -}}
+{{- fail (printf "\nthe values have no %s, so they are those of another version of this chart: upgrade with --reset-then-reuse-values, which keeps the values that you set, and not with --reuse-values" .) -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 
