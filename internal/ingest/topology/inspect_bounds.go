@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -18,6 +19,10 @@ const suggestedBytes = 4 << 30
 func (i streamInspector) bounds(what string, r role, info *jetstream.StreamInfo, wanted jetstream.StreamConfig, b Bounds) {
 	c := info.Config
 	i.fill(what, r, info)
+	if c.Metadata[retentionMark] == interestPending {
+		i.say(finding.Warning, what, "the worker that created it ended before it set the retention, so processed inputs stay and fill it",
+			fmt.Sprintf("start a worker with MILLRACE_PROVISION=true, or change it when all consumers exist (nats stream edit %s --retention interest)", c.Name))
+	}
 	d := &differences{stream: c, holds: int64(info.State.Bytes), defaults: c.Description == provisioned && unbounded(c)}
 	d.retention(r, wanted.Retention, i.l.Kept.AskedRetention)
 	d.age(r, b)
@@ -90,10 +95,11 @@ func (d *differences) advice() string {
 	return strings.Join(all, "; ") + "; the worker changes no stream that exists"
 }
 
-// retention compares the retention of the input stream. With shared delivery, interest does what a work queue does.
+// retention compares the retention of the input stream if the user chose it. A default isn't advised for a stream that exists: what no
+// consumer asks for goes at once.
 func (d *differences) retention(r role, want jetstream.RetentionPolicy, asked bool) {
 	got := d.stream.Retention
-	if r.retention == "" || got == want || !asked && (!d.defaults || got != jetstream.LimitsPolicy) {
+	if r.retention == "" || got == want || !asked {
 		return
 	}
 	d.found = append(d.found, fmt.Sprintf("retention %s, and %s asks for %s", retentionFlag(got), r.retention, retentionName(want)))
@@ -103,7 +109,9 @@ func (d *differences) retention(r role, want jetstream.RetentionPolicy, asked bo
 	case want == jetstream.LimitsPolicy:
 		d.flags = append(d.flags, "--retention limits")
 	default:
-		d.interest()
+		d.instead = append(d.instead, "first see that all consumers exist, and that their filters match every subject of the stream: with interest "+
+			"retention, inputs go when every consumer has acknowledged them, and at once if no consumer's filter matches them")
+		d.flags = append(d.flags, "--retention interest")
 	}
 }
 
@@ -123,6 +131,9 @@ func (d *differences) age(r role, b Bounds) {
 	flags := "--max-age " + window(b.MaxAge)
 	if b.MaxAge > 0 && d.stream.Duplicates > b.MaxAge {
 		flags += " --dupe-window " + window(b.MaxAge)
+	}
+	if b.MaxAge > 0 && (got == 0 || got > b.MaxAge) {
+		d.expires(b.MaxAge)
 	}
 	d.add(flags, "max_age %s, and %s is %s", orNone(got > 0, short(got)), r.age, orNone(b.MaxAge > 0, short(b.MaxAge)))
 }
@@ -159,11 +170,14 @@ func (d *differences) storage(want jetstream.StorageType, asked bool) {
 	}
 }
 
-// bound adds the flags that bound the stream. Inputs must not go before they are processed, so they are bounded by retention.
+// bound adds the flags that bound the stream. Inputs must not go before they are processed, so they have no age.
 func (d *differences) bound(r role, b Bounds) {
-	if d.stream.Retention == jetstream.LimitsPolicy && r == inputRole {
-		d.interest()
-	} else if d.stream.Retention == jetstream.LimitsPolicy && b.MaxAge > 0 {
+	switch {
+	case d.stream.Retention != jetstream.LimitsPolicy:
+	case r == inputRole:
+		d.instead = append(d.instead, "processed inputs stay in it and count: docs/delivery.md says how to let them go")
+	case b.MaxAge > 0:
+		d.expires(b.MaxAge)
 		d.flags = append(d.flags, "--max-age "+window(b.MaxAge))
 	}
 	size := b.MaxBytes
@@ -174,10 +188,9 @@ func (d *differences) bound(r role, b Bounds) {
 	d.instead = append(d.instead, "with discard new, a stream that is full refuses messages")
 }
 
-// interest adds the flags for interest retention.
-func (d *differences) interest() {
-	d.instead = append(d.instead, "with interest retention, inputs go when every consumer has acknowledged them, and all of them go while there is no consumer")
-	d.flags = append(d.flags, "--retention interest")
+// expires warns of what a smaller age deletes.
+func (d *differences) expires(age time.Duration) {
+	d.instead = append(d.instead, fmt.Sprintf("the server then deletes at once what is older than %s, read or not", short(age)))
 }
 
 // orNone returns text, or "none" if there is no limit.

@@ -91,7 +91,7 @@ func (i partitionInspector) consumer(p int) (worst finding.Level, there bool) {
 	got := c.CachedInfo().Config
 	say := func(l finding.Level, found, advice string) { worst = max(worst, l); i.say(l, what, found, advice) }
 	if got.AckPolicy != jetstream.AckAllPolicy || got.PriorityPolicy != jetstream.PriorityPolicyPinned {
-		say(finding.Error, fmt.Sprintf("ack policy %s", got.AckPolicy), "delete it and set MILLRACE_PROVISION=true: it must acknowledge all "+
+		say(finding.Error, fmt.Sprintf("ack policy %s", got.AckPolicy), i.keepInputs()+"delete it and set MILLRACE_PROVISION=true: it must acknowledge all "+
 			"at once and be pinned to one client (priority policy pinned_client, group "+PriorityGroup+")")
 	}
 	if filters := append([]string(nil), got.FilterSubjects...); !sameSubjects(orOne(filters, got.FilterSubject), want.FilterSubjects) {

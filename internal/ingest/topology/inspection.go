@@ -2,6 +2,7 @@ package topology
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -54,10 +55,27 @@ func (i *inspection) replicated(c jetstream.StreamConfig) jetstream.StreamConfig
 	return c
 }
 
+// hasInterest reports whether the input stream has interest retention, or would be created with it.
+func (i *inspection) hasInterest() bool {
+	s, err := i.js.Stream(i.ctx, i.l.Stream)
+	if err != nil {
+		return inputSettings(i.l).Retention == jetstream.InterestPolicy
+	}
+	return s.CachedInfo().Config.Retention == jetstream.InterestPolicy
+}
+
 // dropped returns what happens to inputs while a consumer is missing, if they are lost.
 func (i *inspection) dropped() string {
-	if s, err := i.js.Stream(i.ctx, i.l.Stream); err == nil && s.CachedInfo().Config.Retention == jetstream.InterestPolicy {
-		return ", and with interest retention the stream drops inputs for which there is no consumer"
+	if i.hasInterest() {
+		return ", and with interest retention the stream drops inputs for which there is no consumer: create the consumers before anybody publishes"
+	}
+	return ""
+}
+
+// keepInputs returns what must be done before a consumer is deleted, if its inputs would be deleted with it.
+func (i *inspection) keepInputs() string {
+	if i.hasInterest() {
+		return fmt.Sprintf("its inputs would go with it, so first keep them (nats stream edit %s --retention limits), and set the retention again at the end; ", i.l.Stream)
 	}
 	return ""
 }

@@ -59,34 +59,45 @@ func partitionConsumerConfig(l Topology, p int) jetstream.ConsumerConfig {
 	}
 }
 
-func createPartitionConsumers(ctx context.Context, js jetstream.JetStream, l Topology, log *slog.Logger) (err error) {
-	var made []string
-	defer func() {
-		if err == nil {
-			return
-		}
-		for _, name := range made { // an incomplete set is useless, and would count towards a stream's max_consumers
-			if gone := js.DeleteConsumer(context.WithoutCancel(ctx), l.Stream, name); gone != nil {
-				err = fmt.Errorf("%w; and consumer %q, which was created before, could not be deleted: %w", err, name, gone)
-			}
-		}
-	}()
-	for p := range l.Partitions {
-		c := partitionConsumerConfig(l, p)
-		_, err := js.Consumer(ctx, l.Stream, c.Durable)
-		switch {
-		case err == nil:
-			continue
-		case !errors.Is(err, jetstream.ErrConsumerNotFound):
-			return fmt.Errorf("look up consumer %q: %w", c.Durable, err)
-		}
+// createPartitionConsumers creates the consumers that are missing, unless the stream doesn't allow so many. After another error those that it
+// has created stay, and the next attempt continues with them: another worker may rely on them already, and a consumer of a stream with
+// interest retention takes its inputs along when it is deleted.
+func createPartitionConsumers(ctx context.Context, js jetstream.JetStream, l Topology, log *slog.Logger) error {
+	missing, err := missingPartitionConsumers(ctx, js, l)
+	if err != nil {
+		return err
+	}
+	for _, c := range missing {
 		if _, err := js.CreateConsumer(ctx, l.Stream, c); err != nil {
 			return fmt.Errorf("create consumer %q on stream %q for %v: %w: check how many consumers the stream and the account allow; exclusive "+
 				"delivery needs nats-server 2.14 or later, and this is %s", c.Durable, l.Stream, c.FilterSubjects, err, js.Conn().ConnectedServerVersion())
 		}
-		made = append(made, c.Durable)
 	}
 	log.Info("the partitions' consumers exist", "stream", l.Stream, "partitions", l.Partitions,
 		"consumers", PartitionConsumer(l.Consumer, 0)+" ...")
 	return nil
+}
+
+// missingPartitionConsumers returns the configurations of the consumers that don't exist. It returns an error if the stream doesn't allow as
+// many, because some of them alone are useless.
+func missingPartitionConsumers(ctx context.Context, js jetstream.JetStream, l Topology) (missing []jetstream.ConsumerConfig, err error) {
+	for p := range l.Partitions {
+		c := partitionConsumerConfig(l, p)
+		switch _, err := js.Consumer(ctx, l.Stream, c.Durable); {
+		case errors.Is(err, jetstream.ErrConsumerNotFound):
+			missing = append(missing, c)
+		case err != nil:
+			return nil, fmt.Errorf("look up consumer %q: %w", c.Durable, err)
+		}
+	}
+	s, err := js.Stream(ctx, l.Stream)
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %q: %w", l.Stream, err)
+	}
+	info := s.CachedInfo()
+	if most, there := info.Config.MaxConsumers, info.State.Consumers; most > 0 && there+len(missing) > most {
+		return nil, fmt.Errorf("create %d consumers on stream %q, which has %d: its maximum consumers limit is %d: raise how many consumers it allows, or "+
+			"lower MILLRACE_PARTITIONS", len(missing), l.Stream, there, most)
+	}
+	return missing, nil
 }

@@ -21,6 +21,7 @@ const (
 // Error codes of the server that the client library doesn't name.
 const (
 	errNoPeers   jetstream.ErrorCode = 10005 // the cluster has fewer servers than replicas
+	errNoMemory  jetstream.ErrorCode = 10028 // max_bytes of all streams exceed the server's memory for streams
 	errNoStorage jetstream.ErrorCode = 10047 // max_bytes of all streams exceed the server's storage
 	errNoCluster jetstream.ErrorCode = 10074 // several replicas outside a cluster
 )
@@ -29,7 +30,7 @@ const (
 type creator struct {
 	js   jetstream.JetStream
 	log  *slog.Logger
-	made []jetstream.StreamConfig // streams of this creator whose max_bytes is a default
+	made []string // streams of this creator whose max_bytes is a default
 }
 
 // create creates a stream unless it exists. b has the bounds in c.
@@ -52,7 +53,7 @@ func (cr *creator) create(ctx context.Context, b Bounds, c jetstream.StreamConfi
 	}
 	got := s.CachedInfo().Config
 	if !b.AskedBytes {
-		cr.made = append(cr.made, got)
+		cr.made = append(cr.made, got.Name)
 	}
 	cr.log.Info("created stream", "stream", c.Name, "subjects", c.Subjects, "keeps", keeps(got), "replicas", got.Replicas)
 	return nil
@@ -85,10 +86,11 @@ func (cr *creator) fit(ctx context.Context, b Bounds, c jetstream.StreamConfig) 
 		case noRoom(refused) && !b.AskedBytes && c.MaxBytes/2 >= leastBytes:
 			c.MaxBytes /= 2
 			cr.log.Warn("the server has no room for streams of the default size", "stream", c.Name, "max_bytes", sizeFlag(c.MaxBytes))
-			if err := cr.halve(ctx); err != nil {
+			if err := cr.halve(ctx, c.MaxBytes); err != nil {
 				return nil, err
 			}
-		case open && c.Replicas > 1 && (refused.ErrorCode == errNoPeers || refused.ErrorCode == errNoCluster):
+		case open && c.Replicas > 1 && tooFewServers(refused):
+			cr.log.Warn("the cluster has too few servers for three replicas, so the stream is on one server alone", "stream", c.Name, "reason", refused.Description)
 			c.Replicas = 1
 		default:
 			return nil, err
@@ -96,20 +98,35 @@ func (cr *creator) fit(ctx context.Context, b Bounds, c jetstream.StreamConfig) 
 	}
 }
 
-// halve makes room: it halves max_bytes of the streams that it has created, which are empty or nearly so.
-func (cr *creator) halve(ctx context.Context) error {
-	for i := range cr.made {
-		cr.made[i].MaxBytes = (cr.made[i].MaxBytes/2 + kib - 1) / kib * kib
-		if _, err := cr.js.UpdateStream(ctx, cr.made[i]); err != nil {
-			return fmt.Errorf("make stream %q smaller, because the server has no room for all streams: %w", cr.made[i].Name, err)
+// halve makes room for a stream of that many bytes: it halves max_bytes of the larger streams that it has created, which are empty or nearly so.
+func (cr *creator) halve(ctx context.Context, bytes int64) error {
+	for _, name := range cr.made {
+		s, err := cr.js.Stream(ctx, name) // another worker may have changed it
+		if err != nil {
+			return fmt.Errorf("look up stream %q: %w", name, err)
+		}
+		c := s.CachedInfo().Config
+		if c.MaxBytes/2 < max(bytes, leastBytes) {
+			continue
+		}
+		c.MaxBytes = (c.MaxBytes/2 + kib - 1) / kib * kib
+		if _, err := cr.js.UpdateStream(ctx, c); err != nil {
+			return fmt.Errorf("make stream %q smaller, because the server has no room for all streams: %w", name, err)
 		}
 	}
 	return nil
 }
 
+// tooFewServers reports whether a cluster doesn't have the servers for several replicas. A server that is only offline may come back: then
+// creating the stream fails, and is tried again.
+func tooFewServers(refused *jetstream.APIError) bool {
+	return refused.ErrorCode == errNoCluster || refused.ErrorCode == errNoPeers && !strings.Contains(refused.Description, "offline")
+}
+
 // noRoom reports whether the server, or a cluster, can't reserve max_bytes.
 func noRoom(refused *jetstream.APIError) bool {
-	return refused.ErrorCode == errNoStorage || refused.ErrorCode == errNoPeers && strings.Contains(refused.Description, "insufficient storage")
+	return refused.ErrorCode == errNoStorage || refused.ErrorCode == errNoMemory ||
+		refused.ErrorCode == errNoPeers && strings.Contains(refused.Description, "insufficient storage")
 }
 
 // retentionMark is the key in the metadata of an input stream whose retention is still to be set, because its consumers don't all exist.
@@ -138,11 +155,13 @@ func finishInput(ctx context.Context, js jetstream.JetStream, l Topology, log *s
 	if c.Metadata[retentionMark] != interestPending {
 		return nil
 	}
-	c.Retention = jetstream.InterestPolicy
+	if c.Retention = inputSettings(l).Retention; c.Retention == jetstream.WorkQueuePolicy {
+		return nil // the settings are those of shared delivery, which can't read this stream
+	}
 	delete(c.Metadata, retentionMark)
 	if _, err := js.UpdateStream(ctx, c); err != nil {
 		return fmt.Errorf("set interest retention on stream %q: %w: allow the worker's user to update the stream ($JS.API.STREAM.UPDATE.%s)", l.Stream, err, l.Stream)
 	}
-	log.Info("set retention", "stream", l.Stream, "retention", interestPending)
+	log.Info("set retention", "stream", l.Stream, "retention", retentionFlag(c.Retention))
 	return nil
 }

@@ -1,6 +1,9 @@
 package topology
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -117,6 +120,67 @@ func TestAStreamWithInterestDropsNothingWhileItIsProvisioned(t *testing.T) {
 	}
 }
 
+// stopped is a client whose worker is stopped when it creates the consumer with that name.
+type stopped struct {
+	jetstream.JetStream
+	at        string
+	meanwhile func()
+}
+
+func (s stopped) CreateConsumer(ctx context.Context, stream string, c jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	if c.Durable == s.at {
+		s.meanwhile()
+		return nil, context.Canceled
+	}
+	return s.JetStream.CreateConsumer(ctx, stream, c)
+}
+
+// TestAWorkerThatIsStoppedLeavesTheConsumersOfAnother: on a stream with interest retention, inputs go with a consumer.
+func TestAWorkerThatIsStoppedLeavesTheConsumersOfAnother(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exclusive(4)
+	if err := createInput(r.ctx(), &creator{js: r.js, log: quiet}, r.topology); err != nil {
+		t.Fatal(err)
+	}
+	const n = 100
+	js := stopped{r.js, "millrace-2", func() {
+		r.provision() // another worker, which finds the first two consumers
+		for i := range n {
+			if _, err := r.js.Publish(r.ctx(), fmt.Sprintf("ingest.%d", i), []byte("x")); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	if err := createPartitionConsumers(r.ctx(), js, r.topology, quiet); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	s, err := r.js.Stream(r.ctx(), "INGEST")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, state := s.CachedInfo().Config, s.CachedInfo().State; c.Retention != jetstream.InterestPolicy || state.Msgs != n || state.Consumers != 4 {
+		t.Errorf("retention %v, %d inputs and %d consumers, want interest, %d and 4", c.Retention, state.Msgs, state.Consumers, n)
+	}
+}
+
+// TestInspectFindsAnInterruptedProvisioning: processed inputs stay until somebody sets the retention.
+func TestInspectFindsAnInterruptedProvisioning(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exclusive(2)
+	if err := createInput(r.ctx(), &creator{js: r.js, log: quiet}, r.topology); err != nil {
+		t.Fatal(err)
+	}
+	wantLine(t, r.found(10, roomy), "warning stream INGEST: the worker that created it ended before it set the retention", "nats stream edit INGEST --retention interest")
+	r.provision()
+	for _, line := range r.found(10, roomy) {
+		if strings.Contains(line, "ended before") {
+			t.Error(line)
+		}
+	}
+}
+
 // TestProvisionChangesNoStreamThatExists: whatever the settings are.
 func TestProvisionChangesNoStreamThatExists(t *testing.T) {
 	t.Parallel()
@@ -154,39 +218,43 @@ func sameTransform(a, b *jetstream.SubjectTransformConfig) bool {
 // smallServer starts a server whose JetStream has that many bytes, and connects the rig to it.
 func (r *rig) smallServer(bytes int64) {
 	r.t.Helper()
-	s := natstest.Plain(r.t, server.Options{JetStream: true, StoreDir: r.t.TempDir(), JetStreamMaxStore: bytes})
+	s := natstest.Plain(r.t, server.Options{JetStream: true, StoreDir: r.t.TempDir(), JetStreamMaxStore: bytes, JetStreamMaxMemory: bytes})
 	r.connect(s.ClientURL())
 }
 
 // TestProvisionFitsIntoASmallServer: the server reserves max_bytes, and a default gives way. A size that the user chose doesn't.
 func TestProvisionFitsIntoASmallServer(t *testing.T) {
 	t.Parallel()
+	for _, room := range []int64{4 << 30, 1 << 30, 512 << 20} {
+		for _, storage := range []jetstream.StorageType{jetstream.FileStorage, jetstream.MemoryStorage} {
+			t.Run(fmt.Sprintf("%s in %v", sizeFlag(room), storage), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t)
+				r.smallServer(room)
+				r.topology.Storage = storage
+				log := natstest.NewLog(t)
+				if err := Provision(r.ctx(), r.js, r.topology, log.Logger()); err != nil {
+					t.Fatal(err)
+				}
+				sizes, total := map[string]int64{}, int64(0)
+				for _, name := range []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"} {
+					sizes[name] = r.streamConfig(name).MaxBytes
+					if total += sizes[name]; sizes[name] < leastBytes {
+						t.Errorf("%s has %d bytes, less than %d", name, sizes[name], leastBytes)
+					}
+				}
+				if total > room || 4*sizes["INGEST"] < room || !log.Has("the server has no room for streams of the default size") {
+					t.Errorf("the sizes are %v", sizes)
+				}
+				for _, line := range r.found(1000, roomy) {
+					if strings.Contains(line, "MAX_BYTES") {
+						t.Errorf("the size that fits is reported: %s", line)
+					}
+				}
+			})
+		}
+	}
 	r := newRig(t)
-	r.smallServer(4 << 30)
-	log := natstest.NewLog(t)
-	if err := Provision(r.ctx(), r.js, r.topology, log.Logger()); err != nil {
-		t.Fatal(err)
-	}
-	sizes := map[string]int64{}
-	for _, name := range []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"} {
-		sizes[name] = r.streamConfig(name).MaxBytes
-	}
-	total := int64(0)
-	for _, n := range sizes {
-		if total += n; n < leastBytes {
-			t.Errorf("the sizes are %v, and one is below %d", sizes, leastBytes)
-		}
-	}
-	if total > 4<<30 || !log.Has("the server has no room for streams of the default size") {
-		t.Errorf("the sizes are %v", sizes)
-	}
-	for _, line := range r.found(1000, roomy) {
-		if strings.Contains(line, "MAX_BYTES") {
-			t.Errorf("the size that fits is reported: %s", line)
-		}
-	}
-
-	r = newRig(t)
 	r.smallServer(1 << 30)
 	r.topology.Kept.Inputs.AskedBytes = true
 	err := Provision(r.ctx(), r.js, r.topology, quiet)
