@@ -36,8 +36,8 @@ func (a *app) keepDemo(ctx context.Context, d *demo.Demo, report func() error) e
 	if a.debugURL != "" {
 		page = "the timeline page at " + a.debugURL + " and "
 	}
-	feed := feedOf(a.cfg, a.url)
-	fmt.Fprintf(os.Stderr, "\nkept: %sthe server at %s run until Ctrl-C\nsend a payload:  %s\nsee its result:  %s\n", page, a.url, feed.Send, feed.Follow)
+	send, results := exchangeCommands(a.cfg, a.url, os.Args[0])
+	fmt.Fprintf(os.Stderr, "\nkept: %sthe server at %s run until Ctrl-C\nsend a payload:  %s\nsee its result:  %s\n", page, a.url, send, results)
 	<-ctx.Done()
 	return err
 }

@@ -16,7 +16,7 @@ func TestKeptDemoGoesOn(t *testing.T) {
 		"TMPDIR=" + t.TempDir()}, "demo", "--payloads", "50", "--keep")
 	p.await("kept: the timeline page at http://127.0.0.1:")
 	p.await("see its result:")
-	for _, part := range []string{"verified 50 of 50 results", " worker send\n", "worker results --follow"} {
+	for _, part := range []string{"verified 50 of 50 results", "send a payload:  echo 'some text' | MILLRACE_NATS_URL=", " " + binary + " send\n", binary + " results --follow"} {
 		if !strings.Contains(p.text(), part) {
 			t.Errorf("the output lacks %q", part)
 		}

@@ -40,6 +40,9 @@ func openDevicesReporting(cfg *config.Config, log *slog.Logger, openHost func(*c
 			devices, err = loadEverywhere(cfg, devices, log)
 			return devices, false, err
 		}
+		if wrong := wrongKernels(cfg); wrong != nil {
+			return nil, false, wrong
+		}
 		if cfg.Device == "cuda" {
 			return nil, false, err
 		}

@@ -90,7 +90,7 @@ func TestCommandsAreQuoted(t *testing.T) {
 	t.Setenv("MILLRACE_STREAM", "IN")
 	t.Setenv("MILLRACE_SUBJECTS", "it's.>")
 	cfg, _ := config.Load(nil)
-	send, results := exchangeCommands(cfg, "/a b/worker")
+	send, results := exchangeCommands(cfg, "nats://127.0.0.1:4222", "/a b/worker")
 	if want := `echo 'some text' | MILLRACE_STREAM=IN MILLRACE_SUBJECTS='it'\''s.>' '/a b/worker' send`; send != want {
 		t.Errorf("got %s, want %s", send, want)
 	}

@@ -12,15 +12,25 @@ import (
 	"millrace/internal/device/cuda"
 )
 
-// refuseFallback returns the error of a worker that may not use the CPU instead of GPUs, and nil if it may. err is why there are no GPUs. It may
-// not if the configuration names GPUs, or a kernel library that can't be opened. A library that works is no obstacle, because an image may name
-// one and run without a GPU.
-func refuseFallback(cfg *config.Config, err error) error {
-	if cfg.Kernels != "" {
-		if _, failed := cuda.LibraryVersions(cfg.Kernels); failed != nil {
-			return fmt.Errorf("MILLRACE_KERNELS can't be used: correct it, or unset it to use the CPU: %w", failed)
-		}
+// wrongKernels returns a usageError if MILLRACE_KERNELS names a library that can't be opened, and otherwise nil.
+func wrongKernels(cfg *config.Config) error {
+	if cfg.Kernels == "" {
+		return nil
 	}
+	_, err := cuda.LibraryVersions(cfg.Kernels)
+	if err == nil {
+		return nil
+	}
+	without := "the CPU"
+	if cfg.Device == "cuda" {
+		without = "the library beside the worker"
+	}
+	return usageError{fmt.Errorf("MILLRACE_KERNELS can't be used: correct it, or unset it to use %s: %w", without, err)}
+}
+
+// refuseFallback returns the error of a worker that may not use the CPU instead of GPUs, and nil if it may. err is why there are no GPUs. It may
+// not if the configuration names GPUs. A kernel library that works is no obstacle, because an image may name one and run without a GPU.
+func refuseFallback(cfg *config.Config, err error) error {
 	named := cfg.Devices.String() != "all"
 	if !named && (errors.Is(err, device.ErrUnavailable) || errors.Is(err, device.ErrABI) && cfg.Kernels == "") {
 		return nil

@@ -42,12 +42,14 @@ func TestKernelsThatAreMissingAreAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{missing, text} {
-		env := []string{"MILLRACE_DEVICE=auto", "MILLRACE_KERNELS=" + path, "MILLRACE_NATS_URL=nats://127.0.0.1:1"}
-		for _, args := range [][]string{nil, {"check"}, {"bench", "copy"}} {
-			r := call(t, env, args...)
-			r.want(t, exitFailed, "MILLRACE_KERNELS can't be used: correct it, or unset it")
-			if strings.Contains(r.out+r.errors, "FALLING BACK") {
-				t.Errorf("%q uses the CPU with MILLRACE_KERNELS=%s", args, path)
+		for _, device := range []string{"auto", "cuda"} {
+			env := []string{"MILLRACE_DEVICE=" + device, "MILLRACE_KERNELS=" + path, "MILLRACE_NATS_URL=nats://127.0.0.1:1"}
+			for command, status := range map[string]int{"run": exitUsage, "check": exitFailed, "bench copy": exitUsage} {
+				r := call(t, env, strings.Fields(command)...)
+				r.want(t, status, "MILLRACE_KERNELS can't be used: correct it, or unset it")
+				if strings.Contains(r.out+r.errors, "FALLING BACK") {
+					t.Errorf("%s uses the CPU with MILLRACE_KERNELS=%s", command, path)
+				}
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"millrace/internal/config"
+	"millrace/internal/ingest/natsconn"
 )
 
 // logCommands logs the commands that send payloads to the embedded server and print their results. Nobody has configured anything for it, so its user
@@ -13,31 +14,38 @@ func (a *app) logCommands() {
 	if !a.cfg.Embedded() {
 		return
 	}
-	send, results := exchangeCommands(a.cfg, os.Args[0])
+	send, results := exchangeCommands(a.cfg, a.url, os.Args[0])
 	a.log.Info("send a payload from another terminal", "command", send)
 	a.log.Info("print the results", "command", results)
 }
 
-// exchangeCommands returns the commands for a shell. program is how the user calls the worker. They have the variables that the worker was given
-// about what both commands read.
-func exchangeCommands(cfg *config.Config, program string) (send, results string) {
-	assigned := func(names ...string) (text string) {
+// exchangeCommands returns the commands for a shell that send a payload to the server at url, and print results. The log, the timeline page and
+// `worker demo --keep` show them. program is how the user calls the worker. Each command has the variables that the worker was given and that the
+// command reads, except those that hold credentials.
+func exchangeCommands(cfg *config.Config, url, program string) (send, results string) {
+	server := ""
+	if url != "nats://"+embeddedAddr && natsconn.Redact(url) == url { // both use the embedded server by default
+		server = "MILLRACE_NATS_URL=" + shellWord(url) + " "
+	}
+	command := func(names ...string) string {
+		text := server
 		for _, name := range names {
 			if cfg.IsSet(name) {
-				text += name + "=" + quoted(os.Getenv(name)) + " "
+				text += name + "=" + shellWord(os.Getenv(name)) + " "
 			}
 		}
-		return text + quoted(program)
+		return text + shellWord(program)
 	}
-	send = "echo 'some text' | " + assigned("MILLRACE_STREAM", "MILLRACE_SUBJECTS") + " send"
-	results = assigned("MILLRACE_SUBJECTS", "MILLRACE_RESULT_STREAM", "MILLRACE_RESULT_PREFIX", "MILLRACE_DEADLETTER_PREFIX", "MILLRACE_OPERATOR_PATH") + " results --follow"
+	send = "echo 'some text' | " + command("MILLRACE_STREAM", "MILLRACE_SUBJECTS") + " send"
+	results = command("MILLRACE_SUBJECTS", "MILLRACE_RESULT_STREAM", "MILLRACE_RESULT_PREFIX", "MILLRACE_DEADLETTER_PREFIX", "MILLRACE_OPERATOR_PATH") +
+		" results --follow"
 	return send, results
 }
 
-// quoted returns text as a word of a shell's command.
-func quoted(text string) string {
+// shellWord quotes a text for a POSIX shell, if that is necessary.
+func shellWord(text string) string {
 	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./,:=+@%", r)
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./,:+@%", r)
 	}
 	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
 		return text

@@ -62,10 +62,10 @@ func TestUnreachableServer(t *testing.T) {
 func TestMissingLibrary(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "libmillrace.so")
 	r := call(t, []string{"MILLRACE_DEVICE=cuda", "MILLRACE_KERNELS=" + missing})
-	if r.want(t, exitFailed, "device unavailable"); strings.Contains(r.errors, "without cgo") {
+	if r.want(t, exitUsage, "device unavailable"); strings.Contains(r.errors, "without cgo") {
 		return // such a build does not open a library, and the error says so
 	}
-	r.want(t, exitFailed, missing, "make -C kernels", "MILLRACE_KERNELS")
+	r.want(t, exitUsage, missing, "make -C kernels", "MILLRACE_KERNELS")
 }
 
 func TestLibraryOfAnotherABI(t *testing.T) {
@@ -82,7 +82,7 @@ func TestLibraryOfAnotherABI(t *testing.T) {
 		t.Fatalf("cc: %v\n%s", err, out)
 	}
 	call(t, []string{"MILLRACE_DEVICE=cuda", "MILLRACE_KERNELS=" + library}).
-		want(t, exitFailed, "ABI", "4711", library)
+		want(t, exitUsage, "ABI", "4711", library)
 }
 
 func TestMissingStreamWithoutProvisioning(t *testing.T) {

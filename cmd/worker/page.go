@@ -2,8 +2,7 @@ package main
 
 import (
 	"context"
-	"regexp"
-	"strings"
+	"os"
 
 	"millrace/internal/config"
 	"millrace/internal/ingest/natsconn"
@@ -17,7 +16,7 @@ func (a *app) debugPages() telemetry.Debug {
 	go watch.Run(ctx)
 	a.onClose(func() error { stop(); return nil })
 	return telemetry.Debug{
-		Timeline: a.timeline, Build: build(), Stats: a.stats, Watch: watch, Feed: feedOf(a.cfg, a.url), CPU: a.onCPU(),
+		Timeline: a.timeline, Build: build(), Stats: a.stats, Watch: watch, Feed: feedOf(a.cfg, a.url, os.Args[0]), CPU: a.onCPU(),
 		Bounds: telemetry.LiveBounds{Lanes: a.cfg.Lanes, Payloads: a.cfg.BatchPayloads, Bytes: int(a.cfg.BatchBytes)},
 	}
 }
@@ -33,37 +32,16 @@ func (a *app) onCPU() telemetry.CPU {
 	return telemetry.CPUFallback
 }
 
-// feedOf describes where payloads come from. url is the address of the server. The result holds no credentials: it names the
-// variables that hold them.
-func feedOf(cfg *config.Config, url string) telemetry.Feed {
+// feedOf describes where payloads come from. url is the address of the server, and program is how the user calls the worker. The result
+// holds no credentials: it names the variables that hold them.
+func feedOf(cfg *config.Config, url, program string) telemetry.Feed {
 	shown := natsconn.Redact(url)
 	f := telemetry.Feed{Server: shown, Stream: cfg.Stream, Subjects: cfg.Subjects, Results: cfg.ResultStream, Login: logins(cfg)}
 	if shown != url {
 		f.Login = append(f.Login, "MILLRACE_NATS_URL")
 	}
-	settings := feedSettings(cfg, url)
-	f.Send = `echo "Hello, Millrace" | ` + settings + "worker send"
-	f.Follow = settings + "worker results --follow"
+	f.Send, f.Follow = exchangeCommands(cfg, url, program)
 	return f
-}
-
-// feedSettings returns the variables that `worker send` and `worker results` need in order to reach the worker's streams, as a shell sets
-// them for one command.
-func feedSettings(cfg *config.Config, url string) string {
-	text := ""
-	// Both commands use the embedded server by default. An address with credentials has to come from the environment.
-	if url != "nats://"+embeddedAddr && natsconn.Redact(url) == url {
-		text = "MILLRACE_NATS_URL=" + shellWord(url) + " "
-	}
-	for _, v := range []struct{ name, value string }{
-		{"MILLRACE_STREAM", cfg.Stream}, {"MILLRACE_SUBJECTS", strings.Join(cfg.Subjects, ",")}, {"MILLRACE_RESULT_STREAM", cfg.ResultStream},
-		{"MILLRACE_RESULT_PREFIX", cfg.ResultPrefix}, {"MILLRACE_DEADLETTER_PREFIX", cfg.DeadletterPrefix},
-	} {
-		if cfg.IsSet(v.name) {
-			text += v.name + "=" + shellWord(v.value) + " "
-		}
-	}
-	return text
 }
 
 // logins returns the names of the variables that are set and name a file with a part of the login.
@@ -78,15 +56,4 @@ func logins(cfg *config.Config) []string {
 		}
 	}
 	return names
-}
-
-// plainWord is a text that a shell takes as it is.
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:,@%+-]+$`)
-
-// shellWord quotes a text for a POSIX shell, if that is necessary.
-func shellWord(text string) string {
-	if plainWord.MatchString(text) {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

@@ -187,7 +187,7 @@ func TestIdlePageSaysHowToSend(t *testing.T) {
 	b := open(t, address(t, p, "serving debug pages"))
 	b.await("it explains what to do", `document.getElementById("empty").contains(document.getElementById("feed")) && document.getElementById("feed").checkVisibility()`)
 	text := value[string](b, `document.getElementById("feed").innerText`)
-	for _, part := range []string{s.URL(), "ORDERS", "orders.*.new, orders.old", "RESULTS", "MILLRACE_STREAM=ORDERS MILLRACE_SUBJECTS='orders.*.new,orders.old' worker send", "worker results --follow"} {
+	for _, part := range []string{s.URL(), "ORDERS", "orders.*.new, orders.old", "RESULTS", "MILLRACE_STREAM=ORDERS MILLRACE_SUBJECTS='orders.*.new,orders.old' " + binary + " send", binary + " results --follow"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("the page lacks %q: %s", part, text)
 		}

@@ -18,16 +18,17 @@ func TestFeedNamesCommandsAndNoCredentials(t *testing.T) {
 		send, follow     string
 		login            []string
 	}{
-		{name: "embedded", url: "nats://127.0.0.1:4222", send: `echo "Hello, Millrace" | worker send`, follow: "worker results --follow"},
+		{name: "embedded", url: "nats://127.0.0.1:4222", send: `echo 'some text' | worker send`, follow: "worker results --follow"},
 		{name: "a cluster", url: "nats://a:4222,tls://b:4222",
-			send:   `echo "Hello, Millrace" | MILLRACE_NATS_URL=nats://a:4222,tls://b:4222 worker send`,
+			send:   `echo 'some text' | MILLRACE_NATS_URL=nats://a:4222,tls://b:4222 worker send`,
 			follow: "MILLRACE_NATS_URL=nats://a:4222,tls://b:4222 worker results --follow"},
 		{name: "a password", url: "nats://planted-user:planted-password@n:4222,nats://planted-token@m:4222", creds: "/run/planted-file",
-			send: `echo "Hello, Millrace" | worker send`, follow: "worker results --follow",
+			send: `echo 'some text' | worker send`, follow: "worker results --follow",
 			login: []string{"MILLRACE_NATS_CREDS", "MILLRACE_NATS_URL"}},
-		{name: "other streams", url: "nats://127.0.0.1:4222", set: map[string]string{"MILLRACE_STREAM": "ORDERS", "MILLRACE_SUBJECTS": "orders.>,more.*", "MILLRACE_RESULT_PREFIX": "it's"},
-			send:   `echo "Hello, Millrace" | MILLRACE_STREAM=ORDERS MILLRACE_SUBJECTS='orders.>,more.*' MILLRACE_RESULT_PREFIX='it'\''s' worker send`,
-			follow: `MILLRACE_STREAM=ORDERS MILLRACE_SUBJECTS='orders.>,more.*' MILLRACE_RESULT_PREFIX='it'\''s' worker results --follow`},
+		{name: "other streams", url: "nats://127.0.0.1:4222",
+			set:    map[string]string{"MILLRACE_STREAM": "ORDERS", "MILLRACE_SUBJECTS": "orders.>,more.*", "MILLRACE_RESULT_PREFIX": "it's", "MILLRACE_OPERATOR_PATH": "/my operators"},
+			send:   `echo 'some text' | MILLRACE_STREAM=ORDERS MILLRACE_SUBJECTS='orders.>,more.*' worker send`,
+			follow: `MILLRACE_SUBJECTS='orders.>,more.*' MILLRACE_RESULT_PREFIX='it'\''s' MILLRACE_OPERATOR_PATH='/my operators' worker results --follow`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for name, value := range c.set {
@@ -38,7 +39,7 @@ func TestFeedNamesCommandsAndNoCredentials(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg.NATS.Creds = c.creds
-			f := feedOf(cfg, c.url)
+			f := feedOf(cfg, c.url, "worker")
 			if f.Send != c.send || f.Follow != c.follow || !slices.Equal(f.Login, c.login) {
 				t.Errorf("%+v", f)
 			}

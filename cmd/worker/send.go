@@ -93,7 +93,11 @@ func printSent(r *exchange.Report, stream, subject string) error {
 	fmt.Printf("stored %s %s, %s, in %s (%s/s): subject %s, stream %s%s\n", console.Count(r.Stored), noun, console.Bytes(float64(r.Bytes)), console.Time(r.Took),
 		console.Count(int64(float64(r.Stored)/max(r.Took.Seconds(), 1e-9))), subject, stream, sequences)
 	for _, err := range r.Failures {
-		fmt.Fprintln(os.Stderr, "worker: send: not stored:", err)
+		what := "not stored:"
+		if errors.Is(err, exchange.ErrUnanswered) {
+			what = "not confirmed:"
+		}
+		fmt.Fprintln(os.Stderr, "worker: send:", what, err)
 	}
 	if more := r.Failed - int64(len(r.Failures)); more > 0 {
 		fmt.Fprintf(os.Stderr, "worker: send: and %d more\n", more)

@@ -23,12 +23,18 @@ const (
 	// answerPatience is how long an answer of the server may take. A connection that breaks has the same time to come back.
 	answerPatience = 30 * time.Second
 
-	// mostFailures is how many payloads in a row may fail before Send gives up, and how many failures a Report has.
+	// lastAnswers is how long Send waits for answers after its context has ended.
+	lastAnswers = 2 * time.Second
+
+	// mostFailures is how many payloads in a row the server may fail to store before Send gives up, and how many failures a Report has.
 	mostFailures = 10
 )
 
 // ErrGivenUp is the error of a Report if Send gave up before the last payload.
 var ErrGivenUp = errors.New("gave up: nothing more was sent")
+
+// ErrUnanswered is the failure of a payload that the server hadn't answered when Send ended.
+var ErrUnanswered = errors.New("interrupted before the server's answer: it may be stored")
 
 // Sender stores payloads in the input stream.
 type Sender struct {
@@ -37,7 +43,7 @@ type Sender struct {
 	Subject string
 	Header  nats.Header
 
-	patience time.Duration // answerPatience if it is 0; tests have less
+	outage time.Duration // how long a broken connection has to come back; answerPatience if it is 0; tests have less
 
 	stored, bytes atomic.Int64
 }
@@ -47,7 +53,7 @@ type Report struct {
 	Stored      int64 // payloads that the server has confirmed
 	Bytes       int64 // of those payloads
 	First, Last uint64
-	Failed      int64   // payloads that were not stored, without those that were not tried
+	Failed      int64   // payloads that were not stored or not confirmed, without those that were not tried
 	Failures    []error // the first of them
 	Err         error   // why Send ended before the last payload, or nil
 	Took        time.Duration
@@ -62,12 +68,13 @@ type pending struct {
 	msg    *nats.Msg
 	future jetstream.PubAckFuture // nil if failed is set
 	failed error
+	unsent bool // failed is the payload's own, and says nothing about the next ones
 }
 
-// Send publishes payloads until there are no more, or until ctx ends, and waits for the server's answers.
+// Send publishes payloads until there are no more, or until ctx ends, and waits for the server's answers. After the end of ctx it waits for
+// lastAnswers at most.
 func (s *Sender) Send(ctx context.Context, payloads <-chan Payload) (*Report, error) {
-	patience := cmp.Or(s.patience, answerPatience)
-	js, err := jetstream.New(s.Conn, jetstream.WithPublishAsyncMaxPending(windowMessages+1), jetstream.WithPublishAsyncTimeout(patience))
+	js, err := jetstream.New(s.Conn, jetstream.WithPublishAsyncMaxPending(windowMessages+1), jetstream.WithPublishAsyncTimeout(answerPatience))
 	if err != nil {
 		return nil, err
 	}
@@ -76,12 +83,15 @@ func (s *Sender) Send(ctx context.Context, payloads <-chan Payload) (*Report, er
 	defer stop(nil)
 	sent := make(chan pending, windowMessages)
 	freed := make(chan int, windowMessages)
-	c := &collector{sender: s, js: js, patience: patience, stop: stop, report: &Report{}, look: 100 * time.Millisecond}
+	answers, noMore := context.WithCancel(context.WithoutCancel(ctx))
+	defer noMore()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastAnswers, noMore) })()
+	c := &collector{sender: s, js: js, late: answers.Done(), stop: stop, report: &Report{}, look: 100 * time.Millisecond}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for p := range sent {
-			c.collect(sending, p)
+			c.collect(sending, &p)
 			freed <- len(p.msg.Data)
 		}
 	}()
@@ -118,7 +128,7 @@ func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <
 				return
 			}
 		}
-		q := pending{place: p.Place, msg: &nats.Msg{Subject: s.Subject, Header: nats.Header{}, Data: p.Data}, failed: p.Err}
+		q := pending{place: p.Place, msg: &nats.Msg{Subject: s.Subject, Header: nats.Header{}, Data: p.Data}, failed: p.Err, unsent: p.Err != nil}
 		for name, values := range s.Header {
 			q.msg.Header[name] = values
 		}
@@ -126,6 +136,7 @@ func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <
 		q.msg.Header.Set(jetstream.ExpectedStreamHeader, s.Stream)
 		if q.failed == nil {
 			q.future, q.failed = js.PublishMsgAsync(q.msg)
+			q.unsent = errors.Is(q.failed, nats.ErrMaxPayload)
 		}
 		messages, bytes = messages+1, bytes+len(p.Data)
 		sent <- q // it has room for the whole window
@@ -134,19 +145,23 @@ func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <
 
 // collector waits for the server's answers, in the order of the payloads.
 type collector struct {
-	sender   *Sender
-	js       jetstream.JetStream
-	patience time.Duration
-	stop     context.CancelCauseFunc // ends sending
-	report   *Report
-	row      int           // failures since the last success
-	look     time.Duration // how often answer looks for a refusal
+	sender *Sender
+	js     jetstream.JetStream
+	late   <-chan struct{}         // closed when Send waits for no more answers
+	stop   context.CancelCauseFunc // ends sending
+	report *Report
+	row    int           // failures since the last success, without unsent payloads
+	look   time.Duration // how often answer looks for a refusal
 }
 
 // collect waits for the answer to one payload. If the answer was lost with the connection, it publishes the payload again, until ctx ends.
-func (c *collector) collect(ctx context.Context, p pending) {
-	ack, err := c.answer(&p)
-	for deadline := time.Now().Add(c.patience); err != nil && c.lost(err) && ctx.Err() == nil && time.Now().Before(deadline); {
+func (c *collector) collect(ctx context.Context, p *pending) {
+	if p.unsent {
+		c.record(p, p.failed)
+		return
+	}
+	ack, err := c.answer(p)
+	for deadline := time.Now().Add(cmp.Or(c.sender.outage, answerPatience)); err != nil && c.lost(err) && ctx.Err() == nil && time.Now().Before(deadline); {
 		once, cancel := context.WithTimeout(ctx, time.Second)
 		again, failed := c.js.PublishMsg(once, p.msg)
 		cancel()
@@ -158,7 +173,7 @@ func (c *collector) collect(ctx context.Context, p pending) {
 		}
 	}
 	if err != nil {
-		c.fail(p.place, err)
+		c.fail(p, err)
 		return
 	}
 	c.row = 0
@@ -188,6 +203,13 @@ func (c *collector) answer(p *pending) (*jetstream.PubAck, error) {
 				c.look = time.Millisecond // the others are refused too
 				return nil, err
 			}
+		case <-c.late:
+			select {
+			case ack := <-p.future.Ok():
+				return ack, nil
+			default:
+				return nil, ErrUnanswered
+			}
 		}
 	}
 }
@@ -214,19 +236,27 @@ func (c *collector) lost(err error) bool {
 	return c.report.Stored > 0 && errors.Is(err, jetstream.ErrNoStreamResponse) // the server has just started
 }
 
-// fail records a failure. It ends Send if the next payloads would fail too.
-func (c *collector) fail(place string, err error) {
-	c.report.Failed++
-	if c.row++; len(c.report.Failures) < mostFailures {
-		c.report.Failures = append(c.report.Failures, fmt.Errorf("%s: %w", place, c.sender.explain(err)))
-	}
-	if c.row >= mostFailures || c.lost(err) || hopeless(err) {
+// fail records the failure of a payload that was sent. It ends Send if the next payloads would fail too.
+func (c *collector) fail(p *pending, err error) {
+	c.record(p, err)
+	if c.row++; c.row >= mostFailures || c.lost(err) || hopeless(err) {
 		c.stop(ErrGivenUp)
 	}
 }
 
-// streamMismatch is the server's code for a message that another stream than the expected one would store.
-const streamMismatch = 10060
+// record adds a failure to the report.
+func (c *collector) record(p *pending, err error) {
+	c.report.Failed++
+	if len(c.report.Failures) < mostFailures {
+		c.report.Failures = append(c.report.Failures, fmt.Errorf("%s: %w", p.place, c.sender.explain(err)))
+	}
+}
+
+// The server's codes for a message that another stream than the expected one would store, and for one that the stream can't store.
+const (
+	streamMismatch = 10060
+	storeFailed    = 10077
+)
 
 // hopeless reports whether no payload can be stored.
 func hopeless(err error) bool {
@@ -244,6 +274,21 @@ func (s *Sender) explain(err error) error {
 		return fmt.Errorf("no stream stores %s: start a worker with MILLRACE_PROVISION=true, which creates the stream %s, or check --subject", s.Subject, s.Stream)
 	case errors.As(err, &api) && api.ErrorCode == streamMismatch:
 		return fmt.Errorf("%s is a subject of another stream than %s, which the worker reads: set MILLRACE_STREAM, or check --subject", s.Subject, s.Stream)
+	case errors.As(err, &api) && api.ErrorCode == storeFailed:
+		return s.explainFull(err, api.Description)
+	}
+	return err
+}
+
+// explainFull adds what to do if the stream refuses a message because the stream is full. description is the server's.
+func (s *Sender) explainFull(err error, description string) error {
+	switch description {
+	case "maximum bytes exceeded":
+		return fmt.Errorf("the stream %s is full: wait until workers have processed payloads, or raise its limit: nats stream edit %s --max-bytes SIZE "+
+			"(for a stream that a worker will create: MILLRACE_STREAM_MAX_BYTES): %w", s.Stream, s.Stream, err)
+	case "maximum messages exceeded":
+		return fmt.Errorf("the stream %s is full: wait until workers have processed payloads, or raise its limit: nats stream edit %s --max-msgs NUMBER: %w",
+			s.Stream, s.Stream, err)
 	}
 	return err
 }

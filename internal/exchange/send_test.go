@@ -119,21 +119,59 @@ func TestSendReportsFailures(t *testing.T) {
 // TestSendGivesUpOnAFullStream holds although every failure could be one payload's own.
 func TestSendGivesUpOnAFullStream(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.create(jetstream.StreamConfig{Name: "IN", Subjects: []string{"in.>"}, MaxMsgs: 5, Discard: jetstream.DiscardNew})
-	endless := make(chan Payload)
-	ctx := r.ctx()
-	go func() {
-		for {
-			select {
-			case endless <- Payload{Place: "file", Data: []byte("x")}:
-			case <-ctx.Done():
-				return
+	for name, c := range map[string]struct {
+		limit  jetstream.StreamConfig
+		stored int64
+		advice string
+	}{
+		"messages": {jetstream.StreamConfig{MaxMsgs: 5}, 5, "nats stream edit IN --max-msgs NUMBER: nats: API error: code=503 err_code=10077 description=maximum messages exceeded"},
+		"bytes":    {jetstream.StreamConfig{MaxBytes: 150 << 10}, 1, "nats stream edit IN --max-bytes SIZE (for a stream that a worker will create: MILLRACE_STREAM_MAX_BYTES): "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			c.limit.Name, c.limit.Subjects, c.limit.Discard = "IN", []string{"in.>"}, jetstream.DiscardNew
+			r.create(c.limit)
+			endless := make(chan Payload)
+			ctx := r.ctx()
+			go func() {
+				for {
+					select {
+					case endless <- Payload{Place: "file", Data: make([]byte, 100<<10)}:
+					case <-ctx.Done():
+						return
+					}
+				}
+			}()
+			report, err := (&Sender{Conn: r.nc, Stream: "IN", Subject: "in.web"}).Send(ctx, endless)
+			if err != nil || !errors.Is(report.Err, ErrGivenUp) || report.Stored != c.stored || report.Failed < mostFailures || len(report.Failures) != mostFailures {
+				t.Fatalf("%+v, %v", report, err)
 			}
-		}
-	}()
-	report, err := (&Sender{Conn: r.nc, Stream: "IN", Subject: "in.web"}).Send(ctx, endless)
-	if err != nil || !errors.Is(report.Err, ErrGivenUp) || report.Stored != 5 || report.Failed < mostFailures || len(report.Failures) != mostFailures {
+			want := "file: the stream IN is full: wait until workers have processed payloads, or raise its limit: " + c.advice
+			if got := report.Failures[0].Error(); !strings.Contains(got, want) {
+				t.Errorf("the error is %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// TestPayloadsThatCannotBeSentDoNotEndSend has more of them in a row than failures of the server end Send.
+func TestPayloadsThatCannotBeSentDoNotEndSend(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var some []Payload
+	for range mostFailures {
+		some = append(some, Payload{Place: "unreadable", Err: errors.New("no such file")}, Payload{Place: "long", Data: make([]byte, 4<<20)})
+	}
+	some = append(some, Payload{Place: "good", Data: []byte("1")})
+	all := make(chan Payload, len(some))
+	for _, p := range some {
+		all <- p
+	}
+	close(all)
+	s := &Sender{Conn: r.nc, Stream: "IN", Subject: "in.web", Header: nats.Header{"Kind": {"a"}}}
+	report, err := s.Send(r.ctx(), all)
+	if err != nil || report.Err != nil || report.Stored != 1 || report.Failed != 2*mostFailures || len(report.Failures) != mostFailures {
 		t.Errorf("%+v, %v", report, err)
 	}
 }
@@ -188,17 +226,48 @@ func TestInterruptedSendReportsWhatIsStored(t *testing.T) {
 	}
 }
 
-// TestSendGivesUpWithoutAServer holds for a whole window, in the time that one payload has.
+// TestInterruptedSendDoesNotWaitForASilentServer interrupts Send while no payload has an answer.
+func TestInterruptedSendDoesNotWaitForASilentServer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx, interrupt := context.WithCancel(r.ctx())
+	received := make(chan *nats.Msg, 3)
+	if _, err := r.nc.ChanSubscribe("silent", received); err != nil { // no stream has the subject, and this subscriber doesn't answer
+		t.Fatal(err)
+	}
+	waiting := make(chan Payload, 3)
+	for i := range 3 {
+		waiting <- Payload{Place: fmt.Sprint("file:", i), Data: []byte("x")}
+	}
+	go func() {
+		for range 3 {
+			<-received
+		}
+		interrupt()
+	}()
+	report, err := (&Sender{Conn: r.nc, Stream: "IN", Subject: "silent"}).Send(ctx, waiting)
+	if err != nil || report.Stored != 0 || report.Failed != 3 || !errors.Is(report.Err, context.Canceled) {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	for _, err := range report.Failures {
+		if !errors.Is(err, ErrUnanswered) {
+			t.Errorf("%v, want %v", err, ErrUnanswered)
+		}
+	}
+}
+
+// TestSendGivesUpWithoutAServer holds for a whole window, in the time that one payload has. The server goes when the window has moved on, so some
+// payloads are stored.
 func TestSendGivesUpWithoutAServer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	proxy := natstest.NewProxy(t, "127.0.0.1:0", r.addr)
-	s := &Sender{Conn: r.connect(proxy.URL()), Stream: "IN", Subject: "in.web", patience: 500 * time.Millisecond}
+	s := &Sender{Conn: r.connect(proxy.URL()), Stream: "IN", Subject: "in.web", outage: 500 * time.Millisecond}
 	some := make(chan Payload)
 	ctx := r.ctx()
 	go func() {
 		for i := 0; ; i++ {
-			if i == 1000 {
+			if i == windowMessages+100 {
 				proxy.Refuse(true)
 			}
 			select {

@@ -150,10 +150,9 @@ func findConsumer(ctx context.Context, js jetstream.JetStream, t topology.Topolo
 }
 
 // Run works until ctx is done, then drains: it stops pulling, finishes the deliveries that it has received, publishes and
-// acknowledges. After Options.DrainTimeout it gives the rest back, which may take a second more. Without a connection and without payloads
-// it doesn't wait. It returns nil after a drain if
-// the server has received the acknowledgements. Otherwise it returns the error that ended it: one that wraps device.ErrLost, or
-// the permanent loss of the connection. A worker runs once.
+// acknowledges. After Options.DrainTimeout it gives the rest back, which may take a second more. Without a connection and without
+// payloads it doesn't wait. It returns nil after a drain if the server has received the acknowledgements. Otherwise it returns the
+// error that ended it: one that wraps device.ErrLost, or the permanent loss of the connection. A worker runs once.
 func (w *Worker) Run(ctx context.Context) error {
 	if !w.life.begin() {
 		return errors.New("ingest: a worker runs once")
