@@ -136,7 +136,7 @@ func TestImageWithoutTheServer(t *testing.T) {
 	}
 	lean := filepath.Join(dir, final)
 	root := jailRoot(t, lean)
-	const asks = "MILLRACE_NATS_URL=\"\": this build has no NATS server in it"
+	const asks = `"error":"MILLRACE_NATS_URL=\"\": this build has no NATS server in it` // the log is JSON
 	says(t, root, nil, []string{worker, "run"}, 2, asks, "set nats://")
 	says(t, root, nil, []string{worker, "check"}, 1, "error MILLRACE_NATS_URL")
 	says(t, root, nil, []string{worker, "demo"}, 2, "use a build without that tag")
