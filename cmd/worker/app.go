@@ -49,8 +49,8 @@ type app struct {
 	closers []closer
 }
 
-// newApp creates the parts that need nothing else: metrics, timeline and meter. It limits how often log repeats a message, and makes
-// that the log of packages that have none of their own, and of the standard library.
+// newApp creates the parts that need nothing else: metrics, timeline and meter. It limits how often log repeats a message. The
+// standard library, and packages that are given no logger, log there too.
 func newApp(cfg *config.Config, log *slog.Logger) *app {
 	m := telemetry.NewMetrics(build())
 	limit := limitLog(log, m)

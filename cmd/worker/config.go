@@ -51,7 +51,7 @@ func runConfig() error {
 	return err
 }
 
-// wrapped lists variables for people, with no line longer than width columns but for long values.
+// wrapped lists variables for people, with lines of at most width columns, unless a value alone is longer.
 func wrapped(variables []config.Variable, width int) string {
 	var b strings.Builder
 	for _, v := range variables {

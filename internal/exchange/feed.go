@@ -15,7 +15,7 @@ type feed struct {
 	last     uint64 // sequence of the stream's last message when the feed was opened
 	waiting  uint64 // matching messages that were stored before
 	skip     uint64 // matching messages to skip
-	earlier  bool   // there may be matching messages before those that are read
+	earlier  bool   // the stream may have earlier messages that match
 	messages jetstream.MessagesContext
 }
 
@@ -29,7 +29,7 @@ const (
 	// unused is how long the server keeps a consumer that nobody reads.
 	unused = time.Minute
 
-	// silence is how long the server may take for the next message of those that it has.
+	// silence is how long the server may take to send the next message that it has.
 	silence = 30 * time.Second
 )
 

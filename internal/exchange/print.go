@@ -25,7 +25,7 @@ type Printer struct {
 	All      bool              // begin with the first message, whatever Last is
 	Follow   bool              // wait for more until the context ends
 
-	// Parse returns an operator with its parameters. Values of those that it doesn't know are printed as the worker computed them.
+	// Parse returns an operator with its parameters. The values of an operator that it doesn't know are printed as the worker computed them.
 	Parse func(spec string) (operator.Operator, error)
 
 	Out   io.Writer

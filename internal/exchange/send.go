@@ -53,7 +53,7 @@ type Report struct {
 	Stored      int64 // payloads that the server has confirmed
 	Bytes       int64 // of those payloads
 	First, Last uint64
-	Failed      int64   // payloads that were not stored or not confirmed, without those that were not tried
+	Failed      int64   // payloads that were tried, and not stored or not confirmed
 	Failures    []error // the first of them
 	Err         error   // why Send ended before the last payload, or nil
 	Took        time.Duration
