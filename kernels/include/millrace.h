@@ -172,7 +172,7 @@ struct millrace_operator {
     int32_t (*launch)(const void *instance, void *cuda_stream, const millrace_launch *launch, millrace_error *error);
 };
 
-/* A library with an operator of one's own exports two constants: this one, with the name millrace_operator_library, and
+/* A library with an operator of your own exports two constants: this one, with the name millrace_operator_library, and
  * millrace_operator_description, to which op->description points. millrace/library.cuh defines both. The first three
  * members are in every version from 5 on. */
 typedef struct millrace_library {
@@ -350,7 +350,7 @@ typedef struct millrace_api {
     uint64_t (*range_start)(const char *name, size_t bytes);
     void (*range_end)(uint64_t range);
 
-    /* --- operators of one's own --- */
+    /* --- operators of your own --- */
 
     /* Loads a compiled operator into a device. The image is a cubin, a fatbin or the text of PTX, with the symbols that
      * millrace/description.h specifies. The result works like an operator of the library, on this device. Loading may

@@ -1,4 +1,4 @@
-// Operators of one's own with host code: opens a library that has one. The operator then works like a built-in one. Its
+// Operators of your own with host code: opens a library that has one. The operator then works like a built-in one. Its
 // host code isn't trusted to know its own declaration: parameter blocks are checked before it sees them, and the size of
 // results and the places in them are what the declaration says.
 #include "library.hpp"

@@ -1,4 +1,4 @@
-// Operators of one's own: loads a compiled operator into a device. It then works like a built-in one.
+// Operators of your own: loads a compiled operator into a device. It then works like a built-in one.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -127,7 +127,7 @@ func TestHostCodeIsNotLaunchedWithoutRows(t *testing.T) {
 	runBatch(t, d, bound(t, mustLoadLibrary(t, d, halvesLibrary(t)), ""), nil) // the launch would fail
 }
 
-// A status that isn't declared is found by the same check as that of any other operator of one's own.
+// A status that isn't declared is found by the same check as that of any other operator of your own.
 func TestUndeclaredStatusOfHostCodeIsFound(t *testing.T) {
 	d := openFake(t, "")
 	o := bound(t, mustLoadLibrary(t, d, halvesLibrary(t)), "most=104")

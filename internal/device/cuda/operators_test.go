@@ -149,9 +149,9 @@ func gpuCompiler(t *testing.T, library string) *cuda.Compiler {
 	switch {
 	case err == nil:
 	case os.Getenv("MILLRACE_REQUIRE_GPU") == "1":
-		t.Fatalf("OPERATORS OF ONE'S OWN ARE NOT TESTED: %v (MILLRACE_REQUIRE_GPU=1 MAKES THIS A FAILURE)", err)
+		t.Fatalf("OPERATORS OF YOUR OWN ARE NOT TESTED: %v (MILLRACE_REQUIRE_GPU=1 MAKES THIS A FAILURE)", err)
 	default:
-		t.Skipf("OPERATORS OF ONE'S OWN ARE NOT TESTED: %v (SET MILLRACE_REQUIRE_GPU=1 TO FAIL INSTEAD)", err)
+		t.Skipf("OPERATORS OF YOUR OWN ARE NOT TESTED: %v (SET MILLRACE_REQUIRE_GPU=1 TO FAIL INSTEAD)", err)
 	}
 	return c
 }

@@ -77,7 +77,7 @@ func permitted(source string) []conformance.Kind {
 	return nil
 }
 
-// Operators of one's own pass on the host device, and on the simulated one with the same bytes.
+// Operators of your own pass on the host device, and on the simulated one with the same bytes.
 func TestOperatorsOfOnesOwnConform(t *testing.T) {
 	sources := ownSources(t)
 	if raceEnabled { // the detector sees what runs an operator, not its code

@@ -24,7 +24,7 @@ const root = "../../../"
 func library(t *testing.T, source string) *cpulib.Library {
 	t.Helper()
 	if _, err := exec.LookPath("c++"); err != nil {
-		t.Skip("SKIPPED: NO OPERATOR OF ONE'S OWN IS TESTED WITHOUT A C++ COMPILER")
+		t.Skip("SKIPPED: NO OPERATOR OF YOUR OWN IS TESTED WITHOUT A C++ COMPILER")
 	}
 	output := filepath.Join(t.TempDir(), "operator.cpu.so")
 	if _, err := develop.Compile(t.Context(), root+source, output); err != nil {

@@ -1,4 +1,4 @@
-// Package cpulib runs operators of one's own on the CPU: libraries that a C++ compiler made from a source file with
+// Package cpulib runs operators of your own on the CPU: libraries that a C++ compiler made from a source file with
 // millrace/operator.cuh (docs/adr/0040-operators-of-your-own.md).
 //
 // A Library is a device.HostKernel, so the host and sim devices run it like a built-in operator. Start reading with Open, then Kernel.

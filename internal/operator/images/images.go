@@ -1,4 +1,4 @@
-// Package images makes the code of operators of one's own for GPUs from their source files, with NVRTC and a cache
+// Package images makes the code of operators of your own for GPUs from their source files, with NVRTC and a cache
 // (docs/adr/0040-operators-of-your-own.md).
 //
 // The worker uses it at its start. Start reading with Maker.Image.

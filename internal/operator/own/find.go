@@ -1,4 +1,4 @@
-// Package own finds operators of one's own in folders, and makes them usable like the built-in ones
+// Package own finds operators of your own in folders, and makes them usable like the built-in ones
 // (docs/adr/0040-operators-of-your-own.md).
 //
 // cmd/worker finds them with Find while it reads its configuration. For those that it uses, it opens the libraries for the CPU with Kernels,

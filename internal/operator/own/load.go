@@ -19,7 +19,7 @@ type Loaded struct {
 	Refused []error      // files that come first and that the GPU can't run
 }
 
-// Load loads the operators of one's own among operators into a GPU, before work begins. The GPU unloads them when it is closed. Load
+// Load loads the operators of your own among operators into a GPU, before work begins. The GPU unloads them when it is closed. Load
 // reports what it has loaded, also after an error.
 //
 // Of the files of an operator, Load takes the first that the GPU can run: a cubin, a fatbin, PTX, the source. A library with host code is

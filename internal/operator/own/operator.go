@@ -9,7 +9,7 @@ import (
 	"millrace/internal/operator/cpulib"
 )
 
-// Operator is an operator of one's own with its parameters. It implements operator.Refuser.
+// Operator is an operator of your own with its parameters. It implements operator.Refuser.
 type Operator struct {
 	source *Source
 	bound  *compiled.Operator
@@ -105,7 +105,7 @@ func (o *Operator) kernel() *cpulib.Kernel {
 	return o.reference
 }
 
-// Kernels opens the libraries of the operators of one's own among operators, and returns their kernels for the host device.
+// Kernels opens the libraries of the operators of your own among operators, and returns their kernels for the host device.
 func Kernels(operators []operator.Operator) (kernels []device.HostKernel, err error) {
 	for _, op := range operators {
 		o := of(op)
@@ -164,7 +164,7 @@ func (v *variable) AppendStrings(dst, results []byte, offsets []uint32, row int)
 	return v.bound.AppendStrings(dst, offsets, results, row)
 }
 
-// of returns the operator of one's own, or nil if op is built in.
+// of returns the operator of your own, or nil if op is built in.
 func of(op operator.Operator) *Operator {
 	switch o := op.(type) {
 	case *Operator:
@@ -175,7 +175,7 @@ func of(op operator.Operator) *Operator {
 	return nil
 }
 
-// Names returns the names of the operators of one's own among operators.
+// Names returns the names of the operators of your own among operators.
 func Names(operators []operator.Operator) (names []string) {
 	for _, op := range operators {
 		if o := of(op); o != nil {

@@ -72,6 +72,7 @@ function showShares(section, device, rates) {
     setWidth(section.root.querySelector(".engines ." + name + " i"), rates.engines[e]);
   });
   section.field("overlap").textContent = percent(rates.overlap);
+  section.field("overlap").classList.toggle("unknown", !Number.isFinite(rates.overlap));
   setWidth(section.field("overlap-several"), rates.several);
   setWidth(section.field("overlap-any"), rates.busy);
   section.field("overlap-sub").textContent = overlapNote(device);

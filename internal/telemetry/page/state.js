@@ -5,7 +5,7 @@ const TROUBLE = {
   disconnected: {
     title: "Not connected to NATS",
     advice: () => "The worker takes no payloads. They wait in the stream, and the worker reconnects by itself as soon as " + (model.feed.server || "the server")
-      + " answers. If the server runs, worker check on the worker's machine finds the cause.",
+      + " answers. If the server runs, run worker check on the worker's machine to find the cause.",
   },
   waiting: {
     title: "The worker cannot start",
@@ -36,7 +36,7 @@ function stateNow() {
   if (Number.isFinite(since)) return show("idle", "Idle since " + clockTime(since).slice(0, 8));
   if (Number.isFinite(waiting)) return show("waiting", "No batch has finished since " + clockTime(waiting).slice(0, 8), inFlightText());
   if (late > NOTABLE) return show("late", "Timeline is late", behind(late));
-  if (view.window < REAL_TIME) return show("live", "Live, in slow motion", behind(late));
+  if (view.window < REAL_TIME) return show("live", "Live, in slow motion", late >= SECOND ? behind(late) : "");
   return show("live", "Live", late > NOTICED ? behind(late) : "");
 }
 
