@@ -1,0 +1,239 @@
+package commit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/retry"
+)
+
+// Settings identifies a chain's owner.
+type Settings struct {
+	Owner   string    // identifies the lease; no other lease may have the same
+	Created time.Time // when the input stream was created
+	Way     Way       // how batches are stored
+
+	// Again is called before a marker that could not be stored is sent again, with the number of attempts and the last error. If it returns
+	// false the lease ends. Otherwise the lease waits: the stream may be full, and its server may be away.
+	Again func(ctx context.Context, attempts int, err error) bool
+
+	// Start is the position of a chain without a marker: that of the last acknowledged input.
+	Start Position
+
+	// LookUp is the sequence of the last input that was delivered, if workers without markers may have had the partition since the last
+	// marker. It also counts if there is no marker.
+	LookUp uint64
+	Loose  bool // whether such workers have had it
+}
+
+// Chain stores the batches of one lease, each with a marker. It is not safe for concurrent use.
+type Chain struct {
+	Settings
+	store Store
+
+	found   StoredMarker // the last marker of earlier owners
+	last    uint64       // stream sequence of the last marker
+	at      Position     // its position
+	letters Letters      // dead letters that it has
+	lookUp  uint64       // see Marker.LookUp
+	number  uint64       // number of the last marker that was sent
+	since   uint64       // behind this stream sequence messages may be stored that at doesn't cover; 0: there are none
+	beyond  uint64       // the highest sequence of an input that has such messages
+	behind  readings
+}
+
+// Found returns the position of the last marker that earlier owners have stored. ok is false if there is none, or if it counts the inputs
+// of a stream that was recreated since.
+func (c *Chain) Found() (p Position, ok bool) { return c.found.Position, c.found.of(c.Created) }
+
+// At returns the position of the last marker.
+func (c *Chain) At() Position { return c.at }
+
+// Certain reports whether an input that isn't covered and not found has no result. Otherwise it must be looked up: a worker without markers may
+// have stored one, or the input stream was restored from an older copy and uses its sequences again.
+func (c *Chain) Certain(in Position) bool {
+	return in.Sequence > c.lookUp && (!c.found.of(c.Created) || in.Sequence > c.found.Sequence)
+}
+
+// Letters returns the dead letters that are stored, of inputs that the position doesn't cover.
+func (c *Chain) Letters() Letters { return c.letters }
+
+// next returns the marker of the next write.
+func (c *Chain) next(at Position, letters Letters) *Marker {
+	c.number++
+	m := &Marker{Position: at, Created: c.Created.UnixNano(), Owner: c.Owner, Number: c.number, Fast: c.Way == Fast, Letters: letters}
+	if at == c.at || c.beyond > at.Sequence {
+		m.Since = c.since
+	}
+	if c.lookUp > at.Sequence {
+		m.LookUp = c.lookUp
+	}
+	return m
+}
+
+// Commit stores messages in their order, with a marker at that position. Afterwards every input up to it is settled, so all messages of
+// an input must be in one commit. The first stored of the messages are known to be stored, also with an error; without one, all of them
+// are.
+//
+// Whatever the error, nothing else of the messages is stored any more, so the caller may store the rest again, or something else. It may
+// not if Over reports that the error ends the chain.
+func (c *Chain) Commit(ctx context.Context, msgs []*nats.Msg, at Position) (stored int, err error) {
+	return c.write(ctx, c.Way, msgs, c.next(at, c.letters.above(at)))
+}
+
+// CommitChecked is Commit for a few messages, of which the server may not take one. Then the error says why.
+func (c *Chain) CommitChecked(ctx context.Context, msgs []*nats.Msg, at Position) (stored int, err error) {
+	way := c.Way
+	if way == Atomic {
+		way = Checked
+	}
+	return c.write(ctx, way, msgs, c.next(at, c.letters.above(at)))
+}
+
+// CommitLetters stores dead letters all together or not at all. settled is the position up to which results are stored. Dead letters up
+// to it need not be remembered.
+func (c *Chain) CommitLetters(ctx context.Context, msgs []*nats.Msg, letters []Letter, settled Position) error {
+	way := Atomic
+	if len(msgs) == 1 {
+		way = Checked
+	}
+	_, err := c.write(ctx, way, msgs, c.next(settled, c.letters.above(settled).add(letters)))
+	return err
+}
+
+// errUnclear means that the outcome of a write isn't known.
+var errUnclear = errors.New("what is stored is not known")
+
+// Over reports whether an error of a commit ends the chain. The next lease finds out what is stored.
+func Over(err error) bool {
+	return errors.Is(err, errUnclear) || errors.Is(err, ErrFenced) || errors.Is(err, ErrLost)
+}
+
+// write stores messages and their marker. If the server doesn't confirm it, write finds out what is stored.
+func (c *Chain) write(ctx context.Context, way Way, msgs []*nats.Msg, m *Marker) (stored int, err error) {
+	sequence, err := c.store.Write(ctx, way, c.last, msgs, m)
+	if err == nil {
+		c.advance(sequence, m)
+		return len(msgs), nil
+	}
+	fence, unclear := c.resolve(ctx, way, m)
+	if unclear == nil && fence == nil {
+		return len(msgs), nil // it is stored
+	}
+	if unclear == nil && way == Fast {
+		stored, unclear = c.readBack(ctx, msgs)
+	}
+	if stored > 0 {
+		c.beyond = max(c.beyond, m.Position.Sequence)
+	}
+	if unclear != nil {
+		return stored, fmt.Errorf("%w, after: %w", unclear, err)
+	}
+	return stored, err
+}
+
+// advance records that a marker is stored.
+func (c *Chain) advance(sequence uint64, m *Marker) {
+	c.last, c.at, c.letters, c.number, c.since = sequence, m.Position, m.Letters, max(c.number, m.Number), m.Since
+}
+
+// resolve finds out whether a write without an answer is stored with its marker. It stores a fence on the last marker that is known. If
+// the server accepts it, the write is not committed and can't be any more, and resolve returns the fence. Otherwise the last marker is
+// that of the write, that of an earlier attempt to store the fence, or that of another owner.
+func (c *Chain) resolve(ctx context.Context, way Way, sent *Marker) (fence *Marker, err error) {
+	fence = c.next(c.at, c.letters)
+	if way == Fast && fence.Since == 0 {
+		fence.Since = c.last
+	}
+	for attempt := 1; ; attempt++ {
+		sequence, err := c.store.Write(ctx, c.Way, c.last, nil, fence)
+		if err == nil {
+			c.advance(sequence, fence)
+			return fence, nil
+		}
+		if wrong := (*WrongLastError)(nil); errors.As(err, &wrong) {
+			if last, failed := c.store.Last(ctx); failed == nil && last.At >= wrong.Last {
+				return c.compare(last, sent, fence)
+			}
+		}
+		if !c.again(ctx, attempt, err) {
+			return nil, fmt.Errorf("%w: %w", errUnclear, err)
+		}
+	}
+}
+
+// again waits before a marker is sent again, and reports whether it is.
+func (s *Settings) again(ctx context.Context, attempts int, err error) bool {
+	return s.Again(ctx, attempts, err) && retry.Sleep(ctx, retry.Delay(attempts))
+}
+
+// compare finds out what the last marker says of a write and of the fence behind it.
+func (c *Chain) compare(last StoredMarker, sent, fence *Marker) (stored *Marker, err error) {
+	switch {
+	case last.At == 0:
+		return nil, ErrLost
+	case last.Owner != c.Owner:
+		return nil, ErrFenced
+	case last.Number == sent.Number:
+		c.advance(last.At, sent)
+		return nil, nil
+	case last.Number == fence.Number:
+		c.advance(last.At, fence)
+		return fence, nil
+	}
+	return nil, ErrLost
+}
+
+// readBack returns how many of the messages of a batch that was not committed are stored.
+func (c *Chain) readBack(ctx context.Context, msgs []*nats.Msg) (stored int, err error) {
+	c.behind = c.readings()
+	for stored < len(msgs) {
+		found, err := c.behind.has(ctx, c.store, msgs[stored].Subject, ID(msgs[stored].Header))
+		if err != nil {
+			return stored, fmt.Errorf("%w: %w", errUnclear, err)
+		}
+		if !found {
+			break
+		}
+		stored++
+	}
+	return stored, nil
+}
+
+// readings returns the readings of what may be stored behind the last commit.
+func (c *Chain) readings() readings {
+	if c.since == 0 {
+		return readings{}
+	}
+	return readings{behind: c.since, before: c.last, ids: map[string][]string{}}
+}
+
+// Find returns what is stored of the result of an input that the chain's position doesn't cover: whether its last message is, and
+// the ids of parts before that. The messages have that subject, and ids that begin with id. Inputs must be asked for in their order.
+// Behind the first one that isn't done, nothing is stored.
+func (c *Chain) Find(ctx context.Context, in Position, subject, id string) (done bool, parts []string, err error) {
+	ids, err := c.behind.of(ctx, c.store, subject)
+	if err != nil {
+		return false, nil, err
+	}
+	for _, each := range ids {
+		switch {
+		case each == id:
+			done = true
+		case strings.HasPrefix(each, id+"/"):
+			parts = append(parts, each)
+		}
+	}
+	if done || len(parts) > 0 {
+		c.beyond = max(c.beyond, in.Sequence)
+	}
+	if !done {
+		c.behind = readings{}
+	}
+	return done, parts, nil
+}

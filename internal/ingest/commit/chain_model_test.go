@@ -1,0 +1,282 @@
+package commit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The model of a chain has one partition with owners that take turns, also while an earlier owner still believes that it has the
+// partition. Requests are lost or late, answers are lost, and batches are stored in part. Every owner processes the inputs behind what
+// it finds. The invariants: every input has at most one result, results are in the order of their inputs, and what an owner takes for
+// settled has a result.
+
+var created = time.Unix(1_700_000_000, 0)
+
+// modelMessage is a message of the model's stream.
+type modelMessage struct {
+	subject, id string
+	marker      *Marker
+}
+
+// modelStream is a stream that fails. It implements Store.
+type modelStream struct {
+	t       *testing.T
+	random  *rand.Rand
+	way     Way
+	faults  bool
+	stored  []modelMessage
+	late    []func() // requests that arrive later
+	crash   func()   // ends the owner at its next fault; nil for none
+	results map[string]int
+	newest  uint64 // the highest input with a result
+}
+
+var errModel = errors.New("no answer")
+
+func (s *modelStream) last() (at uint64) {
+	for i, m := range s.stored {
+		if m.marker != nil {
+			at = uint64(i + 1)
+		}
+	}
+	return at
+}
+
+// apply stores the first most messages of a batch, as a server does.
+func (s *modelStream) apply(way Way, expected uint64, msgs []*nats.Msg, m Marker, most int) (uint64, error) {
+	if last := s.last(); last != expected {
+		return 0, &WrongLastError{Last: last}
+	}
+	if way != Fast && most < len(msgs)+1 {
+		return 0, errModel
+	}
+	for _, each := range msgs[:min(most, len(msgs))] {
+		input := inputOf(each)
+		if s.results[ID(each.Header)]++; s.results[ID(each.Header)] > 1 {
+			s.t.Fatalf("result %s is stored twice", ID(each.Header))
+		}
+		if input < s.newest {
+			s.t.Fatalf("the result of input %d is stored after that of %d", input, s.newest)
+		}
+		s.newest = input
+		s.stored = append(s.stored, modelMessage{subject: each.Subject, id: ID(each.Header)})
+	}
+	if most <= len(msgs) {
+		return 0, errModel
+	}
+	s.stored = append(s.stored, modelMessage{marker: &m})
+	return uint64(len(s.stored)), nil
+}
+
+func (s *modelStream) Write(_ context.Context, way Way, expected uint64, msgs []*nats.Msg, m *Marker) (uint64, error) {
+	copied, all := *m, len(msgs)+1
+	for len(s.late) > 0 && s.random.IntN(2) == 0 {
+		i := s.random.IntN(len(s.late))
+		arrive := s.late[i]
+		s.late = append(s.late[:i], s.late[i+1:]...)
+		arrive()
+	}
+	fate := s.random.IntN(10)
+	if !s.faults {
+		fate = 9
+	}
+	if s.crash != nil && fate < 4 {
+		s.crash()
+	}
+	switch fate {
+	case 0:
+		return 0, errModel // the request is lost
+	case 1:
+		_, _ = s.apply(way, expected, msgs, copied, all)
+		return 0, errModel // the answer is lost
+	case 2:
+		_, _ = s.apply(way, expected, msgs, copied, s.random.IntN(all))
+		return 0, errModel // only a part arrives
+	case 3:
+		s.late = append(s.late, func() { _, _ = s.apply(way, expected, msgs, copied, 1+s.random.IntN(all)) })
+		return 0, errModel
+	}
+	return s.apply(way, expected, msgs, copied, all)
+}
+
+func (s *modelStream) Last(context.Context) (StoredMarker, error) {
+	if s.faults && s.random.IntN(10) == 0 {
+		return StoredMarker{}, errModel
+	}
+	at := s.last()
+	if at == 0 {
+		return StoredMarker{}, nil
+	}
+	return StoredMarker{Marker: *s.stored[at-1].marker, At: at}, nil
+}
+
+func (s *modelStream) Next(_ context.Context, behind uint64, subject string) (uint64, nats.Header, error) {
+	if s.faults && s.random.IntN(10) == 0 {
+		return 0, nil, errModel
+	}
+	for i := behind; i < uint64(len(s.stored)); i++ {
+		if s.stored[i].subject == subject {
+			return i + 1, nats.Header{jetstream.MsgIDHeader: {s.stored[i].id}}, nil
+		}
+	}
+	return 0, nil, nil
+}
+
+// modelOwner processes inputs in order.
+type modelOwner struct {
+	*Chain
+	next uint64 // the next input
+}
+
+func position(input uint64) Position { return Position{Sequence: input, Stored: int64(input)} }
+
+// result returns the messages of an input's result. Some have several parts.
+func result(input uint64) (msgs []*nats.Msg) {
+	subject := fmt.Sprint("results.", input)
+	for part := range input % 3 {
+		msgs = append(msgs, &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgIDHeader: {fmt.Sprintf("%d/%d", input, part)}}})
+	}
+	return append(msgs, &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgIDHeader: {fmt.Sprint(input)}}})
+}
+
+// modelResult is the number of messages of the first n inputs' results.
+func modelResults(n uint64) (messages int) {
+	for input := uint64(1); input <= n; input++ {
+		messages += len(result(input))
+	}
+	return messages
+}
+
+// take begins a lease.
+func (s *modelStream) take(ctx context.Context, owner string) *modelOwner {
+	c, _, err := Open(ctx, Settings{Owner: owner, Created: created, Way: s.way, Again: func(context.Context, int, error) bool { return true }}, s, nil)
+	if err != nil {
+		return nil
+	}
+	at, _ := c.Found()
+	return &modelOwner{c, at.Sequence + 1}
+}
+
+// step processes a few inputs, and reports whether the lease goes on. Some owners crash.
+func (o *modelOwner) step(ctx context.Context, s *modelStream) bool {
+	if ctx, s.crash = context.WithCancel(ctx); s.random.IntN(3) > 0 {
+		s.crash()
+		ctx, s.crash = context.WithoutCancel(ctx), nil
+	}
+	var inputs []uint64
+	var msgs []*nats.Msg
+	for n := 1 + s.random.IntN(4); n > 0; n-- {
+		done, parts, err := o.Find(ctx, position(o.next), fmt.Sprint("results.", o.next), fmt.Sprint(o.next))
+		if err != nil {
+			return false
+		}
+		if !done {
+			inputs = append(inputs, o.next)
+			msgs = append(msgs, result(o.next)[len(parts):]...)
+		} else if len(msgs) > 0 {
+			s.t.Fatalf("input %d has a result, and %v have none", o.next, inputs)
+		}
+		o.next++
+	}
+	for len(inputs) > 0 {
+		some := len(inputs)
+		if s.random.IntN(3) == 0 {
+			some = 1 + s.random.IntN(some)
+		}
+		upTo := 0
+		for upTo < len(msgs) && inputOf(msgs[upTo]) <= inputs[some-1] {
+			upTo++
+		}
+		stored, err := o.Commit(ctx, msgs[:upTo], position(inputs[some-1]))
+		if Over(err) {
+			return false
+		}
+		msgs = msgs[stored:]
+		if err == nil {
+			inputs = inputs[some:]
+		}
+	}
+	return true
+}
+
+func inputOf(m *nats.Msg) (input uint64) {
+	_, _ = fmt.Sscanf(m.Subject, "results.%d", &input)
+	return input
+}
+
+// modelBudget is how long the test runs seeds in each way, unless MILLRACE_MODEL_FOR sets another duration.
+const modelBudget = 2 * time.Second
+
+func TestModelOfAChain(t *testing.T) {
+	t.Parallel()
+	budget, first := modelBudget, uint64(time.Now().UnixNano())
+	if text := os.Getenv("MILLRACE_MODEL_FOR"); text != "" {
+		var err error
+		if budget, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("seeds from %d on", first)
+	for _, way := range []Way{Atomic, Fast} {
+		t.Run(fmt.Sprint(way), func(t *testing.T) {
+			t.Parallel()
+			stored, runs := 0, 0
+			for begun := time.Now(); time.Since(begun) < budget && !t.Failed(); runs++ {
+				seed := first + uint64(runs)
+				synctest.Test(t, func(t *testing.T) { stored += modelRun(t, seed, way) })
+				if t.Failed() {
+					t.Errorf("seed %d", seed)
+				}
+			}
+			if stored < 30*runs {
+				t.Errorf("%d results in %d runs", stored, runs)
+			}
+			t.Logf("%d results in %d runs", stored, runs)
+		})
+	}
+}
+
+// modelRun runs owners beside each other, and at the end one without faults. It returns the number of results.
+func modelRun(t *testing.T, seed uint64, way Way) int {
+	ctx, s := t.Context(), &modelStream{t: t, random: rand.New(rand.NewPCG(seed, 1)), way: way, faults: true, results: map[string]int{}}
+	var owners []*modelOwner
+	for step := range 40 {
+		if len(owners) == 0 || s.random.IntN(8) == 0 {
+			if o := s.take(ctx, fmt.Sprint("owner-", step)); o != nil {
+				owners = append(owners, o)
+			}
+			continue
+		}
+		i := s.random.IntN(len(owners))
+		if !owners[i].step(ctx, s) {
+			owners = append(owners[:i], owners[i+1:]...)
+		}
+	}
+	s.faults = false
+	last := s.take(ctx, "last")
+	for range 10 {
+		if !last.step(ctx, s) {
+			t.Fatal("the last owner's lease ends")
+		}
+	}
+	for input := uint64(1); input < last.next; input++ {
+		for _, m := range result(input) {
+			if s.results[ID(m.Header)] != 1 {
+				t.Fatalf("message %s of input %d is stored %d times", ID(m.Header), input, s.results[ID(m.Header)])
+			}
+		}
+	}
+	if len(s.results) != modelResults(last.next-1) {
+		t.Fatalf("%d messages are stored, and %d inputs are settled", len(s.results), last.next-1)
+	}
+	return int(last.next - 1)
+}

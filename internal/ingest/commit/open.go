@@ -1,0 +1,80 @@
+package commit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Open takes the chains of a partition over: that of the results, and that of the dead letters unless their store is nil. In each it stores
+// a fence, a marker with the position of the last one. Nothing that an earlier owner sends can be stored afterwards. It waits while a stream
+// is full or can't be reached, and fails with ErrFenced if another worker takes the partition over meanwhile.
+//
+// It reads the last markers of both before it stores the first fence. Otherwise of two workers that take over at the same time each could have
+// one of the chains, and an input could get a result and a dead letter.
+func Open(ctx context.Context, s Settings, results, letters Store) (*Chain, *Chain, error) {
+	o := opening{results: &Chain{Settings: s, store: results}}
+	if letters != nil {
+		s.Way = Atomic
+		o.letters = &Chain{Settings: s, store: letters}
+	}
+	for attempt := 1; ; attempt++ {
+		err := o.take(ctx)
+		if err == nil {
+			return o.results, o.letters, nil
+		}
+		if errors.Is(err, ErrFenced) || !s.again(ctx, attempt, err) {
+			return nil, nil, fmt.Errorf("store a commit marker: %w", err)
+		}
+	}
+}
+
+// opening is what Open has done so far.
+type opening struct {
+	results, letters *Chain
+	fenced           bool // whether the fence of the results is stored
+}
+
+// take reads the last markers and stores the fences that are missing.
+func (o *opening) take(ctx context.Context) (err error) {
+	var letters, results StoredMarker
+	if o.letters != nil {
+		if letters, err = o.letters.store.Last(ctx); err != nil {
+			return err
+		}
+	}
+	if results, err = o.results.store.Last(ctx); err != nil {
+		return err
+	}
+	if o.fenced && results.Owner != o.results.Owner {
+		return ErrFenced
+	}
+	if err := o.results.fence(ctx, results); err != nil {
+		return err
+	}
+	o.fenced = true
+	if o.letters == nil {
+		return nil
+	}
+	return o.letters.fence(ctx, letters)
+}
+
+// fence stores a fence on the last marker, unless that is the fence of an earlier attempt.
+func (c *Chain) fence(ctx context.Context, last StoredMarker) (err error) {
+	if last.At == 0 || last.Owner != c.Owner {
+		c.found, c.last, c.since = last, last.At, last.begins()
+		c.at, c.letters, c.lookUp = c.Start, nil, c.LookUp
+		if last.of(c.Created) {
+			c.at, c.letters, c.lookUp = last.Position, last.Letters, last.LookUp
+			if c.Loose {
+				c.lookUp = max(c.lookUp, c.LookUp)
+			}
+		}
+		if last.At, err = c.store.Write(ctx, c.Way, c.last, nil, c.next(c.at, c.letters)); err != nil {
+			return err
+		}
+	}
+	c.last = last.At
+	c.behind = c.readings()
+	return nil
+}

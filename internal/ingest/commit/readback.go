@@ -1,0 +1,79 @@
+package commit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/retry"
+)
+
+// HeaderID has the id of a result instead of Nats-Msg-Id if the server need not remember it.
+const HeaderID = "Millrace-Id"
+
+// ID returns the id of a result or a dead letter.
+func ID(h nats.Header) string {
+	if own := h[HeaderID]; len(own) > 0 {
+		return own[0]
+	}
+	if id := h[jetstream.MsgIDHeader]; len(id) > 0 {
+		return id[0]
+	}
+	return ""
+}
+
+// mostBehind bounds the messages of a subject that are read back. A batch has fewer, and behind a marker there are those of one batch.
+const mostBehind = 1 << 16
+
+// readings reads messages that may be stored without a marker that covers them: those behind one marker and before another.
+type readings struct {
+	behind, before uint64
+	ids            map[string][]string // by subject, what was read
+}
+
+// of returns the ids of the messages with a subject.
+func (r *readings) of(ctx context.Context, store Store, subject string) ([]string, error) {
+	if r.behind == 0 {
+		return nil, nil
+	}
+	if ids, known := r.ids[subject]; known {
+		return ids, nil
+	}
+	var ids []string
+	for at := r.behind; ; {
+		sequence, h, err := next(ctx, store, at, subject)
+		if err != nil {
+			return nil, fmt.Errorf("read back what is stored on %q behind a commit marker: %w", subject, err)
+		}
+		if sequence == 0 || sequence > r.before {
+			break
+		}
+		if ids = append(ids, ID(h)); len(ids) > mostBehind {
+			return nil, fmt.Errorf("more than %d messages on %q are behind the commit marker %d", mostBehind, subject, r.behind)
+		}
+		at = sequence
+	}
+	r.ids[subject] = ids
+	return ids, nil
+}
+
+// readAttempts is the number of attempts to read a message back.
+const readAttempts = 8
+
+// next is Store.Next with more attempts.
+func next(ctx context.Context, store Store, behind uint64, subject string) (sequence uint64, h nats.Header, err error) {
+	for attempt := 1; ; attempt++ {
+		if sequence, h, err = store.Next(ctx, behind, subject); err == nil || attempt == readAttempts || !retry.Sleep(ctx, retry.Delay(attempt)) {
+			return sequence, h, err
+		}
+	}
+}
+
+// has reports whether a message is stored.
+func (r *readings) has(ctx context.Context, store Store, subject, id string) (bool, error) {
+	ids, err := r.of(ctx, store, subject)
+	return slices.Contains(ids, id), err
+}

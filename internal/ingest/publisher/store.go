@@ -1,0 +1,85 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
+)
+
+// Store publishes one message and returns its stream sequence. After an error it may be stored or not.
+func (w *Windowed) Store(ctx context.Context, m *nats.Msg) (sequence uint64, err error) {
+	if !fits(m) {
+		return 0, errLongSubject
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	ack, err := w.next().js.PublishMsg(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
+}
+
+// StoreFast publishes messages, two or more, as one fast batch, and returns the stream sequence of the last one. The server stores them in
+// their order until it refuses one of them. After an error it may have stored the first ones.
+func (w *Windowed) StoreFast(ctx context.Context, msgs []*nats.Msg) (sequence uint64, err error) {
+	for _, m := range msgs {
+		if !fits(m) {
+			return 0, errLongSubject
+		}
+	}
+	l := w.next()
+	if !l.nc.IsConnected() {
+		return 0, errDisconnected
+	}
+	return w.storeFast(ctx, l, msgs)
+}
+
+// storeFast stores messages as one fast batch on a connection.
+func (w *Windowed) storeFast(ctx context.Context, l *connection, msgs []*nats.Msg) (sequence uint64, err error) {
+	w.pending.retry()
+	f, err := newFastBatch(l, w.timeout, &w.pending)
+	if err != nil {
+		return 0, err
+	}
+	return f.publish(ctx, msgs)
+}
+
+// codeIncomplete is JetStream's error code for an atomic batch with messages that the server doesn't have.
+const codeIncomplete jetstream.ErrorCode = 10176
+
+// IncompleteBatch reports whether err means that the server didn't take all messages of an atomic batch.
+func IncompleteBatch(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == codeIncomplete
+}
+
+// StoreAtomic publishes messages, two or more, as one atomic batch, and returns the stream sequence of the last one. The server stores all
+// of them or none. It adds headers to the messages. After an error they may be stored or not. If checked is set, it waits for the server's
+// answer to each message. Otherwise the error may only be IncompleteBatch if the server doesn't take one of them.
+func (w *Windowed) StoreAtomic(ctx context.Context, msgs []*nats.Msg, checked bool) (sequence uint64, err error) {
+	for _, m := range msgs {
+		if !fits(m) {
+			return 0, errLongSubject
+		}
+	}
+	l := w.next()
+	if !l.nc.IsConnected() {
+		return 0, errDisconnected
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	flow := jetstreamext.BatchFlowControl{AckTimeout: w.timeout}
+	if checked {
+		flow.AckFirst, flow.AckEvery = true, 1
+	}
+	ack, err := jetstreamext.PublishMsgBatch(ctx, l.js, msgs, flow)
+	if err != nil {
+		return 0, fmt.Errorf("an atomic batch of %d: %w", len(msgs), err)
+	}
+	return ack.Sequence, nil
+}
