@@ -19,7 +19,7 @@ BUNDLE_MIB   := 40
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help version build test race invariants nocgo lint fuzz-short faults kernels kernels-check gpu-bundle screenshots gpu-check ci clean alerts-test dashboard chart-test chart-docs chart-cluster chart-e2e
+.PHONY: help version build test race invariants nocgo lint fuzz-short faults kernels kernels-check gpu-bundle screenshots gpu-check ci clean model-spin alerts-test dashboard chart-test chart-docs chart-cluster chart-e2e
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,7 @@ lint: ## Run golangci-lint (the first time builds it: a minute or two)
 	cd helm && go run $(LINTER) run --allow-parallel-runners ./...
 	cd helm/test && go run $(LINTER) run --allow-parallel-runners --build-tags e2e ./...
 	cd helm/oldest && go run $(LINTER) run --allow-parallel-runners ./...
+	cd helm/natscli && go run $(LINTER) run --allow-parallel-runners ./...
 
 fuzz-short: ## Run every fuzz target for FUZZTIME (10s)
 	@set -e; for package in $$(go list ./...); do \
@@ -63,6 +64,9 @@ fuzz-short: ## Run every fuzz target for FUZZTIME (10s)
 
 faults: ## Inject every fault repeatedly and print a record (20 minutes; MILLRACE_FAULTS_SOAK=3m shortens the soak)
 	cd internal/faults && MILLRACE_FAULTS=full go test -count=1 -timeout 3h
+
+model-spin: ## Check the model of exactly-once delivery with spin (Debian's package spin; 5 to 10 minutes)
+	tools/model-spin
 
 alerts-test: ## Test the alerts and the dashboard, with promtool and a real Prometheus (Debian's package prometheus has both)
 	promtool check rules helm/millrace/files/rules.yaml
@@ -109,8 +113,8 @@ gpu-bundle: ## Build everything that a GPU machine without Go needs into .gpu/
 	@du -sh $(BUNDLE); test $$(du -sm $(BUNDLE) | cut -f1) -le $(BUNDLE_MIB) || \
 		{ echo "$(BUNDLE) is over $(BUNDLE_MIB) MiB" >&2; exit 1; }
 
-screenshots: ## Take the screenshots of the timeline page for the README (needs Chromium)
-	MILLRACE_REQUIRE_BROWSER=1 MILLRACE_SCREENSHOTS=$(CURDIR)/docs/images go test -count=1 -run TestPageShowsADemo ./cmd/worker
+screenshots: ## Take the screenshots of the timeline page for the documents (needs Chromium)
+	MILLRACE_REQUIRE_BROWSER=1 MILLRACE_SCREENSHOTS=$(CURDIR)/docs/images go test -count=1 -run 'TestPageShowsADemo|TestPicture' ./cmd/worker
 
 gpu-check: ## Check everything that needs a GPU, with the bundle (STEPS selects steps)
 	tools/gpu-check $(STEPS)

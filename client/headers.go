@@ -13,6 +13,7 @@ const (
 	HeaderSubject    = "Millrace-Subject"    // subject of the input
 	HeaderOperators  = "Millrace-Operators"  // on a result: the operators in order, with their parameters
 	HeaderDeliveries = "Millrace-Deliveries" // how often the input was delivered
+	HeaderID         = "Millrace-Id"         // the message's id, with MILLRACE_RESULT_IDS=false; otherwise Nats-Msg-Id has it
 
 	HeaderRecords     = "Millrace-Records"      // on a result of a frame: number of records of the whole frame
 	HeaderPart        = "Millrace-Part"         // on a result in several messages: see ParsePart

@@ -14,7 +14,7 @@ const benchServer = "bench-server"
 
 // benchServerCommand returns the hidden command.
 func benchServerCommand() *cobra.Command {
-	return &cobra.Command{Use: benchServer + " FOLDER", Hidden: true, Args: cobra.ArbitraryArgs, RunE: func(_ *cobra.Command, args []string) error { return runBenchServer(args) }}
+	return &cobra.Command{Use: benchServer + " FOLDER [INDEX ADDRESS...]", Hidden: true, Args: cobra.ArbitraryArgs, RunE: func(_ *cobra.Command, args []string) error { return runBenchServer(args) }}
 }
 
 // benchServerProgram returns the command line of the server: this program and benchServer. It returns nil if the path of this
@@ -30,8 +30,9 @@ func benchServerProgram() []string {
 // runBenchServer serves until standard input ends. An interrupt does not end it, because the bench that started it still has to
 // remove its streams.
 func runBenchServer(args []string) error {
-	if len(args) != 1 {
-		return usageError{fmt.Errorf("%s takes the folder for the server's files; only worker bench runs it", benchServer)}
+	o, err := broker.ServerOptions(args)
+	if err != nil {
+		return usageError{fmt.Errorf("%s: %w; only worker bench runs it", benchServer, err)}
 	}
-	return broker.ServeUntilEOF(args[0], os.Stdin, os.Stdout)
+	return broker.ServeUntilEOF(o, os.Stdin, os.Stdout)
 }

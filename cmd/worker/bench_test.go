@@ -74,6 +74,8 @@ func TestBenchGoesFromStreamToStream(t *testing.T) {
 	short := []string{"bench", "nats", "--bytes", "64", "--seconds=0.002", "--rounds", "1", "--row", "millrace-shared"}
 	r := call(t, []string{"MILLRACE_LANES=3"}, append(short, "--storage", "memory")...)
 	r.want(t, exitDone, "payloads/s (p10-p90)", "millrace-shared", "crc32c,minhash", "The server runs in its own process")
+	cluster := []string{"bench", "nats", "--bytes", "64", "--seconds=0.002", "--rounds", "1", "--row", "cluster-once"}
+	call(t, []string{"MILLRACE_LANES=3"}, cluster...).want(t, exitDone, "cluster-once", "Three servers run in processes of their own")
 	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

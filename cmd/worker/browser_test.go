@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -112,20 +111,20 @@ func (b *tab) prefers(width int64, scheme string) {
 	}))
 }
 
-// picture writes a screenshot to the folder MILLRACE_SCREENSHOTS, if it is set, as `make screenshots` does.
-func (b *tab) picture(name string) {
+// settled waits until an expression is true in the page, before a picture is taken.
+func (b *tab) settled(what, expression string) {
 	b.t.Helper()
-	folder := os.Getenv("MILLRACE_SCREENSHOTS")
-	if folder == "" {
-		return
+	if os.Getenv(screenshots) != "" {
+		b.await(what, expression)
 	}
-	b.await("the window is full of batches", `(() => { const bars = millraceTimeline.drawn(), { end, window } = millraceTimeline.view;
+}
+
+// full waits until batches fill the visible time, and the page has some history, before a picture is taken.
+func (b *tab) full() {
+	b.t.Helper()
+	b.settled("the window is full of batches", `(() => { const bars = millraceTimeline.drawn(), { end, window } = millraceTimeline.view;
 		return Math.min(...bars.map((bar) => bar.start)) < end - 0.95 * window; })()`)
-	var png []byte
-	b.do(chromedp.CaptureScreenshot(&png))
-	if err := os.WriteFile(filepath.Join(folder, name), png, 0o644); err != nil {
-		b.t.Fatal(err)
-	}
+	b.settled("there is history", `document.querySelector("[data-spark] polyline").points.length > 20 && document.querySelectorAll("#latest-rows tr").length > 4`)
 }
 
 // collected returns the problems of the page so far.

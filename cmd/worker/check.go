@@ -11,10 +11,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"millrace/internal/config"
 	"millrace/internal/device"
+	"millrace/internal/ingest"
 	"millrace/internal/ingest/finding"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
@@ -29,9 +31,9 @@ const checkPatience = 15 * time.Second
 func checkCommand() *cobra.Command {
 	asJSON := false
 	c := &cobra.Command{
-		Use: "check", Short: "find problems of configuration, device, ports, streams and consumer",
-		Long: "Checks configuration, device, kernel library, ports, streams and consumer. It reports each finding as ok, warning or error, with how to fix " +
-			"it. It changes nothing. Exit status 1 if there is an error.",
+		Use: "check", Short: "find problems of configuration, device, memory, ports, streams and consumer",
+		Long: "Checks configuration, device, kernel library, memory, ports, streams and consumer. It reports each finding as ok, warning or error, with how " +
+			"to fix it. It changes nothing. Exit status 1 if there is an error.",
 		Args: flagsOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCheck(cmd.Context(), asJSON) },
 	}
@@ -45,12 +47,12 @@ func runCheck(ctx context.Context, asJSON bool) error {
 	findings := checkConfig(cfg, err)
 	findings = append(findings, checkTracing())
 	if err == nil {
-		devices, more := checkDevices(cfg)
+		devices, budget, more := checkDevices(cfg)
 		findings = append(findings, more...)
 		findings = append(findings, checkPorts(cfg)...)
 		ctx, cancel := context.WithTimeout(ctx, checkPatience)
 		defer cancel()
-		findings = append(findings, checkNATS(ctx, cfg, devices)...)
+		findings = append(findings, checkNATS(ctx, cfg, devices, budget)...)
 	}
 	if asJSON {
 		return reportJSON(findings)
@@ -81,14 +83,14 @@ func checkConfig(cfg *config.Config, err error) []finding.Finding {
 }
 
 // checkDevices opens the devices as the worker does, creates a pipeline on each, and closes everything. It returns the number of
-// devices.
-func checkDevices(cfg *config.Config) (count int, findings []finding.Finding) {
+// devices, and how the memory is divided; nil if that is unknown.
+func checkDevices(cfg *config.Config) (count int, budget *memoryBudget, findings []finding.Finding) {
 	devices, fellBack, err := openDevicesReporting(cfg, slog.New(slog.DiscardHandler), openHost, func(err error) {
 		findings = append(findings, finding.Finding{Level: finding.Warning, What: "device " + cfg.Device,
 			Found: fmt.Sprintf("a GPU is left out: %v", err), Advice: "name the GPUs to use in MILLRACE_DEVICES"})
 	})
 	if err != nil {
-		return 1, []finding.Finding{{Level: finding.Error, What: "device " + cfg.Device, Found: err.Error(),
+		return 1, nil, []finding.Finding{{Level: finding.Error, What: "device " + cfg.Device, Found: err.Error(),
 			Advice: "install the driver and set MILLRACE_KERNELS, or set MILLRACE_DEVICE=host"}}
 	}
 	if fellBack {
@@ -96,14 +98,14 @@ func checkDevices(cfg *config.Config) (count int, findings []finding.Finding) {
 		findings = append(findings, finding.Finding{Level: finding.Warning, What: "device auto",
 			Found: fmt.Sprintf("no GPU, the CPU computes: %v", reason), Advice: "set MILLRACE_DEVICE=host if that is intended"})
 	}
-	budget, err := newMemoryBudget(cfg)
+	budget, err = newMemoryBudget(cfg)
 	if err != nil {
-		return len(devices), append(findings, finding.Finding{Level: finding.Error, What: "memory", Found: err.Error(), Advice: "set MILLRACE_MEMORY_LIMIT"})
+		return len(devices), nil, append(findings, finding.Finding{Level: finding.Error, What: "memory", Found: err.Error(), Advice: "set MILLRACE_MEMORY_LIMIT"})
 	}
 	for _, d := range devices {
 		findings = append(findings, checkPipeline(cfg, d, budget))
 	}
-	return len(devices), append(findings, budget.finding())
+	return len(devices), budget, append(findings, budget.finding())
 }
 
 // checkPipeline creates a pipeline on d, checks that d computes correctly, and closes both.
@@ -134,10 +136,10 @@ func checkPipeline(cfg *config.Config, d device.Device, budget *memoryBudget) fi
 	return finding.Finding{What: what, Found: fmt.Sprintf("%s, %d lanes, %d MiB pinned", info.Name, cfg.Lanes, stats.Pinned>>20)}
 }
 
-// checkNATS checks credentials, server, streams and consumer.
-func checkNATS(ctx context.Context, cfg *config.Config, devices int) []finding.Finding {
+// checkNATS checks credentials, server, streams, consumer, and whether the memory is enough for the server's messages.
+func checkNATS(ctx context.Context, cfg *config.Config, devices int, budget *memoryBudget) []finding.Finding {
 	if cfg.Embedded() {
-		return []finding.Finding{checkEmbedded(cfg)}
+		return append(checkMessages(cfg, budget, devices, ownServer{}, jetstream.ConsumerConfig{}), checkEmbedded(cfg))
 	}
 	log := slog.New(slog.DiscardHandler)
 	target := natsServer(cfg, cfg.NATS.URL.String())
@@ -150,7 +152,9 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices int) []finding.F
 		return append(findings, finding.Finding{Level: finding.Error, What: "NATS", Found: err.Error(), Advice: "fix that, then check again"})
 	}
 	defer nc.Close()
-	findings = append(findings, topology.Inspect(ctx, nc, ingestOptions(cfg, log, noObserver{}, nil).Topology, use(cfg, devices))...)
+	topo := ingestOptions(cfg, log, noObserver{}, nil).Topology
+	findings = append(findings, checkMessages(cfg, budget, devices, nc, ingest.ConsumerSettings(ctx, nc, topo))...)
+	findings = append(findings, topology.Inspect(ctx, nc, topo, use(cfg, devices))...)
 	if cfg.Provision {
 		for i := range findings {
 			if findings[i].Missing {

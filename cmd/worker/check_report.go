@@ -19,8 +19,16 @@ func report(findings []finding.Finding) error {
 		fmt.Print(foundText(f, columns))
 	}
 	errs, warnings := count(findings)
-	fmt.Printf("\n%d findings: %d errors, %d warnings\n", len(findings), errs, warnings)
+	fmt.Printf("\n%s: %s, %s\n", counted(len(findings), "finding"), counted(errs, "error"), counted(warnings, "warning"))
 	return failed(errs)
+}
+
+// counted returns a number with a noun, in the plural unless the number is 1.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // foundText returns a finding and its advice, wrapped at that many columns; 0: in one line each.

@@ -99,6 +99,18 @@ func TestCommandsAreQuoted(t *testing.T) {
 	}
 }
 
+// TestCommandsAfterGoRun: the path of a program in Go's cache means nothing to a user. The same holds for the folder of earlier versions of Go.
+func TestCommandsAfterGoRun(t *testing.T) {
+	for path, want := range map[string]string{
+		"./worker": "./worker", "/opt/go-builder's/worker": `'/opt/go-builder'\''s/worker'`,
+		"/root/.cache/go-build/6c/6c9513-d/worker": "go run ./cmd/worker", "/tmp/go-build123456/b001/exe/worker": "go run ./cmd/worker",
+	} {
+		if got := calledAs(path); got != want {
+			t.Errorf("%s is called as %s, want %s", path, got, want)
+		}
+	}
+}
+
 func TestNoWorkerToExchangeWith(t *testing.T) {
 	if got, want := noServer(false), "no NATS server listens on 127.0.0.1:4222: name a server in MILLRACE_NATS_URL"; got != want {
 		t.Errorf("without an embedded server: %s, want %s", got, want)
@@ -191,7 +203,7 @@ func TestBadUsageOfSendAndResults(t *testing.T) {
 		call(t, env, strings.Fields(c.args)...).want(t, c.code, c.want)
 	}
 	call(t, append(env, "MILLRACE_LANES=0"), "send").want(t, exitUsage, "MILLRACE_LANES")
-	call(t, append(env, "MILLRACE_OPERATORS=mine"), "send").want(t, exitFailed, "no stream stores ingest.send") // an operator of one's own
+	call(t, append(env, "MILLRACE_OPERATORS=mine"), "send").want(t, exitFailed, "no stream stores ingest.send") // an operator of your own
 }
 
 func TestSendReadsStandardInput(t *testing.T) {

@@ -30,6 +30,10 @@ func TestAStartThatFailsLeavesNoConsumersBehind(t *testing.T) {
 			jetstream.StreamConfig{SubjectTransform: partitions}, jetstream.StreamConfig{Name: "RESULTS", Subjects: results.Subjects, NoAck: true},
 			[]string{"MILLRACE_DELIVERY=exclusive", "MILLRACE_PARTITIONS=6"}, "clear no_ack",
 		},
+		"exactly once is required": {
+			jetstream.StreamConfig{SubjectTransform: partitions}, results, []string{"MILLRACE_DELIVERY=exclusive", "MILLRACE_PARTITIONS=6", "MILLRACE_EXACTLY_ONCE=required"},
+			"nats stream edit RESULTS --subjects 'results.>' --subjects 'deadletter.>' --subjects 'commits.RESULTS.>' --allow-fast --force",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

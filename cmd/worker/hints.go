@@ -2,6 +2,8 @@ package main
 
 import (
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 
 	"millrace/internal/config"
@@ -20,7 +22,7 @@ func (a *app) logCommands() {
 }
 
 // exchangeCommands returns the commands for a shell that send a payload to the server at url, and print results. The log, the timeline page and
-// `worker demo --keep` show them. program is how the user calls the worker. Each command has the variables that the worker was given and that the
+// `worker demo --keep` show them. program is the path of the worker. Each command has the variables that the worker was given and that the
 // command reads, except those that hold credentials.
 func exchangeCommands(cfg *config.Config, url, program string) (send, results string) {
 	server := ""
@@ -34,12 +36,24 @@ func exchangeCommands(cfg *config.Config, url, program string) (send, results st
 				text += name + "=" + shellWord(os.Getenv(name)) + " "
 			}
 		}
-		return text + shellWord(program)
+		return text + calledAs(program)
 	}
 	send = "echo 'some text' | " + command("MILLRACE_STREAM", "MILLRACE_SUBJECTS") + " send"
 	results = command("MILLRACE_SUBJECTS", "MILLRACE_RESULT_STREAM", "MILLRACE_RESULT_PREFIX", "MILLRACE_DEADLETTER_PREFIX", "MILLRACE_OPERATOR_PATH") +
 		" results --follow"
 	return send, results
+}
+
+// inCache matches the path of a program that `go run` built: in the cache, or in a temporary folder with earlier versions of Go.
+var inCache = regexp.MustCompile(`/go-build\d*/`)
+
+// calledAs returns how a shell calls the worker, given its path. If `go run` built the worker, the path is in Go's cache and nobody would
+// recognize it.
+func calledAs(path string) string {
+	if inCache.MatchString(filepath.ToSlash(path)) {
+		return "go run ./cmd/worker"
+	}
+	return shellWord(path)
 }
 
 // shellWord quotes a text for a POSIX shell, if that is necessary.

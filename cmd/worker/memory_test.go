@@ -31,7 +31,7 @@ func TestTooLowAMemoryLimitIsRefused(t *testing.T) {
 		},
 		"decompressed frames": {
 			[]string{"MILLRACE_MEMORY_LIMIT=1GiB", "MILLRACE_DECOMPRESS=auto", "MILLRACE_FRAME_BYTES=1GiB"},
-			[]string{"too little memory", "for frames", "MILLRACE_FRAME_BYTES"},
+			[]string{"too little memory", "for frames", "raise the container's memory limit", "MILLRACE_FRAME_BYTES"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -39,10 +39,13 @@ func TestTooLowAMemoryLimitIsRefused(t *testing.T) {
 			s := serve(t)
 			env := append(slices.Clone(c.env), "MILLRACE_NATS_URL="+s.URL(), "MILLRACE_PROVISION=true")
 			call(t, env, "run").want(t, exitUsage, c.want...)
+			call(t, env, "check").want(t, exitFailed, c.want...)
 		})
 	}
 	call(t, []string{"MILLRACE_MEMORY_LIMIT=300MiB", "MILLRACE_OPERATORS=minhash?hashes=1024"}, "check").
 		want(t, exitFailed, "the memory limit is 300 MiB (MILLRACE_MEMORY_LIMIT)")
+	call(t, []string{"MILLRACE_MEMORY_LIMIT=1GiB", "MILLRACE_DECOMPRESS=auto", "MILLRACE_FRAME_BYTES=1GiB", "MILLRACE_DATA_DIR=."}, "check").
+		want(t, exitFailed, "error    memory for payloads: too little memory: ", "for frames", "MILLRACE_FRAME_BYTES", " findings: 1 error, 0 warnings")
 	call(t, []string{"MILLRACE_MEMORY_LIMIT=2GiB", "MILLRACE_DATA_DIR=."}, "check").
 		want(t, exitDone, "2048 MiB (MILLRACE_MEMORY_LIMIT)", "for payloads in flight and their results")
 }

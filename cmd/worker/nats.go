@@ -221,6 +221,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 		Topology: topology.Topology{
 			Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
 			ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
+			ExactlyOnce: exactlyOnce(cfg), CommitPrefix: cfg.CommitPrefix, ResultIDs: cfg.Result.IDs,
 			Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions, MaxDeliver: cfg.MaxDeliver,
 			AckWait: cfg.AckWait, MaxAckPending: maxAckPending, AskedAckPending: cfg.MaxAckPending,
 			Storage: storage(cfg), Kept: kept(cfg),

@@ -231,7 +231,7 @@ func compileForGPU(c *cuda.Compiler, source, compute string) ([]byte, error) {
 func loadOperator(d device.Device, load func(device.Loader) (device.Module, error)) (*compiled.Description, error) {
 	loader, ok := d.(device.Loader)
 	if !ok {
-		return nil, fmt.Errorf("%s: %w: this device runs no operators of one's own", d.Info().ID, device.ErrUnavailable)
+		return nil, fmt.Errorf("%s: %w: this device runs no operators of your own", d.Info().ID, device.ErrUnavailable)
 	}
 	m, err := load(loader)
 	if err != nil {

@@ -134,7 +134,7 @@ func (c compiler) Compile(s images.Source, compute string, options []string) (im
 	return c.nvrtc.Compile(cuda.Source{Name: s.Name, Text: string(s.Text), Headers: include.Headers, Compute: compute, Options: options})
 }
 
-// loadEverywhere loads the operators of one's own into each device. After an error no device is open.
+// loadEverywhere loads the operators of your own into each device. After an error no device is open.
 func loadEverywhere(cfg *config.Config, devices []device.Device, log *slog.Logger) ([]device.Device, error) {
 	for _, d := range devices {
 		err := loadOperators(cfg, d, log)
@@ -153,7 +153,7 @@ func loadEverywhere(cfg *config.Config, devices []device.Device, log *slog.Logge
 	return devices, nil
 }
 
-// loadOperators loads the operators of one's own into a GPU and logs where they came from.
+// loadOperators loads the operators of your own into a GPU and logs where they came from.
 func loadOperators(cfg *config.Config, d device.Device, log *slog.Logger) error {
 	loaded, err := own.Load(cfg.ParsedOperators(), d)
 	for _, l := range loaded {

@@ -32,7 +32,7 @@ func (a *app) onCPU() telemetry.CPU {
 	return telemetry.CPUFallback
 }
 
-// feedOf describes where payloads come from. url is the address of the server, and program is how the user calls the worker. The result
+// feedOf describes where payloads come from. url is the address of the server, and program is the path of the worker. The result
 // holds no credentials: it names the variables that hold them.
 func feedOf(cfg *config.Config, url, program string) telemetry.Feed {
 	shown := natsconn.Redact(url)

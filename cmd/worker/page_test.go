@@ -45,12 +45,12 @@ const (
 		.map((e) => e.tagName + "." + e.className).concat(document.documentElement.scrollWidth > innerWidth ? ["the document"] : [])`
 )
 
-// demonstration starts a demo that runs until the test ends, and opens its timeline page in a browser.
-func demonstration(t *testing.T) *tab {
+// demonstration starts a demo that runs until the test ends, with additional variables, and opens its timeline page in a browser.
+func demonstration(t *testing.T, env ...string) *tab {
 	t.Helper()
 	browser(t)
-	p := start(t, []string{"MILLRACE_DEBUG_ADDR=127.0.0.1:0", "MILLRACE_LOG_LEVEL=info", "MILLRACE_LOG_FORMAT=json",
-		"MILLRACE_OPERATORS=crc32c,minhash?hashes=16", "TMPDIR=" + t.TempDir()}, "demo", "--payloads", "10000000")
+	p := start(t, append(env, "MILLRACE_DEBUG_ADDR=127.0.0.1:0", "MILLRACE_LOG_LEVEL=info", "MILLRACE_LOG_FORMAT=json",
+		"MILLRACE_OPERATORS=crc32c,minhash?hashes=16", "TMPDIR="+t.TempDir()), "demo", "--payloads", "10000000")
 	t.Cleanup(func() { p.terminate() })
 	p.await("serving debug pages")
 	return open(t, address(t, p, "serving debug pages"))
@@ -72,6 +72,7 @@ func TestPageShowsADemo(t *testing.T) {
 				t.Errorf("%s, %d pixels wide: these elements are wider than the window: %q", scheme, width, out)
 			}
 			if width == 1280 {
+				b.full()
 				b.picture("timeline-" + scheme + ".png")
 			}
 		}

@@ -78,7 +78,10 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 			env := []string{"MILLRACE_NATS_URL=nats://" + user + ":" + user + "-password@" + s.Addr().String(), "MILLRACE_OPERATORS=crc32c",
 				"MILLRACE_DELIVERY=" + delivery, "MILLRACE_PARTITIONS=2", "MILLRACE_BATCH_BYTES=64KiB",
 				"MILLRACE_LOG_FORMAT=json", "MILLRACE_HTTP_ADDR=127.0.0.1:0", "TMPDIR=" + scratch}
-			call(t, env, "check").want(t, exitDone, " 0 errors")
+			checked := call(t, env, "check")
+			if checked.want(t, exitDone, " 0 errors"); delivery == "exclusive" {
+				checked.want(t, exitDone, "ok       stream RESULTS: exactly once", "ok       dead letters deadletter.>: exactly once")
+			}
 			p := start(t, env)
 			p.await(`"msg":"working"`)
 			_, publisher := as("publisher")
@@ -106,24 +109,46 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 					t.Errorf("the worker left %v, %v", files, err)
 				}
 			}
-			for stream, want := range map[string]uint64{"RESULTS": n - 1, "DEAD": 1} {
-				if got := streamMessages(t, admin, stream); got != want {
-					t.Errorf("%d messages in %s, want %d", got, stream, want)
+			for subjects, want := range map[string]uint64{"results.>": n - 1, "deadletter.>": 1} {
+				if got := messagesOn(t, admin, subjects); got != want {
+					t.Errorf("%d messages on %s, want %d", got, subjects, want)
 				}
 			}
 		})
 	}
 }
 
-// provision creates the streams and the consumers of the workers.
+// messagesOn returns how many messages are stored on these subjects.
+func messagesOn(t *testing.T, js jetstream.JetStream, subjects string) (n uint64) {
+	t.Helper()
+	name, err := js.StreamNameBySubject(t.Context(), subjects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(subjects))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, count := range info.State.Subjects {
+		n += count
+	}
+	return n
+}
+
+// provision creates the streams and the consumers of the workers. With exclusive delivery they take commit markers.
 func provision(t *testing.T, js jetstream.JetStream, exclusive bool) {
 	t.Helper()
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>"}}); err != nil {
+	dead := jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>", "commits.DEAD.>"}, AllowAtomicPublish: true}
+	if _, err := js.CreateStream(t.Context(), dead); err != nil {
 		t.Fatal(err)
 	}
 	err := topology.Provision(t.Context(), js, topology.Topology{
 		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace", ResultStream: "RESULTS", ResultPrefix: "results",
-		DeadLetterPrefix: "deadletter", Exclusive: exclusive, Partitions: 2, AckWait: 30 * time.Second, MaxAckPending: 200000,
+		DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true, Exclusive: exclusive, Partitions: 2, AckWait: 30 * time.Second, MaxAckPending: 200000,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -140,8 +165,8 @@ func TestDocumentedPermissionsAreTheLeast(t *testing.T) {
 	for user, subjects := range map[string][]string{
 		"worker":    {"ingest.test", "$JS.API.STREAM.DELETE.INGEST", "$JS.API.STREAM.PURGE.RESULTS", "$JS.API.CONSUMER.DELETE.INGEST.millrace", "other"},
 		"exclusive": {"ingest.test", "$JS.API.STREAM.DELETE.INGEST", "$JS.API.STREAM.UPDATE.INGEST", "$JS.API.STREAM.PURGE.RESULTS", "other"},
-		"publisher": {"results.test", "deadletter.test", "$JS.API.STREAM.INFO.RESULTS", "$JS.API.CONSUMER.MSG.NEXT.INGEST.millrace", "$JS.ACK.INGEST.millrace.1.1.1.1.0"},
-		"reader":    {"ingest.test", "results.test", "$JS.API.CONSUMER.MSG.NEXT.INGEST.millrace", "$JS.API.STREAM.PURGE.RESULTS", "$JS.API.CONSUMER.CREATE.INGEST.x"},
+		"publisher": {"results.test", "deadletter.test", "commits.RESULTS.test", "$JS.API.STREAM.INFO.RESULTS", "$JS.API.CONSUMER.MSG.NEXT.INGEST.millrace", "$JS.ACK.INGEST.millrace.1.1.1.1.0"},
+		"reader":    {"ingest.test", "results.test", "commits.RESULTS.test", "$JS.API.CONSUMER.MSG.NEXT.INGEST.millrace", "$JS.API.STREAM.PURGE.RESULTS", "$JS.API.CONSUMER.CREATE.INGEST.x"},
 	} {
 		nc, _ := as(user)
 		for _, subject := range subjects {

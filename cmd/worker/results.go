@@ -58,7 +58,7 @@ func runResults(ctx context.Context, f *resultsFlags) error {
 	}
 	sources, err := findOperators(cfg)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "note:", err) // operators of one's own aren't known then
+		fmt.Fprintln(os.Stderr, "note:", err) // operators of your own aren't known then
 	}
 	nc, err := dialWorker(cfg, "millrace-results")
 	if err != nil {

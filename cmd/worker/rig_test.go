@@ -136,7 +136,13 @@ func start(t *testing.T, env []string, args ...string) *process {
 // startBinary is start for another build of the worker.
 func startBinary(t *testing.T, binary string, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(binary, args...), more: make(chan struct{}, 1), done: make(chan struct{})}
+	return startCommand(t, exec.Command(binary, args...), env)
+}
+
+// startCommand starts a command, in an empty folder, and collects its output.
+func startCommand(t *testing.T, cmd *exec.Cmd, env []string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, more: make(chan struct{}, 1), done: make(chan struct{})}
 	p.cmd.Env, p.cmd.Dir = environment(env...), t.TempDir()
 	r, w, err := os.Pipe()
 	if err != nil {

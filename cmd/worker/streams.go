@@ -32,6 +32,11 @@ func kept(cfg *config.Config) topology.Kept {
 	return k
 }
 
+// exactlyOnce returns whether exclusive delivery stores results exactly once.
+func exactlyOnce(cfg *config.Config) topology.ExactlyOnce {
+	return map[string]topology.ExactlyOnce{"required": topology.Required, "off": topology.Off}[cfg.ExactlyOnce] // auto is the zero value
+}
+
 // storage returns where the streams are stored that the worker creates.
 func storage(cfg *config.Config) jetstream.StorageType {
 	if cfg.ProvisionStorage == "memory" {

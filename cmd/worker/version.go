@@ -84,6 +84,6 @@ func libraryRows() (rows [][]string, missing error) {
 	}
 	return [][]string{
 		{"kernel library", v.Library}, {"kernel ABI", fmt.Sprint(v.ABI)},
-		{"CUDA runtime", v.Runtime}, {"CUDA driver", v.Driver},
+		{"CUDA runtime", v.Runtime}, {"CUDA driver", cmp.Or(v.Driver, "none")},
 	}, nil
 }

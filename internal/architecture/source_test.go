@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// callsC holds the only files that may import "C". The first two call the kernel library, and the third one calls operators of one's own
+// callsC holds the only files that may import "C". The first two call the kernel library, and the third one calls operators of your own
 // on the CPU.
 var callsC = []string{"internal/device/cuda/call.go", "internal/device/cuda/call_operator.go", "internal/operator/cpulib/call.go"}
 

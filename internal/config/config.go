@@ -39,6 +39,7 @@ type Config struct {
 	ResultStream     string `split_words:"true" default:"RESULTS" form:"a stream name" desc:"the stream that stores results"`
 	ResultPrefix     string `split_words:"true" default:"results" form:"subject tokens without wildcards, like results" desc:"replaces the first token of an input's subject in the subject of its result: ingest.web.en becomes results.web.en"`
 	DeadletterPrefix string `split_words:"true" default:"deadletter" form:"subject tokens without wildcards, like deadletter" desc:"replaces the first token of an input's subject in the subject of its dead letter: ingest.web.en becomes deadletter.web.en"`
+	CommitPrefix     string `split_words:"true" default:"commits" form:"subject tokens without wildcards, like commits" desc:"begins the subjects of commit markers, for exactly once: commits.RESULTS.INGEST.millrace.3 is the marker of partition 3 in the stream RESULTS"`
 	Provision        bool   `split_words:"true" default:"false" but:", true when embedded" desc:"creates the streams and the consumer if they are missing. It changes no stream that exists"`
 
 	StreamRetention    string        `split_words:"true" default:"auto" oneof:"auto,workqueue,interest,limits" desc:"what the input stream keeps if the worker creates it. workqueue: each input until it is acknowledged. interest: the same, for any number of consumers. limits: every input, processed or not. auto: workqueue with shared delivery and interest with exclusive; see docs/delivery.md"`
@@ -53,7 +54,11 @@ type Config struct {
 
 	Delivery   string `split_words:"true" default:"shared" oneof:"shared,exclusive" desc:"shared: any number of workers share one consumer and acknowledge each input separately. exclusive: each partition of the stream has one worker, which publishes in order and sends one acknowledgement per batch; see docs/delivery.md"`
 	Partitions int    `split_words:"true" default:"8" min:"1" max:"256" desc:"the number of partitions of the input stream, for exclusive delivery. It must be the same for all workers and in the subject transform of the stream"`
-	Ack        string `split_words:"true" default:"sent" oneof:"sent,confirmed" desc:"sent: if an acknowledgement is lost, the worker publishes a second result, which the result stream drops within its duplicate window. confirmed: the server confirms each acknowledgement"`
+
+	ExactlyOnce string `split_words:"true" default:"auto" oneof:"auto,required,off" desc:"whether results are stored exactly once, with exclusive delivery. auto: if the streams take commit markers, otherwise a result is stored once within the duplicate window. required: the worker doesn't start if they don't. off: within the duplicate window; see docs/delivery.md"`
+	Result      Result
+
+	Ack string `split_words:"true" default:"sent" oneof:"sent,confirmed" desc:"sent: if an acknowledgement is lost, the worker publishes a second result, which the result stream drops within its duplicate window. confirmed: the server confirms each acknowledgement"`
 
 	MaxDeliver    int           `split_words:"true" default:"10" min:"1" max:"1000" desc:"the worker retries a payload alone if it was delivered more often than this, and sends it to the dead-letter subject if it fails"`
 	AckWait       time.Duration `split_words:"true" default:"30s" min:"1s" max:"1h" desc:"how long the server waits for an acknowledgement before it redelivers; a setting of the consumer that the worker creates"`
@@ -101,6 +106,11 @@ type Config struct {
 	framing        frame.Framing        // Framing, parsed
 	decompress     compression.Encoding // Decompress, parsed
 	resultEncoding compression.Encoding // ResultEncoding, parsed
+}
+
+// Result describes the messages that hold results.
+type Result struct {
+	IDs bool `default:"true" desc:"whether a result has its id in Nats-Msg-Id, so that the result stream remembers it for its duplicate window. false: in Millrace-Id, so the server keeps no ids in memory; only in effect with exactly once"`
 }
 
 // NATS describes how to connect to the NATS servers.

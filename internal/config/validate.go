@@ -29,6 +29,8 @@ func (c *Config) validate(find Finder) {
 	c.validateAddresses()
 	c.validateTimes()
 	c.validateStreams()
+	c.validateExactlyOnce()
+	c.validateCommitPrefix()
 	c.parseOperators(find)
 	c.parseFrames()
 	if c.DataDir == "" && c.Embedded() {

@@ -91,6 +91,19 @@ func TestBadValues(t *testing.T) {
 		{"DEADLETTER_PREFIX=results", "DEADLETTER_PREFIX", "share subjects"},
 		{"DEADLETTER_PREFIX=results.dead", "DEADLETTER_PREFIX", "share subjects"},
 		{"RESULT_PREFIX=deadletter.not", "DEADLETTER_PREFIX", "share subjects"},
+		{"COMMIT_PREFIX=", "COMMIT_PREFIX", "empty"},
+		{"COMMIT_PREFIX=a.>", "COMMIT_PREFIX", "no wildcards; set subject tokens without wildcards, like commits"},
+		{"COMMIT_PREFIX=a..b", "COMMIT_PREFIX", "empty token"},
+		{"COMMIT_PREFIX=results.c DELIVERY=exclusive", "COMMIT_PREFIX", "commit markers and results would share subjects, since MILLRACE_RESULT_PREFIX is results"},
+		{"COMMIT_PREFIX=deadletter DELIVERY=exclusive", "COMMIT_PREFIX", "commit markers and dead letters would share subjects, since MILLRACE_DEADLETTER_PREFIX"},
+		{"RESULT_PREFIX=commits.not DELIVERY=exclusive", "COMMIT_PREFIX", "share subjects"},
+		{"SUBJECTS=commits.> DELIVERY=exclusive EXACTLY_ONCE=required", "COMMIT_PREFIX", "feed itself; set another prefix"},
+		{"SUBJECTS=> DELIVERY=exclusive", "COMMIT_PREFIX", "feed itself"},
+		{"EXACTLY_ONCE=yes", "EXACTLY_ONCE", "not a known word; set auto, required or off"},
+		{"EXACTLY_ONCE=required", "EXACTLY_ONCE", "shared delivery can't store results exactly once; set MILLRACE_DELIVERY=exclusive, or set auto"},
+		{"RESULT_IDS=no", "RESULT_IDS", "neither true nor false"},
+		{"RESULT_IDS=false", "RESULT_IDS", "set MILLRACE_DELIVERY=exclusive, or set true"},
+		{"RESULT_IDS=false DELIVERY=exclusive EXACTLY_ONCE=off", "RESULT_IDS", "set MILLRACE_EXACTLY_ONCE=auto or required, or set true"},
 		{"STREAM=a.b", "STREAM", "a name may contain none of"},
 		{"CONSUMER=a/b", "CONSUMER", "a name may contain none of"},
 		{"CONSUMER=", "CONSUMER", "empty"},
@@ -156,6 +169,9 @@ func TestGoodValues(t *testing.T) {
 		{"HTTP_ADDR": "127.0.0.1:0", "DEBUG_ADDR": "127.0.0.1:0"},
 		{"STREAM": "A-b_1", "RESULT_STREAM": "A-b_1", "NATS_URL": "nats://a:4222"},
 		{"MILLRACE_NATS_URL": ""},
+		{"DELIVERY": "exclusive", "EXACTLY_ONCE": "required", "RESULT_IDS": "false", "COMMIT_PREFIX": "a.b"},
+		{"DELIVERY": "exclusive", "EXACTLY_ONCE": "off", "SUBJECTS": "commits.>"}, {"EXACTLY_ONCE": "off"},
+		{"SUBJECTS": "commits.>"}, {"RESULT_PREFIX": "commits"}, // with shared delivery there are no commit markers
 	} {
 		prefixed := map[string]string{}
 		for name, value := range env {

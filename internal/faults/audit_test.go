@@ -235,7 +235,7 @@ func (r *rig) outputs() []string {
 	return names
 }
 
-// read calls visit for every message in a stream.
+// read calls visit for every message in a stream, except commit markers.
 func (r *rig) read(stream string, visit func(sequence uint64, m jetstream.Msg)) {
 	r.t.Helper()
 	ctx, cancel := r.patiently()
@@ -253,7 +253,9 @@ func (r *rig) read(stream string, visit func(sequence uint64, m jetstream.Msg)) 
 			if err != nil {
 				r.t.Fatalf("read stream %s: %v", stream, err)
 			}
-			visit(meta.Sequence.Stream, m)
+			if !isMarker(m) {
+				visit(meta.Sequence.Stream, m)
+			}
 		})
 		if left -= came; errors.Is(err, nats.ErrNoResponders) && ctx.Err() == nil {
 			continue // its consumer has no leader yet

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/operator"
 )
 
@@ -43,8 +44,9 @@ type rig struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 
-	workers []*worker // workers that must be alive
-	starts  int       // number of workers started
+	workers []*worker       // workers that must be alive
+	front   *natstest.Proxy // before the first worker; nil for none
+	starts  int             // number of workers started
 	feeds   int
 	lead    int // lead of feeds; see lead
 

@@ -81,11 +81,17 @@ func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, e
 		t.Fatal(err)
 	}
 	open := s.CachedInfo().Config
+	run := r.prepare(hostDevice(t), streams.Config{BatchBytes: 4 << 20, BatchPayloads: 8192, Lanes: 4})
+	run.start()
+	const early = 3 // inputs with which leases begin
+	r.publish(early, document)
+	r.tally.awaitStored(t, early)
 	full := open
 	full.Discard, full.MaxMsgs = jetstream.DiscardNew, 1
 	if _, err := r.js.UpdateStream(r.ctx(), full); err != nil {
 		t.Fatal(err)
 	}
+	before := liveHeap()
 	payload := []byte(strings.Repeat("x", bytes))
 	for i := range n {
 		if i%2000 == 0 {
@@ -96,9 +102,6 @@ func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, e
 		}
 	}
 	r.awaitPublished()
-	run := r.prepare(hostDevice(t), streams.Config{BatchBytes: 4 << 20, BatchPayloads: 8192, Lanes: 4})
-	before := liveHeap()
-	run.start()
 	least := int64(n-1) * (int64(bytes) + run.worker.pool.PerPayload())
 	until(t, "all inputs are in hand", func() bool { return run.worker.Memory().Used >= least })
 	began := time.Now()
@@ -109,7 +112,7 @@ func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, e
 	if _, err := r.js.UpdateStream(r.ctx(), open); err != nil {
 		t.Fatal(err)
 	}
-	r.tally.awaitStored(t, n)
+	r.tally.awaitStored(t, early+n)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,13 @@
 package ingest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
@@ -25,9 +28,14 @@ func exclusiveRig(t *testing.T, partitions int) *rig {
 	return r
 }
 
-// unacknowledged returns the number of unacknowledged inputs in all partitions.
+// unacknowledged returns the number of unacknowledged inputs in all partitions. A consumer counts an input shortly after the stream has stored
+// it, so a partition counts too if its last input was not delivered.
 func (r *rig) unacknowledged() (n int) {
 	r.t.Helper()
+	s, err := r.js.Stream(r.ctx(), r.opts.Stream)
+	if err != nil {
+		r.t.Fatal(err)
+	}
 	for p := range r.opts.Partitions {
 		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
 		if err != nil {
@@ -35,6 +43,14 @@ func (r *rig) unacknowledged() (n int) {
 		}
 		info := c.CachedInfo()
 		n += info.NumAckPending + int(info.NumPending)
+		last, err := s.GetLastMsgForSubject(r.ctx(), fmt.Sprint(p, ".>"))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+		case err != nil:
+			r.t.Fatal(err)
+		case last.Sequence > info.Delivered.Stream:
+			n++
+		}
 	}
 	return n
 }

@@ -1,14 +1,16 @@
 package ingest
 
 import (
+	"context"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/compression"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/shared"
+	"millrace/internal/ingest/topology"
 )
 
 const (
@@ -20,10 +22,37 @@ const (
 	pullShare = 4
 )
 
+// CheckMemory returns a *inflight.MemoryError if NewWorker would find that Options.Memory is too little for that many devices and
+// connections. Of a consumer that doesn't exist yet, c is zero. A batch holds up to batchBytes.
+func (o *Options) CheckMemory(server pull.Server, c jetstream.ConsumerConfig, devices, connections, batchBytes int) error {
+	return o.poolSettings(server, c, connections).Check(devices, int64(batchBytes))
+}
+
+// ConsumerSettings returns the settings of the worker's consumer. They are zero if it doesn't exist yet.
+func ConsumerSettings(ctx context.Context, nc *nats.Conn, t topology.Topology) jetstream.ConsumerConfig {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return jetstream.ConsumerConfig{}
+	}
+	consumer, err := findConsumer(ctx, js, t)
+	if err != nil {
+		return jetstream.ConsumerConfig{}
+	}
+	return consumer.CachedInfo().Config
+}
+
+// poolSettings returns the settings of the worker's pool.
+func (o *Options) poolSettings(server pull.Server, c jetstream.ConsumerConfig, connections int) inflight.Settings {
+	return inflight.Settings{
+		Costs: o.costs(), Split: o.Split, Decompress: o.Decompress, Memory: o.Memory, Fixed: o.fixedMemory(server, c, connections),
+		Largest: server.MaxPayload(),
+	}
+}
+
 // fixedMemory returns the maximum memory in bytes that the worker takes in addition to deliveries in flight: prefetched messages,
 // connections and the ledger.
-func (o *Options) fixedMemory(c jetstream.Consumer, conns natsconn.Connections) int64 {
-	return int64(o.consumers())*o.pullSize(c, conns[0]).Memory(conns[0]) + int64(len(conns))*connectionBuffers + shared.LedgerBytes
+func (o *Options) fixedMemory(server pull.Server, c jetstream.ConsumerConfig, connections int) int64 {
+	return int64(o.consumers())*o.size(server, c).Memory(server) + int64(connections)*connectionBuffers + shared.LedgerBytes
 }
 
 // costs returns the costs of deliveries.
@@ -38,11 +67,16 @@ func (o *Options) costs() inflight.Costs {
 // pullSize returns the maximum size of one request to a consumer. That is the fastest size, or less where it would take more than
 // a quarter of the memory for all consumers together.
 func (o *Options) pullSize(c jetstream.Consumer, nc *nats.Conn) pull.Size {
-	size := pull.NewSize(c.CachedInfo().Config)
+	return o.size(nc, c.CachedInfo().Config)
+}
+
+// size is pullSize for a consumer with these settings.
+func (o *Options) size(server pull.Server, c jetstream.ConsumerConfig) pull.Size {
+	size := pull.NewSize(c)
 	if o.Memory == 0 {
 		return size
 	}
-	return size.Within(int(o.Memory/pullShare)/o.consumers(), nc)
+	return size.Within(int(o.Memory/pullShare)/o.consumers(), server)
 }
 
 // consumers returns the maximum number of consumers that a worker pulls from at once.

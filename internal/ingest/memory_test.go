@@ -130,7 +130,7 @@ func TestMemoryIsDivided(t *testing.T) {
 			if floor := int64(w.opts.consumers()) * 2 * int64(pull.NewLimit(w.nc, 0, 0).Bytes()+pull.LeastMessages*pull.MessageCost); pulled > max(r.opts.Memory/pullShare, floor) {
 				t.Errorf("what is pulled ahead may take %d MiB of %d", pulled>>20, c.mib)
 			}
-			if all := w.pool.Memory().Limit + w.opts.fixedMemory(consumer, w.conns); all > r.opts.Memory {
+			if all := w.pool.Memory().Limit + w.opts.fixedMemory(w.nc, consumer.CachedInfo().Config, len(w.conns)); all > r.opts.Memory {
 				t.Errorf("all of it together may take %d MiB of %d", all>>20, c.mib)
 			}
 		})

@@ -80,7 +80,7 @@ func optionsFor(ops []operator.Operator, log *slog.Logger, observer Observer) Op
 	o := Options{
 		Topology: topology.Topology{
 			Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace",
-			ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
+			ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true,
 			MaxDeliver: 5, AckWait: 5 * time.Minute, MaxAckPending: 100000,
 		},
 		Operators: ops, Format: operator.JSON, Linger: time.Millisecond, DrainTimeout: 10 * time.Second,

@@ -100,7 +100,7 @@ func TestDrainWaitsForDeadLetters(t *testing.T) {
 func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.opts.Exclusive, r.opts.Partitions, r.opts.AckWait = true, 1, time.Second
+	r.opts.Exclusive, r.opts.Partitions, r.opts.AckWait = true, 1, 3*time.Second
 	r.provision()
 	heard := make(chan *nats.Msg, 1<<12)
 	if _, err := r.nc.ChanSubscribe("$JS.ACK.INGEST."+topology.PartitionConsumer(r.opts.Consumer, 0)+".>", heard); err != nil {

@@ -90,10 +90,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		return nil, err
 	}
 	w.judge = quarantine.NewJudge(pipes, limit, w.life.progressed, w.log)
-	w.pool, err = inflight.NewPool(pipes, inflight.Settings{
-		Costs: opts.costs(), Split: opts.Split, Decompress: opts.Decompress, Memory: opts.Memory, Fixed: opts.fixedMemory(consumer, w.conns),
-		Largest: nc.MaxPayload(),
-	})
+	w.pool, err = inflight.NewPool(pipes, opts.poolSettings(nc, settings, len(w.conns)))
 	if err != nil {
 		return nil, err
 	}

@@ -24,8 +24,8 @@ type Options struct {
 	// Server is a running server. Without URL the bench starts one.
 	Server natsconn.Server
 
-	// Program runs the server that the bench starts in its own process. It is a command that takes the folder of the
-	// server's files as an additional argument and calls ServeUntilEOF. Without it the server runs in this process, and
+	// Program runs a server that the bench starts, in its own process. It is a command that takes additional arguments, reads them with
+	// ServerOptions and calls ServeUntilEOF. Without it the server runs in this process, and
 	// memory and processor time include the server's.
 	Program []string
 
@@ -65,6 +65,8 @@ func (b *Bench) Suite() bench.Suite {
 		Sizes:   bench.Sizes{Of: "payload", Least: 1, Most: embedded.MaxPayload - maxHeader},
 		Experiments: []bench.Experiment{
 			{Rows: rateEntries(), Run: b.runRates},
+			{Rows: onceEntries, Run: b.runOnce},
+			{Rows: clusterEntries, Run: b.runCluster},
 			{Rows: b.frameEntries(), Run: b.runFrames},
 			{Rows: latencyEntries, Run: b.runLatency},
 			{Rows: memoryEntries, Run: b.runMemory},

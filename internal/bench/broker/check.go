@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -22,11 +23,16 @@ type expected struct {
 	load
 	stream string              // the input stream
 	ops    []operator.Operator // nil for a worker that computes nothing
+
+	guarantee guarantee
 }
 
-// check reads every result back. Each input must have exactly one, with its ID and on its subject. A sample of the
-// bodies is compared with the reference. If the worker computes nothing, every body is compared.
+// check reads every result and commit marker back. Each input must have exactly one result, with its ID and on its subject, and no dead
+// letter. A sample of the bodies is compared with the reference. If the worker computes nothing, every body is compared.
 func (s *server) check(ctx context.Context, want expected) error {
+	if err := s.checkDeadLetters(ctx); err != nil {
+		return err
+	}
 	stream, err := s.js.Stream(ctx, s.out)
 	if err != nil {
 		return err
@@ -41,20 +47,42 @@ func (s *server) check(ctx context.Context, want expected) error {
 		return fmt.Errorf("read results back: %w", err)
 	}
 	defer messages.Stop()
-	seen, compare := make([]bool, want.n), want.comparer()
+	seen, compare, last, found := make([]bool, want.n), want.comparer(), markers{}, 0
 	for range stored {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
 			return fmt.Errorf("read results back: %w", err)
 		}
+		if isMarker(m.Subject()) {
+			last[m.Subject()] = m.Data()
+			continue
+		}
+		found++
 		if err := want.result(m, seen, compare); err != nil {
 			return fmt.Errorf("WRONG RESULT: %w", err)
 		}
 	}
-	if stored != want.n {
-		return fmt.Errorf("WRONG RESULT: the result stream holds %d messages for %d inputs", stored, want.n)
+	if found != want.n {
+		return fmt.Errorf("WRONG RESULT: the result stream holds %d results for %d inputs", found, want.n)
 	}
-	return nil
+	return s.checkMarkers(ctx, want.guarantee, last)
+}
+
+// checkDeadLetters returns an error if there is a dead letter.
+func (s *server) checkDeadLetters(ctx context.Context) error {
+	stream, err := s.js.Stream(ctx, s.dead())
+	if err != nil {
+		return err
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, deadPrefix+".>")
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for dead letters: %w", err)
+	}
+	return fmt.Errorf("WRONG RESULT: input %s became a dead letter: %s: %s", m.Header.Get(results.HeaderSequence),
+		m.Header.Get(results.HeaderReason), m.Header.Get(results.HeaderError))
 }
 
 // comparer returns a function that checks the body of the result of message i, if it belongs to the sample.
@@ -76,15 +104,14 @@ func (want expected) result(m jetstream.Msg, seen []bool, compare func(i int, go
 	h := m.Headers()
 	sequence, err := strconv.Atoi(h.Get(results.HeaderSequence))
 	i := sequence - 1
+	named, other := want.guarantee.idHeader()
 	switch {
 	case err != nil || i < 0 || i >= want.n:
 		return fmt.Errorf("a message on %s is for no input: %v", m.Subject(), h)
-	case h.Get(results.HeaderReason) != "":
-		return fmt.Errorf("input %d became a dead letter: %s: %s", sequence, h.Get(results.HeaderReason), h.Get(results.HeaderError))
 	case seen[i]:
 		return fmt.Errorf("input %d has two results", sequence)
-	case !strings.HasPrefix(h.Get(jetstream.MsgIDHeader), messageID(want.stream, uint64(sequence))):
-		return fmt.Errorf("the result of input %d has the id %q", sequence, h.Get(jetstream.MsgIDHeader))
+	case !strings.HasPrefix(h.Get(named), messageID(want.stream, uint64(sequence))) || h.Get(other) != "":
+		return fmt.Errorf("the result of input %d has the id %q in %s, and %q in %s", sequence, h.Get(named), named, h.Get(other), other)
 	case m.Subject() != mapped(subject(i)):
 		return fmt.Errorf("the result of input %d is on %s, want %s", sequence, m.Subject(), mapped(subject(i)))
 	}

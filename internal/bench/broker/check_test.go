@@ -10,7 +10,9 @@ import (
 
 	"millrace/internal/bench"
 	"millrace/internal/device"
+	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 )
 
@@ -62,7 +64,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		null  bool
 	}{
 		"nothing is wrong": {"", func(s *server, t *testing.T) { s.store(t, 3, right(2), nil) }, false},
-		"missing":          {"holds 2 messages for 3 inputs", func(*server, *testing.T) {}, false},
+		"missing":          {"holds 2 results for 3 inputs", func(*server, *testing.T) {}, false},
 		"two":              {"input 2 has two results", func(s *server, t *testing.T) { s.store(t, 2, right(1), anotherID) }, false},
 		"body":             {"input 3 of 100 bytes", func(s *server, t *testing.T) { s.store(t, 3, right(0), nil) }, false},
 		"id":               {`the id "another"`, func(s *server, t *testing.T) { s.store(t, 3, right(2), anotherID) }, false},
@@ -74,7 +76,19 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			s.store(t, 3, right(2), func(m *nats.Msg) { m.Header.Del(results.HeaderSequence) })
 		}, false},
 		"dead letter": {"became a dead letter: too_large", func(s *server, t *testing.T) {
-			s.store(t, 3, right(2), func(m *nats.Msg) { m.Header.Set(results.HeaderReason, "too_large") })
+			s.store(t, 3, right(2), func(m *nats.Msg) {
+				m.Subject = deadPrefix + ".3"
+				m.Header.Set(results.HeaderReason, "too_large")
+			})
+		}, false},
+		"marker": {"commit markers of 1 partitions, want none", func(s *server, t *testing.T) {
+			s.store(t, 3, right(2), nil)
+			s.store(t, 3, nil, func(m *nats.Msg) {
+				m.Subject, m.Header = topology.CommitSubject(commitPrefix, s.out, s.in, consumer, 0), nil
+			})
+		}, false},
+		"another header's id": {"in Millrace-Id", func(s *server, t *testing.T) {
+			s.store(t, 3, right(2), func(m *nats.Msg) { m.Header.Set(commit.HeaderID, "1") })
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

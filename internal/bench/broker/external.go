@@ -109,7 +109,7 @@ func (s *server) counted(ctx context.Context, n int) error {
 	return err
 }
 
-// states returns the states of all consumers of the input stream.
+// states returns the states of all consumers of the input stream. It returns none while a server of a cluster doesn't report its own.
 func (s *server) states(ctx context.Context) ([]*jetstream.ConsumerInfo, error) {
 	stream, err := s.js.Stream(ctx, s.in)
 	if err != nil {
@@ -119,6 +119,9 @@ func (s *server) states(ctx context.Context) ([]*jetstream.ConsumerInfo, error) 
 	list := stream.ListConsumers(ctx)
 	for c := range list.Info() {
 		all = append(all, c)
+	}
+	if len(all) < stream.CachedInfo().State.Consumers {
+		return nil, list.Err()
 	}
 	return all, list.Err()
 }

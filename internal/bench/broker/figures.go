@@ -25,6 +25,7 @@ const (
 	figureOverPlain  = "payloads a second over go-worker"
 	figureOverShared = "payloads a second over millrace-shared"
 	figureOverUsual  = "payloads a second over the same with the usual connections"
+	figureOverWindow = "payloads a second over the same without exactly once"
 
 	figureLatency    = "received to stored"
 	figureLatencyP99 = "received to stored p99"
@@ -36,10 +37,19 @@ const (
 
 // The location of the server, and its effect on the figures.
 const (
-	oneProcess = "The server runs in this process, over TCP on loopback, and shares the cores and the memory with every worker."
-	ownProcess = "The server runs in its own process, over TCP on loopback. It shares the machine with every worker, but the columns of cores and memory do not include it."
-	elsewhere  = "The server runs elsewhere, so cores and memory are the worker's alone."
+	oneProcess        = "The server runs in this process, over TCP on loopback, and shares the cores and the memory with every worker."
+	ownProcess        = "The server runs in its own process, over TCP on loopback. It shares the machine with every worker, but the columns of cores and memory do not include it."
+	oneProcessCluster = "Three servers run in this process, over TCP on loopback, and share the cores and the memory with every worker. Every stream has three replicas."
+	ownProcessCluster = "Three servers run in processes of their own, over TCP on loopback. Every stream has three replicas. The servers share the machine with every worker, but the columns of cores and memory do not include them."
+
+	elsewhere = "The server runs elsewhere, so cores and memory are the worker's alone."
 )
+
+// places describes the location of servers that the bench starts, by whether they have their own processes and whether there are several.
+var places = map[bool]map[bool]string{
+	false: {false: oneProcess, true: oneProcessCluster},
+	true:  {false: ownProcess, true: ownProcessCluster},
+}
 
 // columns are the suite's own columns.
 var columns = []bench.Column{
@@ -69,6 +79,7 @@ var columns = []bench.Column{
 	{Title: "x go", Legend: "payloads/s over those of go-worker with the same operators", Cell: bench.FigureCell(figureOverPlain, bench.Number)},
 	{Title: "x shared", Legend: "payloads/s over those of millrace-shared with the same operators", Cell: bench.FigureCell(figureOverShared, bench.Number)},
 	{Title: "x usual", Legend: "payloads/s over those of the same worker with its default number of connections", Cell: bench.FigureCell(figureOverUsual, bench.Number)},
+	{Title: "x window", Legend: "payloads/s over those of the same worker with MILLRACE_EXACTLY_ONCE=off", Cell: bench.FigureCell(figureOverWindow, bench.Number)},
 	{Title: "p50 us", Legend: "from a payload's arrival in the client until the server has confirmed its result", Cell: bench.FigureCell(figureLatency, bench.Micros)},
 	{Title: "p99 us", Cell: bench.FigureCell(figureLatencyP99, bench.Micros)},
 	{Title: "resident", Legend: "the most memory that the process uses, by resident pages", Cell: bench.FigureCell(figureResident, console.Bytes)},

@@ -18,6 +18,8 @@ type kind struct {
 	ops   []operator.Operator // nil for a worker that computes nothing
 	later bool                // the inputs arrive while the worker runs; it publishes them itself
 
+	guarantee guarantee // of the results
+
 	// foreign marks another program: its results are only counted, and its processor time is unknown.
 	foreign bool
 
@@ -88,13 +90,10 @@ func (n connections) sharedDelivery(session *bench.Session, ops []operator.Opera
 	}}
 }
 
-// exclusiveDelivery returns the kind that runs Millrace with exclusive delivery: each worker has its own partitions.
+// exclusiveDelivery returns the kind that runs Millrace with exclusive delivery: each worker has its own partitions. It stores no
+// commit markers.
 func (n connections) exclusiveDelivery(session *bench.Session, ops []operator.Operator) kind {
-	return kind{name: rowExclusive, shape: pinned, ops: ops, make: func(took func(time.Duration)) worker {
-		m := newMillrace(session, ops, n.exclusive, took)
-		m.exclusive = true
-		return m
-	}}
+	return n.guaranteed(session, ops, byID)
 }
 
 func newMillrace(session *bench.Session, ops []operator.Operator, n int, took func(time.Duration)) *millrace {

@@ -24,6 +24,7 @@ type millrace struct {
 	config      func(device.Info) streams.Config
 	ops         []operator.Operator
 	exclusive   bool                // exclusive delivery; otherwise shared
+	guarantee   guarantee           // of exclusive delivery
 	connections int                 // number of connections to the server
 	took        func(time.Duration) // receives the time of each payload from received to stored; nil for none
 
@@ -51,8 +52,13 @@ func (m *millrace) ready(ctx context.Context, s *server, l load) (err error) {
 	if err := m.dial(s, "millrace", m.connections, sendWindow); err != nil {
 		return err
 	}
+	t := s.topology(m.exclusive)
+	m.guarantee.configure(&t)
+	if err := s.takesMarkers(ctx, t); err != nil {
+		return err
+	}
 	o := ingest.Options{
-		Topology: s.topology(m.exclusive), More: m.conns[1:], Operators: m.ops, Linger: linger, DrainTimeout: time.Minute,
+		Topology: t, More: m.conns[1:], Operators: m.ops, Linger: linger, DrainTimeout: time.Minute,
 		Logger: quiet, Observer: m.tally, Records: &m.ended,
 	}
 	l.configure(&o)

@@ -25,6 +25,7 @@ const (
 	inPrefix      = "millrace-bench-in"
 	outPrefix     = "millrace-bench-out"
 	deadPrefix    = "millrace-bench-dead"
+	commitPrefix  = "millrace-bench-commits"
 	anchorSubject = "millrace-bench-anchor"
 	consumer      = "millrace-bench"
 )
@@ -62,21 +63,24 @@ func (s *server) topology(exclusive bool) topology.Topology {
 	return topology.Topology{
 		Stream: s.in, Subjects: []string{inPrefix + ".>"}, Consumer: consumer,
 		ResultStream: s.out, ResultPrefix: outPrefix, DeadLetterPrefix: deadPrefix,
+		CommitPrefix: commitPrefix, ResultIDs: true, Kept: topology.Kept{Replicas: s.replicas},
 		Exclusive: exclusive, Partitions: partitions, MaxDeliver: 10,
 		Storage: s.storage, AckWait: ackWait, MaxAckPending: maxAckPending,
 	}
 }
 
-// recreate recreates both streams and the consumers, with the given shape of the input stream.
+// recreate recreates all streams and the consumers, with the given shape of the input stream. The streams of results and dead letters
+// take commit markers, like the streams that the worker creates.
 func (s *server) recreate(ctx context.Context, of shape) error {
 	if err := s.remove(ctx, anchorStream); err != nil {
 		return err
 	}
 	s.rounds++
 	s.in, s.out = fmt.Sprintf("%sIN_%d", streamPrefix, s.rounds), fmt.Sprintf("%sOUT_%d", streamPrefix, s.rounds)
-	results := []string{outPrefix, outPrefix + ".>", deadPrefix, deadPrefix + ".>"}
-	if err := s.create(ctx, s.out, results); err != nil {
-		return err
+	for name, prefix := range map[string]string{s.out: outPrefix, s.dead(): deadPrefix} {
+		if err := s.create(ctx, name, []string{prefix, prefix + ".>", topology.CommitSubjects(commitPrefix, name)}); err != nil {
+			return err
+		}
 	}
 	if of == bare {
 		return s.create(ctx, s.in, s.topology(false).Subjects)
@@ -90,10 +94,13 @@ func (s *server) recreate(ctx context.Context, of shape) error {
 	return nil
 }
 
+// dead returns the name of the stream of dead letters.
+func (s *server) dead() string { return s.out + "_DEADLETTER" }
+
 // create creates a stream.
 func (s *server) create(ctx context.Context, name string, subjects []string) error {
 	_, err := s.js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: name, Subjects: subjects, Storage: s.storage, AllowBatchPublish: s.batches,
+		Name: name, Subjects: subjects, Storage: s.storage, Replicas: s.replicas, AllowBatchPublish: s.batches, AllowAtomicPublish: s.batches,
 	})
 	if err != nil {
 		return fmt.Errorf("create stream %s: %w: the user needs permission to create streams, and space for the payloads of a round (at most %d MiB; a smaller --seconds needs less)", name, err, mostBytes>>20)

@@ -55,7 +55,7 @@ func (s *server) round(ctx context.Context, k kind, l load) (r roundFigures, err
 	if k.foreign {
 		return r, s.counted(ctx, l.n)
 	}
-	return r, s.check(ctx, expected{load: l, stream: s.in, ops: k.ops})
+	return r, s.check(ctx, expected{load: l, stream: s.in, ops: k.ops, guarantee: k.guarantee})
 }
 
 // timed measures how long w takes to move l.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,17 +18,18 @@ import (
 	"millrace/internal/ingest/natsconn"
 )
 
-// server is the NATS server of all rows, with the two streams of the current round.
+// server is the NATS server of some rows, or a cluster of servers, with the streams of the current round.
 type server struct {
-	process running // nil if the server was running before
-	where   string  // describes where it runs
-	dir     string  // its files, removed by close; empty for none
-	address natsconn.Server
-	storage jetstream.StorageType
-	nc      *nats.Conn // for everything except the workers, which have their own connections
-	js      jetstream.JetStream
-	in, out string // the streams' names in this round
-	rounds  int    // of all rows so far
+	processes []running // of this bench; none if the server was running before
+	where     string    // describes where it runs
+	dir       string    // its files, removed by close; empty for none
+	replicas  int       // of every stream
+	address   natsconn.Server
+	storage   jetstream.StorageType
+	nc        *nats.Conn // for everything except the workers, which have their own connections
+	js        jetstream.JetStream
+	in, out   string // the streams' names in this round
+	rounds    int    // of all rows so far
 
 	connections connections   // of the workers
 	batches     bool          // the result stream accepts batches, if the server can
@@ -37,9 +39,16 @@ type server struct {
 // closeTimeout bounds how long removing the streams may take.
 const closeTimeout = 30 * time.Second
 
-func newServer(ctx context.Context, o Options) (s *server, err error) {
+// newServer connects to the server of o, or starts one. The caller closes it, unless there is an error.
+func newServer(ctx context.Context, o Options) (*server, error) {
+	return openServer(ctx, o, 1)
+}
+
+// openServer is newServer, for one server or a cluster of several.
+func openServer(ctx context.Context, o Options, servers int) (s *server, err error) {
 	s = &server{
 		address: o.Server, storage: jetstream.FileStorage, batches: true, where: elsewhere, connections: connectionsOf(o.Connections),
+		replicas: servers,
 	}
 	if o.Memory {
 		s.storage = jetstream.MemoryStorage
@@ -60,6 +69,9 @@ func newServer(ctx context.Context, o Options) (s *server, err error) {
 	if s.js, err = jetstream.New(s.nc); err != nil {
 		return s, err
 	}
+	if servers > 1 {
+		return s, s.waitForCluster(ctx)
+	}
 	// An interrupted run may have left its streams.
 	if err := s.remove(ctx); err != nil {
 		return s, err
@@ -67,25 +79,32 @@ func newServer(ctx context.Context, o Options) (s *server, err error) {
 	return s, s.anchor(ctx)
 }
 
-// start starts a server: in its own process if there is a program for that.
+// start starts the servers: each in its own process if there is a program for that.
 func (s *server) start(ctx context.Context, o Options) (err error) {
 	if s.dir, err = os.MkdirTemp("", "millrace-bench-*"); err != nil {
 		return fmt.Errorf("make a folder for the server's files: %w: set TMPDIR to a folder that is writable", err)
 	}
-	if len(o.Program) > 0 {
-		p, err := startProcess(ctx, o.Program, s.dir)
-		if err != nil {
+	all := []embedded.Options{{Addr: localhost, Dir: s.dir}}
+	if s.replicas > 1 {
+		if all, err = members(s.replicas, s.dir); err != nil {
 			return err
 		}
-		s.process, s.where = p, ownProcess
-	} else {
-		e, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: s.dir})
-		if err != nil {
-			return err
-		}
-		s.process, s.where = inProcess{e}, oneProcess
 	}
-	s.address = natsconn.Server{URL: s.process.URL()}
+	var urls []string
+	for _, options := range all {
+		var p running
+		if len(o.Program) > 0 {
+			p, err = startProcess(ctx, o.Program, programArgs(options)...)
+		} else {
+			p, err = startInProcess(options)
+		}
+		if err != nil {
+			return err
+		}
+		s.processes, urls = append(s.processes, p), append(urls, p.URL())
+	}
+	s.where = places[len(o.Program) > 0][s.replicas > 1]
+	s.address = natsconn.Server{URL: strings.Join(urls, ",")}
 	return nil
 }
 
@@ -116,8 +135,8 @@ func (s *server) close() error {
 	if s.nc != nil {
 		s.nc.Close()
 	}
-	if s.process != nil {
-		errs = append(errs, s.process.Close())
+	for _, p := range s.processes {
+		errs = append(errs, p.Close())
 	}
 	if s.dir != "" {
 		errs = append(errs, os.RemoveAll(s.dir))

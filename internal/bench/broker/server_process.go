@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +25,14 @@ type running interface {
 
 // inProcess is a server in this process.
 type inProcess struct{ *embedded.Server }
+
+func startInProcess(o embedded.Options) (running, error) {
+	s, err := embedded.Start(o)
+	if err != nil {
+		return nil, err
+	}
+	return inProcess{s}, nil
+}
 
 func (s inProcess) Close() error {
 	s.Server.Close()
@@ -47,9 +56,9 @@ const (
 	maxOutput = 2 << 10
 )
 
-// startProcess runs program with dir as an additional argument. The program must call ServeUntilEOF.
-func startProcess(ctx context.Context, program []string, dir string) (p *serverProcess, err error) {
-	p = &serverProcess{cmd: exec.Command(program[0], append(slices.Clone(program[1:]), dir)...)}
+// startProcess runs program with additional arguments, which ServerOptions reads. The program must call ServeUntilEOF.
+func startProcess(ctx context.Context, program []string, args ...string) (_ running, err error) {
+	p := &serverProcess{cmd: exec.Command(program[0], append(slices.Clone(program[1:]), args...)...)}
 	p.cmd.Env, p.cmd.Stderr, p.cmd.WaitDelay = untuned(os.Environ()), &p.wrote, processTimeout
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start the server's process: %w", err)
@@ -100,10 +109,38 @@ func (p *serverProcess) Close() error {
 	return fmt.Errorf("the server's process: %w: %s", err, strings.TrimSpace(text[:min(len(text), maxOutput)]))
 }
 
-// ServeUntilEOF is the main function of the server's process: it runs a server with its files in dir, writes its URL to
-// out as one line, and stops the server when in ends.
-func ServeUntilEOF(dir string, in io.Reader, out io.Writer) error {
-	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: dir})
+// localhost is where the servers listen for clients, each on a free port.
+const localhost = "127.0.0.1:0"
+
+// programArgs returns the arguments of a server's process: the folder of its files and, in a cluster, its index and the addresses of all
+// servers.
+func programArgs(o embedded.Options) []string {
+	args := []string{o.Dir}
+	if len(o.Cluster) > 0 {
+		args = append(append(args, strconv.Itoa(o.Member)), o.Cluster...)
+	}
+	return args
+}
+
+// ServerOptions reads the arguments that the bench gives to a server's process.
+func ServerOptions(args []string) (o embedded.Options, err error) {
+	switch {
+	case len(args) == 0 || len(args) == 2:
+		return o, errors.New("the arguments are the folder for the server's files, and for a server of a cluster its index and the addresses of all servers")
+	case len(args) > 1:
+		o.Cluster = args[2:]
+		if o.Member, err = strconv.Atoi(args[1]); err != nil {
+			return o, fmt.Errorf("the index of the server is %q: give a number from 0", args[1])
+		}
+	}
+	o.Addr, o.Dir = localhost, args[0]
+	return o, nil
+}
+
+// ServeUntilEOF is the main function of the server's process: it runs a server, writes its URL to out as one line, and stops the server
+// when in ends.
+func ServeUntilEOF(o embedded.Options, in io.Reader, out io.Writer) error {
+	server, err := embedded.Start(o)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,6 +27,9 @@ type Server struct {
 }
 
 const (
+	// maxPort is the largest number of a port.
+	maxPort = 65535
+
 	// startTimeout is how long recovery of the stored streams may take.
 	startTimeout = 30 * time.Second
 
@@ -40,8 +44,8 @@ func Start(o Options) (*Server, error) {
 		return nil, fmt.Errorf("embedded NATS server: address %q: %w", o.Addr, err)
 	}
 	port, err := strconv.Atoi(portText)
-	if err != nil || port < 0 || port > 65535 {
-		return nil, fmt.Errorf("embedded NATS server: port %q is not a number from 0 to 65535", portText)
+	if err != nil || port < 0 || port > maxPort {
+		return nil, fmt.Errorf("embedded NATS server: port %q is not a number from 0 to %d", portText, maxPort)
 	}
 	if port == 0 {
 		port = server.RANDOM_PORT
@@ -52,10 +56,16 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := server.NewServer(&server.Options{
+	options := &server.Options{
 		ServerName: "millrace-embedded", Host: host, Port: port,
 		JetStream: true, StoreDir: dir, MaxPayload: MaxPayload, NoSigs: true, NoLog: true,
-	})
+	}
+	if len(o.Cluster) > 0 {
+		if err := join(options, o.Cluster, o.Member); err != nil {
+			return nil, err
+		}
+	}
+	s, err := server.NewServer(options)
 	if err != nil {
 		return nil, fmt.Errorf("embedded NATS server: %w", err)
 	}
@@ -74,6 +84,29 @@ func Start(o Options) (*Server, error) {
 	s.Shutdown()
 	return nil, fmt.Errorf("embedded NATS server did not start on %s with its files in %s: is the folder intact, and used by "+
 		"no other server? Set MILLRACE_DATA_DIR to another folder, or MILLRACE_NATS_URL to use your own server", o.Addr, dir)
+}
+
+// join makes the server a member of a cluster.
+func join(options *server.Options, addresses []string, member int) error {
+	if member < 0 || member >= len(addresses) {
+		return fmt.Errorf("embedded NATS server: member %d of a cluster of %d servers", member, len(addresses))
+	}
+	for i, address := range addresses {
+		host, portText, err := net.SplitHostPort(address)
+		if err != nil {
+			return fmt.Errorf("embedded NATS server: cluster address %q: %w", address, err)
+		}
+		port, err := strconv.Atoi(portText)
+		if err != nil || port < 1 || port > maxPort {
+			return fmt.Errorf("embedded NATS server: cluster address %q: the port is not a number from 1 to %d", address, maxPort)
+		}
+		if i == member {
+			options.Cluster = server.ClusterOpts{Name: options.ServerName, Host: host, Port: port}
+		}
+		options.Routes = append(options.Routes, &url.URL{Scheme: "nats-route", Host: address})
+	}
+	options.ServerName += "-" + strconv.Itoa(member)
+	return nil
 }
 
 // prepare creates the folder and checks that it is writable, because the server itself wouldn't report that.

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
@@ -17,17 +16,17 @@ type Batch struct {
 	mu         sync.Mutex
 	Items      []Delivery
 	settled    []bool
-	spans      []Span                        // the rows, in order; nil without frames, where every delivery is a row
-	unended    Delivery                      // the frame that ends in a later batch, which settles it; zero if there is none
-	touched    time.Time                     // when InProgress was last sent for the deliveries
-	headers    int                           // bytes of the deliveries' headers
-	cost       int64                         // memory that the deliveries held when they were added
-	bytes      int64                         // bytes of headers and payloads, once the batch is submitted; see holdings.payloads
-	kept       int64                         // bytes of memory that the batch keeps for reuse; see retention
-	window     *Window                       // the window that counts the batch; nil for none
-	publishing bool                          // the window counts the batch as one that is being published
-	Bodies     Bodies                        // encoded results
-	refused    map[int]*operator.RecordError // why an operator refused a delivery, by index; nil if none was refused
+	spans      []Span        // the rows, in order; nil without frames, where every delivery is a row
+	unended    Delivery      // the frame that ends in a later batch, which settles it; zero if there is none
+	touched    time.Time     // when InProgress was last sent for the deliveries
+	headers    int           // bytes of the deliveries' headers
+	cost       int64         // memory that the deliveries held when they were added
+	bytes      int64         // bytes of headers and payloads, once the batch is submitted; see holdings.payloads
+	kept       int64         // bytes of memory that the batch keeps for reuse; see retention
+	window     *Window       // the window that counts the batch; nil for none
+	publishing bool          // the window counts the batch as one that is being published
+	Bodies     Bodies        // encoded results
+	refused    map[int]error // why a delivery has no result because of an operator, by index; nil if there are none
 
 	// The remaining fields are for batches that are settled in order (exclusive delivery).
 	Record     Record
@@ -230,16 +229,19 @@ func (g *Batch) Complete(record streams.Record, err error) {
 	close(g.Completed)
 }
 
-// Refuse records that an operator refused the i-th delivery, which is one record. It has no result.
-func (g *Batch) Refuse(i int, reason *operator.RecordError) {
+// Refuse records that an operator refused the i-th delivery, which is one record, or failed on it. It has no result.
+func (g *Batch) Refuse(i int, reason error) {
 	if g.refused == nil {
-		g.refused = map[int]*operator.RecordError{}
+		g.refused = map[int]error{}
 	}
 	g.refused[i] = reason
 }
 
-// Refusal returns why an operator refused the i-th delivery, or nil if none did.
-func (g *Batch) Refusal(i int) *operator.RecordError { return g.refused[i] }
+// Refusal returns why the i-th delivery has no result because of an operator, or nil if that isn't so.
+func (g *Batch) Refusal(i int) error { return g.refused[i] }
+
+// Refused returns the number of deliveries with a Refusal.
+func (g *Batch) Refused() int { return len(g.refused) }
 
 // Find returns the index of the delivery with that stream sequence, or -1 if there is none. The deliveries must be in stream
 // order.

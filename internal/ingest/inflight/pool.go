@@ -2,8 +2,6 @@ package inflight
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -26,9 +24,6 @@ type Pool struct {
 	unpacker      *unpack.Unpacker
 }
 
-// ErrMemory means that Settings.Memory is too small for the worker.
-var ErrMemory = errors.New("ingest: too little memory")
-
 // Settings limits what a pool may hold.
 type Settings struct {
 	Costs      Costs
@@ -49,12 +44,9 @@ const (
 
 	// usualHeaders is the assumed number of bytes of a payload's subjects and headers.
 	usualHeaders = 1024
-
-	// leastPayloads is the number of the smallest payloads that must fit into the memory. Otherwise NewPool fails.
-	leastPayloads = 1024
 )
 
-// NewPool makes the batches for pipelines and divides the memory. It returns ErrMemory if there is too little.
+// NewPool makes the batches for pipelines and divides the memory. It returns a *MemoryError if there is too little.
 func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
 	p := &Pool{holdings: holdings{costs: s.Costs}}
 	slots, full, largest := 0, int64(0), int64(SmallestBatch(pipes))
@@ -66,32 +58,17 @@ func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
 	p.payloads.limit = capacity.FullPerSlot * int64(slots) * largest
 	p.free = NewFreeList(BatchesPerSlot*slots, p.NewBatch)
 	p.memory.limit, p.retained.most = full, full/keepShare
-	s.Split.MaxRecord = int(largest)
-	messages := unpack.Settings{Split: s.Split, Decompress: s.Decompress, Results: s.Costs.results}
-	p.unpacker = unpack.New(messages, &p.memory, p.Retain)
+	p.unpacker = unpack.New(s.messages(largest), &p.memory, p.Retain)
 	if s.Memory == 0 {
 		return p, nil
 	}
-	frames := int64(len(pipes)) * messages.Most(s.Largest)
-	if least := s.Fixed + frames + s.least(largest); s.Memory < least {
-		return nil, s.tooLittle(least, frames)
+	if err := s.Check(len(pipes), largest); err != nil {
+		return nil, err
 	}
-	left := s.Memory - s.Fixed - frames
+	left := s.Memory - s.Fixed - s.frames(len(pipes), largest)
 	p.retained.most = min(p.retained.most, left/keepShare)
 	p.memory.limit = min(full, left-left/keepShare)
 	return p, nil
-}
-
-// tooLittle returns the error for too little memory. frames is the part of least that is reserved for frames.
-func (s Settings) tooLittle(least, frames int64) error {
-	what, lower := "", "MILLRACE_LANES, "
-	if frames > 0 {
-		what, lower = fmt.Sprintf(" and %d MiB for frames", ceilMiB(frames)), "MILLRACE_FRAME_BYTES, MILLRACE_FRAME_RECORDS, MILLRACE_LANES, "
-	}
-	return fmt.Errorf("%w: %d MiB are left for payloads and results, and these settings need %d MiB, %d MiB of them for what "+
-		"is pulled ahead%s: raise the container's memory limit or MILLRACE_MEMORY_LIMIT by %d MiB, or lower %s"+
-		"MILLRACE_BATCH_BYTES, MILLRACE_BATCH_PAYLOADS, MILLRACE_PARTITIONS or MILLRACE_NATS_CONNECTIONS",
-		ErrMemory, s.Memory>>20, ceilMiB(least), ceilMiB(s.Fixed), what, ceilMiB(3*(least-s.Memory)), lower)
 }
 
 // SmallestBatch returns the number of bytes that every pipeline's batch can hold.
@@ -103,18 +80,8 @@ func SmallestBatch(pipes []*streams.Pipeline) int {
 	return bytes
 }
 
-// least returns the minimum memory for deliveries: twice the largest payload with its headers, so that one can follow the other,
-// and some small payloads. A batch holds up to batch bytes.
-func (s Settings) least(batch int64) int64 {
-	largest := min(s.Largest, batch)
-	least := 2*(largest+largest/8+s.Costs.perByte*largest) + leastPayloads*s.Costs.perPayload()
-	return least * keepShare / (keepShare - 1)
-}
-
 // Splits reports whether messages may be frames or compressed, so that the size of a message does not tell that of its records.
 func (p *Pool) Splits() bool { return p.unpacker.Splits() }
-
-func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 
 // Unpack begins to unpack a delivery's message. It doesn't wait. It does nothing if the message is one record as it is.
 func (p *Pool) Unpack(d *Delivery) {

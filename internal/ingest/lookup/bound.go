@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"millrace/internal/ingest/commit"
 )
 
 // bound returns a time before which no result of these inputs can have been stored. One such time is oldest, when the stream
@@ -50,6 +50,6 @@ func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time
 // before reports whether a message is the result of an earlier input than in, stored soon after its input's first
 // delivery.
 func (m *stored) before(in Input, s Settings) bool {
-	of, old, ok := parse(m.header.Get(jetstream.MsgIDHeader), s.Input)
+	of, old, ok := parse(commit.ID(m.header), s.Input)
 	return ok && !old && of.Sequence < in.Sequence && m.header.Get(s.Deliveries) == ""
 }

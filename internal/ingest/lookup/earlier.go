@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"millrace/internal/ingest/commit"
 )
 
 // Earlier returns when the newest result with an id of an earlier version was stored, or the zero time if it finds none. It
@@ -41,7 +41,7 @@ func (r *Results) Earlier(ctx context.Context, lately time.Duration, samples uin
 		if m == nil {
 			continue
 		}
-		if _, old, ok := parse(m.header.Get(jetstream.MsgIDHeader), r.s.Input); ok && old {
+		if _, old, ok := parse(commit.ID(m.header), r.s.Input); ok && old {
 			return m.stored, nil
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/pull"
 )
 
@@ -181,12 +182,12 @@ func (p *progress) done() {
 
 // enter records the input that a message belongs to. It returns false if entries had to be dropped.
 func (r *scanner) enter(c *cursor, m *pull.Message, wanted []Input) (kept bool) {
-	in, old, ok := parse(m.Headers().Get(jetstream.MsgIDHeader), r.s.Input)
+	in, old, ok := parse(commit.ID(m.Headers()), r.s.Input)
 	if !ok {
 		return true
 	}
 	c.highest = max(c.highest, in.Sequence)
-	if id := m.Headers().Get(jetstream.MsgIDHeader); isPartial(id, m.Headers().Get(r.s.Part)) {
+	if id := commit.ID(m.Headers()); isPartial(id, m.Headers().Get(r.s.Part)) {
 		return r.found.has(in) || r.found.unfinished.add(id, in, wanted)
 	}
 	add := func() bool { return r.found.add(in) }

@@ -26,10 +26,11 @@ type acknowledgements struct {
 	last       pull.Receipt            // receipt of the last acknowledgement; nil before the first
 	receipts   map[uint64]pull.Receipt // receipts of inputs with dead letters, for the next acknowledgement
 	progressed bool                    // whether anything was acknowledged
+	moved      chan struct{}           // signalled when inputs are acknowledged
 }
 
 func newAcknowledgements(host leaseHost, log *slog.Logger) *acknowledgements {
-	return &acknowledgements{host: host, log: log, receipts: map[uint64]pull.Receipt{}}
+	return &acknowledgements{host: host, log: log, receipts: map[uint64]pull.Receipt{}, moved: make(chan struct{}, 1)}
 }
 
 // begin starts from the consumer's acknowledgement floor.
@@ -121,6 +122,23 @@ func (a *acknowledgements) settledAlone(d *inflight.Delivery) (alone bool) {
 	return alone
 }
 
+// awaitFirst waits until every input before the last one that was taken is acknowledged. It reports false if ctx ends first.
+func (a *acknowledgements) awaitFirst(ctx context.Context) bool {
+	for {
+		a.mu.Lock()
+		open := a.floor.Open()
+		a.mu.Unlock()
+		if open <= 1 {
+			return true
+		}
+		select {
+		case <-a.moved:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 // dropReceipts gives back the memory of receipts when the lease ends.
 func (a *acknowledgements) dropReceipts() { a.host.keepReceipts(-len(a.receipts)) }
 
@@ -147,6 +165,10 @@ func (a *acknowledgements) acknowledge(ctx context.Context, g *inflight.Batch) e
 	}
 	a.upTo, a.progressed, a.last = sequence, true, msg
 	a.mu.Unlock()
+	select {
+	case a.moved <- struct{}{}:
+	default:
+	}
 	if msg == nil {
 		return fmt.Errorf("no open input has sequence %d, which the next acknowledgement must name", sequence) // a bug; the next lease recovers from it
 	}

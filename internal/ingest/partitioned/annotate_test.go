@@ -34,7 +34,7 @@ func TestTakeOverTellsADeathFromACut(t *testing.T) {
 			t.Fatal(err)
 		}
 		info.Delivered.Stream = 1
-		if err := l.caution.takeOver(r.ctx(), info, l.batches.largest()); err != nil {
+		if err := l.caution.takeOver(r.ctx(), info, l.batches.largest(), false); err != nil {
 			t.Fatal(err)
 		}
 		if l.caution.due.Deaths != c.deaths {

@@ -166,6 +166,9 @@ func (b *pipelineBatches) stopPacking() {
 
 // publish stores the results of a batch. If a result can never be stored, its payload becomes a dead letter.
 func (b *pipelineBatches) publish(drainCtx context.Context, g *inflight.Batch) error {
+	if c, ok := b.lease.commits.(*results.Commits); ok {
+		return c.Settle(drainCtx, g, &b.buffers, b)
+	}
 	return b.s.Results.Settle(drainCtx, b.pipe, g, &b.buffers, b)
 }
 

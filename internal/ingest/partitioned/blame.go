@@ -7,7 +7,6 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/quarantine"
-	"millrace/internal/ingest/results"
 	"millrace/internal/record"
 	"millrace/internal/streams"
 )
@@ -26,7 +25,7 @@ type groupSearch struct {
 }
 
 // rescue computes the payloads of a batch on which the operators failed, as far as possible. Afterwards g has the results of all
-// payloads except those to blame, which are settled with their dead letters stored. If rescue returns an error, the lease ends
+// payloads except those to blame, which become dead letters. If rescue returns an error, the lease ends
 // and no payload is blamed.
 func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 	b.report(g)
@@ -57,7 +56,7 @@ func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 	return nil
 }
 
-// condemn stores the dead letters of the payloads to blame, and marks the records to blame.
+// condemn marks the payloads and the records to blame. They become dead letters when the batch is published.
 func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty []quarantine.Failing, since uint64) (err error) {
 	c := quarantine.Comparison{Since: since, Idle: func() bool { return false }}
 	if len(quarantine.Sources(g, guilty)) == 1 && b.s.Judge.Batches(b.pipe) == since && !b.lease.caution.comparing {
@@ -79,10 +78,7 @@ func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty
 			f.Blame(i, a.Err)
 			continue
 		}
-		if err := b.lease.host.publishDeadLetter(ctx, &g.Items[i], results.OperatorError, a.Err); err != nil {
-			return err
-		}
-		b.lease.acks.settled(g, i)
+		g.Refuse(i, a.Err)
 	}
 	return nil
 }

@@ -36,9 +36,9 @@ type precaution struct {
 	quarantined int // number of remaining payloads that may have killed the last owner
 }
 
-// takeOver reads how the last lease ended, and annotates that this one has begun. info is the consumer's current state, and
-// largest is the size of a batch without caution.
-func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo, largest int) error {
+// takeOver reads how the last lease ended, and annotates that this one has begun. info is the consumer's current state, largest is the
+// size of a batch without caution, and loose says that this lease stores no commit markers.
+func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo, largest int, loose bool) error {
 	left := info.Config.Metadata
 	before := partition.ParseCaution(left[annotationCaution])
 	floor := info.AckFloor.Stream
@@ -70,7 +70,7 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 	}
 	return c.notes.annotateOn(ctx, info, map[string]string{
 		annotationOwner: c.id, annotationCaution: caution.String(), annotationAlone: "", annotationRecords: suspected, annotationBlamed: "",
-		annotationFault: "",
+		annotationFault: "", annotationLoose: map[bool]string{true: "yes"}[loose],
 	})
 }
 

@@ -41,7 +41,7 @@ func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.caution.takeOver(r.ctx(), info, l.batches.largest()); err != nil {
+	if err := l.caution.takeOver(r.ctx(), info, l.batches.largest(), false); err != nil {
 		t.Fatal(err)
 	}
 	quarantined := l.caution.due.Quarantined(l.batches.largest())

@@ -23,6 +23,9 @@ func (c *checker) check(ctx, drainCtx context.Context) error {
 		return err
 	}
 	c.host.pending(info.NumPending)
+	if err := c.keepMarkers(drainCtx); err != nil {
+		return err
+	}
 	_, taken := c.acks.reached()
 	switch {
 	case !c.begun && pinOf(info) == "" && isOverAcknowledged(info):
@@ -40,6 +43,14 @@ func (c *checker) check(ctx, drainCtx context.Context) error {
 		return nil
 	}
 	return c.intake.fill(ctx, drainCtx, info, taken) // the consumer's deliveries would have arrived by now
+}
+
+// keepMarkers keeps the result stream from removing the last commit marker for its age.
+func (c *checker) keepMarkers(ctx context.Context) error {
+	if c.commits == nil {
+		return nil // before the lease has begun, or without markers
+	}
+	return c.commits.Keep(ctx)
 }
 
 // acknowledgeAll repeats the last acknowledgement if it covers everything that the consumer has delivered, and the server does not

@@ -4,6 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/nats-io/nuid"
+
+	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
@@ -21,6 +24,13 @@ type leaseHost interface {
 
 	// keepReceipts accounts for the memory of n more receipts; n may be negative.
 	keepReceipts(n int)
+
+	// openCommits begins to store what the lease stores exactly once. It returns nil if the result stream takes no commit markers. The
+	// host adds the partition's number and the owner.
+	openCommits(ctx context.Context, p results.Partition) (leaseCommits, error)
+
+	// alreadyStored reports an input whose result or dead letter an earlier lease has stored.
+	alreadyStored(d *inflight.Delivery)
 
 	// publishDeadLetter returns once a dead letter is stored, or with an error.
 	publishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error
@@ -47,11 +57,25 @@ type leaseHost interface {
 	earlierFault(inflight.OperatorFault)
 }
 
-// partitionHost is the leaseHost of one partition of a worker.
+// leaseCommits is what a lease stores exactly once. *results.Commits implements it.
+type leaseCommits interface {
+	// Found returns the position up to which earlier leases have stored everything. ok is false if that isn't known.
+	Found() (p commit.Position, ok bool)
+
+	// Settled reports whether an earlier lease has stored the result or the dead letter of an input. It is called for all inputs in
+	// their order.
+	Settled(ctx context.Context, d *inflight.Delivery) (bool, error)
+
+	// Keep keeps the stream from removing the last marker for its age. It is called at intervals while there is nothing to do.
+	Keep(ctx context.Context) error
+}
+
+// partitionHost is the leaseHost of one lease of a worker's partition.
 type partitionHost struct {
 	s         *Settings
 	watch     *watch
 	partition int
+	commits   *results.Commits // see leaseHost.openCommits
 }
 
 func (h *partitionHost) hold(ctx context.Context, d *inflight.Delivery) bool {
@@ -71,8 +95,26 @@ func (h *partitionHost) keepReceipts(n int) {
 	h.s.Pool.ReleaseReceipts(max(-n, 0))
 }
 
+func (h *partitionHost) openCommits(ctx context.Context, p results.Partition) (leaseCommits, error) {
+	p.Number, p.Owner = h.partition, nuid.Next()
+	c, err := results.OpenCommits(ctx, h.s.Results, p)
+	if c == nil || err != nil {
+		return nil, err
+	}
+	h.commits = c
+	return c, nil
+}
+
+func (h *partitionHost) alreadyStored(d *inflight.Delivery) { h.s.Results.AlreadyStored(d) }
+
 func (h *partitionHost) publishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error {
-	if err := h.s.Results.PublishDeadLetter(ctx, d, why, cause); err != nil {
+	publish := h.s.Results.PublishDeadLetter
+	if c := h.commits; c != nil {
+		publish = func(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error {
+			return c.PublishDeadLetter(ctx, d, why, cause)
+		}
+	}
+	if err := publish(ctx, d, why, cause); err != nil {
 		return err
 	}
 	h.s.Results.ReportDeadLetter(d, why, cause)

@@ -88,6 +88,10 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 		k.host.release(d)
 		return err
 	}
+	if settled, err := k.isSettled(drainCtx, d); err != nil || settled {
+		k.host.release(d)
+		return err
+	}
 	k.host.unpack(d)
 	if f := d.Frame; f != nil && k.caution.suspects(d) {
 		if f.Open(); f.Framed() && f.Records() > 0 {
@@ -96,9 +100,9 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 	}
 	switch {
 	case condemned:
-		return k.publishDeadLetter(drainCtx, *d, results.DeviceFault, k.caution.cause())
+		return k.publishDeadLetter(ctx, drainCtx, *d, results.DeviceFault, k.caution.cause())
 	case len(d.Msg.Data()) > k.maxBytes && !k.host.splits():
-		return k.publishDeadLetter(drainCtx, *d, results.TooLarge, results.ErrExceedsBatch(len(d.Msg.Data()), k.maxBytes))
+		return k.publishDeadLetter(ctx, drainCtx, *d, results.TooLarge, results.ErrExceedsBatch(len(d.Msg.Data()), k.maxBytes))
 	}
 	if !k.out.Put(ctx, *d) {
 		k.host.release(d)
@@ -107,10 +111,30 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 	return nil
 }
 
-// publishDeadLetter stores a dead letter before any later input is taken. If that fails the lease ends, because no later input
-// may be acknowledged.
-func (k *intake) publishDeadLetter(drainCtx context.Context, d inflight.Delivery, why results.Reason, cause error) error {
+// isSettled reports whether an earlier lease has stored the result or the dead letter of an input. It is then acknowledged without being
+// computed.
+func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery) (bool, error) {
+	if k.commits == nil {
+		return false, nil
+	}
+	settled, err := k.commits.Settled(drainCtx, d)
+	if err != nil || !settled {
+		return false, err
+	}
+	k.host.alreadyStored(d)
+	if k.acks.settledAlone(d) {
+		return true, k.acks.acknowledge(drainCtx, nil)
+	}
+	return true, nil
+}
+
+// publishDeadLetter stores a dead letter before any later input is taken, and with exactly once after all earlier ones are settled. If that
+// fails the lease ends, because no later input may be acknowledged.
+func (k *intake) publishDeadLetter(ctx, drainCtx context.Context, d inflight.Delivery, why results.Reason, cause error) error {
 	defer k.host.release(&d)
+	if k.commits != nil && !k.acks.awaitFirst(ctx) {
+		return ctx.Err()
+	}
 	if err := k.host.publishDeadLetter(drainCtx, &d, why, cause); err != nil {
 		return err
 	}

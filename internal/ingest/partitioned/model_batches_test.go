@@ -103,6 +103,19 @@ func (e *modelLease) recycle(g *inflight.Batch) {
 	e.pipelineBatches.recycle(g)
 }
 
+// giveUp stores the dead letter of a delivery of a group. With exactly once, publish stores those of a group in the order of their inputs.
+func (e *modelLease) giveUp(ctx context.Context, g *inflight.Batch, i int, why results.Reason, cause error) error {
+	if e.commits != nil {
+		e.commits.given[g.Items[i].Sequence] = why
+		return nil
+	}
+	if err := e.publishDeadLetter(ctx, &g.Items[i], why, cause); err != nil {
+		return err
+	}
+	e.l.acks.settled(g, i)
+	return nil
+}
+
 // rescue gives up the rows on which the operator fails, and has the results of the others.
 func (e *modelLease) rescue(ctx context.Context, g *inflight.Batch) error {
 	if !errors.Is(g.Err, errModelOperator) {
@@ -117,10 +130,9 @@ func (e *modelLease) rescue(ctx context.Context, g *inflight.Batch) error {
 			f.Mark(i, record.OperatorError)
 			continue
 		}
-		if err := e.publishDeadLetter(ctx, &g.Items[i], results.OperatorError, g.Err); err != nil {
+		if err := e.giveUp(ctx, g, i, results.OperatorError, g.Err); err != nil {
 			return err
 		}
-		e.l.acks.settled(g, i)
 	}
 	g.CollectedRows(rows)
 	g.Err = nil
@@ -142,6 +154,9 @@ func (e *modelLease) deviceFailed() error {
 func (e *modelLease) publish(ctx context.Context, g *inflight.Batch) error {
 	if err := e.encodeFrames(ctx, g); err != nil {
 		return err
+	}
+	if e.commits != nil {
+		return e.commits.publish(ctx, g)
 	}
 	for {
 		left := g.Unsettled()
@@ -178,10 +193,9 @@ func (e *modelLease) encodeFrames(ctx context.Context, g *inflight.Batch) error 
 			continue
 		}
 		e.w.m.did("broken frame")
-		if err := e.publishDeadLetter(ctx, &g.Items[i], results.InvalidFrame, f.Fault()); err != nil {
+		if err := e.giveUp(ctx, g, i, results.InvalidFrame, f.Fault()); err != nil {
 			return err
 		}
-		e.l.acks.settled(g, i)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"millrace/internal/frame"
+	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/results"
 )
@@ -89,6 +90,9 @@ func (m *leaseModel) ended(e *modelLease, err error) {
 	m.note("lease %d of %s ends: %v", e.n, e.w.id, err)
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
+	}
+	if errors.Is(err, commit.ErrFenced) {
+		err = commit.ErrFenced
 	}
 	m.did(err.Error())
 	m.notes.Lock()

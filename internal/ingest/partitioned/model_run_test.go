@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/pull"
 )
 
@@ -64,6 +65,7 @@ var modelMustHappen = []string{
 	"lease begun", errPinLost.Error(), pull.ErrSilent.Error(),
 	"killed by an input", "dead letter", "replaced with a payload alone",
 	"replaced with a record alone", "record letter", "record condemned", "spread over batches", "operator failed", "broken frame",
+	"committed", "commit refused", "batch cut", "read back", "settled by an earlier lease", commit.ErrFenced.Error(),
 }
 
 // runLeaseModel runs one seed and fails the test if an invariant is broken.

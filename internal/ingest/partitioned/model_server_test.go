@@ -41,6 +41,8 @@ type modelServer struct {
 	aloneRecords map[modelRecord]int           // alone by record of a frame
 	letters      map[modelRecord]record.Status // the dead letters of records
 
+	chains [2]modelChain // the streams of results and of dead letters, if they take commit markers
+
 	highest uint64 // highest floor so far
 }
 

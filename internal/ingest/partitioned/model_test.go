@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
@@ -70,6 +71,8 @@ type leaseModel struct {
 	confirms bool // workers wait for the confirmation of each acknowledgement
 	framed   bool // some messages are frames
 	chaos    bool // the run has its first part
+	once     bool // the streams take commit markers
+	way      commit.Way
 	faults   bool
 	hunting  bool    // whether only lethal records cost owners
 	poison   int     // the input with records that kill the worker that computes them; 0 for none
@@ -124,6 +127,7 @@ func newLeaseModel(seed uint64, lab *modelLab) *leaseModel {
 		letters: map[modelRecord]record.Status{}, metadata: map[string]string{topology.MarkDelivered: "0"},
 	}
 	m.server.saved = m.server.clone()
+	m.server.chains[0].name, m.server.chains[1].name = "results", "dead letters"
 	return m
 }
 
@@ -187,6 +191,7 @@ func (m *leaseModel) stop() {
 // run executes one run with its three parts.
 func (m *leaseModel) run() {
 	m.framed, m.chaos = m.random.IntN(2) == 0, true
+	m.once, m.way = m.random.IntN(3) > 0, []commit.Way{commit.Atomic, commit.Fast}[m.random.IntN(2)]
 	if m.random.IntN(3) == 0 {
 		m.chaos = m.random.IntN(2) == 0
 		m.poison = 1 + m.random.IntN(modelInputs)

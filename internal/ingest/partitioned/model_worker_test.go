@@ -51,6 +51,7 @@ type modelLease struct {
 	holds      bool   // whether it has begun; other goroutines annotate nothing before that
 	knowsOther bool   // whether the last consumer info showed another client's pin
 	packs      int    // number of batches; only the submitter uses it
+	commits    *modelCommits
 
 	mu      sync.Mutex
 	results map[*inflight.Batch]modelResults
@@ -295,6 +296,13 @@ func (e *modelLease) began() {
 }
 
 func (e *modelLease) publishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, _ error) error {
+	if e.commits != nil {
+		if err := e.commits.commitWhole(ctx, d, why); err != nil {
+			return err
+		}
+		_, err := e.commits.commitResults(ctx, nil, modelPosition(d))
+		return err
+	}
 	dead := *d // a late request may come when the delivery is gone
 	return e.w.call(ctx, "dead letter", false, func() error {
 		s := e.w.m.server

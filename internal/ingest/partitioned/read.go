@@ -5,9 +5,12 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/partitioned/partition"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
 )
@@ -54,9 +57,7 @@ func (r *reader) run(ctx, drainCtx context.Context) error {
 			return err
 		}
 		if !r.begun {
-			// A stop doesn't interrupt begin. A lease that has only half begun could not be given up, and its deliveries would
-			// wait for AckWait.
-			if err := r.begin(drainCtx, &d); err != nil {
+			if err := r.begin(ctx, drainCtx, &d); err != nil {
 				return err
 			}
 		}
@@ -109,14 +110,23 @@ func (r *reader) next(ctx, drainCtx context.Context, d *inflight.Delivery) error
 // begin reads the consumer's state when the server has pinned this worker, with d as the first message, and annotates that the lease
 // has begun. Unless d is the consumer's first delivery ever, it is taken as every delivery after missing ones: what the consumer
 // delivered before is read from the stream.
-func (r *reader) begin(ctx context.Context, d *inflight.Delivery) error {
+//
+// A stop interrupts it only before the annotation. A lease that has only half begun could not be given up, and its deliveries would wait for
+// AckWait.
+func (r *reader) begin(ctx, drainCtx context.Context, d *inflight.Delivery) error {
 	r.turn = d.Turn
-	info, err := r.server.info(ctx)
+	info, err := r.server.info(drainCtx)
 	if err != nil {
 		return err
 	}
+	left := info.Config.Metadata
+	if r.commits, err = r.host.openCommits(ctx, results.Partition{
+		Floor: info.AckFloor.Stream, Delivered: max(info.Delivered.Stream, delivered(left)), Loose: left[annotationLoose] != "",
+	}); err != nil {
+		return err
+	}
 	r.firsts.begin(info)
-	if err := r.caution.takeOver(ctx, info, r.batches.largest()); err != nil {
+	if err := r.caution.takeOver(drainCtx, info, r.batches.largest(), r.commits == nil); err != nil {
 		return err
 	}
 	for _, f := range inflight.ParseFaults(info.Config.Metadata[inflight.FaultNote]) {
@@ -124,8 +134,26 @@ func (r *reader) begin(ctx context.Context, d *inflight.Delivery) error {
 	}
 	r.host.began()
 	r.begun = true
+	r.describeCommits(info)
 	r.log.Debug("has the partition", "floor", info.AckFloor.Stream, "pin", r.pinned(), "first", d.ConsumerSequence)
 	return nil
+}
+
+// describeCommits logs what the commit markers say, unless they agree with the acknowledgements.
+func (r *reader) describeCommits(info *jetstream.ConsumerInfo) {
+	if r.commits == nil {
+		return
+	}
+	switch at, ok := r.commits.Found(); {
+	case !ok && info.AckFloor.Stream > 0:
+		r.log.Warn("the result stream has no commit marker of this partition: exactly once is new here, or the result stream was purged or recreated. "+
+			"The partition continues after the last acknowledged input; results that were purged are not made again", "acknowledged", info.AckFloor.Stream)
+	case ok && at.Sequence < info.AckFloor.Stream:
+		r.log.Warn("more inputs are acknowledged than the last commit marker covers: a worker without commit markers had the partition, or the "+
+			"result stream has lost its last messages", "acknowledged", info.AckFloor.Stream, "committed", at.Sequence)
+	case ok && at.Sequence > info.AckFloor.Stream:
+		r.log.Info("inputs that have a result are acknowledged without being computed", "acknowledged", info.AckFloor.Stream, "committed", at.Sequence)
+	}
 }
 
 // take records a delivery, and passes it on if it must be processed.

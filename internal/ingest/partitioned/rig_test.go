@@ -54,7 +54,7 @@ func newRig(t *testing.T, partitions int) *rig {
 	t.Cleanup(s.Close)
 	r := &rig{t: t, url: s.URL(), events: newEvents(), log: natstest.NewLog(t), topology: topology.Topology{
 		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace", Exclusive: true, Partitions: partitions,
-		ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
+		ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true,
 		MaxDeliver: 5, AckWait: 5 * time.Minute, MaxAckPending: 100000,
 	}}
 	if r.ops, err = operator.ParseList("crc32c,minhash?k=4&hashes=4"); err != nil {

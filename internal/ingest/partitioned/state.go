@@ -27,6 +27,7 @@ type leaseState struct {
 	order  chan *inflight.Batch // from the submitter to the settler: submitted batches, in order
 	failed chan error           // why the lease must end; holds one error
 
+	commits leaseCommits // what the lease stores exactly once; nil if the result stream takes no commit markers, and before begin
 	stored  *storedInputs
 	acks    *acknowledgements
 	notes   *annotations

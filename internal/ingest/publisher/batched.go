@@ -31,7 +31,6 @@ type Batched struct {
 	singles *Windowed
 	places  chan struct{} // a token for each batch in flight
 	trouble func(error)
-	pending pendingClose
 }
 
 // NewBatched returns a Batched over the connections of singles, which also completes failed batches. trouble is
@@ -103,10 +102,6 @@ func (b *Batched) commit(ctx context.Context, msgs []*nats.Msg) error {
 	if !l.nc.IsConnected() {
 		return errDisconnected
 	}
-	b.pending.retry()
-	f, err := newFastBatch(l, b.singles.timeout, &b.pending)
-	if err != nil {
-		return err
-	}
-	return f.publish(ctx, msgs)
+	_, err := b.singles.storeFast(ctx, l, msgs)
+	return err
 }

@@ -49,16 +49,16 @@ func (f *fastBatch) load(m *nats.Msg) *nats.Msg {
 	return &f.sent
 }
 
-// publish stores msgs, three or more. It returns nil only if all of them are stored.
-func (f *fastBatch) publish(ctx context.Context, msgs []*nats.Msg) error {
+// publish stores msgs, two or more, and returns the stream sequence of the last one. It returns no error only if all of them are stored.
+func (f *fastBatch) publish(ctx context.Context, msgs []*nats.Msg) (sequence uint64, err error) {
 	if err := f.begin(ctx, msgs[0]); err != nil {
-		return fmt.Errorf("the first message of a batch of %d: %w", len(msgs), err)
+		return 0, fmt.Errorf("the first message of a batch of %d: %w", len(msgs), err)
 	}
-	err := f.finish(ctx, msgs)
+	sequence, err = f.finish(ctx, msgs)
 	if err != nil {
 		f.pending.close(f.publisher)
 	}
-	return err
+	return sequence, err
 }
 
 // begin sends the first message and waits until the server accepts the batch. The publisher waits without a context
@@ -88,24 +88,27 @@ func (f *fastBatch) begin(ctx context.Context, m *nats.Msg) error {
 }
 
 // finish sends the other messages and waits for the commit's answer.
-func (f *fastBatch) finish(ctx context.Context, msgs []*nats.Msg) error {
+func (f *fastBatch) finish(ctx context.Context, msgs []*nats.Msg) (sequence uint64, err error) {
 	last := len(msgs) - 1
 	for i, m := range msgs[1:last] {
 		if late(ctx) {
-			return fmt.Errorf("message %d of a batch of %d: %w", i+2, len(msgs), context.DeadlineExceeded)
+			return 0, fmt.Errorf("message %d of a batch of %d: %w", i+2, len(msgs), context.DeadlineExceeded)
 		}
 		if _, err := f.publisher.AddMsg(f.load(m)); err != nil {
-			return fmt.Errorf("message %d of a batch of %d: %w", i+2, len(msgs), f.reason(err))
+			return 0, fmt.Errorf("message %d of a batch of %d: %w", i+2, len(msgs), f.reason(err))
 		}
 	}
 	if late(ctx) {
-		return fmt.Errorf("the commit of a batch of %d: %w", len(msgs), context.DeadlineExceeded)
+		return 0, fmt.Errorf("the commit of a batch of %d: %w", len(msgs), context.DeadlineExceeded)
 	}
 	ack, err := f.publisher.CommitMsg(ctx, f.load(msgs[last]))
 	if err = f.reason(err); err != nil {
-		return fmt.Errorf("the commit of a batch of %d: %w", len(msgs), err)
+		return 0, fmt.Errorf("the commit of a batch of %d: %w", len(msgs), err)
 	}
-	return f.check(ack, len(msgs))
+	if err := f.check(ack, len(msgs)); err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
 }
 
 // reason returns why a batch failed for which the publisher returned err. It is nil if neither err nor the server

@@ -18,7 +18,7 @@ func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	r.wantStored(b.Publish(r.ctx(), messages(0, 10, 20), nil), 10)
 	idle := nc.NumSubscriptions()
 
-	f, err := newFastBatch(b.singles.conns[0], patience, &b.pending)
+	f, err := newFastBatch(b.singles.conns[0], patience, &b.singles.pending)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,18 +28,18 @@ func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	}
 	loss.Refuse(true)
 	until(t, "disconnected", func() bool { return !nc.IsConnected() })
-	if err := f.finish(r.ctx(), large); err == nil {
+	if _, err := f.finish(r.ctx(), large); err == nil {
 		t.Fatal("a batch was finished without a connection")
 	}
-	b.pending.close(f.publisher)
-	if left := len(b.pending.left); left != 1 {
+	b.singles.pending.close(f.publisher)
+	if left := len(b.singles.pending.left); left != 1 {
 		t.Errorf("%d publishers wait to be closed, want 1", left)
 	}
 	loss.Refuse(false)
 	until(t, "connected again", nc.IsConnected)
 	until(t, "it is closed", func() bool {
-		b.pending.retry()
-		return len(b.pending.left) == 0
+		b.singles.pending.retry()
+		return len(b.singles.pending.left) == 0
 	})
 	if now := nc.NumSubscriptions(); now != idle {
 		t.Errorf("%d subscriptions, and %d before the batch", now, idle)

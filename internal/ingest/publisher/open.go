@@ -143,8 +143,17 @@ func (f *Following) Publish(ctx context.Context, msgs []*nats.Msg, dst []Answer)
 // Singles returns the publisher that publishes one by one, over the same connections.
 func (f *Following) Singles() *Windowed { return f.singles }
 
-// choose returns the publisher to use now. If a query is due, one of the callers makes it.
+// choose returns the publisher to use now.
 func (f *Following) choose(ctx context.Context) Publisher {
+	f.Refresh(ctx)
+	if f.doubt.Load() || !f.last.Load().capability.Batches {
+		return f.singles
+	}
+	return f.batched
+}
+
+// Refresh queries the stream if that is due: sooner after Doubt. One of several callers makes the query.
+func (f *Following) Refresh(ctx context.Context) {
 	every := f.every
 	if f.doubt.Load() {
 		every = f.doubtful
@@ -153,11 +162,10 @@ func (f *Following) choose(ctx context.Context) Publisher {
 		f.ask(ctx)
 		f.asking.Unlock()
 	}
-	if f.doubt.Load() || !f.last.Load().capability.Batches {
-		return f.singles
-	}
-	return f.batched
 }
+
+// Doubt makes the next query due soon, because the stream may have changed.
+func (f *Following) Doubt() { f.doubt.Store(true) }
 
 // ask queries the stream. Without an answer, the last known capability stays.
 func (f *Following) ask(ctx context.Context) {

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-
-	"github.com/nats-io/nats.go"
 )
+
+// Server knows the size of the largest message that a NATS server accepts, as *nats.Conn does.
+type Server interface {
+	MaxPayload() int64 // in bytes
+}
 
 // Limit is the byte limit of a consumer's requests. It must be at least the size of the largest message. Otherwise the consumer
 // stalls, because the server refuses every request that is too small for its next message.
@@ -16,7 +19,7 @@ import (
 //
 // A Limit is safe for concurrent use. Several pulls of one consumer may share it.
 type Limit struct {
-	nc    *nats.Conn
+	nc    Server
 	least int          // lower bound in bytes, regardless of max_payload
 	most  int          // the consumer's own bound (max_request_max_bytes); 0 for none
 	grown atomic.Int64 // the largest size that a refusal required, in bytes
@@ -36,7 +39,7 @@ var ErrMessageTooLarge = errors.New("the consumer's next message is larger than 
 
 // NewLimit returns the limit of requests over nc: the larger of least and the size of the largest message. most
 // bounds it, unless most is 0.
-func NewLimit(nc *nats.Conn, least, most int) *Limit {
+func NewLimit(nc Server, least, most int) *Limit {
 	return &Limit{nc: nc, least: least, most: most}
 }
 

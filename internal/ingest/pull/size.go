@@ -3,7 +3,6 @@ package pull
 import (
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/capacity"
@@ -51,7 +50,7 @@ func NewSize(c jetstream.ConsumerConfig) Size {
 
 // Within returns s reduced so that a pull over nc holds at most share bytes in the client. It still allows the largest message,
 // because otherwise the consumer would stall.
-func (s Size) Within(share int, nc *nats.Conn) Size {
+func (s Size) Within(share int, nc Server) Size {
 	share /= outstanding
 	s.Least = min(s.Least, share/2)
 	s.Messages = max(min(s.Messages, (share-s.Limit(nc).Bytes())/MessageCost), min(s.Messages, LeastMessages))
@@ -59,9 +58,9 @@ func (s Size) Within(share int, nc *nats.Conn) Size {
 }
 
 // Limit returns the byte limit of requests over nc, which follows the server's max_payload.
-func (s Size) Limit(nc *nats.Conn) *Limit { return NewLimit(nc, s.Least, s.Most) }
+func (s Size) Limit(nc Server) *Limit { return NewLimit(nc, s.Least, s.Most) }
 
 // Memory returns the maximum number of bytes that a pull over nc holds in the client.
-func (s Size) Memory(nc *nats.Conn) int64 {
+func (s Size) Memory(nc Server) int64 {
 	return outstanding * (int64(s.Limit(nc).Bytes()) + int64(s.Messages)*MessageCost)
 }

@@ -24,6 +24,7 @@ type clearance struct {
 	results duplicateWindow // window of the result stream
 	dead    duplicateWindow // window of the dead-letter stream, if that is another stream
 	apart   bool            // whether dead letters have their own stream
+	letters string          // its name then
 	lookup  *lookup.Results
 
 	upgrading atomic.Bool // recent results have ids of an earlier version, which the stream does not match with ours
@@ -49,7 +50,7 @@ func newClearance(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, s 
 	if name, err := topology.DeadLetterStream(ctx, js, s.Topology); err == nil && name != "" && name != s.ResultStream {
 		asked := time.Now()
 		if stream, err := js.Stream(ctx, name); err == nil {
-			streams, c.apart = append(streams, name), true
+			streams, c.apart, c.letters = append(streams, name), true, name
 			c.dead.saw(stream.CachedInfo(), asked)
 		}
 	}

@@ -34,6 +34,8 @@ type deadLetter struct {
 	record  int    // index of the record in its frame, or noRecord
 	form    form
 	payload uint64 // sequence of the message with the payload, if that is stored separately
+
+	store func(ctx context.Context, m *nats.Msg) error // stores a message of the dead letter; nil: see send
 }
 
 // noRecord marks the dead letter of a whole message.
@@ -91,7 +93,11 @@ func (l *deadLetter) publishPayload(ctx context.Context) (at uint64, err error) 
 
 // send publishes a message of the dead letter.
 func (l *deadLetter) send(ctx context.Context, inputs bool, omitted string, body []byte) error {
-	return l.w.again.Publish(ctx, []*nats.Msg{l.message(inputs, omitted, body)}, nil)[0].Err
+	m := l.message(inputs, omitted, body)
+	if l.store != nil {
+		return l.store(ctx, m)
+	}
+	return l.w.again.Publish(ctx, []*nats.Msg{m}, nil)[0].Err
 }
 
 // message returns a message with the dead letter's headers. It adds the input's headers if inputs is set.

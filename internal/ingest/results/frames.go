@@ -80,7 +80,7 @@ func (w frameWriter) encodeFrame(d *inflight.Delivery) (err error) {
 	f := d.Frame
 	first := *d
 	first.First = true // without HeaderDeliveries
-	most := w.size.most() - headerBytes(w.frameHeader(&first, 1)) - partSpace
+	most := w.size.most() - headerBytes(w.frameHeader(&first, 1)) - partSpace - w.extra
 	compress, done := w.compressor()
 	defer done()
 	if !f.Framed() {

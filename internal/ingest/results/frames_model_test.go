@@ -128,7 +128,7 @@ func newModel(t *testing.T, seed uint64, d device.Device, nc *nats.Conn) *model 
 	}
 	m.s = Settings{
 		Topology: topology.Topology{
-			Stream: "INGEST", Subjects: []string{"ingest.>"}, ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
+			Stream: "INGEST", Subjects: []string{"ingest.>"}, ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true,
 		},
 		Operators: ops, Format: []operator.Format{operator.JSON, operator.Binary, operator.Arrow}[m.random.IntN(3)],
 		AckWait: time.Minute, Log: slog.New(slog.DiscardHandler), Observer: nobody{}, Progress: func() {},

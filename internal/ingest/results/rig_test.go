@@ -64,7 +64,7 @@ func (r *rig) writer() *Writer {
 	}
 	w, err := NewWriter(r.ctx(), natsconn.Connections{r.nc}, Settings{
 		Topology: topology.Topology{
-			Stream: "INGEST", Subjects: []string{"ingest.>"}, ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
+			Stream: "INGEST", Subjects: []string{"ingest.>"}, ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true,
 		},
 		Operators: ops, Format: operator.JSON, AckWait: time.Minute, Log: natstest.NewLog(r.t).Logger(), Observer: nobody{}, Progress: func() {},
 	})

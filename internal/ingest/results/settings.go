@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"millrace/internal/compression"
+	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
@@ -53,11 +54,24 @@ type Sink interface {
 	// dead letter. An error ends Settle.
 	Undeliverable(ctx context.Context, b *inflight.Batch, i int, why Reason, cause error) error
 
-	// Refused is called for the deliveries of a batch that operators refused, all of them at once: see inflight.Batch.Refusal. Each becomes
-	// a dead letter. An error ends Settle.
+	// Refused is called for the deliveries of a batch that have no result because of an operator, all of them at once: see
+	// inflight.Batch.Refusal. Each becomes a dead letter. An error ends Settle.
 	Refused(ctx context.Context, b *inflight.Batch, refused []int) error
 
 	// Incomplete is called for the i-th delivery of a batch if it is a frame, and another batch could not compute its part. An
 	// error ends Settle.
 	Incomplete(b *inflight.Batch, i int, cause error) error
 }
+
+// commitBytes returns the most bytes that a commit adds to the headers of a result. It is the same for all partitions, so that every worker
+// cuts the result of a frame into the same parts.
+func commitBytes(t topology.Topology) int {
+	if !t.Exclusive || t.ExactlyOnce == topology.Off {
+		return 0
+	}
+	last := commit.Stream{Subject: topology.CommitSubject(t.CommitPrefix, t.ResultStream, t.Stream, t.Consumer, t.Partitions-1)}
+	return last.HeaderBytes()
+}
+
+// notStored is the warning about results that wait.
+const notStored = "results could not be stored and are published again; nothing is acknowledged meanwhile"

@@ -115,7 +115,7 @@ func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight
 		case w.conns.Closed():
 			return jetstream.ErrConnectionClosed
 		}
-		w.s.Log.Warn("results could not be stored and are published again; nothing is acknowledged meanwhile",
+		w.s.Log.Warn(notStored,
 			"results", len(s.left), "attempt", attempt, "stream", w.s.ResultStream, "error", err)
 		if !w.awaitRetry(ctx, attempt) {
 			return ctx.Err()
@@ -124,9 +124,9 @@ func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight
 	return nil
 }
 
-// giveUpRefused removes the deliveries that an operator refused from s.left. They become dead letters.
+// giveUpRefused removes the deliveries from s.left that have no result because of an operator. They become dead letters.
 func (w *Writer) giveUpRefused(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
-	if !w.refusals.Possible() {
+	if b.Refused() == 0 {
 		return nil
 	}
 	var refused []int
@@ -138,7 +138,7 @@ func (w *Writer) giveUpRefused(ctx context.Context, b *inflight.Batch, s *Buffer
 		return true
 	})
 	if len(refused) == 0 {
-		return nil
+		return nil // they are settled
 	}
 	return sink.Refused(ctx, b, refused)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,6 +15,7 @@ import (
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 )
 
@@ -23,10 +25,14 @@ type Writer struct {
 	conns     natsconn.Connections // all connections of the worker
 	js        jetstream.JetStream
 	clearance *clearance
-	first     publisher.Publisher // for messages that are published for the first time
-	again     publisher.Publisher // for messages that may have been published before, and for dead letters
-	operators string              // value of HeaderOperators
-	content   content             // headers that describe the bodies of results
+	first     publisher.Publisher  // for messages that are published for the first time
+	again     publisher.Publisher  // for messages that may have been published before, and for dead letters
+	following *publisher.Following // the same as first
+	singles   *publisher.Windowed  // the same as again
+	way       atomic.Int32         // a topology.Commits: how the result stream takes batches with commit markers
+	extra     int                  // see commitBytes
+	operators string               // value of HeaderOperators
+	content   content              // headers that describe the bodies of results
 	refusals  inflight.Refusals
 	refused   func(inflight.Refused) // sawRefusal; a method value would be allocated for each frame
 
@@ -44,7 +50,7 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Wr
 	}
 	w := &Writer{
 		s: s, conns: conns, js: js, operators: OperatorNames(s.Operators), content: newContent(s.Format, s.Encoding),
-		refusals: inflight.NewRefusals(s.Operators), size: messageSize{conns: conns, log: s.Log},
+		refusals: inflight.NewRefusals(s.Operators), size: messageSize{conns: conns, log: s.Log}, extra: commitBytes(s.Topology),
 	}
 	w.refused = w.sawRefusal
 	if w.clearance, err = newClearance(ctx, conns[0], js, s); err != nil {
@@ -92,7 +98,7 @@ func (w *Writer) openPublisher(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.first, w.again = first, singles
+	w.first, w.again, w.following, w.singles = first, singles, first, singles
 	w.logCapability(found)
 	return nil
 }
@@ -101,10 +107,17 @@ func (w *Writer) openPublisher(ctx context.Context) error {
 func (w *Writer) sawStream(info *jetstream.StreamInfo, asked time.Time) {
 	w.clearance.results.saw(info, asked)
 	w.size.saw(info)
+	way, found, _ := w.s.CommitsOf(info.Config, w.conns[0].ConnectedServerVersion())
+	if w.way.Swap(int32(way)) != int32(way) && way != topology.NoCommits {
+		w.s.Log.Info("results are stored "+found, "stream", w.s.ResultStream)
+	}
 }
 
-// logCapability logs how results are stored from now on.
+// logCapability logs how results are stored from now on, unless sawStream has done so.
 func (w *Writer) logCapability(c publisher.Capability) {
+	if topology.Commits(w.way.Load()) != topology.NoCommits {
+		return
+	}
 	w.s.Log.Info("results are stored with "+c.Found, "stream", w.s.ResultStream, "advice", c.Advice,
 		"looked_up_when_older_than", w.clearance.results.publishFor(time.Now()).String())
 }

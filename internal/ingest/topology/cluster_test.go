@@ -42,6 +42,10 @@ func TestProvisionReplicatesInACluster(t *testing.T) {
 					t.Errorf("%s has %d replicas, want %d", name, got, c.want)
 				}
 			}
+			way := map[int]Commits{1: FastCommits, 3: AtomicCommits}[c.want]
+			if got, found, _ := r.topology.CommitsOf(r.streamConfig("RESULTS"), r.nc.ConnectedServerVersion()); got != way {
+				t.Errorf("commits of the result stream are %d (%s), want %d", got, found, way)
+			}
 		})
 	}
 }

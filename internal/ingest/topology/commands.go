@@ -47,6 +47,9 @@ func addStream(c jetstream.StreamConfig) string {
 	if c.AllowBatchPublish {
 		b.WriteString(" --allow-fast")
 	}
+	if c.AllowAtomicPublish {
+		b.WriteString(" --allow-batch")
+	}
 	if c.Replicas > 1 {
 		b.WriteString(" --replicas " + strconv.Itoa(c.Replicas))
 	}

@@ -185,7 +185,7 @@ func (r *rig) perform(words []string) {
 		case !strings.HasPrefix(name, "--"):
 			names = append(names, name)
 			continue
-		case slices.Contains([]string{"--defaults", "--pull", "--allow-fast", "--no-allow-direct"}, name):
+		case slices.Contains([]string{"--defaults", "--pull", "--allow-fast", "--allow-batch", "--allow-rollup", "--no-allow-direct", "--force"}, name):
 			value = "true"
 		case !inline:
 			i++
@@ -196,6 +196,12 @@ func (r *rig) perform(words []string) {
 	switch strings.Join(words[:3], " ") {
 	case "nats stream add":
 		r.createStream(r.streamOfFlags(names[0], flags))
+	case "nats stream edit":
+		c := r.streamConfig(names[0])
+		r.edit(&c, flags)
+		if _, err := r.js.UpdateStream(r.ctx(), c); err != nil {
+			r.t.Fatal(err)
+		}
 	case "nats consumer add":
 		if _, err := r.js.CreateConsumer(r.ctx(), names[0], r.consumerOfFlags(names[1], flags)); err != nil {
 			r.t.Fatal(err)
@@ -205,6 +211,23 @@ func (r *rig) perform(words []string) {
 	}
 	if len(flags) > 0 {
 		r.t.Errorf("unknown flags %v", flags)
+	}
+}
+
+// edit removes flags of `nats stream edit`, and changes the settings as that command does.
+func (r *rig) edit(c *jetstream.StreamConfig, flags map[string][]string) {
+	r.t.Helper()
+	if subjects := flags["--subjects"]; subjects != nil {
+		c.Subjects = subjects
+		delete(flags, "--subjects")
+	}
+	take := r.taker(flags)
+	take("--force")
+	c.AllowBatchPublish = take("--allow-fast") != "" || c.AllowBatchPublish
+	c.AllowAtomicPublish = take("--allow-batch") != "" || c.AllowAtomicPublish
+	c.AllowRollup = take("--allow-rollup") != "" || c.AllowRollup
+	if take("--retention") == "limits" {
+		c.Retention = jetstream.LimitsPolicy
 	}
 }
 
@@ -233,7 +256,7 @@ func (r *rig) streamOfFlags(name string, flags map[string][]string) jetstream.St
 		r.t.Error("without --defaults the command asks questions")
 	}
 	c.AllowDirect = take("--no-allow-direct") == ""
-	c.AllowBatchPublish = take("--allow-fast") != ""
+	c.AllowBatchPublish, c.AllowAtomicPublish = take("--allow-fast") != "", take("--allow-batch") != ""
 	c.Retention = map[string]jetstream.RetentionPolicy{"limits": jetstream.LimitsPolicy, "work": jetstream.WorkQueuePolicy, "interest": jetstream.InterestPolicy}[take("--retention")]
 	if take("--storage") == "memory" {
 		c.Storage = jetstream.MemoryStorage

@@ -20,10 +20,10 @@ func (i deadLetterInspector) inspect() {
 		i.sayStreamOf(what, err, "MILLRACE_DEADLETTER_PREFIX")
 		return
 	case name == "":
-		i.missing(what, "no stream stores them, so payloads that cannot be processed would be redelivered forever", addStream(i.replicated(deadLetterSettings(i.l))))
+		i.missing(what, "no stream stores them, so payloads that cannot be processed would be redelivered forever", addStream(i.replicated(deadLetterSettings(i.js, i.l))))
 		return
 	}
-	wanted := deadLetterSettings(i.l)
+	wanted := deadLetterSettings(i.js, i.l)
 	wanted.Name = name
 	info, ok := i.stream(wanted, "the dead letters")
 	if !ok {
@@ -33,17 +33,20 @@ func (i deadLetterInspector) inspect() {
 	switch {
 	case name == i.l.ResultStream: // its other settings are checked with those of the results
 		i.say(finding.Warning, what, "stored in the result stream "+name+", where every reader of results gets them too", i.howToMove(c))
+		i.exactlyOnce(what, c, i.l.LetterCommitsOf)
 	case c.NoAck:
 		i.say(finding.Error, what, "stream "+name+" has no_ack set, so the server never confirms that a dead letter is stored", "clear no_ack (nats stream edit "+c.Name+" --ack)")
 	default:
 		i.durability(what, fmt.Sprintf("stored in stream %s, %s storage, %d replicas, keeps %s", name, c.Storage, c.Replicas, keeps(c)), c)
 		i.discards(what, c, i.l.Kept.DeadLetters)
 		i.bounds(what, deadLetterRole, info, wanted, i.l.Kept.DeadLetters)
+		i.exactlyOnce(what, c, i.l.LetterCommitsOf)
 	}
 }
 
 // howToMove returns the commands that give dead letters their own stream. Between the two commands no stream has
-// their subjects, because two streams can't share any. A payload that is given up then is delivered again.
+// their subjects, because two streams can't share any. A payload that is given up then is delivered again. With --force
+// the first command asks nothing, so both can be pasted at once.
 func (i deadLetterInspector) howToMove(results jetstream.StreamConfig) string {
 	dead := mappedSubjects(i.l.DeadLetterPrefix)
 	keep := slices.DeleteFunc(slices.Clone(results.Subjects), func(s string) bool {
@@ -51,10 +54,17 @@ func (i deadLetterInspector) howToMove(results jetstream.StreamConfig) string {
 	})
 	if !slices.ContainsFunc(keep, func(s string) bool { return Covers(s, i.l.ResultPrefix+".>") }) {
 		keep = append(keep, mappedSubjects(i.l.ResultPrefix)...) // one wildcard covered both
+		if i.l.wantsMarkers() {
+			keep = append(keep, CommitSubjects(i.l.CommitPrefix, results.Name))
+		}
 		slices.Sort(keep)
 		keep = slices.Compact(keep)
 	}
-	return fmt.Sprintf("give them their own stream: nats stream edit %s%s, then nats stream add %s%s --dupe-window %s --defaults. "+
-		"Dead letters that are already stored stay in %s", results.Name, subjectFlags(keep), results.Name+deadLetterSuffix, subjectFlags(dead),
-		window(results.Duplicates), results.Name)
+	apart := i.replicated(deadLetterSettings(i.js, i.l))
+	apart.Name, apart.Duplicates = results.Name+deadLetterSuffix, results.Duplicates
+	if apart.MaxAge > 0 {
+		apart.Duplicates = min(apart.Duplicates, apart.MaxAge) // the server accepts no longer window
+	}
+	return fmt.Sprintf("give them their own stream: nats stream edit %s%s --force, then %s. Dead letters that are already stored stay in %s",
+		results.Name, subjectFlags(keep), addStream(apart), results.Name)
 }

@@ -38,8 +38,10 @@ func (i resultInspector) inspect() {
 		i.durability(what, found, c)
 		i.discards(what, c, i.l.Kept.Results)
 		i.bounds(what, resultRole, info, wanted, i.l.Kept.Results)
-		i.publishing(what)
-		i.duplicates(what, c)
+		if !i.exactlyOnce(what, c, i.l.CommitsOf) {
+			i.publishing(what)
+			i.duplicates(what, c)
+		}
 	}
 }
 

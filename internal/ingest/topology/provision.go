@@ -38,7 +38,7 @@ func createOutputs(ctx context.Context, cr *creator, l Topology) error {
 	if dead != "" {
 		return nil
 	}
-	return cr.create(ctx, l.Kept.DeadLetters, deadLetterSettings(l))
+	return cr.create(ctx, l.Kept.DeadLetters, deadLetterSettings(cr.js, l))
 }
 
 func createConsumers(ctx context.Context, js jetstream.JetStream, l Topology, log *slog.Logger) error {

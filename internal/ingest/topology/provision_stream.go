@@ -49,7 +49,7 @@ func (cr *creator) create(ctx context.Context, b Bounds, c jetstream.StreamConfi
 	}
 	if err != nil {
 		return fmt.Errorf("create stream %q on %v: %w: if another stream has these subjects, name that stream or choose other subjects "+
-			"(MILLRACE_STREAM, MILLRACE_SUBJECTS, MILLRACE_RESULT_STREAM, MILLRACE_RESULT_PREFIX, MILLRACE_DEADLETTER_PREFIX)", c.Name, c.Subjects, err)
+			"(MILLRACE_STREAM, MILLRACE_SUBJECTS, MILLRACE_RESULT_STREAM, MILLRACE_RESULT_PREFIX, MILLRACE_DEADLETTER_PREFIX, MILLRACE_COMMIT_PREFIX)", c.Name, c.Subjects, err)
 	}
 	got := s.CachedInfo().Config
 	if !b.AskedBytes {

@@ -57,6 +57,7 @@ func defaults() Kept {
 // exclusive makes the rig's worker use exclusive delivery.
 func (r *rig) exclusive(partitions int) {
 	r.topology.Exclusive, r.topology.Partitions, r.topology.Kept.Retention = true, partitions, jetstream.InterestPolicy
+	r.topology.CommitPrefix, r.topology.ResultIDs = "commits", true
 }
 
 func (r *rig) ctx() context.Context {

@@ -44,19 +44,21 @@ func inputSettings(l Topology) jetstream.StreamConfig {
 }
 
 // resultSettings returns the settings of the result stream. It accepts batches if the server supports them, and
-// remembers an id for as long as its input may be redelivered.
+// remembers an id for as long as its input may be redelivered. With exclusive delivery it takes commit markers.
 func resultSettings(js jetstream.JetStream, l Topology) jetstream.StreamConfig {
 	c := l.streamSettings(l.ResultStream, mappedSubjects(l.ResultPrefix), l.Kept.Results)
 	c.AllowBatchPublish = publisher.ServerBatches(js.Conn().ConnectedServerVersion())
 	c.Duplicates = duplicateWindow(l, c.MaxAge)
+	l.markSettings(&c, js.Conn().ConnectedServerVersion())
 	return c
 }
 
 // deadLetterSettings returns the settings of the stream for dead letters, which remembers ids for as long as the
 // result stream does.
-func deadLetterSettings(l Topology) jetstream.StreamConfig {
+func deadLetterSettings(js jetstream.JetStream, l Topology) jetstream.StreamConfig {
 	c := l.streamSettings(l.ResultStream+deadLetterSuffix, mappedSubjects(l.DeadLetterPrefix), l.Kept.DeadLetters)
 	c.Duplicates = duplicateWindow(l, c.MaxAge)
+	l.markSettings(&c, js.Conn().ConnectedServerVersion())
 	return c
 }
 

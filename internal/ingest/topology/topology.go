@@ -23,6 +23,10 @@ type Topology struct {
 	ResultPrefix     string // replaces the first token of an input's subject
 	DeadLetterPrefix string // the same for dead letters
 
+	ExactlyOnce  ExactlyOnce // of Exclusive: whether batches are committed with markers
+	CommitPrefix string      // begins the subjects of commit markers; empty: there are none
+	ResultIDs    bool        // whether results have their ids in Nats-Msg-Id; without commit markers they always have
+
 	Exclusive  bool // each partition has one worker at a time; otherwise all workers share one consumer
 	Partitions int  // the number of partitions, for Exclusive
 

@@ -1,0 +1,199 @@
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/results"
+)
+
+// In these tests results have no ids that a server compares, and the duplicate windows are as short as a server allows. So only commit
+// markers prevent second results. Each test runs with one server, where results are stored in fast batches, and with three replicas, where they
+// are stored in atomic batches.
+
+const (
+	// onceWindow is the shortest duplicate window.
+	onceWindow = 100 * time.Millisecond
+
+	// onceAway is longer than the server keeps a partition for a worker that is silent, and than the window.
+	onceAway = 5 * time.Second
+)
+
+// eachOnce runs a fault a number of times with one server and with three.
+func eachOnce(t *testing.T, name string, full int, servers []int, prepare func(r *rig), inject func(r *rig, round int)) {
+	t.Parallel()
+	for _, n := range servers {
+		t.Run(fmt.Sprintf("R%d", n), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, "exclusive")
+			r.set("MILLRACE_EXACTLY_ONCE=required", "MILLRACE_RESULT_IDS=false", "MILLRACE_PARTITIONS=4", "MILLRACE_LOG_LEVEL=debug")
+			r.serve(n)
+			prepare(r)
+			for _, name := range []string{resultStream, deadStream} {
+				c := r.streamConfig(name)
+				if c.Replicas != n {
+					t.Fatalf("stream %s has %d replicas, want %d", name, c.Replicas, n)
+				}
+				c.Duplicates = onceWindow
+				r.updateStream(c)
+			}
+			if n > 1 {
+				r.until("all streams are replicated", r.isReplicated)
+			}
+			f := r.feed(endless, r.inputs())
+			rounds := times(full, 1)
+			for round := range rounds {
+				r.awaitResults(1 + r.rng.IntN(2000))
+				inject(r, round)
+				r.awaitResults(1)
+			}
+			f.finish()
+			if n > 1 {
+				r.until("all replicas are current", r.isReplicated)
+			}
+			r.closeLate(fmt.Sprintf("exactly once, R%d: %s", n, name), rounds)
+			r.wantOrder()
+		})
+	}
+}
+
+func twoWorkers(r *rig) { r.work(2) }
+
+// wantOrder checks that results are stored in the order of their inputs, on each subject, and that markers are stored.
+func (r *rig) wantOrder() {
+	r.t.Helper()
+	last, disordered := map[string]uint64{}, 0
+	r.read(resultStream, func(_ uint64, m jetstream.Msg) {
+		if id := m.Headers().Get(jetstream.MsgIDHeader); id != "" {
+			r.t.Fatalf("a result has the id %q, which the server compares", id)
+		}
+		sequence, _ := strconv.ParseUint(m.Headers().Get(results.HeaderSequence), 10, 64)
+		if sequence <= last[m.Subject()] {
+			disordered++
+		}
+		last[m.Subject()] = sequence
+	})
+	if disordered > 0 || len(last) == 0 {
+		r.t.Errorf("%d results out of order, on the subjects %v", disordered, slices.Sorted(maps.Keys(last)))
+	}
+	ctx, cancel := r.patiently()
+	defer cancel()
+	s, err := r.js.Stream(ctx, resultStream)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter("commits.>"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if len(info.State.Subjects) == 0 {
+		r.t.Error("the stream has no commit marker, so nothing is shown")
+	}
+}
+
+// isMarker reports whether a message is a commit marker.
+func isMarker(m interface{ Subject() string }) bool {
+	return strings.HasPrefix(m.Subject(), "commits.")
+}
+
+var bothSizes = []int{1, replicas}
+
+func TestExactlyOnceWorkerKilled(t *testing.T) {
+	eachOnce(t, "SIGKILL of a worker", 50, bothSizes, twoWorkers, func(r *rig, _ int) {
+		i := r.rng.IntN(2)
+		r.workers[i].kill()
+		r.workers[i] = r.startWorker()
+	})
+}
+
+func TestExactlyOnceWorkerFrozen(t *testing.T) {
+	eachOnce(t, "SIGSTOP beyond the window, and SIGCONT", 50, bothSizes, twoWorkers, func(r *rig, _ int) {
+		r.awaitWork(r.workers[0])
+		r.workers[0].send(syscall.SIGSTOP)
+		r.pass(time.Now(), onceAway)
+		r.workers[0].send(syscall.SIGCONT)
+		r.until("the worker is back", r.workers[0].isReady)
+	})
+}
+
+// behindProxy starts two workers, the first behind a proxy.
+func behindProxy(r *rig) {
+	r.front = r.proxy()
+	r.join(r.startWorkerAt(r.front.URL()))
+	r.work(1)
+}
+
+func TestExactlyOnceConnectionCut(t *testing.T) {
+	eachOnce(t, "connection cut beyond the window", 50, bothSizes, behindProxy, func(r *rig, _ int) {
+		r.awaitWork(r.workers[0])
+		r.front.Refuse(true)
+		r.pass(time.Now(), onceAway)
+		r.front.Refuse(false)
+		r.until("the worker is back", r.workers[0].isReady)
+	})
+}
+
+// TestExactlyOnceOneWayCut holds the messages in one direction. Afterwards it delivers them late, or loses them.
+func TestExactlyOnceOneWayCut(t *testing.T) {
+	eachOnce(t, "connection cut one way beyond the window", 50, bothSizes, behindProxy, func(r *rig, round int) {
+		r.awaitWork(r.workers[0])
+		way := &r.front.Up
+		if round%2 == 1 {
+			way = &r.front.Down
+		}
+		way.Close()
+		r.pass(time.Now(), onceAway)
+		if r.rng.IntN(2) == 0 {
+			r.front.Cut()
+		}
+		way.Open()
+		r.until("the worker is back", r.workers[0].isReady)
+	})
+}
+
+func TestExactlyOnceAfterADowntime(t *testing.T) {
+	eachOnce(t, "all workers killed, others started beyond the window", 50, bothSizes, twoWorkers, func(r *rig, _ int) {
+		for _, w := range r.workers {
+			w.kill()
+		}
+		r.workers = nil
+		r.pass(time.Now(), 10*onceWindow)
+		r.work(2)
+	})
+}
+
+func TestExactlyOnceServerRestarted(t *testing.T) {
+	eachOnce(t, "restart of the server", 50, []int{1}, twoWorkers, func(r *rig, round int) {
+		s := r.servers[0]
+		if round%2 == 0 {
+			s.kill()
+		} else {
+			s.terminate(grace)
+		}
+		s.start(r.t)
+		r.until("the server is back", r.jetStreamAnswers)
+	})
+}
+
+func TestExactlyOnceLeaderKilled(t *testing.T) {
+	eachOnce(t, "SIGKILL of a stream's leader", 50, []int{replicas}, twoWorkers, func(r *rig, round int) {
+		stream := []string{resultStream, inputStream}[round%2]
+		s := r.leader(stream)
+		s.kill()
+		r.until("another server leads "+stream, func() bool {
+			now := r.whoLeads(stream)
+			return now != "" && now != s.name
+		})
+		r.awaitResults(1)
+		s.start(r.t)
+		r.until("all replicas are current", r.isReplicated)
+	})
+}

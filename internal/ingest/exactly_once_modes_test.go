@@ -1,0 +1,57 @@
+package ingest
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/streams"
+)
+
+// TestExactlyOnceBetweenModes: workers with exclusive delivery leave with work in hand, workers with shared delivery take what comes
+// meanwhile, and exclusive ones come back. Each input has one result, and nothing that the exclusive workers left is processed by the others.
+func TestExactlyOnceBetweenModes(t *testing.T) {
+	t.Parallel()
+	eachCommit(t, 2, func(t *testing.T, r *rig) {
+		exclusive, shared := r.opts.Topology, r.opts.Topology
+		shared.Exclusive = false
+		published := 0
+		leave := func(n int) {
+			r.publishFrom(published, published+n, document)
+			published += n
+			stored := r.tally.stored()
+			run := r.run(hostDevice(t), streams.Config{BatchPayloads: 16})
+			r.tally.awaitStored(t, stored+n/40)
+			run.stop()
+			_ = run.wait()
+		}
+		leave(4000)
+		left := r.unacknowledged()
+
+		r.update("INGEST", func(c *jetstream.StreamConfig) { c.SubjectTransform = nil })
+		r.opts.Topology = shared
+		r.provision()
+		r.publishFrom(published, published+400, document)
+		published += 400
+		before := r.tally.count(inflight.Published)
+		run := r.run(hostDevice(t), streams.Config{})
+		until(t, "shared delivery has processed what came meanwhile", func() bool { return r.tally.count(inflight.Published) == before+400 })
+		if err := run.drain(); err != nil {
+			t.Fatal(err)
+		}
+
+		r.update("INGEST", func(c *jetstream.StreamConfig) {
+			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: ">", Destination: "{{partition(2)}}.>"}
+		})
+		r.opts.Topology = exclusive
+		leave(4000)
+		r.work(streams.Config{})
+		r.deliverAgain()
+		r.work(streams.Config{})
+		r.wantAll(published, document)
+		if left == 0 {
+			t.Error("no work was left in hand")
+		}
+	})
+}

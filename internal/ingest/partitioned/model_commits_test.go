@@ -1,0 +1,287 @@
+package partitioned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/commit"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/topology"
+)
+
+// In two thirds of the runs the streams of results and of dead letters take commit markers. The leases then store with real chains, and
+// further invariants hold: no result and no dead letter is stored twice, whatever the server remembers of ids, and both are in the order
+// of their inputs.
+
+// modelChain simulates a stream with the markers of the partition. Its sequences are those of its messages, from 1.
+type modelChain struct {
+	name     string
+	messages []modelStoredMessage
+	newest   uint64 // the highest input with a message
+}
+
+// modelStoredMessage is a message of a stream: a marker, or the result or dead letter of an input.
+type modelStoredMessage struct {
+	subject, id string
+	marker      *commit.Marker
+}
+
+func (c *modelChain) last() (at uint64) {
+	for i, m := range c.messages {
+		if m.marker != nil {
+			at = uint64(i + 1)
+		}
+	}
+	return at
+}
+
+// modelCommits is what a lease stores exactly once.
+type modelCommits struct {
+	*results.Commits
+	e                *modelLease
+	token            chan struct{} // holds a token while a chain is used: a goroutine that waits for a mutex would stop the scheduler
+	results, letters *commit.Chain
+	stores           [2]*modelStore // of both
+	settled          commit.Position
+	given            map[uint64]results.Reason // inputs of the group that is settled now that become dead letters
+}
+
+func (c *modelCommits) lock() (unlock func()) {
+	c.token <- struct{}{}
+	return func() { <-c.token }
+}
+
+func (c *modelCommits) Settled(ctx context.Context, d *inflight.Delivery) (bool, error) {
+	defer c.lock()()
+	settled, err := c.Commits.Settled(ctx, d)
+	if settled {
+		c.e.w.m.did("settled by an earlier lease")
+	}
+	return settled, err
+}
+
+func (e *modelLease) openCommits(ctx context.Context, p results.Partition) (leaseCommits, error) {
+	m := e.w.m
+	if !m.once {
+		return nil, nil
+	}
+	s := commit.Settings{Owner: fmt.Sprint(e.w.id, " ", e.n), Created: time.Unix(1, 0), Way: m.way, Again: func(context.Context, int, error) bool { return true }, Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered}
+	stores := [2]*modelStore{{e: e, chain: &m.server.chains[0]}, {e: e, chain: &m.server.chains[1]}}
+	of, letters, err := commit.Open(ctx, s, stores[0], stores[1])
+	if err != nil {
+		return nil, err
+	}
+	e.commits = &modelCommits{Commits: results.NewCommits(of, letters, "results"), e: e, token: make(chan struct{}, 1), results: of, letters: letters, stores: stores, given: map[uint64]results.Reason{}}
+	e.commits.settled = of.At()
+	return e.commits, nil
+}
+
+func (e *modelLease) alreadyStored(*inflight.Delivery) {}
+
+// modelStore implements commit.Store.
+type modelStore struct {
+	e     *modelLease
+	chain *modelChain
+	store map[string]func() // stores the result or dead letter with that id
+}
+
+func (s *modelStore) Write(ctx context.Context, way commit.Way, expected uint64, msgs []*nats.Msg, marker *commit.Marker) (at uint64, err error) {
+	m, copied, all := s.e.w.m, *marker, s.store
+	s.store = nil
+	err = s.e.w.call(ctx, "commit to "+s.chain.name, false, func() error {
+		c := s.chain
+		if last := c.last(); last != expected {
+			m.did("commit refused")
+			return &commit.WrongLastError{Last: last}
+		}
+		most := len(msgs) + 1
+		if m.faults && m.random.IntN(8) == 0 {
+			most = m.random.IntN(most)
+			m.did("batch cut")
+		}
+		if way != commit.Fast && most <= len(msgs) {
+			return errModelCut
+		}
+		for _, each := range msgs[:min(most, len(msgs))] {
+			all[commit.ID(each.Header)]()
+			c.messages = append(c.messages, modelStoredMessage{subject: each.Subject, id: commit.ID(each.Header)})
+		}
+		if most <= len(msgs) {
+			return errModelCut
+		}
+		c.messages = append(c.messages, modelStoredMessage{marker: &copied})
+		at = uint64(len(c.messages))
+		m.did("committed")
+		return nil
+	})
+	if err != nil {
+		return 0, err // a late request may still write to at
+	}
+	return at, nil
+}
+
+// errModelCut means that a batch was interrupted.
+var errModelCut = errors.New("the batch was cut")
+
+func (s *modelStore) Last(ctx context.Context) (last commit.StoredMarker, err error) {
+	err = s.e.w.call(ctx, "last marker of "+s.chain.name, false, func() error {
+		if at := s.chain.last(); at > 0 {
+			last = commit.StoredMarker{Marker: *s.chain.messages[at-1].marker, At: at}
+		}
+		return nil
+	})
+	if err != nil {
+		return commit.StoredMarker{}, err
+	}
+	return last, nil
+}
+
+func (s *modelStore) Next(ctx context.Context, behind uint64, subject string) (at uint64, h nats.Header, err error) {
+	err = s.e.w.call(ctx, "read back", false, func() error {
+		for i := behind; i < uint64(len(s.chain.messages)); i++ {
+			if m := s.chain.messages[i]; m.subject == subject {
+				s.e.w.m.did("read back")
+				at, h = i+1, nats.Header{jetstream.MsgIDHeader: {m.id}}
+				return nil
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	return at, h, nil
+}
+
+// arrived checks that a message of an input is stored once and in order.
+func (m *leaseModel) arrived(c *modelChain, sequence uint64, known bool) {
+	if known {
+		m.violate("a message of input %d is stored a second time in %s", sequence, c.name)
+	}
+	if sequence < c.newest {
+		m.violate("a message of input %d is stored in %s after one of %d", sequence, c.name, c.newest)
+	}
+	c.newest = sequence
+}
+
+func modelPosition(d *inflight.Delivery) commit.Position {
+	return commit.Position{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}
+}
+
+// commitLetter stores a dead letter, and store does so at the server.
+func (c *modelCommits) commitLetter(ctx context.Context, d *inflight.Delivery, letter commit.Letter, store func()) error {
+	defer c.lock()()
+	if c.letters.Letters().Has(letter) {
+		return nil
+	}
+	id := fmt.Sprint(letter)
+	msg := &nats.Msg{Subject: "deadletter.a", Header: nats.Header{jetstream.MsgIDHeader: {id}}}
+	for {
+		c.stores[1].store = map[string]func(){id: store} // of the next write
+		err := c.letters.CommitLetters(ctx, []*nats.Msg{msg}, []commit.Letter{letter}, c.settled)
+		if err == nil || commit.Over(err) || ctx.Err() != nil || c.e.w.isGone() {
+			return err
+		}
+	}
+}
+
+// commitWhole stores the dead letter of a message.
+func (c *modelCommits) commitWhole(ctx context.Context, d *inflight.Delivery, why results.Reason) error {
+	m, dead := c.e.w.m, *d
+	return c.commitLetter(ctx, d, commit.Letter{Input: modelPosition(d), Record: commit.WholeMessage}, func() {
+		_, known := m.server.results[dead.Sequence]
+		m.arrived(&m.server.chains[1], dead.Sequence, known)
+		m.server.mayGiveUp(&dead, why)
+		m.server.store(&dead, results.MessageID(&dead))
+		m.did("dead letter")
+	})
+}
+
+// commitResults stores results with a marker behind the last one.
+func (c *modelCommits) commitResults(ctx context.Context, sent []modelResult, at commit.Position) (stored int, err error) {
+	defer c.lock()()
+	m, store := c.e.w.m, map[string]func(){}
+	var msgs []*nats.Msg
+	for _, r := range sent {
+		id := results.MessageID(&r.Delivery)
+		msgs = append(msgs, &nats.Msg{Subject: topology.MapSubject("results", r.Subject), Header: nats.Header{jetstream.MsgIDHeader: {id}}})
+		store[id] = func() {
+			_, known := m.server.results[r.Sequence]
+			m.arrived(&m.server.chains[0], r.Sequence, known)
+			m.published(c.e, r)
+		}
+	}
+	c.stores[0].store = store
+	stored, err = c.results.Commit(ctx, msgs, at)
+	if err == nil {
+		c.settled = at
+	}
+	return stored, err
+}
+
+// publish stores the dead letters of a group's records and then its results.
+func (c *modelCommits) publish(ctx context.Context, g *inflight.Batch) error {
+	if len(g.Items) == 0 {
+		return nil
+	}
+	for _, i := range g.Unsettled() {
+		d := &g.Items[i]
+		why, given := c.given[d.Sequence]
+		if !given {
+			if err := c.publishRecordLetters(ctx, d); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := c.commitWhole(ctx, d, why); err != nil {
+			return err
+		}
+		delete(c.given, d.Sequence)
+		c.e.l.acks.settled(g, i)
+	}
+	for {
+		left := g.Unsettled()
+		if len(left) > 0 {
+			c.e.w.m.publishes(c.e, g.Items[left[0]].Sequence)
+		}
+		stored, err := c.commitResults(ctx, newModelResults(g, left), modelPosition(&g.Items[len(g.Items)-1]))
+		for _, i := range left[:stored] {
+			c.e.l.acks.settled(g, i)
+		}
+		switch {
+		case err == nil:
+			return nil
+		case commit.Over(err), ctx.Err() != nil, c.e.w.isGone():
+			return err
+		}
+	}
+}
+
+// publishRecordLetters stores the dead letters of a frame's records.
+func (c *modelCommits) publishRecordLetters(ctx context.Context, d *inflight.Delivery) error {
+	if d.Frame == nil {
+		return nil
+	}
+	for n := range d.Frame.Records() {
+		status := d.Frame.Table.Status(n)
+		if !status.Failed() {
+			continue
+		}
+		r, m := modelRecord{d.Sequence, n}, c.e.w.m
+		err := c.commitLetter(ctx, d, commit.Letter{Input: modelPosition(d), Record: n}, func() {
+			_, known := m.server.letters[r]
+			m.arrived(&m.server.chains[1], r.sequence, known)
+			m.server.storeLetter(r, status)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package results
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/commit"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/topology"
+)
+
+// Commits is what one lease stores of a partition, exactly once (adr/0046). One goroutine calls Settled and Keep, and passes the inputs that
+// aren't settled to another one, which stores.
+type Commits struct {
+	w      *Writer
+	prefix string           // of results' subjects
+	way    topology.Commits // how the result stream took batches when the lease began
+
+	earlier commit.Letters // dead letters that earlier leases have stored
+	reading bool           // whether an earlier lease may have stored the result of the next input behind its last marker
+	partial partials       // ids of the stored parts of the first result that isn't stored completely
+
+	mu      sync.Mutex // held while a chain is used, also while its server is away
+	results *commit.Chain
+	letters *commit.Chain   // nil: dead letters have only their ids
+	settled commit.Position // up to which results are stored
+
+	keepFor time.Duration // how long the streams keep a marker; 0: for ever
+	written time.Time     // when a marker was last stored
+}
+
+// NewCommits returns what a lease stores with these chains. letters may be nil. prefix is that of results' subjects.
+func NewCommits(results, letters *commit.Chain, prefix string) *Commits {
+	c := &Commits{results: results, letters: letters, prefix: prefix, reading: true, settled: results.At(), written: time.Now()}
+	if letters != nil {
+		c.earlier = letters.Letters()
+	}
+	return c
+}
+
+// Found returns the position up to which earlier leases have stored everything. ok is false if that isn't known.
+func (c *Commits) Found() (p commit.Position, ok bool) { return c.results.Found() }
+
+// position returns the position of a delivery's input.
+func position(d *inflight.Delivery) commit.Position {
+	return commit.Position{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}
+}
+
+// Settled reports whether an earlier lease has stored the result or the dead letter of an input. It must be called for all inputs in their
+// order.
+func (c *Commits) Settled(ctx context.Context, d *inflight.Delivery) (bool, error) {
+	in := position(d)
+	if at, ok := c.results.Found(); ok && at.Covers(in) || c.earlier.Has(commit.Letter{Input: in, Record: commit.WholeMessage}) {
+		return true, nil
+	}
+	if !c.reading {
+		return false, nil
+	}
+	// Nothing was stored yet, so no other goroutine uses the chain.
+	done, parts, err := c.results.Find(ctx, in, topology.MapSubject(c.prefix, d.Subject), MessageID(d))
+	if err == nil && !done {
+		c.partial.add(parts)
+		c.reading = false
+	}
+	return done, err
+}
+
+// certain reports whether it is known that an input which isn't settled has no result.
+func (c *Commits) certain(d *inflight.Delivery) bool {
+	return d.First || c.results.Certain(position(d))
+}
+
+// takePartial returns what is stored of the first result that isn't stored completely.
+func (c *Commits) takePartial() partials {
+	p := c.partial
+	c.partial = nil
+	return p
+}
+
+// resultBatch is the messages of one commit.
+type resultBatch struct {
+	items []int           // the deliveries that are settled with it
+	ends  []int           // for each of them the number of messages up to its last one
+	msgs  []*nats.Msg     // their results
+	at    commit.Position // the position of the marker
+
+	checked bool // the server may not take one of the messages
+}
+
+// commit stores results, with a marker at their position.
+func (c *Commits) commit(ctx context.Context, batch resultBatch) (stored int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	write := c.results.Commit
+	if batch.checked {
+		write = c.results.CommitChecked
+	}
+	stored, err = write(ctx, batch.msgs, batch.at)
+	if err == nil {
+		c.settled, c.written = batch.at, time.Now()
+	}
+	return stored, err
+}
+
+// Keep stores the last marker again before the streams remove it for its age.
+func (c *Commits) Keep(ctx context.Context) error {
+	if c.keepFor == 0 || !c.mu.TryLock() {
+		return nil // for ever, or a marker is being stored
+	}
+	defer c.mu.Unlock()
+	if time.Since(c.written) < c.keepFor/4 {
+		return nil
+	}
+	c.written = time.Now()
+	_, err := c.results.Commit(ctx, nil, c.settled)
+	if err == nil && c.letters != nil {
+		err = c.letters.CommitLetters(ctx, nil, nil, c.settled)
+	}
+	if commit.Over(err) {
+		return err
+	}
+	return nil // it is tried again
+}
+
+// ownID moves the id of a message to our own header, unless the user wants the server to remember it. It returns the message.
+func (c *Commits) ownID(m *nats.Msg) *nats.Msg {
+	if !c.w.s.ResultIDs {
+		m.Header[commit.HeaderID] = m.Header[jetstream.MsgIDHeader]
+		delete(m.Header, jetstream.MsgIDHeader)
+	}
+	return m
+}

@@ -1,0 +1,286 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/commit"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/topology"
+)
+
+// committer stores the results and the dead letters of one batch.
+type committer struct {
+	*Writer
+	b    *inflight.Batch
+	s    *Buffers
+	sink Sink
+	c    *Commits
+}
+
+const (
+	// mostAtomic is the most messages of an atomic batch, with the marker. It is nats-server's default.
+	mostAtomic = 1000
+
+	// mostFast is the most messages of a fast batch, with the marker.
+	mostFast = 4096
+
+	// mostCommittedBytes is the most bytes of the results of one commit, unless one input has more.
+	mostCommittedBytes = 4 << 20
+
+	// codeDuplicate is JetStream's error code for an atomic batch with an id that the stream knows.
+	codeDuplicate jetstream.ErrorCode = 10201
+
+	// codeTooMany is JetStream's error code for an atomic batch of too many messages.
+	codeTooMany jetstream.ErrorCode = 10199
+)
+
+// Settle is Writer.Settle for a lease that stores exactly once. The dead letters of a batch are stored before its results. After an error, the
+// lease ends.
+func (c *Commits) Settle(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
+	w := c.w
+	s.reset()
+	s.left = b.AppendUnsettled(s.left)
+	s.partial = c.takePartial()
+	m := &committer{Writer: w, b: b, s: s, sink: sink, c: c}
+	given := &givenUp{Sink: sink, w: w}
+	if err := (frameWriter{w}).encodeFrames(ctx, b, s, given); err != nil {
+		return err
+	}
+	if err := w.giveUpRefused(ctx, b, s, given); err != nil {
+		return err
+	}
+	w.following.Refresh(ctx)
+	if err := m.lookUp(ctx, func(d *inflight.Delivery) bool { return !c.certain(d) }); err != nil {
+		return err
+	}
+	if err := m.storeLetters(ctx, given.letters); err != nil {
+		return err
+	}
+	return m.storeResults(ctx)
+}
+
+// lookUp settles the deliveries that already have a result, among those that are uncertain. No other worker can store results of
+// the partition now, so a lookup is final.
+func (m *committer) lookUp(ctx context.Context, uncertain func(*inflight.Delivery) bool) error {
+	var open []int
+	for _, i := range m.s.left {
+		if uncertain(&m.b.Items[i]) {
+			open = append(open, i)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	for attempt := 1; ; attempt++ {
+		known, err := m.clearance.find(ctx, m.b.Items, open, nil, &m.s.partial)
+		if err == nil {
+			m.settle(ctx, known, publisher.Answer{Duplicate: true})
+			return nil
+		}
+		m.s.warn(m.Writer, attempt, err)
+		if !m.awaitRetry(ctx, attempt) {
+			return ctx.Err()
+		}
+	}
+}
+
+// settle settles deliveries with that answer, and removes them from s.left. Items are in order.
+func (m *committer) settle(ctx context.Context, items []int, a publisher.Answer) {
+	if len(items) == 0 {
+		return
+	}
+	now := time.Now()
+	headroom := m.b.Headroom(now, m.Writer.s.AckWait)
+	m.s.stored = m.s.stored[:0]
+	for _, i := range items {
+		d := &m.b.Items[i]
+		m.s.stored = append(m.s.stored, d)
+		m.b.Settle(i)
+		m.stored(d)
+		m.Writer.s.Observer.Settled(outcome(a), len(d.Msg.Data()), m.b.ResultBytes(i), now.Sub(d.Received), headroom)
+		frameWriter{m.Writer}.observeFrame(d, a)
+	}
+	m.sink.Stored(ctx, m.s.stored)
+	m.s.left = slices.DeleteFunc(m.s.left, func(i int) bool {
+		_, settled := slices.BinarySearch(items, i)
+		return settled
+	})
+}
+
+// next returns the results of the next deliveries. most is the maximum number of deliveries.
+func (m *committer) next(most int) (n resultBatch) {
+	bytes, messages := 0, mostAtomic
+	if m.c.results.Way == commit.Fast {
+		messages = mostFast
+	}
+	now := time.Now()
+	soon := m.clearance.results.publishFor(now)
+	for k, i := range m.s.left[:min(most, len(m.s.left))] {
+		if d := &m.b.Items[i]; !m.clearance.clear(d, now, soon) {
+			d.First = false // the result has HeaderDeliveries, on which lookups rely
+		}
+		msgs := m.messages(i)
+		for _, each := range msgs {
+			bytes += len(each.Data)
+		}
+		if k > 0 && (len(n.msgs)+len(msgs) >= messages || bytes > mostCommittedBytes) {
+			break
+		}
+		n.items, n.msgs = append(n.items, i), append(n.msgs, msgs...)
+		n.ends = append(n.ends, len(n.msgs))
+	}
+	last := len(m.b.Items) - 1
+	if len(n.items) < len(m.s.left) {
+		last = n.items[len(n.items)-1]
+	}
+	n.at = position(&m.b.Items[last])
+	return n
+}
+
+// messages returns the messages of a delivery's result that aren't stored yet.
+func (m *committer) messages(i int) (msgs []*nats.Msg) {
+	d := &m.b.Items[i]
+	if d.Frame == nil {
+		r := m.result(m.b, i)
+		return []*nats.Msg{m.c.ownID(&r)}
+	}
+	for n := range d.Frame.Parts {
+		part := frameWriter{m.Writer}.part(d, n)
+		if !m.s.partial[commit.ID(part.Header)] {
+			msgs = append(msgs, m.c.ownID(&part))
+		}
+	}
+	return msgs
+}
+
+// storeResults stores the results that are left. Even without one it stores a marker, so that the dead letters need not be remembered.
+func (m *committer) storeResults(ctx context.Context) error {
+	if len(m.b.Items) == 0 {
+		return nil // the batch has only a part of a frame
+	}
+	most := len(m.b.Items)
+	for attempt, done := 1, false; !done; {
+		n := m.next(most)
+		n.checked = attempt > 1 && len(n.items) == 1
+		stored, err := m.c.commit(ctx, n)
+		ended := 0
+		for ended < len(n.ends) && n.ends[ended] <= stored {
+			ended++
+		}
+		done = err == nil && len(n.items) == len(m.s.left)
+		m.settle(ctx, n.items[:ended], publisher.Answer{})
+		if ended > 0 {
+			m.Writer.s.Progress()
+		}
+		if err == nil {
+			most, attempt = min(2*most, len(m.b.Items)), 1
+			continue
+		}
+		for _, each := range n.msgs[:stored] {
+			m.s.partial.add([]string{commit.ID(each.Header)})
+		}
+		if most, err = m.failed(ctx, n, stored > 0, err, attempt); err != nil {
+			return err
+		}
+		attempt++
+	}
+	return nil
+}
+
+// failed handles an error of a commit. It returns how many deliveries the next commit may have, or an error if the lease must end.
+func (m *committer) failed(ctx context.Context, n resultBatch, progressed bool, err error, attempt int) (most int, over error) {
+	var refused *jetstream.APIError
+	most = len(m.b.Items)
+	unstorable := publisher.Unstorable(err)
+	if errors.As(err, &refused) {
+		unstorable = unstorable || refused.ErrorCode == codeTooMany || publisher.IncompleteBatch(err) && !n.checked
+	}
+	switch {
+	case commit.Over(err), m.conns.Closed():
+		return 0, fmt.Errorf("store results of a partition: %w", err)
+	case unstorable && len(n.items) == 1 && publisher.IncompleteBatch(err):
+		return 1, nil // the next attempt is checked
+	case unstorable && len(n.items) == 1:
+		return most, m.giveUp(ctx, n.items[0], TooLarge, fmt.Errorf("its result cannot be stored: %w", err))
+	case unstorable && progressed:
+		return 1, nil // the first one that is left is to blame
+	case unstorable:
+		return (len(n.items) + 1) / 2, nil
+	case refused != nil && refused.ErrorCode == codeDuplicate:
+		return most, m.lookUp(ctx, func(*inflight.Delivery) bool { return true })
+	}
+	m.s.warn(m.Writer, attempt, err)
+	if !m.awaitRetry(ctx, attempt) {
+		return 0, ctx.Err()
+	}
+	m.following.Doubt()
+	m.following.Refresh(ctx)
+	return most, m.outdated()
+}
+
+// warn logs that results could not be stored.
+func (s *Buffers) warn(w *Writer, attempt int, err error) {
+	w.s.Log.Warn(notStored,
+		"results", len(s.left), "attempt", attempt, "stream", w.s.ResultStream, "error", err)
+}
+
+// storeLetters stores the dead letters of deliveries that are given up, and those of the records of frames that are left, in the order of
+// their inputs. It settles the deliveries that are given up.
+func (m *committer) storeLetters(ctx context.Context, letters []*deadLetter) error {
+	for _, i := range m.s.left {
+		if d := &m.b.Items[i]; d.Frame != nil {
+			for r := range d.Frame.Records() {
+				if d.Frame.Table.Status(r).Failed() {
+					letters = append(letters, m.newRecordLetter(d, r))
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(letters, func(a, b *deadLetter) int { return int(int64(a.d.Sequence) - int64(b.d.Sequence)) })
+	for some := range slices.Chunk(letters, lettersAtOnce) {
+		whole := slices.Clone(some)
+		if err := m.c.storeLetters(ctx, some, &m.s.partial); err != nil {
+			return err
+		}
+		for _, l := range whole {
+			if l.record == noRecord {
+				m.b.Settle(m.b.Find(l.d.Sequence))
+				m.ReportDeadLetter(l.d, l.why, l.cause)
+				m.sink.Stored(ctx, []*inflight.Delivery{l.d})
+			}
+		}
+	}
+	return nil
+}
+
+// giveUp makes a dead letter of a delivery that is left.
+func (m *committer) giveUp(ctx context.Context, i int, why Reason, cause error) error {
+	m.s.left = slices.DeleteFunc(m.s.left, func(k int) bool { return k == i })
+	l := m.newDeadLetter(&m.b.Items[i], why, cause)
+	if err := m.c.storeLetters(ctx, []*deadLetter{l}, &m.s.partial); err != nil {
+		return err
+	}
+	m.b.Settle(i)
+	m.ReportDeadLetter(l.d, why, cause)
+	m.sink.Stored(ctx, []*inflight.Delivery{l.d})
+	return nil
+}
+
+// errSettingsChanged ends a lease when the result stream takes its batches in another way.
+var errSettingsChanged = errors.New("the result stream's settings have changed")
+
+// outdated returns an error if the result stream takes batches in another way by now.
+func (m *committer) outdated() error {
+	if topology.Commits(m.way.Load()) != m.c.way {
+		return errSettingsChanged
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/commit"
+	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/topology"
+)
+
+// Partition describes a partition to OpenCommits.
+type Partition struct {
+	Number    int
+	Owner     string // identifies the lease; no other lease may have the same
+	Floor     uint64 // sequence of the last acknowledged input
+	Delivered uint64 // sequence of the last input that was delivered before the lease
+	Loose     bool   // whether a worker without commit markers has had the partition since the last marker
+}
+
+// OpenCommits begins to store what a lease of a partition stores exactly once. It returns nil if the result stream takes no commit markers.
+// If only the stream of dead letters takes none, dead letters have only their ids.
+func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) {
+	if !w.s.Exclusive || w.s.ExactlyOnce == topology.Off {
+		return nil, nil
+	}
+	stored, err := awaitResultStream(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	way := topology.Commits(w.way.Load())
+	if way == topology.NoCommits {
+		return nil, nil
+	}
+	inputs, err := w.js.Stream(ctx, w.s.Stream)
+	if err != nil {
+		return nil, fmt.Errorf("look up the input stream %q: %w", w.s.Stream, err)
+	}
+	s := commit.Settings{
+		Owner: p.Owner, Created: inputs.CachedInfo().Created, Way: chainWay(way), Again: waitsFor(w),
+		Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered, Loose: p.Loose,
+	}
+	dead, err := letterStore(ctx, w, p.Number)
+	if err != nil {
+		return nil, err
+	}
+	results, letters, err := commit.Open(ctx, s, commitStream(w, stored.CachedInfo().Config, p.Number), dead)
+	if err != nil {
+		return nil, err
+	}
+	c := NewCommits(results, letters, w.s.ResultPrefix)
+	c.w, c.way, c.keepFor = w, way, stored.CachedInfo().Config.MaxAge
+	return c, nil
+}
+
+// awaitResultStream returns the result stream. It waits while there is none.
+func awaitResultStream(ctx context.Context, w *Writer) (jetstream.Stream, error) {
+	for attempt := 1; ; attempt++ {
+		asked := time.Now()
+		stored, err := w.js.Stream(ctx, w.s.ResultStream)
+		switch {
+		case err == nil:
+			w.sawStream(stored.CachedInfo(), asked)
+			return stored, nil
+		case !errors.Is(err, jetstream.ErrStreamNotFound):
+			return nil, fmt.Errorf("look up the result stream %q: %w", w.s.ResultStream, err)
+		}
+		warnUnstored(w, attempt, err)
+		if !w.awaitRetry(ctx, attempt) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// lookEvery is the number of attempts to store a marker after which the stream's settings are looked up again.
+const lookEvery = 5
+
+// waitsFor returns commit.Settings.Again. Results wait while the stream is full, missing or out of reach. If it doesn't take commit markers any
+// more, the lease ends, and the next one stores without them.
+func waitsFor(w *Writer) func(context.Context, int, error) bool {
+	return func(ctx context.Context, attempts int, err error) bool {
+		warnUnstored(w, attempts, err)
+		if attempts%lookEvery != 0 || !errors.Is(err, jetstream.ErrNoStreamResponse) && !publisher.Unstorable(err) {
+			return true
+		}
+		stored, err := w.js.Stream(ctx, w.s.ResultStream)
+		if err != nil {
+			return true
+		}
+		way, _, _ := w.s.CommitsOf(stored.CachedInfo().Config, w.conns[0].ConnectedServerVersion())
+		return way != topology.NoCommits
+	}
+}
+
+// warnUnstored logs that the results of a partition wait.
+func warnUnstored(w *Writer, attempt int, err error) {
+	w.s.Log.Warn(notStored, "attempt", attempt, "stream", w.s.ResultStream, "error", err)
+}
+
+// letterStore returns the stream of dead letters, or nil if it takes no commit markers of its own.
+func letterStore(ctx context.Context, w *Writer, partition int) (commit.Store, error) {
+	if !w.clearance.apart {
+		return nil, nil
+	}
+	stream, err := w.js.Stream(ctx, w.clearance.letters)
+	if err != nil {
+		return nil, fmt.Errorf("look up the stream of dead letters %q: %w", w.clearance.letters, err)
+	}
+	c := stream.CachedInfo().Config
+	if way, _, _ := w.s.LetterCommitsOf(c, w.conns[0].ConnectedServerVersion()); way != topology.AtomicCommits {
+		return nil, nil
+	}
+	return commitStream(w, c, partition), nil
+}
+
+// commitStream returns a stream with the commit markers of a partition.
+func commitStream(w *Writer, c jetstream.StreamConfig, partition int) *commit.Stream {
+	return &commit.Stream{
+		Name: c.Name, Subject: topology.CommitSubject(w.s.CommitPrefix, c.Name, w.s.Stream, w.s.Consumer, partition),
+		Rollup: c.Retention == jetstream.WorkQueuePolicy && c.AllowRollup, Publisher: w.singles, Conn: w.conns[0],
+	}
+}
+
+func chainWay(way topology.Commits) commit.Way {
+	if way == topology.FastCommits {
+		return commit.Fast
+	}
+	return commit.Atomic
+}

@@ -1,0 +1,94 @@
+package topology
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+func TestInspectSaysHowToMoveDeadLetters(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		subjects []string
+		want     string
+	}{
+		{"as it was provisioned", []string{"results", "results.>", "deadletter", "deadletter.>"},
+			"nats stream edit RESULTS --subjects 'results' --subjects 'results.>' --force, then nats stream add RESULTS_DEADLETTER " +
+				"--subjects 'deadletter' --subjects 'deadletter.>' --retention limits --max-bytes 1GiB --discard new --dupe-window 120s --no-allow-direct --defaults"},
+		{"with more", []string{"results.>", "deadletter.>", "other.>"}, "nats stream edit RESULTS --subjects 'results.>' --subjects 'other.>' --force, then"},
+		{"everything", []string{"*.>"}, "nats stream edit RESULTS --subjects 'results' --subjects 'results.>' --force, then"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			settings := jetstream.StreamConfig{Name: "RESULTS", Subjects: c.subjects, Storage: jetstream.MemoryStorage}
+			if c.name == "everything" {
+				settings.NoAck = true // otherwise the server's own API would
+			}
+			r.createStream(settings)
+			wantLine(t, r.found(1000, roomy), "warning dead letters deadletter.>", "stored in the result stream RESULTS", c.want)
+		})
+	}
+}
+
+// TestMovedDeadLettersHaveTheBoundsOfASetting: the advised commands work, and the stream that they create has the settings with which the
+// worker would have created it, and the duplicate window of the results. After them there is no warning.
+func TestMovedDeadLettersHaveTheBoundsOfASetting(t *testing.T) {
+	t.Parallel()
+	for name, bounds := range map[string]Bounds{
+		"the defaults": defaults().DeadLetters, "an age": NewBounds(48*time.Hour, 3<<30), "a short age": NewBounds(time.Minute, 0), "no bounds": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, provisioned := newRig(t), newRig(t)
+			for _, each := range []*rig{r, provisioned} {
+				each.topology.Kept.DeadLetters = bounds
+			}
+			provisioned.provision()
+			r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results", "results.>", "deadletter", "deadletter.>"}, Duplicates: 5 * time.Minute})
+			edit, add, found := strings.Cut(r.adviceOn("dead letters deadletter.>"), ", then ")
+			if !found {
+				t.Fatalf("the advice is %q", edit)
+			}
+			_, edit, _ = strings.Cut(edit, ": ")
+			add, _, _ = strings.Cut(add, ". Dead letters")
+			for _, command := range []string{edit, add} {
+				for _, words := range shellWords(t, command) {
+					r.perform(words)
+				}
+			}
+			got, want := r.streamConfig("RESULTS_DEADLETTER"), provisioned.streamConfig("RESULTS_DEADLETTER")
+			if got.MaxBytes != want.MaxBytes || got.MaxAge != want.MaxAge || got.Discard != want.Discard || got.Storage != want.Storage || got.Retention != want.Retention {
+				t.Errorf("the command creates\n%+v, want the bounds of\n%+v", got, want)
+			}
+			window := 5 * time.Minute
+			if bounds.MaxAge > 0 {
+				window = min(window, bounds.MaxAge)
+			}
+			if got.Duplicates != window {
+				t.Errorf("the duplicate window is %v, want %v", got.Duplicates, window)
+			}
+			for _, line := range r.found(1000, roomy) {
+				if strings.Contains(line, "deadletter.>") && strings.HasPrefix(line, "warning") && bounds != (Bounds{}) {
+					t.Errorf("after the commands: %s", line)
+				}
+			}
+			wantLine(t, r.found(1000, roomy), "ok dead letters deadletter.>", "stored in stream RESULTS_DEADLETTER")
+		})
+	}
+}
+
+// adviceOn returns the advice of the finding about what.
+func (r *rig) adviceOn(what string) string {
+	r.t.Helper()
+	for _, f := range Inspect(r.ctx(), r.nc, r.topology, Use{InFlight: 10, BatchBytes: roomy, Linger: time.Millisecond}) {
+		if f.What == what {
+			return f.Advice
+		}
+	}
+	r.t.Fatalf("no finding about %s", what)
+	return ""
+}

@@ -1,0 +1,157 @@
+package topology
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/natstest"
+)
+
+func TestInspectOfExactlyOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exclusive(2)
+	r.provision()
+	lines := r.found(10, roomy)
+	wantLine(t, lines, "ok stream RESULTS: exactly once: each batch is committed with a marker (fast batches)")
+	wantLine(t, lines, "ok dead letters deadletter.>: exactly once: dead letters are committed with a marker (atomic batches)")
+	for _, line := range lines {
+		if strings.Contains(line, "duplicate window") || strings.Contains(line, "one commit a batch") {
+			t.Errorf("with commit markers: %s", line)
+		}
+	}
+	r.topology.ExactlyOnce = Off
+	lines = r.found(10, roomy)
+	wantLine(t, lines, "ok stream RESULTS: one commit a batch")
+	wantLine(t, lines, "ok stream RESULTS: duplicate window")
+	if slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "exactly once") }) {
+		t.Errorf("exactly once is off:\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+// olderStreams creates streams of results and dead letters that take no commit markers.
+func (r *rig) olderStreams(results, letters jetstream.StreamConfig) {
+	r.t.Helper()
+	r.topology.ExactlyOnce = Off
+	results.Name, results.Subjects = "RESULTS", []string{"results", "results.>"}
+	letters.Name, letters.Subjects = "DEAD", []string{"deadletter.>"}
+	r.createStream(results)
+	r.createStream(letters)
+	r.provision()
+	r.topology.ExactlyOnce = Auto
+}
+
+// TestRequiredExactlyOnceIsAnError: a warning otherwise.
+func TestRequiredExactlyOnceIsAnError(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exclusive(2)
+	r.olderStreams(jetstream.StreamConfig{AllowBatchPublish: true}, jetstream.StreamConfig{})
+	for wanted, parts := range map[ExactlyOnce][]string{
+		Auto:     {"warning ", "or set MILLRACE_EXACTLY_ONCE=off"},
+		Required: {"error ", "or set MILLRACE_EXACTLY_ONCE=auto"},
+	} {
+		r.topology.ExactlyOnce = wanted
+		lines := r.found(10, roomy)
+		wantLine(t, lines, append(parts, "stream RESULTS: within the duplicate window: the stream does not take commit markers (subject commits.RESULTS.>)")...)
+		wantLine(t, lines, append(parts, "dead letters deadletter.>: within the duplicate window: the stream does not take commit markers (subject commits.DEAD.>)")...)
+		wantLine(t, lines, "ok stream RESULTS: one commit a batch")
+		wantLine(t, lines, "ok stream RESULTS: duplicate window")
+	}
+	r.topology.ExactlyOnce, r.topology.ResultIDs = Required, false // the order of the map is random
+	wantLine(t, r.found(10, roomy), "error stream RESULTS", "MILLRACE_RESULT_IDS=false has no effect, and results have their ids")
+}
+
+// TestAdviceForCommitMarkersWorks: after the commands that are advised, both streams take commit markers.
+func TestAdviceForCommitMarkersWorks(t *testing.T) {
+	t.Parallel()
+	fast, atomic := "fast batches", "atomic batches"
+	for name, c := range map[string]struct {
+		results, letters jetstream.StreamConfig
+		way              string // of the results
+	}{
+		"as they were provisioned": {jetstream.StreamConfig{AllowBatchPublish: true}, jetstream.StreamConfig{}, fast},
+		"no batches":               {jetstream.StreamConfig{}, jetstream.StreamConfig{AllowAtomicPublish: true}, fast},
+		"interest":                 {jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, fast},
+		"work queues":              {jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, atomic},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.exclusive(2)
+			r.olderStreams(c.results, c.letters)
+			r.follow("have the stream take commit markers")
+			lines := r.found(10, roomy)
+			wantLine(t, lines, "ok stream RESULTS: exactly once", c.way)
+			wantLine(t, lines, "ok dead letters deadletter.>: exactly once", atomic)
+			r.follow("have each marker replace the one before")
+			for _, line := range r.found(10, roomy) {
+				if strings.Contains(line, "every commit marker") {
+					t.Error(line)
+				}
+			}
+		})
+	}
+}
+
+// follow runs the commands of the advice that begins with these words.
+func (r *rig) follow(begins string) {
+	r.t.Helper()
+	for _, f := range Inspect(r.ctx(), r.nc, r.topology, Use{InFlight: 10, BatchBytes: roomy}) {
+		if !strings.HasPrefix(f.Advice, begins) {
+			continue
+		}
+		for _, words := range shellWords(r.t, editCommand.FindString(f.Advice)) {
+			r.perform(words)
+		}
+	}
+}
+
+// TestInspectOfAWorkQueueWithCommitMarkers: nothing removes markers from it unless they replace each other.
+func TestInspectOfAWorkQueueWithCommitMarkers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exclusive(2)
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "commits.RESULTS.>"}, Retention: jetstream.WorkQueuePolicy, AllowAtomicPublish: true})
+	lines := r.found(10, roomy)
+	wantLine(t, lines, "ok stream RESULTS: exactly once", "need a filter such as results.>")
+	wantLine(t, lines, "warning stream RESULTS: keeps every commit marker", "(nats stream edit RESULTS --allow-rollup)")
+}
+
+// TestInspectNamesTheRightToReadMarkers: the worker must read the last marker when it takes a partition over.
+func TestInspectNamesTheRightToReadMarkers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exclusive(2)
+	s := natstest.Plain(t, server.Options{JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{{Username: "admin", Password: "admin"},
+		{Username: "worker", Password: "worker", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.MSG.GET.RESULTS"}}}}}})
+	as := func(user string) {
+		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, user))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		r.nc = nc
+		if r.js, err = jetstream.New(nc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as("admin")
+	r.provision()
+	as("worker")
+	level := finding.OK
+	for _, f := range Inspect(r.ctx(), r.nc, r.topology, Use{InFlight: 10, BatchBytes: roomy}) {
+		if strings.Contains(f.Found, "read the last commit marker") && strings.Contains(f.Advice, "$JS.API.STREAM.MSG.GET.RESULTS and on commits.RESULTS.>") {
+			level = f.Level
+		}
+	}
+	if level != finding.Error {
+		t.Error("the missing right is not reported as an error")
+	}
+}
