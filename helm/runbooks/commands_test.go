@@ -41,6 +41,9 @@ func problems(text string) (found []string) {
 		if namespaced.MatchString(command) && !hasNamespace.MatchString(command) && !clusterWide.MatchString(command) {
 			found = append(found, "no namespace: "+command)
 		}
+		if scaled.MatchString(command) {
+			found = append(found, "it doesn't restore the former number of pods: "+command)
+		}
 	}
 	return found
 }
@@ -54,6 +57,9 @@ var (
 	assigned     = regexp.MustCompile(`(?:^|[ ;])([A-Z_]+)=`)
 	namespaced   = regexp.MustCompile(`(?:^|[ (])(?:kubectl|helm) `)
 	hasNamespace = regexp.MustCompile(`(?:-n|--namespace)[ =]"\$[A-Z_]+"`)
+
+	// scaled matches commands that set a number of pods which isn't that of the installation.
+	scaled = regexp.MustCompile(`kubectl .* scale .*--replicas=[1-9]`)
 
 	// clusterWide matches commands about nodes, which have no namespace.
 	clusterWide = regexp.MustCompile(`kubectl (?:cordon|uncordon|drain|describe node|get nodes?) ?`)
@@ -87,7 +93,7 @@ func TestCommandsCanBePasted(t *testing.T) {
 }
 
 var (
-	selector = regexp.MustCompile(`-l ([a-z0-9./=,-]+)`)
+	selector = regexp.MustCompile(`-l "?([a-zA-Z0-9./=,$-]+)`)
 	label    = regexp.MustCompile(`(?m)^(app\.kubernetes\.io/[a-z]+): (.*)$`)
 )
 
@@ -107,7 +113,11 @@ func TestCommandsSelectByLabelsThatExist(t *testing.T) {
 		for _, found := range selector.FindAllStringSubmatch(p.text, -1) {
 			for _, part := range strings.Split(found[1], ",") {
 				seen++
-				if key, value, _ := strings.Cut(part, "="); known[key] != value {
+				key, value, _ := strings.Cut(part, "=")
+				if strings.HasPrefix(value, "$") && known[key] != "" {
+					continue // a variable of the block, such as the release
+				}
+				if known[key] != value {
 					t.Errorf("%s selects %s, and pods have %s: %q", p.name, part, key, known[key])
 				}
 			}
@@ -148,16 +158,19 @@ func TestBlocksWithoutALanguageHaveNoCommands(t *testing.T) {
 func TestProblemsAreFound(t *testing.T) {
 	for text, want := range map[string]string{
 		"kubectl get pods\n": "no namespace",
-		"NAMESPACE=a\nkubectl -n \"$NAMESPACE\" logs POD\n":             "in place of",
-		"kubectl -n \"$NAMESPACE\" get pods\n":                          "$NAMESPACE isn't set",
-		"NAMESPACE=a\nhelm rollback x\n":                                "no namespace",
-		"NAMESPACE=a\nkubectl -n \"$NAMESPACE\" describe node \"$N\"\n": "$N isn't set",
-		"NAMESPACE=a\nX=$(kubectl get pods)\n":                          "no namespace",
-		"nats stream info <stream>\n":                                   "in place of",
-		"NAMESPACE=a\nkubectl -n \"$NAMESPACE\" get pods\n":             "",
-		"NODE=a\nkubectl cordon \"$NODE\"\n":                            "",
-		"sh -c 'echo $HOME'\n":                                          "",
-		"STREAM=INGEST # config.stream\nnats stream info \"$STREAM\"\n": "",
+		"NAMESPACE=a\nkubectl -n \"$NAMESPACE\" logs POD\n":                                 "in place of",
+		"kubectl -n \"$NAMESPACE\" get pods\n":                                              "$NAMESPACE isn't set",
+		"NAMESPACE=a\nhelm rollback x\n":                                                    "no namespace",
+		"NAMESPACE=a\nkubectl -n \"$NAMESPACE\" describe node \"$N\"\n":                     "$N isn't set",
+		"NAMESPACE=a\nX=$(kubectl get pods)\n":                                              "no namespace",
+		"nats stream info <stream>\n":                                                       "in place of",
+		"NAMESPACE=a\nkubectl -n \"$NAMESPACE\" get pods\n":                                 "",
+		"NODE=a\nkubectl cordon \"$NODE\"\n":                                                "",
+		"sh -c 'echo $HOME'\n":                                                              "",
+		"NAMESPACE=a\nkubectl -n \"$NAMESPACE\" scale deployment/a --replicas=1\n":          "former number",
+		"NAMESPACE=a\nkubectl -n \"$NAMESPACE\" scale deployment/a --replicas=0\n":          "",
+		"NAMESPACE=a R=1\nkubectl -n \"$NAMESPACE\" scale deployment/a --replicas=\"$R\"\n": "",
+		"STREAM=INGEST # config.stream\nnats stream info \"$STREAM\"\n":                     "",
 	} {
 		found := problems(text)
 		if want == "" && len(found) > 0 || want != "" && !strings.Contains(strings.Join(found, "\n"), want) {

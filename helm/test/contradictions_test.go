@@ -18,31 +18,43 @@ func TestMistakesAreErrors(t *testing.T) {
 	variable := func(name, value string) []any { return []any{map[string]any{"name": name, "value": value}} }
 	policy := func(more values) values { return values{"networkPolicy.enabled": true}.with(more) }
 	for want, set := range map[string]values{
-		"nats.url begins with http://, which is not a NATS server's address: begin with nats://":               {"nats.url": "http://nats:4222"},
-		"address 2 in nats.url begins with https://":                                                           {"nats.url": "nats://a:4222,https://b"},
-		"nats.url has port 4333, to which networkPolicy permits no connection: set networkPolicy.natsPorts={4": policy(values{"nats.url": "nats://nats:4333"}),
-		"nats.url has port 443, to which":                                                                      policy(values{"nats.url": "wss://nats.example.com"}),
-		"extraEnv has OTEL_EXPORTER_OTLP_ENDPOINT with port 4318, to which networkPolicy permits no":           policy(values{"extraEnv": variable("OTEL_EXPORTER_OTLP_ENDPOINT", "http://otel:4318/x")}),
-		"resources.limits.memory is 4GiB, which is not a quantity of Kubernetes: write it like 4Gi":            {"resources.limits.memory": "4GiB"},
-		"resources.limits.memory is plenty, which is not a quantity":                                           {"resources.limits.memory": "plenty"},
-		"resources.limits.memory is 2e+08, but these settings need at least":                                   {"resources.limits.memory": 2e8},
-		"resources.limits.memory is 2e8, but these settings need at least":                                     {"resources.limits.memory": "2e8"},
-		"resources.limits.memory is 700Mi, but these settings need at least 1248Mi":                            {"resources.limits.memory": "700Mi", "config.decompress": "zstd", "gpu.count": 4},
-		"resources.requests.memory is 1Gi, more than resources.limits.memory (512Mi)":                          {"resources.limits.memory": "512Mi"},
-		"config.memoryLimit is 128MiB, but these settings need at least":                                       {"config.memoryLimit": "128MiB"},
-		"config.memoryLimit is 8GiB, more than resources.limits.memory (4Gi), so the pod would be killed":      {"config.memoryLimit": "8GiB"},
-		"resources.limits has nvidia.com/gpu, which comes from gpu: set gpu.mode and gpu.count":                {"resources.limits": map[string]any{"nvidia.com/gpu": 2}},
-		"resources.requests has nvidia.com/mig-1g.5gb, which comes from gpu":                                   {"gpu.mode": "none", "resources.requests": map[string]any{"nvidia.com/mig-1g.5gb": 1}},
-		"config.device is cuda with gpu.mode=none":                                                             {"gpu.mode": "none", "config.device": "cuda"},
-		"gpu.count is 3 with gpu.mode=mig, but CUDA gives a process only one instance":                         {"gpu.mode": "mig", "gpu.count": 3},
-		"podMonitor.scrapeTimeout is 10s, more than its interval (5s)":                                         {"podMonitor.enabled": true, "podMonitor.interval": "5s"},
-		"config.debugAddr has the port of http.port (9464)":                                                    {"config.debugAddr": "127.0.0.1:9464"},
-		"http.port is 4222, on which the server of nats.embedded listens":                                      modes["embedded"].with(values{"http.port": 4222}),
-		"nats.embedded.enabled is set with a Secret for NATS":                                                  modes["embedded"].with(values{"nats.existingSecret": "s", "nats.credsKey": "c"}),
-		"commonLabels has app.kubernetes.io/name, which the chart sets itself: remove it, or set nameOverride": {"commonLabels": map[string]any{"app.kubernetes.io/name": "a"}},
-		"podLabels has app.kubernetes.io/component, which the chart sets itself: remove it":                    {"podLabels": map[string]any{"app.kubernetes.io/component": "a"}},
-		"podMonitor.labels and commonLabels both have release: set it in one":                                  {"commonLabels": map[string]any{"release": "a"}, "podMonitor.labels": map[string]any{"release": "b"}},
-		"extraEnv has CUDA_CACHE_PATH, which the chart sets itself with gpu.mode=gpu":                          {"extraEnv": variable("CUDA_CACHE_PATH", "/x")},
+		"nats.url begins with http://, which is not a NATS server's address: begin with nats://":                  {"nats.url": "http://nats:4222"},
+		"address 2 in nats.url begins with https://":                                                              {"nats.url": "nats://a:4222,https://b"},
+		"nats.url has port 4333, to which networkPolicy permits no connection: set networkPolicy.natsPorts={4":    policy(values{"nats.url": "nats://nats:4333"}),
+		"nats.url has port 443, to which":                                                                         policy(values{"nats.url": "wss://nats.example.com"}),
+		"extraEnv has OTEL_EXPORTER_OTLP_ENDPOINT with port 4318, to which networkPolicy permits no":              policy(values{"extraEnv": variable("OTEL_EXPORTER_OTLP_ENDPOINT", "http://otel:4318/x")}),
+		"resources.limits.memory is 4GiB, which is not a quantity of Kubernetes: write it like 4Gi":               {"resources.limits.memory": "4GiB"},
+		"resources.limits.memory is plenty, which is not a quantity":                                              {"resources.limits.memory": "plenty"},
+		"resources.limits.memory is 2e+08, but these settings need at least":                                      {"resources.limits.memory": 2e8},
+		"resources.limits.memory is 2e8, but these settings need at least":                                        {"resources.limits.memory": "2e8"},
+		"resources.limits.memory is 700Mi, but these settings need at least 1248Mi":                               {"resources.limits.memory": "700Mi", "config.decompress": "zstd", "gpu.count": 4},
+		"resources.requests.memory is 1Gi, more than resources.limits.memory (512Mi)":                             {"resources.limits.memory": "512Mi"},
+		"config.memoryLimit is 128MiB, but these settings need at least":                                          {"config.memoryLimit": "128MiB"},
+		"config.memoryLimit is 8GiB, more than resources.limits.memory (4Gi), so the pod would be killed":         {"config.memoryLimit": "8GiB"},
+		"resources.limits has nvidia.com/gpu, which comes from gpu: set gpu.mode and gpu.count":                   {"resources.limits": map[string]any{"nvidia.com/gpu": 2}},
+		"resources.requests has nvidia.com/mig-1g.5gb, which comes from gpu":                                      {"gpu.mode": "none", "resources.requests": map[string]any{"nvidia.com/mig-1g.5gb": 1}},
+		"config.device is cuda with gpu.mode=none":                                                                {"gpu.mode": "none", "config.device": "cuda"},
+		"gpu.count is 3 with gpu.mode=mig, but CUDA gives a process only one instance":                            {"gpu.mode": "mig", "gpu.count": 3},
+		"podMonitor.scrapeTimeout is 10s, more than its interval (5s)":                                            {"podMonitor.enabled": true, "podMonitor.interval": "5s"},
+		"config.debugAddr has the port of http.port (9464)":                                                       {"config.debugAddr": "127.0.0.1:9464"},
+		"http.port is 4222, on which the server of nats.embedded listens":                                         modes["embedded"].with(values{"http.port": 4222}),
+		"nats.embedded.enabled is set with a Secret for NATS":                                                     modes["embedded"].with(values{"nats.existingSecret": "s", "nats.credsKey": "c"}),
+		"nats.embedded.sizeLimit is 1Gi, but the streams and their files may take 10240Mi, and Kubernetes evicts": modes["embedded"].with(values{"nats.embedded.sizeLimit": "1Gi"}),
+		"nats.embedded.sizeLimit is 10Gi, but the streams and their files may take 10241Mi":                       modes["embedded"].with(values{"config.streamMaxBytes": "4294967297"}),
+		"config.resultMaxBytes is 0 with nats.embedded.enabled, so the stream would grow":                         modes["embedded"].with(values{"config.resultMaxBytes": "0"}),
+		"config.provisionStorage is memory with nats.embedded.enabled":                                            modes["embedded"].with(values{"config.provisionStorage": "memory"}),
+		"config.debugAddr has port 4222, on which the server of nats.embedded listens":                            modes["embedded"].with(values{"config.debugAddr": "127.0.0.1:4222"}),
+		"config.devices names the GPU 2, but a pod has only 2, with ordinals from 0: set config.devices=all":      {"gpu.count": 2, "config.devices": "0,2"},
+		"config.devices names the GPU 1, but a pod has only 1":                                                    {"gpu.mode": "mig", "config.devices": "1"},
+		"config.exactlyOnce is required with config.delivery=shared":                                              {"config.exactlyOnce": "required"},
+		"config.resultIds is false with config.delivery=shared":                                                   {"config.resultIds": false},
+		"config.resultIds is false with config.exactlyOnce=off":                                                   {"config.delivery": "exclusive", "config.exactlyOnce": "off", "config.resultIds": false},
+		"config.commitPrefix (results.c) and config.resultPrefix (results) overlap, so nobody could tell":         {"config.delivery": "exclusive", "config.commitPrefix": "results.c"},
+		`config.subjects has "commits.>", which matches commit markers under config.commitPrefix (commits)`:       {"config.delivery": "exclusive", "config.subjects": []string{"commits.>"}},
+		"commonLabels has app.kubernetes.io/name, which the chart sets itself: remove it, or set nameOverride":    {"commonLabels": map[string]any{"app.kubernetes.io/name": "a"}},
+		"podLabels has app.kubernetes.io/component, which the chart sets itself: remove it":                       {"podLabels": map[string]any{"app.kubernetes.io/component": "a"}},
+		"podMonitor.labels and commonLabels both have release: set it in one":                                     {"commonLabels": map[string]any{"release": "a"}, "podMonitor.labels": map[string]any{"release": "b"}},
+		"extraEnv has CUDA_CACHE_PATH, which the chart sets itself with gpu.mode=gpu":                             {"extraEnv": variable("CUDA_CACHE_PATH", "/x")},
 		"extraEnv has A twice": {"extraEnv": append(variable("A", "1"), variable("A", "2")...)},
 		"extraVolumes has tmp, a name that the chart uses itself":     {"extraVolumes": []any{map[string]any{"name": "tmp", "emptyDir": map[string]any{}}}},
 		`extraVolumeMounts mounts "data2", which no volume`:           {"extraVolumeMounts": []any{map[string]any{"name": "data2", "mountPath": "/a"}}},
@@ -84,6 +96,11 @@ func TestWhatLooksWrongAndIsNot(t *testing.T) {
 		"a file in a volume":               {"operators.volume": map[string]any{"emptyDir": map[string]any{}}, "config.operators": []string{"whatever"}},
 		"the same label of a monitor":      {"podMonitor.labels": map[string]any{"release": "b"}, "prometheusRule.labels": map[string]any{"release": "b"}},
 		"a scrape timeout in another unit": {"serviceMonitor.enabled": true, "serviceMonitor.interval": "1m", "serviceMonitor.scrapeTimeout": "60s"},
+		"small streams in a small volume":  modes["embedded"].with(values{"nats.embedded.sizeLimit": "1Gi", "config.streamMaxBytes": "256MiB", "config.resultMaxBytes": "256MiB", "config.deadletterMaxBytes": "64MiB"}),
+		"exactly once without ids":         {"config.delivery": "exclusive", "config.exactlyOnce": "required", "config.resultIds": false, "config.commitPrefix": "marks.a"},
+		"inputs on commits, without any":   {"config.delivery": "exclusive", "config.exactlyOnce": "off", "config.subjects": []string{"commits.>"}},
+		"no bounds in another server":      {"config.resultMaxBytes": "0", "config.provisionStorage": "memory"},
+		"all GPUs of a pod by ordinal":     {"gpu.count": 2, "config.devices": "1,0"},
 		"a volume of the chart":            {"extraVolumeMounts": []any{map[string]any{"name": "tmp", "mountPath": "/var/tmp"}}},
 		"a command of the worker":          {"lifecycle": map[string]any{"postStart": map[string]any{"exec": map[string]any{"command": []string{"/opt/millrace/worker", "version"}}}}},
 	} {
@@ -128,6 +145,9 @@ func TestChartRefusesWhatTheWorkerRefuses(t *testing.T) {
 			[]any{[]string{"a.*", "a.*.b"}, []string{"a.b", "a.c"}, []string{"a.>", "b.>"}, []string{"resultsx.>"}, []string{"_INBOXES.>"}}},
 		{"config.resultPrefix", []any{"ingest", "ingest.a", "$SYS", "deadletter", "deadletter.a", "_INBOX"}, []any{"out", "a.b", "deadletters"}},
 		{"config.deadletterPrefix", []any{"ingest.dead", "results.dead", "$dead"}, []any{"dead.letters", "result"}},
+		{"config.commitPrefix", []any{"$commits", "a..b"}, []any{"a.b", "ingest", "results"}}, // delivery is shared
+		{"config.exactlyOnce", []any{"required"}, []any{"off"}},
+		{"config.resultIds", []any{false}, []any{true}},
 		{"config.operators",
 			[]any{[]string{"minhash?hashs=64"}, []string{"minhash?k=0"}, []string{"minhash?k=257"}, []string{"minhash?hashes=1025"}, []string{"minhash?k=a"}, []string{"minhash?k"}, []string{"minhash?k=1&k=2"},
 				[]string{"crc32c?k=1"}, []string{"crc32c", "crc32c"}, []string{"crc64"}, []string{"minhash?seed=-1"}, []string{"minhash?k=+5"}},
@@ -140,11 +160,7 @@ func TestChartRefusesWhatTheWorkerRefuses(t *testing.T) {
 			want := i < len(c.wrong)
 			_, err := render(t, enough.with(values{c.value: value}))
 			env := maps.Clone(good)
-			text, isText := value.(string)
-			if !isText {
-				text = strings.Join(value.([]string), ",")
-			}
-			env[variableOfValue(c.value)] = text
+			env[variableOfValue(c.value)] = textOf(value)
 			command := exec.CommandContext(t.Context(), worker, "config")
 			for name, set := range env {
 				command.Env = append(command.Env, name+"="+set)

@@ -101,16 +101,18 @@ func TestKEDAScalesByTheMeasuredRate(t *testing.T) {
 
 // TestHPAScalesByTheMeasuredRate: the target is one wanted pod per pod, of this release.
 func TestHPAScalesByTheMeasuredRate(t *testing.T) {
-	watched := byHPA.with(values{"podMonitor.enabled": true, "prometheusRule.enabled": true})
+	own := map[string]string{"deployment": "web-millrace"}
+	byOthers := values{"prometheusRule.enabled": false, "autoscaling.hpa.metricLabels": map[string]string{"job": "web"}}
 	for _, c := range []struct {
 		set          values
 		name, target string
 		labels       map[string]string
 	}{
-		{watched, "millrace_wanted_pods", "1", map[string]string{"deployment": "web-millrace"}},
-		{byHPA, "millrace_wanted_pods", "1", nil}, // somebody else records it, without the label
-		{watched.with(values{"autoscaling.hpa.metricName": "pods", "autoscaling.hpa.metricLabels": map[string]string{"a": "b"}}), "pods", "1", map[string]string{"a": "b"}},
-		{watched.with(values{"autoscaling.lagThreshold": 5000, "autoscaling.hpa.metricName": "millrace_lag"}), "millrace_lag", "5k", nil},
+		{byHPA, "millrace_wanted_pods", "1", own},
+		{byHPA.with(byOthers), "millrace_wanted_pods", "1", map[string]string{"job": "web"}}, // somebody else records it, without the label
+		{byHPA.with(values{"autoscaling.hpa.metricName": "pods", "autoscaling.hpa.metricLabels": map[string]string{"a": "b"}}), "pods", "1", map[string]string{"a": "b"}},
+		{byHPA.with(values{"autoscaling.lagThreshold": 5000, "autoscaling.hpa.metricName": "millrace_lag"}), "millrace_lag", "5k", own},
+		{byHPA.with(values{"autoscaling.lagThreshold": 5000, "autoscaling.hpa.metricName": "mine"}), "mine", "5k", nil}, // of another rule, which may be this release's
 	} {
 		external := find[*autoscaling.HorizontalPodAutoscaler](t, objects(t, c.set)).Spec.Metrics[0].External
 		var labels map[string]string
@@ -138,7 +140,13 @@ func TestWrongGoalsAreNamed(t *testing.T) {
 	for want, set := range map[string]values{
 		"autoscaling.keda.prometheus.serverAddress is set, but the chart doesn't know the label job": measured.with(values{"podMonitor.enabled": false}),
 		// The metric of earlier versions: every message would want a pod.
-		"autoscaling.hpa.metricName is millrace_consumer_pending, a number of messages": byHPA.with(values{"autoscaling.hpa.metricName": "millrace_consumer_pending"}),
+		"autoscaling.hpa.metricName is millrace_consumer_pending, a number of messages":                            byHPA.with(values{"autoscaling.hpa.metricName": "millrace_consumer_pending"}),
+		"autoscaling.lagThreshold is a number of messages, but autoscaling.hpa.metricName is millrace_wanted_pods": byHPA.with(values{"autoscaling.lagThreshold": 5000}),
+		// Without labels, the autoscaler would add up the series of all releases.
+		"autoscaling.hpa.metricLabels is empty, so the autoscaler would follow millrace_wanted_pods of every release: set prometheusRule.enabled=true":       {"autoscaling.mode": "hpa"},
+		"autoscaling.hpa.metricLabels is empty, so the autoscaler would follow millrace_wanted_pods":                                                         byHPA.with(values{"podMonitor.enabled": false}),
+		"autoscaling.hpa.metricLabels is empty, so the autoscaler would follow millrace_lag of every":                                                        byHPA.with(values{"prometheusRule.enabled": false, "autoscaling.lagThreshold": 5000, "autoscaling.hpa.metricName": "millrace_lag"}),
+		"autoscaling.hpa.metricLabels is empty, so the autoscaler would follow millrace_consumer_pending of every release: set autoscaling.hpa.metricLabels": byHPA.with(values{"autoscaling.lagThreshold": 5000, "autoscaling.hpa.metricName": "millrace_consumer_pending"}),
 	} {
 		if _, err := render(t, enough.with(set)); err == nil || !strings.Contains(err.Error(), "1 problem in the values:\n  - "+want) {
 			t.Errorf("%v: want %q in %v", set, want, err)
@@ -152,7 +160,7 @@ func TestNotesSayHowItScales(t *testing.T) {
 		"1 to 4 pods by keda (60 s of backlog at the measured rate)":                                                        measured,
 		"1 to 4 pods by hpa (60 s of backlog at the measured rate)":                                                         byHPA,
 		"KEDA adds a pod for 665920 payloads, because it doesn't know how fast a pod is. To scale by\n60 s of backlog, set": byKEDA,
-		"needs the recording rule job:millrace_wanted_pods:max1h: set prometheusRule.enabled=true":                          byHPA,
+		"needs the recording rule job:millrace_wanted_pods:max1h: set prometheusRule.enabled=true":                          modes["hpa"],
 		"The links in alerts lead nowhere yet":                                                                              ruled,
 	} {
 		if notes := mustRender(t, enough.with(set)).notes; !strings.Contains(notes, want) {
@@ -183,6 +191,9 @@ tests:
       - expr: count(job:millrace_wanted_pods:max1h)
         eval_time: 80m
         exp_samples: [{labels: '{}', value: 1}]
+      - expr: count by (deployment) (job:millrace_lag:max)
+        eval_time: 80m
+        exp_samples: [{labels: '{deployment="web-millrace"}', value: 1}]
 `
 
 // TestBacklogGoal checks the number of wanted pods with goals of the values, and that another release's lag changes nothing.

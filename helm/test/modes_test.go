@@ -19,7 +19,7 @@ var modes = map[string]values{
 	"none":            {"gpu.mode": "none"},
 	"embedded":        {"nats.url": "", "nats.embedded.enabled": true, "gpu.mode": "none"},
 	"keda":            {"autoscaling.mode": "keda", "autoscaling.keda.natsServerMonitoringEndpoint": "nats:8222"},
-	"hpa":             {"autoscaling.mode": "hpa"},
+	"hpa":             {"autoscaling.mode": "hpa", "autoscaling.hpa.metricLabels": map[string]any{"deployment": "web-millrace"}},
 	"operators": {
 		"operators.sources": map[string]string{"entropy.cu": "x", "a_b.cu": "y"}, "operators.tables": map[string]string{"words.txt": "z\n"}, "config.operators": []string{"entropy?bits=5", "crc32c"},
 		"operators.configMap": "mine", "operators.volume": map[string]any{"emptyDir": map[string]any{"sizeLimit": "1Mi"}},

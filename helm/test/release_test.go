@@ -134,3 +134,81 @@ func TestHelmCommandsInDocsWork(t *testing.T) {
 		t.Errorf("%d commands were tried, and there were more", tried)
 	}
 }
+
+var (
+	clusterLine = regexp.MustCompile(`^(?:\$ )?(?:helm (?:install|upgrade) .*(?:\./|\.tgz)|helm .*(?:test|uninstall) |kubectl )`)
+	inNamespace = regexp.MustCompile(` (?:-n|--namespace)[ =]\S`)
+)
+
+// pasted returns what is wrong with the commands of a page for people who paste them, block by block.
+func pasted(text string) (problems []string) {
+	for _, block := range fence.FindAllStringSubmatch(strings.ReplaceAll(text, "\\\n", " "), -1) {
+		installed, rolledOut := false, false
+		for line := range strings.Lines(block[1]) {
+			line = strings.TrimSpace(line)
+			if !clusterLine.MatchString(line) {
+				continue
+			}
+			installed = installed || strings.Contains(line, "helm install ")
+			rolledOut = rolledOut || strings.Contains(line, " rollout status ")
+			switch {
+			case strings.Contains(line, "..."):
+				problems = append(problems, "something is left out: "+line)
+			case !inNamespace.MatchString(line):
+				problems = append(problems, "no namespace: "+line)
+			case strings.Contains(line, "helm test ") && installed && !rolledOut:
+				problems = append(problems, "it doesn't wait until the workers have created the streams: "+line)
+			}
+		}
+	}
+	return problems
+}
+
+// TestCommandsForTheClusterCanBePasted reads the pages that install the chart, and the notes after the installation.
+func TestCommandsForTheClusterCanBePasted(t *testing.T) {
+	for _, file := range []string{"../../README.md", "../millrace/README.md", "../../docs/kubernetes.md", "../../docs/releasing.md"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "helm install ") {
+			t.Errorf("%s installs nothing", file)
+		}
+		for _, problem := range pasted(string(text)) {
+			t.Errorf("%s: %s", file, problem)
+		}
+	}
+	for name, mode := range modes {
+		notes := mustRender(t, enough.with(mode)).notes
+		commands := 0
+		for line := range strings.Lines(notes) {
+			if line = strings.TrimSpace(line); clusterLine.MatchString(line) {
+				commands++
+			}
+		}
+		if problems := pasted("```\n" + notes + "```"); len(problems) > 0 || commands < 3 {
+			t.Errorf("%s: %d commands: %q", name, commands, problems)
+		}
+		// A pod may have no terminal, and a script has none.
+		if regexp.MustCompile(`exec (?:-it|-ti|-t|--tty)\b`).MatchString(notes) {
+			t.Errorf("%s: the notes want a terminal:\n%s", name, notes)
+		}
+	}
+}
+
+// TestPastedFindsMistakes tries what the check above must find.
+func TestPastedFindsMistakes(t *testing.T) {
+	for text, want := range map[string]string{
+		"helm install a ./b -n c\nhelm test a -n c\n":                                         "doesn't wait",
+		"helm install a ./b -n c\nkubectl rollout status deployment/a -n c\nhelm test a -n c": "",
+		"helm upgrade a ./b \\\n  --set d=e\n":                                                "no namespace",
+		"helm upgrade a ./b \\\n  --namespace c\n":                                            "",
+		"kubectl create secret generic a\n":                                                   "no namespace",
+		"helm install a ./b -n c --set image.repository=...\n":                                "left out",
+	} {
+		got := strings.Join(pasted("```\n"+strings.TrimSuffix(text, "\n")+"\n```"), "\n")
+		if want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

@@ -16,7 +16,7 @@ import (
 
 var (
 	byKEDA = enough.with(values{"autoscaling.mode": "keda", "autoscaling.keda.natsServerMonitoringEndpoint": "nats:8222"})
-	byHPA  = enough.with(values{"autoscaling.mode": "hpa"})
+	byHPA  = enough.with(values{"autoscaling.mode": "hpa", "podMonitor.enabled": true, "prometheusRule.enabled": true})
 )
 
 // capacityOf returns what determines how much one pod can have in flight.
@@ -114,7 +114,7 @@ func TestConsumerHasRoomForEveryPod(t *testing.T) {
 	}{
 		{values{}, "262144"},
 		{values{"replicaCount": 3}, "786432"},
-		{values{"replicaCount": 3, "autoscaling.mode": "hpa", "autoscaling.maxReplicas": 10}, "2621440"},
+		{byHPA.with(values{"replicaCount": 3, "autoscaling.maxReplicas": 10}), "2621440"},
 		{values{"replicaCount": 1000}, "10000000"},
 		{values{"config.maxAckPending": 1000}, "1000"},
 		{values{"config.delivery": "exclusive"}, "0"},

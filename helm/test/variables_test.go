@@ -113,11 +113,11 @@ var changed = map[string]struct {
 	text  string
 }{
 	"stream": {"IN", "IN"}, "subjects": {[]string{"a.>", "b.*"}, "a.>,b.*"}, "consumer": {"c", "c"}, "resultStream": {"OUT", "OUT"},
-	"resultPrefix": {"out.x", "out.x"}, "deadletterPrefix": {"dead", "dead"}, "provision": {true, "true"},
+	"resultPrefix": {"out.x", "out.x"}, "deadletterPrefix": {"dead", "dead"}, "commitPrefix": {"c.x", "c.x"}, "provision": {true, "true"},
 	"streamRetention": {"limits", "limits"}, "streamMaxAge": {"48h", "48h"}, "streamMaxBytes": {"0", "0"}, "resultMaxAge": {"24h", "24h"},
 	"resultMaxBytes": {"64GiB", "64GiB"}, "deadletterMaxAge": {"720h", "720h"}, "deadletterMaxBytes": {"64MiB", "64MiB"},
 	"provisionReplicas": {3, "3"}, "provisionStorage": {"memory", "memory"},
-	"delivery": {"exclusive", "exclusive"}, "partitions": {256, "256"}, "ack": {"confirmed", "confirmed"}, "maxDeliver": {3, "3"},
+	"delivery": {"exclusive", "exclusive"}, "partitions": {256, "256"}, "exactlyOnce": {"required", "required"}, "resultIds": {false, "false"}, "ack": {"confirmed", "confirmed"}, "maxDeliver": {3, "3"},
 	"ackWait": {"1m30s", "1m30s"}, "maxAckPending": {10_000_000, "10000000"}, "operators": {[]string{"minhash?k=5&hashes=16"}, "minhash?k=5&hashes=16"},
 	"operatorPath": {"/usr,/etc", "/usr,/etc"}, "resultFormat": {"binary", "binary"}, "framing": {"auto", "auto"}, "arrowColumn": {"text", "text"},
 	"frameRecords": {16_777_216, "16777216"}, "frameBytes": {"256MiB", "256MiB"}, "decompress": {"auto", "auto"}, "resultEncoding": {"zstd", "zstd"},
@@ -139,6 +139,12 @@ func TestValuesReachTheirVariables(t *testing.T) {
 		set := values{"config." + key: want.value, "resources.limits.memory": "64Gi"}
 		if key == "arrowColumn" {
 			set["config.framing"] = "arrow"
+		}
+		if key == "exactlyOnce" || key == "resultIds" {
+			set["config.delivery"] = "exclusive"
+		}
+		if key == "devices" {
+			set["gpu.count"] = 2
 		}
 		if got := workerEnvironment(t, enough.with(set))[name]; got != want.text {
 			t.Errorf("config.%s = %v: %s is %q, want %q", key, want.value, name, got, want.text)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -93,24 +94,75 @@ func TestRulesAndDashboardArriveAsTheyAre(t *testing.T) {
 	if len(file.Groups) == 0 || !reflect.DeepEqual(rule.Spec.Groups, file.Groups) {
 		t.Errorf("%d groups of rules, and files/rules.yaml has %d, or they differ", len(rule.Spec.Groups), len(file.Groups))
 	}
-	var want, got any
+	var want map[string]any
 	if err := json.Unmarshal(readChart(t, "files/dashboard.json"), &want); err != nil {
 		t.Fatalf("files/dashboard.json: %v", err)
 	}
-	for _, o := range list {
-		c, ok := o.(*core.ConfigMap)
-		if !ok {
-			continue
-		}
-		if err := json.Unmarshal([]byte(c.Data["millrace.json"]), &got); err != nil {
-			t.Fatal(err)
-		}
-		if c.Labels["grafana_dashboard"] != "1" {
-			t.Errorf("Grafana does not find the dashboard: labels %v", c.Labels)
-		}
+	if labels := find[*core.ConfigMap](t, list).Labels; labels["grafana_dashboard"] != "1" {
+		t.Errorf("Grafana does not find the dashboard: labels %v", labels)
 	}
+	_, got := dashboardOf(t, mustRender(t, watched)) // without a monitor, it isn't restricted to the release
+	got["uid"], got["title"] = want["uid"], want["title"]
 	if !reflect.DeepEqual(got, want) {
 		t.Error("the ConfigMap's dashboard is not that of files/dashboard.json")
+	}
+}
+
+// dashboardOf returns the file of the dashboard's ConfigMap, and what is in it.
+func dashboardOf(t *testing.T, r rendered) (file string, dashboard map[string]any) {
+	t.Helper()
+	c := find[*core.ConfigMap](t, r.decode(t))
+	if len(c.Data) != 1 {
+		t.Fatalf("%d files, want one", len(c.Data))
+	}
+	for name, text := range c.Data {
+		file = name
+		if err := json.Unmarshal([]byte(text), &dashboard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return file, dashboard
+}
+
+// TestEachReleaseHasItsDashboard: Grafana's sidecar puts the files of all releases into one folder, and Grafana refuses dashboards with the
+// same uid or title.
+func TestEachReleaseHasItsDashboard(t *testing.T) {
+	seen := map[any]string{}
+	for release, set := range map[string]values{"one": {}, "another": {"fullnameOverride": "web"}, "one of a long name": {"fullnameOverride": strings.Repeat("a", 60)}} {
+		file, dashboard := dashboardOf(t, mustRender(t, byPod.with(set)))
+		for _, part := range []any{file, dashboard["uid"], dashboard["title"]} {
+			if seen[part] != "" {
+				t.Errorf("%s and %s both have %v", seen[part], release, part)
+			}
+			seen[part] = release
+		}
+		if uid := dashboard["uid"].(string); !regexp.MustCompile(`^[a-z0-9-]{1,40}$`).MatchString(uid) {
+			t.Errorf("%s: Grafana refuses the uid %s", release, uid)
+		}
+	}
+}
+
+// TestDashboardShowsItsRelease: the choice at the beginning is the release's namespace and pods.
+func TestDashboardShowsItsRelease(t *testing.T) {
+	_, dashboard := dashboardOf(t, mustRender(t, byPod))
+	pods := ""
+	for _, v := range dashboard["templating"].(map[string]any)["list"].([]any) {
+		switch variable := v.(map[string]any); variable["name"] {
+		case "namespace":
+			if current := variable["current"].(map[string]any); !reflect.DeepEqual(current["value"], []any{"gpu-jobs"}) {
+				t.Errorf("the namespace is %v", current)
+			}
+		case "pod":
+			pods = variable["allValue"].(string)
+		}
+	}
+	for pod, want := range map[string]bool{
+		"web-millrace-5d9c7b8f4-x2x9k": true, "web-millrace-5d9c7x2x9k": true,
+		"web-millrace-b-5d9c7b8f4-x2x9k": false, "web-millrace2-5d9c7b8f4-x2x9k": false, "web-millrace": false,
+	} {
+		if got := regexp.MustCompile("^(?:" + pods + ")$").MatchString(pod); got != want { // as Prometheus matches
+			t.Errorf("%s matches %s: %v, want %v", pods, pod, got, want)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -69,6 +70,29 @@ func TestARealReleaseCanBeChecked(t *testing.T) {
 	}
 	if text, err := notes(readRoot(t, "CHANGELOG.md"), next, true); err != nil || len(text) < 100 {
 		t.Errorf("%v: %q", err, text)
+	}
+}
+
+// TestHeadingsOfTheChangelog: the sections have the headings of Keep a Changelog, in its order and each once.
+func TestHeadingsOfTheChangelog(t *testing.T) {
+	order := []string{"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+	last, headings := -1, 0
+	for line := range strings.Lines(readRoot(t, "CHANGELOG.md")) {
+		if strings.HasPrefix(line, "## ") {
+			last = -1
+		}
+		heading, is := strings.CutPrefix(strings.TrimSpace(line), "### ")
+		if !is {
+			continue
+		}
+		at := slices.Index(order, heading)
+		if at <= last {
+			t.Errorf("the heading %q is not one of %q, or not in that order", heading, order)
+		}
+		last, headings = at, headings+1
+	}
+	if headings == 0 {
+		t.Error("the changelog has no headings")
 	}
 }
 

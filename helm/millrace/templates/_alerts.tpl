@@ -93,17 +93,17 @@ absent(millrace_build_info{ {{- include "millrace.ownSeries" . -}} }) {{ eq $lea
 {{- end }}
 
 {{/*
-millrace.recording returns a recording rule with the values of a release. The rule for autoscalers has the goal, and a label by which a
-HorizontalPodAutoscaler selects it.
+millrace.recording returns a recording rule with the values of a release. One rule for autoscalers has the goal. Both have a label by which
+a HorizontalPodAutoscaler selects the release's series.
 */}}
 {{- define "millrace.recording" -}}
 {{- $rule := deepCopy .rule -}}
 {{- if eq $rule.record "job:millrace_wanted_pods:max1h" -}}
 {{- $scaling := .root.Values.autoscaling -}}
 {{- $_ := set $rule "expr" (replace "(60 * " (printf "(%v * " $scaling.backlogSeconds) $rule.expr | replace "1.25 * " (printf "%v * " $scaling.lagFactor)) -}}
-{{- if .series -}}
-{{- $_ := set $rule "labels" (dict "deployment" (include "millrace.fullname" .root)) -}}
 {{- end -}}
+{{- if and .series (has $rule.record (list "job:millrace_wanted_pods:max1h" "job:millrace_lag:max")) -}}
+{{- $_ := set $rule "labels" (dict "deployment" (include "millrace.fullname" .root)) -}}
 {{- end -}}
 {{- $_ := set $rule "expr" (include "millrace.scoped" (dict "expr" $rule.expr "series" .series)) -}}
 {{ toYaml $rule }}

@@ -13,7 +13,7 @@
 
 {{/* millrace.resources returns the container's CPU, memory and GPUs. Extended resources are set as limits, which also sets the requests. */}}
 {{- define "millrace.resources" -}}
-{{- $resources := deepCopy .Values.resources -}}
+{{- $resources := deepCopy (.Values.resources | default dict) -}}
 {{- with include "millrace.gpuResource" . -}}
 {{- $limits := merge (dict . (int64 $.Values.gpu.count)) (get $resources "limits" | default dict) -}}
 {{- $resources = set $resources "limits" $limits -}}

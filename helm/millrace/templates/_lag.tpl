@@ -42,12 +42,26 @@ ignoreNullValues: "false"
 
 {{/*
 millrace.metricLabels returns the labels that select the external metric of the HorizontalPodAutoscaler. By default that is the label
-which the release's own recording rule adds: the job may contain a slash, which Kubernetes accepts in no selector.
+which the release's own recording rules add: the job may contain a slash, which Kubernetes accepts in no selector.
 */}}
 {{- define "millrace.metricLabels" -}}
+{{- $name := .Values.autoscaling.hpa.metricName -}}
 {{- if .Values.autoscaling.hpa.metricLabels -}}
 {{ toYaml .Values.autoscaling.hpa.metricLabels }}
-{{- else if and (include "millrace.byMeasuredRate" .) .Values.prometheusRule.enabled (include "millrace.scrapeJob" .) -}}
+{{- else if and (or (include "millrace.byMeasuredRate" .) (eq $name "millrace_lag")) .Values.prometheusRule.enabled (include "millrace.scrapeJob" .) -}}
 deployment: {{ include "millrace.fullname" . }}
 {{- end -}}
+{{- end }}
+
+{{/* millrace.metricProblems checks that the external metric is the release's own, and that it counts what its target counts. */}}
+{{- define "millrace.metricProblems" -}}
+{{- $name := .Values.autoscaling.hpa.metricName }}
+{{- $measured := eq (int64 .Values.autoscaling.lagThreshold) 0 }}
+{{- if and $measured (has $name (list "millrace_consumer_pending" "millrace_lag")) }}
+autoscaling.hpa.metricName is {{ $name }}, a number of messages, but the target is one pod per wanted pod: set autoscaling.hpa.metricName=millrace_wanted_pods, or autoscaling.lagThreshold to a number of messages
+{{- else if and (not $measured) (eq $name "millrace_wanted_pods") }}
+autoscaling.lagThreshold is a number of messages, but autoscaling.hpa.metricName is millrace_wanted_pods, a number of pods: set autoscaling.hpa.metricName=millrace_lag, or leave autoscaling.lagThreshold at 0
+{{- else if and (has $name (list "millrace_consumer_pending" "millrace_lag" "millrace_wanted_pods")) (not (include "millrace.metricLabels" .)) }}
+autoscaling.hpa.metricLabels is empty, so the autoscaler would follow {{ $name }} of every release: set {{ eq $name "millrace_consumer_pending" | ternary "" "prometheusRule.enabled=true with podMonitor.enabled=true (or serviceMonitor.enabled or prometheusRule.job), or " }}autoscaling.hpa.metricLabels to labels that only this release's series have
+{{- end }}
 {{- end }}

@@ -63,15 +63,15 @@ Arrow stream. The worker also needs room for the frame's results.
 {{- if not (or (eq .Values.gpu.mode "none") (eq .Values.config.device "host")) -}}
 {{- $cuda = add 167772160 (mul 67108864 (sub (include "millrace.devices" .) 1)) -}}
 {{- end -}}
-{{- $server := .Values.nats.embedded.enabled | ternary 134217728 0 -}}
+{{- $server := empty .Values.nats.embedded.enabled | ternary 0 134217728 -}}
 {{- $payloads := max 16777216 (include "millrace.frameBytes" .) -}}
 {{- $used := add (include "millrace.bufferBytes" .) $cuda $server 50331648 (mul 2 $payloads) -}}
 {{ max (add $used 25165824) (div (mul $used 16) 15) }}
 {{- end }}
 
 {{- define "millrace.memoryProblems" -}}
-{{- $limits := get .Values.resources "limits" | default dict -}}
-{{- $requests := get .Values.resources "requests" | default dict -}}
+{{- $limits := get (.Values.resources | default dict) "limits" | default dict -}}
+{{- $requests := get (.Values.resources | default dict) "requests" | default dict -}}
 {{- $memory := get $limits "memory" | default "" -}}
 {{- $least := include "millrace.leastMemory" . | int64 -}}
 {{- $needs := printf "these settings need at least %dMi, including %dMi for the buffers of batches" (div (add $least 1048575) 1048576) (div (add (include "millrace.bufferBytes" . | int64) 1048575) 1048576) -}}

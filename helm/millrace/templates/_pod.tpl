@@ -32,8 +32,10 @@ dnsConfig:
 hostAliases:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .Values.podSecurityContext }}
 securityContext:
-  {{- toYaml .Values.podSecurityContext | nindent 2 }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
@@ -62,11 +64,13 @@ topologySpreadConstraints:
 {{- end -}}
 {{- end }}
 
-{{/* millrace.strategy returns the Deployment's strategy. Kubernetes refuses rollingUpdate, which values.yaml has, with Recreate. */}}
+{{/* millrace.strategy returns the Deployment's strategy; nothing if it is null. Kubernetes refuses rollingUpdate, which values.yaml has, with Recreate. */}}
 {{- define "millrace.strategy" -}}
-{{- if eq .Values.strategy.type "Recreate" -}}
+{{- with .Values.strategy -}}
+{{- if eq (get . "type") "Recreate" -}}
 type: Recreate
 {{- else -}}
-{{ toYaml .Values.strategy }}
+{{ toYaml . }}
+{{- end -}}
 {{- end -}}
 {{- end }}

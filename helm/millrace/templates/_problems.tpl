@@ -3,8 +3,19 @@ This file checks combinations of values that are each valid, which a schema can'
 */}}
 
 {{- define "millrace.check" -}}
+{{- include "millrace.checkNulls" . -}}
+{{- include "millrace.refuse" (include "millrace.problems" .) -}}
+{{- end }}
+
+{{/* millrace.checkNulls fails if values are missing that other checks and templates need. */}}
+{{- define "millrace.checkNulls" -}}
 {{- include "millrace.oldDefaults" . -}}
-{{- $problems := compact (splitList "\n" (include "millrace.problems" .)) -}}
+{{- include "millrace.refuse" (include "millrace.nullProblems" .) -}}
+{{- end }}
+
+{{/* millrace.refuse fails if there are problems. The argument has one in each line. */}}
+{{- define "millrace.refuse" -}}
+{{- $problems := compact (splitList "\n" .) -}}
 {{- if $problems -}}
 {{- fail (printf "\n%d %s in the values:\n  - %s" (len $problems) (eq (len $problems) 1 | ternary "problem" "problems") (join "\n  - " $problems)) -}}
 {{- end -}}
@@ -12,12 +23,12 @@ This file checks combinations of values that are each valid, which a schema can'
 
 {{/*
 millrace.oldDefaults fails if values that this chart added are missing: helm upgrade --reuse-values takes the defaults of the chart that is
-installed. These values are never null, as others may be.
+installed. These values must not be null.
 */}}
 {{- define "millrace.oldDefaults" -}}
 {{- range list "global" "revisionHistoryLimit" -}}
 {{- if not (hasKey $.Values .) -}}
-{{- fail (printf "\nthe values have no %s, so they are those of another version of this chart: upgrade with --reset-then-reuse-values, which keeps the values that you set, and not with --reuse-values" .) -}}
+{{- fail (printf "\nthe values have no %s, so they are those of another version of this chart, or %s is null: upgrade with --reset-then-reuse-values, which keeps the values that you set, and not with --reuse-values" . .) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
@@ -26,10 +37,14 @@ installed. These values are never null, as others may be.
 {{- define "millrace.problems" -}}
 {{- include "millrace.imageProblems" . }}
 {{- include "millrace.serverProblems" . }}
+{{- include "millrace.embeddedProblems" . }}
 {{- include "millrace.addressProblems" . }}
 {{- include "millrace.secretProblems" .Values.nats }}
 {{- include "millrace.subjectProblems" .Values.config }}
+{{- include "millrace.commitProblems" .Values.config }}
 {{- include "millrace.streamProblems" . }}
+{{- include "millrace.boundProblems" . }}
+{{- include "millrace.deviceProblems" . }}
 {{- include "millrace.scaleProblems" . }}
 {{- include "millrace.frameProblems" .Values.config }}
 {{- include "millrace.watchProblems" . }}
@@ -67,20 +82,15 @@ config.arrowColumn has no effect, because config.framing is {{ .framing }}: set 
 
 {{- define "millrace.serverProblems" -}}
 {{- $nats := .Values.nats }}
-{{- $given := len (compact (list (trim $nats.url) $nats.urlKey ($nats.embedded.enabled | ternary "embedded" ""))) }}
+{{- $url := $nats.url | default "" }}
+{{- $given := len (compact (list (trim $url) $nats.urlKey (empty $nats.embedded.enabled | ternary "" "embedded"))) }}
 {{- if eq $given 0 }}
 nats.url is empty: set it to the server's address, such as nats://nats:4222 (or nats.urlKey; or nats.embedded.enabled=true to try things out)
 {{- else if gt $given 1 }}
 nats.url, nats.urlKey and nats.embedded.enabled are mutually exclusive: set only one of them
 {{- end }}
-{{- if contains "@" $nats.url }}
+{{- if contains "@" $url }}
 nats.url contains a user or password, which everybody who can read the Deployment would see: put the address into a Secret and set nats.existingSecret and nats.urlKey
-{{- end }}
-{{- if and $nats.embedded.enabled (or $nats.existingSecret $nats.tls.existingSecret) }}
-nats.embedded.enabled is set with a Secret for NATS, and the server in the pod asks for no credentials: leave nats.existingSecret and nats.tls.existingSecret empty
-{{- end }}
-{{- if and $nats.embedded.enabled (gt (include "millrace.maxPods" . | int64) 1) }}
-nats.embedded.enabled is set for {{ include "millrace.maxPods" . }} pods, each of which would have its own server and streams: set replicaCount=1 and autoscaling.mode=none
 {{- end }}
 {{- end }}
 
@@ -115,8 +125,8 @@ autoscaling.keda.natsServerMonitoringEndpoint is empty: set it to host and monit
 {{- if and (eq .mode "keda") .keda.prometheus.serverAddress (eq (int64 .lagThreshold) 0) (not (include "millrace.scrapeJob" $)) }}
 autoscaling.keda.prometheus.serverAddress is set, but the chart doesn't know the label job of the workers' series: set podMonitor.enabled, serviceMonitor.enabled or prometheusRule.job
 {{- end }}
-{{- if and (eq .mode "hpa") (eq (int64 .lagThreshold) 0) (has .hpa.metricName (list "millrace_consumer_pending" "millrace_lag")) }}
-autoscaling.hpa.metricName is {{ .hpa.metricName }}, a number of messages, but the target is one pod per wanted pod: set autoscaling.hpa.metricName=millrace_wanted_pods, or autoscaling.lagThreshold to a number of messages
+{{- if eq .mode "hpa" }}
+{{- include "millrace.metricProblems" $ }}
 {{- end }}
 {{- if and (eq .mode "hpa") (lt (int64 .minReplicas) 1) }}
 autoscaling.minReplicas is 0, which a HorizontalPodAutoscaler does not accept: set at least 1, or autoscaling.mode=keda

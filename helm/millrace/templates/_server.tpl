@@ -3,8 +3,8 @@
 {{/* millrace.addresses returns the addresses in nats.url as a JSON list. */}}
 {{- define "millrace.addresses" -}}
 {{- $addresses := list -}}
-{{- if trim .Values.nats.url -}}
-{{- range splitList "," .Values.nats.url -}}
+{{- with .Values.nats.url | default "" | trim -}}
+{{- range splitList "," . -}}
 {{- $addresses = append $addresses (trim .) -}}
 {{- end -}}
 {{- end -}}
@@ -68,6 +68,8 @@ nats.url mixes WebSocket addresses with others, which the NATS client refuses: u
 config.debugAddr has the port of http.port ({{ $http }}), and a port can have only one server: set another, such as 127.0.0.1:6060
 {{- else if gt $port 65535 }}
 config.debugAddr has the port {{ $port }}: a port is a number from 0 to 65535
+{{- else if and $.Values.nats.embedded.enabled (eq $port 4222) }}
+config.debugAddr has port 4222, on which the server of nats.embedded listens: set another, such as 127.0.0.1:6060
 {{- end }}
 {{- end }}
 {{- if and .Values.nats.embedded.enabled (eq $http 4222) }}

@@ -70,10 +70,43 @@ config.resultPrefix ({{ .resultPrefix }}) and config.deadletterPrefix ({{ .deadl
 {{- end }}
 {{- end }}
 
+{{/* millrace.commitProblems returns what is wrong with the prefix of commit markers. The argument is .Values.config. */}}
+{{- define "millrace.commitProblems" -}}
+{{- $config := . }}
+{{- $prefix := .commitPrefix }}
+{{- with include "millrace.wrongFilter" $prefix }}
+config.commitPrefix is {{ $prefix | quote }}, which {{ . }}
+{{- end }}
+{{- if and (eq .delivery "exclusive") (ne .exactlyOnce "off") }}
+{{- range .subjects }}
+{{- if and (not (include "millrace.wrongFilter" .)) (include "millrace.under" (list . $prefix)) }}
+config.subjects has {{ . | quote }}, which matches commit markers under config.commitPrefix ({{ $prefix }}), so the worker would read its own output for ever: set another prefix or narrower subjects
+{{- end }}
+{{- end }}
+{{- range $value := list "resultPrefix" "deadletterPrefix" }}
+{{- $other := get $config $value }}
+{{- if or (include "millrace.under" (list $prefix $other)) (include "millrace.under" (list $other $prefix)) }}
+config.commitPrefix ({{ $prefix }}) and config.{{ $value }} ({{ $other }}) overlap, so nobody could tell commit markers from other messages: set different ones
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "millrace.streamProblems" -}}
 {{- with .Values.config }}
+{{- if and (eq .exactlyOnce "required") (ne .delivery "exclusive") }}
+config.exactlyOnce is required with config.delivery=shared, which can't store results exactly once: set config.delivery=exclusive, or config.exactlyOnce=auto
+{{- end }}
+{{- if and (not .resultIds) (ne .delivery "exclusive") }}
+config.resultIds is false with config.delivery=shared, which needs the ids to recognize results that are stored already: set config.delivery=exclusive, or config.resultIds=true
+{{- else if and (not .resultIds) (eq .exactlyOnce "off") }}
+config.resultIds is false with config.exactlyOnce=off, and the worker then needs the ids to recognize results that are stored already: set config.exactlyOnce=auto or required, or config.resultIds=true
+{{- end }}
 {{- if and (eq .stream .resultStream) (or .provision $.Values.nats.embedded.enabled) }}
 config.stream and config.resultStream are both {{ .stream }}, and the worker creates two streams: set another name for one of them
+{{- end }}
+{{- if and (eq .streamRetention "workqueue") (eq .delivery "exclusive") }}
+config.streamRetention is workqueue with config.delivery=exclusive, which acknowledges many inputs at once, and the server allows that on no work queue: set config.streamRetention=auto, interest or limits
 {{- end }}
 {{- if ge (include "millrace.milliseconds" .linger | float64) (include "millrace.milliseconds" .ackWait | float64) }}
 config.linger is {{ .linger }}, not less than config.ackWait ({{ .ackWait }}), so the server would deliver payloads again that wait in a batch: set less

@@ -19,9 +19,10 @@ it. The factors are those of internal/ingest/capacity, and helm/test compares th
 {{- end }}
 
 {{/*
-millrace.maxAckPending returns the consumer's MaxAckPending. With shared delivery all pods share one consumer, so it is the worker's own
-default (8 batches per lane) times the number of pods, up to the limit of the variable. With exclusive delivery each partition has its
-own consumer, and 0 leaves the value to the worker.
+millrace.maxAckPending returns MILLRACE_MAX_ACK_PENDING, the MaxAckPending of a consumer that the worker creates. With shared delivery all
+pods share one consumer, so it is the worker's own default (8 full batches per lane) times the maximum number of pods, up to the limit of the
+variable. That is less than what the pods could hold together (millrace.window). With exclusive delivery each partition has its own consumer,
+and 0 leaves the value to the worker.
 */}}
 {{- define "millrace.maxAckPending" -}}
 {{- if gt (int64 .Values.config.maxAckPending) 0 -}}
@@ -35,9 +36,10 @@ own consumer, and 0 leaves the value to the worker.
 
 {{/*
 millrace.window returns the maximum number of payloads that one pod can have in flight: 16 batches per lane between pull and
-acknowledgement and, for each partition that it may own, two outstanding pull requests of 4096 messages and 256 messages in between. If
-the size of payloads is known, their bytes limit it too: four full batches per lane and, for each partition, three times 2 MiB. It never
-exceeds what the consumer permits. The recording rules in files/rules.yaml compute the same from metrics.
+acknowledgement and, for each consumer, two outstanding pull requests of 4096 messages and 256 messages in between. A pod has one consumer
+with shared delivery, and with exclusive delivery one for each partition, all of which it may own. If the size of payloads is known, their
+bytes limit it too: four full batches per lane and, for each consumer, three times 2 MiB. With shared delivery it never exceeds what the
+consumer permits to all pods together. The recording rules in files/rules.yaml compute the same from metrics, without that last bound.
 */}}
 {{- define "millrace.window" -}}
 {{- $consumers := eq .Values.config.delivery "exclusive" | ternary .Values.config.partitions 1 -}}

@@ -1,0 +1,227 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"millrace/internal/config"
+)
+
+// bounded is a value of the chart whose variable has bounds: a duration or a size.
+type bounded struct {
+	key       string // of config, such as ackWait
+	low, high string // the bounds as the worker declares them
+	outside   []string
+}
+
+// declared returns the durations and sizes that internal/config declares, with a value below and one above each bound.
+func declared(t *testing.T) (all []bounded) {
+	t.Helper()
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[config.Config]()) {
+		b := bounded{key: keyOf(field.Name), low: field.Tag.Get("min"), high: field.Tag.Get("max")}
+		switch field.Type {
+		case reflect.TypeFor[time.Duration]():
+			b.outside = append(b.outside, shifted(t, b.high, time.Millisecond).String())
+			if low := shifted(t, b.low, -time.Millisecond); low > 0 {
+				b.outside = append(b.outside, low.String())
+			}
+			if b.low != "0s" {
+				b.outside = append(b.outside, "0s")
+			}
+		case reflect.TypeFor[config.Size]():
+			b.outside = append(b.outside, strconv.FormatInt(bytesOf(t, b.high)+1, 10), strings.TrimRight(b.high, "KMGiB")+"0GiB")
+			if low := bytesOf(t, b.low); low > 0 {
+				b.outside = append(b.outside, strconv.FormatInt(low-1, 10))
+			}
+		default:
+			continue
+		}
+		all = append(all, b)
+	}
+	if len(all) < 15 {
+		t.Fatalf("internal/config declares %d durations and sizes, and there were 15", len(all))
+	}
+	return all
+}
+
+// keyOf returns the key of config for a field of the worker's configuration: ackWait for AckWait.
+func keyOf(field string) string { return string(unicode.ToLower(rune(field[0]))) + field[1:] }
+
+func shifted(t *testing.T, text string, by time.Duration) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d + by
+}
+
+func bytesOf(t *testing.T, text string) int64 {
+	t.Helper()
+	var size config.Size
+	if err := size.UnmarshalText([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	return int64(size)
+}
+
+// beside are values with which a bound is a problem of its own: durations are compared with each other, and memory is checked.
+var beside = map[string]values{
+	"linger":           {"config.ackWait": "1h"},
+	"ackWait":          {"config.linger": "1ms"},
+	"batchDeadlineMin": {"config.batchDeadlineMax": "1h"},
+	"batchDeadlineMax": {"config.batchDeadlineMin": "100ms"},
+	"frameBytes":       {"config.decompress": "zstd"},
+}
+
+// TestDeclaredBoundsAreTheCharts walks the bounds that internal/config declares: the chart takes each bound, and refuses what is outside
+// with an error that names the value and says what to set.
+func TestDeclaredBoundsAreTheCharts(t *testing.T) {
+	for _, b := range declared(t) {
+		set := enough.with(values{"resources.limits": nil}).with(beside[b.key])
+		for _, value := range []string{b.low, b.high} {
+			if _, err := render(t, set.with(values{"config." + b.key: value})); err != nil {
+				t.Errorf("config.%s = %s is a bound: %v", b.key, value, err)
+			}
+		}
+		for _, value := range b.outside {
+			_, err := render(t, set.with(values{"config." + b.key: value}))
+			if err == nil || !strings.Contains(err.Error(), "\n  - config."+b.key+" is "+value+", ") || !strings.Contains(err.Error(), ": set ") {
+				t.Errorf("config.%s = %s, outside of %s to %s: %v", b.key, value, b.low, b.high, err)
+			}
+		}
+	}
+}
+
+// worker is the worker's own check of its configuration, with the variables that the chart sets.
+type worker struct{ env map[string]string }
+
+// workerOf returns the worker of a release that computes on the CPU, because files of the image aren't here. It unsets the
+// variables that the tests were started with, CI's own among them.
+func workerOf(t *testing.T, set values) worker {
+	t.Helper()
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, config.Prefix+"_") {
+			t.Setenv(name, "") // so that the test restores it
+			if err := os.Unsetenv(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w := worker{env: workerEnvironment(t, set)}
+	w.env["MILLRACE_DEVICE"] = "host"
+	for name, value := range w.env {
+		t.Setenv(name, value)
+	}
+	return w
+}
+
+// refuses returns the worker's error with other values of config.
+func (w worker) refuses(t *testing.T, other values) (err error) {
+	t.Helper()
+	t.Run("", func(t *testing.T) {
+		for at, value := range other {
+			t.Setenv(variableOfValue(at), textOf(value))
+		}
+		_, err = config.Load(nil)
+	})
+	return err
+}
+
+// textOf returns the text of a variable for a value of config.
+func textOf(value any) string {
+	if list, ok := value.([]string); ok {
+		return strings.Join(list, ",")
+	}
+	return fmt.Sprint(value)
+}
+
+// tried returns values for keys of config, right and wrong ones, each on its own.
+func tried(t *testing.T) (all []values) {
+	t.Helper()
+	add := func(key string, list ...any) {
+		for _, value := range list {
+			all = append(all, values{"config." + key: value})
+		}
+	}
+	for _, b := range declared(t) {
+		add(b.key, b.low, b.high)
+		for _, value := range b.outside {
+			add(b.key, value)
+		}
+	}
+	for key, part := range schemaNode(t).Properties["config"].Properties {
+		for _, word := range part.Enum {
+			if word != "" && key != "device" {
+				add(key, word)
+			}
+		}
+		if part.Type == "boolean" {
+			add(key, true, false)
+		}
+	}
+	for _, key := range []string{"streamMaxAge", "resultMaxAge", "deadletterMaxAge"} {
+		add(key, "1ms", "59.9s", "1m", "99999999h")
+	}
+	for _, key := range []string{"streamMaxBytes", "resultMaxBytes", "deadletterMaxBytes"} {
+		add(key, "1", "16383KiB", "16MiB", "99999999999GiB")
+	}
+	for _, key := range []string{"stream", "consumer", "resultStream"} {
+		add(key, "a", "a\nb", "ü", strings.Repeat("a", 255), strings.Repeat("a", 256), "RESULTS", "INGEST")
+	}
+	for _, key := range []string{"resultPrefix", "deadletterPrefix", "commitPrefix"} {
+		add(key, "a", "a.b", "a\nb", "ingest", "results", "deadletter", "commits", "a,b")
+	}
+	add("subjects", []string{"a\tb"}, []string{"a\nb"}, []string{"results.>"}, []string{"a.>", "b"})
+	add("devices", "all", "0", "0,1", "all,0", "0,0", "01", "1023", "1024", "-1", "gpu0", "GPU-01234567-89ab-cdef-0123-456789abcdef", "GPU-0", "MIG-01234567-89ab-cdef-0123-456789abcdef")
+	add("debugAddr", ":6060", "a:b:1", "[::1]:6060", "[::1:6060", "::1:6060", "localhost:0", ":65536", "a]:1", ":9464")
+	add("arrowColumn", "text")
+	add("operators", []string{"crc32c"}, []string{"minhash?k=0"}, []string{"crc32c?"})
+	return all
+}
+
+// TestChartRefusesWhatTheWorkerConfigurationRefuses tries many values of config, alone and in pairs. Where the worker's own
+// check finds a problem, the chart must find one, and it must take what the worker takes.
+func TestChartRefusesWhatTheWorkerConfigurationRefuses(t *testing.T) {
+	base := enough.with(values{"resources.limits": nil, "gpu.mode": "none"}) // which GPUs there are, the worker's configuration doesn't know
+	w := workerOf(t, base)
+	if err := w.refuses(t, nil); err != nil {
+		t.Fatal(err)
+	}
+	var fine []values
+	wrong, pairs := 0, 0
+	check := func(set values, refused error) {
+		if _, err := render(t, base.with(set)); err == nil {
+			t.Errorf("the chart takes %v, and the worker says: %v", set, refused)
+		}
+	}
+	for _, set := range tried(t) {
+		if err := w.refuses(t, set); err != nil {
+			wrong++
+			check(set, err)
+			continue
+		}
+		if _, err := render(t, base.with(set)); err != nil {
+			t.Errorf("the chart refuses %v, and the worker takes it: %v", set, err)
+		}
+		for _, other := range fine {
+			if both := set.with(other); len(both) == 2 {
+				if err := w.refuses(t, both); err != nil {
+					pairs++
+					check(both, err)
+				}
+			}
+		}
+		fine = append(fine, set)
+	}
+	if wrong < 50 || pairs < 10 {
+		t.Errorf("the worker refuses %d values and %d pairs, and there were more", wrong, pairs)
+	}
+	t.Logf("%d values that the worker refuses, and %d pairs", wrong, pairs)
+}
