@@ -21,10 +21,14 @@ const (
 
 	// endless is the number of inputs of a feed that runs until it is stopped.
 	endless = 1 << 40
+
+	// pause is the least time between two chunks of an endless feed in the short form, so that faults that last for long
+	// leave the processors to other tests.
+	pause = 250 * time.Millisecond
 )
 
-// feed publishes inputs at full speed and retries each until the server has stored it. Inputs have an ID, so that one
-// that is published again is stored once.
+// feed publishes inputs and retries each until the server has stored it: at full speed, or an endless number at 2,000 a
+// second in the short form. Inputs have an ID, so that one that is published again is stored once.
 type feed struct {
 	r      *rig
 	id     int // number of the feed within its rig
@@ -74,13 +78,23 @@ func (f *feed) run() error {
 		if !f.awaitLead() {
 			return nil
 		}
+		again := time.After(f.pause())
 		end := min(next+chunk, f.n)
 		if err := f.store(next, end); err != nil {
 			return err
 		}
 		next = end
+		<-again
 	}
 	return nil
+}
+
+// pause returns the least time from the start of one chunk to the next.
+func (f *feed) pause() time.Duration {
+	if f.n == endless && !isFull() {
+		return pause
+	}
+	return 0
 }
 
 // awaitLead waits until workers have caught up far enough. It returns false if the feed has been stopped.

@@ -3,6 +3,7 @@ package operator
 import (
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"math"
 	"math/bits"
 
@@ -57,9 +58,8 @@ func newMinhashReference(d *compiled.Description, block []byte) *minhashReferenc
 
 // append is its referenceFunc.
 func (m *minhashReference) append(dst, payload []byte) []byte {
-	all := shingles(payload, m.k)
-	hashes := make([]uint32, 0, len(all))
-	for _, shingle := range all {
+	hashes := make([]uint32, 0, len(payload))
+	for shingle := range shingles(payload, m.k) {
 		hashes = append(hashes, murmur3(shingle, 0))
 	}
 	for _, p := range m.permutations {
@@ -72,26 +72,28 @@ func (m *minhashReference) append(dst, payload []byte) []byte {
 	return dst
 }
 
-// shingles returns the shingles of a payload, in order.
-func shingles(payload []byte, k int) [][]byte {
-	if len(payload) == 0 {
-		return nil
-	}
-	bounds := make([]int, 0, len(payload)+1) // the start of each character, followed by the payload's end
-	for i, b := range payload {
-		if i == 0 || b&0xC0 != 0x80 {
-			bounds = append(bounds, i)
+// shingles iterates over the shingles of a payload, in order.
+func shingles(payload []byte, k int) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		starts := make([]int, k) // of the last characters; character c is at c%k
+		characters := 0
+		for i, b := range payload {
+			if i > 0 && b&0xC0 == 0x80 {
+				continue
+			}
+			if characters >= k && !yield(payload[starts[characters%k]:i]) {
+				return
+			}
+			starts[characters%k] = i
+			characters++
+		}
+		switch {
+		case characters >= k:
+			yield(payload[starts[characters%k]:])
+		case characters > 0:
+			yield(payload)
 		}
 	}
-	bounds = append(bounds, len(payload))
-	if characters := len(bounds) - 1; characters < k {
-		return [][]byte{payload}
-	}
-	windows := make([][]byte, 0, len(bounds)-k)
-	for i := 0; i+k < len(bounds); i++ {
-		windows = append(windows, payload[bounds[i]:bounds[i+k]])
-	}
-	return windows
 }
 
 // low32 returns the low 32 bits of p applied to hash. The product has at most 93 bits. If x = high*2^61 + low, then x
