@@ -114,10 +114,14 @@ func (l liarBound) Run(rows []byte, offsets []uint32, scratch, result []byte, pa
 	return err
 }
 
-// eachDevice runs a test on a CPU and on a simulated device, in both delivery modes.
+// eachDevice runs a test on a CPU and on a simulated device, in both delivery modes. With -short it leaves the simulated device out.
 func eachDevice(t *testing.T, test func(t *testing.T, r *rig, open func(kernels []device.HostKernel) device.Device)) {
 	t.Helper()
-	for _, kind := range []string{"host", "sim"} {
+	kinds := []string{"host", "sim"}
+	if testing.Short() {
+		kinds = kinds[:1]
+	}
+	for _, kind := range kinds {
 		for _, exclusive := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/exclusive=%t", kind, exclusive), func(t *testing.T) {
 				t.Parallel()
@@ -151,7 +155,8 @@ func openKind(t *testing.T, kind string, kernels []device.HostKernel) device.Dev
 	return d
 }
 
-// TestAnAilingDeviceBlamesNoPayload makes a device fail among good payloads, in every way that was observed or is conceivable.
+// TestAnAilingDeviceBlamesNoPayload makes a device fail among good payloads, in every way that was observed or is conceivable. With -short
+// it does so once, and not for ever.
 func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 	t.Parallel()
 	invalid := device.Errorf("launch", "ailing", device.ErrInvalid, "injected")
@@ -171,6 +176,9 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 		{"an error that nobody knows, for ever", errors.New("injected"), 0, false, true},
 		{"loss by no kernel", device.Errorf("launch", "ailing", device.ErrLost, "injected"), 0, false, true},
 	} {
+		if testing.Short() && c.times == 0 {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {

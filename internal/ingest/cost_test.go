@@ -30,6 +30,9 @@ func liveHeap() int64 {
 // growth of the heap with the memory that the worker counts. It is not parallel, because other tests would allocate at the same
 // time. For the same reason the server runs in a separate process.
 func TestCostsCoverTheHeap(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED WITH -short: MEASURES THE HEAP, ALONE")
+	}
 	for _, c := range []struct {
 		name, operators string
 		n, bytes        int

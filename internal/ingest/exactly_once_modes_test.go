@@ -5,7 +5,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -34,9 +33,9 @@ func TestExactlyOnceBetweenModes(t *testing.T) {
 		r.provision()
 		r.publishFrom(published, published+400, document)
 		published += 400
-		before := r.tally.count(inflight.Published)
+		before := r.tally.stored()
 		run := r.run(hostDevice(t), streams.Config{})
-		until(t, "shared delivery has processed what came meanwhile", func() bool { return r.tally.count(inflight.Published) == before+400 })
+		r.tally.awaitStored(t, before+400)
 		if err := run.drain(); err != nil {
 			t.Fatal(err)
 		}

@@ -50,7 +50,7 @@ func (r *rig) wantOtherCuts(all, result []jetstream.Msg) {
 }
 
 // TestAResultThatIsCutInAnotherWay: a worker stores the first parts of a result, and the next one needs more or fewer of them. A reader
-// gets one complete result, whether or not the stream still knows the ids of the first parts.
+// gets one complete result, whether or not the stream still knows the ids of the first parts. With -short there is one case.
 func TestAResultThatIsCutInAnotherWay(t *testing.T) {
 	for name, change := range map[string]func(r *rig, stream *jetstream.StreamConfig){
 		"larger messages":  func(_ *rig, stream *jetstream.StreamConfig) { stream.MaxMsgSize = -1 },
@@ -58,6 +58,9 @@ func TestAResultThatIsCutInAnotherWay(t *testing.T) {
 		"compressed":       func(r *rig, _ *jetstream.StreamConfig) { r.opts.Compress = compression.Zstd },
 	} {
 		for _, forgotten := range []bool{false, true} {
+			if testing.Short() && (name != "compressed" || !forgotten) {
+				continue
+			}
 			t.Run(name+map[bool]string{true: " and forgotten"}[forgotten], func(t *testing.T) {
 				eachMode(t, func(t *testing.T, r *rig) {
 					manyParts(r)

@@ -79,6 +79,7 @@ func TestForgedMembersStarveNoWorker(t *testing.T) {
 			begun := time.Now()
 			for time.Since(begun) < 6*time.Second { // longer than the members' agreement plus the adoption of the remaining partitions
 				more()
+				pass(t, 50*time.Millisecond)
 			}
 			for _, w := range workers {
 				if err := w.drain(); err != nil {

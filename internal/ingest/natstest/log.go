@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// Patience bounds how long a test waits for an event that must happen. No test sleeps for all of it.
-const Patience = time.Minute
+// Patience bounds how long a test waits for an event that must happen. No test sleeps for all of it. It is long because the machine may be
+// loaded, and the race detector is slow.
+const Patience = 3 * time.Minute
 
 // Log writes log lines to the test's log while the test runs, and remembers them.
 type Log struct {
