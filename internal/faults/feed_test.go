@@ -22,13 +22,14 @@ const (
 	// endless is the number of inputs of a feed that runs until it is stopped.
 	endless = 1 << 40
 
-	// pause is the least time between two chunks of an endless feed in the short form, so that faults that last for long
-	// leave the processors to other tests.
-	pause = 250 * time.Millisecond
+	// pause and shortPause are the least time from one chunk of an endless feed to the next, in the full and in the short
+	// form: 5,000 and 2,000 inputs a second. So faults that last for long don't fill the disk of a fast machine, and in
+	// the short form leave the processors to other tests.
+	pause, shortPause = 100 * time.Millisecond, 250 * time.Millisecond
 )
 
-// feed publishes inputs and retries each until the server has stored it: at full speed, or an endless number at 2,000 a
-// second in the short form. Inputs have an ID, so that one that is published again is stored once.
+// feed publishes inputs and retries each until the server has stored it: a given number at full speed, or an endless one
+// with pauses. Inputs have an ID, so that one that is published again is stored once.
 type feed struct {
 	r      *rig
 	id     int // number of the feed within its rig
@@ -91,10 +92,13 @@ func (f *feed) run() error {
 
 // pause returns the least time from the start of one chunk to the next.
 func (f *feed) pause() time.Duration {
-	if f.n == endless && !isFull() {
+	switch {
+	case f.n != endless:
+		return 0
+	case isFull():
 		return pause
 	}
-	return 0
+	return shortPause
 }
 
 // awaitLead waits until workers have caught up far enough. It returns false if the feed has been stopped.
