@@ -8,10 +8,6 @@ import (
 )
 
 const (
-	// fewest is the smallest number of messages that make a batch. A batch waits for two answers, to its first and
-	// its last message, so one or two messages are stored sooner separately.
-	fewest = 3
-
 	// mostMessages and mostBytes bound one batch. A batch waits only for its commit, so together with mostAtOnce they
 	// bound what one worker has in the stream's queue. The server drops messages beyond 100,000 or 128 MiB there, and
 	// with them the batch, which is then completed message by message.
@@ -64,7 +60,7 @@ func cut(msgs []*nats.Msg) int {
 
 // putBatch stores msgs, which must fit in one batch.
 func (b *Batched) putBatch(ctx context.Context, msgs []*nats.Msg, dst []Answer) []Answer {
-	if len(msgs) < fewest {
+	if len(msgs) == 1 {
 		return b.singles.Publish(ctx, msgs, dst)
 	}
 	if err := b.commit(ctx, msgs); err != nil {
@@ -102,6 +98,6 @@ func (b *Batched) commit(ctx context.Context, msgs []*nats.Msg) error {
 	if !l.nc.IsConnected() {
 		return errDisconnected
 	}
-	_, err := b.singles.storeFast(ctx, l, msgs)
+	_, err := b.singles.storeFast(ctx, l, "", msgs)
 	return err
 }

@@ -21,10 +21,11 @@ const (
 
 // connection is one connection and its publish window.
 type connection struct {
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	window chan struct{} // a token for each place that a message in flight takes
-	gate   chan struct{} // a token for the goroutine that takes places: two goroutines with some places each could deadlock
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	batches *fastBatches
+	window  chan struct{} // a token for each place that a message in flight takes
+	gate    chan struct{} // a token for the goroutine that takes places: two goroutines with some places each could deadlock
 
 	mu      sync.Mutex
 	waiting map[*nats.Msg]int // the number of places that each message takes
@@ -35,6 +36,7 @@ type connection struct {
 func newConnection(nc *nats.Conn, timeout time.Duration) (*connection, error) {
 	l := &connection{
 		nc:      nc,
+		batches: newFastBatches(nc),
 		window:  make(chan struct{}, windowSize),
 		gate:    make(chan struct{}, 1),
 		waiting: make(map[*nats.Msg]int, windowSize),

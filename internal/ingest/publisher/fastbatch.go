@@ -2,175 +2,247 @@ package publisher
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/synadia-io/orbit.go/jetstreamext"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
-// fastBatch is one fast batch in flight to the server. It is used once.
+// fastBatches sends fast batches on one connection, and gives each one the server's answers to it.
+//
+// A message of a fast batch says in its reply subject where it belongs (ADR-50 of nats-architecture-and-design):
+//
+//	<inbox>.<id>.<flow>.<gap mode>.<number in the batch>.<operation>.$FI
+//
+// jetstreamext has a publisher for such batches. It chooses their ids, and commit markers need ids that the next owner of a partition can
+// derive (adr/0046). It also waits for an answer before it sends the second message. That isn't necessary: if the server refuses the first
+// message, it refuses the others as well, because it doesn't know their batch.
+type fastBatches struct {
+	nc    *nats.Conn
+	inbox string
+
+	mu     sync.Mutex
+	number uint64
+	open   map[string]*fastBatch // by the token of the reply subject that follows the inbox
+	sub    *nats.Subscription    // receives the answers; nil before the first batch
+}
+
+func newFastBatches(nc *nats.Conn) *fastBatches {
+	return &fastBatches{nc: nc, inbox: nc.NewInbox(), open: make(map[string]*fastBatch)}
+}
+
+// Operations of a message.
+const (
+	opStart     = "0"
+	opAppend    = "1"
+	opCommit    = "2" // the message is the last one
+	opCommitEnd = "3" // the batch ended with the message before; this one isn't stored
+)
+
+// Fields of reply subjects. With batchFlow the server may report its progress seldom: nothing waits for that, because the size of a batch
+// bounds the messages in flight. With batchGap it ends the batch if a message is missing.
+const (
+	batchFlow   = "65535"
+	batchGap    = "fail"
+	batchSuffix = ".$FI"
+)
+
+// fastBatch is one batch in flight to the server.
 type fastBatch struct {
-	conn       *connection
-	publisher  jetstreamext.FastPublisher
-	reconnects uint64     // of the connection, before the batch began
-	trouble    chan error // the first error that the server reported outside its answers
-	sent       nats.Msg   // the publisher's copy of the message, which it writes into
-	pending    *pendingClose
+	*fastBatches
+	token      string // identifies it on this connection
+	prefix     string // of its reply subjects
+	reconnects uint64 // of the connection, before the batch began
+	outcome    chan batchAnswer
 }
 
-// newFastBatch prepares a batch on l. timeout applies to each answer of the server.
-func newFastBatch(l *connection, timeout time.Duration, rest *pendingClose) (*fastBatch, error) {
-	f := &fastBatch{conn: l, reconnects: l.nc.Stats().Reconnects, trouble: make(chan error, 1), pending: rest}
-	var err error
-	f.publisher, err = jetstreamext.NewFastPublisher(l.js,
-		// The limits are so high that the publisher never waits for an answer in the middle of a batch. Neither a
-		// context nor an error would end that wait. The size of a batch bounds the messages in flight.
-		jetstreamext.FastPublishFlowControl{Flow: math.MaxUint16, MaxOutstandingAcks: math.MaxUint16, AckTimeout: timeout},
-		jetstreamext.WithFastPublisherErrorHandler(f.failed))
-	return f, err
+// batchAnswer is an answer of the server: its report about the whole batch, or why it has ended the batch.
+type batchAnswer struct {
+	Type     string              `json:"type"` // "": the batch has ended; "ack": progress; "gap": messages are missing; "err": the server refuses one
+	Sequence uint64              `json:"seq"`  // of the last message in the stream; in other types the number of a message in the batch
+	Count    int                 `json:"count"`
+	Error    *jetstream.APIError `json:"error"`
+
+	failed error // the answer can't be read, or it says that no stream has the subject
 }
 
-// failed stores errors that the publisher can't return: gaps, and messages that were refused.
-func (f *fastBatch) failed(err error) {
+// ErrBatchEnded means that the server has ended a batch because it got a message that isn't the next one: one before it is missing, or another
+// batch has the same id.
+var ErrBatchEnded = errors.New("the server has ended the batch: a message was not the next one")
+
+// begin prepares a batch. An empty id stands for a new one.
+func (s *fastBatches) begin(id string) (*fastBatch, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sub == nil {
+		sub, err := s.nc.Subscribe(s.inbox+".>", s.answered)
+		if err != nil {
+			return nil, fmt.Errorf("subscribe to the answers to batches: %w", err)
+		}
+		s.sub = sub
+	}
+	s.number++
+	f := &fastBatch{
+		fastBatches: s, token: strconv.FormatUint(s.number, 36), reconnects: s.nc.Stats().Reconnects, outcome: make(chan batchAnswer, 1),
+	}
+	if id == "" {
+		id = s.inbox[strings.LastIndexByte(s.inbox, '.')+1:] + f.token
+	}
+	f.prefix = strings.Join([]string{s.inbox, f.token, id, batchFlow, batchGap, ""}, ".")
+	s.open[f.token] = f
+	return f, nil
+}
+
+// answered passes an answer to its batch. Only the first one that isn't about progress counts: if a message is refused, an answer about the
+// messages before it follows.
+func (s *fastBatches) answered(m *nats.Msg) {
+	token, _, _ := strings.Cut(m.Subject[len(s.inbox)+1:], ".")
+	s.mu.Lock()
+	f := s.open[token]
+	s.mu.Unlock()
+	if f == nil {
+		return // given up
+	}
+	a := readAnswer(m)
+	if a.Type == "ack" {
+		return
+	}
 	select {
-	case f.trouble <- err:
+	case f.outcome <- a:
 	default:
 	}
 }
 
-// load copies m for the publisher. m itself isn't changed.
-func (f *fastBatch) load(m *nats.Msg) *nats.Msg {
-	f.sent = nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}
-	return &f.sent
+func readAnswer(m *nats.Msg) (a batchAnswer) {
+	if m.Header.Get("Status") == "503" {
+		return batchAnswer{failed: jetstream.ErrNoStreamResponse}
+	}
+	if err := json.Unmarshal(m.Data, &a); err != nil {
+		return batchAnswer{failed: fmt.Errorf("read the answer to a batch: %w", err)}
+	}
+	return a
 }
 
-// publish stores msgs, two or more, and returns the stream sequence of the last one. It returns no error only if all of them are stored.
-func (f *fastBatch) publish(ctx context.Context, msgs []*nats.Msg) (sequence uint64, err error) {
-	if err := f.begin(ctx, msgs[0]); err != nil {
-		return 0, fmt.Errorf("the first message of a batch of %d: %w", len(msgs), err)
+// end removes the batch from those that wait for answers.
+func (f *fastBatch) end() {
+	f.mu.Lock()
+	delete(f.open, f.token)
+	f.mu.Unlock()
+}
+
+// publish stores msgs and returns the stream sequence of the last one. It returns no error only if all of them are stored. timeout applies to
+// the server's answer.
+func (f *fastBatch) publish(ctx context.Context, msgs []*nats.Msg, timeout time.Duration) (sequence uint64, err error) {
+	defer f.end()
+	for i, m := range msgs {
+		if len(f.outcome) > 0 {
+			break // the server has ended the batch
+		}
+		if err := f.send(ctx, i, len(msgs), m); err != nil {
+			f.abandon(i, m)
+			return 0, fmt.Errorf("message %d of a batch of %d: %w", i+1, len(msgs), err)
+		}
 	}
-	sequence, err = f.finish(ctx, msgs)
+	a, err := f.await(ctx, timeout)
+	if err == nil {
+		err = f.check(a, len(msgs))
+	}
 	if err != nil {
-		f.pending.close(f.publisher)
+		return 0, fmt.Errorf("a batch of %d: %w", len(msgs), err)
 	}
-	return sequence, err
+	return a.Sequence, nil
 }
 
-// begin sends the first message and waits until the server accepts the batch. The publisher waits without a context
-// and, if the server refuses, until its timeout. So a goroutine with a copy of the message does the waiting, and ends
-// at that timeout.
-func (f *fastBatch) begin(ctx context.Context, m *nats.Msg) error {
-	first := &nats.Msg{Subject: m.Subject, Header: m.Header, Data: slices.Clone(m.Data)}
-	begun, left := make(chan error), make(chan struct{})
-	go func() {
-		_, err := f.publisher.AddMsg(first)
-		select {
-		case begun <- err:
-		case <-left:
-			f.pending.close(f.publisher)
-		}
-	}()
-	select {
-	case err := <-begun:
-		return err
-	case err := <-f.trouble:
-		close(left)
-		return err
-	case <-ctx.Done():
-		close(left)
-		return ctx.Err()
-	}
-}
-
-// finish sends the other messages and waits for the commit's answer.
-func (f *fastBatch) finish(ctx context.Context, msgs []*nats.Msg) (sequence uint64, err error) {
-	last := len(msgs) - 1
-	for i, m := range msgs[1:last] {
-		if late(ctx) {
-			return 0, fmt.Errorf("message %d of a batch of %d: %w", i+2, len(msgs), context.DeadlineExceeded)
-		}
-		if _, err := f.publisher.AddMsg(f.load(m)); err != nil {
-			return 0, fmt.Errorf("message %d of a batch of %d: %w", i+2, len(msgs), f.reason(err))
-		}
-	}
+// send sends message i of n.
+func (f *fastBatch) send(ctx context.Context, i, n int, m *nats.Msg) error {
 	if late(ctx) {
-		return 0, fmt.Errorf("the commit of a batch of %d: %w", len(msgs), context.DeadlineExceeded)
+		return context.DeadlineExceeded
 	}
-	ack, err := f.publisher.CommitMsg(ctx, f.load(msgs[last]))
-	if err = f.reason(err); err != nil {
-		return 0, fmt.Errorf("the commit of a batch of %d: %w", len(msgs), err)
+	op := opAppend
+	switch i {
+	case n - 1:
+		op = opCommit
+	case 0:
+		op = opStart
 	}
-	if err := f.check(ack, len(msgs)); err != nil {
-		return 0, err
-	}
-	return ack.Sequence, nil
+	return f.nc.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: f.reply(i, op), Header: m.Header, Data: m.Data})
 }
 
-// reason returns why a batch failed for which the publisher returned err. It is nil if neither err nor the server
-// gave a reason. An error that the server reported takes precedence: it is the cause, and the publisher often says
-// only that the server has closed the batch.
-func (f *fastBatch) reason(err error) error {
-	select {
-	case cause := <-f.trouble:
-		return errors.Join(cause, err)
-	default:
-		return err
+// reply returns the reply subject of message i.
+func (f *fastBatch) reply(i int, op string) string {
+	var number [20]byte
+	return f.prefix + string(strconv.AppendInt(number[:0], int64(i)+1, 10)) + "." + op + batchSuffix
+}
+
+// abandon tells the server that the batch has ended before message i. Otherwise the server would keep it open for some seconds.
+func (f *fastBatch) abandon(i int, m *nats.Msg) {
+	if i > 0 {
+		// An error changes nothing: the server ends the batch by itself, later.
+		_ = f.nc.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: f.reply(i, opCommitEnd)})
 	}
 }
 
-// check returns nil if the acknowledgement confirms that n messages are stored.
+// lookForLoss is how often a batch that waits for its answer looks whether the connection was lost.
+const lookForLoss = 100 * time.Millisecond
+
+// await waits until the batch has ended.
+func (f *fastBatch) await(ctx context.Context, timeout time.Duration) (batchAnswer, error) {
+	look := time.NewTicker(lookForLoss)
+	defer look.Stop()
+	over := time.NewTimer(timeout)
+	defer over.Stop()
+	for {
+		select {
+		case a := <-f.outcome:
+			return a, nil
+		case <-ctx.Done():
+			return batchAnswer{}, ctx.Err()
+		case <-over.C:
+			return batchAnswer{}, fmt.Errorf("the server didn't answer within %v", timeout)
+		case <-look.C:
+			if f.lost() {
+				return batchAnswer{}, errConnectionLost
+			}
+		}
+	}
+}
+
+var errConnectionLost = errors.New("the connection was lost during the batch")
+
+// lost reports whether the connection was lost since the batch began.
+func (f *fastBatch) lost() bool {
+	return !f.nc.IsConnected() || f.nc.Stats().Reconnects != f.reconnects
+}
+
+// check returns nil if an answer confirms that n messages are stored.
 //
 // Sequence 0 means that the stream already knows the id of every message. With replicas, such a message may not have
 // reached them yet, and the next leader might not have it. Only single publishes distinguish the two cases. Also, the
 // server reports only once, outside the acknowledgement, that it could not store a message. If the connection was
 // lost in between, that report may have been lost too.
-func (f *fastBatch) check(ack *jetstreamext.BatchAck, n int) error {
+func (f *fastBatch) check(a batchAnswer, n int) error {
 	switch {
-	case ack.BatchSize != uint64(n):
-		return fmt.Errorf("the server confirms %d of a batch of %d", ack.BatchSize, n)
-	case ack.Sequence == 0:
+	case a.failed != nil:
+		return a.failed
+	case a.Error != nil:
+		return a.Error
+	case a.Type == "gap":
+		return ErrBatchEnded
+	case a.Count != n:
+		return fmt.Errorf("the server confirms %d messages", a.Count)
+	case a.Sequence == 0:
 		return fmt.Errorf("%w: all %d messages", errKnown, n)
-	case f.conn.nc.Stats().Reconnects != f.reconnects:
-		return fmt.Errorf("the connection was lost during a batch of %d", n)
+	case f.nc.Stats().Reconnects != f.reconnects:
+		return errConnectionLost
 	}
 	return nil
 }
 
 // errKnown means that the stream already knows every message of a batch.
 var errKnown = errors.New("the stream already knows every message")
-
-// pendingClose holds publishers that could not be closed because the connection was down. Each keeps a subscription
-// until it is closed. There is at most one for each batch that was in flight when the connection broke.
-type pendingClose struct {
-	mu   sync.Mutex
-	left []jetstreamext.FastPublisher
-}
-
-// close closes a publisher, or keeps it to be closed later. The publisher must not be in use.
-func (l *pendingClose) close(p jetstreamext.FastPublisher) {
-	if !closed(p) {
-		l.mu.Lock()
-		l.left = append(l.left, p)
-		l.mu.Unlock()
-	}
-}
-
-// retry closes the publishers that could not be closed before.
-func (l *pendingClose) retry() {
-	l.mu.Lock()
-	l.left = slices.DeleteFunc(l.left, closed)
-	l.mu.Unlock()
-}
-
-// closed closes a publisher without waiting for the server, and reports whether it succeeded.
-func closed(p jetstreamext.FastPublisher) bool {
-	now, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, err := p.Close(now)
-	return err == nil || p.IsClosed()
-}

@@ -5,10 +5,18 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/synadia-io/orbit.go/jetstreamext"
 )
 
-// A batch whose connection breaks holds a subscription that can be closed only after a reconnect.
+// begin prepares a batch with a new id.
+func begin(t *testing.T, l *connection) *fastBatch {
+	t.Helper()
+	f, err := l.batches.begin("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -18,90 +26,111 @@ func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	r.wantStored(b.Publish(r.ctx(), messages(0, 10, 20), nil), 10)
 	idle := nc.NumSubscriptions()
 
-	f, err := newFastBatch(b.singles.conns[0], patience, &b.singles.pending)
-	if err != nil {
-		t.Fatal(err)
-	}
-	large := messages(10, 20, 1<<20) // more than the client buffers while it is disconnected
-	if err := f.begin(r.ctx(), large[0]); err != nil {
-		t.Fatal(err)
-	}
+	l := b.singles.conns[0]
+	f, large := begin(t, l), messages(10, 20, 1<<20) // more than the client buffers while it is disconnected
 	loss.Refuse(true)
 	until(t, "disconnected", func() bool { return !nc.IsConnected() })
-	if _, err := f.finish(r.ctx(), large); err == nil {
+	if _, err := f.publish(r.ctx(), large, patience); err == nil {
 		t.Fatal("a batch was finished without a connection")
 	}
-	b.singles.pending.close(f.publisher)
-	if left := len(b.singles.pending.left); left != 1 {
-		t.Errorf("%d publishers wait to be closed, want 1", left)
+	if left := len(l.batches.open); left != 0 {
+		t.Errorf("%d batches wait for answers", left)
 	}
 	loss.Refuse(false)
 	until(t, "connected again", nc.IsConnected)
-	until(t, "it is closed", func() bool {
-		b.singles.pending.retry()
-		return len(b.singles.pending.left) == 0
-	})
+	r.putAll(b, messages(0, 30, 20))
+	r.wantOnce(30, false)
 	if now := nc.NumSubscriptions(); now != idle {
 		t.Errorf("%d subscriptions, and %d before the batch", now, idle)
 	}
-	r.putAll(b, messages(0, 30, 20))
-	r.wantOnce(30, false)
 }
 
-// A message that is refused ends its batch. Later errors of the batch must not hide the reason.
+// A message that is refused ends its batch. The server's report about the messages before it must not hide the reason.
 func TestTheFirstTroubleIsTheReason(t *testing.T) {
 	t.Parallel()
-	f := &fastBatch{trouble: make(chan error, 1)}
-	if err := f.reason(nil); err != nil {
-		t.Errorf("nothing is wrong, and the reason is %v", err)
+	r := newRig(t, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 })
+	w := r.windowed(patience, r.connect())
+	msgs := messages(0, 1000, 20)
+	msgs[3].Data = make([]byte, 2000)
+	if _, err := w.StoreFast(r.ctx(), "", msgs); !Unstorable(err) {
+		t.Errorf("a batch with a message that is too large ended with %v", err)
 	}
-	f.failed(&jetstream.APIError{ErrorCode: codeMessageTooLarge})
-	f.failed(jetstreamext.ErrFastBatchUnknownID)
-	if err := f.reason(jetstreamext.ErrFastBatchUnknownID); !Unstorable(err) || !errors.Is(err, jetstreamext.ErrFastBatchUnknownID) {
-		t.Errorf("the reason is %v, want the message's own fault, and then what followed", err)
+	if stored := r.stored(); stored != 3 {
+		t.Errorf("%d messages are stored, want those before the one that is too large", stored)
+	}
+}
+
+// TestOneBatchWithAnId: a server has one batch with an id at a time. Another one ends it, and what is on its way is refused. Commit markers
+// rely on this (adr/0046).
+func TestOneBatchWithAnId(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	first, second := r.windowed(patience, r.connect()), r.windowed(patience, r.connect())
+	begun, err := first.conns[0].batches.begin("same")
+	if err != nil {
+		t.Fatal(err)
+	}
+	msgs := messages(0, 100, 20)
+	for i, m := range msgs[:50] {
+		if err := begun.send(r.ctx(), i, len(msgs), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "half of the first batch is stored", func() bool { return r.stored() == 50 })
+	if _, err := second.StoreFast(r.ctx(), "same", messages(100, 1, 20)); !errors.Is(err, ErrBatchEnded) || r.stored() != 50 {
+		t.Fatalf("%d messages are stored, and a batch with the id of one that is under way ended with %v", r.stored(), err)
+	}
+	if _, err := second.StoreFast(r.ctx(), "same", messages(100, 1, 20)); err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range msgs[50:] {
+		if err := begun.send(r.ctx(), 50+i, len(msgs), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var refused *jetstream.APIError
+	if a, err := begun.await(r.ctx(), patience); err != nil || !errors.As(begun.check(a, len(msgs)), &refused) {
+		t.Errorf("the rest of the first batch ended with %+v, %v", a, err)
+	}
+	if stored := r.stored(); stored != 51 {
+		t.Errorf("%d messages are stored, want half of the first batch and the second one", stored)
 	}
 }
 
 // An acknowledgement by itself doesn't prove that every message is stored.
-func TestJudge(t *testing.T) {
+func TestAcknowledgements(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	loss := r.proxy()
 	nc := r.connectTo(loss.URL())
 	l := r.windowed(patience, nc).conns[0]
-	begin := func() *fastBatch {
-		f, err := newFastBatch(l, patience, &pendingClose{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return f
-	}
-	reconnect := func() {
-		before := nc.Stats().Reconnects
-		loss.Cut()
-		until(t, "connected anew", func() bool { return nc.Stats().Reconnects > before && nc.IsConnected() })
-	}
-	stored := jetstreamext.BatchAck{Sequence: 7, BatchSize: 5}
-	f := begin()
-	for _, c := range []struct {
-		what string
-		ack  jetstreamext.BatchAck
-		ok   bool
+	stored := batchAnswer{Sequence: 7, Count: 5}
+	f := begin(t, l)
+	for what, c := range map[string]struct {
+		answer batchAnswer
+		ok     bool
 	}{
-		{"all stored", stored, true},
-		{"one missing", jetstreamext.BatchAck{Sequence: 7, BatchSize: 4}, false},
-		{"all known", jetstreamext.BatchAck{BatchSize: 5}, false},
+		"all stored":  {stored, true},
+		"one missing": {batchAnswer{Sequence: 7, Count: 4}, false},
+		"all known":   {batchAnswer{Count: 5}, false},
+		"a gap":       {batchAnswer{Type: "gap", Sequence: 7, Count: 5}, false},
+		"refused":     {batchAnswer{Sequence: 7, Count: 5, Error: &jetstream.APIError{}}, false},
+		"no stream":   {batchAnswer{failed: jetstream.ErrNoStreamResponse}, false},
 	} {
-		if err := f.check(&c.ack, 5); (err == nil) != c.ok {
-			t.Errorf("%s: %v", c.what, err)
+		if err := f.check(c.answer, 5); (err == nil) != c.ok {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
-	reconnect()
-	if err := f.check(&stored, 5); err == nil {
+	before := nc.Stats().Reconnects
+	loss.Cut()
+	until(t, "connected anew", func() bool { return nc.Stats().Reconnects > before && nc.IsConnected() })
+	if err := f.check(stored, 5); err == nil {
 		t.Error("the connection was lost in the middle of a batch, and it counts as stored")
 	}
-	f = begin()
-	if err := f.check(&stored, 5); err != nil {
+	if _, err := f.await(r.ctx(), patience); !errors.Is(err, errConnectionLost) {
+		t.Errorf("the connection was lost in the middle of a batch, which waits until %v", err)
+	}
+	if err := begin(t, l).check(stored, 5); err != nil {
 		t.Errorf("the connection was lost before a batch: %v", err)
 	}
 }

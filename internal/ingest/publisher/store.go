@@ -24,9 +24,13 @@ func (w *Windowed) Store(ctx context.Context, m *nats.Msg) (sequence uint64, err
 	return ack.Sequence, nil
 }
 
-// StoreFast publishes messages, two or more, as one fast batch, and returns the stream sequence of the last one. The server stores them in
-// their order until it refuses one of them. After an error it may have stored the first ones.
-func (w *Windowed) StoreFast(ctx context.Context, msgs []*nats.Msg) (sequence uint64, err error) {
+// StoreFast publishes messages as one fast batch, and returns the stream sequence of the last one. The server stores them in their order until it
+// refuses one of them. After an error it may have stored the first ones.
+//
+// id identifies the batch among all batches of the stream, in at most 64 characters that a subject's token may have. The server has one batch with
+// an id at a time. If another one is under way, the server ends it instead of storing the first message, and StoreFast fails with
+// ErrBatchEnded.
+func (w *Windowed) StoreFast(ctx context.Context, id string, msgs []*nats.Msg) (sequence uint64, err error) {
 	for _, m := range msgs {
 		if !fits(m) {
 			return 0, errLongSubject
@@ -36,17 +40,16 @@ func (w *Windowed) StoreFast(ctx context.Context, msgs []*nats.Msg) (sequence ui
 	if !l.nc.IsConnected() {
 		return 0, errDisconnected
 	}
-	return w.storeFast(ctx, l, msgs)
+	return w.storeFast(ctx, l, id, msgs)
 }
 
-// storeFast stores messages as one fast batch on a connection.
-func (w *Windowed) storeFast(ctx context.Context, l *connection, msgs []*nats.Msg) (sequence uint64, err error) {
-	w.pending.retry()
-	f, err := newFastBatch(l, w.timeout, &w.pending)
+// storeFast stores messages as one fast batch on a connection. An empty id stands for a new one.
+func (w *Windowed) storeFast(ctx context.Context, l *connection, id string, msgs []*nats.Msg) (sequence uint64, err error) {
+	f, err := l.batches.begin(id)
 	if err != nil {
 		return 0, err
 	}
-	return f.publish(ctx, msgs)
+	return f.publish(ctx, msgs, w.timeout)
 }
 
 // codeIncomplete is JetStream's error code for an atomic batch with messages that the server doesn't have.

@@ -15,7 +15,6 @@ type Windowed struct {
 	conns   []*connection
 	turn    atomic.Uint32
 	timeout time.Duration
-	pending pendingClose // of fast batches
 }
 
 // NewWindowed returns a Windowed over connections that the caller still owns. Publish calls use the connections in
