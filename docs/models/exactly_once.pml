@@ -68,7 +68,7 @@ typedef Request {
 	byte list;    /* the marker's list */
 	byte dead;    /* in the result stream: inputs without a result. In the dead-letter stream: the dead letters of the batch */
 	byte answer;  /* the sequence of the stored marker */
-	bool open     /* only for MUTATE_CONDITION_ON_FIRST: the server has stored the first message */
+	bool open     /* a fast batch of which the server has stored the first message. Its id is its condition */
 }
 
 /* States of a request. */
@@ -150,6 +150,16 @@ inline store_marker(s) {
 
 #define OTHER connection[x].request[y]
 
+/* The server refuses a request, or the rest of a batch. */
+#define refuse(r) if :: r.late -> clear_request(r) :: else -> r.state = REFUSED; r.open = false fi
+
+/* When a marker is stored, no other batch is open. A mutation breaks this before it does any damage, so the model looks only for the damage. */
+#if defined(MUTATE_FENCE_BESIDE) || defined(MUTATE_ID_ON_FIRST) || defined(MUTATE_UNCONDITIONAL_FENCE) || defined(MUTATE_NO_FENCE)
+#define NONE_OPEN skip
+#else
+#define NONE_OPEN assert(false)
+#endif
+
 /* Refuses every other request of the chain now, to save states: their conditions never hold again. */
 inline refuse_others() {
 	x = 1;
@@ -159,8 +169,8 @@ inline refuse_others() {
 		do
 		:: y < SLOTS ->
 			if
-			:: OTHER.state == SENT && OTHER.chain == c && !OTHER.open && !OTHER.late -> OTHER.state = REFUSED
-			:: OTHER.state == SENT && OTHER.chain == c && !OTHER.open && OTHER.late -> clear_request(OTHER)
+			:: OTHER.state == SENT && OTHER.chain == c && !OTHER.open -> refuse(OTHER)
+			:: OTHER.open && c == RESULTS -> NONE_OPEN
 			:: else
 			fi;
 			y++
@@ -173,32 +183,95 @@ inline refuse_others() {
 	y = 0
 }
 
-#if defined(MUTATE_CONDITION_ON_FIRST)
-#define HOLDS(s) (marker[REQUEST(s).chain].seq == REQUEST(s).cond || REQUEST(s).open)
-#elif defined(MUTATE_UNCONDITIONAL_FENCE)
-#define HOLDS(s) (marker[REQUEST(s).chain].seq == REQUEST(s).cond || !REQUEST(s).batch)
-#else
+/* Only the first message of a batch and its marker have the condition. */
 #define HOLDS(s) (marker[REQUEST(s).chain].seq == REQUEST(s).cond)
+#define UNCONDITIONAL(s) (REQUEST(s).open && REQUEST(s).next <= REQUEST(s).covered)
+
+/*
+ * A fence has the id of the batch that may be open behind the last marker. If there is one, the server ends it instead of storing the
+ * fence. The worker sends the fence again.
+ */
+inline end_open(s) {
+	x = 1;
+	do
+	:: x <= WORKERS ->
+		y = 0;
+		do
+		:: y < SLOTS ->
+			if
+			:: OTHER.open && OTHER.cond == REQUEST(s).cond -> refuse(OTHER); ended = true
+			:: else
+			fi;
+			y++
+		:: else -> break
+		od;
+		x++
+	:: else -> break
+	od;
+	x = 0;
+	y = 0
+}
+
+#if FAST && !defined(MUTATE_FENCE_BESIDE)
+#define ENDS(s) (!REQUEST(s).batch && REQUEST(s).chain == RESULTS)
+#else
+#define ENDS(s) false
+#endif
+
+/* Stores the next result of a batch. */
+inline store_next(s) {
+#ifdef MUTATE_ID_ON_FIRST
+	/* The server knows the id of the first message. It skips the message, doesn't look at the condition, and begins the batch. */
+	if
+	:: !REQUEST(s).open && (results & BIT(REQUEST(s).next))
+	:: else -> store_result(REQUEST(s).next)
+	fi;
+#else
+	store_result(REQUEST(s).next);
+#endif
+	REQUEST(s).next++;
+#if FAST
+	REQUEST(s).open = true
+#endif
+}
+
+/* Stores the marker of a batch. */
+inline end_batch(s) {
+	REQUEST(s).open = false;
+	if
+	:: HOLDS(s) -> store_marker(s)
+	:: else -> REQUEST(s).state = REFUSED
+	fi
+}
+
+#ifdef MUTATE_UNCONDITIONAL_FENCE
+#define REFUSES(s) (!HOLDS(s) && REQUEST(s).batch && !UNCONDITIONAL(s))
+#elif defined(MUTATE_ID_ON_FIRST)
+#define REFUSES(s) (!HOLDS(s) && !UNCONDITIONAL(s) && !(REQUEST(s).batch && REQUEST(s).chain == RESULTS && !REQUEST(s).open && \
+	REQUEST(s).next <= REQUEST(s).covered && (results & BIT(REQUEST(s).next))))
+#else
+#define REFUSES(s) (!HOLDS(s) && !UNCONDITIONAL(s))
 #endif
 
 /* The server handles a fence, an atomic batch, or one message of a fast batch. A refusal ends a fast batch. */
 inline handle(s) {
 	if
-	:: !HOLDS(s) -> REQUEST(s).state = REFUSED
+	:: ENDS(s) -> end_open(s)
+	:: else
+	fi;
+	if
+	:: ended -> ended = false
+	:: !ended && REFUSES(s) -> REQUEST(s).state = REFUSED; REQUEST(s).open = false
 	:: else ->
 		if
 		:: REQUEST(s).chain == LETTERS -> store_letters(REQUEST(s).dead); store_marker(s)
 		:: REQUEST(s).chain == RESULTS && !REQUEST(s).batch -> store_marker(s)
 		:: else ->
 			do
-			:: REQUEST(s).next > REQUEST(s).covered -> store_marker(s); break
+			:: REQUEST(s).next > REQUEST(s).covered -> end_batch(s); break
 			:: REQUEST(s).next <= REQUEST(s).covered && (REQUEST(s).dead & BIT(REQUEST(s).next)) -> REQUEST(s).next++
 			:: REQUEST(s).next <= REQUEST(s).covered && !(REQUEST(s).dead & BIT(REQUEST(s).next)) ->
-				store_result(REQUEST(s).next);
-				REQUEST(s).next++;
-#ifdef MUTATE_CONDITION_ON_FIRST
-				REQUEST(s).open = true;
-#endif
+				store_next(s);
 #if FAST
 				break
 #endif
@@ -215,6 +288,7 @@ inline handle(s) {
 
 proctype Network(byte w) {
 	byte c, x, y;
+	bool ended;
 	do
 	:: d_step { REQUEST(0).state == SENT -> handle(0) }
 	:: d_step { REQUEST(1).state == SENT -> handle(1) }
@@ -225,6 +299,15 @@ proctype Network(byte w) {
 #if SLOTS > 3
 	:: d_step { REQUEST(3).state == SENT -> handle(3) }
 	:: d_step { REQUEST(3).late -> clear(3) }
+#endif
+#if FAST
+	/* The server forgets a batch after a while without a message, and when it restarts. */
+	:: d_step { REQUEST(0).open -> refuse(REQUEST(0)) }
+	:: d_step { REQUEST(1).open -> refuse(REQUEST(1)) }
+	:: d_step { REQUEST(2).open -> refuse(REQUEST(2)) }
+#if SLOTS > 3
+	:: d_step { REQUEST(3).open -> refuse(REQUEST(3)) }
+#endif
 #endif
 #ifdef MUTATE_GAPS
 	/* A message of the batch gets lost, and the server goes on with the next one. */

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,8 +16,8 @@ import (
 )
 
 // The model of a chain has one partition with owners that take turns, also while an earlier owner still believes that it has the
-// partition. Requests are lost or late, answers are lost, and batches are stored in part. Every owner processes the inputs behind what
-// it finds. The invariants: every input has at most one result, results are in the order of their inputs, and what an owner takes for
+// partition. Requests are lost or late, answers are lost, and the messages of a fast batch arrive in several parts, between the requests of other
+// owners. Every owner processes the inputs behind what it finds. The invariants: every input has at most one result, results are in the order of their inputs, and what an owner takes for
 // settled has a result.
 
 var created = time.Unix(1_700_000_000, 0)
@@ -35,7 +36,8 @@ type modelStream struct {
 	faults  bool
 	stored  []modelMessage
 	late    []func() // requests that arrive later
-	crash   func()   // ends the owner at its next fault; nil for none
+	open    []*modelBatch
+	crash   func() // ends the owner at its next fault; nil for none
 	results map[string]int
 	newest  uint64 // the highest input with a result
 }
@@ -51,40 +53,92 @@ func (s *modelStream) last() (at uint64) {
 	return at
 }
 
-// apply stores the first most messages of a batch, as a server does.
-func (s *modelStream) apply(way Way, expected uint64, msgs []*nats.Msg, m Marker, most int) (uint64, error) {
-	if last := s.last(); last != expected {
+// modelBatch is a fast batch that the server has begun. It stores the rest without a condition.
+type modelBatch struct {
+	id   uint64 // the last marker when it began
+	rest []modelMessage
+}
+
+// write is a request of an owner.
+type write struct {
+	way      Way
+	expected uint64
+	messages []modelMessage // the last one is the marker
+}
+
+// apply stores a request as a server does, or only its first messages. Then the others of a fast batch arrive later, or never.
+func (s *modelStream) apply(w write, arriving int) (uint64, error) {
+	if w.way == Fast && s.end(w.expected) && s.random.IntN(2) == 0 {
+		return 0, errModel
+	}
+	if last := s.last(); last != w.expected {
 		return 0, &WrongLastError{Last: last}
 	}
-	if way != Fast && most < len(msgs)+1 {
+	if w.way != Fast && arriving < len(w.messages) {
 		return 0, errModel
 	}
-	for _, each := range msgs[:min(most, len(msgs))] {
-		input := inputOf(each)
-		if s.results[ID(each.Header)]++; s.results[ID(each.Header)] > 1 {
-			s.t.Fatalf("result %s is stored twice", ID(each.Header))
-		}
-		if input < s.newest {
-			s.t.Fatalf("the result of input %d is stored after that of %d", input, s.newest)
-		}
-		s.newest = input
-		s.stored = append(s.stored, modelMessage{subject: each.Subject, id: ID(each.Header)})
+	for _, m := range w.messages[:arriving] {
+		s.store(m)
 	}
-	if most <= len(msgs) {
-		return 0, errModel
+	if arriving == len(w.messages) {
+		return uint64(len(s.stored)), nil
 	}
-	s.stored = append(s.stored, modelMessage{marker: &m})
-	return uint64(len(s.stored)), nil
+	if arriving > 0 {
+		s.open = append(s.open, &modelBatch{id: w.expected, rest: w.messages[arriving:]})
+	}
+	return 0, errModel
+}
+
+// store stores a message and checks the invariants.
+func (s *modelStream) store(m modelMessage) {
+	s.stored = append(s.stored, m)
+	if m.marker != nil {
+		return
+	}
+	if s.results[m.id]++; s.results[m.id] > 1 {
+		s.t.Fatalf("result %s is stored twice", m.id)
+	}
+	input := inputOf(m.subject)
+	if input < s.newest {
+		s.t.Fatalf("the result of input %d is stored after that of %d", input, s.newest)
+	}
+	s.newest = input
+}
+
+// end ends the batch with an id, and reports whether there was one.
+func (s *modelStream) end(id uint64) bool {
+	before := len(s.open)
+	s.open = slices.DeleteFunc(s.open, func(b *modelBatch) bool { return b.id == id })
+	return len(s.open) < before
+}
+
+// proceed stores more messages of the batches that the server has begun. It forgets some of them.
+func (s *modelStream) proceed() {
+	s.open = slices.DeleteFunc(s.open, func(b *modelBatch) bool {
+		for len(b.rest) > 0 && s.random.IntN(3) == 0 {
+			if m := b.rest[0]; m.marker == nil || s.last() == b.id {
+				s.store(m)
+			}
+			b.rest = b.rest[1:]
+		}
+		return len(b.rest) == 0 || s.random.IntN(8) == 0
+	})
 }
 
 func (s *modelStream) Write(_ context.Context, way Way, expected uint64, msgs []*nats.Msg, m *Marker) (uint64, error) {
-	copied, all := *m, len(msgs)+1
+	copied, w := *m, write{way: way, expected: expected}
+	for _, each := range msgs {
+		w.messages = append(w.messages, modelMessage{subject: each.Subject, id: ID(each.Header)})
+	}
+	w.messages = append(w.messages, modelMessage{marker: &copied})
+	all := len(w.messages)
 	for len(s.late) > 0 && s.random.IntN(2) == 0 {
 		i := s.random.IntN(len(s.late))
 		arrive := s.late[i]
 		s.late = append(s.late[:i], s.late[i+1:]...)
 		arrive()
 	}
+	s.proceed()
 	fate := s.random.IntN(10)
 	if !s.faults {
 		fate = 9
@@ -96,19 +150,20 @@ func (s *modelStream) Write(_ context.Context, way Way, expected uint64, msgs []
 	case 0:
 		return 0, errModel // the request is lost
 	case 1:
-		_, _ = s.apply(way, expected, msgs, copied, all)
+		_, _ = s.apply(w, all)
 		return 0, errModel // the answer is lost
 	case 2:
-		_, _ = s.apply(way, expected, msgs, copied, s.random.IntN(all))
+		_, _ = s.apply(w, s.random.IntN(all))
 		return 0, errModel // only a part arrives
 	case 3:
-		s.late = append(s.late, func() { _, _ = s.apply(way, expected, msgs, copied, 1+s.random.IntN(all)) })
+		s.late = append(s.late, func() { _, _ = s.apply(w, 1+s.random.IntN(all)) })
 		return 0, errModel
 	}
-	return s.apply(way, expected, msgs, copied, all)
+	return s.apply(w, all)
 }
 
 func (s *modelStream) Last(context.Context) (StoredMarker, error) {
+	s.proceed()
 	if s.faults && s.random.IntN(10) == 0 {
 		return StoredMarker{}, errModel
 	}
@@ -120,6 +175,7 @@ func (s *modelStream) Last(context.Context) (StoredMarker, error) {
 }
 
 func (s *modelStream) Next(_ context.Context, behind uint64, subject string) (uint64, nats.Header, error) {
+	s.proceed()
 	if s.faults && s.random.IntN(10) == 0 {
 		return 0, nil, errModel
 	}
@@ -193,7 +249,7 @@ func (o *modelOwner) step(ctx context.Context, s *modelStream) bool {
 			some = 1 + s.random.IntN(some)
 		}
 		upTo := 0
-		for upTo < len(msgs) && inputOf(msgs[upTo]) <= inputs[some-1] {
+		for upTo < len(msgs) && inputOf(msgs[upTo].Subject) <= inputs[some-1] {
 			upTo++
 		}
 		stored, err := o.Commit(ctx, msgs[:upTo], position(inputs[some-1]))
@@ -208,8 +264,8 @@ func (o *modelOwner) step(ctx context.Context, s *modelStream) bool {
 	return true
 }
 
-func inputOf(m *nats.Msg) (input uint64) {
-	_, _ = fmt.Sscanf(m.Subject, "results.%d", &input)
+func inputOf(subject string) (input uint64) {
+	_, _ = fmt.Sscanf(subject, "results.%d", &input)
 	return input
 }
 

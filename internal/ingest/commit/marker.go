@@ -11,7 +11,7 @@ type Marker struct {
 	Created  int64   `json:"input_created"`     // when the input stream was created, in nanoseconds since 1970
 	Owner    string  `json:"owner"`             // the lease that stored the marker
 	Number   uint64  `json:"number"`            // the lease's markers in their order
-	Fast     bool    `json:"fast,omitempty"`    // messages behind the marker may be stored without a marker that covers them
+	Fast     bool    `json:"fast,omitempty"`    // a fast batch may follow: messages behind the marker may be stored without a marker that covers them
 	Since    uint64  `json:"since,omitempty"`   // such messages may also be before the marker, behind this stream sequence
 	LookUp   uint64  `json:"look_up,omitempty"` // inputs up to this sequence may have results of workers without markers
 	Letters  Letters `json:"letters,omitempty"` // dead letters of inputs above Position

@@ -70,7 +70,11 @@ func (c *Chain) fence(ctx context.Context, last StoredMarker) (err error) {
 				c.lookUp = max(c.lookUp, c.LookUp)
 			}
 		}
-		if last.At, err = c.store.Write(ctx, c.Way, c.last, nil, c.next(c.at, c.letters)); err != nil {
+		way := Atomic
+		if last.Fast {
+			way = Fast // a batch of the last owner may be under way
+		}
+		if last.At, err = c.store.Write(ctx, way, c.last, nil, c.next(c.at, c.letters)); err != nil {
 			return err
 		}
 	}

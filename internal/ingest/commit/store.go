@@ -20,7 +20,8 @@ const (
 	Checked
 
 	// Fast stores messages one by one, in order, until one of them fails. So the stream may have the first messages of a batch without
-	// its marker. It is faster for small messages on a stream without replicas. A server with replicas refuses it.
+	// its marker, and more of them may be on their way. It is faster for small messages on a stream without replicas. A server with replicas
+	// refuses it.
 	Fast
 )
 
@@ -30,9 +31,10 @@ type Store interface {
 	Last(ctx context.Context) (StoredMarker, error)
 
 	// Write stores messages in their order and then a marker, if the last marker has the expected sequence; 0 means that there is none.
-	// It returns the sequence of the new marker. If there are messages, way says how they are stored. After an error nothing of it may be
-	// stored, everything, or with Fast the first messages. If the last marker is another one, the error may be a *WrongLastError. Write
-	// may add headers to the messages.
+	// It returns the sequence of the new marker. If there are messages, way says how they are stored. If there are none, Fast ends a fast batch
+	// that has begun behind the expected marker before it stores the new one. After an error nothing of it may be stored, everything, or
+	// with Fast the first messages, and the others later, unless they are ended. If the last marker is another one, the error may be a
+	// *WrongLastError. Write may add headers to the messages.
 	Write(ctx context.Context, way Way, expected uint64, msgs []*nats.Msg, m *Marker) (sequence uint64, err error)
 
 	// Next returns the first message behind a stream sequence with that subject. Its sequence is 0 if there is none.

@@ -3,9 +3,7 @@ package commit
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,23 +21,8 @@ type Stream struct {
 	Conn      *nats.Conn          // connection for requests
 }
 
-const (
-	// readTimeout bounds one request that reads a message.
-	readTimeout = 5 * time.Second
-
-	// codeWrongLast is JetStream's error code for another last message of a subject.
-	codeWrongLast jetstream.ErrorCode = 10071
-
-	headerExpected        = "Nats-Expected-Last-Subject-Sequence"
-	headerExpectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
-	headerRollup          = "Nats-Rollup"
-)
-
-// HeaderBytes returns the most bytes that Write adds to the headers of a message.
-func (s *Stream) HeaderBytes() int {
-	const separators = 2 * len(": \r\n")
-	return len(headerExpected) + len("18446744073709551615") + len(headerExpectedSubject) + len(s.Subject) + separators
-}
+// readTimeout bounds one request that reads a message.
+const readTimeout = 5 * time.Second
 
 // Last implements Store.
 func (s *Stream) Last(ctx context.Context) (StoredMarker, error) {
@@ -99,44 +82,4 @@ func (s *Stream) get(ctx context.Context, which map[string]any) (*message, error
 		return nil, e
 	}
 	return &answer.Message, nil
-}
-
-// Write implements Store.
-func (s *Stream) Write(ctx context.Context, way Way, expected uint64, msgs []*nats.Msg, m *Marker) (sequence uint64, err error) {
-	marker := s.message(expected, m)
-	switch {
-	case len(msgs) == 0:
-		sequence, err = s.Publisher.Store(ctx, marker)
-	case way == Fast:
-		last, subject := marker.Header[headerExpected], []string{s.Subject}
-		for _, each := range msgs {
-			each.Header[headerExpected], each.Header[headerExpectedSubject] = last, subject
-		}
-		sequence, err = s.Publisher.StoreFast(ctx, append(msgs[:len(msgs):len(msgs)], marker))
-	default:
-		sequence, err = s.Publisher.StoreAtomic(ctx, append(msgs[:len(msgs):len(msgs)], marker), way == Checked)
-	}
-	return sequence, wrongLast(err)
-}
-
-// message returns the message of a marker.
-func (s *Stream) message(expected uint64, m *Marker) *nats.Msg {
-	h := nats.Header{headerExpected: {strconv.FormatUint(expected, 10)}}
-	if s.Rollup {
-		h[headerRollup] = []string{"sub"}
-	}
-	return &nats.Msg{Subject: s.Subject, Header: h, Data: m.body()}
-}
-
-// wrongLast returns the error of a write as a *WrongLastError if that is what it means.
-func wrongLast(err error) error {
-	var refused *jetstream.APIError
-	if !errors.As(err, &refused) || refused.ErrorCode != codeWrongLast {
-		return err
-	}
-	wrong := &WrongLastError{}
-	if _, failed := fmt.Sscanf(refused.Description, "wrong last sequence: %d", &wrong.Last); failed != nil {
-		return err
-	}
-	return wrong
 }

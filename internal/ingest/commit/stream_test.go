@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -96,7 +97,7 @@ func (r *rig) want(n uint64) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		if m.Subject != markers {
+		if !strings.HasPrefix(m.Subject, markers) {
 			ids = append(ids, ID(m.Header))
 		}
 	}
@@ -179,6 +180,131 @@ func TestABatchWithoutItsEnd(t *testing.T) {
 		}
 	}
 	r.commit(second, 17, 20)
+	r.want(20)
+}
+
+// withoutIDs moves the ids of messages to our own header, as the option does.
+func withoutIDs(msgs []*nats.Msg) []*nats.Msg {
+	for _, m := range msgs {
+		m.Header = nats.Header{HeaderID: m.Header[jetstream.MsgIDHeader]}
+	}
+	return msgs
+}
+
+// send sends message i of the fast batch behind a marker, which isn't the last one. It returns the server's answer, or the one after it if the
+// first one only says that the batch begins and more is set.
+func (r *rig) send(marker uint64, i int, m *nats.Msg, more bool) string {
+	r.Helper()
+	inbox := r.store.Conn.NewInbox()
+	answers, err := r.store.Conn.SubscribeSync(inbox + ".>")
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer func() { _ = answers.Unsubscribe() }()
+	operation := min(i, 1)
+	reply := fmt.Sprintf("%s.%s.1.fail.%d.%d.$FI", inbox, batchID(marker), i+1, operation)
+	if err := r.store.Conn.PublishMsg(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data, Reply: reply}); err != nil {
+		r.Fatal(err)
+	}
+	for {
+		answer, err := answers.NextMsgWithContext(r.Context())
+		if err != nil {
+			r.Fatal(err)
+		}
+		if text := string(answer.Data); !more || !strings.Contains(text, `"type":"ack"`) {
+			return text
+		}
+	}
+}
+
+// TestABatchUnderWay: an owner takes over in the middle of a batch of the one before, which doesn't notice. What that one sends afterwards isn't
+// stored, although only the first message of a batch has a condition.
+func TestABatchUnderWay(t *testing.T) {
+	t.Parallel()
+	for name, batchOf := range map[string]func(first, last uint64) []*nats.Msg{
+		"with ids":    batch,
+		"without ids": func(first, last uint64) []*nats.Msg { return withoutIDs(batch(first, last)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, "", jetstream.StreamConfig{})
+			first := r.open(Fast)
+			r.commit(first, 1, 10)
+			marker := first.last
+			under := r.store.opening(r.store.message(marker, first.next(position(20), nil)), batchOf(11, 20))
+			const half = 6
+			for i, m := range under[:half] {
+				if answer := r.send(marker, i, m, false); !strings.Contains(answer, `"type":"ack"`) {
+					t.Fatalf("message %d of the batch: %s", i, answer)
+				}
+			}
+			second := r.open(Fast)
+			for i, m := range under[half:] {
+				if answer := r.send(marker, half+i, m, false); !strings.Contains(answer, "10208") { // the server doesn't know the batch
+					t.Errorf("message %d of a batch that has ended: %s", half+i, answer)
+				}
+			}
+			if answer := r.send(marker, 0, under[0], true); !strings.Contains(answer, "10071") { // another message is the last one
+				t.Errorf("a batch behind a marker that isn't the last one begins: %s", answer)
+			}
+			next := uint64(11)
+			for {
+				m := batchOf(next, next)[0]
+				done, _, err := second.Find(t.Context(), position(next), m.Subject, ID(m.Header))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !done {
+					break
+				}
+				next++
+			}
+			if begins := len(under) - 10; next != uint64(11+half-begins) {
+				t.Errorf("the second owner goes on with input %d", next)
+			}
+			r.commit(second, next, 20)
+			r.want(20)
+		})
+	}
+}
+
+// TestAStaleOwnerWithKnownResults: the server looks at ids before it looks at conditions. So it must not begin a batch with a message that it
+// knows, or it would store the rest of the batch without a condition.
+func TestAStaleOwnerWithKnownResults(t *testing.T) {
+	t.Parallel()
+	eachWay(t, func(t *testing.T, r *rig, way Way) {
+		first := r.open(way)
+		r.commit(first, 1, 10)
+		second := r.open(way)
+		r.commit(second, 11, 15)
+		stored, err := first.Commit(t.Context(), batch(11, 20), position(20))
+		if !errors.Is(err, ErrFenced) || stored != 0 {
+			t.Errorf("an owner that is fenced stores %d: %v", stored, err)
+		}
+		r.commit(second, 16, 16)
+		r.want(16)
+	})
+}
+
+// TestAStreamThatTakesNoFastBatchesAnyMore has another way of storing when the next owner takes over.
+func TestAStreamThatTakesNoFastBatchesAnyMore(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "", jetstream.StreamConfig{})
+	first := r.open(Fast)
+	r.commit(first, 1, 10)
+	c := r.stream.CachedInfo().Config
+	c.AllowBatchPublish = false
+	if _, err := r.js.UpdateStream(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	second := r.open(Atomic)
+	if at, _ := second.Found(); at != position(10) {
+		t.Errorf("the second owner finds %v", at)
+	}
+	r.commit(second, 11, 20)
+	if stored, err := first.Commit(t.Context(), batch(11, 20), position(20)); !errors.Is(err, ErrFenced) || stored != 0 {
+		t.Errorf("an owner that is fenced stores %d: %v", stored, err)
+	}
 	r.want(20)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,7 +24,14 @@ import (
 type modelChain struct {
 	name     string
 	messages []modelStoredMessage
-	newest   uint64 // the highest input with a message
+	newest   uint64           // the highest input with a message
+	open     []modelOpenBatch // fast batches that the server has begun, and whose other messages are still on their way
+}
+
+// modelOpenBatch is the rest of a fast batch. The server stores its messages without a condition.
+type modelOpenBatch struct {
+	marker uint64                   // the last one when the batch began, which is its id
+	rest   []func() (stored uint64) // each stores a message; the last one is the marker
 }
 
 // modelStoredMessage is a message of a stream: a marker, or the result or dead letter of an input.
@@ -92,33 +100,37 @@ type modelStore struct {
 }
 
 func (s *modelStore) Write(ctx context.Context, way commit.Way, expected uint64, msgs []*nats.Msg, marker *commit.Marker) (at uint64, err error) {
-	m, copied, all := s.e.w.m, *marker, s.store
+	copied, all := *marker, s.store
 	s.store = nil
-	err = s.e.w.call(ctx, "commit to "+s.chain.name, false, func() error {
+	err = s.call(ctx, "commit to ", func(m *leaseModel) error {
 		c := s.chain
+		if way == commit.Fast && c.endBatch(expected) {
+			m.did("batch ended by another")
+			if len(msgs) > 0 {
+				m.violate("two batches have the id %d in %s", expected, c.name)
+			}
+			if m.random.IntN(2) == 0 {
+				return errModelCut
+			}
+		}
 		if last := c.last(); last != expected {
 			m.did("commit refused")
 			return &commit.WrongLastError{Last: last}
 		}
-		most := len(msgs) + 1
-		if m.faults && m.random.IntN(8) == 0 {
-			most = m.random.IntN(most)
-			m.did("batch cut")
+		write := modelOpenBatch{marker: expected}
+		for _, each := range msgs {
+			write.rest = append(write.rest, func() uint64 {
+				all[commit.ID(each.Header)]()
+				return c.append(modelStoredMessage{subject: each.Subject, id: commit.ID(each.Header)})
+			})
 		}
-		if way != commit.Fast && most <= len(msgs) {
-			return errModelCut
+		write.rest = append(write.rest, func() uint64 { return c.append(modelStoredMessage{marker: &copied}) })
+		at, err = write.arrive(m, way)
+		if err != nil && way == commit.Fast && len(write.rest) <= len(msgs) && m.random.IntN(4) > 0 {
+			c.open = append(c.open, write)
+			return errModelSilent
 		}
-		for _, each := range msgs[:min(most, len(msgs))] {
-			all[commit.ID(each.Header)]()
-			c.messages = append(c.messages, modelStoredMessage{subject: each.Subject, id: commit.ID(each.Header)})
-		}
-		if most <= len(msgs) {
-			return errModelCut
-		}
-		c.messages = append(c.messages, modelStoredMessage{marker: &copied})
-		at = uint64(len(c.messages))
-		m.did("committed")
-		return nil
+		return err
 	})
 	if err != nil {
 		return 0, err // a late request may still write to at
@@ -126,11 +138,70 @@ func (s *modelStore) Write(ctx context.Context, way commit.Way, expected uint64,
 	return at, nil
 }
 
+// arrive stores a batch, or with a fault only its first messages.
+func (b *modelOpenBatch) arrive(m *leaseModel, way commit.Way) (at uint64, err error) {
+	most := len(b.rest)
+	if m.faults && m.random.IntN(8) == 0 {
+		most = m.random.IntN(most)
+		m.did("batch cut")
+	}
+	if way != commit.Fast && most < len(b.rest) {
+		return 0, errModelCut
+	}
+	for range most {
+		at = b.rest[0]()
+		b.rest = b.rest[1:]
+	}
+	if len(b.rest) > 0 {
+		return 0, errModelCut
+	}
+	m.did("committed")
+	return at, nil
+}
+
+// endBatch ends the batch with that id, and reports whether there was one.
+func (c *modelChain) endBatch(id uint64) bool {
+	before := len(c.open)
+	c.open = slices.DeleteFunc(c.open, func(b modelOpenBatch) bool { return b.marker == id })
+	return len(c.open) < before
+}
+
+// proceed stores messages of batches that are under way, or ends the batches, as the server does after a while.
+func (c *modelChain) proceed(m *leaseModel) {
+	c.open = slices.DeleteFunc(c.open, func(b modelOpenBatch) bool {
+		return m.random.IntN(8) == 0 || c.last() != b.marker && len(b.rest) == 1
+	})
+	for i := range c.open {
+		if b := &c.open[i]; m.random.IntN(2) == 0 {
+			m.did("batch proceeded")
+			b.rest[0]()
+			b.rest = b.rest[1:]
+		}
+	}
+	c.open = slices.DeleteFunc(c.open, func(b modelOpenBatch) bool { return len(b.rest) == 0 })
+}
+
+func (c *modelChain) append(stored modelStoredMessage) (at uint64) {
+	c.messages = append(c.messages, stored)
+	return uint64(len(c.messages))
+}
+
+// call is a request to the server.
+func (s *modelStore) call(ctx context.Context, what string, apply func(m *leaseModel) error) error {
+	return s.e.w.call(ctx, what+s.chain.name, false, func() error {
+		s.chain.proceed(s.e.w.m)
+		return apply(s.e.w.m)
+	})
+}
+
 // errModelCut means that a batch was interrupted.
 var errModelCut = errors.New("the batch was cut")
 
+// errModelSilent means that a batch is under way, so the worker gets no answer yet. Some workers freeze or crash meanwhile.
+var errModelSilent = errors.New("the batch is under way")
+
 func (s *modelStore) Last(ctx context.Context) (last commit.StoredMarker, err error) {
-	err = s.e.w.call(ctx, "last marker of "+s.chain.name, false, func() error {
+	err = s.call(ctx, "last marker of ", func(*leaseModel) error {
 		if at := s.chain.last(); at > 0 {
 			last = commit.StoredMarker{Marker: *s.chain.messages[at-1].marker, At: at}
 		}
@@ -143,11 +214,11 @@ func (s *modelStore) Last(ctx context.Context) (last commit.StoredMarker, err er
 }
 
 func (s *modelStore) Next(ctx context.Context, behind uint64, subject string) (at uint64, h nats.Header, err error) {
-	err = s.e.w.call(ctx, "read back", false, func() error {
+	err = s.call(ctx, "read back ", func(m *leaseModel) error {
 		for i := behind; i < uint64(len(s.chain.messages)); i++ {
-			if m := s.chain.messages[i]; m.subject == subject {
-				s.e.w.m.did("read back")
-				at, h = i+1, nats.Header{jetstream.MsgIDHeader: {m.id}}
+			if stored := s.chain.messages[i]; stored.subject == subject {
+				m.did("read back")
+				at, h = i+1, nats.Header{jetstream.MsgIDHeader: {stored.id}}
 				return nil
 			}
 		}

@@ -106,6 +106,19 @@ func (m *leaseModel) crash(w *leaseWorker) {
 	m.newWorker(w.slot)
 }
 
+// interrupt disturbs a worker while a batch of it is under way: it crashes, or it freezes and loses its pin, or it only gets no answer.
+func (m *leaseModel) interrupt(w *leaseWorker) {
+	switch m.random.IntN(3) {
+	case 0:
+		m.did("crashed during a batch")
+		m.crash(w)
+	case 1:
+		m.did("frozen during a batch")
+		w.frozenUntil = m.steps + m.random.IntN(400)
+		m.server.pin = ""
+	}
+}
+
 // replace starts a new worker for each ended process.
 func (m *leaseModel) replace() {
 	for _, w := range m.workers {

@@ -321,6 +321,10 @@ func (m *leaseModel) answer() {
 	default:
 		err := c.apply()
 		m.note("%s: %s %v", c.w.id, c.what, err)
+		if errors.Is(err, errModelSilent) {
+			m.interrupt(c.w)
+			return
+		}
 		if errors.Is(err, errModelKilled) {
 			m.did("killed by an input")
 			m.crash(c.w)

@@ -16,7 +16,7 @@ type Commits int
 
 const (
 	NoCommits     Commits = iota // no markers: a message is stored once within the duplicate window
-	FastCommits                  // fast batches: every message depends on the last marker, and the batch's own marker comes last
+	FastCommits                  // fast batches: the first message depends on the last marker, and the batch's own marker comes last
 	AtomicCommits                // atomic batches: all messages and the marker are stored, or none
 )
 

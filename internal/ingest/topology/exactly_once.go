@@ -103,7 +103,7 @@ func takes(c jetstream.StreamConfig, subjects string) bool {
 	return slices.ContainsFunc(c.Subjects, func(s string) bool { return Covers(s, subjects) })
 }
 
-// isSingle reports whether a stream keeps all messages, on one server. There, the messages of a fast batch depend on the last marker.
+// isSingle reports whether a stream keeps all messages, on one server. There, a fence ends the fast batch of an earlier owner at once.
 func isSingle(c jetstream.StreamConfig) bool {
 	return c.Retention == jetstream.LimitsPolicy && c.Replicas <= 1
 }
