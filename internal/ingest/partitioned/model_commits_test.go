@@ -92,6 +92,9 @@ func (e *modelLease) openCommits(ctx context.Context, p results.Partition) (leas
 
 func (e *modelLease) alreadyStored(*inflight.Delivery) {}
 
+// commitCall begins the names of calls that store messages with a marker.
+const commitCall = "commit to "
+
 // modelStore implements commit.Store.
 type modelStore struct {
 	e     *modelLease
@@ -102,7 +105,7 @@ type modelStore struct {
 func (s *modelStore) Write(ctx context.Context, way commit.Way, expected uint64, msgs []*nats.Msg, marker *commit.Marker) (at uint64, err error) {
 	copied, all := *marker, s.store
 	s.store = nil
-	err = s.call(ctx, "commit to ", func(m *leaseModel) error {
+	err = s.call(ctx, commitCall, func(m *leaseModel) error {
 		c := s.chain
 		if way == commit.Fast && c.endBatch(expected) {
 			m.did("batch ended by another")

@@ -3,6 +3,7 @@ package partitioned
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"millrace/internal/ingest/pull"
 )
@@ -95,6 +96,8 @@ func (m *leaseModel) mishap() {
 				m.server.reset(m.server.floorSequence + 1 - before)
 			}
 		}
+	case 10:
+		m.changeLeader()
 	default:
 		m.replace()
 	}
@@ -104,6 +107,29 @@ func (m *leaseModel) mishap() {
 func (m *leaseModel) crash(w *leaseWorker) {
 	m.end(w)
 	m.newWorker(w.slot)
+}
+
+// changeLeader gives the streams of results and dead letters another leader. What is on its way to the last one is stored or lost without an
+// answer, or it reaches the new one.
+func (m *leaseModel) changeLeader() {
+	m.did("leader changed")
+	m.note("the streams get another leader")
+	for i := range m.server.chains {
+		m.server.chains[i].open = nil
+	}
+	m.sortCalls()
+	m.calls = slices.DeleteFunc(m.calls, func(c *modelCall) bool {
+		fate := m.random.IntN(3)
+		if !strings.HasPrefix(c.what, commitCall) || fate == 0 {
+			return false
+		}
+		m.did("batch hit by a change of the leader")
+		m.note("%s: %s, which is stored: %v", c.w.id, c.what, fate == 1)
+		if fate == 1 {
+			_ = c.apply()
+		}
+		return true
+	})
 }
 
 // interrupt disturbs a worker while a batch of it is under way: it crashes, or it freezes and loses its pin, or it only gets no answer.

@@ -273,12 +273,16 @@ func (m *leaseModel) step() {
 	}
 }
 
-// pick returns an index into calls that can be answered now, or -1 if there is none. The order doesn't depend on which goroutine
-// ran first.
-func (m *leaseModel) pick() int {
+// sortCalls makes the order of calls independent of which goroutine ran first.
+func (m *leaseModel) sortCalls() {
 	slices.SortFunc(m.calls, func(a, b *modelCall) int {
 		return cmp.Or(cmp.Compare(a.w.id, b.w.id), cmp.Compare(a.what, b.what), cmp.Compare(a.number, b.number))
 	})
+}
+
+// pick returns an index into calls that can be answered now, or -1 if there is none.
+func (m *leaseModel) pick() int {
+	m.sortCalls()
 	var ready []int
 	for i, c := range m.calls {
 		if !m.isFrozen(c.w) {
