@@ -15,9 +15,9 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// In these tests results have no ids that a server compares, and the duplicate windows are as short as a server allows. So only commit
+// In these tests the duplicate windows are as short as a server allows, and nearly all results have no ids that a server compares. So only commit
 // markers prevent second results. Each test runs with one server, where results are stored in fast batches, and with three replicas, where they
-// are stored in atomic batches.
+// are stored in atomic batches. Fast batches of results with ids begin in another way, so some tests run with those too.
 
 const (
 	// onceWindow is the shortest duplicate window.
@@ -27,14 +27,34 @@ const (
 	onceAway = 5 * time.Second
 )
 
-// eachOnce runs a fault a number of times with one server and with three.
-func eachOnce(t *testing.T, name string, full int, servers []int, prepare func(r *rig), inject func(r *rig, round int)) {
+// onceSetup is a setup in which a fault is injected.
+type onceSetup struct {
+	servers int
+	ids     bool // results have ids
+}
+
+func (s onceSetup) String() string {
+	if s.ids {
+		return fmt.Sprintf("R%d with ids", s.servers)
+	}
+	return fmt.Sprintf("R%d", s.servers)
+}
+
+var (
+	oneServer     = onceSetup{servers: 1}
+	withIDs       = onceSetup{servers: 1, ids: true}
+	threeReplicas = onceSetup{servers: replicas}
+)
+
+// eachOnce runs a fault a number of times in each setup.
+func eachOnce(t *testing.T, name string, full int, setups []onceSetup, prepare func(r *rig), inject func(r *rig, round int)) {
 	t.Parallel()
-	for _, n := range servers {
-		t.Run(fmt.Sprintf("R%d", n), func(t *testing.T) {
+	for _, setup := range setups {
+		t.Run(setup.String(), func(t *testing.T) {
+			n := setup.servers
 			t.Parallel()
 			r := newRig(t, "exclusive")
-			r.set("MILLRACE_EXACTLY_ONCE=required", "MILLRACE_RESULT_IDS=false", "MILLRACE_PARTITIONS=4", "MILLRACE_LOG_LEVEL=debug")
+			r.set("MILLRACE_EXACTLY_ONCE=required", "MILLRACE_RESULT_IDS="+strconv.FormatBool(setup.ids), "MILLRACE_PARTITIONS=4", "MILLRACE_LOG_LEVEL=debug")
 			r.serve(n)
 			prepare(r)
 			for _, name := range []string{resultStream, deadStream} {
@@ -59,21 +79,21 @@ func eachOnce(t *testing.T, name string, full int, servers []int, prepare func(r
 			if n > 1 {
 				r.until("all replicas are current", r.isReplicated)
 			}
-			r.closeLate(fmt.Sprintf("exactly once, R%d: %s", n, name), rounds)
-			r.wantOrder()
+			r.closeLate(fmt.Sprintf("exactly once, %v: %s", setup, name), rounds)
+			r.wantOrder(setup.ids)
 		})
 	}
 }
 
 func twoWorkers(r *rig) { r.work(2) }
 
-// wantOrder checks that results are stored in the order of their inputs, on each subject, and that markers are stored.
-func (r *rig) wantOrder() {
+// wantOrder checks that results are stored in the order of their inputs, on each subject, that they have ids or not, and that markers are stored.
+func (r *rig) wantOrder(ids bool) {
 	r.t.Helper()
 	last, disordered := map[string]uint64{}, 0
 	r.read(resultStream, func(_ uint64, m jetstream.Msg) {
-		if id := m.Headers().Get(jetstream.MsgIDHeader); id != "" {
-			r.t.Fatalf("a result has the id %q, which the server compares", id)
+		if id := m.Headers().Get(jetstream.MsgIDHeader); (id != "") != ids {
+			r.t.Fatalf("a result has the id %q for the server; ids: %v", id, ids)
 		}
 		sequence, _ := strconv.ParseUint(m.Headers().Get(results.HeaderSequence), 10, 64)
 		if sequence <= last[m.Subject()] {
@@ -104,10 +124,13 @@ func isMarker(m interface{ Subject() string }) bool {
 	return strings.HasPrefix(m.Subject(), "commits.")
 }
 
-var bothSizes = []int{1, replicas}
+var (
+	bothSizes = []onceSetup{oneServer, threeReplicas}
+	andIDs    = []onceSetup{oneServer, threeReplicas, withIDs}
+)
 
 func TestExactlyOnceWorkerKilled(t *testing.T) {
-	eachOnce(t, "SIGKILL of a worker", 50, bothSizes, twoWorkers, func(r *rig, _ int) {
+	eachOnce(t, "SIGKILL of a worker", 50, andIDs, twoWorkers, func(r *rig, _ int) {
 		i := r.rng.IntN(2)
 		r.workers[i].kill()
 		r.workers[i] = r.startWorker()
@@ -115,7 +138,7 @@ func TestExactlyOnceWorkerKilled(t *testing.T) {
 }
 
 func TestExactlyOnceWorkerFrozen(t *testing.T) {
-	eachOnce(t, "SIGSTOP beyond the window, and SIGCONT", 50, bothSizes, twoWorkers, func(r *rig, _ int) {
+	eachOnce(t, "SIGSTOP beyond the window, and SIGCONT", 50, andIDs, twoWorkers, func(r *rig, _ int) {
 		r.awaitWork(r.workers[0])
 		r.workers[0].send(syscall.SIGSTOP)
 		r.pass(time.Now(), onceAway)
@@ -143,7 +166,7 @@ func TestExactlyOnceConnectionCut(t *testing.T) {
 
 // TestExactlyOnceOneWayCut holds the messages in one direction. Afterwards it delivers them late, or loses them.
 func TestExactlyOnceOneWayCut(t *testing.T) {
-	eachOnce(t, "connection cut one way beyond the window", 50, bothSizes, behindProxy, func(r *rig, round int) {
+	eachOnce(t, "connection cut one way beyond the window", 50, andIDs, behindProxy, func(r *rig, round int) {
 		r.awaitWork(r.workers[0])
 		way := &r.front.Up
 		if round%2 == 1 {
@@ -171,7 +194,7 @@ func TestExactlyOnceAfterADowntime(t *testing.T) {
 }
 
 func TestExactlyOnceServerRestarted(t *testing.T) {
-	eachOnce(t, "restart of the server", 50, []int{1}, twoWorkers, func(r *rig, round int) {
+	eachOnce(t, "restart of the server", 50, []onceSetup{oneServer, withIDs}, twoWorkers, func(r *rig, round int) {
 		s := r.servers[0]
 		if round%2 == 0 {
 			s.kill()
@@ -184,7 +207,7 @@ func TestExactlyOnceServerRestarted(t *testing.T) {
 }
 
 func TestExactlyOnceLeaderKilled(t *testing.T) {
-	eachOnce(t, "SIGKILL of a stream's leader", 50, []int{replicas}, twoWorkers, func(r *rig, round int) {
+	eachOnce(t, "SIGKILL of a stream's leader", 50, []onceSetup{threeReplicas}, twoWorkers, func(r *rig, round int) {
 		stream := []string{resultStream, inputStream}[round%2]
 		s := r.leader(stream)
 		s.kill()

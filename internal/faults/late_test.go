@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
 )
 
 // In each of these tests a worker is away for longer than the result stream's duplicate window.
@@ -72,30 +74,19 @@ func TestWorkerFrozenBeyondTheWindow(t *testing.T) {
 // TestConnectionCutBeyondTheWindow cuts off one of two workers, and reconnects it after the IDs of the inputs that it
 // held have left the duplicate window.
 func TestConnectionCutBeyondTheWindow(t *testing.T) {
-	eachMode(t, func(r *rig) {
-		cuts := times(5, 1)
-		r.serveLate()
-		p := r.proxy()
-		r.join(r.startWorkerAt(p.URL()))
-		r.work(1)
-		f := r.feed(endless, r.inputs())
-		for range cuts {
-			r.awaitResults(1 + r.rng.IntN(2000))
-			r.awaitWork(r.workers[0])
-			p.Refuse(true)
-			r.pass(time.Now(), lateAway)
-			p.Refuse(false)
-			r.until("the worker is back", r.workers[0].isReady)
-			r.awaitResults(1)
-		}
-		f.finish()
-		r.closeLate("connection cut beyond the duplicate window", cuts)
-	})
+	cutOff(t, "connection cut beyond the duplicate window",
+		func(p *natstest.Proxy) { p.Refuse(true) }, func(p *natstest.Proxy) { p.Refuse(false) })
 }
 
 // TestConnectionSilentBeyondTheWindow delays a worker's messages like a network that loses packets. The worker doesn't
 // notice, and the delayed messages are dropped in the end.
 func TestConnectionSilentBeyondTheWindow(t *testing.T) {
+	cutOff(t, "connection silent beyond the duplicate window",
+		func(p *natstest.Proxy) { p.Up.Close() }, func(p *natstest.Proxy) { p.Up.Drop() })
+}
+
+// cutOff runs a fault on the proxy in front of one of two workers, and ends it beyond the duplicate window.
+func cutOff(t *testing.T, name string, begin, end func(*natstest.Proxy)) {
 	eachMode(t, func(r *rig) {
 		cuts := times(5, 1)
 		r.serveLate()
@@ -106,14 +97,14 @@ func TestConnectionSilentBeyondTheWindow(t *testing.T) {
 		for range cuts {
 			r.awaitResults(1 + r.rng.IntN(2000))
 			r.awaitWork(r.workers[0])
-			p.Up.Close()
+			begin(p)
 			r.pass(time.Now(), lateAway)
-			p.Up.Drop()
+			end(p)
 			r.until("the worker is back", r.workers[0].isReady)
 			r.awaitResults(1)
 		}
 		f.finish()
-		r.closeLate("connection silent beyond the duplicate window", cuts)
+		r.closeLate(name, cuts)
 	})
 }
 
