@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -43,8 +42,8 @@ type Chain struct {
 	lookUp  uint64       // see Marker.LookUp
 	number  uint64       // number of the last marker that was sent
 	since   uint64       // behind this stream sequence messages may be stored that at doesn't cover; 0: there are none
-	beyond  uint64       // the highest sequence of an input that has such messages
-	behind  readings
+	beyond  uint64       // the last input that may have such messages
+	left    Leftovers
 }
 
 // Found returns the position of the last marker that earlier owners have stored. ok is false if there is none, or if it counts the inputs
@@ -59,6 +58,9 @@ func (c *Chain) At() Position { return c.at }
 func (c *Chain) Certain(in Position) bool {
 	return in.Sequence > c.lookUp && (!c.found.of(c.Created) || in.Sequence > c.found.Sequence)
 }
+
+// Leftovers returns what earlier owners have stored behind the position. It may be used beside the chain.
+func (c *Chain) Leftovers() *Leftovers { return &c.left }
 
 // Letters returns the dead letters that are stored, of inputs that the position doesn't cover.
 func (c *Chain) Letters() Letters { return c.letters }
@@ -77,17 +79,17 @@ func (c *Chain) next(at Position, letters Letters) *Marker {
 }
 
 // Commit stores messages in their order, with a marker at that position. Afterwards every input up to it is settled, so all messages of
-// an input must be in one commit. The first stored of the messages are known to be stored, also with an error; without one, all of them
+// an input must be in one commit. stored says of each message whether it is known to be stored, also with an error; without one, all of them
 // are.
 //
 // Whatever the error, nothing else of the messages is stored any more, so the caller may store the rest again, or something else. It may
 // not if Over reports that the error ends the chain.
-func (c *Chain) Commit(ctx context.Context, msgs []*nats.Msg, at Position) (stored int, err error) {
+func (c *Chain) Commit(ctx context.Context, msgs []*nats.Msg, at Position) (stored []bool, err error) {
 	return c.write(ctx, c.Way, msgs, c.next(at, c.letters.above(at)))
 }
 
 // CommitChecked is Commit for a few messages, of which the server may not take one. Then the error says why.
-func (c *Chain) CommitChecked(ctx context.Context, msgs []*nats.Msg, at Position) (stored int, err error) {
+func (c *Chain) CommitChecked(ctx context.Context, msgs []*nats.Msg, at Position) (stored []bool, err error) {
 	way := c.Way
 	if way == Atomic {
 		way = Checked
@@ -115,26 +117,35 @@ func Over(err error) bool {
 }
 
 // write stores messages and their marker. If the server doesn't confirm it, write finds out what is stored.
-func (c *Chain) write(ctx context.Context, way Way, msgs []*nats.Msg, m *Marker) (stored int, err error) {
-	sequence, err := c.store.Write(ctx, way, c.last, msgs, m)
+func (c *Chain) write(ctx context.Context, way Way, msgs []*nats.Msg, m *Marker) (stored []bool, err error) {
+	stored = make([]bool, len(msgs))
+	behind := c.last
+	sequence, err := c.store.Write(ctx, way, behind, msgs, m)
 	if err == nil {
 		c.advance(sequence, m)
-		return len(msgs), nil
+		return setAll(stored), nil
+	}
+	if way == Fast && len(msgs) > 0 {
+		c.beyond = max(c.beyond, m.Position.Sequence)
 	}
 	fence, unclear := c.resolve(ctx, way, m)
 	if unclear == nil && fence == nil {
-		return len(msgs), nil // it is stored
+		return setAll(stored), nil // the marker is stored, and it was sent behind them
 	}
 	if unclear == nil && way == Fast {
-		stored, unclear = c.readBack(ctx, msgs)
-	}
-	if stored > 0 {
-		c.beyond = max(c.beyond, m.Position.Sequence)
+		unclear = c.readBack(ctx, behind, msgs, stored)
 	}
 	if unclear != nil {
 		return stored, fmt.Errorf("%w, after: %w", unclear, err)
 	}
 	return stored, err
+}
+
+func setAll(stored []bool) []bool {
+	for i := range stored {
+		stored[i] = true
+	}
+	return stored
 }
 
 // advance records that a marker is stored.
@@ -189,51 +200,15 @@ func (c *Chain) compare(last StoredMarker, sent, fence *Marker) (stored *Marker,
 	return nil, ErrLost
 }
 
-// readBack returns how many of the messages of a batch that was not committed are stored.
-func (c *Chain) readBack(ctx context.Context, msgs []*nats.Msg) (stored int, err error) {
-	c.behind = c.readings()
-	for stored < len(msgs) {
-		found, err := c.behind.has(ctx, c.store, msgs[stored].Subject, ID(msgs[stored].Header))
-		if err != nil {
-			return stored, fmt.Errorf("%w: %w", errUnclear, err)
-		}
-		if !found {
-			break
-		}
-		stored++
+// readBack finds out which messages of a batch that was not committed are stored behind a marker.
+func (c *Chain) readBack(ctx context.Context, behind uint64, msgs []*nats.Msg, stored []bool) error {
+	began, err := c.store.Begun(ctx, behind, c.last)
+	r := readings{store: c.store, behind: behind, before: c.last}
+	for i := 0; i < len(msgs) && began > 0 && err == nil; i++ {
+		stored[i], err = r.has(ctx, msgs[i].Subject, ID(msgs[i].Header))
 	}
-	return stored, nil
-}
-
-// readings returns the readings of what may be stored behind the last commit.
-func (c *Chain) readings() readings {
-	if c.since == 0 {
-		return readings{}
-	}
-	return readings{behind: c.since, before: c.last, ids: map[string][]string{}}
-}
-
-// Find returns what is stored of the result of an input that the chain's position doesn't cover: whether its last message is, and
-// the ids of parts before that. The messages have that subject, and ids that begin with id. Inputs must be asked for in their order.
-// Behind the first one that isn't done, nothing is stored.
-func (c *Chain) Find(ctx context.Context, in Position, subject, id string) (done bool, parts []string, err error) {
-	ids, err := c.behind.of(ctx, c.store, subject)
 	if err != nil {
-		return false, nil, err
+		return fmt.Errorf("%w: %w", errUnclear, err)
 	}
-	for _, each := range ids {
-		switch {
-		case each == id:
-			done = true
-		case strings.HasPrefix(each, id+"/"):
-			parts = append(parts, each)
-		}
-	}
-	if done || len(parts) > 0 {
-		c.beyond = max(c.beyond, in.Sequence)
-	}
-	if !done {
-		c.behind = readings{}
-	}
-	return done, parts, nil
+	return nil
 }

@@ -59,13 +59,14 @@ func (o *opening) take(ctx context.Context) (err error) {
 	return o.letters.fence(ctx, letters)
 }
 
-// fence stores a fence on the last marker, unless that is the fence of an earlier attempt.
+// fence stores a fence on the last marker, unless that is the fence of an earlier attempt. Then it looks up what may be stored behind the last
+// marker of earlier owners.
 func (c *Chain) fence(ctx context.Context, last StoredMarker) (err error) {
 	if last.At == 0 || last.Owner != c.Owner {
-		c.found, c.last, c.since = last, last.At, last.begins()
+		c.found, c.last = last, last.At
 		c.at, c.letters, c.lookUp = c.Start, nil, c.LookUp
 		if last.of(c.Created) {
-			c.at, c.letters, c.lookUp = last.Position, last.Letters, last.LookUp
+			c.at, c.letters, c.lookUp, c.since = last.Position, last.Letters, last.LookUp, last.begins()
 			if c.Loose {
 				c.lookUp = max(c.lookUp, c.LookUp)
 			}
@@ -79,6 +80,10 @@ func (c *Chain) fence(ctx context.Context, last StoredMarker) (err error) {
 		}
 	}
 	c.last = last.At
-	c.behind = c.readings()
-	return nil
+	if c.since == 0 {
+		return nil
+	}
+	c.beyond, err = c.store.Begun(ctx, c.since, c.last)
+	c.left = Leftovers{readings: readings{store: c.store, behind: c.since, before: c.last}, until: c.beyond}
+	return err
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -11,8 +13,15 @@ import (
 	"millrace/internal/ingest/retry"
 )
 
-// HeaderID has the id of a result instead of Nats-Msg-Id if the server need not remember it.
-const HeaderID = "Millrace-Id"
+const (
+	// HeaderID has the id of a result instead of Nats-Msg-Id if the server need not remember it.
+	HeaderID = "Millrace-Id"
+
+	// HeaderPart is i/n on the i-th of n parts of a result. The last part has the result's id, and the i-th one before it has
+	// that id, /i/ and the part's HeaderCut, which is the same on all n.
+	HeaderPart = "Millrace-Part"
+	HeaderCut  = "Millrace-Cut"
+)
 
 // ID returns the id of a result or a dead letter.
 func ID(h nats.Header) string {
@@ -30,34 +39,56 @@ const mostBehind = 1 << 16
 
 // readings reads messages that may be stored without a marker that covers them: those behind one marker and before another.
 type readings struct {
-	behind, before uint64
-	ids            map[string][]string // by subject, what was read
+	store          Store
+	behind, before uint64                // 0, 0: there are none
+	ids            map[string][]storedID // by subject, what was read
+}
+
+// storedID is the id of a message that is stored.
+type storedID struct {
+	id    string
+	parts int    // the number of parts, if the message is the last one of them
+	cut   string // their cut
+}
+
+func newStoredID(h nats.Header) storedID {
+	s := storedID{id: ID(h), cut: h.Get(HeaderCut)}
+	if i, n, _ := strings.Cut(h.Get(HeaderPart), "/"); i == n {
+		s.parts, _ = strconv.Atoi(n)
+	}
+	return s
 }
 
 // of returns the ids of the messages with a subject.
-func (r *readings) of(ctx context.Context, store Store, subject string) ([]string, error) {
-	if r.behind == 0 {
-		return nil, nil
-	}
-	if ids, known := r.ids[subject]; known {
+func (r *readings) of(ctx context.Context, subject string) ([]storedID, error) {
+	if ids, known := r.ids[subject]; known || r.behind == 0 {
 		return ids, nil
 	}
-	var ids []string
+	var ids []storedID
 	for at := r.behind; ; {
-		sequence, h, err := next(ctx, store, at, subject)
+		sequence, h, err := next(ctx, r.store, at, subject)
 		if err != nil {
 			return nil, fmt.Errorf("read back what is stored on %q behind a commit marker: %w", subject, err)
 		}
 		if sequence == 0 || sequence > r.before {
 			break
 		}
-		if ids = append(ids, ID(h)); len(ids) > mostBehind {
+		if ids = append(ids, newStoredID(h)); len(ids) > mostBehind {
 			return nil, fmt.Errorf("more than %d messages on %q are behind the commit marker %d", mostBehind, subject, r.behind)
 		}
 		at = sequence
 	}
+	if r.ids == nil {
+		r.ids = map[string][]storedID{}
+	}
 	r.ids[subject] = ids
 	return ids, nil
+}
+
+// has reports whether a message is stored.
+func (r *readings) has(ctx context.Context, subject, id string) (bool, error) {
+	ids, err := r.of(ctx, subject)
+	return slices.ContainsFunc(ids, func(s storedID) bool { return s.id == id }), err
 }
 
 // readAttempts is the number of attempts to read a message back.
@@ -70,10 +101,4 @@ func next(ctx context.Context, store Store, behind uint64, subject string) (sequ
 			return sequence, h, err
 		}
 	}
-}
-
-// has reports whether a message is stored.
-func (r *readings) has(ctx context.Context, store Store, subject, id string) (bool, error) {
-	ids, err := r.of(ctx, store, subject)
-	return slices.Contains(ids, id), err
 }

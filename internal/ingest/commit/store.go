@@ -19,9 +19,9 @@ const (
 	// incomplete. It is slow.
 	Checked
 
-	// Fast stores messages one by one, in order, until one of them fails. So the stream may have the first messages of a batch without
-	// its marker, and more of them may be on their way. It is faster for small messages on a stream without replicas. A server with replicas
-	// refuses it.
+	// Fast stores messages one by one, in order, and then the marker. So the stream may have some messages of a batch without its marker, and
+	// more of them may be on their way. These are the first ones, but for a stream without room: there the server may refuse a message and
+	// store later ones. It is faster for small messages on a stream without replicas. A server with replicas refuses it.
 	Fast
 )
 
@@ -33,9 +33,13 @@ type Store interface {
 	// Write stores messages in their order and then a marker, if the last marker has the expected sequence; 0 means that there is none.
 	// It returns the sequence of the new marker. If there are messages, way says how they are stored. If there are none, Fast ends a fast batch
 	// that has begun behind the expected marker before it stores the new one. After an error nothing of it may be stored, everything, or
-	// with Fast the first messages, and the others later, unless they are ended. If the last marker is another one, the error may be a
+	// with Fast some of the messages, and others later, unless their batch is ended. If the last marker is another one, the error may be a
 	// *WrongLastError. Write may add headers to the messages.
 	Write(ctx context.Context, way Way, expected uint64, msgs []*nats.Msg, m *Marker) (sequence uint64, err error)
+
+	// Begun returns the last input that may have messages in the fast batches that began behind one stream sequence and before another; 0 if none
+	// did.
+	Begun(ctx context.Context, behind, before uint64) (until uint64, err error)
 
 	// Next returns the first message behind a stream sequence with that subject. Its sequence is 0 if there is none.
 	Next(ctx context.Context, behind uint64, subject string) (sequence uint64, h nats.Header, err error)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
@@ -18,30 +17,31 @@ const (
 	headerExpectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 	headerRollup          = "Nats-Rollup"
 
+	// headerUntil says of the beginning of a fast batch which input is the last one that may have messages in it.
+	headerUntil = "Millrace-Until"
+
+	// begin is the last token of the subject on which a fast batch begins, behind that of the markers.
+	begin = ".begin"
+
 	// codeWrongLast is JetStream's error code for another last message of a subject.
 	codeWrongLast jetstream.ErrorCode = 10071
 
 	// codeNoBatches is JetStream's error code for a fast batch on a stream that takes none.
 	codeNoBatches jetstream.ErrorCode = 10205
 
-	// fenceAttempts is the number of attempts to store a fence while the server ends another batch instead.
+	// fenceAttempts is the number of attempts to store a marker while the server ends another batch instead.
 	fenceAttempts = 3
 )
 
-// HeaderBytes returns the most bytes that Write adds to the headers of a message.
-func (s *Stream) HeaderBytes() int {
-	const separators = 2 * len(": \r\n")
-	return len(headerExpected) + len("18446744073709551615") + len(headerExpectedSubject) + len(s.Subject) + separators
-}
+// HeaderBytes is the most bytes that Write adds to the headers of a message: those of an atomic batch.
+const HeaderBytes = len("Nats-Batch-Id: 0123456789012345678901\r\n") + len("Nats-Batch-Sequence: 1000\r\n")
 
 // Write implements Store.
 func (s *Stream) Write(ctx context.Context, way Way, expected uint64, msgs []*nats.Msg, m *Marker) (sequence uint64, err error) {
 	marker := s.message(expected, m)
 	switch {
-	case way == Fast && len(msgs) > 0:
-		sequence, err = s.Publisher.StoreFast(ctx, batchID(expected), append(s.opening(marker, msgs), marker))
 	case way == Fast:
-		sequence, err = s.storeFence(ctx, batchID(expected), marker)
+		sequence, err = s.writeFast(ctx, batchID(expected), msgs, marker, m.Position)
 	case len(msgs) > 0:
 		sequence, err = s.Publisher.StoreAtomic(ctx, append(msgs[:len(msgs):len(msgs)], marker), way == Checked)
 	default:
@@ -53,30 +53,74 @@ func (s *Stream) Write(ctx context.Context, way Way, expected uint64, msgs []*na
 // batchID returns the id of the only fast batch that may follow a marker.
 func batchID(marker uint64) string { return "millrace-" + strconv.FormatUint(marker, 10) }
 
-// opening returns the messages of a fast batch before its marker. The first one has the marker's condition: if it doesn't hold, the server doesn't
-// begin the batch, and refuses all its messages. The server looks at a message's id before its condition, so the first one must not
-// have an id that the server may know. If it has one, another message goes before it.
-func (s *Stream) opening(marker *nats.Msg, msgs []*nats.Msg) []*nats.Msg {
-	first, rest := &nats.Msg{Subject: s.Subject + ".begin", Header: nats.Header{}}, msgs
-	if len(msgs[0].Header[jetstream.MsgIDHeader]) == 0 {
-		first, rest = &nats.Msg{Subject: msgs[0].Subject, Header: maps.Clone(msgs[0].Header), Data: msgs[0].Data}, msgs[1:]
+// writeFast stores messages as a fast batch, and then the marker. It sends the marker only when the server has confirmed the messages: the server
+// may refuse one of them and go on with the next.
+func (s *Stream) writeFast(ctx context.Context, id string, msgs []*nats.Msg, marker *nats.Msg, at Position) (sequence uint64, err error) {
+	if len(msgs) > 0 {
+		if _, err := s.Publisher.StoreFast(ctx, id, append([]*nats.Msg{s.beginning(marker, at)}, msgs...)); err != nil {
+			return 0, err
+		}
 	}
-	first.Header[headerExpected], first.Header[headerExpectedSubject] = marker.Header[headerExpected], []string{s.Subject}
-	return append(append(make([]*nats.Msg, 0, len(msgs)+2), first), rest...)
+	return s.storeAlone(ctx, id, marker)
 }
 
-// storeFence stores a marker alone, as a fast batch with the id of the one that another owner may have under way behind the last marker. If there is
-// one, the server ends it at the first attempt, and it can't begin anew behind the fence.
-func (s *Stream) storeFence(ctx context.Context, id string, marker *nats.Msg) (sequence uint64, err error) {
+// beginning returns the first message of a fast batch. It has the marker's condition: if that doesn't hold, the server doesn't begin the batch,
+// and refuses all its messages. The message has no id, because the server looks at ids before conditions: it would skip a message that it
+// knows, and begin the batch.
+func (s *Stream) beginning(marker *nats.Msg, at Position) *nats.Msg {
+	return &nats.Msg{Subject: s.Subject + begin, Header: nats.Header{
+		headerExpected: marker.Header[headerExpected], headerExpectedSubject: {s.Subject}, headerUntil: {strconv.FormatUint(at.Sequence, 10)},
+	}}
+}
+
+// storeAlone stores a marker as a fast batch with the id of the one that may be under way behind the last marker, whoever sent that. If there is
+// one, the server ends it at the first attempt, and it can't begin anew behind the marker.
+func (s *Stream) storeAlone(ctx context.Context, id string, marker *nats.Msg) (sequence uint64, err error) {
+	alone := []*nats.Msg{marker}
 	for range fenceAttempts {
-		if sequence, err = s.Publisher.StoreFast(ctx, id, []*nats.Msg{marker}); !errors.Is(err, publisher.ErrBatchEnded) {
+		if sequence, err = s.Publisher.StoreFast(ctx, id, alone); !errors.Is(err, publisher.ErrBatchEnded) {
 			break
 		}
 	}
-	if refused := (*jetstream.APIError)(nil); errors.As(err, &refused) && refused.ErrorCode == codeNoBatches {
-		return s.Publisher.Store(ctx, marker) // the server ended all fast batches when the stream was changed
+	switch {
+	case errors.Is(err, publisher.ErrBatchStuck):
+		return s.Publisher.Store(ctx, marker)
+	case !isRefused(err, codeNoBatches):
+		return sequence, err
+	}
+	// The server ended all fast batches when the stream was changed. If it takes them again by now, one may have begun since.
+	if sequence, err = s.Publisher.Store(ctx, marker); err != nil {
+		return 0, err
+	}
+	_, err = s.Publisher.StoreFast(ctx, id, alone)
+	if errors.Is(err, publisher.ErrBatchEnded) || isRefused(err, codeNoBatches) || isRefused(err, codeWrongLast) {
+		err = nil
 	}
 	return sequence, err
+}
+
+// isRefused reports whether an error is the server's refusal with that code.
+func isRefused(err error, code jetstream.ErrorCode) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && refused.ErrorCode == code
+}
+
+// Begun implements Store.
+func (s *Stream) Begun(ctx context.Context, behind, before uint64) (until uint64, err error) {
+	for count := 0; ; count++ {
+		sequence, h, err := s.Next(ctx, behind, s.Subject+begin)
+		if err != nil || sequence == 0 || sequence > before {
+			return until, err
+		}
+		if count == mostBehind {
+			return 0, fmt.Errorf("more than %d batches began behind the commit marker %d", mostBehind, behind)
+		}
+		input, err := strconv.ParseUint(h.Get(headerUntil), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("message %d on %q doesn't begin a batch (somebody else publishes there): %w", sequence, s.Subject+begin, err)
+		}
+		behind, until = sequence, max(until, input)
+	}
 }
 
 // message returns the message of a marker.

@@ -40,8 +40,9 @@ type Delivery struct {
 	Pending          uint64    // messages that the consumer has not delivered yet
 	Stored           time.Time // when the stream stored the message
 	Received         time.Time
-	Cost             int64  // bytes of memory that the delivery holds; see Costs
-	Frame            *Frame // the message's records; nil: the message is one record, as it is
+	Cost             int64    // bytes of memory that the delivery holds; see Costs
+	Frame            *Frame   // the message's records; nil: the message is one record, as it is
+	Parts            []string // ids of the parts of its result that another lease has stored
 
 	First   bool      // whether the message was never delivered before
 	Cleared time.Time // no result of the input was stored before this time; zero: unknown

@@ -2,6 +2,7 @@ package natstest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
@@ -32,16 +33,26 @@ func Cluster(t testing.TB, n int) (urls string) {
 	return strings.Join(addresses, ",")
 }
 
+// Ports that systems don't give to those who ask for any port. One of those might be taken before the server listens on it.
+const (
+	firstPort = 10000
+	portCount = 20000
+)
+
 // freePorts returns ports that nobody listens on.
 func freePorts(t testing.TB, n int) (ports []int) {
 	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	Until(t, "ports are free", func() bool {
+		port := firstPort + rand.IntN(portCount)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
-			t.Fatal(err)
+			return false
 		}
-		defer func() { _ = l.Close() }() // after all are chosen, so that they differ
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
+		defer func() { _ = l.Close() }()
+		if !slices.Contains(ports, port) {
+			ports = append(ports, port)
+		}
+		return len(ports) == n
+	})
 	return ports
 }

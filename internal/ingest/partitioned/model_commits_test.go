@@ -31,13 +31,15 @@ type modelChain struct {
 // modelOpenBatch is the rest of a fast batch. The server stores its messages without a condition.
 type modelOpenBatch struct {
 	marker uint64                   // the last one when the batch began, which is its id
-	rest   []func() (stored uint64) // each stores a message; the last one is the marker
+	rest   []func() (stored uint64) // each stores a message
 }
 
 // modelStoredMessage is a message of a stream: a marker, or the result or dead letter of an input.
 type modelStoredMessage struct {
-	subject, id string
-	marker      *commit.Marker
+	subject string
+	header  nats.Header
+	marker  *commit.Marker
+	until   uint64 // it begins a fast batch
 }
 
 func (c *modelChain) last() (at uint64) {
@@ -66,7 +68,6 @@ func (c *modelCommits) lock() (unlock func()) {
 }
 
 func (c *modelCommits) Settled(ctx context.Context, d *inflight.Delivery) (bool, error) {
-	defer c.lock()()
 	settled, err := c.Commits.Settled(ctx, d)
 	if settled {
 		c.e.w.m.did("settled by an earlier lease")
@@ -103,34 +104,48 @@ type modelStore struct {
 }
 
 func (s *modelStore) Write(ctx context.Context, way commit.Way, expected uint64, msgs []*nats.Msg, marker *commit.Marker) (at uint64, err error) {
-	copied, all := *marker, s.store
+	copied, all, c := *marker, s.store, s.chain
 	s.store = nil
+	var messages []func() uint64
+	for _, each := range msgs {
+		messages = append(messages, func() uint64 {
+			all[commit.ID(each.Header)]()
+			return c.append(modelStoredMessage{subject: each.Subject, header: each.Header})
+		})
+	}
+	last := func() uint64 { return c.append(modelStoredMessage{marker: &copied}) }
+	if way != commit.Fast {
+		return s.send(ctx, way, modelOpenBatch{marker: expected, rest: append(messages, last)})
+	}
+	if len(msgs) > 0 {
+		begin := func() uint64 { return c.append(modelStoredMessage{until: copied.Position.Sequence}) }
+		if _, err := s.send(ctx, way, modelOpenBatch{marker: expected, rest: append([]func() uint64{begin}, messages...)}); err != nil {
+			return 0, err
+		}
+	}
+	return s.send(ctx, way, modelOpenBatch{marker: expected, rest: []func() uint64{last}})
+}
+
+// send sends a batch, and returns the sequence of its last message.
+func (s *modelStore) send(ctx context.Context, way commit.Way, batch modelOpenBatch) (at uint64, err error) {
 	err = s.call(ctx, commitCall, func(m *leaseModel) error {
-		c := s.chain
-		if way == commit.Fast && c.endBatch(expected) {
+		c, all := s.chain, len(batch.rest)
+		if way == commit.Fast && c.endBatch(batch.marker) {
 			m.did("batch ended by another")
-			if len(msgs) > 0 {
-				m.violate("two batches have the id %d in %s", expected, c.name)
+			if all > 1 {
+				m.violate("two batches have the id %d in %s", batch.marker, c.name)
 			}
 			if m.random.IntN(2) == 0 {
 				return errModelCut
 			}
 		}
-		if last := c.last(); last != expected {
+		if last := c.last(); last != batch.marker {
 			m.did("commit refused")
 			return &commit.WrongLastError{Last: last}
 		}
-		write := modelOpenBatch{marker: expected}
-		for _, each := range msgs {
-			write.rest = append(write.rest, func() uint64 {
-				all[commit.ID(each.Header)]()
-				return c.append(modelStoredMessage{subject: each.Subject, id: commit.ID(each.Header)})
-			})
-		}
-		write.rest = append(write.rest, func() uint64 { return c.append(modelStoredMessage{marker: &copied}) })
-		at, err = write.arrive(m, way)
-		if err != nil && way == commit.Fast && len(write.rest) <= len(msgs) && m.random.IntN(4) > 0 {
-			c.open = append(c.open, write)
+		at, err = batch.arrive(m, way)
+		if left := len(batch.rest); err != nil && way == commit.Fast && left > 0 && left < all && m.random.IntN(4) > 0 {
+			c.open = append(c.open, batch)
 			return errModelSilent
 		}
 		return err
@@ -141,25 +156,38 @@ func (s *modelStore) Write(ctx context.Context, way commit.Way, expected uint64,
 	return at, nil
 }
 
-// arrive stores a batch, or with a fault only its first messages.
+// arrive stores a batch, or with a fault only its first messages, or a part of it.
 func (b *modelOpenBatch) arrive(m *leaseModel, way commit.Way) (at uint64, err error) {
-	most := len(b.rest)
+	most, all := len(b.rest), len(b.rest)
 	if m.faults && m.random.IntN(8) == 0 {
 		most = m.random.IntN(most)
 		m.did("batch cut")
 	}
-	if way != commit.Fast && most < len(b.rest) {
+	if way != commit.Fast && most < all {
 		return 0, errModelCut
 	}
-	for range most {
-		at = b.rest[0]()
+	for i := range most {
+		if i == 0 || way != commit.Fast || !m.refuses() {
+			at = b.rest[0]()
+		} else {
+			err = errModelRefused
+		}
 		b.rest = b.rest[1:]
 	}
 	if len(b.rest) > 0 {
 		return 0, errModelCut
 	}
 	m.did("committed")
-	return at, nil
+	return at, err
+}
+
+// refuses reports whether the server refuses a message in the middle of a fast batch, for lack of room.
+func (m *leaseModel) refuses() bool {
+	if !m.narrow || !m.faults || m.random.IntN(8) > 0 {
+		return false
+	}
+	m.did("message refused in a batch")
+	return true
 }
 
 // endBatch ends the batch with that id, and reports whether there was one.
@@ -171,17 +199,16 @@ func (c *modelChain) endBatch(id uint64) bool {
 
 // proceed stores messages of batches that are under way, or ends the batches, as the server does after a while.
 func (c *modelChain) proceed(m *leaseModel) {
-	c.open = slices.DeleteFunc(c.open, func(b modelOpenBatch) bool {
-		return m.random.IntN(8) == 0 || c.last() != b.marker && len(b.rest) == 1
-	})
 	for i := range c.open {
 		if b := &c.open[i]; m.random.IntN(2) == 0 {
 			m.did("batch proceeded")
-			b.rest[0]()
+			if !m.refuses() {
+				b.rest[0]()
+			}
 			b.rest = b.rest[1:]
 		}
 	}
-	c.open = slices.DeleteFunc(c.open, func(b modelOpenBatch) bool { return len(b.rest) == 0 })
+	c.open = slices.DeleteFunc(c.open, func(b modelOpenBatch) bool { return len(b.rest) == 0 || m.random.IntN(8) == 0 })
 }
 
 func (c *modelChain) append(stored modelStoredMessage) (at uint64) {
@@ -199,6 +226,9 @@ func (s *modelStore) call(ctx context.Context, what string, apply func(m *leaseM
 
 // errModelCut means that a batch was interrupted.
 var errModelCut = errors.New("the batch was cut")
+
+// errModelRefused means that the server has refused messages of a batch.
+var errModelRefused = errors.New("the stream has no room")
 
 // errModelSilent means that a batch is under way, so the worker gets no answer yet. Some workers freeze or crash meanwhile.
 var errModelSilent = errors.New("the batch is under way")
@@ -221,7 +251,7 @@ func (s *modelStore) Next(ctx context.Context, behind uint64, subject string) (a
 		for i := behind; i < uint64(len(s.chain.messages)); i++ {
 			if stored := s.chain.messages[i]; stored.subject == subject {
 				m.did("read back")
-				at, h = i+1, nats.Header{jetstream.MsgIDHeader: {stored.id}}
+				at, h = i+1, stored.header
 				return nil
 			}
 		}
@@ -233,12 +263,25 @@ func (s *modelStore) Next(ctx context.Context, behind uint64, subject string) (a
 	return at, h, nil
 }
 
+func (s *modelStore) Begun(ctx context.Context, behind, before uint64) (until uint64, err error) {
+	err = s.call(ctx, "batches begun in ", func(*leaseModel) error {
+		for _, stored := range s.chain.messages[behind:before] {
+			until = max(until, stored.until)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return until, nil
+}
+
 // arrived checks that a message of an input is stored once and in order.
 func (m *leaseModel) arrived(c *modelChain, sequence uint64, known bool) {
 	if known {
 		m.violate("a message of input %d is stored a second time in %s", sequence, c.name)
 	}
-	if sequence < c.newest {
+	if sequence < c.newest && !m.narrow {
 		m.violate("a message of input %d is stored in %s after one of %d", sequence, c.name, c.newest)
 	}
 	c.newest = sequence
@@ -278,7 +321,7 @@ func (c *modelCommits) commitWhole(ctx context.Context, d *inflight.Delivery, wh
 }
 
 // commitResults stores results with a marker behind the last one.
-func (c *modelCommits) commitResults(ctx context.Context, sent []modelResult, at commit.Position) (stored int, err error) {
+func (c *modelCommits) commitResults(ctx context.Context, sent []modelResult, at commit.Position) (stored []bool, err error) {
 	defer c.lock()()
 	m, store := c.e.w.m, map[string]func(){}
 	var msgs []*nats.Msg
@@ -325,8 +368,10 @@ func (c *modelCommits) publish(ctx context.Context, g *inflight.Batch) error {
 			c.e.w.m.publishes(c.e, g.Items[left[0]].Sequence)
 		}
 		stored, err := c.commitResults(ctx, newModelResults(g, left), modelPosition(&g.Items[len(g.Items)-1]))
-		for _, i := range left[:stored] {
-			c.e.l.acks.settled(g, i)
+		for k, i := range left {
+			if stored[k] {
+				c.e.l.acks.settled(g, i)
+			}
 		}
 		switch {
 		case err == nil:

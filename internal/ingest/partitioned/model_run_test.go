@@ -65,7 +65,7 @@ var modelMustHappen = []string{
 	"lease begun", errPinLost.Error(), pull.ErrSilent.Error(),
 	"killed by an input", "dead letter", "replaced with a payload alone",
 	"replaced with a record alone", "record letter", "record condemned", "spread over batches", "operator failed", "broken frame",
-	"committed", "commit refused", "batch cut", "batch proceeded", "batch ended by another", "crashed during a batch", "frozen during a batch", "leader changed", "batch hit by a change of the leader", "read back", "settled by an earlier lease", commit.ErrFenced.Error(),
+	"committed", "commit refused", "batch cut", "batch proceeded", "message refused in a batch", "batch ended by another", "crashed during a batch", "frozen during a batch", "leader changed", "batch hit by a change of the leader", "read back", "settled by an earlier lease", commit.ErrFenced.Error(),
 }
 
 // runLeaseModel runs one seed and fails the test if an invariant is broken.

@@ -73,6 +73,7 @@ type leaseModel struct {
 	chaos    bool // the run has its first part
 	once     bool // the streams take commit markers
 	way      commit.Way
+	narrow   bool // the result stream has little room, so order may be lost
 	faults   bool
 	hunting  bool    // whether only lethal records cost owners
 	poison   int     // the input with records that kill the worker that computes them; 0 for none
@@ -192,6 +193,7 @@ func (m *leaseModel) stop() {
 func (m *leaseModel) run() {
 	m.framed, m.chaos = m.random.IntN(2) == 0, true
 	m.once, m.way = m.random.IntN(3) > 0, []commit.Way{commit.Atomic, commit.Fast}[m.random.IntN(2)]
+	m.narrow = m.way == commit.Fast && m.random.IntN(2) == 0
 	if m.random.IntN(3) == 0 {
 		m.chaos = m.random.IntN(2) == 0
 		m.poison = 1 + m.random.IntN(modelInputs)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,8 +22,12 @@ import (
 //	<inbox>.<id>.<flow>.<gap mode>.<number in the batch>.<operation>.$FI
 //
 // jetstreamext has a publisher for such batches. It chooses their ids, and commit markers need ids that the next owner of a partition can
-// derive (adr/0046). It also waits for an answer before it sends the second message. That isn't necessary: if the server refuses the first
-// message, it refuses the others as well, because it doesn't know their batch.
+// derive (adr/0046). It also waits for an answer before it sends the second message. That isn't necessary: if the server doesn't begin the batch,
+// it refuses the other messages as well.
+//
+// The server ends a batch when it refuses a message, but for one case: if it finds only after its checks that there is no room, because another
+// stream took it at that moment, it reports that, and goes on with the next message. So a batch that failed may be stored with gaps. It also
+// keeps such a batch for ever once it has ended it, and then leaves all messages with its id unanswered.
 type fastBatches struct {
 	nc    *nats.Conn
 	inbox string
@@ -43,6 +48,7 @@ const (
 	opAppend    = "1"
 	opCommit    = "2" // the message is the last one
 	opCommitEnd = "3" // the batch ended with the message before; this one isn't stored
+	opPing      = "4" // the server reports its progress
 )
 
 // Fields of reply subjects. With batchFlow the server may report its progress seldom: nothing waits for that, because the size of a batch
@@ -59,12 +65,13 @@ type fastBatch struct {
 	token      string // identifies it on this connection
 	prefix     string // of its reply subjects
 	reconnects uint64 // of the connection, before the batch began
+	alone      bool   // it has one message, which doesn't leave the batch open
 	outcome    chan batchAnswer
 }
 
 // batchAnswer is an answer of the server: its report about the whole batch, or why it has ended the batch.
 type batchAnswer struct {
-	Type     string              `json:"type"` // "": the batch has ended; "ack": progress; "gap": messages are missing; "err": the server refuses one
+	Type     string              `json:"type"` // "": the batch has ended; "ack": progress, or the answer to a ping; "gap": messages are missing; "err": the server refuses one
 	Sequence uint64              `json:"seq"`  // of the last message in the stream; in other types the number of a message in the batch
 	Count    int                 `json:"count"`
 	Error    *jetstream.APIError `json:"error"`
@@ -76,8 +83,11 @@ type batchAnswer struct {
 // batch has the same id.
 var ErrBatchEnded = errors.New("the server has ended the batch: a message was not the next one")
 
-// begin prepares a batch. An empty id stands for a new one.
-func (s *fastBatches) begin(id string) (*fastBatch, error) {
+// ErrBatchStuck means that the server leaves messages with the id of a batch unanswered. It stores none of them any more.
+var ErrBatchStuck = errors.New("the server has ended another batch with the same id, and waits for a message that it could not store")
+
+// begin prepares a batch of n messages. An empty id stands for a new one.
+func (s *fastBatches) begin(id string, n int) (*fastBatch, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sub == nil {
@@ -89,7 +99,7 @@ func (s *fastBatches) begin(id string) (*fastBatch, error) {
 	}
 	s.number++
 	f := &fastBatch{
-		fastBatches: s, token: strconv.FormatUint(s.number, 36), reconnects: s.nc.Stats().Reconnects, outcome: make(chan batchAnswer, 1),
+		fastBatches: s, token: strconv.FormatUint(s.number, 36), reconnects: s.nc.Stats().Reconnects, alone: n == 1, outcome: make(chan batchAnswer, 1),
 	}
 	if id == "" {
 		id = s.inbox[strings.LastIndexByte(s.inbox, '.')+1:] + f.token
@@ -110,7 +120,7 @@ func (s *fastBatches) answered(m *nats.Msg) {
 		return // given up
 	}
 	a := readAnswer(m)
-	if a.Type == "ack" {
+	if a.Type == "ack" && !f.alone {
 		return
 	}
 	select {
@@ -142,18 +152,19 @@ func (f *fastBatch) publish(ctx context.Context, msgs []*nats.Msg, timeout time.
 	defer f.end()
 	for i, m := range msgs {
 		if len(f.outcome) > 0 {
-			break // the server has ended the batch
+			break // the batch has failed
 		}
 		if err := f.send(ctx, i, len(msgs), m); err != nil {
-			f.abandon(i, m)
+			f.abandon(m)
 			return 0, fmt.Errorf("message %d of a batch of %d: %w", i+1, len(msgs), err)
 		}
 	}
-	a, err := f.await(ctx, timeout)
+	a, err := f.await(ctx, msgs[0], timeout)
 	if err == nil {
 		err = f.check(a, len(msgs))
 	}
 	if err != nil {
+		f.abandon(msgs[0])
 		return 0, fmt.Errorf("a batch of %d: %w", len(msgs), err)
 	}
 	return a.Sequence, nil
@@ -171,33 +182,34 @@ func (f *fastBatch) send(ctx context.Context, i, n int, m *nats.Msg) error {
 	case 0:
 		op = opStart
 	}
-	return f.nc.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: f.reply(i, op), Header: m.Header, Data: m.Data})
+	return f.nc.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: f.reply(i+1, op), Header: m.Header, Data: m.Data})
 }
 
-// reply returns the reply subject of message i.
-func (f *fastBatch) reply(i int, op string) string {
-	var number [20]byte
-	return f.prefix + string(strconv.AppendInt(number[:0], int64(i)+1, 10)) + "." + op + batchSuffix
+// reply returns the reply subject of a message. The first one has the number 1.
+func (f *fastBatch) reply(number int, op string) string {
+	var digits [20]byte
+	return f.prefix + string(strconv.AppendInt(digits[:0], int64(number), 10)) + "." + op + batchSuffix
 }
 
-// abandon tells the server that the batch has ended before message i. Otherwise the server would keep it open for some seconds.
-func (f *fastBatch) abandon(i int, m *nats.Msg) {
-	if i > 0 {
+// abandon tells the server that the batch has ended. Otherwise it might keep it open for some seconds, and store messages that are still on their
+// way. The number is that of no message, so the server ends the batch wherever it is.
+func (f *fastBatch) abandon(m *nats.Msg) {
+	if !f.alone {
 		// An error changes nothing: the server ends the batch by itself, later.
-		_ = f.nc.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: f.reply(i, opCommitEnd)})
+		_ = f.nc.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: f.reply(math.MaxInt32, opCommitEnd)})
 	}
 }
 
-// lookForLoss is how often a batch that waits for its answer looks whether the connection was lost.
-const lookForLoss = 100 * time.Millisecond
+// lookEvery is how often a batch that waits for its answer looks whether it can still get one.
+const lookEvery = 100 * time.Millisecond
 
-// await waits until the batch has ended.
-func (f *fastBatch) await(ctx context.Context, timeout time.Duration) (batchAnswer, error) {
-	look := time.NewTicker(lookForLoss)
+// await waits until the batch has ended. first is its first message.
+func (f *fastBatch) await(ctx context.Context, first *nats.Msg, timeout time.Duration) (batchAnswer, error) {
+	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	over := time.NewTimer(timeout)
 	defer over.Stop()
-	for {
+	for pinged := !f.alone; ; {
 		select {
 		case a := <-f.outcome:
 			return a, nil
@@ -208,6 +220,10 @@ func (f *fastBatch) await(ctx context.Context, timeout time.Duration) (batchAnsw
 		case <-look.C:
 			if f.lost() {
 				return batchAnswer{}, errConnectionLost
+			}
+			if !pinged {
+				// The server answers in order: the message's own answer comes first, if there is one.
+				pinged = f.nc.PublishMsg(&nats.Msg{Subject: first.Subject, Reply: f.reply(1, opPing)}) == nil
 			}
 		}
 	}
@@ -234,6 +250,8 @@ func (f *fastBatch) check(a batchAnswer, n int) error {
 		return a.Error
 	case a.Type == "gap":
 		return ErrBatchEnded
+	case a.Type == "ack" && !f.lost():
+		return ErrBatchStuck
 	case a.Count != n:
 		return fmt.Errorf("the server confirms %d messages", a.Count)
 	case a.Sequence == 0:

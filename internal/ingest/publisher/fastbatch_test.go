@@ -10,7 +10,7 @@ import (
 // begin prepares a batch with a new id.
 func begin(t *testing.T, l *connection) *fastBatch {
 	t.Helper()
-	f, err := l.batches.begin("")
+	f, err := l.batches.begin("", 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestOneBatchWithAnId(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	first, second := r.windowed(patience, r.connect()), r.windowed(patience, r.connect())
-	begun, err := first.conns[0].batches.begin("same")
+	begun, err := first.conns[0].batches.begin("same", 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestOneBatchWithAnId(t *testing.T) {
 		}
 	}
 	var refused *jetstream.APIError
-	if a, err := begun.await(r.ctx(), patience); err != nil || !errors.As(begun.check(a, len(msgs)), &refused) {
+	if a, err := begun.await(r.ctx(), msgs[0], patience); err != nil || !errors.As(begun.check(a, len(msgs)), &refused) {
 		t.Errorf("the rest of the first batch ended with %+v, %v", a, err)
 	}
 	if stored := r.stored(); stored != 51 {
@@ -127,7 +127,7 @@ func TestAcknowledgements(t *testing.T) {
 	if err := f.check(stored, 5); err == nil {
 		t.Error("the connection was lost in the middle of a batch, and it counts as stored")
 	}
-	if _, err := f.await(r.ctx(), patience); !errors.Is(err, errConnectionLost) {
+	if _, err := f.await(r.ctx(), messages(0, 1, 20)[0], patience); !errors.Is(err, errConnectionLost) {
 		t.Errorf("the connection was lost in the middle of a batch, which waits until %v", err)
 	}
 	if err := begin(t, l).check(stored, 5); err != nil {

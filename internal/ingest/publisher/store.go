@@ -24,12 +24,12 @@ func (w *Windowed) Store(ctx context.Context, m *nats.Msg) (sequence uint64, err
 	return ack.Sequence, nil
 }
 
-// StoreFast publishes messages as one fast batch, and returns the stream sequence of the last one. The server stores them in their order until it
-// refuses one of them. After an error it may have stored the first ones.
+// StoreFast publishes messages as one fast batch, and returns the stream sequence of the last one. After an error it may have stored some of them, and
+// others that it has sent may be stored later, until a batch with the same id ends this one.
 //
 // id identifies the batch among all batches of the stream, in at most 64 characters that a subject's token may have. The server has one batch with
 // an id at a time. If another one is under way, the server ends it instead of storing the first message, and StoreFast fails with
-// ErrBatchEnded.
+// ErrBatchEnded. If the batch has one message, it may also fail with ErrBatchStuck: the server doesn't store any message with that id now.
 func (w *Windowed) StoreFast(ctx context.Context, id string, msgs []*nats.Msg) (sequence uint64, err error) {
 	for _, m := range msgs {
 		if !fits(m) {
@@ -45,7 +45,7 @@ func (w *Windowed) StoreFast(ctx context.Context, id string, msgs []*nats.Msg) (
 
 // storeFast stores messages as one fast batch on a connection. An empty id stands for a new one.
 func (w *Windowed) storeFast(ctx context.Context, l *connection, id string, msgs []*nats.Msg) (sequence uint64, err error) {
-	f, err := l.batches.begin(id)
+	f, err := l.batches.begin(id, len(msgs))
 	if err != nil {
 		return 0, err
 	}

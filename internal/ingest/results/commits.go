@@ -2,6 +2,7 @@ package results
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,9 +21,8 @@ type Commits struct {
 	prefix string           // of results' subjects
 	way    topology.Commits // how the result stream took batches when the lease began
 
-	earlier commit.Letters // dead letters that earlier leases have stored
-	reading bool           // whether an earlier lease may have stored the result of the next input behind its last marker
-	partial partials       // ids of the stored parts of the first result that isn't stored completely
+	earlier   commit.Letters    // dead letters that earlier leases have stored
+	leftovers *commit.Leftovers // results that they have stored behind their last marker
 
 	mu      sync.Mutex // held while a chain is used, also while its server is away
 	results *commit.Chain
@@ -35,7 +35,7 @@ type Commits struct {
 
 // NewCommits returns what a lease stores with these chains. letters may be nil. prefix is that of results' subjects.
 func NewCommits(results, letters *commit.Chain, prefix string) *Commits {
-	c := &Commits{results: results, letters: letters, prefix: prefix, reading: true, settled: results.At(), written: time.Now()}
+	c := &Commits{results: results, letters: letters, prefix: prefix, leftovers: results.Leftovers(), settled: results.At(), written: time.Now()}
 	if letters != nil {
 		c.earlier = letters.Letters()
 	}
@@ -50,35 +50,21 @@ func position(d *inflight.Delivery) commit.Position {
 	return commit.Position{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}
 }
 
-// Settled reports whether an earlier lease has stored the result or the dead letter of an input. It must be called for all inputs in their
-// order.
+// Settled reports whether an earlier lease has stored the result or the dead letter of an input. If it has stored only parts of the result, Settled
+// sets d.Parts.
 func (c *Commits) Settled(ctx context.Context, d *inflight.Delivery) (bool, error) {
 	in := position(d)
 	if at, ok := c.results.Found(); ok && at.Covers(in) || c.earlier.Has(commit.Letter{Input: in, Record: commit.WholeMessage}) {
 		return true, nil
 	}
-	if !c.reading {
-		return false, nil
-	}
-	// Nothing was stored yet, so no other goroutine uses the chain.
-	done, parts, err := c.results.Find(ctx, in, topology.MapSubject(c.prefix, d.Subject), MessageID(d))
-	if err == nil && !done {
-		c.partial.add(parts)
-		c.reading = false
-	}
+	done, parts, err := c.leftovers.Find(ctx, in, topology.MapSubject(c.prefix, d.Subject), MessageID(d))
+	d.Parts = parts
 	return done, err
 }
 
 // certain reports whether it is known that an input which isn't settled has no result.
 func (c *Commits) certain(d *inflight.Delivery) bool {
 	return d.First || c.results.Certain(position(d))
-}
-
-// takePartial returns what is stored of the first result that isn't stored completely.
-func (c *Commits) takePartial() partials {
-	p := c.partial
-	c.partial = nil
-	return p
 }
 
 // resultBatch is the messages of one commit.
@@ -91,8 +77,20 @@ type resultBatch struct {
 	checked bool // the server may not take one of the messages
 }
 
+// done returns the deliveries of which all messages are stored.
+func (b *resultBatch) done(stored []bool) (items []int) {
+	first := 0
+	for k, end := range b.ends {
+		if !slices.Contains(stored[first:end], false) {
+			items = append(items, b.items[k])
+		}
+		first = end
+	}
+	return items
+}
+
 // commit stores results, with a marker at their position.
-func (c *Commits) commit(ctx context.Context, batch resultBatch) (stored int, err error) {
+func (c *Commits) commit(ctx context.Context, batch resultBatch) (stored []bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	write := c.results.Commit

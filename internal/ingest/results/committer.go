@@ -48,7 +48,9 @@ func (c *Commits) Settle(ctx context.Context, b *inflight.Batch, s *Buffers, sin
 	w := c.w
 	s.reset()
 	s.left = b.AppendUnsettled(s.left)
-	s.partial = c.takePartial()
+	for _, i := range s.left {
+		s.partial.add(b.Items[i].Parts)
+	}
 	m := &committer{Writer: w, b: b, s: s, sink: sink, c: c}
 	given := &givenUp{Sink: sink, w: w}
 	if err := (frameWriter{w}).encodeFrames(ctx, b, s, given); err != nil {
@@ -171,23 +173,22 @@ func (m *committer) storeResults(ctx context.Context) error {
 		n := m.next(most)
 		n.checked = attempt > 1 && len(n.items) == 1
 		stored, err := m.c.commit(ctx, n)
-		ended := 0
-		for ended < len(n.ends) && n.ends[ended] <= stored {
-			ended++
-		}
+		settled := n.done(stored)
 		done = err == nil && len(n.items) == len(m.s.left)
-		m.settle(ctx, n.items[:ended], publisher.Answer{})
-		if ended > 0 {
+		m.settle(ctx, settled, publisher.Answer{})
+		if len(settled) > 0 {
 			m.Writer.s.Progress()
 		}
 		if err == nil {
 			most, attempt = min(2*most, len(m.b.Items)), 1
 			continue
 		}
-		for _, each := range n.msgs[:stored] {
-			m.s.partial.add([]string{commit.ID(each.Header)})
+		for k, each := range n.msgs {
+			if stored[k] {
+				m.s.partial.add([]string{commit.ID(each.Header)})
+			}
 		}
-		if most, err = m.failed(ctx, n, stored > 0, err, attempt); err != nil {
+		if most, err = m.failed(ctx, n, slices.Contains(stored, true), err, attempt); err != nil {
 			return err
 		}
 		attempt++

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 )
 
@@ -25,8 +26,8 @@ const (
 
 	// These headers are on results of frames.
 	HeaderRecords     = "Millrace-Records"      // number of records in the input message
-	HeaderPart        = "Millrace-Part"         // i/n, if the result has several parts
-	HeaderCut         = "Millrace-Cut"          // the same on all parts that belong together
+	HeaderPart        = commit.HeaderPart       // i/n, if the result has several parts
+	HeaderCut         = commit.HeaderCut        // the same on all parts that belong together
 	HeaderFirstRecord = "Millrace-First-Record" // index of a part's first record
 
 	// HeaderRecord is on the dead letter of one record: its index in the frame.

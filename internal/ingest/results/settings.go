@@ -63,14 +63,13 @@ type Sink interface {
 	Incomplete(b *inflight.Batch, i int, cause error) error
 }
 
-// commitBytes returns the most bytes that a commit adds to the headers of a result. It is the same for all partitions, so that every worker
+// commitBytes returns the most bytes that a commit adds to the headers of a result. It is the same for every way of storing, so that every worker
 // cuts the result of a frame into the same parts.
 func commitBytes(t topology.Topology) int {
 	if !t.Exclusive || t.ExactlyOnce == topology.Off {
 		return 0
 	}
-	last := commit.Stream{Subject: topology.CommitSubject(t.CommitPrefix, t.ResultStream, t.Stream, t.Consumer, t.Partitions-1)}
-	return last.HeaderBytes()
+	return commit.HeaderBytes
 }
 
 // notStored is the warning about results that wait.
