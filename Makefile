@@ -65,7 +65,7 @@ fuzz-short: ## Run every fuzz target for FUZZTIME (10s)
 faults: ## Inject every fault repeatedly and print a record (20 minutes; MILLRACE_FAULTS_SOAK=3m shortens the soak)
 	cd internal/faults && MILLRACE_FAULTS=full go test -count=1 -timeout 3h
 
-model-spin: ## Check the model of exactly-once delivery with spin (Debian's package spin; 5 to 10 minutes)
+model-spin: ## Check the model of exactly-once delivery with spin (Debian's package spin; about 10 minutes)
 	tools/model-spin
 
 alerts-test: ## Test the alerts and the dashboard, with promtool and a real Prometheus (Debian's package prometheus has both)
