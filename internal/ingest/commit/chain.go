@@ -68,7 +68,7 @@ func (c *Chain) Letters() Letters { return c.letters }
 // next returns the marker of the next write.
 func (c *Chain) next(at Position, letters Letters) *Marker {
 	c.number++
-	m := &Marker{Position: at, Created: c.Created.UnixNano(), Owner: c.Owner, Number: c.number, Fast: c.Way == Fast, Letters: letters}
+	m := &Marker{Position: at, Created: c.Created.UnixNano(), Owner: c.Owner, Number: c.number, Fast: c.Way == Fast, Letters: letters, Until: max(at.Sequence, c.beyond)}
 	if at == c.at || c.beyond > at.Sequence {
 		m.Since = c.since
 	}
@@ -201,14 +201,12 @@ func (c *Chain) compare(last StoredMarker, sent, fence *Marker) (stored *Marker,
 }
 
 // readBack finds out which messages of a batch that was not committed are stored behind a marker.
-func (c *Chain) readBack(ctx context.Context, behind uint64, msgs []*nats.Msg, stored []bool) error {
-	began, err := c.store.Begun(ctx, behind, c.last)
+func (c *Chain) readBack(ctx context.Context, behind uint64, msgs []*nats.Msg, stored []bool) (err error) {
 	r := readings{store: c.store, behind: behind, before: c.last}
-	for i := 0; i < len(msgs) && began > 0 && err == nil; i++ {
-		stored[i], err = r.has(ctx, msgs[i].Subject, ID(msgs[i].Header))
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", errUnclear, err)
+	for i, m := range msgs {
+		if stored[i], err = r.has(ctx, m.Subject, ID(m.Header)); err != nil {
+			return fmt.Errorf("%w: %w", errUnclear, err)
+		}
 	}
 	return nil
 }

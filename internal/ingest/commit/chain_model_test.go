@@ -83,15 +83,28 @@ func (s *modelStream) apply(w write, arriving int) (uint64, error) {
 	}
 	refused := false
 	for i, m := range w.messages[:arriving] {
-		refused = !s.store(m, i > 0 && w.way == Fast) || refused
+		refused = !s.store(m, w.way == Fast) || refused
+		if refused && w.sentBehind(i) == i+1 {
+			return 0, errModel // the rest isn't sent
+		}
 	}
 	if arriving == len(w.messages) && !refused {
 		return uint64(len(s.stored)), nil
 	}
 	if arriving > 0 && arriving < len(w.messages) {
-		s.open = append(s.open, &modelBatch{id: w.expected, rest: w.messages[arriving:]})
+		s.open = append(s.open, &modelBatch{id: w.expected, rest: w.messages[arriving:w.sentBehind(arriving-1)]})
 	}
 	return 0, errModel
+}
+
+// sentBehind returns how many messages of a batch are sent before the server has confirmed message i.
+func (w *write) sentBehind(i int) int {
+	for sent := i + 1; sent < len(w.messages); sent++ {
+		if sent == 1 || isLastPart(w.messages[sent].header) {
+			return sent
+		}
+	}
+	return len(w.messages)
 }
 
 // store stores a message and checks the invariants. It returns false if the stream refuses the message.
@@ -143,7 +156,7 @@ func (s *modelStream) Write(_ context.Context, way Way, expected uint64, msgs []
 		return s.send(write{way, expected, append(results, marker)})
 	}
 	if len(msgs) > 0 {
-		if _, err := s.send(write{way, expected, append([]modelMessage{{until: m.Position.Sequence}}, results...)}); err != nil {
+		if _, err := s.send(write{way, expected, append([]modelMessage{{until: m.Until}}, results...)}); err != nil {
 			return 0, err
 		}
 	}
@@ -231,9 +244,9 @@ func position(input uint64) Position { return Position{Sequence: input, Stored: 
 func result(input uint64) (msgs []*nats.Msg) {
 	parts := 1 + input%3
 	for part := uint64(1); part <= parts; part++ {
-		h := nats.Header{jetstream.MsgIDHeader: {fmt.Sprint(input)}, HeaderPart: {fmt.Sprintf("%d/%d", part, parts)}, HeaderCut: {"cut"}}
+		h := nats.Header{jetstream.MsgIDHeader: {fmt.Sprint(input)}, HeaderPart: {fmt.Sprintf("%d/%d", part, parts)}}
 		if part < parts {
-			h.Set(jetstream.MsgIDHeader, fmt.Sprintf("%d/%d/cut", input, part))
+			h.Set(jetstream.MsgIDHeader, fmt.Sprintf("%d/%d", input, part))
 		}
 		msgs = append(msgs, &nats.Msg{Subject: fmt.Sprint("results.", input), Header: h})
 	}

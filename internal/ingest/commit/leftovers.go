@@ -2,8 +2,6 @@ package commit
 
 import (
 	"context"
-	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -13,38 +11,21 @@ type Leftovers struct {
 	until uint64 // the last input that may have some
 }
 
-// Find returns what is stored of the result of an input: whether all of it is, and otherwise the ids of its messages that are. They have
-// that subject, and ids that begin with id.
+// Find returns what is stored of the result of an input: whether its last message is, and the ids of parts before that. The messages have
+// that subject, and ids that begin with id. The last message is never stored without the parts.
 func (l *Leftovers) Find(ctx context.Context, in Position, subject, id string) (done bool, parts []string, err error) {
 	if in.Sequence > l.until {
 		l.ids = nil // it isn't asked for any more
 		return false, nil, nil
 	}
 	ids, err := l.of(ctx, subject)
-	if err != nil {
-		return false, nil, err
-	}
-	var last *storedID
-	for i, each := range ids {
-		if each.id == id {
-			last = &ids[i]
-		}
-		if each.id == id || strings.HasPrefix(each.id, id+"/") {
-			parts = append(parts, each.id)
+	for _, each := range ids {
+		switch {
+		case each == id:
+			done = true
+		case strings.HasPrefix(each, id+"/"):
+			parts = append(parts, each)
 		}
 	}
-	if last == nil || last.lacks(parts) {
-		return false, parts, nil
-	}
-	return true, nil, nil
-}
-
-// lacks reports whether a part before the last one isn't among those that are stored.
-func (s *storedID) lacks(stored []string) bool {
-	for i := 1; i < s.parts; i++ {
-		if !slices.Contains(stored, s.id+"/"+strconv.Itoa(i)+"/"+s.cut) {
-			return true
-		}
-	}
-	return false
+	return done, parts, err
 }

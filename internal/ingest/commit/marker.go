@@ -15,6 +15,8 @@ type Marker struct {
 	Since    uint64  `json:"since,omitempty"`   // such messages may also be before the marker, behind this stream sequence
 	LookUp   uint64  `json:"look_up,omitempty"` // inputs up to this sequence may have results of workers without markers
 	Letters  Letters `json:"letters,omitempty"` // dead letters of inputs above Position
+
+	Until uint64 `json:"-"` // the last input that may have messages behind the last marker, if a fast batch is stored with this one
 }
 
 // StoredMarker is a marker in the stream.

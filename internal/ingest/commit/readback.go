@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,10 +15,8 @@ const (
 	// HeaderID has the id of a result instead of Nats-Msg-Id if the server need not remember it.
 	HeaderID = "Millrace-Id"
 
-	// HeaderPart is i/n on the i-th of n parts of a result. The last part has the result's id, and the i-th one before it has
-	// that id, /i/ and the part's HeaderCut, which is the same on all n.
+	// HeaderPart is i/n on the i-th of n parts of a result. The last part has the result's id.
 	HeaderPart = "Millrace-Part"
-	HeaderCut  = "Millrace-Cut"
 )
 
 // ID returns the id of a result or a dead letter.
@@ -34,37 +30,22 @@ func ID(h nats.Header) string {
 	return ""
 }
 
-// mostBehind bounds the messages of a subject that are read back. A batch has fewer, and behind a marker there are those of one batch.
+// mostBehind bounds the messages of a subject that are read back. A batch has fewer, and behind a marker there are those of a few batches.
 const mostBehind = 1 << 16
 
 // readings reads messages that may be stored without a marker that covers them: those behind one marker and before another.
 type readings struct {
 	store          Store
-	behind, before uint64                // 0, 0: there are none
-	ids            map[string][]storedID // by subject, what was read
-}
-
-// storedID is the id of a message that is stored.
-type storedID struct {
-	id    string
-	parts int    // the number of parts, if the message is the last one of them
-	cut   string // their cut
-}
-
-func newStoredID(h nats.Header) storedID {
-	s := storedID{id: ID(h), cut: h.Get(HeaderCut)}
-	if i, n, _ := strings.Cut(h.Get(HeaderPart), "/"); i == n {
-		s.parts, _ = strconv.Atoi(n)
-	}
-	return s
+	behind, before uint64              // 0, 0: there are none
+	ids            map[string][]string // by subject, what was read
 }
 
 // of returns the ids of the messages with a subject.
-func (r *readings) of(ctx context.Context, subject string) ([]storedID, error) {
+func (r *readings) of(ctx context.Context, subject string) ([]string, error) {
 	if ids, known := r.ids[subject]; known || r.behind == 0 {
 		return ids, nil
 	}
-	var ids []storedID
+	var ids []string
 	for at := r.behind; ; {
 		sequence, h, err := next(ctx, r.store, at, subject)
 		if err != nil {
@@ -73,13 +54,13 @@ func (r *readings) of(ctx context.Context, subject string) ([]storedID, error) {
 		if sequence == 0 || sequence > r.before {
 			break
 		}
-		if ids = append(ids, newStoredID(h)); len(ids) > mostBehind {
+		if ids = append(ids, ID(h)); len(ids) > mostBehind {
 			return nil, fmt.Errorf("more than %d messages on %q are behind the commit marker %d", mostBehind, subject, r.behind)
 		}
 		at = sequence
 	}
 	if r.ids == nil {
-		r.ids = map[string][]storedID{}
+		r.ids = map[string][]string{}
 	}
 	r.ids[subject] = ids
 	return ids, nil
@@ -88,7 +69,7 @@ func (r *readings) of(ctx context.Context, subject string) ([]storedID, error) {
 // has reports whether a message is stored.
 func (r *readings) has(ctx context.Context, subject, id string) (bool, error) {
 	ids, err := r.of(ctx, subject)
-	return slices.ContainsFunc(ids, func(s storedID) bool { return s.id == id }), err
+	return slices.Contains(ids, id), err
 }
 
 // readAttempts is the number of attempts to read a message back.

@@ -241,7 +241,7 @@ func TestABatchUnderWay(t *testing.T) {
 			first := r.open(Fast)
 			r.commit(first, 1, 10)
 			marker := first.last
-			under := append([]*nats.Msg{r.store.beginning(r.store.message(marker, first.next(position(20), nil)), position(20))}, batchOf(11, 20)...)
+			under := append([]*nats.Msg{r.store.beginning(r.store.message(marker, first.next(position(20), nil)), 20)}, batchOf(11, 20)...)
 			const half = 6
 			for i, m := range under[:half] {
 				if answer := r.send(marker, i, m, false); !strings.Contains(answer, `"type":"ack"`) {
@@ -374,6 +374,7 @@ func TestAStuckBatch(t *testing.T) {
 	if _, err := nc.Subscribe(markers, func(m *nats.Msg) {
 		switch {
 		case strings.HasSuffix(m.Reply, ".4.$FI"):
+			_ = nc.Publish(m.Reply, []byte(`{"type":"gap","last_seq":2,"seq":9}`))
 			_ = nc.Publish(m.Reply, []byte(`{"type":"ack","seq":1,"msgs":1}`))
 		case !strings.HasSuffix(m.Reply, ".$FI"):
 			_ = nc.Publish(m.Reply, []byte(`{"stream":"RESULTS","seq":9}`))

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -26,8 +28,9 @@ const (
 	// codeWrongLast is JetStream's error code for another last message of a subject.
 	codeWrongLast jetstream.ErrorCode = 10071
 
-	// codeNoBatches is JetStream's error code for a fast batch on a stream that takes none.
-	codeNoBatches jetstream.ErrorCode = 10205
+	// JetStream's error codes for a fast batch on a stream that takes none, and on one that has too many.
+	codeNoBatches      jetstream.ErrorCode = 10205
+	codeTooManyBatches jetstream.ErrorCode = 10211
 
 	// fenceAttempts is the number of attempts to store a marker while the server ends another batch instead.
 	fenceAttempts = 3
@@ -41,7 +44,7 @@ func (s *Stream) Write(ctx context.Context, way Way, expected uint64, msgs []*na
 	marker := s.message(expected, m)
 	switch {
 	case way == Fast:
-		sequence, err = s.writeFast(ctx, batchID(expected), msgs, marker, m.Position)
+		sequence, err = s.writeFast(ctx, batchID(expected), msgs, marker, m.Until)
 	case len(msgs) > 0:
 		sequence, err = s.Publisher.StoreAtomic(ctx, append(msgs[:len(msgs):len(msgs)], marker), way == Checked)
 	default:
@@ -53,56 +56,69 @@ func (s *Stream) Write(ctx context.Context, way Way, expected uint64, msgs []*na
 // batchID returns the id of the only fast batch that may follow a marker.
 func batchID(marker uint64) string { return "millrace-" + strconv.FormatUint(marker, 10) }
 
-// writeFast stores messages as a fast batch, and then the marker. It sends the marker only when the server has confirmed the messages: the server
-// may refuse one of them and go on with the next.
-func (s *Stream) writeFast(ctx context.Context, id string, msgs []*nats.Msg, marker *nats.Msg, at Position) (sequence uint64, err error) {
+// writeFast stores messages as a fast batch, and then the marker. The server may refuse one of them and go on with the next. So it must confirm the
+// beginning before it gets the others, the parts of a result before it gets the last one, and all messages before it gets the marker.
+func (s *Stream) writeFast(ctx context.Context, id string, msgs []*nats.Msg, marker *nats.Msg, until uint64) (sequence uint64, err error) {
 	if len(msgs) > 0 {
-		if _, err := s.Publisher.StoreFast(ctx, id, append([]*nats.Msg{s.beginning(marker, at)}, msgs...)); err != nil {
+		msgs = append([]*nats.Msg{s.beginning(marker, until)}, msgs...)
+		confirm := func(i int) bool { return i == 1 || isLastPart(msgs[i].Header) }
+		if _, err := s.Publisher.StoreFast(ctx, publisher.FastBatch{ID: id, Messages: msgs, Confirm: confirm}); err != nil {
 			return 0, err
 		}
 	}
 	return s.storeAlone(ctx, id, marker)
 }
 
+// isLastPart reports whether a message is the last one of several parts.
+func isLastPart(h nats.Header) bool {
+	part := h[HeaderPart]
+	if len(part) == 0 {
+		return false
+	}
+	i, n, _ := strings.Cut(part[0], "/")
+	return i == n && n != "1"
+}
+
 // beginning returns the first message of a fast batch. It has the marker's condition: if that doesn't hold, the server doesn't begin the batch,
 // and refuses all its messages. The message has no id, because the server looks at ids before conditions: it would skip a message that it
 // knows, and begin the batch.
-func (s *Stream) beginning(marker *nats.Msg, at Position) *nats.Msg {
+func (s *Stream) beginning(marker *nats.Msg, until uint64) *nats.Msg {
 	return &nats.Msg{Subject: s.Subject + begin, Header: nats.Header{
-		headerExpected: marker.Header[headerExpected], headerExpectedSubject: {s.Subject}, headerUntil: {strconv.FormatUint(at.Sequence, 10)},
+		headerExpected: marker.Header[headerExpected], headerExpectedSubject: {s.Subject}, headerUntil: {strconv.FormatUint(until, 10)},
 	}}
 }
 
 // storeAlone stores a marker as a fast batch with the id of the one that may be under way behind the last marker, whoever sent that. If there is
 // one, the server ends it at the first attempt, and it can't begin anew behind the marker.
 func (s *Stream) storeAlone(ctx context.Context, id string, marker *nats.Msg) (sequence uint64, err error) {
-	alone := []*nats.Msg{marker}
+	alone := publisher.FastBatch{ID: id, Messages: []*nats.Msg{marker}}
 	for range fenceAttempts {
-		if sequence, err = s.Publisher.StoreFast(ctx, id, alone); !errors.Is(err, publisher.ErrBatchEnded) {
+		if sequence, err = s.Publisher.StoreFast(ctx, alone); !errors.Is(err, publisher.ErrBatchEnded) {
 			break
 		}
 	}
 	switch {
 	case errors.Is(err, publisher.ErrBatchStuck):
 		return s.Publisher.Store(ctx, marker)
-	case !isRefused(err, codeNoBatches):
+	case !isRefused(err, codeNoBatches, codeTooManyBatches):
 		return sequence, err
 	}
-	// The server ended all fast batches when the stream was changed. If it takes them again by now, one may have begun since.
+	// The server has no fast batch with that id: it ended all of them when the stream was changed, or it has too many others. If it takes them again
+	// by now, one may have begun since.
 	if sequence, err = s.Publisher.Store(ctx, marker); err != nil {
 		return 0, err
 	}
-	_, err = s.Publisher.StoreFast(ctx, id, alone)
-	if errors.Is(err, publisher.ErrBatchEnded) || isRefused(err, codeNoBatches) || isRefused(err, codeWrongLast) {
+	_, err = s.Publisher.StoreFast(ctx, alone)
+	if errors.Is(err, publisher.ErrBatchEnded) || isRefused(err, codeNoBatches, codeTooManyBatches, codeWrongLast) {
 		err = nil
 	}
 	return sequence, err
 }
 
-// isRefused reports whether an error is the server's refusal with that code.
-func isRefused(err error, code jetstream.ErrorCode) bool {
+// isRefused reports whether an error is the server's refusal with one of these codes.
+func isRefused(err error, codes ...jetstream.ErrorCode) bool {
 	var refused *jetstream.APIError
-	return errors.As(err, &refused) && refused.ErrorCode == code
+	return errors.As(err, &refused) && slices.Contains(codes, refused.ErrorCode)
 }
 
 // Begun implements Store.

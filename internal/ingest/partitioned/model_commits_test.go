@@ -118,7 +118,7 @@ func (s *modelStore) Write(ctx context.Context, way commit.Way, expected uint64,
 		return s.send(ctx, way, modelOpenBatch{marker: expected, rest: append(messages, last)})
 	}
 	if len(msgs) > 0 {
-		begin := func() uint64 { return c.append(modelStoredMessage{until: copied.Position.Sequence}) }
+		begin := func() uint64 { return c.append(modelStoredMessage{until: copied.Until}) }
 		if _, err := s.send(ctx, way, modelOpenBatch{marker: expected, rest: append([]func() uint64{begin}, messages...)}); err != nil {
 			return 0, err
 		}
@@ -167,14 +167,21 @@ func (b *modelOpenBatch) arrive(m *leaseModel, way commit.Way) (at uint64, err e
 		return 0, errModelCut
 	}
 	for i := range most {
-		if i == 0 || way != commit.Fast || !m.refuses() {
-			at = b.rest[0]()
-		} else {
+		if way == commit.Fast && m.refuses() {
 			err = errModelRefused
+		} else {
+			at = b.rest[0]()
 		}
 		b.rest = b.rest[1:]
+		if i == 0 && err != nil {
+			b.rest = nil // the server must confirm the first message before it gets the others
+			return 0, err
+		}
 	}
 	if len(b.rest) > 0 {
+		if most == 1 {
+			b.rest = nil // see above
+		}
 		return 0, errModelCut
 	}
 	m.did("committed")

@@ -1,7 +1,6 @@
 package partitioned
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -273,28 +272,6 @@ func (m *leaseModel) step() {
 			m.mishap()
 		}
 	}
-}
-
-// sortCalls makes the order of calls independent of which goroutine ran first.
-func (m *leaseModel) sortCalls() {
-	slices.SortFunc(m.calls, func(a, b *modelCall) int {
-		return cmp.Or(cmp.Compare(a.w.id, b.w.id), cmp.Compare(a.what, b.what), cmp.Compare(a.number, b.number))
-	})
-}
-
-// pick returns an index into calls that can be answered now, or -1 if there is none.
-func (m *leaseModel) pick() int {
-	m.sortCalls()
-	var ready []int
-	for i, c := range m.calls {
-		if !m.isFrozen(c.w) {
-			ready = append(ready, i)
-		}
-	}
-	if len(ready) == 0 {
-		return -1
-	}
-	return ready[m.random.IntN(len(ready))]
 }
 
 func (m *leaseModel) isFrozen(w *leaseWorker) bool { return m.steps < w.frozenUntil }

@@ -1,6 +1,7 @@
 package partitioned
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -125,6 +126,28 @@ type modelCall struct {
 	done   chan error
 	gone   bool // the caller no longer waits
 	local  bool // the call doesn't use the network and can't be lost
+}
+
+// sortCalls makes the order of calls independent of which goroutine ran first.
+func (m *leaseModel) sortCalls() {
+	slices.SortFunc(m.calls, func(a, b *modelCall) int {
+		return cmp.Or(cmp.Compare(a.w.id, b.w.id), cmp.Compare(a.what, b.what), cmp.Compare(a.number, b.number))
+	})
+}
+
+// pick returns an index into calls that can be answered now, or -1 if there is none.
+func (m *leaseModel) pick() int {
+	m.sortCalls()
+	var ready []int
+	for i, c := range m.calls {
+		if !m.isFrozen(c.w) {
+			ready = append(ready, i)
+		}
+	}
+	if len(ready) == 0 {
+		return -1
+	}
+	return ready[m.random.IntN(len(ready))]
 }
 
 // callTimeout is how long a client waits for an answer if its context has no deadline.

@@ -98,6 +98,6 @@ func (b *Batched) commit(ctx context.Context, msgs []*nats.Msg) error {
 	if !l.nc.IsConnected() {
 		return errDisconnected
 	}
-	_, err := b.singles.storeFast(ctx, l, "", msgs)
+	_, err := b.singles.storeFast(ctx, l, FastBatch{Messages: msgs})
 	return err
 }

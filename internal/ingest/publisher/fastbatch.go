@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,8 +27,8 @@ import (
 // it refuses the other messages as well.
 //
 // The server ends a batch when it refuses a message, but for one case: if it finds only after its checks that there is no room, because another
-// stream took it at that moment, it reports that, and goes on with the next message. So a batch that failed may be stored with gaps. It also
-// keeps such a batch for ever once it has ended it, and then leaves all messages with its id unanswered.
+// stream took it at that moment, it reports that, and goes on with the next message. So a batch that failed may be stored with gaps. If that was the
+// last message that it counted, it keeps the batch for ever, and leaves all messages with its id unanswered.
 type fastBatches struct {
 	nc    *nats.Conn
 	inbox string
@@ -79,6 +80,17 @@ type batchAnswer struct {
 	failed error // the answer can't be read, or it says that no stream has the subject
 }
 
+// FastBatch is a batch for StoreFast.
+type FastBatch struct {
+	// ID identifies the batch among all batches of the stream, in at most 64 characters that a subject's token may have. Empty: a new one.
+	ID string
+
+	Messages []*nats.Msg
+
+	// Confirm reports whether message i is sent only when the server has confirmed that it has stored those before it. nil: none is.
+	Confirm func(i int) bool
+}
+
 // ErrBatchEnded means that the server has ended a batch because it got a message that isn't the next one: one before it is missing, or another
 // batch has the same id.
 var ErrBatchEnded = errors.New("the server has ended the batch: a message was not the next one")
@@ -109,8 +121,8 @@ func (s *fastBatches) begin(id string, n int) (*fastBatch, error) {
 	return f, nil
 }
 
-// answered passes an answer to its batch. Only the first one that isn't about progress counts: if a message is refused, an answer about the
-// messages before it follows.
+// answered passes an answer to its batch, unless it is only about progress. The first one counts: if a message is refused, an answer about the messages
+// before it follows.
 func (s *fastBatches) answered(m *nats.Msg) {
 	token, _, _ := strings.Cut(m.Subject[len(s.inbox)+1:], ".")
 	s.mu.Lock()
@@ -119,9 +131,12 @@ func (s *fastBatches) answered(m *nats.Msg) {
 	if f == nil {
 		return // given up
 	}
-	a := readAnswer(m)
-	if a.Type == "ack" && !f.alone {
-		return
+	a, toPing := readAnswer(m), strings.HasSuffix(m.Subject, "."+opPing+batchSuffix)
+	switch {
+	case a.Type == "ack" && !toPing, a.Type == "gap" && toPing && f.alone:
+		return // a second answer follows
+	case a.Type == "" && a.Error == nil && toPing:
+		a.Type = "gap" // the ping has ended another batch
 	}
 	select {
 	case f.outcome <- a:
@@ -146,11 +161,18 @@ func (f *fastBatch) end() {
 	f.mu.Unlock()
 }
 
-// publish stores msgs and returns the stream sequence of the last one. It returns no error only if all of them are stored. timeout applies to
-// the server's answer.
-func (f *fastBatch) publish(ctx context.Context, msgs []*nats.Msg, timeout time.Duration) (sequence uint64, err error) {
+// publish stores a batch and returns the stream sequence of its last message. It returns no error only if all of them are stored. timeout applies to
+// each answer of the server.
+func (f *fastBatch) publish(ctx context.Context, b FastBatch, timeout time.Duration) (sequence uint64, err error) {
 	defer f.end()
+	msgs := b.Messages
 	for i, m := range msgs {
+		if b.Confirm != nil && b.Confirm(i) {
+			if err := f.confirm(ctx, i, msgs[0], timeout); err != nil {
+				f.abandon(m)
+				return 0, fmt.Errorf("the first %d of a batch of %d: %w", i, len(msgs), err)
+			}
+		}
 		if len(f.outcome) > 0 {
 			break // the batch has failed
 		}
@@ -168,6 +190,26 @@ func (f *fastBatch) publish(ctx context.Context, msgs []*nats.Msg, timeout time.
 		return 0, fmt.Errorf("a batch of %d: %w", len(msgs), err)
 	}
 	return a.Sequence, nil
+}
+
+// confirm waits until the server has stored the first n messages.
+func (f *fastBatch) confirm(ctx context.Context, n int, first *nats.Msg, timeout time.Duration) error {
+	if err := f.ping(first, n); err != nil {
+		return err
+	}
+	a, err := f.await(ctx, first, timeout)
+	switch {
+	case err != nil:
+		return err
+	case a.Type == "ack" && !f.lost():
+		return nil
+	}
+	return cmp.Or(f.check(a, n), errConnectionLost)
+}
+
+// ping asks for the progress of the batch. If the server doesn't have the message with that number yet, the ping ends the batch.
+func (f *fastBatch) ping(first *nats.Msg, number int) error {
+	return f.nc.PublishMsg(&nats.Msg{Subject: first.Subject, Reply: f.reply(number, opPing)})
 }
 
 // send sends message i of n.
@@ -192,7 +234,7 @@ func (f *fastBatch) reply(number int, op string) string {
 }
 
 // abandon tells the server that the batch has ended. Otherwise it might keep it open for some seconds, and store messages that are still on their
-// way. The number is that of no message, so the server ends the batch wherever it is.
+// way. The number is that of no message, so the server ends the batch wherever it is, unless it has no room for any message.
 func (f *fastBatch) abandon(m *nats.Msg) {
 	if !f.alone {
 		// An error changes nothing: the server ends the batch by itself, later.
@@ -222,8 +264,9 @@ func (f *fastBatch) await(ctx context.Context, first *nats.Msg, timeout time.Dur
 				return batchAnswer{}, errConnectionLost
 			}
 			if !pinged {
-				// The server answers in order: the message's own answer comes first, if there is one.
-				pinged = f.nc.PublishMsg(&nats.Msg{Subject: first.Subject, Reply: f.reply(1, opPing)}) == nil
+				// The server answers in order: the message's own answer comes first, if there is one. A batch of another owner that is
+				// still open ends.
+				pinged = f.ping(first, math.MaxInt32) == nil
 			}
 		}
 	}

@@ -30,7 +30,7 @@ func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	f, large := begin(t, l), messages(10, 20, 1<<20) // more than the client buffers while it is disconnected
 	loss.Refuse(true)
 	until(t, "disconnected", func() bool { return !nc.IsConnected() })
-	if _, err := f.publish(r.ctx(), large, patience); err == nil {
+	if _, err := f.publish(r.ctx(), FastBatch{Messages: large}, patience); err == nil {
 		t.Fatal("a batch was finished without a connection")
 	}
 	if left := len(l.batches.open); left != 0 {
@@ -52,11 +52,27 @@ func TestTheFirstTroubleIsTheReason(t *testing.T) {
 	w := r.windowed(patience, r.connect())
 	msgs := messages(0, 1000, 20)
 	msgs[3].Data = make([]byte, 2000)
-	if _, err := w.StoreFast(r.ctx(), "", msgs); !Unstorable(err) {
+	if _, err := w.StoreFast(r.ctx(), FastBatch{Messages: msgs}); !Unstorable(err) {
 		t.Errorf("a batch with a message that is too large ended with %v", err)
 	}
 	if stored := r.stored(); stored != 3 {
 		t.Errorf("%d messages are stored, want those before the one that is too large", stored)
+	}
+}
+
+// TestConfirmedMessages: the batch goes on when the server has stored what must be confirmed, and not behind a message that was refused.
+func TestConfirmedMessages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 })
+	w := r.windowed(patience, r.connect())
+	b := FastBatch{Messages: messages(0, 100, 20), Confirm: func(i int) bool { return i == 1 || i == 50 }}
+	if _, err := w.StoreFast(r.ctx(), b); err != nil || r.stored() != 100 {
+		t.Errorf("%d messages are stored: %v", r.stored(), err)
+	}
+	b.Messages = messages(100, 100, 20)
+	b.Messages[49].Data = make([]byte, 2000)
+	if _, err := w.StoreFast(r.ctx(), b); !Unstorable(err) || r.stored() != 149 {
+		t.Errorf("%d messages are stored: %v", r.stored(), err)
 	}
 }
 
@@ -77,10 +93,10 @@ func TestOneBatchWithAnId(t *testing.T) {
 		}
 	}
 	until(t, "half of the first batch is stored", func() bool { return r.stored() == 50 })
-	if _, err := second.StoreFast(r.ctx(), "same", messages(100, 1, 20)); !errors.Is(err, ErrBatchEnded) || r.stored() != 50 {
+	if _, err := second.StoreFast(r.ctx(), FastBatch{ID: "same", Messages: messages(100, 1, 20)}); !errors.Is(err, ErrBatchEnded) || r.stored() != 50 {
 		t.Fatalf("%d messages are stored, and a batch with the id of one that is under way ended with %v", r.stored(), err)
 	}
-	if _, err := second.StoreFast(r.ctx(), "same", messages(100, 1, 20)); err != nil {
+	if _, err := second.StoreFast(r.ctx(), FastBatch{ID: "same", Messages: messages(100, 1, 20)}); err != nil {
 		t.Fatal(err)
 	}
 	for i, m := range msgs[50:] {

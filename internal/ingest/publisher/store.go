@@ -24,14 +24,14 @@ func (w *Windowed) Store(ctx context.Context, m *nats.Msg) (sequence uint64, err
 	return ack.Sequence, nil
 }
 
-// StoreFast publishes messages as one fast batch, and returns the stream sequence of the last one. After an error it may have stored some of them, and
-// others that it has sent may be stored later, until a batch with the same id ends this one.
+// StoreFast publishes a fast batch, and returns the stream sequence of its last message. After an error it may have stored some of them, and others
+// that it has sent may be stored later, until a batch with the same id ends this one.
 //
-// id identifies the batch among all batches of the stream, in at most 64 characters that a subject's token may have. The server has one batch with
-// an id at a time. If another one is under way, the server ends it instead of storing the first message, and StoreFast fails with
-// ErrBatchEnded. If the batch has one message, it may also fail with ErrBatchStuck: the server doesn't store any message with that id now.
-func (w *Windowed) StoreFast(ctx context.Context, id string, msgs []*nats.Msg) (sequence uint64, err error) {
-	for _, m := range msgs {
+// The server has one batch with an id at a time. If another one is under way, the server ends it instead of storing the first message, and StoreFast
+// fails with ErrBatchEnded. If the batch has one message, it may also fail with ErrBatchStuck: the server doesn't store any message with that
+// id now.
+func (w *Windowed) StoreFast(ctx context.Context, b FastBatch) (sequence uint64, err error) {
+	for _, m := range b.Messages {
 		if !fits(m) {
 			return 0, errLongSubject
 		}
@@ -40,16 +40,16 @@ func (w *Windowed) StoreFast(ctx context.Context, id string, msgs []*nats.Msg) (
 	if !l.nc.IsConnected() {
 		return 0, errDisconnected
 	}
-	return w.storeFast(ctx, l, id, msgs)
+	return w.storeFast(ctx, l, b)
 }
 
-// storeFast stores messages as one fast batch on a connection. An empty id stands for a new one.
-func (w *Windowed) storeFast(ctx context.Context, l *connection, id string, msgs []*nats.Msg) (sequence uint64, err error) {
-	f, err := l.batches.begin(id, len(msgs))
+// storeFast stores a fast batch on a connection.
+func (w *Windowed) storeFast(ctx context.Context, l *connection, b FastBatch) (sequence uint64, err error) {
+	f, err := l.batches.begin(b.ID, len(b.Messages))
 	if err != nil {
 		return 0, err
 	}
-	return f.publish(ctx, msgs, w.timeout)
+	return f.publish(ctx, b, w.timeout)
 }
 
 // codeIncomplete is JetStream's error code for an atomic batch with messages that the server doesn't have.

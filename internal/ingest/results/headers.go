@@ -27,7 +27,7 @@ const (
 	// These headers are on results of frames.
 	HeaderRecords     = "Millrace-Records"      // number of records in the input message
 	HeaderPart        = commit.HeaderPart       // i/n, if the result has several parts
-	HeaderCut         = commit.HeaderCut        // the same on all parts that belong together
+	HeaderCut         = "Millrace-Cut"          // the same on all parts that belong together
 	HeaderFirstRecord = "Millrace-First-Record" // index of a part's first record
 
 	// HeaderRecord is on the dead letter of one record: its index in the frame.
