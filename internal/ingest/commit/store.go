@@ -20,7 +20,7 @@ const (
 	Checked
 
 	// Fast stores messages one by one, in order, and then the marker. So the stream may have some messages of a batch without its marker, and
-	// more of them may be on their way. These are the first ones, but for a stream without room: there the server may refuse a message and
+	// more of them may be on their way. These are the first ones, except on a stream without room, where the server may refuse a message and
 	// store later ones. It is faster for small messages on a stream without replicas. A server with replicas refuses it.
 	Fast
 )

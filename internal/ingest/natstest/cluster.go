@@ -33,7 +33,7 @@ func Cluster(t testing.TB, n int) (urls string) {
 	return strings.Join(addresses, ",")
 }
 
-// Ports that systems don't give to those who ask for any port. One of those might be taken before the server listens on it.
+// Ports below the ephemeral range: another socket might be given an ephemeral port before the server listens on it.
 const (
 	firstPort = 10000
 	portCount = 20000

@@ -26,8 +26,8 @@ import (
 // derive (adr/0046). It also waits for an answer before it sends the second message. That isn't necessary: if the server doesn't begin the batch,
 // it refuses the other messages as well.
 //
-// The server ends a batch when it refuses a message, but for one case: if it finds only after its checks that there is no room, because another
-// stream took it at that moment, it reports that, and goes on with the next message. So a batch that failed may be stored with gaps. If that was the
+// The server ends a batch when it refuses a message, with one exception: if another stream takes the last room between its two checks for room, it
+// reports an error and goes on with the next message. So a batch that failed may be stored with gaps. If that was the
 // last message that it counted, it keeps the batch for ever, and leaves all messages with its id unanswered.
 type fastBatches struct {
 	nc    *nats.Conn
@@ -154,7 +154,7 @@ func readAnswer(m *nats.Msg) (a batchAnswer) {
 	return a
 }
 
-// end removes the batch from those that wait for answers.
+// end stops waiting for answers to the batch.
 func (f *fastBatch) end() {
 	f.mu.Lock()
 	delete(f.open, f.token)
@@ -242,7 +242,7 @@ func (f *fastBatch) abandon(m *nats.Msg) {
 	}
 }
 
-// lookEvery is how often a batch that waits for its answer looks whether it can still get one.
+// lookEvery is how often a batch that waits for its answer checks the connection.
 const lookEvery = 100 * time.Millisecond
 
 // await waits until the batch has ended. first is its first message.

@@ -2,7 +2,9 @@ package publisher
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -60,19 +62,27 @@ func TestTheFirstTroubleIsTheReason(t *testing.T) {
 	}
 }
 
-// TestConfirmedMessages: the batch goes on when the server has stored what must be confirmed, and not behind a message that was refused.
+// TestConfirmedMessages: a message that waits for the confirmation of those before it isn't sent without it.
 func TestConfirmedMessages(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 })
-	w := r.windowed(patience, r.connect())
+	r := newRig(t, nil)
+	loss := r.proxy()
+	w := r.windowed(time.Second, r.connectTo(loss.URL()))
 	b := FastBatch{Messages: messages(0, 100, 20), Confirm: func(i int) bool { return i == 1 || i == 50 }}
 	if _, err := w.StoreFast(r.ctx(), b); err != nil || r.stored() != 100 {
 		t.Errorf("%d messages are stored: %v", r.stored(), err)
 	}
+	pings := 0
+	loss.Lose(func(subject string, _ []byte) bool {
+		if !strings.HasSuffix(subject, "."+opPing+batchSuffix) {
+			return false
+		}
+		pings++
+		return pings == 2
+	})
 	b.Messages = messages(100, 100, 20)
-	b.Messages[49].Data = make([]byte, 2000)
-	if _, err := w.StoreFast(r.ctx(), b); !Unstorable(err) || r.stored() != 149 {
-		t.Errorf("%d messages are stored: %v", r.stored(), err)
+	if _, err := w.StoreFast(r.ctx(), b); err == nil || r.stored() != 150 {
+		t.Errorf("%d messages are stored, want half of the second batch: %v", r.stored(), err)
 	}
 }
 
