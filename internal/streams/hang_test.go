@@ -340,7 +340,7 @@ func TestASmallBatchWaitsBehindALargeOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer closeClean(t, d)
-		p := newPipeline(t, struct{ device.Device }{d}, streams.Config{Lanes: 1, Operators: []operator.Operator{slow}, Deadline: deadline})
+		p := newPipeline(t, struct{ device.Device }{d}, streams.Config{Lanes: 1, BatchBytes: 4 << 20, Operators: []operator.Operator{slow}, Deadline: deadline})
 		for range 10 { // small ones take no time
 			submit(t, p, [][]byte{{1}})
 			(<-p.Completed()).Release()

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -248,13 +250,33 @@ func uneven(seed uint64, more ...sim.Fault) sim.Options {
 	)}
 }
 
+// ownerSeeds returns how many seeds TestEveryBatchHasOneOwner runs with each schedule: MILLRACE_OWNER_SEEDS, or 3, or 2 in a
+// short run.
+func ownerSeeds(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("MILLRACE_OWNER_SEEDS")
+	switch {
+	case text == "" && testing.Short():
+		return 2
+	case text == "":
+		return 3
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("MILLRACE_OWNER_SEEDS: %v", err)
+	}
+	return n
+}
+
 // With every schedule, fault and kind of end, a batch has one owner at any time, comes back once, with the reference's
 // results or an error, and nothing leaks.
 func TestEveryBatchHasOneOwner(t *testing.T) {
 	ops := operators(t, "crc32c,minhash?k=3&hashes=2")
 	shared := streams.Schedule{Name: "shared", Lanes: 3, Buffers: 2, Topology: streams.StreamPerStage}
-	for seed := range uint64(10) {
-		for _, s := range []streams.Schedule{streams.Serial, streams.Overlapped, streams.DoubleBuffered, shared, bySize()} {
+	seeds := ownerSeeds(t)
+	for turn := range seeds {
+		for i, s := range []streams.Schedule{streams.Serial, streams.Overlapped, streams.DoubleBuffered, shared, bySize()} {
+			seed := uint64(turn + 2*i) // no two schedules have all their numbers of lanes in common
 			cfg := streams.Config{Schedule: s, Lanes: 1 + int(seed%5), BatchBytes: 4 << 10, BatchPayloads: 8, Operators: ops}
 			run := func(name string, d device.Device, total int, closeAfter int64) {
 				t.Run(fmt.Sprintf("%s, %s, seed %d", s.Name, name, seed), func(t *testing.T) {

@@ -20,31 +20,42 @@ func onEachDevice(t *testing.T, test func(t *testing.T, d device.Device)) {
 }
 
 func TestEveryScheduleGivesTheReferencesResults(t *testing.T) {
+	most, ops := 3000, operators(t, "crc32c,minhash?k=5&hashes=7") // most bytes of a random payload; the sets have larger ones
+	if testing.Short() {
+		most, ops = 300, operators(t, "crc32c,minhash?k=5&hashes=1")
+	}
+	batches := map[int]*expected{} // by their numbers, which are the same for each schedule and device
+	batch := func(n int) *expected {
+		if batches[n] == nil {
+			rows := someRows(uint64(n), 50+n, most)
+			if sets := []func() [][]byte{
+				func() [][]byte { return payloads.Adversarial(1) }, func() [][]byte { return payloads.Empties(8192) }, func() [][]byte { return payloads.Mixed(2) },
+			}; n < len(sets) {
+				rows = sets[n]()
+			}
+			batches[n] = expect(ops, rows)
+		}
+		return batches[n]
+	}
 	for _, s := range []streams.Schedule{streams.Serial, streams.DoubleBuffered, streams.Overlapped, streams.Triple} {
 		t.Run(s.Name, func(t *testing.T) {
 			onEachDevice(t, func(t *testing.T, d device.Device) {
-				ops := operators(t, "crc32c,minhash?k=5&hashes=7")
-				p := newPipeline(t, d, streams.Config{Schedule: s, Operators: ops, BatchPayloads: 16384})
-				want := map[int][][]byte{}
+				p := newPipeline(t, d, streams.Config{Schedule: s, Operators: ops, BatchBytes: 2 << 20, BatchPayloads: 16384})
+				want := map[int]*expected{}
 				taken := 0
 				take := func() {
 					b := <-p.Completed()
-					wantResults(t, b, ops, want[b.Slot()])
+					want[b.Slot()].check(t, b)
 					delete(want, b.Slot())
 					b.Release()
 					taken++
 				}
-				sets := [][][]byte{payloads.Adversarial(1), payloads.Empties(8192), payloads.Mixed(2)}
 				for n := range 3 * p.Slots() {
 					if len(want) == p.Slots() {
 						take()
 					}
-					rows := someRows(uint64(n), 50+n, 3000)
-					if n < len(sets) {
-						rows = sets[n]
-					}
-					b := acquire(t, p, rows)
-					want[b.Slot()] = rows
+					b := acquire(t, p, batch(n).rows)
+					want[b.Slot()] = batch(n)
 					if err := b.Submit(streams.ClosedByBytes); err != nil {
 						t.Fatal(err)
 					}

@@ -33,8 +33,12 @@ func TestStagesAreWhenTheEnginesWorked(t *testing.T) {
 	inPlace := streams.Triple
 	inPlace.Name, inPlace.CopiesFrom, inPlace.SharedFrom, inPlace.Completion = "in place, mixed and shared", 1500, 6000, streams.ByNotify
 	schedules = append(schedules, inPlace)
+	seeds := uint64(8)
+	if testing.Short() {
+		seeds = 2
+	}
 	for _, schedule := range schedules {
-		for seed := range uint64(8) {
+		for seed := range seeds {
 			t.Run(fmt.Sprintf("%s, seed %d", schedule.Name, seed), func(t *testing.T) {
 				inPlaceUpTo := 0
 				if schedule.Name == inPlace.Name {

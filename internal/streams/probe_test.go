@@ -185,7 +185,7 @@ func TestProbeWithoutAVerdict(t *testing.T) {
 			t.Errorf("the pipeline is over: %v", p.Err())
 		}
 		open()
-		patient, stop := context.WithTimeout(t.Context(), 10*time.Second)
+		patient, stop := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer stop()
 		if err := p.Drain(patient); err != nil {
 			t.Errorf("the batch of the probe did not come back: %v", err)

@@ -93,7 +93,7 @@ func newPipeline(t testing.TB, d device.Device, cfg streams.Config) *streams.Pip
 		cfg.Lanes = 3
 	}
 	if cfg.BatchBytes == 0 {
-		cfg.BatchBytes = 4 << 20
+		cfg.BatchBytes = 1 << 20
 	}
 	if cfg.BatchPayloads == 0 {
 		cfg.BatchPayloads = 8192
@@ -144,16 +144,37 @@ func submit(t testing.TB, p *streams.Pipeline, rows [][]byte) *streams.Batch {
 // wantResults compares a completed batch with the reference.
 func wantResults(t testing.TB, b *streams.Batch, ops []operator.Operator, rows [][]byte) {
 	t.Helper()
-	if err := b.Err(); err != nil {
-		t.Fatalf("batch failed: %v", err)
-	}
-	for i, op := range ops {
+	expect(ops, rows).check(t, b)
+}
+
+// expected holds payloads and what the references of operators compute for them.
+type expected struct {
+	ops     []operator.Operator
+	rows    [][]byte
+	results [][]byte // by operator
+}
+
+func expect(ops []operator.Operator, rows [][]byte) *expected {
+	e := &expected{ops: ops, rows: rows}
+	for _, op := range ops {
 		var want []byte
 		for _, row := range rows {
 			want = op.AppendReference(want, row)
 		}
-		if got := b.Results(i); !bytes.Equal(got, want) {
-			t.Errorf("%s over %d payloads differs from the reference", op, len(rows))
+		e.results = append(e.results, want)
+	}
+	return e
+}
+
+// check checks the results of a batch with the payloads.
+func (e *expected) check(t testing.TB, b *streams.Batch) {
+	t.Helper()
+	if err := b.Err(); err != nil {
+		t.Fatalf("batch failed: %v", err)
+	}
+	for i, op := range e.ops {
+		if got := b.Results(i); !bytes.Equal(got, e.results[i]) {
+			t.Errorf("%s over %d payloads differs from the reference", op, len(e.rows))
 		}
 	}
 }

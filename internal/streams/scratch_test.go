@@ -261,7 +261,13 @@ func TestScratchLimitBelowTheLargestBatchIsSaidAtOnce(t *testing.T) {
 // A pool full of unused pieces that are too small must not fail a batch that fits the limit.
 func TestLargeBatchAfterManySmallOnes(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
-		p := newPipeline(t, d, streams.Config{Lanes: 4, BatchBytes: 400 << 10, ScratchLimit: 2 << 20, Operators: operators(t, "minhash?hashes=1&k=4")})
+		lanes := 4
+		if testing.Short() {
+			lanes = 2
+		}
+		p := newPipeline(t, d, streams.Config{
+			Lanes: lanes, BatchBytes: 400 << 10, ScratchLimit: 2 << 20, Operators: operators(t, "minhash?hashes=1&k=4"),
+		})
 		for _, n := range []int{10, 50 << 10, 150 << 10, 400 << 10, 20, 400 << 10} {
 			for range p.Slots() {
 				submit(t, p, [][]byte{make([]byte, n)})

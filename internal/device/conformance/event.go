@@ -73,9 +73,7 @@ func doneShowsCopies(r *rig) {
 		e := r.newEvent(flags)
 		for i := range byte(8) {
 			want := 1 + i + 16*byte(flags)
-			for at, bytes := 0, in.Bytes(); at < size; at++ {
-				bytes[at] = want
-			}
+			paint(in.Bytes(), want)
 			r.ok(s.CopyIn(m, in), s.CopyOut(out, m), s.Record(e))
 			for !r.done(e) {
 				runtime.Gosched()

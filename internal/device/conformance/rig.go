@@ -235,8 +235,12 @@ func (r *rig) wantBytes(what string, got, want []byte) {
 
 // paint sets every byte to value.
 func paint(mem []byte, value byte) {
-	for i := range mem {
-		mem[i] = value
+	if len(mem) == 0 {
+		return
+	}
+	mem[0] = value
+	for done := 1; done < len(mem); done *= 2 {
+		copy(mem[done:], mem[:done])
 	}
 }
 

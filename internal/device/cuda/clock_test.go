@@ -72,7 +72,7 @@ func clockIsFree(t *testing.T, library string, info device.Info) {
 			}
 		}()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a gate gives way after ten seconds
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // a gate gives way after ten seconds
 	defer cancel()
 	if err := d.Check(ctx); err != nil {
 		t.Errorf("the probe: %v", err)
@@ -80,7 +80,7 @@ func clockIsFree(t *testing.T, library string, info device.Info) {
 	d.clock.mu.Lock()
 	defer d.clock.mu.Unlock()
 	for range 10 {
-		before, after, reached, err := d.clock.record(d, 1-d.clock.current, time.Second)
+		before, after, reached, err := d.clock.record(d, 1-d.clock.current, 5*time.Second)
 		if err != nil || !reached {
 			t.Fatalf("an anchor was not reached within %v of work that does not end: %v", after-before, err)
 		}

@@ -41,7 +41,7 @@ func open(t testing.TB, library string, info device.Info) device.Device {
 
 func TestConformance(t *testing.T) {
 	library, all := gpus(t)
-	cases, err := operators.Cases(1)
+	cases, err := operators.Cases(1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/cuda"
+	"millrace/internal/operator/testbuild"
 )
 
 // buildLibrary compiles a shared library from C.
@@ -26,9 +27,14 @@ func buildLibrary(t *testing.T, source string, flags ...string) string {
 	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"-shared", "-fPIC", "-Wall", "-Werror", "-o", library, file}, flags...)
-	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
-		t.Fatalf("cc: %v\n%s", err, out)
+	contents, err := testbuild.Output([]string{file}, func(output string) *exec.Cmd {
+		return exec.Command(compiler, append([]string{"-shared", "-fPIC", "-Wall", "-Werror", "-o", output, file}, flags...)...)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(library, contents, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	return library
 }

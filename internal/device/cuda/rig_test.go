@@ -8,7 +8,7 @@ import (
 )
 
 // patience bounds the wait for events that must happen.
-const patience = 30 * time.Second
+const patience = 3 * time.Minute
 
 // shortly returns a context for a check of a device that answers at once.
 func shortly() context.Context {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"millrace/internal/operator/testbuild"
 )
 
 const (
@@ -30,6 +32,11 @@ type compiler struct {
 	name    string
 	missing string // why the compiler can't be used; empty if it can
 	command func(source, output string) *exec.Cmd
+}
+
+// compile compiles a source, or returns what an earlier run of the tests has kept.
+func (c *compiler) compile(source string) ([]byte, error) {
+	return testbuild.Output([]string{source}, func(output string) *exec.Cmd { return c.command(source, output) })
 }
 
 // compilers lists what the same source must compile with: a C++ compiler for the CPU, and nvcc and NVRTC for a GPU.
@@ -102,16 +109,17 @@ func cudaToolkit() string {
 // buildNVRTC builds the program that compiles with NVRTC.
 func buildNVRTC(t testing.TB, toolkit string) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "nvrtc")
-	run(t, exec.Command("c++", "-std=c++17", "-I"+filepath.Join(toolkit, "include"), "-o", program, kernels+"/test/nvrtc/nvrtc.cpp", "-ldl"))
-	return program
-}
-
-func run(t testing.TB, command *exec.Cmd) {
-	t.Helper()
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", strings.Join(command.Args, " "), err, output)
+	source, program := kernels+"/test/nvrtc/nvrtc.cpp", filepath.Join(t.TempDir(), "nvrtc")
+	contents, err := testbuild.Output([]string{source}, func(output string) *exec.Cmd {
+		return exec.Command("c++", "-std=c++17", "-I"+filepath.Join(toolkit, "include"), "-o", output, source, "-ldl")
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	if err := os.WriteFile(program, contents, 0o700); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	return program
 }
 
 // TestEveryCompilerGivesTheSameDescription compiles operators for the CPU and for a GPU.
@@ -124,10 +132,12 @@ func TestEveryCompilerGivesTheSameDescription(t *testing.T) {
 				if c.missing != "" {
 					t.Skip("SKIPPED: " + c.missing)
 				}
-				output := filepath.Join(t.TempDir(), "operator")
-				run(t, c.command(source, output))
-				file, err := os.ReadFile(output)
+				file, err := c.compile(source)
 				if err != nil {
+					t.Fatal(err)
+				}
+				output := filepath.Join(t.TempDir(), "operator")
+				if err := os.WriteFile(output, file, 0o600); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := ReadFile(output); err != nil {
@@ -211,9 +221,7 @@ func library(t testing.TB, source string) []byte {
 	if c.missing != "" {
 		t.Skip("SKIPPED: " + c.missing)
 	}
-	output := filepath.Join(t.TempDir(), "operator.so")
-	run(t, c.command(source, output))
-	file, err := os.ReadFile(output)
+	file, err := c.compile(source)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,10 +86,7 @@ func TestOperatorsOfOnesOwnConform(t *testing.T) {
 	for _, source := range sources {
 		t.Run(filepath.Base(source), func(t *testing.T) {
 			l := library(t, source)
-			o, err := conformance.BindAny(l.Description(), t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := bindAny(t, l.Description())
 			cpu := runner(t, conformance.Subject{Device: onHost(t, l), Operator: o})
 			passes(t, cpu, nil, permitted(source)...)
 			passes(t, runner(t, conformance.Subject{Device: onSim(t, l), Operator: o, Brief: true, Apart: true}), cpu, permitted(source)...)

@@ -19,6 +19,7 @@ import (
 	"millrace/internal/device/host"
 	"millrace/internal/operator/compiled"
 	"millrace/internal/operator/payloads"
+	"millrace/internal/operator/testbuild"
 )
 
 const (
@@ -33,11 +34,16 @@ func compile(t testing.TB, source string) *Library {
 	if _, err := exec.LookPath("c++"); err != nil {
 		t.Skip("SKIPPED: no C++ compiler")
 	}
+	library, err := testbuild.Output([]string{source}, func(output string) *exec.Cmd {
+		return exec.Command("c++", "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-gnu-unique",
+			"-ffp-contract=off", "-I"+headers, "-x", "c++", source, "-o", output)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	output := filepath.Join(t.TempDir(), "operator.so")
-	command := exec.Command("c++", "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-gnu-unique",
-		"-ffp-contract=off", "-I"+headers, "-x", "c++", source, "-o", output)
-	if text, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
+	if err := os.WriteFile(output, library, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	l, err := Open(output)
 	if err != nil {

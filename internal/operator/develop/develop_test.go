@@ -15,6 +15,7 @@ import (
 	"millrace/internal/device/host"
 	"millrace/internal/operator/conformance"
 	"millrace/internal/operator/cpulib"
+	"millrace/internal/operator/testbuild"
 )
 
 const entropy = "../../../examples/operators/entropy/entropy.cu"
@@ -32,7 +33,7 @@ func open(t *testing.T, source string) *cpulib.Library {
 	t.Helper()
 	needCompiler(t)
 	output := filepath.Join(t.TempDir(), "operator.cpu.so")
-	if _, err := Compile(t.Context(), source, output); err != nil {
+	if err := testbuild.Compile(t.Context(), Compile, source, output); err != nil {
 		t.Fatal(err)
 	}
 	l, err := cpulib.Open(output)

@@ -16,6 +16,7 @@ import (
 	"millrace/internal/operator/compiled"
 	"millrace/internal/operator/develop"
 	"millrace/internal/operator/images"
+	"millrace/internal/operator/testbuild"
 )
 
 // fakeGPUs stand for GPUs of these compute capabilities, and a compiler that returns a library for the CPU as code for them: its
@@ -99,8 +100,7 @@ func (m module) Description() []byte {
 func (m module) Close() error { return nil }
 
 func compileInto(source, output string) error {
-	_, err := develop.Compile(context.Background(), source, output)
-	return err
+	return testbuild.Compile(context.Background(), develop.Compile, source, output)
 }
 
 // mark returns the code with a byte at its end, by which a fakeGPU knows it.

@@ -13,6 +13,7 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/operator"
 	"millrace/internal/operator/develop"
+	"millrace/internal/operator/testbuild"
 )
 
 const entropy = "../../../examples/operators/entropy/entropy.cu"
@@ -40,7 +41,7 @@ func folderWith(t *testing.T, name, text string, built bool) string {
 	if _, err := exec.LookPath("c++"); err != nil {
 		t.Skip("SKIPPED: no C++ compiler")
 	}
-	if _, err := develop.Compile(t.Context(), source, filepath.Join(dir, name+string(cpuFile))); err != nil {
+	if err := testbuild.Compile(t.Context(), develop.Compile, source, filepath.Join(dir, name+string(cpuFile))); err != nil {
 		t.Fatal(err)
 	}
 	return dir

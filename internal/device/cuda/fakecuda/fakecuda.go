@@ -6,17 +6,17 @@
 package fakecuda
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"millrace/internal/operator/testbuild"
 )
 
 // Env is the environment variable that names the settings file of a process's fake library. The library reads it once.
@@ -26,13 +26,7 @@ const Env = "MILLRACE_FAKE_CUDA"
 const fileBytes = 4096
 
 // kernels returns the folder of the kernels' sources.
-func kernels() string {
-	_, file, _, _ := runtime.Caller(0)
-	if !filepath.IsAbs(file) { // built with -trimpath: tests run in the folder of their package
-		file, _ = filepath.Abs(filepath.Join("..", "..", "..", "internal", "device", "cuda", "fakecuda", "fakecuda.go"))
-	}
-	return filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "kernels")
-}
+func kernels() string { return filepath.Join(testbuild.Root(), "kernels") }
 
 // architectures are the compute capabilities that the library claims to have code for, as nvcc defines them.
 const architectures = "-D__CUDA_ARCH_LIST__=750,800,900"
@@ -57,58 +51,52 @@ func Library(t testing.TB) string {
 		}
 		files = append(files, found...)
 	}
-	path := filepath.Join(cache(t), "libmillrace-fake-"+hashOf(t, root)+".so")
-	if _, err := os.Stat(path); err == nil {
+	args := append([]string{"-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
+		architectures, "-I" + filepath.Join(root, "test/fake"), "-I" + filepath.Join(root, "include"), "-x", "c++"}, files...)
+	hash, err := testbuild.Hash(nil, args, compiler) // which covers all files of the kernels
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := testbuild.Folder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(folder, prefix+hash[:16]+".so")
+	if now := time.Now(); os.Chtimes(path, now, now) == nil {
 		return path
 	}
-	fresh, err := os.CreateTemp(filepath.Dir(path), "build-*.so")
+	fresh, err := os.CreateTemp(folder, "build-*.so")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = fresh.Close() // nothing was written
-	args := append([]string{"-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
-		architectures, "-I" + filepath.Join(root, "test/fake"), "-I" + filepath.Join(root, "include"),
-		"-o", fresh.Name(), "-x", "c++"}, files...)
-	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(compiler, append(args, "-o", fresh.Name())...).CombinedOutput(); err != nil {
 		_ = os.Remove(fresh.Name()) // the compiler's error is the one to report
 		t.Fatalf("g++: %v\n%s", err, out)
 	}
 	if err := os.Rename(fresh.Name(), path); err != nil {
 		t.Fatal(err)
 	}
+	trim(folder)
 	return path
 }
 
-// cache returns a folder that outlives the test.
-func cache(t testing.TB) string {
-	t.Helper()
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		dir = os.TempDir()
-	}
-	dir = filepath.Join(dir, "millrace-test")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
+// prefix is the prefix of the names of built libraries.
+const prefix = "libmillrace-fake-"
 
-// hashOf returns a hash of everything that the library is built from.
-func hashOf(t testing.TB, root string) string {
-	t.Helper()
-	h := sha256.New()
-	_, _ = h.Write([]byte(architectures)) // never fails
-	for _, pattern := range append([]string{"*.cuh", "math/*.cuh", "include/*.h", "include/millrace/*.h", "include/millrace/*.cuh", "runtime/*.hpp", "test/fake/*.h*", "test/fake/*/*.h"}, sources...) {
-		files, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are valid
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
+// unused is the age from which a library that no test has used counts as left behind.
+const unused = 7 * 24 * time.Hour
+
+// trim removes libraries that no test has used for long.
+func trim(folder string) {
+	for _, pattern := range []string{prefix + "*.so", "build-*.so"} {
+		libraries, _ := filepath.Glob(filepath.Join(folder, pattern)) // the patterns are valid
+		for _, library := range libraries {
+			if info, err := os.Stat(library); err == nil && time.Since(info.ModTime()) > unused {
+				_ = os.Remove(library) // what can't be removed stays
 			}
-			_, _ = h.Write(text) // never fails
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
 // own holds the settings of this process.

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"millrace/internal/operator/testbuild"
 )
 
 // Image compiles an operator into an image that the fake library can load in place of a cubin; source is a path relative to the
@@ -41,11 +43,23 @@ func imageFile(t testing.TB, source string) string {
 	if err != nil {
 		t.Skip("NOT TESTED: THERE IS NO C++ COMPILER (g++) TO BUILD AN OPERATOR FOR THE FAKE KERNEL LIBRARY WITH")
 	}
-	output := filepath.Join(t.TempDir(), "operator.so")
-	args := []string{"-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-gnu-unique", "-ffp-contract=off",
-		"-I" + filepath.Join(kernels(), "include"), "-x", "c++", filepath.Join(kernels(), "..", source), "-o", output}
-	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
-		t.Fatalf("g++: %v\n%s", err, out)
+	args := []string{"-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-gnu-unique", "-ffp-contract=off"}
+	return compiled(t, compiler, source, args)
+}
+
+// compiled compiles a source, whose path is relative to the repository's root, and returns the path of the library.
+func compiled(t testing.TB, compiler, source string, args []string) string {
+	t.Helper()
+	source = filepath.Join(testbuild.Root(), source)
+	library, err := testbuild.Output([]string{source}, func(output string) *exec.Cmd {
+		return exec.Command(compiler, append(args[:len(args):len(args)], "-I"+filepath.Join(kernels(), "include"), "-x", "c++", source, "-o", output)...)
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return output
+	path := filepath.Join(t.TempDir(), "operator.so")
+	if err := os.WriteFile(path, library, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

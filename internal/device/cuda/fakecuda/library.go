@@ -2,7 +2,6 @@ package fakecuda
 
 import (
 	"os/exec"
-	"path/filepath"
 	"testing"
 )
 
@@ -14,11 +13,6 @@ func OperatorLibrary(t testing.TB, source string, flags ...string) string {
 	if err != nil {
 		t.Skip("NOT TESTED: THERE IS NO C++ COMPILER (g++) TO BUILD A LIBRARY WITH AN OPERATOR WITH")
 	}
-	output := filepath.Join(t.TempDir(), "operator.so")
-	args := append([]string{"-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
-		"-I" + filepath.Join(kernels(), "include"), "-x", "c++", filepath.Join(kernels(), "..", source), "-o", output}, flags...)
-	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
-		t.Fatalf("g++: %v\n%s", err, out)
-	}
-	return output
+	args := append([]string{"-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"}, flags...)
+	return compiled(t, compiler, source, args)
 }
