@@ -11,16 +11,15 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 )
 
 // stand is a server with a result stream, a demo, and functions that stand in for the worker.
 type stand struct {
-	t    *testing.T
+	*natstest.Rig
 	demo *Demo
-	js   jetstream.JetStream
 }
 
 func newStand(t *testing.T, payloads int) *stand {
@@ -30,38 +29,23 @@ func newStand(t *testing.T, payloads int) *stand {
 
 func newFramedStand(t *testing.T, payloads int, frames Frames, format operator.Format) *stand {
 	t.Helper()
-	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := natstest.New(t)
 	for name, subjects := range map[string][]string{"IN": {"in.>"}, "RESULTS": {"results.>"}, "DEAD": {"dead.>"}} {
-		if _, err := js.CreateStream(context.Background(), jetstream.StreamConfig{Name: name, Subjects: subjects}); err != nil {
-			t.Fatal(err)
-		}
+		r.Create(jetstream.StreamConfig{Name: name, Subjects: subjects})
 	}
 	ops, err := operator.ParseList("crc32c")
 	if err != nil {
 		t.Fatal(err)
 	}
 	d, err := New(Options{
-		URL: s.URL(), Payloads: payloads, Seed: 3, InputPrefix: "in", ResultStream: "RESULTS", ResultPrefix: "results",
+		URL: r.URL, Payloads: payloads, Seed: 3, InputPrefix: "in", ResultStream: "RESULTS", ResultPrefix: "results",
 		DeadLetterPrefix: "dead", Operators: ops, Format: format, Frames: frames, Out: io.Discard, Width: 80,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
-	return &stand{t: t, demo: d, js: js}
+	return &stand{r, d}
 }
 
 // body returns the correct result of a document.
@@ -72,20 +56,16 @@ func (s *stand) body(i int) []byte {
 }
 
 func (s *stand) publish(subject string, i int, body []byte, header nats.Header) {
-	s.t.Helper()
+	s.Helper()
 	if header == nil {
 		header = nats.Header{}
 	}
 	header.Set(HeaderDocument, strconv.Itoa(i))
-	if _, err := s.js.PublishMsg(context.Background(), &nats.Msg{Subject: subject, Data: body, Header: header}); err != nil {
-		s.t.Fatal(err)
-	}
+	s.Publish(0, 1, func(int) *nats.Msg { return &nats.Msg{Subject: subject, Data: body, Header: header} })
 }
 
 func (s *stand) run() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	return s.demo.Run(ctx)
+	return s.demo.Run(s.Ctx())
 }
 
 func TestRightResultsAreVerified(t *testing.T) {
@@ -102,11 +82,7 @@ func TestRightResultsAreVerified(t *testing.T) {
 	if err := s.demo.Surplus(context.Background()); err != nil {
 		t.Error(err)
 	}
-	in, err := s.js.Stream(context.Background(), "IN")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := in.CachedInfo().State.Msgs; n != 20 {
+	if n := s.Stream("IN").CachedInfo().State.Msgs; n != 20 {
 		t.Errorf("%d documents were produced, want 20", n)
 	}
 }
@@ -171,7 +147,7 @@ func TestInterruptedDemoEnds(t *testing.T) {
 		if err == nil {
 			t.Error("an interrupted demo ended well")
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(natstest.Patience):
 		t.Error("it did not end")
 	}
 }

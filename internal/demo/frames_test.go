@@ -32,7 +32,7 @@ func (s *stand) parts(i int, cuts ...int) (bodies [][]byte) {
 
 // publishPart publishes part n of count of the result of message i.
 func (s *stand) publishPart(i, n, count, first int, body []byte) {
-	s.t.Helper()
+	s.Helper()
 	s.publish("results.docs.en", i, body, nats.Header{
 		client.HeaderPart: {client.Part{Index: n, Count: count}.String()}, client.HeaderFirstRecord: {strconv.Itoa(first)},
 	})

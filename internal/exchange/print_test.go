@@ -16,7 +16,6 @@ import (
 
 	"millrace/client"
 	"millrace/internal/compression"
-	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/record"
@@ -58,20 +57,11 @@ func message(subject string, sequence int) *nats.Msg {
 	return m
 }
 
-func (r *rig) publish(messages ...*nats.Msg) {
-	r.t.Helper()
-	for _, m := range messages {
-		if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-}
-
 // printer returns a printer of all messages, and what it writes.
 func (r *rig) printer() (p *Printer, out, notes *text) {
 	out, notes = &text{}, &text{}
 	return &Printer{
-		Conn: r.nc, Topology: topology.Topology{Subjects: []string{"in.>"}, ResultStream: "OUT", ResultPrefix: "out", DeadLetterPrefix: "dead"}, All: true,
+		Conn: r.NC, Topology: topology.Topology{Subjects: []string{"in.>"}, ResultStream: "OUT", ResultPrefix: "out", DeadLetterPrefix: "dead"}, All: true,
 		Parse: func(spec string) (operator.Operator, error) { return operator.Parse(spec) }, Out: out, Notes: notes,
 	}, out, notes
 }
@@ -109,7 +99,7 @@ func TestEveryFormatPrintsTheSameLines(t *testing.T) {
 				}
 				r.publish(m)
 				p, out, notes := r.printer()
-				if err := p.Print(r.ctx()); err != nil || notes.String() != "" {
+				if err := p.Print(r.Ctx()); err != nil || notes.String() != "" {
 					t.Fatalf("%v, %v: %v, %s", f, encoding, err, notes)
 				}
 				got := out.String()
@@ -176,7 +166,7 @@ func TestRecordsThatFailedAndDeadLetters(t *testing.T) {
 		}
 		r.publish(letter, result(t, f, 4, statuses, "one", "two", "three"))
 		p, out, _ := r.printer()
-		if err := p.Print(r.ctx()); err != nil {
+		if err := p.Print(r.Ctx()); err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, `{"stream":"IN","sequence":4,"subject":"in.web","record":2,"dead_letter":{"reason":"operator_error","error":"operator x: <no> & \"yes\"","operator":"x","deliveries":3,"bytes":5}}`)
@@ -203,7 +193,7 @@ func TestUnknownOperatorsArePrintedAsStored(t *testing.T) {
 		r.publish(result(t, f, 1, nil, "123456789"), result(t, f, 2, nil, "123456789"))
 		p, out, notes := r.printer()
 		p.Parse = func(spec string) (operator.Operator, error) { return nil, errors.New("unknown") }
-		if err := p.Print(r.ctx()); err != nil {
+		if err := p.Print(r.Ctx()); err != nil {
 			t.Fatal(err)
 		}
 		if strings.Count(out.String(), want) != 2 {
@@ -255,7 +245,7 @@ func TestTheLastMessages(t *testing.T) {
 	} {
 		p, out, notes := r.printer()
 		p.Last, p.All, p.Subject = c.last, c.all, c.subject
-		if err := p.Print(r.ctx()); err != nil {
+		if err := p.Print(r.Ctx()); err != nil {
 			t.Fatal(err)
 		}
 		got := sequences(t, out)
@@ -278,14 +268,14 @@ func TestFollow(t *testing.T) {
 	r.publish(result(t, operator.JSON, 1, nil, "x"), result(t, operator.JSON, 2, nil, "x"))
 	p, out, _ := r.printer()
 	p.All, p.Last, p.Follow = false, 1, true
-	ctx, interrupt := context.WithCancel(r.ctx())
+	ctx, interrupt := context.WithCancel(r.Ctx())
 	done := make(chan error, 1)
 	go func() { done <- p.Print(ctx) }()
-	natstest.Until(t, "the last one is printed", func() bool { return strings.Contains(out.String(), `"sequence":2`) })
+	r.Until("the last one is printed", func() bool { return strings.Contains(out.String(), `"sequence":2`) })
 	letter := message("dead.web", 3)
 	letter.Header.Set(client.HeaderReason, "too_large")
 	r.publish(letter, result(t, operator.JSON, 4, nil, "x"))
-	natstest.Until(t, "both new ones are printed", func() bool {
+	r.Until("both new ones are printed", func() bool {
 		return strings.Contains(out.String(), `"sequence":3`) && strings.Contains(out.String(), `"sequence":4`)
 	})
 	interrupt()
@@ -318,7 +308,7 @@ func TestResultsInParts(t *testing.T) {
 	}
 	r.publish(part("1/3", "a", 0, 1), part("1/2", "b", 0, 3), part("2/2", "b", 3, 4))
 	p, out, _ := r.printer()
-	if err := p.Print(r.ctx()); err != nil {
+	if err := p.Print(r.Ctx()); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Count(out.String(), "\n"); got != 4 || !strings.Contains(out.String(), `"record":3,"result"`) {
@@ -326,7 +316,7 @@ func TestResultsInParts(t *testing.T) {
 	}
 	p, out, notes := r.printer()
 	p.All, p.Last = false, 1
-	if err := p.Print(r.ctx()); err != nil || out.String() != "" || !strings.Contains(notes.String(), "part 1 of 2 is missing: it may be before the messages that were read") {
+	if err := p.Print(r.Ctx()); err != nil || out.String() != "" || !strings.Contains(notes.String(), "part 1 of 2 is missing: it may be before the messages that were read") {
 		t.Errorf("the last part alone: %v, %q, notes %q", err, out, notes)
 	}
 }
@@ -340,7 +330,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	unknown.Header.Set(client.HeaderContentType, "text/plain")
 	r.publish(&nats.Msg{Subject: "out.web", Data: []byte("hello")}, broken, unknown, result(t, operator.JSON, 4, nil, "x"))
 	p, out, notes := r.printer()
-	err := p.Print(r.ctx())
+	err := p.Print(r.Ctx())
 	if !errors.Is(err, ErrUnreadable) || !strings.HasPrefix(err.Error(), "3 messages") {
 		t.Errorf("error %v", err)
 	}
@@ -359,31 +349,27 @@ func TestStreamsThatAreNotAsTheWorkerMakesThem(t *testing.T) {
 	r := newRig(t)
 	p, _, _ := r.printer()
 	p.Topology.ResultStream = "NONE"
-	if err := p.Print(r.ctx()); err == nil || !strings.Contains(err.Error(), "stream NONE: ") || !strings.Contains(err.Error(), "MILLRACE_RESULT_STREAM") {
+	if err := p.Print(r.Ctx()); err == nil || !strings.Contains(err.Error(), "stream NONE: ") || !strings.Contains(err.Error(), "MILLRACE_RESULT_STREAM") {
 		t.Errorf("no stream: %v", err)
 	}
-	if err := r.js.DeleteStream(r.ctx(), "DEAD"); err != nil {
-		t.Fatal(err)
-	}
+	r.Delete("DEAD")
 	p, _, notes := r.printer()
-	if err := p.Print(r.ctx()); err != nil || !strings.Contains(notes.String(), "no stream stores dead letters, on [dead.>]") {
+	if err := p.Print(r.Ctx()); err != nil || !strings.Contains(notes.String(), "no stream stores dead letters, on [dead.>]") {
 		t.Errorf("no stream of dead letters: %v, %q", err, notes)
 	}
 	// Both in one stream.
-	r.create(jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>", "dead.>"}})
+	r.Create(jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>", "dead.>"}})
 	letter := message("dead.web", 3)
 	letter.Header.Set(client.HeaderReason, "too_large")
 	r.publish(letter, result(t, operator.JSON, 4, nil, "x"))
 	p, out, _ := r.printer()
-	if err := p.Print(r.ctx()); err != nil || !slices.Equal(sequences(t, out), []uint64{3, 4}) {
+	if err := p.Print(r.Ctx()); err != nil || !slices.Equal(sequences(t, out), []uint64{3, 4}) {
 		t.Errorf("one stream: %v, %q", err, out)
 	}
-	if err := r.js.DeleteStream(r.ctx(), "OUT"); err != nil {
-		t.Fatal(err)
-	}
-	r.create(jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>"}, Retention: jetstream.WorkQueuePolicy})
+	r.Delete("OUT")
+	r.Create(jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>"}, Retention: jetstream.WorkQueuePolicy})
 	p, _, _ = r.printer()
-	if err := p.Print(r.ctx()); err == nil || !strings.Contains(err.Error(), "is a work queue") {
+	if err := p.Print(r.Ctx()); err == nil || !strings.Contains(err.Error(), "is a work queue") {
 		t.Errorf("a work queue: %v", err)
 	}
 }

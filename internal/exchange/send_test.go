@@ -11,8 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"millrace/internal/ingest/natstest"
 )
 
 // payloads returns a channel with n payloads: "0", "1", ... and so on.
@@ -29,13 +27,13 @@ func TestSendStoresEveryPayloadInOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	const n = 3 * windowMessages
-	s := &Sender{Conn: r.nc, Stream: "IN", Subject: "in.web", Header: nats.Header{"Kind": {"a", "b"}}}
-	report, err := s.Send(r.ctx(), payloads(n))
+	s := &Sender{Conn: r.NC, Stream: "IN", Subject: "in.web", Header: nats.Header{"Kind": {"a", "b"}}}
+	report, err := s.Send(r.Ctx(), payloads(n))
 	if err != nil || report.Err != nil || report.Stored != n || report.Failed != 0 || report.First != 1 || report.Last != n {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	bytes := int64(0)
-	for i, m := range r.stored("IN") {
+	for i, m := range r.Stored("IN") {
 		bytes += int64(len(m.Data))
 		if string(m.Data) != fmt.Sprint(i) || m.Subject != "in.web" || strings.Join(m.Header["Kind"], " ") != "a b" {
 			t.Fatalf("message %d is %q on %s with %v", i+1, m.Data, m.Subject, m.Header)
@@ -44,7 +42,7 @@ func TestSendStoresEveryPayloadInOrder(t *testing.T) {
 	if payloads, stored := s.Stored(); report.Bytes != bytes || payloads != n || stored != bytes {
 		t.Errorf("%d payloads of %d bytes, want %d", payloads, stored, bytes)
 	}
-	if report, err = s.Send(r.ctx(), payloads(1)); err != nil || report.Stored != 1 || report.First != n+1 {
+	if report, err = s.Send(r.Ctx(), payloads(1)); err != nil || report.Stored != 1 || report.First != n+1 {
 		t.Errorf("the same payload again: %+v, %v", report, err)
 	}
 }
@@ -59,7 +57,7 @@ func TestSendBoundsWhatIsInFlight(t *testing.T) {
 			all <- Payload{Place: "file", Data: make([]byte, 3<<20)} // three windows
 		}
 	}()
-	report, err := (&Sender{Conn: r.nc, Stream: "IN", Subject: "in.web"}).Send(r.ctx(), all)
+	report, err := (&Sender{Conn: r.NC, Stream: "IN", Subject: "in.web"}).Send(r.Ctx(), all)
 	if err != nil || report.Stored != 30 || report.Bytes != 90<<20 {
 		t.Errorf("%+v, %v", report, err)
 	}
@@ -91,14 +89,14 @@ func TestSendReportsFailures(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			c.input.Name, c.input.Subjects = "IN", []string{"in.>"}
-			r.create(c.input)
+			r.Create(c.input)
 			all := make(chan Payload, len(c.payloads))
 			for _, p := range c.payloads {
 				all <- p
 			}
 			close(all)
-			s := &Sender{Conn: r.nc, Stream: "IN", Subject: cmp.Or(c.subject, "in.web"), Header: c.header}
-			report, err := s.Send(r.ctx(), all)
+			s := &Sender{Conn: r.NC, Stream: "IN", Subject: cmp.Or(c.subject, "in.web"), Header: c.header}
+			report, err := s.Send(r.Ctx(), all)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +107,7 @@ func TestSendReportsFailures(t *testing.T) {
 			if fmt.Sprint(got) != fmt.Sprint(c.want) || report.Stored != c.stored || report.Failed != int64(len(c.want)) || errors.Is(report.Err, ErrGivenUp) != c.gaveUp {
 				t.Errorf("%+v, want %q", report, c.want)
 			}
-			if n := len(r.stored("IN")); int64(n) != c.stored {
+			if n := len(r.Stored("IN")); int64(n) != c.stored {
 				t.Errorf("%d messages are stored", n)
 			}
 		})
@@ -131,9 +129,9 @@ func TestSendGivesUpOnAFullStream(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			c.limit.Name, c.limit.Subjects, c.limit.Discard = "IN", []string{"in.>"}, jetstream.DiscardNew
-			r.create(c.limit)
+			r.Create(c.limit)
 			endless := make(chan Payload)
-			ctx := r.ctx()
+			ctx := r.Ctx()
 			go func() {
 				for {
 					select {
@@ -143,7 +141,7 @@ func TestSendGivesUpOnAFullStream(t *testing.T) {
 					}
 				}
 			}()
-			report, err := (&Sender{Conn: r.nc, Stream: "IN", Subject: "in.web"}).Send(ctx, endless)
+			report, err := (&Sender{Conn: r.NC, Stream: "IN", Subject: "in.web"}).Send(ctx, endless)
 			if err != nil || !errors.Is(report.Err, ErrGivenUp) || report.Stored != c.stored || report.Failed < mostFailures || len(report.Failures) != mostFailures {
 				t.Fatalf("%+v, %v", report, err)
 			}
@@ -169,8 +167,8 @@ func TestPayloadsThatCannotBeSentDoNotEndSend(t *testing.T) {
 		all <- p
 	}
 	close(all)
-	s := &Sender{Conn: r.nc, Stream: "IN", Subject: "in.web", Header: nats.Header{"Kind": {"a"}}}
-	report, err := s.Send(r.ctx(), all)
+	s := &Sender{Conn: r.NC, Stream: "IN", Subject: "in.web", Header: nats.Header{"Kind": {"a"}}}
+	report, err := s.Send(r.Ctx(), all)
 	if err != nil || report.Err != nil || report.Stored != 1 || report.Failed != 2*mostFailures || len(report.Failures) != mostFailures {
 		t.Errorf("%+v, %v", report, err)
 	}
@@ -179,7 +177,7 @@ func TestPayloadsThatCannotBeSentDoNotEndSend(t *testing.T) {
 func TestSendOutlivesACutConnection(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	proxy := natstest.NewProxy(t, "127.0.0.1:0", r.addr)
+	proxy := r.Proxy()
 	const n = 5000
 	some := make(chan Payload)
 	go func() {
@@ -191,12 +189,12 @@ func TestSendOutlivesACutConnection(t *testing.T) {
 			some <- Payload{Place: fmt.Sprint("file:", i), Data: fmt.Append(nil, i)}
 		}
 	}()
-	report, err := (&Sender{Conn: r.connect(proxy.URL()), Stream: "IN", Subject: "in.web"}).Send(r.ctx(), some)
+	report, err := (&Sender{Conn: r.connect(proxy.URL()), Stream: "IN", Subject: "in.web"}).Send(r.Ctx(), some)
 	if err != nil || report.Stored != n || report.Failed != 0 || report.Err != nil {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	seen := map[string]bool{}
-	for _, m := range r.stored("IN") {
+	for _, m := range r.Stored("IN") {
 		if seen[string(m.Data)] {
 			t.Errorf("%s is stored twice", m.Data)
 		}
@@ -210,14 +208,14 @@ func TestSendOutlivesACutConnection(t *testing.T) {
 func TestInterruptedSendReportsWhatIsStored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	ctx, interrupt := context.WithCancel(r.ctx())
+	ctx, interrupt := context.WithCancel(r.Ctx())
 	idle := make(chan Payload, 3)
 	for i := range 3 {
 		idle <- Payload{Place: fmt.Sprint(i), Data: []byte("x")}
 	}
-	s := &Sender{Conn: r.nc, Stream: "IN", Subject: "in.web"}
+	s := &Sender{Conn: r.NC, Stream: "IN", Subject: "in.web"}
 	go func() {
-		natstest.Until(t, "three are stored", func() bool { n, _ := s.Stored(); return n == 3 })
+		r.Until("three are stored", func() bool { n, _ := s.Stored(); return n == 3 })
 		interrupt()
 	}()
 	report, err := s.Send(ctx, idle)
@@ -230,9 +228,9 @@ func TestInterruptedSendReportsWhatIsStored(t *testing.T) {
 func TestInterruptedSendDoesNotWaitForASilentServer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	ctx, interrupt := context.WithCancel(r.ctx())
+	ctx, interrupt := context.WithCancel(r.Ctx())
 	received := make(chan *nats.Msg, 3)
-	if _, err := r.nc.ChanSubscribe("silent", received); err != nil { // no stream has the subject, and this subscriber doesn't answer
+	if _, err := r.NC.ChanSubscribe("silent", received); err != nil { // no stream has the subject, and this subscriber doesn't answer
 		t.Fatal(err)
 	}
 	waiting := make(chan Payload, 3)
@@ -245,7 +243,7 @@ func TestInterruptedSendDoesNotWaitForASilentServer(t *testing.T) {
 		}
 		interrupt()
 	}()
-	report, err := (&Sender{Conn: r.nc, Stream: "IN", Subject: "silent"}).Send(ctx, waiting)
+	report, err := (&Sender{Conn: r.NC, Stream: "IN", Subject: "silent"}).Send(ctx, waiting)
 	if err != nil || report.Stored != 0 || report.Failed != 3 || !errors.Is(report.Err, context.Canceled) {
 		t.Fatalf("%+v, %v", report, err)
 	}
@@ -261,10 +259,10 @@ func TestInterruptedSendDoesNotWaitForASilentServer(t *testing.T) {
 func TestSendGivesUpWithoutAServer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	proxy := natstest.NewProxy(t, "127.0.0.1:0", r.addr)
+	proxy := r.Proxy()
 	s := &Sender{Conn: r.connect(proxy.URL()), Stream: "IN", Subject: "in.web", outage: 500 * time.Millisecond}
 	some := make(chan Payload)
-	ctx := r.ctx()
+	ctx := r.Ctx()
 	go func() {
 		for i := 0; ; i++ {
 			if i == windowMessages+100 {
@@ -281,7 +279,7 @@ func TestSendGivesUpWithoutAServer(t *testing.T) {
 	if err != nil || !errors.Is(report.Err, ErrGivenUp) || report.Stored == 0 || report.Failed == 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
-	if n := int64(len(r.stored("IN"))); n < report.Stored || n > report.Stored+report.Failed {
+	if n := int64(len(r.Stored("IN"))); n < report.Stored || n > report.Stored+report.Failed {
 		t.Errorf("%d messages are stored, and the report has %d stored and %d failed", n, report.Stored, report.Failed)
 	}
 }

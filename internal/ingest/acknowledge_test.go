@@ -46,7 +46,7 @@ func TestLostConfirmations(t *testing.T) {
 		return bytes.HasPrefix([]byte(subject), []byte("_INBOX.")) && len(bytes.TrimSpace(body)) == 0
 	})
 	run.start()
-	r.log.Await(t, "an acknowledgement was not confirmed")
+	r.Log.Await(t, "an acknowledgement was not confirmed")
 	r.tally.awaitStored(t, n)
 	r.awaitFinished(n)
 	if err := run.drain(); err != nil {
@@ -66,7 +66,7 @@ func TestResultsInBatchesAndOneByOne(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.createStream(jetstream.StreamConfig{
+			r.Create(jetstream.StreamConfig{
 				Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, AllowBatchPublish: c.batches, Duplicates: time.Hour,
 			})
 			r.provision()
@@ -77,7 +77,7 @@ func TestResultsInBatchesAndOneByOne(t *testing.T) {
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
 			}
-			if !r.log.Has("results are stored with " + c.says) {
+			if !r.Log.Has("results are stored with " + c.says) {
 				t.Errorf("the log does not say %q", c.says)
 			}
 			r.wantAll(n, document)

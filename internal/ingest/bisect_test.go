@@ -62,7 +62,7 @@ func (p pickyBound) Needs(s device.Shape) device.Needs {
 }
 
 // pickySim opens a simulated device with the operator picky and the given faults.
-func pickySim(t *testing.T, faults ...sim.Fault) device.Device {
+func pickySim(t testing.TB, faults ...sim.Fault) device.Device {
 	t.Helper()
 	d, err := sim.Open(sim.Options{Kernels: pickyKernels(), Faults: faults})
 	if err != nil {
@@ -72,64 +72,35 @@ func pickySim(t *testing.T, faults ...sim.Fault) device.Device {
 		if err := d.Close(); err != nil {
 			t.Errorf("closing the device: %v", err)
 		}
+		d = nil // as in openHost
 	})
 	return d
 }
 
 // wantUnfitApart checks that every unfit payload has a dead letter and every other payload a result.
 func (r *rig) wantUnfitApart(n int, payload func(i int) []byte, unfit ...int) {
-	r.t.Helper()
+	r.Helper()
 	r.awaitFinished(n)
 	found := r.stored("results.>")
 	for i := range n {
 		seq := uint64(i + 1)
 		if slices.Contains(unfit, i) {
 			m := r.deadLetter(deadStream, seq)
-			wantHeaders(r.t, m.Headers(), map[string]string{results.HeaderReason: string(results.OperatorError)})
+			wantHeaders(r.TB, m.Headers(), map[string]string{results.HeaderReason: string(results.OperatorError)})
 			if !bytes.Equal(m.Data(), payload(i)) {
-				r.t.Errorf("the dead letter of input %d is not its payload", seq)
+				r.Errorf("the dead letter of input %d is not its payload", seq)
 			}
 			continue
 		}
 		if len(found[seq]) != 1 {
-			r.t.Fatalf("input %d has %d results, want 1", seq, len(found[seq]))
+			r.Fatalf("input %d has %d results, want 1", seq, len(found[seq]))
 		}
 		if err := r.opts.Format.Check(r.opts.Operators, payload(i), found[seq][0].Data()); err != nil {
-			r.t.Errorf("result of input %d: %v", seq, err)
+			r.Errorf("result of input %d: %v", seq, err)
 		}
 	}
 	if len(found) != n-len(unfit) {
-		r.t.Errorf("results of %d inputs, want %d", len(found), n-len(unfit))
-	}
-}
-
-func TestPayloadThatAnOperatorCannotTakeIsFoundAlone(t *testing.T) {
-	t.Parallel()
-	for name, open := range map[string]func(t *testing.T) device.Device{
-		"host": func(t *testing.T) device.Device { return openHost(t, pickyKernels()) },
-		"sim":  func(t *testing.T) device.Device { return pickySim(t) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.provision()
-			const n = 3000
-			at := []int{5, 1500, 1501}
-			payload := unfitAt(at...)
-			r.publish(n, payload)
-			run := r.prepare(open(t), streams.Config{})
-			run.start()
-			r.tally.await(t, inflight.DeadLettered, len(at))
-			r.tally.await(t, inflight.Published, n-len(at))
-			if err := run.drain(); err != nil {
-				t.Fatalf("Run: %v", err)
-			}
-			r.wantUnfitApart(n, payload, at...)
-			r.wantSettled(n) // no input was delivered twice
-			if s := run.worker.Status(); s.InHand != 0 {
-				t.Errorf("%d batches in hand after the end", s.InHand)
-			}
-		})
+		r.Errorf("results of %d inputs, want %d", len(found), n-len(unfit))
 	}
 }
 
@@ -160,23 +131,23 @@ func TestDrainEndsTheSearch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	config := r.streamConfig("RESULTS")
-	r.deleteStream("RESULTS")
+	config := r.StreamConfig("RESULTS")
+	r.Delete("RESULTS")
 	r.opts.DrainTimeout = 100 * time.Millisecond
 	const n, bad = 60, 30
 	payload := unfitAt(bad)
 	r.publish(n, payload)
 	first := r.prepare(pickySim(t), streams.Config{Lanes: 1})
 	first.startAndReceive(n)
-	r.log.Await(t, "looking for the payload to blame")
-	r.log.Await(t, notStored)
+	r.Log.Await(t, "looking for the payload to blame")
+	r.Log.Await(t, notStored)
 	if err := first.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
 	if r.tally.stored() != 0 || r.tally.count(inflight.Nacked) == 0 {
 		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(inflight.Nacked))
 	}
-	r.createStream(config)
+	r.Create(config)
 	second := r.run(pickySim(t), streams.Config{})
 	r.tally.awaitStored(t, n-1)
 	r.tally.await(t, inflight.DeadLettered, 1)

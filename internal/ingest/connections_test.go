@@ -9,13 +9,13 @@ import (
 
 // connections gives workers n additional connections.
 func (r *rig) connections(n int) {
-	r.t.Helper()
+	r.Helper()
 	for range n {
-		nc, err := natsconn.Open(natsconn.Server{URL: r.url}, "millrace-test-more", r.opts.Logger, r.tally.Reconnected)
+		nc, err := natsconn.Open(natsconn.Server{URL: r.workerURL}, "millrace-test-more", r.opts.Logger, r.tally.Reconnected)
 		if err != nil {
-			r.t.Fatal(err)
+			r.Fatal(err)
 		}
-		r.t.Cleanup(nc.Close)
+		r.Cleanup(nc.Close)
 		r.opts.More = append(r.opts.More, nc)
 	}
 }
@@ -54,16 +54,15 @@ func TestSeveralConnections(t *testing.T) {
 func TestALeaseGoesOverTheNextConnection(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
-	direct := r.url
 	r.behindProxy().Lose(func(string, []byte) bool { return true }) // affects connections from now on
 	r.connections(1)
-	r.url = direct
+	r.workerURL = r.URL
 	r.connections(1)
 	run := r.prepare(hostDevice(t), streams.Config{})
 	r.publish(100, document)
 	run.start()
 	r.tally.awaitStored(t, 100)
-	r.log.Await(t, "beginning the partition anew")
+	r.Log.Await(t, "beginning the partition anew")
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
@@ -76,10 +75,9 @@ func TestOneConnectionIsEnough(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	direct := r.url
 	p := r.behindProxy()
 	r.connections(1)
-	r.url = direct
+	r.workerURL = r.URL
 	r.connections(1)
 	const n = 300
 	r.publish(n, document)

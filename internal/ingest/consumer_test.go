@@ -14,13 +14,10 @@ func TestConsumersOwnBoundsAreKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := r.Consumer(r.opts.Stream, r.opts.Consumer)
 	settings := c.CachedInfo().Config
 	settings.MaxRequestBatch, settings.MaxRequestMaxBytes, settings.MaxRequestExpires = 7, 64<<10, 3*time.Second
-	if _, err := r.js.UpdateConsumer(r.ctx(), r.opts.Stream, settings); err != nil {
+	if _, err := r.JS.UpdateConsumer(r.Ctx(), r.opts.Stream, settings); err != nil {
 		t.Fatal(err)
 	}
 	const n = 50
@@ -41,10 +38,10 @@ func TestPullGoesOnWhenTheConsumerIsBack(t *testing.T) {
 	run := r.run(hostDevice(t), streams.Config{})
 	r.tally.awaitStored(t, 10)
 	r.awaitFinished(10)
-	if err := r.js.DeleteConsumer(r.ctx(), r.opts.Stream, r.opts.Consumer); err != nil {
+	if err := r.JS.DeleteConsumer(r.Ctx(), r.opts.Stream, r.opts.Consumer); err != nil {
 		t.Fatal(err)
 	}
-	r.log.Await(t, "the consumer is gone")
+	r.Log.Await(t, "the consumer is gone")
 	r.publishFrom(10, 20, document)
 	r.provision() // a new consumer, which starts at the first input
 	r.tally.awaitAcknowledged(t, 30)

@@ -21,15 +21,15 @@ const deadStream = "RESULTS_DEADLETTER"
 
 // deadLetter returns the dead letter of an input, which must be the only one.
 func (r *rig) deadLetter(stream string, sequence uint64) jetstream.Msg {
-	r.t.Helper()
+	r.Helper()
 	all := r.storedIn(stream, "deadletter.>")[sequence]
 	if len(all) != 1 {
-		r.t.Fatalf("%d dead letters of input %d, want 1", len(all), sequence)
+		r.Fatalf("%d dead letters of input %d, want 1", len(all), sequence)
 	}
 	return all[0]
 }
 
-func wantHeaders(t *testing.T, h nats.Header, want map[string]string) {
+func wantHeaders(t testing.TB, h nats.Header, want map[string]string) {
 	t.Helper()
 	for key, value := range want {
 		if got := h.Get(key); got != value {
@@ -96,10 +96,7 @@ func TestCountOfDeliveriesAloneGivesNothingUp(t *testing.T) {
 	r.opts.MaxDeliver = 2
 	const n = 5
 	r.publish(n, document)
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := r.Consumer(r.opts.Stream, r.opts.Consumer)
 	for range 4 { // number of deliveries of each
 		for range n {
 			m, err := c.Next(jetstream.FetchMaxWait(patience))
@@ -151,7 +148,7 @@ func TestPayloadThatNoDeviceHasMemoryForIsDeadLettered(t *testing.T) {
 func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgSize: 800})
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgSize: 800})
 	r.provision()
 	heavy := nats.Header{"Heavy": {strings.Repeat("h", 700)}}
 	r.publishMsg(nil, []byte("first"))
@@ -197,10 +194,10 @@ func TestDeadLetterSavesThePayloadBeforeTheHeaders(t *testing.T) {
 func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}})
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}})
 	r.provision()
-	config := r.streamConfig(deadStream)
-	r.deleteStream(deadStream)
+	config := r.StreamConfig(deadStream)
+	r.Delete(deadStream)
 	payload := someBytes(1001, 5)
 	r.publish(2, payload)
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
@@ -209,7 +206,7 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 	if info := r.consumerInfo(); info.NumAckPending == 0 || info.AckFloor.Stream != 0 {
 		t.Errorf("the payload without a dead letter is settled: %d unacknowledged, floor %d", info.NumAckPending, info.AckFloor.Stream)
 	}
-	r.createStream(config)
+	r.Create(config)
 	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
@@ -222,24 +219,24 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 
 // publishMsg publishes one input with those headers.
 func (r *rig) publishMsg(h nats.Header, data []byte) {
-	r.t.Helper()
-	if _, err := r.js.PublishMsg(r.ctx(), &nats.Msg{Subject: "ingest.web.0", Header: h, Data: data}); err != nil {
-		r.t.Fatal(err)
+	r.Helper()
+	if _, err := r.JS.PublishMsg(r.Ctx(), &nats.Msg{Subject: "ingest.web.0", Header: h, Data: data}); err != nil {
+		r.Fatal(err)
 	}
 }
 
 // limitConsumer sets the consumer's delivery limit.
 func (r *rig) limitConsumer(deliveries int) {
-	r.t.Helper()
+	r.Helper()
 	c := r.consumerInfo().Config
 	c.MaxDeliver = deliveries
-	if _, err := r.js.UpdateConsumer(r.ctx(), r.opts.Stream, c); err != nil {
-		r.t.Fatal(err)
+	if _, err := r.JS.UpdateConsumer(r.Ctx(), r.opts.Stream, c); err != nil {
+		r.Fatal(err)
 	}
 }
 
 // simDevice opens a simulated device without delays and with the given faults.
-func simDevice(t *testing.T, faults ...sim.Fault) *sim.Device {
+func simDevice(t testing.TB, faults ...sim.Fault) *sim.Device {
 	t.Helper()
 	d, err := sim.Open(sim.Options{Kernels: operator.HostKernels(), Faults: faults})
 	if err != nil {
@@ -249,6 +246,7 @@ func simDevice(t *testing.T, faults ...sim.Fault) *sim.Device {
 		if err := d.Close(); err != nil && d.Err() == nil { // a lost device cannot be closed without an error
 			t.Errorf("closing the device: %v", err)
 		}
+		d = nil // as in openHost
 	})
 	return d
 }

@@ -15,15 +15,15 @@ import (
 
 // withDevices returns a worker with one pipeline per device.
 func (r *rig) withDevices(cfg streams.Config, devices ...device.Device) *running {
-	r.t.Helper()
+	r.Helper()
 	run := r.prepare(devices[0], cfg)
 	pipes := run.worker.pipes
 	for _, d := range devices[1:] {
 		pipes = append(pipes, r.pipeline(d, cfg))
 	}
-	w, err := NewWorker(r.ctx(), run.nc, pipes, r.opts)
+	w, err := NewWorker(r.Ctx(), run.nc, pipes, r.opts)
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	run.worker = w
 	return run
@@ -62,7 +62,7 @@ func TestTwoDevicesShareTheWork(t *testing.T) {
 	r.opts.Records = seen
 	run := r.prepare(openHost(t, operator.HostKernels()), streams.Config{BatchPayloads: 5})
 	other := r.pipeline(named{hostDevice(t), "other"}, streams.Config{BatchPayloads: 5})
-	w, err := NewWorker(r.ctx(), run.nc, append(run.worker.pipes, other), r.opts)
+	w, err := NewWorker(r.Ctx(), run.nc, append(run.worker.pipes, other), r.opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,10 +107,7 @@ func TestASuspectTakesAnotherDeviceWithEachLevel(t *testing.T) {
 	r.provision()
 	payload := someBytes(10, 20)
 	r.publish(2, payload)
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := r.Consumer(r.opts.Stream, r.opts.Consumer)
 	next := func() jetstream.Msg {
 		t.Helper()
 		m, err := c.Next(jetstream.FetchMaxWait(patience))
@@ -129,7 +126,8 @@ func TestASuspectTakesAnotherDeviceWithEachLevel(t *testing.T) {
 	r.opts.Records = seen
 	run := r.prepare(named{hostDevice(t), "0"}, streams.Config{})
 	pipes := append(slices.Clone(run.worker.pipes), r.pipeline(named{hostDevice(t), "1"}, streams.Config{}))
-	if run.worker, err = NewWorker(r.ctx(), run.nc, pipes, r.opts); err != nil {
+	var err error
+	if run.worker, err = NewWorker(r.Ctx(), run.nc, pipes, r.opts); err != nil {
 		t.Fatal(err)
 	}
 	run.start()
@@ -146,7 +144,7 @@ func TestASuspectTakesAnotherDeviceWithEachLevel(t *testing.T) {
 }
 
 // nak gives a delivery back.
-func nak(t *testing.T, m jetstream.Msg) {
+func nak(t testing.TB, m jetstream.Msg) {
 	t.Helper()
 	if err := m.Nak(); err != nil {
 		t.Fatal(err)

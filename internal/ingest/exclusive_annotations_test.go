@@ -17,19 +17,16 @@ const (
 
 // partitionConfig returns the configuration of a partition's consumer.
 func (r *rig) partitionConfig(p int) jetstream.ConsumerConfig {
-	r.t.Helper()
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	r.Helper()
+	c := r.Consumer(r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
 	return c.CachedInfo().Config
 }
 
 // changePartition gives a partition's consumer another configuration.
 func (r *rig) changePartition(c jetstream.ConsumerConfig) {
-	r.t.Helper()
-	if _, err := r.js.UpdateConsumer(r.ctx(), r.opts.Stream, c); err != nil {
-		r.t.Fatal(err)
+	r.Helper()
+	if _, err := r.JS.UpdateConsumer(r.Ctx(), r.opts.Stream, c); err != nil {
+		r.Fatal(err)
 	}
 }
 

@@ -12,12 +12,9 @@ import (
 
 // partitionsInUse returns the number of partitions that have had an input.
 func (r *rig) partitionsInUse() (n int) {
-	r.t.Helper()
+	r.Helper()
 	for p := range r.opts.Partitions {
-		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		c := r.Consumer(r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
 		if c.CachedInfo().Delivered.Consumer > 0 {
 			n++
 		}
@@ -31,7 +28,7 @@ func TestExclusiveWorkersAnnounceTheirPartitions(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 4)
 	words := make(chan *nats.Msg, 1000)
-	if _, err := r.nc.ChanSubscribe("millrace.members.>", words); err != nil {
+	if _, err := r.NC.ChanSubscribe("millrace.members.>", words); err != nil {
 		t.Fatal(err)
 	}
 	claims := map[string]int{} // number of partitions, by worker

@@ -22,7 +22,7 @@ func superviseExclusive(t *testing.T, r *rig, n int) (deaths int) {
 	t.Helper()
 	for {
 		d := simDevice(t, sim.Fault{Kind: sim.DeviceLoss, Marker: poison})
-		run := r.run(d, streams.Config{})
+		run := r.run(d, streams.Config{BatchPayloads: 128})
 		err := error(nil)
 		for alive := true; alive; {
 			select {
@@ -55,13 +55,13 @@ func TestExclusiveDeadLettersOfDeviceFaults(t *testing.T) {
 		partitions int
 		poisoned   []int
 	}{
-		"one payload":                      {1, []int{700}},
-		"three payloads, three partitions": {3, []int{3, 100, 900}},
+		"one payload":                      {1, []int{170}},
+		"three payloads, three partitions": {3, []int{3, 100, 290}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := exclusiveRig(t, c.partitions)
-			const n = 1000
+			const n = 300
 			bad := map[int]bool{}
 			for _, i := range c.poisoned {
 				bad[i] = true

@@ -17,7 +17,7 @@ func TestExclusiveDeadLettersOfOperatorErrors(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.opts.Exclusive, r.opts.Partitions = true, 1
-	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
 	r.provision()
 	const n, bad = 100, 40
 	payload := unfitAt(bad)

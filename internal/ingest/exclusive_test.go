@@ -31,23 +31,17 @@ func exclusiveRig(t *testing.T, partitions int) *rig {
 // unacknowledged returns the number of unacknowledged inputs in all partitions. A consumer counts an input shortly after the stream has stored
 // it, so a partition counts too if its last input was not delivered.
 func (r *rig) unacknowledged() (n int) {
-	r.t.Helper()
-	s, err := r.js.Stream(r.ctx(), r.opts.Stream)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	r.Helper()
+	s := r.Stream(r.opts.Stream)
 	for p := range r.opts.Partitions {
-		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		c := r.Consumer(r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
 		info := c.CachedInfo()
 		n += info.NumAckPending + int(info.NumPending)
-		last, err := s.GetLastMsgForSubject(r.ctx(), fmt.Sprint(p, ".>"))
+		last, err := s.GetLastMsgForSubject(r.Ctx(), fmt.Sprint(p, ".>"))
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound):
 		case err != nil:
-			r.t.Fatal(err)
+			r.Fatal(err)
 		case last.Sequence > info.Delivered.Stream:
 			n++
 		}
@@ -61,7 +55,7 @@ func (run *running) wanted() int { return run.worker.mode.(*partitioned.Mode).Wa
 func TestExclusiveBringsEveryPayloadBackOnceAndInOrder(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 3)
-	const n = 3000
+	const n = 900
 	r.publish(n, document)
 	run := r.run(hostDevice(t), streams.Config{})
 	r.tally.awaitStored(t, n)
@@ -80,14 +74,14 @@ func TestExclusiveBringsEveryPayloadBackOnceAndInOrder(t *testing.T) {
 
 // wantInOrder checks that results of one subject are stored in the order of their inputs.
 func (r *rig) wantInOrder() {
-	r.t.Helper()
+	r.Helper()
 	last := map[string]uint64{}
 	type place struct{ result, input uint64 }
 	bySubject := map[string][]place{}
 	for input, messages := range r.stored("results.>") {
 		meta, err := messages[0].Metadata()
 		if err != nil {
-			r.t.Fatal(err)
+			r.Fatal(err)
 		}
 		bySubject[messages[0].Subject()] = append(bySubject[messages[0].Subject()], place{meta.Sequence.Stream, input})
 	}
@@ -95,7 +89,7 @@ func (r *rig) wantInOrder() {
 		slices.SortFunc(places, func(a, b place) int { return int(a.result) - int(b.result) })
 		for _, p := range places {
 			if p.input < last[subject] {
-				r.t.Fatalf("on %s the result of input %d comes behind that of %d", subject, p.input, last[subject])
+				r.Fatalf("on %s the result of input %d comes behind that of %d", subject, p.input, last[subject])
 			}
 			last[subject] = p.input
 		}
@@ -143,7 +137,7 @@ func TestExclusivePartitionsMoveToWorkersThatCome(t *testing.T) {
 func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 2)
-	const n = 2000
+	const n = 400
 	r.publish(n, document)
 	slow, err := sim.Open(sim.Options{Kernels: operator.HostKernels()})
 	if err != nil {
@@ -172,11 +166,8 @@ func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
 
 // inHandAt returns the number of inputs of a partition that are delivered and not acknowledged.
 func (r *rig) inHandAt(p int) int {
-	r.t.Helper()
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	r.Helper()
+	c := r.Consumer(r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
 	return c.CachedInfo().NumAckPending
 }
 
@@ -217,7 +208,7 @@ func TestExclusiveRecoversFromAnAcknowledgementWithAHighNumber(t *testing.T) {
 	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0), 11, 5000, time.Now().UnixNano())
 	r.publishFrom(10, 11, document)
 	r.tally.awaitStored(t, 11)
-	if err := r.nc.Publish(late, nil); err != nil {
+	if err := r.NC.Publish(late, nil); err != nil {
 		t.Fatal(err)
 	}
 	r.publishFrom(11, 200, document)
@@ -253,7 +244,7 @@ func TestExclusiveKeepsItsPinWhileTheDeviceIsBehind(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(n, large)
-	if r.log.Has("the server gave the partition to another worker") {
+	if r.Log.Has("the server gave the partition to another worker") {
 		t.Error("the worker lost its turn")
 	}
 }

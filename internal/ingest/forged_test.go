@@ -65,7 +65,7 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 						payloads = append(payloads, in.Payload)
 					}
 				}
-				natstest.PublishRaw(t, r.url, inputs...)
+				natstest.PublishRaw(t, r.workerURL, inputs...)
 			}
 			publish("nobody")
 			run := r.run(hostDevice(t), streams.Config{})
@@ -73,10 +73,7 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 				r.tally.awaitStored(t, len(payloads))
 				pin := "nobody"
 				if mode == "exclusive" {
-					c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0))
-					if err != nil {
-						t.Fatal(err)
-					}
+					c := r.Consumer(r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0))
 					pin = c.CachedInfo().PriorityGroups[0].PinnedClientID
 				}
 				publish(pin)
@@ -99,7 +96,7 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 				t.Errorf("%d results of %d inputs, %d duplicates, %d redeliveries", len(found), len(payloads), r.tally.count(inflight.Duplicate), r.tally.redelivered())
 			}
 			for _, bad := range []string{"beginning the partition anew", "pull interrupted"} {
-				if r.log.Has(bad) {
+				if r.Log.Has(bad) {
 					t.Errorf("the log says %q", bad)
 				}
 			}

@@ -17,26 +17,27 @@ import (
 // TestBombsStayWithinTheMemory: every message decompresses to many times the memory. What is decompressed at the same time exceeds
 // the memory by at most one frame, because there is one device.
 func TestBombsStayWithinTheMemory(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		var err error
 		if r.opts.Operators, err = operator.ParseList("crc32c"); err != nil {
 			t.Fatal(err)
 		}
 		r.opts.Decompress = compression.Zstd
-		const n, size = 24, 4 << 20
+		const n, size = 10, 1 << 20
 		var inputs []framed
 		for seed := range uint64(n) {
-			in := lines(slices.Repeat([][]byte{bytes.Repeat([]byte{byte('a' + seed%26)}, 60000)}, size/60000)...)
+			in := lines(slices.Repeat([][]byte{bytes.Repeat([]byte{byte('a' + seed%26)}, 15000)}, size/15000)...)
 			in.body = new(compression.Compressor).Append(nil, compression.Zstd, in.body)
 			inputs = append(inputs, in)
 		}
 		r.provision()
 		r.publishFrames(inputs)
-		run := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 16, BatchBytes: 1 << 20})
-		const limit = 6 << 20
+		run := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 16, BatchBytes: 256 << 10})
+		const limit = 3 << 19
 		run.worker.pool.SetLimit(limit)
 		var most atomic.Int64
-		stop, sample := make(chan struct{}), time.NewTicker(50*time.Microsecond)
+		stop, sample := make(chan struct{}), time.NewTicker(100*time.Microsecond)
 		defer sample.Stop()
 		go func() {
 			for {
@@ -63,10 +64,11 @@ func TestBombsStayWithinTheMemory(t *testing.T) {
 
 // TestFramesThroughTheSmallestBudget lets a worker hold one delivery at a time.
 func TestFramesThroughTheSmallestBudget(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Decompress = compression.Auto
 		var inputs []framed
-		for seed := range uint64(60) {
+		for seed := range uint64(50) {
 			in := manyLines(seed, 1+int(seed)%50)
 			if seed%2 == 0 {
 				in.body = new(compression.Compressor).Append(nil, compression.Zstd, in.body)

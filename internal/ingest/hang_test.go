@@ -33,7 +33,7 @@ func TestADeviceThatHangsBesideOneThatWorks(t *testing.T) {
 			run := r.withDevices(cfg, hangs, hostDevice(t))
 			stuck, well := run.worker.pipes[0], run.worker.pipes[1]
 			run.start()
-			const n = 2000
+			const n = 500
 			r.publish(n, document)
 			until(t, "a batch is on the device that hangs", func() bool { return stuck.Oldest().Batch > 0 })
 			<-stuck.Over()

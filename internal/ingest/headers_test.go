@@ -26,7 +26,7 @@ func TestHeadersAreBounded(t *testing.T) {
 			const n, batchBytes, headerBytes = 200, 256 << 10, 60 << 10 // a stream accepts no headers over 64 KiB
 			for range n {
 				m := &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"Much": {strings.Repeat("x", headerBytes)}}}
-				if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
+				if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -81,7 +81,7 @@ func TestTraceContextIsCarriedThrough(t *testing.T) {
 			parent := func(i int) string { return fmt.Sprintf("00-%032x-%016x-01", i+1, i+1) }
 			for i := range n {
 				m := &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"traceparent": {parent(i)}, "tracestate": {"vendor=value"}}}
-				if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
+				if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -37,17 +37,17 @@ func otherDocument(i int) []byte { return append(document(i), "of the second str
 
 // wantBoth checks that every sequence has two results, one for each of the two inputs that had it, each under its own id.
 func (r *rig) wantBoth(n int) {
-	r.t.Helper()
+	r.Helper()
 	found := r.stored("results.>")
 	for i := range n {
 		seq := uint64(i + 1)
 		if len(found[seq]) != 2 {
-			r.t.Errorf("sequence %d has %d results, want one of each input that had it", seq, len(found[seq]))
+			r.Errorf("sequence %d has %d results, want one of each input that had it", seq, len(found[seq]))
 			continue
 		}
 		for k, payload := range []func(int) []byte{document, otherDocument} {
 			if err := r.opts.Format.Check(r.opts.Operators, payload(i), found[seq][k].Data()); err != nil {
-				r.t.Errorf("result %d of sequence %d: %v", k+1, seq, err)
+				r.Errorf("result %d of sequence %d: %v", k+1, seq, err)
 			}
 		}
 	}
@@ -55,11 +55,11 @@ func (r *rig) wantBoth(n int) {
 
 // workOff runs a worker until that many deliveries were acknowledged in total, and ends it.
 func (r *rig) workOff(acknowledged int) {
-	r.t.Helper()
-	run := r.run(hostDevice(r.t), streams.Config{})
-	r.tally.awaitAcknowledged(r.t, acknowledged)
+	r.Helper()
+	run := r.run(hostDevice(r.TB), streams.Config{})
+	r.tally.awaitAcknowledged(r.TB, acknowledged)
 	if err := run.drain(); err != nil {
-		r.t.Fatalf("Run: %v", err)
+		r.Fatalf("Run: %v", err)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestARecreatedStreamUnderAWorker(t *testing.T) {
 	r.publish(n, document)
 	run := r.run(hostDevice(t), streams.Config{})
 	r.tally.awaitStored(t, n)
-	r.deleteStream("INGEST")
+	r.Delete("INGEST")
 	r.provision()
 	r.publish(n, otherDocument)
 	r.tally.awaitStored(t, 2*n)
@@ -107,7 +107,7 @@ func TestARecreatedStreamBetweenWorkers(t *testing.T) {
 		const n = 50
 		r.publish(n, document)
 		r.workOff(n)
-		r.deleteStream("INGEST")
+		r.Delete("INGEST")
 		r.provision()
 		r.publish(n, otherDocument)
 		r.workOff(2 * n)
@@ -122,7 +122,7 @@ func TestAStreamRestoredFromAnOlderCopy(t *testing.T) {
 		const n = 50
 		copied := filepath.Join(t.TempDir(), "copy")
 		r.offline(func(stored string) { mustCopy(t, copied, stored) })
-		created := r.created("INGEST")
+		created := r.Stream("INGEST").CachedInfo().Created
 		r.publish(n, document)
 		r.workOff(n)
 		r.offline(func(stored string) {
@@ -131,7 +131,7 @@ func TestAStreamRestoredFromAnOlderCopy(t *testing.T) {
 			}
 			mustCopy(t, stored, copied)
 		})
-		if now := r.created("INGEST"); !now.Equal(created) {
+		if now := r.Stream("INGEST").CachedInfo().Created; !now.Equal(created) {
 			t.Fatalf("the restored stream was created at %v, want the unchanged %v", now, created)
 		}
 		r.publish(n, otherDocument)
@@ -142,63 +142,50 @@ func TestAStreamRestoredFromAnOlderCopy(t *testing.T) {
 
 // offline stops the server, changes the files of the input stream, and starts it again.
 func (r *rig) offline(change func(stored string)) {
-	r.t.Helper()
-	addr := r.server.URL()[len("nats://"):]
-	r.server.Close()
-	until(r.t, "the client has noticed that the server is gone", func() bool { return !r.nc.IsConnected() })
-	found, err := filepath.Glob(filepath.Join(r.dir, "jetstream", "*", "streams", "INGEST"))
+	r.Helper()
+	r.Stop()
+	r.Until("the client has noticed that the server is gone", func() bool { return !r.NC.IsConnected() })
+	found, err := filepath.Glob(filepath.Join(r.Dir, "jetstream", "*", "streams", "INGEST"))
 	if err != nil || len(found) != 1 {
-		r.t.Fatalf("the files of the input stream are in %v (%v), want one folder", found, err)
+		r.Fatalf("the files of the input stream are in %v (%v), want one folder", found, err)
 	}
 	change(found[0])
-	r.start(addr)
-	until(r.t, "the client is connected again", r.nc.IsConnected)
+	r.Restart()
+	r.Until("the client is connected again", r.NC.IsConnected)
 }
 
-func mustCopy(t *testing.T, to, from string) {
+func mustCopy(t testing.TB, to, from string) {
 	t.Helper()
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (r *rig) created(stream string) time.Time {
-	r.t.Helper()
-	s, err := r.js.Stream(r.ctx(), stream)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return s.CachedInfo().Created
-}
-
 // TestIDsStayWhenAWorkQueueLosesItsFirstResult: the result stream is a work queue that is older than the input stream. It loses
 // its first messages before a second worker receives the inputs.
 func TestIDsStayWhenAWorkQueueLosesItsFirstResult(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
-		r.createStream(jetstream.StreamConfig{
+		r.Create(jetstream.StreamConfig{
 			Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Retention: jetstream.WorkQueuePolicy, AllowBatchPublish: true,
 		})
 		r.provision()
 		const n = 50
 		r.publish(n, document)
 		r.workOff(n)
-		queue, err := r.js.CreateConsumer(r.ctx(), "RESULTS", jetstream.ConsumerConfig{Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy})
+		queue, err := r.JS.CreateConsumer(r.Ctx(), "RESULTS", jetstream.ConsumerConfig{Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy})
 		if err != nil {
 			t.Fatal(err)
 		}
 		first, err := queue.Next()
 		if err == nil {
-			err = first.DoubleAck(r.ctx())
+			err = first.DoubleAck(r.Ctx())
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.forgetConsumers()
 		r.workOff(2 * n)
-		s, err := r.js.Stream(r.ctx(), "RESULTS")
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := r.Stream("RESULTS")
 		if state := s.CachedInfo().State; state.LastSeq != n {
 			t.Errorf("the result stream has stored %d results of %d inputs", state.LastSeq, n)
 		}
@@ -207,19 +194,16 @@ func TestIDsStayWhenAWorkQueueLosesItsFirstResult(t *testing.T) {
 
 // forgetConsumers recreates the worker's consumers, so that every input is delivered again.
 func (r *rig) forgetConsumers() {
-	r.t.Helper()
-	s, err := r.js.Stream(r.ctx(), r.opts.Stream)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	names := s.ConsumerNames(r.ctx())
+	r.Helper()
+	s := r.Stream(r.opts.Stream)
+	names := s.ConsumerNames(r.Ctx())
 	for name := range names.Name() {
-		if err := s.DeleteConsumer(r.ctx(), name); err != nil {
-			r.t.Fatal(fmt.Errorf("delete consumer %s: %w", name, err))
+		if err := s.DeleteConsumer(r.Ctx(), name); err != nil {
+			r.Fatal(fmt.Errorf("delete consumer %s: %w", name, err))
 		}
 	}
 	if err := names.Err(); err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	r.provision()
 }

@@ -12,20 +12,20 @@ import (
 
 // settlements subscribes to the workers' acknowledgement messages: "+WPI" means that work is in progress.
 func (r *rig) settlements() <-chan *nats.Msg {
-	r.t.Helper()
+	r.Helper()
 	heard := make(chan *nats.Msg, 1<<16)
-	if _, err := r.nc.ChanSubscribe("$JS.ACK."+r.opts.Stream+"."+r.opts.Consumer+".>", heard); err != nil {
-		r.t.Fatal(err)
+	if _, err := r.NC.ChanSubscribe("$JS.ACK."+r.opts.Stream+"."+r.opts.Consumer+".>", heard); err != nil {
+		r.Fatal(err)
 	}
-	if err := r.nc.Flush(); err != nil {
-		r.t.Fatal(err)
+	if err := r.NC.Flush(); err != nil {
+		r.Fatal(err)
 	}
 	return heard
 }
 
 // awaitProgress returns once the server has received n progress messages for an input.
 func (r *rig) awaitProgress(heard <-chan *nats.Msg, n int) {
-	r.t.Helper()
+	r.Helper()
 	deadline := time.After(patience)
 	for told := 0; told < n; {
 		select {
@@ -34,7 +34,7 @@ func (r *rig) awaitProgress(heard <-chan *nats.Msg, n int) {
 				told++
 			}
 		case <-deadline:
-			r.t.Fatalf("told of progress %d times in %v, want %d", told, patience, n)
+			r.Fatalf("told of progress %d times in %v, want %d", told, patience, n)
 		}
 	}
 }
@@ -75,13 +75,13 @@ func TestResultsThatWaitAreKeptAlive(t *testing.T) {
 	r.opts.AckWait = time.Second
 	r.provision()
 	heard := r.settlements()
-	config := r.streamConfig("RESULTS")
-	r.deleteStream("RESULTS")
+	config := r.StreamConfig("RESULTS")
+	r.Delete("RESULTS")
 	payload := someBytes(10)
 	r.publish(1, payload)
 	run := r.run(hostDevice(t), streams.Config{})
 	r.awaitProgress(heard, 5)
-	r.createStream(config)
+	r.Create(config)
 	r.tally.awaitStored(t, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)

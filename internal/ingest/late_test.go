@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
@@ -19,24 +20,24 @@ import (
 
 // abandon takes n inputs, as a worker would that then dies, and passes each to keep.
 func (r *rig) abandon(n int, keep func(d *inflight.Delivery)) {
-	r.t.Helper()
+	r.Helper()
 	request := pull.Request{Stream: "INGEST", Consumer: r.opts.Consumer, Messages: n, Bytes: 1 << 20, Expires: time.Second, Heartbeat: time.Second / 2}
 	if r.opts.Exclusive {
 		request.Consumer, request.Group = topology.PartitionConsumer(r.opts.Consumer, 0), topology.PriorityGroup
 	}
-	p, err := pull.Open(r.connect(), request)
+	p, err := pull.Open(r.Connect(r.URL), request)
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	defer p.Stop()
 	for range n {
-		m, err := p.Next(r.ctx())
+		m, err := p.Next(r.Ctx())
 		if err != nil {
-			r.t.Fatal(err)
+			r.Fatal(err)
 		}
 		d, err := inflight.NewDelivery(m, time.Now())
 		if err != nil {
-			r.t.Fatal(err)
+			r.Fatal(err)
 		}
 		if r.opts.Exclusive {
 			d.Subject = topology.PartitionSubject(d.Subject)
@@ -47,7 +48,7 @@ func (r *rig) abandon(n int, keep func(d *inflight.Delivery)) {
 
 // storeResult stores the result of a delivery under an id.
 func (r *rig) storeResult(d *inflight.Delivery, id string) {
-	r.t.Helper()
+	r.Helper()
 	h := results.ResultHeader(d, results.OperatorNames(r.opts.Operators))
 	h[jetstream.MsgIDHeader] = []string{id}
 	records := make([][]byte, len(r.opts.Operators))
@@ -55,39 +56,40 @@ func (r *rig) storeResult(d *inflight.Delivery, id string) {
 		records[i] = op.AppendReference(nil, d.Msg.Data())
 	}
 	m := &nats.Msg{Subject: topology.MapSubject("results", d.Subject), Header: h, Data: r.opts.Format.Append(nil, r.opts.Operators, len(d.Msg.Data()), records)}
-	if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
-		r.t.Fatal(err)
+	if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
+		r.Fatal(err)
 	}
 }
 
-// forgotten returns once the result stream has forgotten the ids of its earlier messages.
-func (r *rig) forgotten() {
-	r.t.Helper()
-	probe := &nats.Msg{Subject: "results.probe", Header: nats.Header{jetstream.MsgIDHeader: {"probe"}}}
-	first, err := r.js.PublishMsg(r.ctx(), probe)
-	for known := true; known; {
-		if err != nil {
-			r.t.Fatal(err)
+// forgotten returns once streams have forgotten the ids of their earlier messages.
+func (r *rig) forgotten(streams ...string) {
+	r.Helper()
+	for _, name := range streams {
+		s, subject := r.Stream(name), "results.probe"
+		if name == deadStream {
+			subject = "deadletter.ingest.probe"
 		}
-		var ack *jetstream.PubAck
-		if ack, err = r.js.PublishMsg(r.ctx(), probe); err == nil {
-			known = ack.Duplicate
+		probe := &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgIDHeader: {nuid.Next()}}}
+		r.Until("the stream has forgotten an id", func() bool {
+			first := probe.Data == nil
+			probe.Data = []byte("published before")
+			ack, err := r.JS.PublishMsg(r.Ctx(), probe)
+			if err != nil || first && ack.Duplicate {
+				r.Fatalf("publish a probe: %v", err)
+			}
+			return !first && !ack.Duplicate
+		})
+		if err := s.Purge(r.Ctx(), jetstream.WithPurgeSubject(subject)); err != nil {
+			r.Fatal(err)
 		}
-	}
-	s, err := r.js.Stream(r.ctx(), "RESULTS")
-	if err == nil {
-		err = s.Purge(r.ctx(), jetstream.WithPurgeSubject("results.probe"))
-	}
-	if err != nil || first.Duplicate {
-		r.t.Fatalf("purge the probes: %v", err)
 	}
 }
 
 // forgetful creates the streams, with a result stream that forgets ids after two seconds.
 func (r *rig) forgetful() {
-	r.t.Helper()
+	r.Helper()
 	r.opts.AckWait = time.Second
-	r.createStream(jetstream.StreamConfig{
+	r.Create(jetstream.StreamConfig{
 		Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: 2 * time.Second, AllowBatchPublish: true,
 	})
 	r.provision()
@@ -105,7 +107,7 @@ func TestWhatIsOlderThanTheWindowIsLookedUp(t *testing.T) {
 				r.storeResult(d, results.MessageID(d))
 			}
 		})
-		r.forgotten()
+		r.forgotten("RESULTS")
 		r.workOff(n)
 		r.wantAll(n, document)
 		if known := r.tally.count(inflight.Duplicate); known != n/2 {
@@ -132,11 +134,11 @@ func TestADeadLetterOlderThanTheWindowIsFound(t *testing.T) {
 			h := results.DeadLetterHeader(d, results.TooLarge, results.ErrExceedsBatch(2000, 1000), true)
 			h[jetstream.MsgIDHeader] = []string{results.DeadLetterID(d, results.TooLarge)}
 			m := &nats.Msg{Subject: "deadletter.web.0", Header: h, Data: d.Msg.Data()}
-			if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
+			if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
 				t.Fatal(err)
 			}
 		})
-		r.forgotten()
+		r.forgotten("RESULTS")
 		run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
 		r.tally.await(t, inflight.DeadLettered, 2)
 		r.tally.awaitStored(t, 1)
@@ -179,21 +181,21 @@ func TestWithoutALookupResultsArePublished(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.opts.AckWait = time.Second
-	r.createStream(jetstream.StreamConfig{
+	r.Create(jetstream.StreamConfig{
 		Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: 2 * time.Second, Retention: jetstream.WorkQueuePolicy,
 	})
 	r.provision()
 	const n = 10
 	r.publish(n, document)
-	if _, err := r.js.CreateConsumer(r.ctx(), "RESULTS", jetstream.ConsumerConfig{Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
+	if _, err := r.JS.CreateConsumer(r.Ctx(), "RESULTS", jetstream.ConsumerConfig{Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
 		t.Fatal(err)
 	}
 	r.abandon(n, func(*inflight.Delivery) {})
-	r.forgotten()
+	r.forgotten("RESULTS")
 	run := r.run(hostDevice(t), streams.Config{})
-	r.log.Await(t, "results cannot be looked up")
+	r.Log.Await(t, "results cannot be looked up")
 	r.tally.awaitStored(t, n)
-	r.log.Await(t, "published without looking")
+	r.Log.Await(t, "published without looking")
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
@@ -207,13 +209,13 @@ func TestADeliveryCountsFromBeforeItCame(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	nc := r.connect()
+	nc := r.Connect(r.URL)
 	p, err := pull.Open(nc, pull.Request{Stream: "INGEST", Consumer: "millrace", Messages: 10, Bytes: 1 << 20, Expires: 6 * time.Second, Heartbeat: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Stop()
-	ctx, cancel := context.WithTimeout(r.ctx(), 10*time.Millisecond)
+	ctx, cancel := context.WithTimeout(r.Ctx(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := p.Next(ctx); err == nil {
 		t.Fatal("a message came before any was published")
@@ -223,7 +225,7 @@ func TestADeliveryCountsFromBeforeItCame(t *testing.T) {
 	published := time.Now()
 	until(t, "the client has the messages", func() bool { return nc.Stats().InMsgs >= came+4 })
 	for i := range 4 {
-		m, err := p.Next(r.ctx())
+		m, err := p.Next(r.Ctx())
 		if err != nil {
 			t.Fatal(err)
 		}

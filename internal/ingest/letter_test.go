@@ -57,16 +57,13 @@ func TestPayloadAsLargeAsTheServerTakesIsNotLost(t *testing.T) {
 
 // letters returns the messages of the dead-letter stream that name their input, by its sequence.
 func (r *rig) letters() map[string][]*jetstream.RawStreamMsg {
-	r.t.Helper()
-	stream, err := r.js.Stream(r.ctx(), deadStream)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	r.Helper()
+	stream := r.Stream(deadStream)
 	found := map[string][]*jetstream.RawStreamMsg{}
 	for at := uint64(1); at <= stream.CachedInfo().State.LastSeq; at++ {
-		m, err := stream.GetMsg(r.ctx(), at)
+		m, err := stream.GetMsg(r.Ctx(), at)
 		if err != nil {
-			r.t.Fatal(err)
+			r.Fatal(err)
 		}
 		if input := m.Header.Get(results.HeaderSequence); input != "" {
 			found[input] = append(found[input], m)
@@ -77,24 +74,21 @@ func (r *rig) letters() map[string][]*jetstream.RawStreamMsg {
 
 // wantPayload checks a dead letter that omits something, and that its payload is stored, in the same message or in another.
 func (r *rig) wantPayload(m *jetstream.RawStreamMsg, payload []byte, omitted string) {
-	r.t.Helper()
-	wantHeaders(r.t, m.Header, map[string]string{results.HeaderReason: "too_large", results.HeaderOmitted: omitted, "Trace": ""})
+	r.Helper()
+	wantHeaders(r.TB, m.Header, map[string]string{results.HeaderReason: "too_large", results.HeaderOmitted: omitted, "Trace": ""})
 	where := m.Header.Get(results.HeaderPayloadSequence)
 	if omitted != "payload" {
 		if where != "" || !bytes.Equal(m.Data, payload) {
-			r.t.Errorf("the letter of input %s is not its payload, or says that it is in message %q", m.Header.Get(results.HeaderSequence), where)
+			r.Errorf("the letter of input %s is not its payload, or says that it is in message %q", m.Header.Get(results.HeaderSequence), where)
 		}
 		return
 	}
 	at, err := strconv.ParseUint(where, 10, 64)
 	if err != nil {
-		r.t.Fatalf("the letter does not say where its payload is: %v", m.Header)
+		r.Fatalf("the letter does not say where its payload is: %v", m.Header)
 	}
-	stream, err := r.js.Stream(r.ctx(), deadStream)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if apart, err := stream.GetMsg(r.ctx(), at); err != nil || !bytes.Equal(apart.Data, payload) || apart.Subject != m.Subject {
-		r.t.Errorf("message %d is not the payload of input %s (%v)", at, m.Header.Get(results.HeaderSequence), err)
+	stream := r.Stream(deadStream)
+	if apart, err := stream.GetMsg(r.Ctx(), at); err != nil || !bytes.Equal(apart.Data, payload) || apart.Subject != m.Subject {
+		r.Errorf("message %d is not the payload of input %s (%v)", at, m.Header.Get(results.HeaderSequence), err)
 	}
 }

@@ -4,18 +4,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/streams"
 )
 
-// TestMaxPayloadRaisedWhileRunning has one input of 3 MiB before 2,000 small ones, on a server with a limit of 1 MiB when the
+// TestMaxPayloadRaisedWhileRunning has one input of 3 MiB before 300 small ones, on a server with a limit of 1 MiB when the
 // worker started. If the large input exceeds a batch, it becomes a dead letter, which the worker's own client would refuse.
 func TestMaxPayloadRaisedWhileRunning(t *testing.T) {
 	t.Parallel()
-	const large, small = 3 << 20, 2000
+	const large, small = 3 << 20, 300
 	for _, mode := range []string{"shared", "exclusive"} {
 		for name, batchBytes := range map[string]int{"fits a batch": 4 << 20, "dead letter": 1 << 20} {
 			t.Run(mode+", "+name, func(t *testing.T) {
@@ -29,11 +27,8 @@ func TestMaxPayloadRaisedWhileRunning(t *testing.T) {
 				run := r.run(hostDevice(t), streams.Config{BatchBytes: batchBytes})
 				r.tally.awaitStored(t, 1)
 				reload(8 << 20)
-				r.nc = r.connect() // a client learns max_payload only when it connects
-				var err error
-				if r.js, err = jetstream.New(r.nc); err != nil {
-					t.Fatal(err)
-				}
+				r.NC = r.Connect(r.URL) // a client learns max_payload only when it connects
+				r.JS = r.JetStream(r.NC)
 				r.publishFrom(1, 2, someBytes(large))
 				r.publishFrom(2, 2+small, document)
 				found := 2 + small

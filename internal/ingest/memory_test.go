@@ -60,22 +60,19 @@ func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 
 // deliverBefore delivers n inputs to a client that gives them back.
 func (r *rig) deliverBefore(n int) {
-	r.t.Helper()
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	r.Helper()
+	c := r.Consumer(r.opts.Stream, r.opts.Consumer)
 	came, err := c.Fetch(n, jetstream.FetchMaxWait(patience))
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	for m := range came.Messages() {
 		if err := m.Nak(); err != nil {
-			r.t.Fatal(err)
+			r.Fatal(err)
 		}
 	}
 	if err := came.Error(); err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 }
 
@@ -118,7 +115,7 @@ func TestMemoryIsDivided(t *testing.T) {
 			r.provision()
 			r.opts.Memory = int64(c.mib) << 20
 			w := r.prepare(hostDevice(t), streams.Config{}).worker
-			consumer, err := findConsumer(r.ctx(), r.js, r.opts.Topology)
+			consumer, err := findConsumer(r.Ctx(), r.JS, r.opts.Topology)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,7 +137,7 @@ func TestMemoryIsDivided(t *testing.T) {
 	r.provision()
 	r.opts.Memory = 50 << 20
 	p := r.pipeline(hostDevice(t), streams.Config{})
-	_, err := NewWorker(r.ctx(), r.nc, []*streams.Pipeline{p}, r.opts)
+	_, err := NewWorker(r.Ctx(), r.NC, []*streams.Pipeline{p}, r.opts)
 	if !errors.Is(err, inflight.ErrMemory) || !strings.Contains(err.Error(), "MILLRACE_PARTITIONS") {
 		t.Errorf("with too little memory NewWorker = %v, want ErrMemory and what to lower", err)
 	}

@@ -22,13 +22,13 @@ func TestServerRestartUnderLoad(t *testing.T) {
 	run := r.prepare(d, streams.Config{BatchPayloads: 50})
 	run.start()
 	r.tally.awaitStored(t, 100)
-	r.restart()
+	r.Restart()
 	r.tally.awaitFunc(t, "connections", 1, r.tally.reconnects)
 
 	// Repeat with batches on the device and none being published.
 	open := w.hold(t)
 	r.publishFrom(n, n+100, document)
-	r.restart()
+	r.Restart()
 	open()
 	r.tally.awaitFunc(t, "connections", 2, r.tally.reconnects)
 	r.tally.awaitStored(t, n+100)

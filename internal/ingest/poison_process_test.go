@@ -197,7 +197,7 @@ func TestPoisonCannotWedgeProcesses(t *testing.T) {
 			if strings.HasSuffix(kind, "-hang") {
 				bad = hanging
 			}
-			const n, poison = 10000, 1234
+			const n, poison = 1500, 1234
 			r := newRig(t)
 			r.opts = optionsFor([]operator.Operator{faulty{}}, r.opts.Logger, r.tally)
 			r.opts.AckWait = 2 * time.Second
@@ -221,42 +221,42 @@ func TestPoisonCannotWedgeProcesses(t *testing.T) {
 
 // superviseProcesses runs workers until all n inputs are settled, and returns how many died before that.
 func (r *rig) superviseProcesses(kind string, n int) (deaths int) {
-	r.t.Helper()
+	r.Helper()
 	binary, err := os.Executable()
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	for ; deaths <= poisonLimit; deaths++ {
-		ctx, kill := context.WithTimeout(r.t.Context(), 4*patience)
+		ctx, kill := context.WithTimeout(r.Context(), 4*patience)
 		defer kill()
 		cmd := exec.CommandContext(ctx, binary)
-		cmd.Env = append(os.Environ(), envWorker+"="+kind, envServer+"="+r.url)
-		cmd.Stdout, cmd.Stderr = r.log, r.log
+		cmd.Env = append(os.Environ(), envWorker+"="+kind, envServer+"="+r.workerURL)
+		cmd.Stdout, cmd.Stderr = r.Log, r.Log
 		input, err := cmd.StdinPipe()
 		if err != nil {
-			r.t.Fatal(err)
+			r.Fatal(err)
 		}
 		if err := cmd.Start(); err != nil {
-			r.t.Fatal(err)
+			r.Fatal(err)
 		}
-		run := &running{t: r.t, done: make(chan error, 1)}
+		run := &running{t: r.TB, done: make(chan error, 1)}
 		go func() { run.done <- cmd.Wait() }()
 		finished := r.awaitEnd(run, n)
 		if err := input.Close(); err != nil && !errors.Is(err, os.ErrClosed) { // already closed if the worker has ended
-			r.t.Fatal(err)
+			r.Fatal(err)
 		}
 		err, lost := <-run.done, cmd.ProcessState.ExitCode() == statusLost
 		switch {
 		case finished && err == nil:
 			return deaths
 		case kind != "host" && !lost:
-			r.t.Fatalf("the worker ended with %v, want status %d", err, statusLost)
+			r.Fatalf("the worker ended with %v, want status %d", err, statusLost)
 		case kind == "host" && (finished || err == nil):
-			r.t.Fatalf("the worker ended with %v, everything settled: %t", err, finished)
+			r.Fatalf("the worker ended with %v, everything settled: %t", err, finished)
 		case finished: // the worker was lost with the last unsettled input
 			return deaths + 1
 		}
 	}
-	r.t.Fatalf("%d workers died, and the inputs are not settled", deaths)
+	r.Fatalf("%d workers died, and the inputs are not settled", deaths)
 	return deaths
 }

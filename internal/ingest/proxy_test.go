@@ -2,7 +2,7 @@ package ingest
 
 import (
 	"bytes"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"millrace/internal/ingest/natstest"
@@ -10,10 +10,34 @@ import (
 
 // behindProxy makes the rig's workers connect through a proxy.
 func (r *rig) behindProxy() *natstest.Proxy {
-	r.t.Helper()
-	p := natstest.NewProxy(r.t, "127.0.0.1:0", strings.TrimPrefix(r.server.URL(), "nats://"))
-	r.url = p.URL()
+	r.Helper()
+	p := r.Proxy()
+	r.workerURL = p.URL()
 	return p
+}
+
+// behindCutter makes the rig's workers connect through a proxy. cutAfter cuts all connections once n more messages have passed to the workers.
+func (r *rig) behindCutter() (cutAfter func(n int)) {
+	r.Helper()
+	p := r.behindProxy()
+	var left atomic.Int64
+	passed := make(chan struct{}, 1)
+	p.Lose(func(string, []byte) bool {
+		if left.Add(-1) == 0 {
+			passed <- struct{}{}
+		}
+		return false
+	})
+	return func(n int) {
+		r.Helper()
+		left.Store(int64(n))
+		select {
+		case <-passed:
+		case <-time.After(patience):
+			r.Fatalf("%d of %d messages have not passed", left.Load(), n)
+		}
+		p.Cut()
+	}
 }
 
 // isPubAck reports whether a message confirms that the result stream has stored something.

@@ -12,10 +12,10 @@ import (
 
 // wantNothingAcked checks that all n inputs are unacknowledged at the server.
 func (r *rig) wantNothingAcked(n int) {
-	r.t.Helper()
+	r.Helper()
 	info := r.consumerInfo()
 	if info.NumAckPending != n || info.AckFloor.Stream != 0 || r.tally.stored() != 0 {
-		r.t.Errorf("%d of %d inputs unacknowledged, floor at %d, %d said to be stored; want all unacknowledged",
+		r.Errorf("%d of %d inputs unacknowledged, floor at %d, %d said to be stored; want all unacknowledged",
 			info.NumAckPending, n, info.AckFloor.Stream, r.tally.stored())
 	}
 }
@@ -27,16 +27,16 @@ func TestNothingIsAckedWhileTheResultStreamIsMissing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	config := r.streamConfig("RESULTS")
-	r.deleteStream("RESULTS")
+	config := r.StreamConfig("RESULTS")
+	r.Delete("RESULTS")
 	const n = 50
 	r.publish(n, document)
 	run := r.run(hostDevice(t), streams.Config{BatchPayloads: 10})
-	r.log.Await(t, notStored)
+	r.Log.Await(t, notStored)
 	until(t, "everything is delivered", func() bool { return r.consumerInfo().Delivered.Stream == n })
 	r.wantNothingAcked(n)
 
-	r.createStream(config)
+	r.Create(config)
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
@@ -49,13 +49,13 @@ func TestNothingIsAckedWhileTheResultStreamIsFull(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	config := r.streamConfig("RESULTS")
+	config := r.StreamConfig("RESULTS")
 	config.MaxMsgs, config.Discard = 10, jetstream.DiscardNew
-	r.updateStream(config)
+	r.Create(config)
 	const n = 40
 	r.publish(n, document)
 	run := r.run(hostDevice(t), streams.Config{})
-	r.log.Await(t, notStored)
+	r.Log.Await(t, notStored)
 	r.tally.awaitStored(t, 10)
 	until(t, "everything is delivered", func() bool { return r.consumerInfo().Delivered.Stream == n })
 	if info := r.consumerInfo(); info.NumAckPending < n-10 {
@@ -63,7 +63,7 @@ func TestNothingIsAckedWhileTheResultStreamIsFull(t *testing.T) {
 	}
 
 	config.MaxMsgs = -1
-	r.updateStream(config)
+	r.Create(config)
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
@@ -79,9 +79,9 @@ func TestWaitingForAFullResultStreamIsNoReasonToGiveUp(t *testing.T) {
 	r := newRig(t)
 	r.opts.MaxDeliver, r.opts.AckWait = 1, time.Second
 	r.provision()
-	config := r.streamConfig("RESULTS")
+	config := r.StreamConfig("RESULTS")
 	config.MaxMsgs, config.Discard = 10, jetstream.DiscardNew
-	r.updateStream(config)
+	r.Create(config)
 	const n = 2000
 	short := func(i int) []byte { return document(i)[:min(len(document(i)), 20)] } // one pull request covers more than all of them
 	r.publish(n, short)
@@ -91,7 +91,7 @@ func TestWaitingForAFullResultStreamIsNoReasonToGiveUp(t *testing.T) {
 	})
 
 	config.MaxMsgs = -1
-	r.updateStream(config)
+	r.Create(config)
 	r.awaitFinished(n)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)

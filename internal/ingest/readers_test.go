@@ -45,7 +45,7 @@ func TestReadersAreNotStopped(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
-			r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgSize: 800})
+			r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgSize: 800})
 			r.provision()
 			n := 0
 			heavy := strings.Repeat("h", 700) // too large for the result stream
@@ -55,7 +55,7 @@ func TestReadersAreNotStopped(t *testing.T) {
 					for key, values := range header {
 						h[key] = values
 					}
-					if err := r.nc.PublishMsg(&nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%4), Header: h}); err != nil {
+					if err := r.NC.PublishMsg(&nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%4), Header: h}); err != nil {
 						t.Fatal(err)
 					}
 					n++
@@ -80,14 +80,14 @@ func TestReadersAreNotStopped(t *testing.T) {
 
 // wantHarmless checks the header of a result or dead letter against the header of its input.
 func (r *rig) wantHarmless(what string, h, input nats.Header) {
-	r.t.Helper()
+	r.Helper()
 	for key := range h {
 		if strings.EqualFold(key, "status") || strings.EqualFold(key, "description") || strings.HasPrefix(strings.ToLower(key), "nats-") && key != jetstream.MsgIDHeader {
-			r.t.Errorf("%s: header %q passes through", what, key)
+			r.Errorf("%s: header %q passes through", what, key)
 		}
 	}
 	if isLetter := h.Get(results.HeaderReason) != ""; !isLetter && h.Get(results.HeaderInput) != "" || isLetter && !slices.Equal(h[results.HeaderInput], results.Withheld(input)) {
-		r.t.Errorf("%s: %s is %q, of an input with %v", what, results.HeaderInput, h[results.HeaderInput], input)
+		r.Errorf("%s: %s is %q, of an input with %v", what, results.HeaderInput, h[results.HeaderInput], input)
 	}
 }
 
@@ -97,9 +97,9 @@ var readers = map[string]func(r *rig, stream string, n int) map[int]nats.Header{
 	"Consume": func(r *rig, stream string, n int) map[int]nats.Header {
 		got := newHeaders(r, n)
 		consuming, err := r.reader(stream).Consume(func(m jetstream.Msg) { got.add(m.Headers()) },
-			jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { r.t.Errorf("Consume on %s: %v", stream, err) }))
+			jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { r.Errorf("Consume on %s: %v", stream, err) }))
 		if err != nil {
-			r.t.Fatal(err)
+			r.Fatal(err)
 		}
 		defer consuming.Stop()
 		return got.await()
@@ -107,14 +107,14 @@ var readers = map[string]func(r *rig, stream string, n int) map[int]nats.Header{
 	"Messages": func(r *rig, stream string, n int) map[int]nats.Header {
 		messages, err := r.reader(stream).Messages()
 		if err != nil {
-			r.t.Fatal(err)
+			r.Fatal(err)
 		}
 		defer messages.Stop()
 		got := newHeaders(r, n)
 		for range n {
 			m, err := messages.Next(jetstream.NextMaxWait(patience))
 			if err != nil {
-				r.t.Fatalf("Messages on %s: %v", stream, err)
+				r.Fatalf("Messages on %s: %v", stream, err)
 			}
 			got.add(m.Headers())
 		}
@@ -123,14 +123,14 @@ var readers = map[string]func(r *rig, stream string, n int) map[int]nats.Header{
 	"Fetch": func(r *rig, stream string, n int) map[int]nats.Header {
 		batch, err := r.reader(stream).Fetch(n, jetstream.FetchMaxWait(patience))
 		if err != nil {
-			r.t.Fatal(err)
+			r.Fatal(err)
 		}
 		got := newHeaders(r, n)
 		for m := range batch.Messages() {
 			got.add(m.Headers())
 		}
 		if batch.Error() != nil {
-			r.t.Fatalf("Fetch from %s: %v", stream, batch.Error())
+			r.Fatalf("Fetch from %s: %v", stream, batch.Error())
 		}
 		return got.await()
 	},
@@ -141,7 +141,7 @@ var readers = map[string]func(r *rig, stream string, n int) map[int]nats.Header{
 		got := newHeaders(r, n)
 		messages, err := sub.Fetch(n, nats.MaxWait(patience))
 		if err != nil {
-			r.t.Fatalf("Fetch from %s: %v", stream, err)
+			r.Fatalf("Fetch from %s: %v", stream, err)
 		}
 		for _, m := range messages {
 			got.add(m.Header)
@@ -159,26 +159,26 @@ var readers = map[string]func(r *rig, stream string, n int) map[int]nats.Header{
 
 // reader creates a consumer of a whole stream.
 func (r *rig) reader(stream string) jetstream.Consumer {
-	r.t.Helper()
-	c, err := r.js.CreateConsumer(r.ctx(), stream, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+	r.Helper()
+	c, err := r.JS.CreateConsumer(r.Ctx(), stream, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	return c
 }
 
 // legacy subscribes with the client's older interface.
 func (r *rig) legacy(subscribe func(nats.JetStreamContext) (*nats.Subscription, error)) *nats.Subscription {
-	r.t.Helper()
-	js, err := r.nc.JetStream()
+	r.Helper()
+	js, err := r.NC.JetStream()
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	sub, err := subscribe(js)
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may already be closed
+	r.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may already be closed
 	return sub
 }
 
@@ -201,7 +201,7 @@ func (c *headers) add(h nats.Header) {
 	defer c.mu.Unlock()
 	var i int
 	if _, err := fmt.Sscan(h.Get("Word"), &i); err != nil {
-		c.r.t.Errorf("a message has no number: %v", h)
+		c.r.Errorf("a message has no number: %v", h)
 		return
 	}
 	c.by[i] = h
@@ -211,13 +211,13 @@ func (c *headers) add(h nats.Header) {
 }
 
 func (c *headers) await() map[int]nats.Header {
-	c.r.t.Helper()
+	c.r.Helper()
 	select {
 	case <-c.all:
 	case <-time.After(patience):
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.r.t.Fatalf("%d of %d messages were read: the reader was stopped", len(c.by), c.n)
+		c.r.Fatalf("%d of %d messages were read: the reader was stopped", len(c.by), c.n)
 	}
 	return c.by
 }

@@ -14,7 +14,7 @@ func TestExclusiveOnAStreamWithInterest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.opts.Exclusive, r.opts.Partitions = true, 3
-	if _, err := r.js.CreateStream(r.ctx(), jetstream.StreamConfig{
+	if _, err := r.JS.CreateStream(r.Ctx(), jetstream.StreamConfig{
 		Name: "INGEST", Subjects: []string{"ingest.>"}, Retention: jetstream.InterestPolicy,
 		SubjectTransform: &jetstream.SubjectTransformConfig{Source: ">", Destination: "{{partition(3)}}.>"},
 	}); err != nil {
@@ -29,12 +29,9 @@ func TestExclusiveOnAStreamWithInterest(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(n, document)
-	s, err := r.js.Stream(r.ctx(), "INGEST")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := r.Stream("INGEST")
 	until(t, "the stream has let go of all inputs", func() bool {
-		info, err := s.Info(r.ctx())
+		info, err := s.Info(r.Ctx())
 		return err == nil && info.State.Msgs == 0
 	})
 }

@@ -13,7 +13,6 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/host"
-	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/results"
@@ -31,48 +30,33 @@ var until = natstest.Until
 
 // rig is a server, a client, and everything that a worker needs.
 type rig struct {
-	t      *testing.T
-	server *embedded.Server
-	dir    string
-	url    string // URL for workers: the server's own unless there is a proxy
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	opts   Options
-	tally  *tally
-	log    *natstest.Log
+	*natstest.Rig
+	workerURL string // URL for workers: the server's own unless there is a proxy
+	opts      Options
+	tally     *tally
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir()}
-	r.start("127.0.0.1:0")
-	r.url = r.server.URL()
-	t.Cleanup(func() { r.server.Close() })
-	r.prepareClient()
-	return r
+	return rigOf(natstest.New(t))
 }
 
 // newRigAt returns a rig that uses the caller's server at url.
-func newRigAt(t *testing.T, url string) *rig {
+func newRigAt(t testing.TB, url string) *rig {
 	t.Helper()
-	r := &rig{t: t, url: url}
-	r.prepareClient()
-	return r
+	return rigOf(natstest.At(t, url))
 }
 
-// prepareClient connects to the server and sets the workers' default options.
-func (r *rig) prepareClient() {
-	r.t.Helper()
+// rigOf adds the workers' default options.
+func rigOf(server *natstest.Rig) *rig {
+	server.Helper()
 	ops, err := operator.ParseList("crc32c,minhash?k=4&hashes=4")
 	if err != nil {
-		r.t.Fatal(err)
+		server.Fatal(err)
 	}
-	r.tally, r.log = newTally(), natstest.NewLog(r.t)
-	r.opts = optionsFor(ops, r.log.Logger(), r.tally)
-	r.nc = r.connect()
-	if r.js, err = jetstream.New(r.nc); err != nil {
-		r.t.Fatal(err)
-	}
+	r := &rig{Rig: server, workerURL: server.URL, tally: newTally()}
+	r.opts = optionsFor(ops, r.Log.Logger(), r.tally)
+	return r
 }
 
 // optionsFor returns the default options of tests.
@@ -92,83 +76,34 @@ func optionsFor(ops []operator.Operator, log *slog.Logger, observer Observer) Op
 	return o
 }
 
-func (r *rig) start(addr string) {
-	r.t.Helper()
-	var err error
-	if r.server, err = embedded.Start(embedded.Options{Addr: addr, Dir: r.dir}); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	r.t.Cleanup(cancel)
-	return ctx
-}
-
-func (r *rig) connect() *nats.Conn {
-	r.t.Helper()
-	url := r.url
-	if r.server != nil {
-		url = r.server.URL() // workers may use a proxy, but the test itself does not
-	}
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(nc.Close)
-	return nc
-}
-
 func (r *rig) provision() {
-	r.t.Helper()
-	if err := topology.Provision(r.ctx(), r.js, r.opts.Topology, r.opts.Logger); err != nil {
-		r.t.Fatal(err)
+	r.Helper()
+	if err := topology.Provision(r.Ctx(), r.JS, r.opts.Topology, r.opts.Logger); err != nil {
+		r.Fatal(err)
 	}
 }
 
 // publish stores n inputs.
 func (r *rig) publish(n int, payload func(i int) []byte) {
-	r.t.Helper()
+	r.Helper()
 	r.publishFrom(0, n, payload)
 }
 
 // publishFrom publishes the inputs with numbers from first to end-1.
 func (r *rig) publishFrom(first, end int, payload func(i int) []byte) {
-	r.t.Helper()
-	const most = 2000 // maximum in flight: the client refuses more while the server is slow
-	for i := first; i < end; i++ {
-		if i > first && (i-first)%most == 0 {
-			r.awaitPublished()
-		}
-		m := &nats.Msg{
-			Subject: fmt.Sprintf("ingest.web.%d", i%3),
-			Data:    payload(i),
-			Header:  nats.Header{"Trace": {strconv.Itoa(i)}},
-		}
-		if _, err := r.js.PublishMsgAsync(m); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	r.awaitPublished()
-}
-
-func (r *rig) awaitPublished() {
-	r.t.Helper()
-	select {
-	case <-r.js.PublishAsyncComplete():
-	case <-time.After(patience):
-		r.t.Fatal("publishing did not complete")
-	}
+	r.Helper()
+	r.Publish(first, end, func(i int) *nats.Msg {
+		return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: payload(i), Header: nats.Header{"Trace": {strconv.Itoa(i)}}}
+	})
 }
 
 // hostDevice opens a host device, and checks for leaks when it is closed.
-func hostDevice(t *testing.T) device.Device {
+func hostDevice(t testing.TB) device.Device {
 	t.Helper()
 	return openHost(t, operator.HostKernels())
 }
 
-func openHost(t *testing.T, kernels []device.HostKernel) device.Device {
+func openHost(t testing.TB, kernels []device.HostKernel) device.Device {
 	t.Helper()
 	d, err := host.Open(host.Options{Cores: 2, Kernels: kernels})
 	if err != nil {
@@ -178,13 +113,14 @@ func openHost(t *testing.T, kernels []device.HostKernel) device.Device {
 		if err := d.Close(); err != nil {
 			t.Errorf("closing the device: %v", err)
 		}
+		d = nil // package testing keeps this function until the last test has ended, and a device has megabytes
 	})
 	return d
 }
 
 // running is a running worker.
 type running struct {
-	t      *testing.T
+	t      testing.TB
 	worker *Worker
 	nc     *nats.Conn
 	ctx    context.Context
@@ -194,7 +130,7 @@ type running struct {
 
 // run starts a worker with its own connection on a device.
 func (r *rig) run(d device.Device, cfg streams.Config) *running {
-	r.t.Helper()
+	r.Helper()
 	run := r.prepare(d, cfg)
 	run.start()
 	return run
@@ -202,31 +138,31 @@ func (r *rig) run(d device.Device, cfg streams.Config) *running {
 
 // prepare returns a worker that start starts.
 func (r *rig) prepare(d device.Device, cfg streams.Config) *running {
-	r.t.Helper()
+	r.Helper()
 	p := r.pipeline(d, cfg)
-	nc, err := natsconn.Open(natsconn.Server{URL: r.url}, "millrace-test", r.opts.Logger, r.tally.Reconnected)
+	nc, err := natsconn.Open(natsconn.Server{URL: r.workerURL}, "millrace-test", r.opts.Logger, r.tally.Reconnected)
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
-	w, err := NewWorker(r.ctx(), nc, []*streams.Pipeline{p}, r.opts)
+	w, err := NewWorker(r.Ctx(), nc, []*streams.Pipeline{p}, r.opts)
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	run := &running{t: r.t, worker: w, nc: nc, ctx: ctx, stop: stop, done: make(chan error, 1)}
-	r.t.Cleanup(nc.Close)
+	run := &running{t: r.TB, worker: w, nc: nc, ctx: ctx, stop: stop, done: make(chan error, 1)}
+	r.Cleanup(nc.Close)
 	return run
 }
 
 // pipeline returns a small pipeline that is closed before its device.
 func (r *rig) pipeline(d device.Device, cfg streams.Config) *streams.Pipeline {
-	r.t.Helper()
+	r.Helper()
 	cfg.Operators = r.opts.Operators
 	if cfg.Lanes == 0 {
 		cfg.Lanes = 2
 	}
 	if cfg.BatchBytes == 0 {
-		cfg.BatchBytes = 1 << 20
+		cfg.BatchBytes = 256 << 10
 	}
 	if cfg.BatchPayloads == 0 {
 		cfg.BatchPayloads = 1024
@@ -236,12 +172,13 @@ func (r *rig) pipeline(d device.Device, cfg streams.Config) *streams.Pipeline {
 	}
 	p, err := streams.New(d, cfg)
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
-	r.t.Cleanup(func() {
+	r.Cleanup(func() {
 		if err := p.Close(); err != nil {
-			r.t.Errorf("closing the pipeline: %v", err)
+			r.Errorf("closing the pipeline: %v", err)
 		}
+		p = nil // as in openHost
 	})
 	return p
 }
@@ -251,7 +188,8 @@ func (run *running) start() {
 	go func() { run.done <- run.worker.Run(run.ctx) }()
 	run.t.Cleanup(func() {
 		run.stop()
-		_ = run.wait() // the test has already checked the error, or failed
+		_ = run.wait()   // the test has already checked the error, or failed
+		run.worker = nil // as in openHost
 	})
 }
 
@@ -296,47 +234,39 @@ func (run *running) wait() error {
 
 // consumerInfo reads the consumer's state from the server.
 func (r *rig) consumerInfo() *jetstream.ConsumerInfo {
-	r.t.Helper()
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return c.CachedInfo()
+	r.Helper()
+	return r.ConsumerInfo(r.opts.Stream, r.opts.Consumer)
 }
 
 // stored reads all messages of the result stream under a subject, by source sequence.
 func (r *rig) stored(subject string) map[uint64][]jetstream.Msg {
-	r.t.Helper()
+	r.Helper()
 	return r.storedIn(r.opts.ResultStream, subject)
 }
 
 func (r *rig) storedIn(name, subject string) map[uint64][]jetstream.Msg {
-	r.t.Helper()
-	stream, err := r.js.Stream(r.ctx(), name)
+	r.Helper()
+	c, err := r.JS.CreateConsumer(r.Ctx(), name, jetstream.ConsumerConfig{FilterSubject: subject, AckPolicy: jetstream.AckNonePolicy})
 	if err != nil {
-		r.t.Fatal(err)
-	}
-	c, err := stream.CreateConsumer(r.ctx(), jetstream.ConsumerConfig{FilterSubject: subject, AckPolicy: jetstream.AckNonePolicy})
-	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	left := int(c.CachedInfo().NumPending)
 	got := map[uint64][]jetstream.Msg{}
 	for left > 0 {
 		batch, err := c.Fetch(min(left, 500), jetstream.FetchMaxWait(patience))
 		if err != nil {
-			r.t.Fatal(err)
+			r.Fatal(err)
 		}
 		for m := range batch.Messages() {
 			left--
 			seq, err := strconv.ParseUint(m.Headers().Get(results.HeaderSequence), 10, 64)
 			if err != nil {
-				r.t.Fatalf("message on %s has no source sequence: %v", m.Subject(), m.Headers())
+				r.Fatalf("message on %s has no source sequence: %v", m.Subject(), m.Headers())
 			}
 			got[seq] = append(got[seq], m)
 		}
 		if err := batch.Error(); err != nil {
-			r.t.Fatal(err)
+			r.Fatal(err)
 		}
 	}
 	return got
@@ -344,23 +274,23 @@ func (r *rig) storedIn(name, subject string) map[uint64][]jetstream.Msg {
 
 // wantAll checks that every input from 1 to n has exactly one result, and that the result is correct.
 func (r *rig) wantAll(n int, payload func(i int) []byte) {
-	r.t.Helper()
+	r.Helper()
 	got := r.stored("results.>")
 	for i := range n {
 		seq := uint64(i + 1)
 		if len(got[seq]) != 1 {
-			r.t.Errorf("input %d has %d results, want 1", seq, len(got[seq]))
+			r.Errorf("input %d has %d results, want 1", seq, len(got[seq]))
 			continue
 		}
 		m := got[seq][0]
 		if err := r.opts.Format.Check(r.opts.Operators, payload(i), m.Data()); err != nil {
-			r.t.Errorf("result of input %d: %v", seq, err)
+			r.Errorf("result of input %d: %v", seq, err)
 		}
 		if want := fmt.Sprintf("results.web.%d", i%3); m.Subject() != want {
-			r.t.Errorf("result of input %d is on %q, want %q", seq, m.Subject(), want)
+			r.Errorf("result of input %d is on %q, want %q", seq, m.Subject(), want)
 		}
 	}
 	if len(got) != n {
-		r.t.Errorf("results of %d inputs, want %d", len(got), n)
+		r.Errorf("results of %d inputs, want %d", len(got), n)
 	}
 }

@@ -7,9 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
+	"testing"
 
 	"millrace/internal/ingest/embedded"
 )
@@ -30,38 +28,31 @@ func serveAlone(dir string) int {
 	return 0
 }
 
-// useServerAlone makes the rig use a server in a separate process from now on.
-func (r *rig) useServerAlone() {
-	r.t.Helper()
+// newRigAlone returns a rig with a server in a separate process.
+func newRigAlone(t testing.TB) *rig {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env, cmd.Stderr = append(os.Environ(), envServerDir+"="+r.t.TempDir()), os.Stderr
+	cmd.Env, cmd.Stderr = append(os.Environ(), envServerDir+"="+t.TempDir()), os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
-	r.t.Cleanup(func() {
+	t.Cleanup(func() {
 		_ = in.Close() // ends the server
 		if err := cmd.Wait(); err != nil {
-			r.t.Errorf("the server ended with %v", err)
+			t.Errorf("the server ended with %v", err)
 		}
 	})
 	url, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		r.t.Fatalf("the server did not come up: %v", err)
+		t.Fatalf("the server did not come up: %v", err)
 	}
-	r.url = strings.TrimSpace(url)
-	if r.nc, err = nats.Connect(r.url); err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(r.nc.Close)
-	if r.js, err = jetstream.New(r.nc); err != nil {
-		r.t.Fatal(err)
-	}
+	return newRigAt(t, strings.TrimSpace(url))
 }

@@ -23,10 +23,7 @@ func TestAConsumerThatCannotDeliverIsNoticed(t *testing.T) {
 				name = topology.PartitionConsumer(name, 0)
 			}
 			bound := func(bytes int) {
-				c, err := r.js.Consumer(r.ctx(), r.opts.Stream, name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := r.Consumer(r.opts.Stream, name)
 				config := c.CachedInfo().Config
 				config.MaxRequestMaxBytes = bytes
 				r.changePartition(config)
@@ -43,8 +40,8 @@ func TestAConsumerThatCannotDeliverIsNoticed(t *testing.T) {
 			r.publishFrom(1, 2, someBytes(100<<10))
 			r.publishFrom(2, 100, document)
 			r.tally.awaitFunc(t, "stalled", 1, r.tally.stalledNow)
-			r.log.Await(t, "the consumer has messages and delivers none")
-			r.log.Await(t, "max_request_max_bytes")
+			r.Log.Await(t, "the consumer has messages and delivers none")
+			r.Log.Await(t, "max_request_max_bytes")
 			if err := run.worker.Stalled(); err == nil {
 				t.Error("the worker counts as ready")
 			}

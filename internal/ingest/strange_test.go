@@ -17,7 +17,7 @@ func TestSubjectTooLongForAResult(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	subject := "ingest." + strings.Repeat("long.", 800) + strings.Repeat("x", 70)
-	if err := r.nc.Publish(subject, []byte("payload")); err != nil {
+	if err := r.NC.Publish(subject, []byte("payload")); err != nil {
 		t.Fatal(err)
 	}
 	r.publish(1, document)

@@ -103,10 +103,10 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	r.opts.Exclusive, r.opts.Partitions, r.opts.AckWait = true, 1, 3*time.Second
 	r.provision()
 	heard := make(chan *nats.Msg, 1<<12)
-	if _, err := r.nc.ChanSubscribe("$JS.ACK.INGEST."+topology.PartitionConsumer(r.opts.Consumer, 0)+".>", heard); err != nil {
+	if _, err := r.NC.ChanSubscribe("$JS.ACK.INGEST."+topology.PartitionConsumer(r.opts.Consumer, 0)+".>", heard); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.nc.Flush(); err != nil {
+	if err := r.NC.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	d, w := watchedDevice(t)
@@ -117,10 +117,7 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	t.Cleanup(open) // runs before the cleanup that waits for the worker
 	w.await(t, 1, 10)
 	r.awaitProgress(heard, 6) // one per third of AckWait
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := r.Consumer(r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0))
 	if again := c.CachedInfo().NumRedelivered; again != 0 || r.tally.redelivered() != 0 {
 		t.Errorf("an input that is worked on was delivered again: %d by the server, %d seen by the worker", again, r.tally.redelivered())
 	}
@@ -138,11 +135,11 @@ func TestTheLastAcknowledgementComesBeforeTheHandover(t *testing.T) {
 	r := exclusiveRig(t, 1)
 	heard := make(chan *nats.Msg, 1<<12)
 	for _, subject := range []string{"$JS.ACK.INGEST.>", "$JS.API.CONSUMER.UNPIN.>"} {
-		if _, err := r.nc.ChanSubscribe(subject, heard); err != nil {
+		if _, err := r.NC.ChanSubscribe(subject, heard); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.nc.Flush(); err != nil {
+	if err := r.NC.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	const n = 20

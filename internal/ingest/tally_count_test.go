@@ -25,7 +25,7 @@ func TestStoredCountsInputs(t *testing.T) {
 		if got := r.tally.stored(); got != n {
 			t.Errorf("round %d: %d inputs are stored, want %d", round, got, n)
 		}
-		if err := r.js.DeleteConsumer(r.ctx(), r.opts.Stream, r.opts.Consumer); err != nil {
+		if err := r.JS.DeleteConsumer(r.Ctx(), r.opts.Stream, r.opts.Consumer); err != nil {
 			t.Fatal(err)
 		}
 		r.provision()

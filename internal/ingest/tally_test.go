@@ -16,10 +16,8 @@ type tally struct {
 	inputs    map[input]bool // inputs with a stored result
 	again     int
 	reconnect int
-	pending   uint64 // value of the last report
-	told      bool   // whether pending was reported
-	stuck     int    // number of stalled consumers in the last report
-	anew      int    // number of lease restarts
+	stuck     int // number of stalled consumers in the last report
+	anew      int // number of lease restarts
 	faults    []inflight.OperatorFault
 	frames    []inflight.FrameStats
 	changed   chan struct{}
@@ -80,15 +78,8 @@ func (c *tally) Stalled(n int) { c.mu.Lock(); c.stuck = n; c.mu.Unlock(); c.sign
 
 func (c *tally) Restarted() { c.mu.Lock(); c.anew++; c.mu.Unlock(); c.signal() }
 
-func (c *tally) Pending(n uint64)      { c.mu.Lock(); c.pending, c.told = n, true; c.mu.Unlock() }
+func (c *tally) Pending(uint64)        {}
 func (c *tally) Unacknowledged(uint64) {}
-
-// tookLast reports whether the worker has taken the last message.
-func (c *tally) tookLast() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.told && c.pending == 0
-}
 
 func (c *tally) Reconnected() { c.mu.Lock(); c.reconnect++; c.mu.Unlock(); c.signal() }
 
@@ -135,25 +126,25 @@ func (c *tally) stored() int {
 }
 
 // await returns once n inputs have that outcome.
-func (c *tally) await(t *testing.T, o inflight.Outcome, n int) {
+func (c *tally) await(t testing.TB, o inflight.Outcome, n int) {
 	t.Helper()
 	c.awaitFunc(t, o.String(), n, func() int { return c.count(o) })
 }
 
 // awaitStored returns once n inputs were acknowledged for their result.
-func (c *tally) awaitStored(t *testing.T, n int) {
+func (c *tally) awaitStored(t testing.TB, n int) {
 	t.Helper()
 	c.awaitFunc(t, "stored", n, c.stored)
 }
 
 // awaitAcknowledged returns once n deliveries were acknowledged for a result. An input counts each time that a recreated consumer
 // delivers it.
-func (c *tally) awaitAcknowledged(t *testing.T, n int) {
+func (c *tally) awaitAcknowledged(t testing.TB, n int) {
 	t.Helper()
 	c.awaitFunc(t, "acknowledged", n, func() int { return c.count(inflight.Published) + c.count(inflight.Duplicate) })
 }
 
-func (c *tally) awaitFunc(t *testing.T, what string, n int, count func() int) {
+func (c *tally) awaitFunc(t testing.TB, what string, n int, count func() int) {
 	t.Helper()
 	deadline := time.After(patience)
 	for count() < n {
@@ -190,12 +181,12 @@ func (l *records) BatchDone(r *inflight.Record) {
 }
 
 // batch returns the record of the n-th batch, counted from 1. The batch must be done.
-func (l *records) batch(t *testing.T, n uint64) inflight.Record {
+func (l *records) batch(t testing.TB, n uint64) inflight.Record {
 	t.Helper()
 	return batchOf(t, l.all(), n)
 }
 
-func batchOf(t *testing.T, list []inflight.Record, n uint64) inflight.Record {
+func batchOf(t testing.TB, list []inflight.Record, n uint64) inflight.Record {
 	t.Helper()
 	for _, r := range list {
 		if r.Batch == n {

@@ -19,7 +19,7 @@ type watch struct {
 }
 
 // watchedDevice opens a host device and returns the watch in it.
-func watchedDevice(t *testing.T) (device.Device, *watch) {
+func watchedDevice(t testing.TB) (device.Device, *watch) {
 	t.Helper()
 	kernels := operator.HostKernels()
 	w := &watch{HostKernel: kernels[0], submitted: make(chan device.Shape, 1024), gate: make(chan struct{})}
@@ -34,7 +34,7 @@ func (w *watch) Bind(params []byte) (device.BoundHostKernel, error) {
 }
 
 // hold keeps batches from being computed until open is called. It discards earlier submissions.
-func (w *watch) hold(t *testing.T) (open func()) {
+func (w *watch) hold(t testing.TB) (open func()) {
 	gate := make(chan struct{})
 	w.mu.Lock()
 	w.gate = gate
@@ -49,7 +49,7 @@ func (w *watch) hold(t *testing.T) (open func()) {
 
 // await returns once a batch of that many payloads and bytes has been submitted. A device may check one batch more than once, so
 // batches that a test distinguishes must differ.
-func (w *watch) await(t *testing.T, rows, bytes int) {
+func (w *watch) await(t testing.TB, rows, bytes int) {
 	t.Helper()
 	deadline := time.After(patience)
 	for {
@@ -65,7 +65,7 @@ func (w *watch) await(t *testing.T, rows, bytes int) {
 }
 
 // awaitAny returns once any batch has been submitted. The number of waiting payloads in it depends on how fast they arrive.
-func (w *watch) awaitAny(t *testing.T) {
+func (w *watch) awaitAny(t testing.TB) {
 	t.Helper()
 	select {
 	case <-w.submitted:

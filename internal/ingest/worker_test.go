@@ -12,13 +12,13 @@ import (
 )
 
 // document returns the payload of the i-th input.
-func document(i int) []byte { return payloads.Text(uint64(i)+1, (i*997)%5000) }
+func document(i int) []byte { return payloads.Text(uint64(i)+1, (i*997)%1000) }
 
 func TestEveryPayloadComesBackOnceAndRight(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	const n = 3000
+	const n = 1500
 	r.publish(n, document)
 	run := r.run(hostDevice(t), streams.Config{})
 	r.tally.await(t, inflight.Published, n)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
 )
 
 // The model of a chain has one partition with owners that take turns, also while an earlier owner still believes that it has the
@@ -328,36 +329,30 @@ func inputOf(subject string) (input uint64) {
 	return input
 }
 
-// modelBudget is how long the test runs seeds in each way, unless MILLRACE_MODEL_FOR sets another duration.
-const modelBudget = 2 * time.Second
+// modelEnough is the number of runs after which every event must have happened.
+const modelEnough = 1000
 
+// TestModelOfAChain runs one new seed after another, by turns with each way.
 func TestModelOfAChain(t *testing.T) {
 	t.Parallel()
-	budget, first := modelBudget, uint64(time.Now().UnixNano())
-	if text := os.Getenv("MILLRACE_MODEL_FOR"); text != "" {
-		var err error
-		if budget, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
+	stored := map[string]int{}
+	natstest.Seeds(t, modelEnough, []string{"atomic", "fast"}, func(seed uint64) map[string]int {
+		way, name := Atomic, "atomic"
+		if seed%4 < 2 {
+			way, name = Fast, "fast"
+		}
+		n := 0
+		synctest.Test(t, func(t *testing.T) { n = modelRun(t, seed, way) })
+		stored[name] += n
+		stored[name+" runs"]++
+		return map[string]int{name: n}
+	})
+	for _, name := range []string{"atomic", "fast"} {
+		if runs := stored[name+" runs"]; runs > 30 && stored[name] < 30*runs {
+			t.Errorf("%s: %d results in %d runs", name, stored[name], runs)
 		}
 	}
-	t.Logf("seeds from %d on", first)
-	for _, way := range []Way{Atomic, Fast} {
-		t.Run(fmt.Sprint(way), func(t *testing.T) {
-			t.Parallel()
-			stored, runs := 0, 0
-			for begun := time.Now(); time.Since(begun) < budget && !t.Failed(); runs++ {
-				seed := first + uint64(runs)
-				synctest.Test(t, func(t *testing.T) { stored += modelRun(t, seed, way) })
-				if t.Failed() {
-					t.Errorf("seed %d", seed)
-				}
-			}
-			if stored < 30*runs {
-				t.Errorf("%d results in %d runs", stored, runs)
-			}
-			t.Logf("%d results in %d runs", stored, runs)
-		})
-	}
+	t.Log(stored)
 }
 
 // modelRun runs owners beside each other, and at the end one without faults. It returns the number of results.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -16,41 +15,25 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// rig is a stream on a real server, and owners of one partition.
+// rig is a stream RESULTS, and owners of one partition.
 type rig struct {
-	*testing.T
-	js     jetstream.JetStream
-	stream jetstream.Stream
+	*natstest.Rig
 	store  *Stream
 	owners int
 }
 
 const markers = "commits.RESULTS.IN.millrace.0"
 
-// newRig creates a result stream on a server with that address, or on its own server if url is empty.
-func newRig(t *testing.T, url string, c jetstream.StreamConfig) *rig {
-	if url == "" {
-		url = natstest.Plain(t, server.Options{JetStream: true, StoreDir: t.TempDir()}).ClientURL()
-	}
-	nc, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+// newRig creates the stream.
+func newRig(at *natstest.Rig, c jetstream.StreamConfig) *rig {
+	at.Helper()
 	c.Name, c.Subjects, c.AllowAtomicPublish, c.AllowBatchPublish = "RESULTS", []string{"results.>", "commits.RESULTS.>"}, true, true
-	stream, err := js.CreateStream(t.Context(), c)
+	at.Create(c)
+	singles, err := publisher.NewWindowed(0, at.NC)
 	if err != nil {
-		t.Fatal(err)
+		at.Fatal(err)
 	}
-	singles, err := publisher.NewWindowed(0, nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &rig{T: t, js: js, stream: stream, store: &Stream{Name: "RESULTS", Subject: markers, Publisher: singles, Conn: nc, Rollup: c.AllowRollup}}
+	return &rig{Rig: at, store: &Stream{Name: "RESULTS", Subject: markers, Publisher: singles, Conn: at.NC, Rollup: c.AllowRollup}}
 }
 
 // open begins a lease.
@@ -95,18 +78,7 @@ func count(stored []bool) (n int) {
 func (r *rig) want(n uint64) {
 	r.Helper()
 	var ids []string
-	info, err := r.stream.Info(r.Context())
-	if err != nil {
-		r.Fatal(err)
-	}
-	for at := info.State.FirstSeq; at <= info.State.LastSeq; at++ {
-		m, err := r.stream.GetMsg(r.Context(), at)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
-		if err != nil {
-			r.Fatal(err)
-		}
+	for _, m := range r.Stored("RESULTS") {
 		if !strings.HasPrefix(m.Subject, markers) {
 			ids = append(ids, ID(m.Header))
 		}
@@ -122,54 +94,64 @@ func (r *rig) want(n uint64) {
 
 // eachWay runs test with each way on a stream that allows it.
 func eachWay(t *testing.T, test func(t *testing.T, r *rig, way Way)) {
-	t.Run("fast", func(t *testing.T) { t.Parallel(); test(t, newRig(t, "", jetstream.StreamConfig{}), Fast) })
-	t.Run("atomic", func(t *testing.T) { t.Parallel(); test(t, newRig(t, "", jetstream.StreamConfig{}), Atomic) })
-	t.Run("atomic, three replicas", func(t *testing.T) {
-		t.Parallel()
-		test(t, newRig(t, natstest.Cluster(t, 3), jetstream.StreamConfig{Replicas: 3}), Atomic)
-	})
+	t.Run("fast", func(t *testing.T) { t.Parallel(); test(t, newRig(natstest.New(t), jetstream.StreamConfig{}), Fast) })
+	t.Run("atomic", func(t *testing.T) { t.Parallel(); test(t, newRig(natstest.New(t), jetstream.StreamConfig{}), Atomic) })
 	t.Run("atomic, a work queue with rollup", func(t *testing.T) {
 		t.Parallel()
-		test(t, newRig(t, "", jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy, AllowRollup: true}), Atomic)
+		test(t, newRig(natstest.New(t), jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy, AllowRollup: true}), Atomic)
 	})
 }
 
-func TestOwnersOfAPartition(t *testing.T) {
+// TestThreeReplicas runs on one cluster what TestOwnersOfAPartition and others run on a single server.
+func TestThreeReplicas(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(t *testing.T, r *rig, way Way) {
-		first := r.open(way)
-		if at, ok := first.Found(); ok {
-			t.Errorf("the first owner finds %v", at)
-		}
-		r.commit(first, 1, 100)
-		r.commit(first, 101, 101)
-		r.commit(first, 102, 900)
-		second := r.open(way)
-		if at, ok := second.Found(); !ok || at != position(900) {
-			t.Errorf("the second owner finds %v, %v", at, ok)
-		}
-		stored, err := first.Commit(t.Context(), batch(901, 950), position(950))
-		if !errors.Is(err, ErrFenced) || !Over(err) || count(stored) != 0 {
-			t.Errorf("an owner that is fenced stores %d: %v", count(stored), err)
-		}
-		if done, parts, err := second.Leftovers().Find(t.Context(), position(901), batch(901, 901)[0].Subject, "IN:901"); done || len(parts) > 0 || err != nil {
-			t.Errorf("a result is found that isn't stored: %v %v %v", done, parts, err)
-		}
-		r.commit(second, 901, 960)
-		if stored, err := second.Commit(t.Context(), nil, position(970)); err != nil || count(stored) != 0 {
-			t.Error(err)
-		}
-		if at, _ := r.open(way).Found(); at != position(970) {
-			t.Errorf("the third owner finds %v", at)
-		}
-		r.want(960)
-	})
+	urls := natstest.Cluster(t, 3)
+	for name, test := range map[string]func(t *testing.T, r *rig, way Way){
+		"owners": owners, "stale owner": staleOwner, "without markers": withoutMarkers, "dead letters": deadLetters,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(natstest.At(t, urls), jetstream.StreamConfig{Replicas: 3})
+			test(t, r, Atomic)
+			r.Delete("RESULTS")
+		})
+	}
+}
+
+func TestOwnersOfAPartition(t *testing.T) { t.Parallel(); eachWay(t, owners) }
+
+func owners(t *testing.T, r *rig, way Way) {
+	first := r.open(way)
+	if at, ok := first.Found(); ok {
+		t.Errorf("the first owner finds %v", at)
+	}
+	r.commit(first, 1, 100)
+	r.commit(first, 101, 101)
+	r.commit(first, 102, 900)
+	second := r.open(way)
+	if at, ok := second.Found(); !ok || at != position(900) {
+		t.Errorf("the second owner finds %v, %v", at, ok)
+	}
+	stored, err := first.Commit(t.Context(), batch(901, 950), position(950))
+	if !errors.Is(err, ErrFenced) || !Over(err) || count(stored) != 0 {
+		t.Errorf("an owner that is fenced stores %d: %v", count(stored), err)
+	}
+	if done, parts, err := second.Leftovers().Find(t.Context(), position(901), batch(901, 901)[0].Subject, "IN:901"); done || len(parts) > 0 || err != nil {
+		t.Errorf("a result is found that isn't stored: %v %v %v", done, parts, err)
+	}
+	r.commit(second, 901, 960)
+	if stored, err := second.Commit(t.Context(), nil, position(970)); err != nil || count(stored) != 0 {
+		t.Error(err)
+	}
+	if at, _ := r.open(way).Found(); at != position(970) {
+		t.Errorf("the third owner finds %v", at)
+	}
+	r.want(960)
 }
 
 // TestABatchWithoutItsEnd: the first messages of a fast batch are stored, and the last ones and the marker are not.
 func TestABatchWithoutItsEnd(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "", jetstream.StreamConfig{MaxMsgSize: 1000})
+	r := newRig(natstest.New(t), jetstream.StreamConfig{MaxMsgSize: 1000})
 	first := r.open(Fast)
 	r.commit(first, 1, 10)
 	msgs := batch(11, 20)
@@ -237,7 +219,7 @@ func TestABatchUnderWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, "", jetstream.StreamConfig{})
+			r := newRig(natstest.New(t), jetstream.StreamConfig{})
 			first := r.open(Fast)
 			r.commit(first, 1, 10)
 			marker := first.last
@@ -280,33 +262,30 @@ func TestABatchUnderWay(t *testing.T) {
 
 // TestAStaleOwnerWithKnownResults: the server looks at ids before it looks at conditions. So it must not begin a batch with a message that it
 // knows, or it would store the rest of the batch without a condition.
-func TestAStaleOwnerWithKnownResults(t *testing.T) {
-	t.Parallel()
-	eachWay(t, func(t *testing.T, r *rig, way Way) {
-		first := r.open(way)
-		r.commit(first, 1, 10)
-		second := r.open(way)
-		r.commit(second, 11, 15)
-		stored, err := first.Commit(t.Context(), batch(11, 20), position(20))
-		if !errors.Is(err, ErrFenced) || count(stored) != 0 {
-			t.Errorf("an owner that is fenced stores %d: %v", count(stored), err)
-		}
-		r.commit(second, 16, 16)
-		r.want(16)
-	})
+func TestAStaleOwnerWithKnownResults(t *testing.T) { t.Parallel(); eachWay(t, staleOwner) }
+
+func staleOwner(t *testing.T, r *rig, way Way) {
+	first := r.open(way)
+	r.commit(first, 1, 10)
+	second := r.open(way)
+	r.commit(second, 11, 15)
+	stored, err := first.Commit(t.Context(), batch(11, 20), position(20))
+	if !errors.Is(err, ErrFenced) || count(stored) != 0 {
+		t.Errorf("an owner that is fenced stores %d: %v", count(stored), err)
+	}
+	r.commit(second, 16, 16)
+	r.want(16)
 }
 
 // TestAStreamThatTakesNoFastBatchesAnyMore has another way of storing when the next owner takes over.
 func TestAStreamThatTakesNoFastBatchesAnyMore(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "", jetstream.StreamConfig{})
+	r := newRig(natstest.New(t), jetstream.StreamConfig{})
 	first := r.open(Fast)
 	r.commit(first, 1, 10)
-	c := r.stream.CachedInfo().Config
+	c := r.StreamConfig("RESULTS")
 	c.AllowBatchPublish = false
-	if _, err := r.js.UpdateStream(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
+	r.Create(c)
 	second := r.open(Atomic)
 	if at, _ := second.Found(); at != position(10) {
 		t.Errorf("the second owner finds %v", at)
@@ -318,59 +297,53 @@ func TestAStreamThatTakesNoFastBatchesAnyMore(t *testing.T) {
 	r.want(20)
 }
 
-func TestAStreamWithoutItsMarkers(t *testing.T) {
-	t.Parallel()
-	eachWay(t, func(t *testing.T, r *rig, way Way) {
-		c := r.open(way)
-		r.commit(c, 1, 10)
-		if err := r.stream.Purge(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if stored, err := c.Commit(t.Context(), batch(11, 20), position(20)); !errors.Is(err, ErrLost) || count(stored) != 0 {
-			t.Errorf("after a purge %d are stored: %v", count(stored), err)
-		}
-		next := r.open(way)
-		if at, ok := next.Found(); ok {
-			t.Errorf("after a purge the next owner finds %v", at)
-		}
-	})
+func TestAStreamWithoutItsMarkers(t *testing.T) { t.Parallel(); eachWay(t, withoutMarkers) }
+
+func withoutMarkers(t *testing.T, r *rig, way Way) {
+	c := r.open(way)
+	r.commit(c, 1, 10)
+	if err := r.Stream("RESULTS").Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if stored, err := c.Commit(t.Context(), batch(11, 20), position(20)); !errors.Is(err, ErrLost) || count(stored) != 0 {
+		t.Errorf("after a purge %d are stored: %v", count(stored), err)
+	}
+	next := r.open(way)
+	if at, ok := next.Found(); ok {
+		t.Errorf("after a purge the next owner finds %v", at)
+	}
 }
 
-func TestDeadLettersOfAChain(t *testing.T) {
-	t.Parallel()
-	eachWay(t, func(t *testing.T, r *rig, way Way) {
-		whole, record := Letter{position(12), WholeMessage}, Letter{position(15), 9}
-		first := r.open(way)
-		r.commit(first, 1, 10)
-		if err := first.CommitLetters(t.Context(), batch(11, 12), []Letter{whole, record}, position(10)); err != nil {
-			t.Fatal(err)
+func TestDeadLettersOfAChain(t *testing.T) { t.Parallel(); eachWay(t, deadLetters) }
+
+func deadLetters(t *testing.T, r *rig, way Way) {
+	whole, record := Letter{position(12), WholeMessage}, Letter{position(15), 9}
+	first := r.open(way)
+	r.commit(first, 1, 10)
+	if err := first.CommitLetters(t.Context(), batch(11, 12), []Letter{whole, record}, position(10)); err != nil {
+		t.Fatal(err)
+	}
+	second := r.open(way)
+	if at, _ := second.Found(); at != position(10) {
+		t.Errorf("the second owner finds %v", at)
+	}
+	for letter, want := range map[Letter]bool{whole: true, record: true, {position(12), 9}: false, {position(15), 8}: false, {position(15), 900}: false, {position(13), WholeMessage}: false} {
+		if got := second.Letters().Has(letter); got != want {
+			t.Errorf("%v is stored: %v", letter, got)
 		}
-		second := r.open(way)
-		if at, _ := second.Found(); at != position(10) {
-			t.Errorf("the second owner finds %v", at)
-		}
-		for letter, want := range map[Letter]bool{whole: true, record: true, {position(12), 9}: false, {position(15), 8}: false, {position(15), 900}: false, {position(13), WholeMessage}: false} {
-			if got := second.Letters().Has(letter); got != want {
-				t.Errorf("%v is stored: %v", letter, got)
-			}
-		}
-		r.commit(second, 13, 14)
-		third := r.open(way)
-		if third.Letters().Has(whole) || !third.Letters().Has(record) {
-			t.Errorf("the third owner has the letters %v", third.letters)
-		}
-	})
+	}
+	r.commit(second, 13, 14)
+	third := r.open(way)
+	if third.Letters().Has(whole) || !third.Letters().Has(record) {
+		t.Errorf("the third owner has the letters %v", third.letters)
+	}
 }
 
 // TestAStuckBatch: the server has ended a batch, and waits for ever for a message of it that it could not store. It answers nothing with that id
 // but pings. The test plays the server, because a real one gets there only if another stream takes the last room at the right moment.
 func TestAStuckBatch(t *testing.T) {
 	t.Parallel()
-	nc, err := nats.Connect(natstest.Plain(t, server.Options{}).ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	nc := natstest.New(t).NC
 	if _, err := nc.Subscribe(markers, func(m *nats.Msg) {
 		switch {
 		case strings.HasSuffix(m.Reply, ".4.$FI"):

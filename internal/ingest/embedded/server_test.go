@@ -3,18 +3,17 @@
 package embedded_test
 
 import (
-	"context"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/natstest"
 )
 
 func start(t *testing.T, addr, dir string) *embedded.Server {
@@ -27,39 +26,13 @@ func start(t *testing.T, addr, dir string) *embedded.Server {
 	return s
 }
 
-// connect opens a client that is closed before the server.
-func connect(t *testing.T, s *embedded.Server) jetstream.JetStream {
-	t.Helper()
-	nc, err := nats.Connect(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
-}
-
-func within(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 func TestStreamsOutliveTheServer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "by", "the", "server")
 	first := start(t, "127.0.0.1:0", dir)
-	js := connect(t, first)
-	_, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: "KEPT", Subjects: []string{"kept.>"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.Publish(within(t), "kept.a", []byte("payload")); err != nil {
-		t.Fatal(err)
-	}
+	r := natstest.At(t, first.URL())
+	r.Create(jetstream.StreamConfig{Name: "KEPT", Subjects: []string{"kept.>"}})
+	r.Publish(0, 1, func(int) *nats.Msg { return &nats.Msg{Subject: "kept.a", Data: []byte("payload")} })
+	r.NC.Close()
 	first.Close()
 	first.Close() // does nothing
 
@@ -67,19 +40,14 @@ func TestStreamsOutliveTheServer(t *testing.T) {
 	if second.URL() != first.URL() {
 		t.Errorf("the second server is at %s, want %s", second.URL(), first.URL())
 	}
-	stream, err := connect(t, second).Stream(within(t), "KEPT")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := stream.GetMsg(within(t), 1)
-	if err != nil || string(m.Data) != "payload" {
-		t.Errorf("after the restart message 1 is %v, error %v", m, err)
+	if all := natstest.At(t, second.URL()).Stored("KEPT"); len(all) != 1 || string(all[0].Data) != "payload" {
+		t.Errorf("after the restart %v is stored", all)
 	}
 }
 
 func TestMaxPayloadIsWhatClientsAreTold(t *testing.T) {
 	s := start(t, "127.0.0.1:0", t.TempDir())
-	if got := connect(t, s).Conn().MaxPayload(); got != embedded.MaxPayload {
+	if got := natstest.At(t, s.URL()).NC.MaxPayload(); got != embedded.MaxPayload {
 		t.Errorf("the server takes %d bytes, want %d", got, embedded.MaxPayload)
 	}
 }

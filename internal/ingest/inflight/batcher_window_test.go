@@ -3,6 +3,7 @@ package inflight
 import (
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"millrace/internal/operator"
@@ -12,7 +13,6 @@ import (
 // TestSmallBatchWaitsWhileEnoughAreOnTheirWay fills batches while the lane is idle and the window is full.
 func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 	t.Parallel()
-	p := testPipeline(t, hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 10})
 	for _, c := range []struct {
 		name   string
 		linger time.Duration
@@ -33,58 +33,61 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 			open: 10 * time.Millisecond, ends: true, want: streams.ClosedByLinger},
 		{name: "the linger is over, and they are being stored for ever", linger: time.Millisecond, shared: true, stored: true, want: streams.ClosedByLinger},
 	} {
-		in, others, enough := NewQueue(0), NewOrderedWindow(&atomic.Int32{}), 2
-		if c.shared {
-			others, enough = NewWindow(1), 4
-		}
-		for range enough {
-			others.Enter()
+		synctest.Test(t, func(t *testing.T) { // the clock stands still while a goroutine can run
+			p := testPipeline(t, hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 10})
+			in, others, enough := NewQueue(0), NewOrderedWindow(&atomic.Int32{}), 2
+			if c.shared {
+				others, enough = NewWindow(1), 4
+			}
+			for range enough {
+				others.Enter()
+				if c.stored {
+					others.StartPublish()
+				}
+			}
 			if c.stored {
-				others.StartPublish()
+				others.Enter()
 			}
-		}
-		if c.stored {
-			others.Enter()
-		}
-		f := plenty().NewBatcher(p, in, c.linger, others, nil)
-		b, err := p.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		start := time.Now()
-		payload := Delivery{Msg: &paperMsg{data: make([]byte, 10)}, Received: start}
-		g, closed := &Batch{}, make(chan streams.CloseReason, 1)
-		g.Pack(b, payload)
-		go func() { closed <- f.Fill(b, g) }()
-		for range c.more {
-			select {
-			case in.ch <- payload: // it has not closed
-			case <-time.After(patience):
-				t.Fatalf("%s: the batch takes no more", c.name)
+			f := plenty().NewBatcher(p, in, c.linger, others, nil)
+			b, err := p.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		if c.open > 0 {
+			start := time.Now()
+			payload := Delivery{Msg: &paperMsg{data: make([]byte, 10)}, Received: start}
+			g, closed := &Batch{}, make(chan streams.CloseReason, 1)
+			g.Pack(b, payload)
+			go func() { closed <- f.Fill(b, g) }()
+			for range c.more {
+				select {
+				case in.ch <- payload: // it has not closed
+				case <-time.After(patience):
+					t.Fatalf("%s: the batch takes no more", c.name)
+				}
+			}
+			if c.open > 0 {
+				select {
+				case why := <-closed:
+					t.Fatalf("%s: the batch closed by %v before that", c.name, why)
+				case <-time.After(c.open):
+				}
+			}
+			if c.ends {
+				others.Leave(c.stored)
+			}
 			select {
 			case why := <-closed:
-				t.Fatalf("%s: the batch closed by %v before that", c.name, why)
-			case <-time.After(c.open):
+				if b.Rows() != 1+c.more || why != c.want {
+					t.Errorf("%s: %d payloads in a batch closed by %v, want %d and %v", c.name, b.Rows(), why, 1+c.more, c.want)
+				}
+			case <-time.After(patience):
+				t.Fatalf("%s: the batch does not close", c.name)
 			}
-		}
-		if c.ends {
-			others.Leave(c.stored)
-		}
-		select {
-		case why := <-closed:
-			if b.Rows() != 1+c.more || why != c.want {
-				t.Errorf("%s: %d payloads in a batch closed by %v, want %d and %v", c.name, b.Rows(), why, 1+c.more, c.want)
+			if took, late := time.Since(start), c.shared == c.stored; !c.ends && c.want == streams.ClosedByLinger && (took >= WindowWait) != late {
+				t.Errorf("%s: the batch closed after %v, and the longer wait is %v", c.name, took, WindowWait)
 			}
-		case <-time.After(patience):
-			t.Fatalf("%s: the batch does not close", c.name)
-		}
-		if took, late := time.Since(start), c.shared == c.stored; !c.ends && c.want == streams.ClosedByLinger && (took >= WindowWait) != late {
-			t.Errorf("%s: the batch closed after %v, and the longer wait is %v", c.name, took, WindowWait)
-		}
-		b.Release()
+			b.Release()
+		})
 	}
 }
 

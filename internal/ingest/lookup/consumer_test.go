@@ -10,23 +10,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// consumers returns the names of a stream's consumers.
-func (r *rig) consumers(stream string) (names []string) {
-	r.t.Helper()
-	s, err := r.js.Stream(r.ctx(), stream)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	list := s.ConsumerNames(r.ctx())
-	for name := range list.Name() {
-		names = append(names, name)
-	}
-	if err := list.Err(); err != nil {
-		r.t.Fatal(err)
-	}
-	return names
-}
-
 // TestLookupsShareAConsumer: the server bounds the consumers of a stream, so many lookups in a short time must not use them up. What
 // another client takes from the consumer is read again, and so is everything if the consumer is gone.
 func TestLookupsShareAConsumer(t *testing.T) {
@@ -53,32 +36,26 @@ func TestLookupsShareAConsumer(t *testing.T) {
 	for range 50 {
 		want("one after another", store(1))
 	}
-	names := r.consumers("RESULTS")
+	names := r.Consumers("RESULTS")
 	if len(names) != 1 {
 		t.Fatalf("%d consumers after 50 lookups, want 1", len(names))
 	}
 	first := store(1)
 	last := store(3)
-	consumer, err := r.js.Consumer(r.ctx(), "RESULTS", names[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	consumer := r.Consumer("RESULTS", names[0])
 	if m, err := consumer.Next(); err != nil || m.Headers().Get(jetstream.MsgIDHeader) != fmt.Sprintf("IN:%d:%d", first.Sequence, first.Stored) {
 		t.Fatalf("another client took %v, %v", m, err)
 	}
 	want("with a message lost on the way", first, last)
-	for _, name := range r.consumers("RESULTS") {
-		if err := r.js.DeleteConsumer(r.ctx(), "RESULTS", name); err != nil {
+	for _, name := range r.Consumers("RESULTS") {
+		if err := r.JS.DeleteConsumer(r.Ctx(), "RESULTS", name); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want("without the consumer", store(1))
 	kept, removed := store(1), store(1)
-	stream, err := r.js.Stream(r.ctx(), "RESULTS")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.DeleteMsg(r.ctx(), stream.CachedInfo().State.LastSeq); err != nil {
+	stream := r.Stream("RESULTS")
+	if err := stream.DeleteMsg(r.Ctx(), stream.CachedInfo().State.LastSeq); err != nil {
 		t.Fatal(err)
 	}
 	want("with the last message removed", kept)
@@ -92,27 +69,25 @@ func TestLookupsShareAConsumer(t *testing.T) {
 func TestTheLimitOnConsumersIsTemporary(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
-	if err := r.js.DeleteStream(r.ctx(), "RESULTS"); err != nil { // the limit of a stream can't be changed
+	if err := r.JS.DeleteStream(r.Ctx(), "RESULTS"); err != nil { // the limit of a stream can't be changed
 		t.Fatal(err)
 	}
-	if _, err := r.js.CreateStream(r.ctx(), jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxConsumers: 1}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.js.CreateConsumer(r.ctx(), "RESULTS", jetstream.ConsumerConfig{Durable: "reader"}); err != nil {
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxConsumers: 1})
+	if _, err := r.JS.CreateConsumer(r.Ctx(), "RESULTS", jetstream.ConsumerConfig{Durable: "reader"}); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
 	in := Input{7, storedAt(now, 7)}
 	r.store("results.a", fmt.Sprintf("IN:7:%d", in.Stored), true)
 	for range 2 {
-		if _, _, err := r.Find(r.ctx(), []Wanted{{Input: in}}); err == nil || errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), "max_consumers") {
+		if _, _, err := r.Find(r.Ctx(), []Wanted{{Input: in}}); err == nil || errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), "max_consumers") {
 			t.Errorf("the error is %v", err)
 		}
 	}
-	if err := r.Check(r.ctx()); err == nil || errors.Is(err, ErrImpossible) {
+	if err := r.Check(r.Ctx()); err == nil || errors.Is(err, ErrImpossible) {
 		t.Errorf("a check says %v", err)
 	}
-	if err := r.js.DeleteConsumer(r.ctx(), "RESULTS", "reader"); err != nil {
+	if err := r.JS.DeleteConsumer(r.Ctx(), "RESULTS", "reader"); err != nil {
 		t.Fatal(err)
 	}
 	if !r.find(in)[0].Done {

@@ -1,7 +1,6 @@
 package lookup
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,30 +17,18 @@ import (
 
 // rig has a server with streams RESULTS and DEAD, and a lookup in them.
 type rig struct {
-	t  *testing.T
-	nc *nats.Conn
-	js jetstream.JetStream
+	*natstest.Rig
 	*Results
 }
 
 func newRig(t *testing.T, bySubject bool) *rig {
 	t.Helper()
-	s := natstest.Plain(t, server.Options{JetStream: true, StoreDir: t.TempDir()})
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	r := &rig{t: t, nc: nc}
-	if r.js, err = jetstream.New(nc); err != nil {
-		t.Fatal(err)
-	}
+	r := &rig{Rig: natstest.New(t)}
 	for name, subjects := range map[string]string{"RESULTS": "results.>", "DEAD": "deadletter.>"} {
-		if _, err := r.js.CreateStream(r.ctx(), jetstream.StreamConfig{Name: name, Subjects: []string{subjects}}); err != nil {
-			t.Fatal(err)
-		}
+		r.Create(jetstream.StreamConfig{Name: name, Subjects: []string{subjects}})
 	}
-	if r.Results, err = New(nc, settings(bySubject)); err != nil {
+	var err error
+	if r.Results, err = New(r.NC, settings(bySubject)); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -51,41 +38,35 @@ func settings(bySubject bool) Settings {
 	return Settings{Input: "IN", Streams: []string{"RESULTS", "DEAD"}, BySubject: bySubject, Deliveries: "Late", Log: slog.New(slog.DiscardHandler)}
 }
 
-func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), natstest.Patience)
-	r.t.Cleanup(cancel)
-	return ctx
-}
-
 // storedAt returns when the input with that sequence was stored: one per second, the latest now.
 func storedAt(now time.Time, sequence uint64) int64 {
 	return now.Add(-time.Duration(10000-sequence) * time.Second).UnixNano()
 }
 
 func (r *rig) store(subject, id string, late bool) {
-	r.t.Helper()
+	r.Helper()
 	m := &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgIDHeader: {id}}}
 	if late {
 		m.Header.Set("Late", "2")
 	}
-	if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
-		r.t.Fatal(err)
+	if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
+		r.Fatal(err)
 	}
 }
 
 func (r *rig) find(inputs ...Input) []Found {
-	r.t.Helper()
+	r.Helper()
 	wanted := make([]Wanted, len(inputs))
 	for i, in := range inputs {
 		wanted[i] = Wanted{Input: in, Subject: "results.a"}
 	}
 	before := time.Now()
-	found, began, err := r.Find(r.ctx(), wanted)
+	found, began, err := r.Find(r.Ctx(), wanted)
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	if began.Before(before) || began.After(time.Now()) {
-		r.t.Errorf("the lookup began at %v, and was asked for at %v", began, before)
+		r.Errorf("the lookup began at %v, and was asked for at %v", began, before)
 	}
 	return found
 }
@@ -117,9 +98,7 @@ func TestEachMessageIsReadOnce(t *testing.T) {
 		t.Errorf("%d messages were read, want each of %d once", r.scanner.read, want)
 	}
 	// Messages from before the stream was recreated no longer count.
-	if err := r.js.DeleteStream(r.ctx(), "RESULTS"); err != nil {
-		t.Fatal(err)
-	}
+	r.Delete("RESULTS")
 	r.find(Input{1, storedAt(now, 1)})
 }
 
@@ -132,7 +111,7 @@ func TestLongHeadersAreReadInParts(t *testing.T) {
 	for seq := uint64(1); seq <= n; seq++ {
 		m := &nats.Msg{Subject: "results.a", Header: nats.Header{
 			jetstream.MsgIDHeader: {fmt.Sprintf("IN:%d:%d", seq, now.UnixNano())}, "Much": {strings.Repeat("x", 60<<10)}}}
-		if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
+		if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -239,7 +218,7 @@ func TestALateBoundIsFound(t *testing.T) {
 			}
 			in := Wanted{Input: Input{150, storedAt(now, 150)}, Subject: "results.a"}
 			oldest := time.Unix(0, in.Stored)
-			bound := r.bound(r.ctx(), []Wanted{in, {Input: Input{160, storedAt(now, 160)}, Subject: "results.b"}}, oldest)
+			bound := r.bound(r.Ctx(), []Wanted{in, {Input: Input{160, storedAt(now, 160)}, Subject: "results.b"}}, oldest)
 			if latest := time.Now().Add(-2*time.Minute - slack); bound.After(latest) {
 				t.Errorf("the bound is %v, later than what is known", bound)
 			} else if got := bound.After(oldest.Add(time.Minute)); got != c.want {
@@ -256,7 +235,7 @@ func TestNoBoundByAnotherSubject(t *testing.T) {
 	now := time.Now()
 	r.store("results.b", fmt.Sprintf("IN:1:%d", storedAt(now, 1)), false)
 	in := Wanted{Input: Input{2, storedAt(now, 2)}, Subject: "results.a"}
-	if oldest := time.Unix(0, in.Stored); !r.bound(r.ctx(), []Wanted{in}, oldest).Equal(oldest) {
+	if oldest := time.Unix(0, in.Stored); !r.bound(r.Ctx(), []Wanted{in}, oldest).Equal(oldest) {
 		t.Error("a result of another partition gives a bound")
 	}
 }
@@ -266,7 +245,7 @@ func TestResultsOfAnEarlierVersionAreNoticed(t *testing.T) {
 	r := newRig(t, false)
 	noticed := func(lately time.Duration, samples uint64) bool {
 		t.Helper()
-		at, err := r.Earlier(r.ctx(), lately, samples)
+		at, err := r.Earlier(r.Ctx(), lately, samples)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,23 +274,19 @@ func TestResultsOfAnEarlierVersionAreNoticed(t *testing.T) {
 func TestWhereNothingCanBeLookedUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
-	if err := r.Check(r.ctx()); err != nil {
+	if err := r.Check(r.Ctx()); err != nil {
 		t.Errorf("all is well: %v", err)
 	}
-	if err := r.js.DeleteStream(r.ctx(), "DEAD"); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Check(r.ctx()); err != nil {
+	r.Delete("DEAD")
+	if err := r.Check(r.Ctx()); err != nil {
 		t.Errorf("without a stream for dead letters: %v", err)
 	}
 	queue := jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>"}, Retention: jetstream.WorkQueuePolicy}
-	if _, err := r.js.CreateStream(r.ctx(), queue); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Check(r.ctx()); !errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), "DEAD") {
+	r.Create(queue)
+	if err := r.Check(r.Ctx()); !errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), "DEAD") {
 		t.Errorf("with a work queue: %v", err)
 	}
-	if _, _, err := r.Find(r.ctx(), []Wanted{{Input: Input{1, time.Now().UnixNano()}}}); !errors.Is(err, ErrImpossible) {
+	if _, _, err := r.Find(r.Ctx(), []Wanted{{Input: Input{1, time.Now().UnixNano()}}}); !errors.Is(err, ErrImpossible) {
 		t.Errorf("looking in a work queue: %v", err)
 	}
 }
@@ -319,66 +294,35 @@ func TestWhereNothingCanBeLookedUp(t *testing.T) {
 // A worker's user may lack the permission to read results.
 func TestWithoutPermission(t *testing.T) {
 	t.Parallel()
-	s := natstest.Plain(t, server.Options{JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{
-		{Username: "admin", Password: "admin"},
-		{Username: "worker", Password: "worker", Permissions: &server.Permissions{
-			Publish: &server.SubjectPermission{Allow: []string{"$JS.API.STREAM.INFO.*", "results.>"}}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}}}},
-	}})
-	admin, err := nats.Connect(s.ClientURL(), nats.UserInfo("admin", "admin"))
+	r := natstest.New(t, func(o *server.Options) {
+		o.Users, o.NoAuthUser = []*server.User{
+			{Username: "admin", Password: "admin"},
+			{Username: "worker", Password: "worker", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Allow: []string{"$JS.API.STREAM.INFO.*", "results.>"}}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}}}},
+		}, "admin"
+	})
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}})
+	results, err := New(r.Connect(r.URL, nats.UserInfo("worker", "worker")), settings(false))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(admin.Close)
-	js, err := jetstream.New(admin)
-	if err == nil {
-		_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	nc, err := nats.Connect(s.ClientURL(), nats.UserInfo("worker", "worker"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	r, err := New(nc, settings(false))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Check(t.Context()); !errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), "docs/security.md") {
+	if err := results.Check(t.Context()); !errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), "docs/security.md") {
 		t.Errorf("without the permission to read results: %v", err)
 	}
 }
 
 // BenchmarkFind reads the headers of 100,000 results.
 func BenchmarkFind(b *testing.B) {
-	s := natstest.Plain(b, server.Options{JetStream: true, StoreDir: b.TempDir()})
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err == nil {
-		_, err = js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}})
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	at := natstest.New(b)
+	at.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}})
 	const n = 100_000
 	now := time.Now()
-	for seq := uint64(1); seq <= n; seq++ {
-		m := &nats.Msg{Subject: "results.a", Data: make([]byte, 1000), Header: nats.Header{
+	at.Publish(1, n+1, func(seq int) *nats.Msg {
+		return &nats.Msg{Subject: "results.a", Data: make([]byte, 1000), Header: nats.Header{
 			jetstream.MsgIDHeader: {fmt.Sprintf("IN:%d:%d", seq, now.UnixNano())}, "Millrace-Stream": {"IN"}, "Millrace-Subject": {"ingest.a"}}}
-		if _, err := js.PublishMsgAsync(m); err != nil {
-			b.Fatal(err)
-		}
-		if seq%2000 == 0 {
-			<-js.PublishAsyncComplete()
-		}
-	}
+	})
 	for b.Loop() {
-		r, err := New(nc, settings(false))
+		r, err := New(at.NC, settings(false))
 		if err != nil {
 			b.Fatal(err)
 		}

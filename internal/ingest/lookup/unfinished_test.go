@@ -42,7 +42,7 @@ func TestFindReturnsWhatIsStoredOfAnUnfinishedInput(t *testing.T) {
 	store := func(id, part string) {
 		t.Helper()
 		m := &nats.Msg{Subject: "results.a", Header: nats.Header{jetstream.MsgIDHeader: {id}, "Part": {part}}}
-		if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
+		if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -3,7 +3,6 @@ package natsconn
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -50,7 +49,7 @@ func TestAwaitConnected(t *testing.T) {
 	lost := cut.StatusChanged(nats.RECONNECTING)
 	p.Refuse(true)
 	<-lost
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), natstest.Patience)
 	defer cancel()
 	if !(Connections{cut, up}).AwaitConnected(ctx) {
 		t.Error("it waits for one connection though another is up")

@@ -2,8 +2,7 @@ package natstest
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -12,18 +11,24 @@ import (
 )
 
 // Cluster starts a cluster of n servers with JetStream, and returns their addresses, separated by commas. The servers end with the test.
+//
+// The system selects all ports. So the first server can't know the others when it starts: they connect to it, and it tells them about each
+// other. But a server takes the number of its routes for the size of the cluster, so each of them has n routes, most of which lead nowhere.
 func Cluster(t testing.TB, n int) (urls string) {
 	t.Helper()
-	ports, routes := freePorts(t, n), make([]string, n)
-	for i, port := range ports {
-		routes[i] = fmt.Sprintf("nats://127.0.0.1:%d", port)
-	}
 	var servers []*server.Server
 	var addresses []string
-	for i, port := range ports {
+	for i := range n {
+		routes := make([]*url.URL, n)
+		for k := range routes {
+			routes[k] = &url.URL{Scheme: "nats-route", Host: "127.0.0.1:0"}
+		}
+		if i > 0 {
+			routes[0].Host = servers[0].ClusterAddr().String()
+		}
 		s := Plain(t, server.Options{
 			ServerName: fmt.Sprint("n", i), JetStream: true, StoreDir: t.TempDir(),
-			Cluster: server.ClusterOpts{Name: "east", Host: "127.0.0.1", Port: port}, Routes: server.RoutesFromStr(strings.Join(routes, ",")),
+			Cluster: server.ClusterOpts{Name: "east", Host: "127.0.0.1", Port: server.RANDOM_PORT}, Routes: routes,
 		})
 		servers, addresses = append(servers, s), append(addresses, s.ClientURL())
 	}
@@ -31,28 +36,4 @@ func Cluster(t testing.TB, n int) (urls string) {
 		return slices.ContainsFunc(servers, func(s *server.Server) bool { return s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == n })
 	})
 	return strings.Join(addresses, ",")
-}
-
-// Ports below the ephemeral range: another socket might be given an ephemeral port before the server listens on it.
-const (
-	firstPort = 10000
-	portCount = 20000
-)
-
-// freePorts returns ports that nobody listens on.
-func freePorts(t testing.TB, n int) (ports []int) {
-	t.Helper()
-	Until(t, "ports are free", func() bool {
-		port := firstPort + rand.IntN(portCount)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			return false
-		}
-		defer func() { _ = l.Close() }()
-		if !slices.Contains(ports, port) {
-			ports = append(ports, port)
-		}
-		return len(ports) == n
-	})
-	return ports
 }

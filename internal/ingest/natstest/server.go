@@ -6,12 +6,11 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Plain starts a single server with the options o, without JetStream unless o enables it. The server ends with the
-// test.
+// Plain starts a single server with the options o, on a port that the system selects unless o has one, and without JetStream unless o
+// enables it. The server ends with the test.
 func Plain(t testing.TB, o server.Options) *server.Server {
 	t.Helper()
-	o.Host, o.Port, o.NoLog, o.NoSigs = "127.0.0.1", server.RANDOM_PORT, true, true
-	s, err := server.NewServer(&o)
+	s, err := server.NewServer(onLoopback(o))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,4 +20,13 @@ func Plain(t testing.TB, o server.Options) *server.Server {
 		t.Fatal("the server did not come up")
 	}
 	return s
+}
+
+// onLoopback returns o with what all servers of tests have in common.
+func onLoopback(o server.Options) *server.Options {
+	o.Host, o.NoLog, o.NoSigs = "127.0.0.1", true, true
+	if o.Port == 0 {
+		o.Port = server.RANDOM_PORT
+	}
+	return &o
 }

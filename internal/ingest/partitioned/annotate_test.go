@@ -29,12 +29,12 @@ func TestTakeOverTellsADeathFromACut(t *testing.T) {
 		config := r.partitionConfig(0)
 		config.Metadata = c.annotations
 		r.changePartition(config)
-		info, err := l.consumer.Info(r.ctx())
+		info, err := l.consumer.Info(r.Ctx())
 		if err != nil {
 			t.Fatal(err)
 		}
 		info.Delivered.Stream = 1
-		if err := l.caution.takeOver(r.ctx(), info, l.batches.largest(), false); err != nil {
+		if err := l.caution.takeOver(r.Ctx(), info, l.batches.largest(), false); err != nil {
 			t.Fatal(err)
 		}
 		if l.caution.due.Deaths != c.deaths {

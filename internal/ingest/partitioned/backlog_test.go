@@ -16,7 +16,7 @@ func TestExclusiveReportsTheWholeBacklog(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); w.run(ctx) }()
-	until(t, "the backlog of all partitions is told", func() bool { return r.events.waiting() == n })
+	r.Until("the backlog of all partitions is told", func() bool { return r.events.waiting() == n })
 	stop()
 	<-done
 	most, shares := 0, 0

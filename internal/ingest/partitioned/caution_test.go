@@ -37,16 +37,16 @@ func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 	before.Metadata[annotationCaution] = partition.Caution{Until: 1000, Deaths: 2}.String()
 	r.changePartition(before)
 	l := r.idleLease()
-	info, err := l.consumer.Info(r.ctx())
+	info, err := l.consumer.Info(r.Ctx())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.caution.takeOver(r.ctx(), info, l.batches.largest(), false); err != nil {
+	if err := l.caution.takeOver(r.Ctx(), info, l.batches.largest(), false); err != nil {
 		t.Fatal(err)
 	}
 	quarantined := l.caution.due.Quarantined(l.batches.largest())
 	for _, c := range []struct{ came, deaths int }{{quarantined - 1, 2}, {1, 1}} {
-		if err := l.caution.relax(r.ctx(), c.came, l.batches.largest()); err != nil {
+		if err := l.caution.relax(r.Ctx(), c.came, l.batches.largest()); err != nil {
 			t.Fatal(err)
 		}
 		marked := partition.ParseCaution(r.partitionConfig(0).Metadata[annotationCaution])
@@ -70,7 +70,7 @@ func TestInputsReadFromTheStreamAreNumberedInOrder(t *testing.T) {
 		PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: "pin"}},
 	}
 	l.reader.intake.pinned = func() string { return "pin" }
-	if err := l.reader.intake.fill(r.ctx(), r.ctx(), info, 0); err != nil {
+	if err := l.reader.intake.fill(r.Ctx(), r.Ctx(), info, 0); err != nil {
 		t.Fatal(err)
 	}
 	for i := range uint64(n) {

@@ -90,10 +90,10 @@ func TestWhatAWorkerIsCutOffFromItHasNotGivenAway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
 	m := r.idleLease().m
-	membership, leave := context.WithCancel(r.ctx())
+	membership, leave := context.WithCancel(r.Ctx())
 	defer leave()
 	go m.members.Run(membership)
-	if !m.members.Await(r.ctx(), 1, true) {
+	if !m.members.Await(r.Ctx(), 1, true) {
 		t.Fatal("a worker that is alone is given nothing")
 	}
 	if m.watch.custody.gave(1) {

@@ -22,30 +22,30 @@ type idleLease struct {
 }
 
 func (r *rig) idleLease() *idleLease {
-	r.t.Helper()
+	r.Helper()
 	m := r.mode(r.hostPipeline())
-	l, err := m.newLease(r.ctx(), 0, m.s.Conns[0], m.devices[0], r.log.Logger())
+	l, err := m.newLease(r.Ctx(), 0, m.s.Conns[0], m.devices[0], r.Log.Logger())
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	return &idleLease{lease: l, m: m, consumer: l.server.(*consumerServer).consumer}
 }
 
 // awaitDelivered returns once the server has delivered n inputs of a partition to its owner.
 func (r *rig) awaitDelivered(c jetstream.Consumer, n uint64) {
-	r.t.Helper()
-	until(r.t, fmt.Sprintf("%d inputs are delivered", n), func() bool {
-		info, err := c.Info(r.ctx())
+	r.Helper()
+	r.Until(fmt.Sprintf("%d inputs are delivered", n), func() bool {
+		info, err := c.Info(r.Ctx())
 		return err == nil && info.Delivered.Consumer == n
 	})
 }
 
 // awaitSettled returns once all inputs up to this one of partition 0 are acknowledged.
 func (r *rig) awaitSettled(upTo uint64) {
-	r.t.Helper()
+	r.Helper()
 	consumer := r.consumer(0)
-	until(r.t, fmt.Sprintf("input %d is acknowledged", upTo), func() bool {
-		info, err := consumer.Info(r.ctx())
+	r.Until(fmt.Sprintf("input %d is acknowledged", upTo), func() bool {
+		info, err := consumer.Info(r.Ctx())
 		return err == nil && info.AckFloor.Stream == upTo && info.NumAckPending == 0
 	})
 }
@@ -60,15 +60,15 @@ func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	r.publish(n, document)
 	owner := r.run(pipe)
 	t.Cleanup(open) // runs before the cleanup that waits for the worker
-	until(t, "the worker has a batch in flight", func() bool { return owner.s.Pool.InFlight() > 0 })
+	r.Until("the worker has a batch in flight", func() bool { return owner.s.Pool.InFlight() > 0 })
 	idle := r.idleLease()
 	r.awaitDelivered(idle.consumer, n)
 	for range 3 {
-		if err := idle.reader.checker.check(r.ctx(), r.ctx()); err != nil {
+		if err := idle.reader.checker.check(r.Ctx(), r.Ctx()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if c, err := idle.consumer.Info(r.ctx()); err != nil || c.NumAckPending != n || c.Delivered.Consumer != n {
+	if c, err := idle.consumer.Info(r.Ctx()); err != nil || c.NumAckPending != n || c.Delivered.Consumer != n {
 		t.Errorf("the consumer was started again under its owner: %d unacknowledged, %d delivered, %v", c.NumAckPending, c.Delivered.Consumer, err)
 	}
 	open()
@@ -97,7 +97,7 @@ func TestAnIdleWorkerTakesWhatADeadOwnerLeft(t *testing.T) {
 	r.events.awaitStored(t, n)
 	next.drain()
 	r.wantAll(n, document)
-	if c, err := consumer.Info(r.ctx()); err != nil || c.NumAckPending != 0 || c.AckFloor.Stream != n {
+	if c, err := consumer.Info(r.Ctx()); err != nil || c.NumAckPending != 0 || c.AckFloor.Stream != n {
 		t.Errorf("%d inputs are unacknowledged, and the floor is %d, want %d: %v", c.NumAckPending, c.AckFloor.Stream, n, err)
 	}
 	open()
@@ -125,7 +125,7 @@ func TestAConsumerThatAnAdministratorReset(t *testing.T) {
 			if !c.owned {
 				owner.drain()
 			}
-			if _, err := r.js.ResetConsumerToSequence(r.ctx(), r.topology.Stream, topology.PartitionConsumer(r.topology.Consumer, 0), 2); err != nil {
+			if _, err := r.JS.ResetConsumerToSequence(r.Ctx(), r.topology.Stream, topology.PartitionConsumer(r.topology.Consumer, 0), 2); err != nil {
 				t.Fatal(err)
 			}
 			if !c.owned {
@@ -156,9 +156,9 @@ func TestAConsumerThatAnAdministratorResetUnderItsOwner(t *testing.T) {
 	t.Cleanup(open)
 	r.publish(10, func(i int) []byte { return document(n + i) })
 	second := r.run(pipe)
-	until(t, "the worker has a batch in flight", func() bool { return second.s.Pool.InFlight() > 0 })
+	r.Until("the worker has a batch in flight", func() bool { return second.s.Pool.InFlight() > 0 })
 	r.awaitDelivered(consumer, n+10)
-	if _, err := r.js.ResetConsumer(r.ctx(), r.topology.Stream, topology.PartitionConsumer(r.topology.Consumer, 0)); err != nil {
+	if _, err := r.JS.ResetConsumer(r.Ctx(), r.topology.Stream, topology.PartitionConsumer(r.topology.Consumer, 0)); err != nil {
 		t.Fatal(err)
 	}
 	r.awaitDelivered(consumer, 10)
@@ -185,7 +185,7 @@ func TestAnUnreadableStreamIsNotTakenForAnEmptyOne(t *testing.T) {
 	}{{"with messages in between", 0, 4, true}, {"at the end", 3, 4, false}} {
 		stored := &storedInputs{server: unreadable{l.server}, stream: r.topology.Stream, subjects: r.topology.Subjects}
 		failed := false
-		for raw, err := range stored.between(r.ctx(), c.from, c.to) {
+		for raw, err := range stored.between(r.Ctx(), c.from, c.to) {
 			if raw != nil {
 				t.Fatalf("%s: read input %d", c.name, raw.Sequence)
 			}
@@ -214,22 +214,22 @@ func TestAFetchedInputThatIsLostIsReadSingly(t *testing.T) {
 	r := newRig(t, 1)
 	const n = 5
 	r.publish(n, document)
-	if _, err := r.nc.Subscribe("$JS.API.CONSUMER.MSG.NEXT.INGEST.lossy", func(m *nats.Msg) {
+	if _, err := r.NC.Subscribe("$JS.API.CONSUMER.MSG.NEXT.INGEST.lossy", func(m *nats.Msg) {
 		for _, i := range []int{1, 2, 4, 5} {
 			reply := fmt.Sprintf("$JS.ACK.INGEST.lossy.1.%d.%d.%d.0", i, i, time.Now().UnixNano())
-			_ = r.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Reply: reply, Data: document(i - 1)})
+			_ = r.NC.PublishMsg(&nats.Msg{Subject: m.Reply, Reply: reply, Data: document(i - 1)})
 		}
-		_ = r.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"404"}, "Description": {"No Messages"}}})
+		_ = r.NC.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"404"}, "Description": {"No Messages"}}})
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.nc.Flush(); err != nil {
+	if err := r.NC.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	reader := r.idleLease().server.reader().(*streamReader)
 	reader.next, reader.singly, reader.bulk = 1, readSingly, "lossy"
 	for i := range uint64(n) {
-		raw, err := reader.read(r.ctx(), i+1)
+		raw, err := reader.read(r.Ctx(), i+1)
 		if err != nil || raw == nil || raw.Sequence != i+1 || !bytes.Equal(raw.Data, document(int(i))) {
 			t.Fatalf("input %d: %v, %v", i+1, raw, err)
 		}
@@ -250,24 +250,24 @@ func TestInputsAreReadSinglyAndInBulk(t *testing.T) {
 		if i%500 == 0 {
 			size = 900 << 10 // few of them fit into one request
 		}
-		if _, err := r.js.PublishAsync(fmt.Sprint("ingest.", i%17), make([]byte, size)); err != nil {
+		if _, err := r.JS.PublishAsync(fmt.Sprint("ingest.", i%17), make([]byte, size)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	<-r.js.PublishAsyncComplete()
+	<-r.JS.PublishAsyncComplete()
 	m, seen := r.mode(r.hostPipeline()), 0
 	for p := range 3 {
-		l, err := m.newLease(r.ctx(), p, m.s.Conns[0], m.devices[0], r.log.Logger())
+		l, err := m.newLease(r.Ctx(), p, m.s.Conns[0], m.devices[0], r.Log.Logger())
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := r.consumer(p).Info(r.ctx())
+		want, err := r.consumer(p).Info(r.Ctx())
 		if err != nil {
 			t.Fatal(err)
 		}
 		reader, last, read, bulk := l.server.reader(), uint64(0), uint64(0), false
 		for {
-			raw, err := reader.read(r.ctx(), last+1)
+			raw, err := reader.read(r.Ctx(), last+1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -290,7 +290,7 @@ func TestInputsAreReadSinglyAndInBulk(t *testing.T) {
 			t.Errorf("read %d messages of partition %d singly", read, p)
 		}
 		seen += int(read)
-		if raw, err := reader.read(r.ctx(), 1); err != nil || raw == nil || raw.Sequence > last {
+		if raw, err := reader.read(r.Ctx(), 1); err != nil || raw == nil || raw.Sequence > last {
 			t.Errorf("from the start again comes %v, %v", raw, err)
 		}
 	}

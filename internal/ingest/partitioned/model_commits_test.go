@@ -159,7 +159,12 @@ func (s *modelStore) send(ctx context.Context, way commit.Way, batch modelOpenBa
 // arrive stores a batch, or with a fault only its first messages, or a part of it.
 func (b *modelOpenBatch) arrive(m *leaseModel, way commit.Way) (at uint64, err error) {
 	most, all := len(b.rest), len(b.rest)
-	if m.faults && m.random.IntN(8) == 0 {
+	switch {
+	case !m.faults:
+	case m.cutting && all > 2 && m.random.IntN(2) == 0:
+		most = 2 + m.random.IntN(all-2)
+		m.did("batch cut")
+	case m.random.IntN(8) == 0:
 		most = m.random.IntN(most)
 		m.did("batch cut")
 	}

@@ -50,7 +50,11 @@ func (m *leaseModel) take(w *leaseWorker) {
 // mishap injects a random fault.
 func (m *leaseModel) mishap() {
 	w := m.workers[m.random.IntN(len(m.workers))]
-	switch m.random.IntN(24) {
+	kind := m.random.IntN(24)
+	if m.resetting && m.random.IntN(3) == 0 {
+		kind = 9
+	}
+	switch kind {
 	case 0:
 		m.did("crashed")
 		m.note("%s crashes", w.id)
@@ -87,8 +91,8 @@ func (m *leaseModel) mishap() {
 			m.server.pin = ""
 		}
 	case 9:
-		if m.random.IntN(4) == 0 {
-			if m.random.IntN(3) > 0 {
+		if m.random.IntN(2) == 0 {
+			if m.random.IntN(3) > 0 && !m.resetting {
 				m.server.restart()
 			} else {
 				m.did("reset by an administrator")

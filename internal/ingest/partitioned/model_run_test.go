@@ -2,62 +2,34 @@ package partitioned
 
 import (
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"millrace/internal/ingest/commit"
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/pull"
 )
 
-// modelBudget is how long the test runs seeds, unless MILLRACE_MODEL_FOR sets another duration.
-const modelBudget = 8 * time.Second
-
-// TestModelOfTheLease runs one new seed after another until its time is over. With MILLRACE_MODEL_SEED it runs only that seed, with a
-// trace. A seed doesn't fix the order in which goroutines run, so it may need several tries.
+// TestModelOfTheLease runs one new seed after another. With MILLRACE_MODEL_SEED it runs only that seed, with a trace. A seed doesn't fix the
+// order in which goroutines run, so it may need several tries.
 func TestModelOfTheLease(t *testing.T) {
 	t.Parallel()
 	lab := newModelLab(t)
-	if text := os.Getenv("MILLRACE_MODEL_SEED"); text != "" {
-		seed, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+	natstest.Seeds(t, modelEnough, modelMustHappen, func(seed uint64) map[string]int {
 		m := runLeaseModel(t, seed, lab)
-		t.Log(strings.Join(m.trace, "\n"))
-		t.Log(m.counts)
-		return
-	}
-	budget, first := modelBudget, uint64(time.Now().UnixNano())
-	if text := os.Getenv("MILLRACE_MODEL_FOR"); text != "" {
-		var err error
-		if budget, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
+		if os.Getenv("MILLRACE_MODEL_SEED") != "" {
+			t.Log(strings.Join(m.trace, "\n"))
 		}
-	}
-	t.Logf("seeds from %d on", first)
-	counts, steps, runs := map[string]int{}, 0, 0
-	for begun := time.Now(); time.Since(begun) < budget && !t.Failed(); runs++ {
-		m := runLeaseModel(t, first+uint64(runs), lab)
-		steps += m.steps
-		for what, n := range m.counts {
-			counts[what] += n
-		}
-	}
-	for _, what := range modelMustHappen {
-		if counts[what] == 0 && runs >= modelEnough {
-			t.Errorf("in no run: %s", what)
-		}
-	}
-	t.Logf("%d runs of %d steps: %v", runs, steps, counts)
+		m.counts["step"] = m.steps
+		return m.counts
+	})
 }
 
-// modelEnough is the number of runs after which every event must have happened.
-const modelEnough = 500
+// modelEnough is the number of runs after which every event must have happened: the rarest happen in one of a hundred.
+const modelEnough = 5000
 
-// modelMustHappen lists the events that must have happened in that many runs. Otherwise the model proves nothing.
+// modelMustHappen lists the events that must have happened in that many runs.
 var modelMustHappen = []string{
 	"delivered", "redelivered", "delivery lost", "read", "stored", "stored again", "result lost", "confirmation lost", "acknowledged",
 	"acknowledgement ignored", "acknowledgement lost", "request lost", "answer lost", "late request", "crashed", "frozen", "cut",

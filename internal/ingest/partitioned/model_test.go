@@ -64,20 +64,23 @@ const (
 
 // leaseModel is the scheduler and its state.
 type leaseModel struct {
-	seed     uint64
-	random   *rand.Rand
-	log      *slog.Logger
-	confirms bool // workers wait for the confirmation of each acknowledgement
-	framed   bool // some messages are frames
-	chaos    bool // the run has its first part
-	once     bool // the streams take commit markers
-	way      commit.Way
-	narrow   bool // the result stream has little room, so order may be lost
-	faults   bool
-	hunting  bool    // whether only lethal records cost owners
-	poison   int     // the input with records that kill the worker that computes them; 0 for none
-	trouble  float64 // probability that a possible fault happens
-	calm     bool    // whether the third part runs
+	seed      uint64
+	random    *rand.Rand
+	log       *slog.Logger
+	confirms  bool // workers wait for the confirmation of each acknowledgement
+	framed    bool // some messages are frames
+	chaos     bool // the run has its first part
+	once      bool // the streams take commit markers
+	way       commit.Way
+	narrow    bool // the result stream has little room, so order may be lost
+	resetting bool // an administrator often resets the consumer, because few resets need a repair
+	burst     int  // number of deliveries at once
+	cutting   bool // there are larger fast batches, which are often interrupted in their middle; that is rare in other runs
+	faults    bool
+	hunting   bool    // whether only lethal records cost owners
+	poison    int     // the input with records that kill the worker that computes them; 0 for none
+	trouble   float64 // probability that a possible fault happens
+	calm      bool    // whether the third part runs
 
 	*modelLab
 
@@ -120,7 +123,7 @@ func newLeaseModel(seed uint64, lab *modelLab) *leaseModel {
 		seed: seed, random: rand.New(rand.NewPCG(seed, 11)), log: slog.New(slog.DiscardHandler), counts: map[string]int{},
 		takes: map[uint64][]*modelLease{}, clean: map[*modelLease]uint64{},
 	}
-	m.confirms, m.trouble = m.random.IntN(4) == 0, 0.02+0.5*m.random.Float64()
+	m.burst, m.confirms, m.trouble = 1, m.random.IntN(4) == 0, 0.02+0.5*m.random.Float64()
 	m.server = &modelServer{
 		m: m, modelConsumer: modelConsumer{nextSequence: 1, nextNumber: 1, pending: map[uint64]bool{}, counts: map[uint64]int{}}, results: map[uint64]string{},
 		storedAt: map[uint64]int{}, forgotten: map[uint64]bool{}, alone: map[uint64]int{}, aloneRecords: map[modelRecord]int{},
@@ -192,12 +195,16 @@ func (m *leaseModel) stop() {
 func (m *leaseModel) run() {
 	m.framed, m.chaos = m.random.IntN(2) == 0, true
 	m.once, m.way = m.random.IntN(3) > 0, []commit.Way{commit.Atomic, commit.Fast}[m.random.IntN(2)]
-	m.narrow = m.way == commit.Fast && m.random.IntN(2) == 0
+	m.narrow, m.cutting = m.way == commit.Fast && m.random.IntN(2) == 0, m.way == commit.Fast && m.random.IntN(2) == 0
 	if m.random.IntN(3) == 0 {
 		m.chaos = m.random.IntN(2) == 0
 		m.poison = 1 + m.random.IntN(modelInputs)
 	}
-	m.addInputs(modelInputs)
+	m.resetting = m.random.IntN(6) == 0
+	if m.cutting {
+		m.burst, m.trouble = 5, m.trouble/8 // after much trouble a lease takes its inputs one by one
+	}
+	m.addInputs(modelInputs * m.burst)
 	m.start()
 	defer m.stop()
 	m.faults = m.chaos
@@ -253,9 +260,13 @@ func (m *leaseModel) step() {
 	case n < 20:
 		m.answer()
 	case n < 25:
-		m.server.deliver()
+		for range m.burst {
+			m.server.deliver()
+		}
 	case n < 31:
-		m.arrive()
+		for range m.burst {
+			m.arrive()
+		}
 	case n < 34:
 		m.ackArrives()
 	case !m.faults:
@@ -264,7 +275,7 @@ func (m *leaseModel) step() {
 	case n < 36:
 		m.server.ackWaitPasses()
 	case n < 37:
-		m.addInputs(m.random.IntN(3))
+		m.addInputs(m.random.IntN(3 * m.burst))
 	case n < 38 && m.random.IntN(20) == 0:
 		m.server.saved = m.server.clone()
 	default:

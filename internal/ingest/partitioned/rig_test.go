@@ -13,7 +13,6 @@ import (
 
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
-	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/natstest"
@@ -27,111 +26,85 @@ import (
 	"millrace/internal/streams"
 )
 
-// until is natstest.Until.
-var until = natstest.Until
-
 // document is the payload of the i-th input.
 func document(i int) []byte { return payloads.Text(uint64(i)+1, (i*997)%5000) }
 
-// rig is a server with a partitioned stream and a client.
+// rig is a server with a partitioned stream.
 type rig struct {
-	t        *testing.T
-	url      string
-	nc       *nats.Conn
-	js       jetstream.JetStream
+	*natstest.Rig
 	topology topology.Topology
 	ops      []operator.Operator
 	events   *events
-	log      *natstest.Log
 }
 
 func newRig(t *testing.T, partitions int) *rig {
 	t.Helper()
-	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	r := &rig{t: t, url: s.URL(), events: newEvents(), log: natstest.NewLog(t), topology: topology.Topology{
+	return newRigOn(natstest.New(t), partitions, jetstream.LimitsPolicy)
+}
+
+// newRigOn provisions the streams there.
+func newRigOn(at *natstest.Rig, partitions int, kept jetstream.RetentionPolicy) *rig {
+	at.Helper()
+	r := &rig{Rig: at, events: newEvents(), topology: topology.Topology{
 		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace", Exclusive: true, Partitions: partitions,
 		ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true,
-		MaxDeliver: 5, AckWait: 5 * time.Minute, MaxAckPending: 100000,
+		MaxDeliver: 5, AckWait: 5 * time.Minute, MaxAckPending: 100000, Kept: topology.Kept{Retention: kept},
 	}}
+	var err error
 	if r.ops, err = operator.ParseList("crc32c,minhash?k=4&hashes=4"); err != nil {
-		t.Fatal(err)
+		r.Fatal(err)
 	}
-	if r.nc, err = nats.Connect(r.url); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.nc.Close)
-	if r.js, err = jetstream.New(r.nc); err != nil {
-		t.Fatal(err)
-	}
-	if err := topology.Provision(r.ctx(), r.js, r.topology, r.log.Logger()); err != nil {
-		t.Fatal(err)
+	if err := topology.Provision(r.Ctx(), r.JS, r.topology, r.Log.Logger()); err != nil {
+		r.Fatal(err)
 	}
 	return r
 }
 
-func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), natstest.Patience)
-	r.t.Cleanup(cancel)
-	return ctx
-}
-
 // publish stores n inputs.
 func (r *rig) publish(n int, payload func(i int) []byte) {
-	r.t.Helper()
-	for i := range n {
-		if _, err := r.js.Publish(r.ctx(), fmt.Sprintf("ingest.web.%d", i%3), payload(i)); err != nil {
-			r.t.Fatal(err)
-		}
-	}
+	r.Helper()
+	r.Publish(0, n, func(i int) *nats.Msg { return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: payload(i)} })
 }
 
 // consumer returns a partition's consumer.
 func (r *rig) consumer(p int) jetstream.Consumer {
-	r.t.Helper()
-	c, err := r.js.Consumer(r.ctx(), r.topology.Stream, topology.PartitionConsumer(r.topology.Consumer, p))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return c
+	r.Helper()
+	return r.Consumer(r.topology.Stream, topology.PartitionConsumer(r.topology.Consumer, p))
 }
 
 // partitionConfig returns the configuration of a partition's consumer.
 func (r *rig) partitionConfig(p int) jetstream.ConsumerConfig {
-	r.t.Helper()
+	r.Helper()
 	return r.consumer(p).CachedInfo().Config
 }
 
 // changePartition gives a partition's consumer another configuration.
 func (r *rig) changePartition(c jetstream.ConsumerConfig) {
-	r.t.Helper()
-	if _, err := r.js.UpdateConsumer(r.ctx(), r.topology.Stream, c); err != nil {
-		r.t.Fatal(err)
+	r.Helper()
+	if _, err := r.JS.UpdateConsumer(r.Ctx(), r.topology.Stream, c); err != nil {
+		r.Fatal(err)
 	}
 }
 
 // hostPipeline returns a small pipeline on a host device.
 func (r *rig) hostPipeline() *streams.Pipeline {
-	r.t.Helper()
+	r.Helper()
 	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
-	r.t.Cleanup(func() {
+	r.Cleanup(func() {
 		if err := d.Close(); err != nil {
-			r.t.Errorf("closing the device: %v", err)
+			r.Errorf("closing the device: %v", err)
 		}
 	})
 	p, err := streams.New(d, streams.Config{Operators: r.ops, Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1024, ScratchLimit: 64 << 20})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
-	r.t.Cleanup(func() {
+	r.Cleanup(func() {
 		if err := p.Close(); err != nil {
-			r.t.Errorf("closing the pipeline: %v", err)
+			r.Errorf("closing the pipeline: %v", err)
 		}
 	})
 	return p
@@ -139,23 +112,23 @@ func (r *rig) hostPipeline() *streams.Pipeline {
 
 // heldPipeline returns a pipeline on a device that computes nothing before open is called.
 func (r *rig) heldPipeline(batchPayloads int) (p *streams.Pipeline, open func()) {
-	r.t.Helper()
+	r.Helper()
 	d, err := sim.Open(sim.Options{Kernels: operator.HostKernels()})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
-	r.t.Cleanup(func() {
+	r.Cleanup(func() {
 		if err := d.Close(); err != nil {
-			r.t.Errorf("closing the device: %v", err)
+			r.Errorf("closing the device: %v", err)
 		}
 	})
 	p, err = streams.New(d, streams.Config{Operators: r.ops, Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: batchPayloads, ScratchLimit: 64 << 20})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
-	r.t.Cleanup(func() {
+	r.Cleanup(func() {
 		if err := p.Close(); err != nil {
-			r.t.Errorf("closing the pipeline: %v", err)
+			r.Errorf("closing the pipeline: %v", err)
 		}
 	})
 	return p, sync.OnceFunc(d.Hold())
@@ -163,27 +136,24 @@ func (r *rig) heldPipeline(batchPayloads int) (p *streams.Pipeline, open func())
 
 // mode returns a worker's Mode on its own connection.
 func (r *rig) mode(pipe *streams.Pipeline) *Mode {
-	r.t.Helper()
-	nc, err := natsconn.Open(natsconn.Server{URL: r.url}, "millrace-test", r.log.Logger(), func() {})
+	r.Helper()
+	nc, err := natsconn.Open(natsconn.Server{URL: r.URL}, "millrace-test", r.Log.Logger(), func() {})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
-	r.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	pipes, conns, log := []*streams.Pipeline{pipe}, natsconn.Connections{nc}, r.log.Logger()
-	written, err := results.NewWriter(r.ctx(), conns, results.Settings{
+	r.Cleanup(nc.Close)
+	js := r.JetStream(nc)
+	pipes, conns, log := []*streams.Pipeline{pipe}, natsconn.Connections{nc}, r.Log.Logger()
+	written, err := results.NewWriter(r.Ctx(), conns, results.Settings{
 		Topology: r.topology, Operators: r.ops, Format: operator.JSON, AckWait: r.topology.AckWait,
 		Log: log, Observer: r.events, Progress: func() {},
 	})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	pool, err := inflight.NewPool(pipes, inflight.Settings{Costs: inflight.NewCosts(operator.JSON, r.ops), Largest: nc.MaxPayload()})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	m, err := New(Settings{
 		Topology: r.topology, Pipes: pipes, Conns: conns, JS: js,
@@ -192,7 +162,7 @@ func (r *rig) mode(pipe *streams.Pipeline) *Mode {
 		Linger: time.Millisecond, Log: log, Observer: r.events, Stalls: stall.NewDetector(r.topology.Partitions, log, r.events),
 	})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	return m
 }
@@ -200,7 +170,7 @@ func (r *rig) mode(pipe *streams.Pipeline) *Mode {
 // running is a running Mode.
 type running struct {
 	*Mode
-	t      *testing.T
+	t      testing.TB
 	intake context.Context
 	stop   context.CancelCauseFunc
 	giveUp context.CancelFunc // ends the drain
@@ -208,8 +178,8 @@ type running struct {
 }
 
 func (r *rig) run(pipe *streams.Pipeline) *running {
-	r.t.Helper()
-	run := &running{Mode: r.mode(pipe), t: r.t, done: make(chan struct{})}
+	r.Helper()
+	run := &running{Mode: r.mode(pipe), t: r.TB, done: make(chan struct{})}
 	run.intake, run.stop = context.WithCancelCause(context.Background())
 	drainCtx, giveUp := context.WithCancel(context.Background())
 	run.giveUp = giveUp
@@ -217,7 +187,7 @@ func (r *rig) run(pipe *streams.Pipeline) *running {
 		defer close(run.done)
 		run.Run(run.intake, drainCtx, run.stop)
 	}()
-	r.t.Cleanup(run.drain)
+	r.Cleanup(run.drain)
 	return run
 }
 
@@ -235,35 +205,31 @@ func (run *running) drain() {
 
 // wantAll checks that every input from 1 to n has exactly one result, and that the result is correct.
 func (r *rig) wantAll(n int, payload func(i int) []byte) {
-	r.t.Helper()
-	stream, err := r.js.Stream(r.ctx(), r.topology.ResultStream)
+	r.Helper()
+	c, err := r.JS.CreateConsumer(r.Ctx(), r.topology.ResultStream, jetstream.ConsumerConfig{FilterSubject: "results.>", AckPolicy: jetstream.AckNonePolicy})
 	if err != nil {
-		r.t.Fatal(err)
-	}
-	c, err := stream.CreateConsumer(r.ctx(), jetstream.ConsumerConfig{FilterSubject: "results.>", AckPolicy: jetstream.AckNonePolicy})
-	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	if left := c.CachedInfo().NumPending; left != uint64(n) {
-		r.t.Fatalf("%d results are stored, want %d", left, n)
+		r.Fatalf("%d results are stored, want %d", left, n)
 	}
 	batch, err := c.Fetch(n, jetstream.FetchMaxWait(natstest.Patience))
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	seen := map[int]bool{}
 	for m := range batch.Messages() {
 		sequence, err := strconv.Atoi(m.Headers().Get(results.HeaderSequence))
 		if err != nil || seen[sequence] || sequence < 1 || sequence > n {
-			r.t.Fatalf("a result is of input %d, of which there was one before: %t, %v", sequence, seen[sequence], err)
+			r.Fatalf("a result is of input %d, of which there was one before: %t, %v", sequence, seen[sequence], err)
 		}
 		seen[sequence] = true
 		if err := operator.JSON.Check(r.ops, payload(sequence-1), m.Data()); err != nil {
-			r.t.Errorf("result of input %d: %v", sequence, err)
+			r.Errorf("result of input %d: %v", sequence, err)
 		}
 	}
 	if len(seen) != n {
-		r.t.Errorf("results of %d inputs, want %d", len(seen), n)
+		r.Errorf("results of %d inputs, want %d", len(seen), n)
 	}
 }
 

@@ -28,12 +28,12 @@ func benchStores(b *testing.B, size, groups int) {
 		// Room for the messages of one iteration, and ids that the server forgets soon.
 		c.MaxBytes, c.Duplicates = 2<<30, 100*time.Millisecond
 	})
-	windowed := r.windowed(Timeout, r.connect())
+	windowed := r.windowed(Timeout, r.Connect(r.URL))
 	stores := []struct {
 		name  string
 		store Publisher
 		took  time.Duration
-	}{{name: "windowed", store: windowed}, {name: "batched", store: NewBatched(r.windowed(Timeout, r.connect()), func(err error) { b.Error(err) })}}
+	}{{name: "windowed", store: windowed}, {name: "batched", store: NewBatched(r.windowed(Timeout, r.Connect(r.URL)), func(err error) { b.Error(err) })}}
 	const group = 1024
 	first := 0
 	for b.Loop() {
@@ -47,7 +47,7 @@ func benchStores(b *testing.B, size, groups int) {
 			for w := range 4 {
 				wg.Go(func() {
 					for g := w; g < groups; g += 4 {
-						for n, a := range stores[i].store.Publish(r.ctx(), msgs[g*group:(g+1)*group], nil) {
+						for n, a := range stores[i].store.Publish(r.Ctx(), msgs[g*group:(g+1)*group], nil) {
 							if a.Err != nil {
 								b.Error(fmt.Errorf("message %d of group %d: %w", n, g, a.Err))
 							}

@@ -14,23 +14,23 @@ import (
 func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	loss := r.proxy()
-	nc := r.connectTo(loss.URL())
+	loss := r.Proxy()
+	nc := r.Connect(loss.URL())
 	l := r.windowed(300*time.Millisecond, nc).conns[0]
 	send := func(subject string, n, size int) (sent []sending) {
 		for range n {
-			sent = append(sent, l.send(r.ctx(), &nats.Msg{Subject: subject, Data: make([]byte, size)}))
+			sent = append(sent, l.send(r.Ctx(), &nats.Msg{Subject: subject, Data: make([]byte, size)}))
 		}
 		return sent
 	}
 	want := func(what string, sent []sending, ok func(error) bool) {
 		t.Helper()
 		for _, s := range sent {
-			if a := s.wait(r.ctx()); !ok(a.Err) {
+			if a := s.wait(r.Ctx()); !ok(a.Err) {
 				t.Fatalf("%s: %v", what, a.Err)
 			}
 		}
-		until(t, what+": the window is empty", func() bool { return len(l.window) == 0 })
+		r.Until(what+": the window is empty", func() bool { return len(l.window) == 0 })
 	}
 	is := func(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
 	failed := func(err error) bool { return err != nil }
@@ -38,7 +38,7 @@ func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	stored := func(what string) {
 		t.Helper()
 		r.putAll(&Windowed{conns: []*connection{l}}, messages(0, 20, 10))
-		until(t, what+": the window is empty", func() bool { return len(l.window) == 0 })
+		r.Until(what+": the window is empty", func() bool { return len(l.window) == 0 })
 	}
 
 	stored("stored")
@@ -49,13 +49,13 @@ func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	inFlight := send("results.a", 20, 10)
 	loss.Refuse(true)
 	want("disconnected in flight", inFlight, failed)
-	until(t, "disconnected", func() bool { return !nc.IsConnected() })
+	r.Until("disconnected", func() bool { return !nc.IsConnected() })
 	// The client buffers 8 MiB while it is disconnected. Messages beyond that fail at once, the others after the
 	// timeout.
 	want("disconnected", send("results.a", 20, 1<<20), failed)
 	loss.Lose(nil)
 	loss.Refuse(false)
-	until(t, "connected again", nc.IsConnected)
+	r.Until("connected again", nc.IsConnected)
 	stored("stored again")
 	nc.Close()
 	want("closed", send("results.a", 20, 10), is(nats.ErrConnectionClosed))
@@ -64,11 +64,11 @@ func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 func TestWindowBoundsWhatIsOnItsWay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	loss := r.proxy()
+	loss := r.Proxy()
 	loss.Lose(isAnswer)
-	l := r.windowed(patience, r.connectTo(loss.URL())).conns[0]
+	l := r.windowed(patience, r.Connect(loss.URL())).conns[0]
 	for range windowSize {
-		if s := l.send(r.ctx(), &nats.Msg{Subject: "results.a"}); s.err != nil {
+		if s := l.send(r.Ctx(), &nats.Msg{Subject: "results.a"}); s.err != nil {
 			t.Fatal(s.err)
 		}
 	}

@@ -10,11 +10,11 @@ import (
 func TestWhatIsDownIsPassedOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	loss := r.proxy()
-	down, up := r.connectTo(loss.URL()), r.connect()
+	loss := r.Proxy()
+	down, up := r.Connect(loss.URL()), r.Connect(r.URL)
 	two, one := r.windowed(patience, down, up), r.windowed(patience, down)
 	loss.Refuse(true)
-	until(t, "one connection is down", func() bool { return !down.IsConnected() })
+	r.Until("one connection is down", func() bool { return !down.IsConnected() })
 	for range 4 {
 		if l := two.next(); l.nc != up {
 			t.Error("chosen is the connection that is down")
@@ -23,7 +23,7 @@ func TestWhatIsDownIsPassedOver(t *testing.T) {
 	if l := one.next(); l.nc != down {
 		t.Error("chosen is not the only connection there is")
 	}
-	if err := NewBatched(one, nil).commit(r.ctx(), messages(0, 5, 20)); !errors.Is(err, errDisconnected) {
+	if err := NewBatched(one, nil).commit(r.Ctx(), messages(0, 5, 20)); !errors.Is(err, errDisconnected) {
 		t.Errorf("a batch without a connection ended with %v, want that it was not begun", err)
 	}
 	loss.Refuse(false)

@@ -22,24 +22,24 @@ func begin(t *testing.T, l *connection) *fastBatch {
 func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	loss := r.proxy()
-	nc := r.connectTo(loss.URL())
+	loss := r.Proxy()
+	nc := r.Connect(loss.URL())
 	b := NewBatched(r.windowed(patience, nc), nil)
-	r.wantStored(b.Publish(r.ctx(), messages(0, 10, 20), nil), 10)
+	r.wantStored(b.Publish(r.Ctx(), messages(0, 10, 20), nil), 10)
 	idle := nc.NumSubscriptions()
 
 	l := b.singles.conns[0]
 	f, large := begin(t, l), messages(10, 20, 1<<20) // more than the client buffers while it is disconnected
 	loss.Refuse(true)
-	until(t, "disconnected", func() bool { return !nc.IsConnected() })
-	if _, err := f.publish(r.ctx(), FastBatch{Messages: large}, patience); err == nil {
+	r.Until("disconnected", func() bool { return !nc.IsConnected() })
+	if _, err := f.publish(r.Ctx(), FastBatch{Messages: large}, patience); err == nil {
 		t.Fatal("a batch was finished without a connection")
 	}
 	if left := len(l.batches.open); left != 0 {
 		t.Errorf("%d batches wait for answers", left)
 	}
 	loss.Refuse(false)
-	until(t, "connected again", nc.IsConnected)
+	r.Until("connected again", nc.IsConnected)
 	r.putAll(b, messages(0, 30, 20))
 	r.wantOnce(30, false)
 	if now := nc.NumSubscriptions(); now != idle {
@@ -51,10 +51,10 @@ func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 func TestTheFirstTroubleIsTheReason(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 })
-	w := r.windowed(patience, r.connect())
+	w := r.windowed(patience, r.Connect(r.URL))
 	msgs := messages(0, 1000, 20)
 	msgs[3].Data = make([]byte, 2000)
-	if _, err := w.StoreFast(r.ctx(), FastBatch{Messages: msgs}); !Unstorable(err) {
+	if _, err := w.StoreFast(r.Ctx(), FastBatch{Messages: msgs}); !Unstorable(err) {
 		t.Errorf("a batch with a message that is too large ended with %v", err)
 	}
 	if stored := r.stored(); stored != 3 {
@@ -66,10 +66,10 @@ func TestTheFirstTroubleIsTheReason(t *testing.T) {
 func TestConfirmedMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	loss := r.proxy()
-	w := r.windowed(time.Second, r.connectTo(loss.URL()))
+	loss := r.Proxy()
+	w := r.windowed(time.Second, r.Connect(loss.URL()))
 	b := FastBatch{Messages: messages(0, 100, 20), Confirm: func(i int) bool { return i == 1 || i == 50 }}
-	if _, err := w.StoreFast(r.ctx(), b); err != nil || r.stored() != 100 {
+	if _, err := w.StoreFast(r.Ctx(), b); err != nil || r.stored() != 100 {
 		t.Errorf("%d messages are stored: %v", r.stored(), err)
 	}
 	pings := 0
@@ -81,7 +81,7 @@ func TestConfirmedMessages(t *testing.T) {
 		return pings == 2
 	})
 	b.Messages = messages(100, 100, 20)
-	if _, err := w.StoreFast(r.ctx(), b); err == nil || r.stored() != 150 {
+	if _, err := w.StoreFast(r.Ctx(), b); err == nil || r.stored() != 150 {
 		t.Errorf("%d messages are stored, want half of the second batch: %v", r.stored(), err)
 	}
 }
@@ -91,31 +91,31 @@ func TestConfirmedMessages(t *testing.T) {
 func TestOneBatchWithAnId(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	first, second := r.windowed(patience, r.connect()), r.windowed(patience, r.connect())
+	first, second := r.windowed(patience, r.Connect(r.URL)), r.windowed(patience, r.Connect(r.URL))
 	begun, err := first.conns[0].batches.begin("same", 100)
 	if err != nil {
 		t.Fatal(err)
 	}
 	msgs := messages(0, 100, 20)
 	for i, m := range msgs[:50] {
-		if err := begun.send(r.ctx(), i, len(msgs), m); err != nil {
+		if err := begun.send(r.Ctx(), i, len(msgs), m); err != nil {
 			t.Fatal(err)
 		}
 	}
-	until(t, "half of the first batch is stored", func() bool { return r.stored() == 50 })
-	if _, err := second.StoreFast(r.ctx(), FastBatch{ID: "same", Messages: messages(100, 1, 20)}); !errors.Is(err, ErrBatchEnded) || r.stored() != 50 {
+	r.Until("half of the first batch is stored", func() bool { return r.stored() == 50 })
+	if _, err := second.StoreFast(r.Ctx(), FastBatch{ID: "same", Messages: messages(100, 1, 20)}); !errors.Is(err, ErrBatchEnded) || r.stored() != 50 {
 		t.Fatalf("%d messages are stored, and a batch with the id of one that is under way ended with %v", r.stored(), err)
 	}
-	if _, err := second.StoreFast(r.ctx(), FastBatch{ID: "same", Messages: messages(100, 1, 20)}); err != nil {
+	if _, err := second.StoreFast(r.Ctx(), FastBatch{ID: "same", Messages: messages(100, 1, 20)}); err != nil {
 		t.Fatal(err)
 	}
 	for i, m := range msgs[50:] {
-		if err := begun.send(r.ctx(), 50+i, len(msgs), m); err != nil {
+		if err := begun.send(r.Ctx(), 50+i, len(msgs), m); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var refused *jetstream.APIError
-	if a, err := begun.await(r.ctx(), msgs[0], patience); err != nil || !errors.As(begun.check(a, len(msgs)), &refused) {
+	if a, err := begun.await(r.Ctx(), msgs[0], patience); err != nil || !errors.As(begun.check(a, len(msgs)), &refused) {
 		t.Errorf("the rest of the first batch ended with %+v, %v", a, err)
 	}
 	if stored := r.stored(); stored != 51 {
@@ -127,8 +127,8 @@ func TestOneBatchWithAnId(t *testing.T) {
 func TestAcknowledgements(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	loss := r.proxy()
-	nc := r.connectTo(loss.URL())
+	loss := r.Proxy()
+	nc := r.Connect(loss.URL())
 	l := r.windowed(patience, nc).conns[0]
 	stored := batchAnswer{Sequence: 7, Count: 5}
 	f := begin(t, l)
@@ -149,11 +149,11 @@ func TestAcknowledgements(t *testing.T) {
 	}
 	before := nc.Stats().Reconnects
 	loss.Cut()
-	until(t, "connected anew", func() bool { return nc.Stats().Reconnects > before && nc.IsConnected() })
+	r.Until("connected anew", func() bool { return nc.Stats().Reconnects > before && nc.IsConnected() })
 	if err := f.check(stored, 5); err == nil {
 		t.Error("the connection was lost in the middle of a batch, and it counts as stored")
 	}
-	if _, err := f.await(r.ctx(), messages(0, 1, 20)[0], patience); !errors.Is(err, errConnectionLost) {
+	if _, err := f.await(r.Ctx(), messages(0, 1, 20)[0], patience); !errors.Is(err, errConnectionLost) {
 		t.Errorf("the connection was lost in the middle of a batch, which waits until %v", err)
 	}
 	if err := begin(t, l).check(stored, 5); err != nil {

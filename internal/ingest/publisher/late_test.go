@@ -12,7 +12,7 @@ import (
 func TestNothingIsSentAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	nc := r.connect()
+	nc := r.Connect(r.URL)
 	singles, err := NewWindowed(Timeout, nc)
 	if err != nil {
 		t.Fatal(err)
@@ -28,10 +28,7 @@ func TestNothingIsSentAfterTheDeadline(t *testing.T) {
 			}
 		}
 	}
-	stream, err := r.js.Stream(t.Context(), "RESULTS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := r.Stream("RESULTS")
 	if n := stream.CachedInfo().State.LastSeq; n != 0 {
 		t.Errorf("%d messages were stored after their time", n)
 	}

@@ -42,27 +42,27 @@ func TestWhatIsFoundOfAStream(t *testing.T) {
 
 // following opens a publisher that queries the stream before every Publish.
 func (r *rig) following() (f *Following, found Capability, changes chan Capability, c troubles) {
-	r.t.Helper()
+	r.Helper()
 	changes, c = make(chan Capability, 100), newTroubles()
-	f, found, err := Open(r.ctx(), r.windowed(Timeout, r.connect()), Options{
+	f, found, err := Open(r.Ctx(), r.windowed(Timeout, r.Connect(r.URL)), Options{
 		Stream: "RESULTS", Changed: func(c Capability) { changes <- c }, Trouble: c.note,
 	})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	f.every, f.doubtful = 0, 0
 	return f, found, changes, c
 }
 
 func (r *rig) wantChange(changes chan Capability, what string) {
-	r.t.Helper()
+	r.Helper()
 	select {
 	case c := <-changes:
 		if !strings.Contains(c.String(), what) {
-			r.t.Errorf("found %q, want %q", c, what)
+			r.Errorf("found %q, want %q", c, what)
 		}
 	default:
-		r.t.Errorf("nothing new was found, want %q", what)
+		r.Errorf("nothing new was found, want %q", what)
 	}
 }
 
@@ -70,24 +70,24 @@ func TestOpenFollowsTheStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	f, found, changes, _ := r.following()
-	if !found.Batches || f.choose(r.ctx()) != Publisher(f.batched) {
+	if !found.Batches || f.choose(r.Ctx()) != Publisher(f.batched) {
 		t.Errorf("not in batches: %v", found)
 	}
-	r.wantStored(f.Publish(r.ctx(), messages(0, 10, 20), nil), 10)
+	r.wantStored(f.Publish(r.Ctx(), messages(0, 10, 20), nil), 10)
 
 	r.config.AllowBatchPublish = false
-	r.create()
-	r.wantStored(f.Publish(r.ctx(), messages(10, 10, 20), nil), 10)
+	r.Create(r.config)
+	r.wantStored(f.Publish(r.Ctx(), messages(10, 10, 20), nil), 10)
 	r.wantChange(changes, "set allow_batched")
-	if f.choose(r.ctx()) != Publisher(f.singles) {
+	if f.choose(r.Ctx()) != Publisher(f.singles) {
 		t.Error("still in batches, though the stream does not allow them any more")
 	}
 
-	r.remove()
+	r.Delete(r.config.Name)
 	r.config.AllowBatchPublish = true
-	f.ask(r.ctx())
+	f.ask(r.Ctx())
 	r.wantChange(changes, "there is no stream")
-	r.create()
+	r.Create(r.config)
 	r.putAll(f, messages(0, 30, 20))
 	r.wantChange(changes, "one commit a batch")
 	r.wantOnce(30, true)
@@ -99,16 +99,16 @@ func TestABatchThatFailsCastsDoubt(t *testing.T) {
 	f, _, _, c := r.following()
 	f.every, f.doubtful = patience, patience // no query happens during the test
 	r.config.AllowBatchPublish = false
-	r.create()
-	r.wantStored(f.Publish(r.ctx(), messages(0, 10, 20), nil), 10)
+	r.Create(r.config)
+	r.wantStored(f.Publish(r.Ctx(), messages(0, 10, 20), nil), 10)
 	if len(c) != 1 {
 		t.Errorf("%d complaints, want one", len(c))
 	}
-	r.wantStored(f.Publish(r.ctx(), messages(10, 10, 20), nil), 10)
+	r.wantStored(f.Publish(r.Ctx(), messages(10, 10, 20), nil), 10)
 	if len(c) != 1 {
 		t.Errorf("the next Put went in a batch too: %d complaints", len(c))
 	}
-	if f.choose(r.ctx()) != Publisher(f.singles) || f.Singles() != f.singles {
+	if f.choose(r.Ctx()) != Publisher(f.singles) || f.Singles() != f.singles {
 		t.Error("in batches before the stream was asked again")
 	}
 	r.wantOnce(20, true)
@@ -117,12 +117,12 @@ func TestABatchThatFailsCastsDoubt(t *testing.T) {
 func TestOpenWithoutTheStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	r.remove()
+	r.Delete(r.config.Name)
 	f, found, changes, _ := r.following()
-	if !found.Missing || found.Batches || f.choose(r.ctx()) != Publisher(f.singles) {
+	if !found.Missing || found.Batches || f.choose(r.Ctx()) != Publisher(f.singles) {
 		t.Errorf("with no stream: %+v", found)
 	}
-	r.create()
+	r.Create(r.config)
 	r.putAll(f, messages(0, 10, 20))
 	r.wantChange(changes, "one commit a batch")
 	r.wantOnce(10, true)
@@ -131,7 +131,7 @@ func TestOpenWithoutTheStream(t *testing.T) {
 func TestOpenFailsWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	singles := r.windowed(Timeout, r.connect())
+	singles := r.windowed(Timeout, r.Connect(r.URL))
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, _, err := Open(over, singles, Options{Stream: "RESULTS"}); err == nil {

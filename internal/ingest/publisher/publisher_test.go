@@ -20,27 +20,27 @@ func TestPutStoresInOrderAndOnce(t *testing.T) {
 	both(t, nil, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
 		const n = 20000
 		msgs := messages(0, n, 20)
-		r.wantStored(s.Publish(r.ctx(), msgs, nil), n)
+		r.wantStored(s.Publish(r.Ctx(), msgs, nil), n)
 		r.wantOnce(n, true)
 		if len(c) != 0 {
-			r.t.Errorf("a batch was not confirmed: %v", <-c)
+			r.Errorf("a batch was not confirmed: %v", <-c)
 		}
 		// All messages again: the stream knows them and reports each as a duplicate.
-		again := s.Publish(r.ctx(), msgs[:1000], nil)
+		again := s.Publish(r.Ctx(), msgs[:1000], nil)
 		r.wantStored(again, 1000)
 		for i, a := range again {
 			if !a.Duplicate {
-				r.t.Fatalf("message %d is not called a duplicate the second time", i)
+				r.Fatalf("message %d is not called a duplicate the second time", i)
 			}
 		}
 		// Some known messages among new ones.
-		r.wantStored(s.Publish(r.ctx(), messages(n-500, 1000, 20), nil), 1000)
+		r.wantStored(s.Publish(r.Ctx(), messages(n-500, 1000, 20), nil), 1000)
 		r.wantOnce(n+500, true)
 		if len(c) != 0 {
-			r.t.Errorf("duplicates are trouble: %v", <-c)
+			r.Errorf("duplicates are trouble: %v", <-c)
 		}
-		if answers := s.Publish(r.ctx(), nil, make([]Answer, 2)); len(answers) != 2 {
-			r.t.Errorf("a Put of nothing after two answers gives %d", len(answers))
+		if answers := s.Publish(r.Ctx(), nil, make([]Answer, 2)); len(answers) != 2 {
+			r.Errorf("a Put of nothing after two answers gives %d", len(answers))
 		}
 	})
 }
@@ -50,7 +50,7 @@ func TestFewMessages(t *testing.T) {
 	both(t, nil, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
 		n := 0
 		for size := 1; size <= 5; size++ {
-			r.wantStored(s.Publish(r.ctx(), messages(n, size, 0), nil), size)
+			r.wantStored(s.Publish(r.Ctx(), messages(n, size, 0), nil), size)
 			n += size
 		}
 		r.wantOnce(n, true)
@@ -89,21 +89,21 @@ func TestUnstorableMessagesAmongOthers(t *testing.T) {
 				msgs := messages(first, n, 20)
 				first += n
 				spoil(msgs[at])
-				for i, a := range s.Publish(r.ctx(), msgs, nil) {
+				for i, a := range s.Publish(r.Ctx(), msgs, nil) {
 					if i == at && !Unstorable(a.Err) {
-						r.t.Errorf("%s at %d: %v, want an error of the message itself", what, at, a.Err)
+						r.Errorf("%s at %d: %v, want an error of the message itself", what, at, a.Err)
 					}
 					if i != at && a.Err != nil {
-						r.t.Errorf("%s at %d: message %d: %v", what, at, i, a.Err)
+						r.Errorf("%s at %d: message %d: %v", what, at, i, a.Err)
 					}
 				}
 				if got := r.stored() - before; got != n-1 {
-					r.t.Errorf("%s at %d: %d messages stored, want %d", what, at, got, n-1)
+					r.Errorf("%s at %d: %d messages stored, want %d", what, at, got, n-1)
 				}
 			}
 		}
 		if len(c) != 0 {
-			r.t.Errorf("the message's own fault is taken for the server's: %v", <-c)
+			r.Errorf("the message's own fault is taken for the server's: %v", <-c)
 		}
 	})
 }
@@ -111,13 +111,13 @@ func TestUnstorableMessagesAmongOthers(t *testing.T) {
 func TestStreamMissingThenCreated(t *testing.T) {
 	t.Parallel()
 	both(t, nil, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
-		r.remove()
-		for i, a := range s.Publish(r.ctx(), messages(0, 100, 20), nil) {
+		r.Delete(r.config.Name)
+		for i, a := range s.Publish(r.Ctx(), messages(0, 100, 20), nil) {
 			if !errors.Is(a.Err, jetstream.ErrNoStreamResponse) {
-				r.t.Fatalf("message %d with no stream: %v", i, a.Err)
+				r.Fatalf("message %d with no stream: %v", i, a.Err)
 			}
 		}
-		r.create()
+		r.Create(r.config)
 		r.putAll(s, messages(0, 100, 20))
 		r.wantOnce(100, false)
 	})
@@ -129,18 +129,18 @@ func TestStreamFullThenFreed(t *testing.T) {
 	both(t, change, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
 		msgs := messages(0, 200, 20)
 		good := 0
-		for _, a := range s.Publish(r.ctx(), msgs, nil) {
+		for _, a := range s.Publish(r.Ctx(), msgs, nil) {
 			if a.Err == nil {
 				good++
 			} else if Unstorable(a.Err) {
-				r.t.Fatalf("a full stream is taken for a fault of the message: %v", a.Err)
+				r.Fatalf("a full stream is taken for a fault of the message: %v", a.Err)
 			}
 		}
 		if good != 50 || r.stored() != 50 {
-			r.t.Errorf("%d messages said to be stored, %d are, want the 50 that there is room for", good, r.stored())
+			r.Errorf("%d messages said to be stored, %d are, want the 50 that there is room for", good, r.stored())
 		}
 		r.config.MaxMsgs = -1
-		r.create()
+		r.Create(r.config)
 		r.putAll(s, msgs)
 		r.wantOnce(200, false)
 	})
@@ -150,10 +150,10 @@ func TestStreamWithoutBatches(t *testing.T) {
 	t.Parallel()
 	change := func(c *jetstream.StreamConfig) { c.AllowBatchPublish = false }
 	both(t, change, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
-		r.wantStored(s.Publish(r.ctx(), messages(0, 100, 20), nil), 100)
+		r.wantStored(s.Publish(r.Ctx(), messages(0, 100, 20), nil), 100)
 		r.wantOnce(100, true)
 		if _, batched := s.(*Batched); batched && len(c) != 1 {
-			r.t.Errorf("%d complaints about a stream that takes no batches, want 1", len(c))
+			r.Errorf("%d complaints about a stream that takes no batches, want 1", len(c))
 		}
 	})
 }
@@ -183,7 +183,7 @@ func TestLostAnswers(t *testing.T) {
 		wg.Wait()
 		l.Lose(nil)
 		if lost == 0 {
-			r.t.Error("no answer was lost")
+			r.Error("no answer was lost")
 		}
 		r.wantOnce(n, false)
 		r.wantRoom(s)
@@ -192,14 +192,14 @@ func TestLostAnswers(t *testing.T) {
 
 // wantRoom checks that every place of the window, and every place for a batch, is free again.
 func (r *rig) wantRoom(s Publisher) {
-	r.t.Helper()
+	r.Helper()
 	singles, _ := s.(*Windowed)
 	if b, ok := s.(*Batched); ok {
 		singles = b.singles
-		until(r.t, "no batch is under way", func() bool { return len(b.places) == 0 })
+		r.Until("no batch is under way", func() bool { return len(b.places) == 0 })
 	}
 	for _, l := range singles.conns {
-		until(r.t, "the window is empty", func() bool { return len(l.window) == 0 })
+		r.Until("the window is empty", func() bool { return len(l.window) == 0 })
 	}
 }
 
@@ -232,7 +232,7 @@ func TestConnectionCutInTheMiddle(t *testing.T) {
 		r.wantOnce(rounds*n, false)
 		r.wantRoom(s)
 		if _, batched := s.(*Batched); batched && len(c) < rounds {
-			r.t.Errorf("%d batches were not confirmed, and %d were cut", len(c), rounds)
+			r.Errorf("%d batches were not confirmed, and %d were cut", len(c), rounds)
 		}
 	})
 }
@@ -244,19 +244,19 @@ func TestPutEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		answered := make(chan []Answer)
 		go func() { answered <- s.Publish(ctx, messages(0, 10, 20), nil) }()
-		until(r.t, "something is stored", func() bool { return r.stored() > 0 })
+		r.Until("something is stored", func() bool { return r.stored() > 0 })
 		cancel()
 		answers := <-answered
 		if len(answers) != 10 {
-			r.t.Fatalf("%d answers to 10 messages", len(answers))
+			r.Fatalf("%d answers to 10 messages", len(answers))
 		}
 		for i, a := range answers {
 			if !errors.Is(a.Err, context.Canceled) {
-				r.t.Errorf("message %d: %v", i, a.Err)
+				r.Errorf("message %d: %v", i, a.Err)
 			}
 		}
 		if len(c) != 0 {
-			r.t.Errorf("the end of a context is taken for trouble: %v", <-c)
+			r.Errorf("the end of a context is taken for trouble: %v", <-c)
 		}
 	})
 }
@@ -264,11 +264,11 @@ func TestPutEndsWithItsContext(t *testing.T) {
 func TestConnectionsTakeTurns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	l := r.proxy()
-	first, second := r.connectTo(l.URL()), r.connect()
+	l := r.Proxy()
+	first, second := r.Connect(l.URL()), r.Connect(r.URL)
 	s := NewBatched(r.windowed(Timeout, first, second), nil)
 	for i := range 4 {
-		r.wantStored(s.Publish(r.ctx(), messages(i*10, 10, 20), nil), 10)
+		r.wantStored(s.Publish(r.Ctx(), messages(i*10, 10, 20), nil), 10)
 	}
 	for i, nc := range []*nats.Conn{first, second} {
 		if sent := nc.Stats().OutMsgs; sent < 20 {
@@ -276,9 +276,9 @@ func TestConnectionsTakeTurns(t *testing.T) {
 		}
 	}
 	l.Refuse(true)
-	until(t, "the first connection is down", func() bool { return !first.IsConnected() })
+	r.Until("the first connection is down", func() bool { return !first.IsConnected() })
 	for i := range 4 {
-		r.wantStored(s.Publish(r.ctx(), messages(40+i*10, 10, 20), nil), 10)
+		r.wantStored(s.Publish(r.Ctx(), messages(40+i*10, 10, 20), nil), 10)
 	}
 	r.wantOnce(80, true)
 	l.Refuse(false)

@@ -5,30 +5,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"millrace/internal/ingest/natstest"
 )
 
 // raised returns a rig whose server accepted messages of 1 MiB when the client connected, and accepts 8 MiB now. Its
 // stream has a message of 3 MiB between small ones.
 func raised(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
 	t.Helper()
-	s, reload := natstest.Reloading(t, 1<<20)
-	r := newRigAt(t, s.ClientURL(), change)
-	reload(8 << 20)
-	late, err := nats.Connect(s.ClientURL()) // the rig's client still refuses messages above the old limit
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(late.Close)
-	js, err := jetstream.New(late)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := newRig(t, change, func(o *server.Options) { o.MaxPayload = 1 << 20 })
+	r.Reload(func(o *server.Options) { o.MaxPayload = 8 << 20 })
+	js := r.JetStream(r.Connect(r.URL)) // the rig's client still refuses messages above the old limit
 	for _, size := range []int{10, 3 << 20, 10, 10} {
-		if _, err := js.Publish(r.ctx, "in.a", make([]byte, size)); err != nil {
+		if _, err := js.Publish(r.Ctx(), "in.a", make([]byte, size)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -47,10 +36,10 @@ func TestAMessageLargerThanTheClientKnows(t *testing.T) {
 				q.Messages = 10
 			}
 			r := raised(t, change)
-			if known := r.nc.MaxPayload(); known != 1<<20 {
+			if known := r.NC.MaxPayload(); known != 1<<20 {
 				t.Fatalf("the client knows of a max_payload of %d, which shows nothing", known)
 			}
-			q.Limit = NewLimit(r.nc, 2<<20, 0)
+			q.Limit = NewLimit(r.NC, 2<<20, 0)
 			p := r.open(q)
 			for _, size := range []int{10, 3 << 20, 10, 10} {
 				if m := r.next(p); len(m.Data()) != size {
@@ -65,10 +54,10 @@ func TestAFetchOfAMessageLargerThanTheClientKnows(t *testing.T) {
 	t.Parallel()
 	r := raised(t, nil)
 	q := asking(10)
-	q.Limit = NewLimit(r.nc, 2<<20, 0)
-	came := 0
-	for came < 4 && r.ctx.Err() == nil {
-		n, err := Fetch(r.nc, q, 10, 100*time.Millisecond, func(*Message) {})
+	q.Limit = NewLimit(r.NC, 2<<20, 0)
+	came, ctx := 0, r.Ctx()
+	for came < 4 && ctx.Err() == nil {
+		n, err := Fetch(r.NC, q, 10, 100*time.Millisecond, func(*Message) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,13 +74,13 @@ func TestAMessageLargerThanTheConsumerAllows(t *testing.T) {
 	const bound = 2 << 20
 	r := raised(t, func(c *jetstream.ConsumerConfig) { c.MaxRequestMaxBytes = bound })
 	q := asking(10)
-	q.Limit = NewLimit(r.nc, 1<<20, bound)
+	q.Limit = NewLimit(r.NC, 1<<20, bound)
 	p := r.open(q)
 	r.next(p)
-	if _, err := p.Next(r.ctx); !errors.Is(err, ErrMessageTooLarge) {
+	if _, err := p.Next(r.Ctx()); !errors.Is(err, ErrMessageTooLarge) {
 		t.Errorf("%v, want %v", err, ErrMessageTooLarge)
 	}
-	if _, err := Fetch(r.nc, q, 1, time.Second, func(*Message) {}); !errors.Is(err, ErrMessageTooLarge) {
+	if _, err := Fetch(r.NC, q, 1, time.Second, func(*Message) {}); !errors.Is(err, ErrMessageTooLarge) {
 		t.Errorf("a fetch: %v, want %v", err, ErrMessageTooLarge)
 	}
 }
@@ -101,8 +90,8 @@ func TestAMessageLargerThanTheConsumerAllows(t *testing.T) {
 func TestTheLimitTakesTheLargestMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	l := NewLimit(r.nc, 1<<20, 0)
-	if known := int(r.nc.MaxPayload()); l.Bytes() <= known {
+	l := NewLimit(r.NC, 1<<20, 0)
+	if known := int(r.NC.MaxPayload()); l.Bytes() <= known {
 		t.Errorf("asks for %d bytes, and a message may have %d", l.Bytes(), known)
 	}
 	var err error

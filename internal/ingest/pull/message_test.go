@@ -50,20 +50,17 @@ func TestStoredMessageIsAcknowledged(t *testing.T) {
 	for range 3 {
 		r.next(p)
 	}
-	s, err := r.js.Stream(r.ctx, "IN")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := r.Stream("IN")
 	for sequence := range uint64(3) {
-		raw, err := s.GetMsg(r.ctx, sequence+1)
+		raw, err := s.GetMsg(r.Ctx(), sequence+1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := Stored(r.nc, "IN", "in", sequence+1, raw)
+		m := Stored(r.NC, "IN", "in", sequence+1, raw)
 		if meta, err := m.Metadata(); err != nil || meta.Sequence.Stream != sequence+1 || !meta.Timestamp.Equal(raw.Time) {
 			t.Errorf("metadata %+v and %v of message %d", meta, err, sequence+1)
 		}
-		if err := m.DoubleAck(r.ctx); err != nil {
+		if err := m.DoubleAck(r.Ctx()); err != nil {
 			t.Fatal(err)
 		}
 	}

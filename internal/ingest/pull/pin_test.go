@@ -11,7 +11,7 @@ import (
 // belong to the first.
 func TestTurnsAreToldApart(t *testing.T) {
 	t.Parallel()
-	r := pinned(t)
+	r := pinned(t, longTurn)
 	r.publish(0, 1, 10)
 	p := r.open(inGroup())
 	first := r.next(p)
@@ -20,7 +20,7 @@ func TestTurnsAreToldApart(t *testing.T) {
 		t.Fatalf("it is the turn of %+v, and the client thinks %q", groups, pin)
 	}
 	forged := func() {
-		if err := r.nc.PublishMsg(&nats.Msg{Subject: "in.a", Data: []byte("x"), Header: nats.Header{"Nats-Pin-Id": {pin, "another"}}}); err != nil {
+		if err := r.NC.PublishMsg(&nats.Msg{Subject: "in.a", Data: []byte("x"), Header: nats.Header{"Nats-Pin-Id": {pin, "another"}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -28,11 +28,8 @@ func TestTurnsAreToldApart(t *testing.T) {
 	if m := r.next(p); m.Turn() != first.Turn() || p.Pin() != pin {
 		t.Errorf("a header ended turn %d: it is %d, %q", first.Turn(), m.Turn(), p.Pin())
 	}
-	s, err := r.js.Stream(r.ctx, "IN")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.UnpinConsumer(r.ctx, "in", "g"); err != nil {
+	s := r.Stream("IN")
+	if err := s.UnpinConsumer(r.Ctx(), "in", "g"); err != nil {
 		t.Fatal(err)
 	}
 	forged()
@@ -49,20 +46,20 @@ func TestTurnsAreToldApart(t *testing.T) {
 // client.
 func TestAPinThatMayBeAnothersIsNotTaken(t *testing.T) {
 	t.Parallel()
-	r := pinned(t)
+	r := pinned(t, longTurn)
 	r.publish(0, 10, 10)
 	p := r.open(inGroup())
 	m := r.next(p)
-	if pin, err := p.Claim(r.ctx, m); err != nil || pin != p.Pin() {
+	if pin, err := p.Claim(r.Ctx(), m); err != nil || pin != p.Pin() {
 		t.Errorf("the pin of the turn is %q, %v; want %q", pin, err, p.Pin())
 	}
 	for _, b := range p.inboxes.list {
-		b.fresh = b.fresh.Add(-shortTurn)
+		b.fresh = b.fresh.Add(-longTurn)
 	}
-	if pin, err := p.turns.askPin(r.ctx, m.Turn()); !errors.Is(err, errPinUnknown) {
+	if pin, err := p.turns.askPin(r.Ctx(), m.Turn()); !errors.Is(err, errPinUnknown) {
 		t.Errorf("long after the request: %q, %v; want %v", pin, err, errPinUnknown)
 	}
-	if _, err := p.turns.askPin(r.ctx, m.Turn()+1); !errors.Is(err, errPinUnknown) {
+	if _, err := p.turns.askPin(r.Ctx(), m.Turn()+1); !errors.Is(err, errPinUnknown) {
 		t.Errorf("for a turn that never was: %v, want %v", err, errPinUnknown)
 	}
 }

@@ -27,12 +27,8 @@ var likeTheServers = []nats.Header{
 
 // publishLikeTheServers publishes one input per header.
 func (r *rig) publishLikeTheServers() {
-	r.t.Helper()
-	for _, h := range likeTheServers {
-		if _, err := r.js.PublishMsg(r.ctx, &nats.Msg{Subject: "in.a", Header: h}); err != nil {
-			r.t.Fatal(err)
-		}
-	}
+	r.Helper()
+	r.Publish(0, len(likeTheServers), func(i int) *nats.Msg { return &nats.Msg{Subject: "in.a", Header: likeTheServers[i]} })
 }
 
 func TestAnInputIsNoStatusMessage(t *testing.T) {
@@ -54,7 +50,7 @@ func TestAFetchedInputIsNoStatusMessage(t *testing.T) {
 	r := newRig(t, nil)
 	r.publishLikeTheServers()
 	var got []string
-	came, err := Fetch(r.nc, asking(3), 100, 0, func(m *Message) { got = append(got, m.Headers().Get("Status")) })
+	came, err := Fetch(r.NC, asking(3), 100, 0, func(m *Message) { got = append(got, m.Headers().Get("Status")) })
 	if err != nil || came != len(likeTheServers) || len(got) != came {
 		t.Errorf("fetched %d and %q (%v), want %d", came, got, err, len(likeTheServers))
 	}
@@ -141,10 +137,10 @@ func TestPullSaysThatTheConsumerIsGone(t *testing.T) {
 	r.publish(0, 1, 10)
 	p := r.open(asking(5))
 	r.next(p)
-	if err := r.js.DeleteConsumer(r.ctx, "IN", "in"); err != nil {
+	if err := r.JS.DeleteConsumer(r.Ctx(), "IN", "in"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Next(r.ctx); !errors.Is(err, ErrGone) {
+	if _, err := p.Next(r.Ctx()); !errors.Is(err, ErrGone) {
 		t.Errorf("Next: %v, want %v", err, ErrGone)
 	}
 }
@@ -153,7 +149,7 @@ func TestPullSaysThatTheConsumerRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 3 })
 	p := r.open(asking(50))
-	if _, err := p.Next(r.ctx); err == nil || !strings.Contains(err.Error(), "MaxRequestBatch of 3") {
+	if _, err := p.Next(r.Ctx()); err == nil || !strings.Contains(err.Error(), "MaxRequestBatch of 3") {
 		t.Errorf("Next: %v, want the server's reason", err)
 	}
 }
@@ -163,10 +159,10 @@ func TestPullReportsThatNothingAnswers(t *testing.T) {
 	r := newRig(t, nil)
 	q := asking(5)
 	q.Consumer = "nobody"
-	if _, err := r.open(q).Next(r.ctx); !errors.Is(err, nats.ErrNoResponders) {
+	if _, err := r.open(q).Next(r.Ctx()); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("Next: %v, want %v", err, nats.ErrNoResponders)
 	}
-	if _, err := Fetch(r.nc, q, 1, 0, func(*Message) {}); !errors.Is(err, nats.ErrNoResponders) {
+	if _, err := Fetch(r.NC, q, 1, 0, func(*Message) {}); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("Fetch: %v, want %v", err, nats.ErrNoResponders)
 	}
 }
@@ -183,7 +179,7 @@ func TestPullSaysThatTheServerIsSilent(t *testing.T) {
 	r.until("it waits", func(c *jetstream.ConsumerInfo) bool { return c.NumWaiting == 1 })
 	q := asking(5)
 	q.Heartbeat = 50 * time.Millisecond
-	if _, err := r.open(q).Next(r.ctx); !errors.Is(err, ErrSilent) {
+	if _, err := r.open(q).Next(r.Ctx()); !errors.Is(err, ErrSilent) {
 		t.Errorf("Next: %v, want %v", err, ErrSilent)
 	}
 }
@@ -192,16 +188,16 @@ func TestPullSaysThatNothingComes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	q := asking(5)
-	q.Heartbeat, q.Idle = time.Second, time.Second
+	q.Heartbeat, q.Idle = 5*time.Second, 500*time.Millisecond
 	p := r.open(q)
 	for range 2 {
-		if _, err := p.Next(r.ctx); !errors.Is(err, ErrIdle) {
+		if _, err := p.Next(r.Ctx()); !errors.Is(err, ErrIdle) {
 			t.Fatalf("Next: %v, want %v", err, ErrIdle)
 		}
 	}
 	r.publish(0, 1, 10)
 	for {
-		m, err := p.Next(r.ctx)
+		m, err := p.Next(r.Ctx())
 		if err == nil && string(m.Data()) == "0000000000" {
 			return
 		}
@@ -216,14 +212,14 @@ func TestAnExpiredRequestIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	q := asking(5)
-	q.Expires, q.Heartbeat, q.Idle = time.Second, 500*time.Millisecond, 3*time.Second
+	q.Expires, q.Heartbeat, q.Idle = 2*time.Second, time.Second, time.Second
 	p := r.open(q)
-	if _, err := p.Next(r.ctx); !errors.Is(err, ErrIdle) {
-		t.Fatalf("Next: %v, want %v", err, ErrIdle)
-	}
-	if p.requests.asked < 2*outstanding {
-		t.Errorf("%d requests were made", p.requests.asked)
-	}
+	r.Until("each request was made again", func() bool {
+		if _, err := p.Next(r.Ctx()); !errors.Is(err, ErrIdle) {
+			t.Fatalf("Next: %v, want %v", err, ErrIdle)
+		}
+		return p.requests.asked >= 2*outstanding
+	})
 	r.publish(0, 1, 10)
 	r.next(p)
 }
@@ -243,7 +239,7 @@ func TestDrainedPullGivesWhatHasCome(t *testing.T) {
 	})
 	p.Drain()
 	for taken := 1; ; taken++ {
-		_, err := p.Next(r.ctx)
+		_, err := p.Next(r.Ctx())
 		if err == nil {
 			continue
 		}
@@ -260,11 +256,7 @@ func TestStoppedPullHasARest(t *testing.T) {
 	r.publish(0, 10, 10)
 	p := r.open(asking(100))
 	r.next(p)
-	for len(p.inboxes.in) < 9 {
-		if r.ctx.Err() != nil {
-			t.Fatalf("only %d came", len(p.inboxes.in))
-		}
-	}
+	r.Until("9 more have come", func() bool { return len(p.inboxes.in) == 9 })
 	p.Stop()
 	if rest := slices.Collect(p.Rest()); len(rest) != 9 {
 		t.Errorf("the rest is %d messages, want 9", len(rest))
@@ -275,8 +267,8 @@ func TestPullEndsWithItsConnection(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	p := r.open(asking(5))
-	time.AfterFunc(10*time.Millisecond, r.nc.Close)
-	if _, err := p.Next(r.ctx); !errors.Is(err, nats.ErrConnectionClosed) {
+	time.AfterFunc(10*time.Millisecond, r.NC.Close)
+	if _, err := p.Next(r.Ctx()); !errors.Is(err, nats.ErrConnectionClosed) {
 		t.Errorf("Next: %v, want %v", err, nats.ErrConnectionClosed)
 	}
 }
@@ -284,7 +276,7 @@ func TestPullEndsWithItsConnection(t *testing.T) {
 func TestPullEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	ctx, cancel := context.WithCancel(r.ctx)
+	ctx, cancel := context.WithCancel(r.Ctx())
 	cancel()
 	if _, err := r.open(asking(5)).Next(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("Next: %v, want %v", err, context.Canceled)
@@ -302,12 +294,9 @@ func TestPullGoesOnAfterARestart(t *testing.T) {
 	for range 10 {
 		r.next(p)
 	}
-	again := make(chan nats.Status, 1)
-	addr := strings.TrimPrefix(r.server.URL(), "nats://")
-	status := r.nc.StatusChanged(nats.CONNECTED)
-	r.server.Close()
-	r.start(addr)
-	again <- <-status
+	status := r.NC.StatusChanged(nats.CONNECTED)
+	r.Restart()
+	<-status
 	r.publish(10, 1, 10)
 	for {
 		if m := r.next(p); string(m.Data()) == "0000000010" {

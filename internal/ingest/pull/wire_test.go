@@ -23,11 +23,11 @@ func heard(t *testing.T, sub *nats.Subscription) *nats.Msg {
 func TestADelayIsInNanoseconds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	sub, err := r.nc.SubscribeSync("acks")
+	sub, err := r.NC.SubscribeSync("acks")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Message{nc: r.nc, raw: &nats.Msg{Reply: "acks"}}
+	m := &Message{nc: r.NC, raw: &nats.Msg{Reply: "acks"}}
 	for delay, want := range map[time.Duration]string{
 		1500 * time.Millisecond: `-NAK {"delay": 1500000000}`, time.Nanosecond: `-NAK {"delay": 1}`, 0: "-NAK", -1: "-NAK",
 	} {
@@ -44,11 +44,11 @@ func TestADelayIsInNanoseconds(t *testing.T) {
 func TestKeepingThePinRequestsNoMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	sub, err := r.nc.SubscribeSync("requests")
+	sub, err := r.NC.SubscribeSync("requests")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Pull{nc: r.nc, r: Request{Group: "group", Expires: time.Minute}, requests: requests{subject: "requests"}}
+	p := &Pull{nc: r.NC, r: Request{Group: "group", Expires: time.Minute}, requests: requests{subject: "requests"}}
 	if err := p.Keep(); err != nil {
 		t.Fatal(err)
 	}

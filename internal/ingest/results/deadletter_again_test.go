@@ -13,19 +13,16 @@ import (
 func TestADeadLetterInItsOwnStreamHasItsPayloadOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: time.Hour})
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: time.Hour})
 	w, input := r.writer(), r.input(make([]byte, 10))
 	l := w.newDeadLetter(&input, TooLarge, errors.New("too large"))
 	l.form = apart
 	for range 2 {
-		if err := l.publish(r.ctx()); err != nil {
+		if err := l.publish(r.Ctx()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s, err := r.js.Stream(r.ctx(), "RESULTS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := r.Stream("RESULTS")
 	if n := s.CachedInfo().State.Msgs; n != 2 {
 		t.Errorf("%d messages are stored, want the payload and the letter", n)
 	}

@@ -37,7 +37,7 @@ type modelInput struct {
 }
 
 const (
-	modelMostRecords = 400
+	modelMostRecords = 200
 	modelMostBytes   = 600 // of a record; some batches are smaller
 )
 

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"millrace/internal/compression"
@@ -30,58 +29,35 @@ import (
 // publishes fail at random, and deliveries are given back, until every message has ended. Goroutines run as they like, so a seed
 // repeats the inputs and the settings of a run, but not its order of events.
 
-// modelFor is how long the test runs seeds, unless MILLRACE_MODEL_FOR sets another duration.
-const modelFor = 4 * time.Second
-
-// TestFramesSettleOnceWhateverFails runs seeds until its time is over. With MILLRACE_MODEL_SEED it runs only that seed.
+// TestFramesSettleOnceWhateverFails runs one new seed after another.
 func TestFramesSettleOnceWhateverFails(t *testing.T) {
 	t.Parallel()
-	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() })
-	s, _ := natstest.Reloading(t, modelMaxPayload)
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	if text := os.Getenv("MILLRACE_MODEL_SEED"); text != "" {
-		seed, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
+	r := natstest.New(t, func(o *server.Options) { o.MaxPayload = modelMaxPayload })
+	natstest.Seeds(t, modelEnough, modelMustHappen, func(seed uint64) map[string]int {
+		var models [4]*model // at a time, because a run waits for most of its time, before it publishes again
+		var runs sync.WaitGroup
+		counts := map[string]int{}
+		for i := range models {
+			d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = d.Close() }()
+			models[i] = newModel(t, 4*seed+uint64(i), d, r.NC)
+			runs.Go(models[i].run)
 		}
-		newModel(t, seed, d, nc).run()
-		return
-	}
-	budget := modelFor
-	if text := os.Getenv("MILLRACE_MODEL_FOR"); text != "" {
-		if budget, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
+		runs.Wait()
+		for _, m := range models {
+			for what, n := range m.counts {
+				counts[what] += n
+			}
 		}
-	}
-	first, runs, counts := uint64(time.Now().UnixNano()), 0, map[string]int{}
-	t.Logf("seeds from %d on", first)
-	for begun := time.Now(); time.Since(begun) < budget && !t.Failed(); runs++ {
-		m := newModel(t, first+uint64(runs), d, nc)
-		if m.run(); t.Failed() {
-			t.Logf("MILLRACE_MODEL_SEED=%d", m.seed)
-		}
-		for what, n := range m.counts {
-			counts[what] += n
-		}
-	}
-	for _, what := range modelMustHappen {
-		if counts[what] == 0 && runs >= modelEnough {
-			t.Errorf("in no run: %s", what)
-		}
-	}
-	t.Logf("%d runs: %v", runs, counts)
+		return counts
+	})
 }
 
 // modelEnough is the number of runs after which every event of modelMustHappen must have happened.
-const modelEnough = 30
+const modelEnough = 500
 
 var modelMustHappen = []string{
 	"settled", "dead letter", "given back", "batch refused", "batch failed", "incomplete", "publish lost", "confirmation lost",
@@ -93,8 +69,6 @@ const (
 	modelMessages   = 40      // per run
 	modelRounds     = 20      // most rounds of a run; each redelivers what was given back
 	modelTrouble    = 8       // number of rounds in which something fails
-
-	modelPatience = 20 * time.Second // for one round
 )
 
 // model is one run.
@@ -141,7 +115,7 @@ func newModel(t *testing.T, seed uint64, d device.Device, nc *nats.Conn) *model 
 			t.Fatal(err)
 		}
 		m.w[i].first, m.w[i].again = &m.stream, &m.stream
-		m.w[i].size.stream.Store([]int64{-1, 3 << 10, 4 << 10}[m.random.IntN(3)])
+		m.w[i].size.stream.Store([]int64{-1, 2 << 10, 3 << 10}[m.random.IntN(3)])
 	}
 	m.pipe, err = streams.New(d, streams.Config{
 		Operators: ops, Lanes: 1 + m.random.IntN(3), BatchPayloads: []int{1, 2, 7, 64}[m.random.IntN(4)],
@@ -213,7 +187,7 @@ func (m *model) did(what string) {
 
 // round delivers the waiting messages, and returns when each delivery has ended.
 func (m *model) round() {
-	ctx, cancel := context.WithTimeout(m.t.Context(), modelPatience)
+	ctx, cancel := context.WithTimeout(m.t.Context(), natstest.Patience)
 	defer cancel()
 	inputs := m.waiting
 	m.waiting = nil

@@ -22,28 +22,28 @@ import (
 
 // failedFrame returns a delivery of a frame with these headers and lines, all of which failed. Its result is stored by w.
 func (r *rig) failedFrame(w *Writer, header nats.Header, lines []byte) inflight.Delivery {
-	r.t.Helper()
+	r.Helper()
 	d, err := host.Open(host.Options{Cores: 1, Kernels: operator.HostKernels()})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	pipe, err := streams.New(d, streams.Config{Operators: w.s.Operators, Lanes: 1, BatchPayloads: 64, BatchBytes: 1 << 20, ScratchLimit: 64 << 20})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
-	r.t.Cleanup(func() { _, _ = pipe.Close(), d.Close() })
+	r.Cleanup(func() { _, _ = pipe.Close(), d.Close() })
 	pool, err := inflight.NewPool([]*streams.Pipeline{pipe}, inflight.Settings{
 		Costs: inflight.NewCosts(w.s.Format, w.s.Operators), Split: frame.Splitter{Framing: frame.NewlineDelimited},
 	})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	in := r.input(nil)
 	in.Msg = modelMessage{body: lines, header: header}
 	pool.Unpack(&in)
 	in.Frame.Open()
 	if err := in.Frame.Fault(); err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	for i := range in.Frame.Records() {
 		in.Frame.Mark(i, record.OperatorError)
@@ -56,7 +56,7 @@ func (r *rig) failedFrame(w *Writer, header nats.Header, lines []byte) inflight.
 func TestEachRecordLetterIsStoredInItsOwnForm(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, MaxMsgSize: 2000})
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, MaxMsgSize: 2000})
 	w := r.writer()
 	var lines []byte
 	sizes := slices.Concat(slices.Repeat([]int{20}, lettersAtOnce+10), []int{1200, 20, 1900, 20})
@@ -65,16 +65,13 @@ func TestEachRecordLetterIsStoredInItsOwnForm(t *testing.T) {
 	}
 	d := r.failedFrame(w, nats.Header{"Note": {strings.Repeat("n", 600)}}, lines)
 	known := partials{RecordID(&d, 3): true, RecordID(&d, lettersAtOnce): true}
-	if err := (frameWriter{w}).storeRecordLetters(r.ctx(), &d, &known); err != nil {
+	if err := (frameWriter{w}).storeRecordLetters(r.Ctx(), &d, &known); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]int{} // what was omitted, by the number of dead letters
-	s, err := r.js.Stream(r.ctx(), "RESULTS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := r.Stream("RESULTS")
 	for i := range s.CachedInfo().State.LastSeq {
-		m, err := s.GetMsg(r.ctx(), i+1)
+		m, err := s.GetMsg(r.Ctx(), i+1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,13 +97,13 @@ func TestEachRecordLetterIsStoredInItsOwnForm(t *testing.T) {
 func BenchmarkRecordLetters(b *testing.B) {
 	const records = 4096
 	r := newRig(b)
-	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: 100 * time.Millisecond})
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: 100 * time.Millisecond})
 	w := r.writer()
 	d := r.failedFrame(w, nil, bytes.Repeat([]byte("a record of some 30 bytes.....\n"), records))
 	for b.Loop() {
 		d.Stored = d.Stored.Add(time.Nanosecond) // other ids
 		d.First, d.Cleared = true, time.Now()
-		if err := (frameWriter{w}).storeRecordLetters(r.ctx(), &d, new(partials)); err != nil {
+		if err := (frameWriter{w}).storeRecordLetters(r.Ctx(), &d, new(partials)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -15,16 +15,16 @@ import (
 
 // refusedBatch returns a batch of n inputs, all of which an operator refused, and the indexes of the inputs.
 func (r *rig) refusedBatch(n int) (*inflight.Batch, []int) {
-	r.t.Helper()
+	r.Helper()
 	b := &inflight.Batch{}
 	var refused []int
 	for i := range n {
-		m := pull.Stored(r.nc, "INGEST", "millrace", 1, &jetstream.RawStreamMsg{
+		m := pull.Stored(r.NC, "INGEST", "millrace", 1, &jetstream.RawStreamMsg{
 			Subject: "ingest.web.0", Sequence: uint64(i + 1), Data: fmt.Appendf(nil, "payload %d", i+1), Time: time.Now(),
 		})
 		d, err := inflight.NewDelivery(m, time.Now())
 		if err != nil {
-			r.t.Fatal(err)
+			r.Fatal(err)
 		}
 		b.Add(d)
 		b.Refuse(i, &operator.RecordError{Operator: "crc32c", Text: "operator crc32c: no"})
@@ -37,7 +37,7 @@ func (r *rig) refusedBatch(n int) (*inflight.Batch, []int) {
 func TestDeadLettersOfRefusedPayloadsAreInOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
 	w := r.writer()
 	b, refused := r.refusedBatch(lettersAtOnce + 100)
 	for i := range b.Items {
@@ -47,12 +47,12 @@ func TestDeadLettersOfRefusedPayloadsAreInOrder(t *testing.T) {
 	}
 	finished := map[int]bool{3: true, lettersAtOnce + 5: true}
 	for i := range finished {
-		if _, err := r.js.PublishMsg(r.ctx(), &nats.Msg{Subject: "results.web.0", Header: ResultHeader(&b.Items[i], "crc32c")}); err != nil {
+		if _, err := r.JS.PublishMsg(r.Ctx(), &nats.Msg{Subject: "results.web.0", Header: ResultHeader(&b.Items[i], "crc32c")}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	stored := 0
-	err := w.PublishRefused(r.ctx(), b, refused, func(i int) {
+	err := w.PublishRefused(r.Ctx(), b, refused, func(i int) {
 		if i != stored {
 			t.Errorf("input %d is reported as number %d", i, stored)
 		}
@@ -61,17 +61,14 @@ func TestDeadLettersOfRefusedPayloadsAreInOrder(t *testing.T) {
 	if err != nil || stored != len(refused) {
 		t.Fatalf("%d of %d dead letters are reported, error %v", stored, len(refused), err)
 	}
-	s, err := r.js.Stream(r.ctx(), "RESULTS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := r.Stream("RESULTS")
 	at := uint64(len(finished))
 	for i := range b.Items {
 		if finished[i] {
 			continue
 		}
 		at++
-		m, err := s.GetMsg(r.ctx(), at)
+		m, err := s.GetMsg(r.Ctx(), at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,9 +85,9 @@ func TestDeadLettersOfRefusedPayloadsAreInOrder(t *testing.T) {
 func TestARefusedPayloadThatCanNotBeStoredEndsTheBatch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}}) // no stream stores dead letters
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}}) // no stream stores dead letters
 	b, refused := r.refusedBatch(5)
-	err := r.writer().PublishRefused(r.ctx(), b, refused, func(i int) { t.Errorf("input %d is reported", i) })
+	err := r.writer().PublishRefused(r.Ctx(), b, refused, func(i int) { t.Errorf("input %d is reported", i) })
 	if err == nil {
 		t.Error("no error")
 	}
@@ -103,7 +100,7 @@ func TestARefusedPayloadThatCanNotBeStoredEndsTheBatch(t *testing.T) {
 func BenchmarkRefusedPayloads(b *testing.B) {
 	const payloads = 4096
 	r := newRig(b)
-	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: 100 * time.Millisecond})
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: 100 * time.Millisecond})
 	w := r.writer()
 	batch, refused := r.refusedBatch(payloads)
 	for b.Loop() {
@@ -112,7 +109,7 @@ func BenchmarkRefusedPayloads(b *testing.B) {
 			d.Stored = d.Stored.Add(time.Nanosecond) // other ids
 			d.First, d.Cleared = true, time.Now()
 		}
-		if err := w.PublishRefused(r.ctx(), batch, refused, func(int) {}); err != nil {
+		if err := w.PublishRefused(r.Ctx(), batch, refused, func(int) {}); err != nil {
 			b.Fatal(err)
 		}
 	}

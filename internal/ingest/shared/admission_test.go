@@ -22,8 +22,8 @@ func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
 	if m.admission.admit(t.Context(), &input) {
 		t.Error("what was settled is to be processed again")
 	}
-	until(t, "the input is acknowledged", func() bool {
-		info := r.consumer(r.nc).CachedInfo()
+	r.Until("the input is acknowledged", func() bool {
+		info := r.consumer(r.NC).CachedInfo()
 		return info.NumPending == 0 && info.NumAckPending == 0 && info.AckFloor.Stream == 1
 	})
 	if n := r.counts.outcomes[inflight.Duplicate].Load(); n != 1 {

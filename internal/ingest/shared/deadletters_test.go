@@ -18,7 +18,7 @@ import (
 func TestADeadLetterIsNoDuplicateOfItsResult(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	stream, err := r.js.CreateStream(r.ctx(), jetstream.StreamConfig{
+	stream, err := r.JS.CreateStream(r.Ctx(), jetstream.StreamConfig{
 		Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: time.Hour,
 	})
 	if err != nil {
@@ -30,16 +30,16 @@ func TestADeadLetterIsNoDuplicateOfItsResult(t *testing.T) {
 	ends := r.mode().ends
 	input := r.input()
 	result := &nats.Msg{Subject: "results.web.0", Header: results.ResultHeader(&input, results.OperatorNames(r.operators))}
-	if _, err := r.js.PublishMsg(r.ctx(), result); err != nil {
+	if _, err := r.JS.PublishMsg(r.Ctx(), result); err != nil {
 		t.Fatal(err)
 	}
-	if !ends.DeadLetter(r.ctx(), &input, results.MaxDeliver, errors.New("delivered too often")) {
+	if !ends.DeadLetter(r.Ctx(), &input, results.MaxDeliver, errors.New("delivered too often")) {
 		t.Fatal("the dead letter was not stored")
 	}
-	if info, err := stream.Info(r.ctx()); err != nil || info.State.Msgs != 2 {
+	if info, err := stream.Info(r.Ctx()); err != nil || info.State.Msgs != 2 {
 		t.Fatalf("the stream has %d messages (%v), want the result and the dead letter", info.State.Msgs, err)
 	}
-	m, err := stream.GetLastMsgForSubject(r.ctx(), "deadletter.>")
+	m, err := stream.GetLastMsgForSubject(r.Ctx(), "deadletter.>")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package shared
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device/host"
-	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/natstest"
@@ -28,16 +26,12 @@ import (
 // patience bounds how long a test waits for an event that must happen.
 const patience = natstest.Patience
 
-// rig is a server, a client, and everything that a Mode needs.
+// rig has everything that a Mode needs.
 type rig struct {
-	t         *testing.T
-	server    *embedded.Server
+	*natstest.Rig
 	url       string // URL for the code under test: the server's own unless there is a proxy
-	nc        *nats.Conn
-	js        jetstream.JetStream
 	topology  topology.Topology
 	operators []operator.Operator
-	log       *natstest.Log
 	counts    *counts
 }
 
@@ -48,113 +42,88 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{
-		t: t, operators: operators, log: natstest.NewLog(t), counts: &counts{},
+		Rig: natstest.New(t), operators: operators, counts: &counts{},
 		topology: topology.Topology{
 			Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace",
 			ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
 			MaxDeliver: 5, AckWait: 5 * time.Minute, MaxAckPending: 100000,
 		},
 	}
-	if r.server, err = embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.server.Close() })
-	r.url = r.server.URL()
-	r.nc = r.connect("test")
-	if r.js, err = jetstream.New(r.nc); err != nil {
-		t.Fatal(err)
-	}
+	r.url = r.URL
+	r.NC = r.open("test")
+	r.JS = r.JetStream(r.NC)
 	return r
 }
 
-func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	r.t.Cleanup(cancel)
-	return ctx
-}
-
-// connect connects to r.url until the test ends.
-func (r *rig) connect(name string) *nats.Conn {
-	r.t.Helper()
-	nc, err := natsconn.Open(natsconn.Server{URL: r.url}, name, r.log.Logger(), r.counts.Reconnected)
+// open connects to r.url as a worker does, until the test ends.
+func (r *rig) open(name string) *nats.Conn {
+	r.Helper()
+	nc, err := natsconn.Open(natsconn.Server{URL: r.url}, name, r.Log.Logger(), r.counts.Reconnected)
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
-	r.t.Cleanup(nc.Close)
+	r.Cleanup(nc.Close)
 	return nc
 }
 
 // provision creates the streams and the consumer.
 func (r *rig) provision() {
-	r.t.Helper()
-	if err := topology.Provision(r.ctx(), r.js, r.topology, r.log.Logger()); err != nil {
-		r.t.Fatal(err)
+	r.Helper()
+	if err := topology.Provision(r.Ctx(), r.JS, r.topology, r.Log.Logger()); err != nil {
+		r.Fatal(err)
 	}
 }
 
 // publish publishes the inputs with numbers from first to end-1.
 func (r *rig) publish(first, end int, payload func(i int) []byte) {
-	r.t.Helper()
-	for i := first; i < end; i++ {
-		if _, err := r.js.PublishMsgAsync(&nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: payload(i)}); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	select {
-	case <-r.js.PublishAsyncComplete():
-	case <-time.After(patience):
-		r.t.Fatal("publishing did not complete")
-	}
+	r.Helper()
+	r.Publish(first, end, func(i int) *nats.Msg { return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: payload(i)} })
 }
 
 // consumer returns the consumer, for requests over nc.
 func (r *rig) consumer(nc *nats.Conn) jetstream.Consumer {
-	r.t.Helper()
-	js, err := jetstream.New(nc)
+	r.Helper()
+	c, err := r.JetStream(nc).Consumer(r.Ctx(), r.topology.Stream, r.topology.Consumer)
 	if err != nil {
-		r.t.Fatal(err)
-	}
-	c, err := js.Consumer(r.ctx(), r.topology.Stream, r.topology.Consumer)
-	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	return c
 }
 
 // input takes the next input as a worker would.
 func (r *rig) input() inflight.Delivery {
-	r.t.Helper()
+	r.Helper()
 	var d inflight.Delivery
 	request := pull.Request{Stream: r.topology.Stream, Consumer: r.topology.Consumer, Bytes: 1 << 20}
-	came, err := pull.Fetch(r.nc, request, 1, patience, func(m *pull.Message) {
+	came, err := pull.Fetch(r.NC, request, 1, patience, func(m *pull.Message) {
 		var err error
 		if d, err = inflight.NewDelivery(m, time.Now()); err != nil {
-			r.t.Error(err)
+			r.Error(err)
 		}
 	})
 	if came != 1 || err != nil {
-		r.t.Fatalf("%d inputs came: %v", came, err)
+		r.Fatalf("%d inputs came: %v", came, err)
 	}
 	return d
 }
 
 // mode returns a Mode on a host device. The streams must exist.
 func (r *rig) mode() *Mode {
-	r.t.Helper()
-	log, conns, pipes := r.log.Logger(), natsconn.Connections{r.nc}, []*streams.Pipeline{r.pipeline()}
-	writer, err := results.NewWriter(r.ctx(), conns, results.Settings{
+	r.Helper()
+	log, conns, pipes := r.Log.Logger(), natsconn.Connections{r.NC}, []*streams.Pipeline{r.pipeline()}
+	writer, err := results.NewWriter(r.Ctx(), conns, results.Settings{
 		Topology: r.topology, Operators: r.operators, Format: operator.JSON, AckWait: r.topology.AckWait, Log: log, Observer: r.counts, Progress: func() {},
 	})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	pool, err := inflight.NewPool(pipes, inflight.Settings{Costs: inflight.NewCosts(operator.JSON, r.operators)})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
-	consumer := r.consumer(r.nc)
+	consumer := r.consumer(r.NC)
 	return New(Settings{
-		Pipes: pipes, Conns: conns, JS: r.js, Consumer: consumer, Size: pull.NewSize(consumer.CachedInfo().Config), Pool: pool, Results: writer,
+		Pipes: pipes, Conns: conns, JS: r.JS, Consumer: consumer, Size: pull.NewSize(consumer.CachedInfo().Config), Pool: pool, Results: writer,
 		Judge: quarantine.NewJudge(pipes, r.topology.MaxDeliver, func() {}, log), Stalls: stall.NewDetector(1, log, r.counts),
 		Limit: r.topology.MaxDeliver, Linger: time.Millisecond, Log: log, Observer: r.counts,
 	})
@@ -162,30 +131,27 @@ func (r *rig) mode() *Mode {
 
 // pipeline returns a small pipeline on a host device.
 func (r *rig) pipeline() *streams.Pipeline {
-	r.t.Helper()
+	r.Helper()
 	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
-	r.t.Cleanup(func() {
+	r.Cleanup(func() {
 		if err := d.Close(); err != nil {
-			r.t.Errorf("closing the device: %v", err)
+			r.Errorf("closing the device: %v", err)
 		}
 	})
 	p, err := streams.New(d, streams.Config{Operators: r.operators, Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1024, ScratchLimit: 64 << 20})
 	if err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
-	r.t.Cleanup(func() {
+	r.Cleanup(func() {
 		if err := p.Close(); err != nil {
-			r.t.Errorf("closing the pipeline: %v", err)
+			r.Errorf("closing the pipeline: %v", err)
 		}
 	})
 	return p
 }
-
-// until is natstest.Until.
-var until = natstest.Until
 
 // counts records the calls of the observers.
 type counts struct {

@@ -2,7 +2,6 @@ package shared
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/pull"
 )
 
@@ -28,15 +26,15 @@ type pulling struct {
 
 // pull runs a source with that size on its own connection. Only the test takes the deliveries.
 func (r *rig) pull(size pull.Size, beat time.Duration) *pulling {
-	r.t.Helper()
+	r.Helper()
 	size.Beat = beat
-	nc := r.connect("source")
+	nc := r.open("source")
 	intake, stop := context.WithCancel(context.Background())
-	drainCtx, endDrain := context.WithCancel(r.ctx())
+	drainCtx, endDrain := context.WithCancel(r.Ctx())
 	p := &pulling{nc: nc, stop: stop, endDrain: endDrain, done: make(chan error, 1), left: make(chan inflight.Delivery, 1<<16)}
 	p.source = &source{
 		nc: nc, consumer: r.consumer(nc), size: size, limit: size.Limit(nc), drainCtx: drainCtx, occupied: &atomic.Bool{}, out: inflight.NewQueue(0),
-		log: r.log.Logger(), observer: r.counts,
+		log: r.Log.Logger(), observer: r.counts,
 		hold:   func(context.Context, *inflight.Delivery) bool { return true },
 		force:  func(*inflight.Delivery) {},
 		admit:  func(*inflight.Delivery) bool { return true },
@@ -44,11 +42,11 @@ func (r *rig) pull(size pull.Size, beat time.Duration) *pulling {
 	}
 	p.base = nc.Stats().InMsgs
 	go func() { p.done <- p.run(intake) }()
-	r.t.Cleanup(func() {
+	r.Cleanup(func() {
 		stop()
 		endDrain()
 		if err := <-p.done; err != nil {
-			r.t.Errorf("the source ended with %v", err)
+			r.Errorf("the source ended with %v", err)
 		}
 	})
 	return p
@@ -94,7 +92,7 @@ func TestPullIsBounded(t *testing.T) {
 			for range 5 {
 				got = append(got, p.next(t))
 			}
-			if pending := r.consumer(r.nc).CachedInfo().NumAckPending; pending < len(got) || pending-len(got) > c.most {
+			if pending := r.consumer(r.NC).CachedInfo().NumAckPending; pending < len(got) || pending-len(got) > c.most {
 				t.Errorf("%d delivered and %d of them taken, want at most %d more", pending, len(got), c.most)
 			}
 			for len(got) < n {
@@ -118,7 +116,7 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	r.publish(0, n, document)
 	p := r.pull(pull.Size{Messages: n, Most: 1 << 20}, time.Second)
 	seen := map[uint64]bool{p.next(t).Sequence: true}
-	until(t, "all are in the client", func() bool { return p.nc.Stats().InMsgs-p.base >= n })
+	r.Until("all are in the client", func() bool { return p.nc.Stats().InMsgs-p.base >= n })
 	p.stop()
 	for range n / 2 {
 		seen[p.next(t).Sequence] = true
@@ -144,7 +142,7 @@ func TestPullIsRenewedWhenTheServerFallsSilent(t *testing.T) {
 	r := newRig(t)
 	r.topology.AckWait = time.Second
 	r.provision()
-	proxy := natstest.NewProxy(t, "127.0.0.1:0", strings.TrimPrefix(r.server.URL(), "nats://"))
+	proxy := r.Proxy()
 	r.url = proxy.URL()
 	p := r.pull(pull.Size{Messages: 10, Most: 1 << 20}, 500*time.Millisecond)
 	r.publish(0, 1, document)
@@ -153,7 +151,7 @@ func TestPullIsRenewedWhenTheServerFallsSilent(t *testing.T) {
 	}
 	proxy.Lose(func(string, []byte) bool { return true })
 	r.publish(1, 2, document)
-	r.log.Await(t, "pull interrupted")
+	r.Log.Await(t, "pull interrupted")
 	proxy.Lose(nil)
 	d := p.next(t)
 	if d.Sequence != 2 || d.NumDelivered < 2 {

@@ -4,25 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"millrace/internal/ingest/natstest"
 )
-
-// connect connects the rig to other servers.
-func (r *rig) connect(urls string) {
-	r.t.Helper()
-	nc, err := nats.Connect(urls)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(nc.Close)
-	r.nc = nc
-	if r.js, err = jetstream.New(nc); err != nil {
-		r.t.Fatal(err)
-	}
-}
 
 // TestProvisionReplicatesInACluster: a cluster of three keeps three replicas, and a smaller one as many as it can, unless a number is set.
 func TestProvisionReplicatesInACluster(t *testing.T) {
@@ -32,18 +15,17 @@ func TestProvisionReplicatesInACluster(t *testing.T) {
 	}{{3, 0, 3}, {3, 1, 1}, {2, 0, 1}} {
 		t.Run(fmt.Sprintf("%d servers, %d replicas", c.servers, c.replicas), func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t)
+			r := withTopology(natstest.At(t, natstest.Cluster(t, c.servers)))
 			r.exclusive(2)
-			r.connect(natstest.Cluster(t, c.servers))
 			r.topology.Kept.Replicas = c.replicas
 			r.provision()
 			for _, name := range []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"} {
-				if got := r.streamConfig(name).Replicas; got != c.want {
+				if got := r.StreamConfig(name).Replicas; got != c.want {
 					t.Errorf("%s has %d replicas, want %d", name, got, c.want)
 				}
 			}
 			way := map[int]Commits{1: FastCommits, 3: AtomicCommits}[c.want]
-			if got, found, _ := r.topology.CommitsOf(r.streamConfig("RESULTS"), r.nc.ConnectedServerVersion()); got != way {
+			if got, found, _ := r.topology.CommitsOf(r.StreamConfig("RESULTS"), r.NC.ConnectedServerVersion()); got != way {
 				t.Errorf("commits of the result stream are %d (%s), want %d", got, found, way)
 			}
 		})

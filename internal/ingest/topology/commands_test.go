@@ -31,15 +31,15 @@ func topologies(r *rig) map[string]func() {
 
 // advised returns the commands for what is missing.
 func (r *rig) advised() (commands []string) {
-	r.t.Helper()
-	for _, f := range Inspect(r.ctx(), r.nc, r.topology, Use{InFlight: 10, BatchBytes: roomy, Linger: time.Millisecond}) {
+	r.Helper()
+	for _, f := range Inspect(r.Ctx(), r.NC, r.topology, Use{InFlight: 10, BatchBytes: roomy, Linger: time.Millisecond}) {
 		if !f.Missing {
 			continue
 		}
 		command, found := strings.CutPrefix(f.Advice, "create it (")
 		command, _, closed := strings.Cut(command, "), or set MILLRACE_PROVISION=true")
 		if !found || !closed {
-			r.t.Fatalf("%q advises %q, and no command", f, f.Advice)
+			r.Fatalf("%q advises %q, and no command", f, f.Advice)
 		}
 		commands = append(commands, command)
 	}
@@ -95,45 +95,42 @@ func TestAdvisedCommandsWithTheRealProgram(t *testing.T) {
 
 // shell runs a command against the rig's server.
 func (r *rig) shell(command string) {
-	r.t.Helper()
-	cmd := exec.CommandContext(r.ctx(), "sh", "-e", "-c", command)
-	cmd.Env = append(cmd.Environ(), "NATS_URL="+r.nc.ConnectedUrl(), "HOME="+r.t.TempDir())
+	r.Helper()
+	cmd := exec.CommandContext(r.Ctx(), "sh", "-e", "-c", command)
+	cmd.Env = append(cmd.Environ(), "NATS_URL="+r.NC.ConnectedUrl(), "HOME="+r.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {
-		r.t.Errorf("%s: %v\n%s", command, err, out)
+		r.Errorf("%s: %v\n%s", command, err, out)
 	}
 }
 
 // wantTheSame compares the streams and consumers of two servers, except for descriptions.
 func (r *rig) wantTheSame(want *rig) {
-	r.t.Helper()
+	r.Helper()
 	if got := r.streamNames(); !slices.Equal(got, want.streamNames()) {
-		r.t.Fatalf("streams %q, want %q", got, want.streamNames())
+		r.Fatalf("streams %q, want %q", got, want.streamNames())
 	}
 	for _, name := range r.streamNames() {
-		if got, want := r.streamConfig(name), want.streamConfig(name); !sameStream(got, want) {
-			r.t.Errorf("%s:\n%+v, want\n%+v", name, got, want)
+		if got, want := r.StreamConfig(name), want.StreamConfig(name); !sameStream(got, want) {
+			r.Errorf("%s:\n%+v, want\n%+v", name, got, want)
 		}
 	}
 	got, wanted := r.consumerSettings(), want.consumerSettings()
 	if len(got) != len(wanted) {
-		r.t.Errorf("consumers %v, want %v", got, wanted)
+		r.Errorf("consumers %v, want %v", got, wanted)
 	}
 	for name, c := range wanted {
 		if got[name] != c {
-			r.t.Errorf("%s:\n%s, want\n%s", name, got[name], c)
+			r.Errorf("%s:\n%s, want\n%s", name, got[name], c)
 		}
 	}
 }
 
 // consumerSettings returns the settings of the input stream's consumers.
 func (r *rig) consumerSettings() map[string]string {
-	r.t.Helper()
-	s, err := r.js.Stream(r.ctx(), r.topology.Stream)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	r.Helper()
+	s := r.Stream(r.topology.Stream)
 	all := map[string]string{}
-	list := s.ListConsumers(r.ctx())
+	list := s.ListConsumers(r.Ctx())
 	for info := range list.Info() {
 		c := info.Config
 		c.Description = ""
@@ -145,7 +142,7 @@ func (r *rig) consumerSettings() map[string]string {
 		all[c.Durable] = fmt.Sprintf("%+v", c)
 	}
 	if err := list.Err(); err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	return all
 }
@@ -153,7 +150,7 @@ func (r *rig) consumerSettings() map[string]string {
 var loop = regexp.MustCompile(`^for p in \$\(seq (\d+) (\d+)\); do (.*); done$`)
 
 // shellWords splits a command into words as a shell does. A loop gives a list of words for each round.
-func shellWords(t *testing.T, command string) (all [][]string) {
+func shellWords(t testing.TB, command string) (all [][]string) {
 	t.Helper()
 	bodies := []string{command}
 	if m := loop.FindStringSubmatch(command); m != nil {
@@ -176,7 +173,7 @@ func shellWords(t *testing.T, command string) (all [][]string) {
 
 // perform does what the nats command of version 0.5.1 does with these words.
 func (r *rig) perform(words []string) {
-	r.t.Helper()
+	r.Helper()
 	flags := map[string][]string{}
 	var names []string
 	for i := 3; i < len(words); i++ {
@@ -195,28 +192,28 @@ func (r *rig) perform(words []string) {
 	}
 	switch strings.Join(words[:3], " ") {
 	case "nats stream add":
-		r.createStream(r.streamOfFlags(names[0], flags))
-	case "nats stream edit":
-		c := r.streamConfig(names[0])
-		r.edit(&c, flags)
-		if _, err := r.js.UpdateStream(r.ctx(), c); err != nil {
-			r.t.Fatal(err)
+		if _, err := r.JS.CreateStream(r.Ctx(), r.streamOfFlags(names[0], flags)); err != nil {
+			r.Fatal(err)
 		}
+	case "nats stream edit":
+		c := r.StreamConfig(names[0])
+		r.edit(&c, flags)
+		r.Create(c)
 	case "nats consumer add":
-		if _, err := r.js.CreateConsumer(r.ctx(), names[0], r.consumerOfFlags(names[1], flags)); err != nil {
-			r.t.Fatal(err)
+		if _, err := r.JS.CreateConsumer(r.Ctx(), names[0], r.consumerOfFlags(names[1], flags)); err != nil {
+			r.Fatal(err)
 		}
 	default:
-		r.t.Fatalf("no command for %q", words)
+		r.Fatalf("no command for %q", words)
 	}
 	if len(flags) > 0 {
-		r.t.Errorf("unknown flags %v", flags)
+		r.Errorf("unknown flags %v", flags)
 	}
 }
 
 // edit removes flags of `nats stream edit`, and changes the settings as that command does.
 func (r *rig) edit(c *jetstream.StreamConfig, flags map[string][]string) {
-	r.t.Helper()
+	r.Helper()
 	if subjects := flags["--subjects"]; subjects != nil {
 		c.Subjects = subjects
 		delete(flags, "--subjects")
@@ -242,18 +239,18 @@ func (r *rig) taker(flags map[string][]string) func(string) string {
 		case 1:
 			return values[0]
 		}
-		r.t.Errorf("%s is given %d times", name, len(values))
+		r.Errorf("%s is given %d times", name, len(values))
 		return ""
 	}
 }
 
 func (r *rig) streamOfFlags(name string, flags map[string][]string) jetstream.StreamConfig {
-	r.t.Helper()
+	r.Helper()
 	c := jetstream.StreamConfig{Name: name, Subjects: flags["--subjects"], AllowDirect: true}
 	delete(flags, "--subjects")
 	take := r.taker(flags)
 	if take("--defaults") == "" {
-		r.t.Error("without --defaults the command asks questions")
+		r.Error("without --defaults the command asks questions")
 	}
 	c.AllowDirect = take("--no-allow-direct") == ""
 	c.AllowBatchPublish, c.AllowAtomicPublish = take("--allow-fast") != "", take("--allow-batch") != ""
@@ -273,12 +270,12 @@ func (r *rig) streamOfFlags(name string, flags map[string][]string) jetstream.St
 }
 
 func (r *rig) consumerOfFlags(name string, flags map[string][]string) jetstream.ConsumerConfig {
-	r.t.Helper()
+	r.Helper()
 	c := jetstream.ConsumerConfig{Durable: name, FilterSubjects: flags["--filter"]}
 	delete(flags, "--filter")
 	take := r.taker(flags)
 	if take("--defaults") == "" || take("--pull") == "" || take("--deliver") != "all" {
-		r.t.Error("without --defaults, --pull and --deliver the command asks questions")
+		r.Error("without --defaults, --pull and --deliver the command asks questions")
 	}
 	c.AckPolicy = map[string]jetstream.AckPolicy{"all": jetstream.AckAllPolicy, "explicit": jetstream.AckExplicitPolicy, "none": jetstream.AckNonePolicy}[take("--ack")]
 	c.AckWait = r.duration(take("--wait"))
@@ -294,30 +291,30 @@ func (r *rig) consumerOfFlags(name string, flags map[string][]string) jetstream.
 }
 
 func (r *rig) duration(text string) time.Duration {
-	r.t.Helper()
+	r.Helper()
 	if text == "" {
 		return 0
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		r.t.Error(err)
+		r.Error(err)
 	}
 	return d
 }
 
 // bytes reads a size. The number before the unit has 32 bits.
 func (r *rig) bytes(text string) int64 {
-	r.t.Helper()
+	r.Helper()
 	if text == "" {
 		return 0
 	}
 	m := regexp.MustCompile(`^(\d+)(GiB|MiB|KiB)?$`).FindStringSubmatch(text)
 	if m == nil {
-		r.t.Fatalf("the size %q can't be read", text)
+		r.Fatalf("the size %q can't be read", text)
 	}
 	n, err := strconv.ParseInt(m[1], 10, 32)
 	if err != nil {
-		r.t.Error(err)
+		r.Error(err)
 	}
 	return n * map[string]int64{"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[m[2]]
 }
@@ -325,13 +322,13 @@ func (r *rig) bytes(text string) int64 {
 func TestExplainCommandsSaysWhereTheCommandComesFrom(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	all := ExplainCommands(Inspect(r.ctx(), r.nc, r.topology, Use{InFlight: 10, BatchBytes: roomy}))
+	all := ExplainCommands(Inspect(r.Ctx(), r.NC, r.topology, Use{InFlight: 10, BatchBytes: roomy}))
 	last := all[len(all)-1]
 	if last.Level != finding.OK || !strings.Contains(last.Found, "https://github.com/nats-io/natscli") {
 		t.Errorf("the last finding is %v", last)
 	}
 	r.provision()
-	good := Inspect(r.ctx(), r.nc, r.topology, Use{InFlight: 10, BatchBytes: roomy})
+	good := Inspect(r.Ctx(), r.NC, r.topology, Use{InFlight: 10, BatchBytes: roomy})
 	if got := ExplainCommands(good); len(got) != len(good) {
 		t.Errorf("no command is advised, and the last finding is %v", got[len(got)-1])
 	}

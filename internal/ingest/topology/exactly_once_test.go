@@ -149,7 +149,7 @@ func TestProvisionedStreamsTakeCommitMarkers(t *testing.T) {
 			r.topology.ExactlyOnce = c.wants
 			r.provision()
 			for name, subject := range map[string]string{"RESULTS": "commits.RESULTS.>", "RESULTS_DEADLETTER": "commits.RESULTS_DEADLETTER.>"} {
-				s := r.streamConfig(name)
+				s := r.StreamConfig(name)
 				if slices.Contains(s.Subjects, subject) != c.marked || s.AllowAtomicPublish != c.marked {
 					t.Errorf("%s has the subjects %v, and atomic batches: %v", name, s.Subjects, s.AllowAtomicPublish)
 				}

@@ -98,7 +98,7 @@ func TestInspectWarnsOfStreamsWithoutABoundAndOfDifferences(t *testing.T) {
 			if got := editCommand.FindString(strings.Join(lines, "\n")); got != c.command {
 				t.Errorf("the command is %q, want %q", got, c.command)
 			}
-			if !sameStream(r.streamConfig(c.stream.Name), before) {
+			if !sameStream(r.StreamConfig(c.stream.Name), before) {
 				t.Error("the stream has changed")
 			}
 		})
@@ -107,9 +107,9 @@ func TestInspectWarnsOfStreamsWithoutABoundAndOfDifferences(t *testing.T) {
 
 // make creates a stream, and returns its settings.
 func (r *rig) make(c jetstream.StreamConfig) jetstream.StreamConfig {
-	r.t.Helper()
-	r.createStream(c)
-	return r.streamConfig(c.Name)
+	r.Helper()
+	r.Create(c)
+	return r.StreamConfig(c.Name)
 }
 
 // about returns the warnings about bounds and differences of a stream.
@@ -124,10 +124,10 @@ func (r *rig) about(stream string) []string {
 func TestInspectWarnsOfAStreamThatIsNearlyFull(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxBytes: 1 << 20, Discard: jetstream.DiscardNew})
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxBytes: 1 << 20, Discard: jetstream.DiscardNew})
 	payload := make([]byte, 100<<10)
 	for i := range 10 {
-		if _, err := r.js.Publish(r.ctx(), "results.a", payload); err != nil {
+		if _, err := r.JS.Publish(r.Ctx(), "results.a", payload); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Join(r.about("RESULTS"), "\n")
@@ -166,7 +166,7 @@ func TestAdvisedEditsWork(t *testing.T) {
 			if c.change != nil {
 				c.change(&r.topology.Kept)
 			}
-			r.createStream(c.stream)
+			r.Create(c.stream)
 			if c.stream.Name == "INGEST" && c.stream.Retention == jetstream.LimitsPolicy && r.topology.Kept.AskedRetention {
 				r.provision() // interest without a consumer drops everything
 			}
@@ -187,11 +187,11 @@ func TestAdvisedEditsOfResultStreams(t *testing.T) {
 		t.Skip("SKIPPED: no nats command, so the advised edits are not run")
 	}
 	r := newRig(t)
-	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, NoAck: true, MaxBytes: 1 << 30, Discard: jetstream.DiscardNew})
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, NoAck: true, MaxBytes: 1 << 30, Discard: jetstream.DiscardNew})
 	for range 2 {
 		r.shell(editCommand.FindString(strings.ReplaceAll(strings.Join(r.found(1000, roomy), "\n"), ";", ")")) + " --force")
 	}
-	if c := r.streamConfig("RESULTS"); c.NoAck || !c.AllowBatchPublish {
+	if c := r.StreamConfig("RESULTS"); c.NoAck || !c.AllowBatchPublish {
 		t.Errorf("no_ack is %v and allow_batched is %v", c.NoAck, c.AllowBatchPublish)
 	}
 	r.topology.Kept.Results = NewBounds(0, 1<<30)
@@ -207,7 +207,7 @@ func TestInspectSaysThatInterestNeedsConsumers(t *testing.T) {
 	r.exclusive(8)
 	r.provision()
 	for _, p := range []string{"millrace-1", "millrace-4", "millrace-5", "millrace-7"} {
-		if err := r.js.DeleteConsumer(r.ctx(), "INGEST", p); err != nil {
+		if err := r.JS.DeleteConsumer(r.Ctx(), "INGEST", p); err != nil {
 			t.Fatal(err)
 		}
 	}

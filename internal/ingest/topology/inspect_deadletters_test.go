@@ -28,7 +28,7 @@ func TestInspectSaysHowToMoveDeadLetters(t *testing.T) {
 			if c.name == "everything" {
 				settings.NoAck = true // otherwise the server's own API would
 			}
-			r.createStream(settings)
+			r.Create(settings)
 			wantLine(t, r.found(1000, roomy), "warning dead letters deadletter.>", "stored in the result stream RESULTS", c.want)
 		})
 	}
@@ -48,7 +48,7 @@ func TestMovedDeadLettersHaveTheBoundsOfASetting(t *testing.T) {
 				each.topology.Kept.DeadLetters = bounds
 			}
 			provisioned.provision()
-			r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results", "results.>", "deadletter", "deadletter.>"}, Duplicates: 5 * time.Minute})
+			r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results", "results.>", "deadletter", "deadletter.>"}, Duplicates: 5 * time.Minute})
 			edit, add, found := strings.Cut(r.adviceOn("dead letters deadletter.>"), ", then ")
 			if !found {
 				t.Fatalf("the advice is %q", edit)
@@ -60,7 +60,7 @@ func TestMovedDeadLettersHaveTheBoundsOfASetting(t *testing.T) {
 					r.perform(words)
 				}
 			}
-			got, want := r.streamConfig("RESULTS_DEADLETTER"), provisioned.streamConfig("RESULTS_DEADLETTER")
+			got, want := r.StreamConfig("RESULTS_DEADLETTER"), provisioned.StreamConfig("RESULTS_DEADLETTER")
 			if got.MaxBytes != want.MaxBytes || got.MaxAge != want.MaxAge || got.Discard != want.Discard || got.Storage != want.Storage || got.Retention != want.Retention {
 				t.Errorf("the command creates\n%+v, want the bounds of\n%+v", got, want)
 			}
@@ -83,12 +83,12 @@ func TestMovedDeadLettersHaveTheBoundsOfASetting(t *testing.T) {
 
 // adviceOn returns the advice of the finding about what.
 func (r *rig) adviceOn(what string) string {
-	r.t.Helper()
-	for _, f := range Inspect(r.ctx(), r.nc, r.topology, Use{InFlight: 10, BatchBytes: roomy, Linger: time.Millisecond}) {
+	r.Helper()
+	for _, f := range Inspect(r.Ctx(), r.NC, r.topology, Use{InFlight: 10, BatchBytes: roomy, Linger: time.Millisecond}) {
 		if f.What == what {
 			return f.Advice
 		}
 	}
-	r.t.Fatalf("no finding about %s", what)
+	r.Fatalf("no finding about %s", what)
 	return ""
 }

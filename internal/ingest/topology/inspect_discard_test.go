@@ -43,7 +43,7 @@ func TestInspectWarnsOfLimitsThatDropUnreadResults(t *testing.T) {
 				s := c.limits
 				s.Name, s.Subjects = name, []string{at.prefix}
 				s.Duplicates = min(2*time.Minute, max(s.MaxAge, 0)) // the longest that the server allows
-				r.createStream(s)
+				r.Create(s)
 				lines := r.found(1000, roomy)
 				if c.want == nil {
 					for _, line := range lines {
@@ -79,17 +79,14 @@ func TestTheServerDropsWhatIsWarnedOf(t *testing.T) {
 		"subject-newer": {MaxMsgsPerSubject: 5, MaxMsgs: 100, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true},
 	} {
 		limits.Name, limits.Subjects = name, []string{name}
-		r.createStream(limits)
+		r.Create(limits)
 		confirmed := uint64(0)
 		for range 20 {
-			if _, err := r.js.Publish(r.ctx(), name, make([]byte, 50)); err == nil {
+			if _, err := r.JS.Publish(r.Ctx(), name, make([]byte, 50)); err == nil {
 				confirmed++
 			}
 		}
-		s, err := r.js.Stream(r.ctx(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := r.Stream(name)
 		dropped := s.CachedInfo().State.Msgs < confirmed
 		if warned := len(findDrops(s.CachedInfo().Config).limits) > 0; dropped != warned || confirmed < 5 {
 			t.Errorf("%s: it confirmed %d messages and holds %d; warned of: %v", name, confirmed, s.CachedInfo().State.Msgs, warned)

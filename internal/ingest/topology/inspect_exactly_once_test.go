@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
-	"millrace/internal/ingest/natstest"
 )
 
 func TestInspectOfExactlyOnce(t *testing.T) {
@@ -37,12 +36,12 @@ func TestInspectOfExactlyOnce(t *testing.T) {
 
 // olderStreams creates streams of results and dead letters that take no commit markers.
 func (r *rig) olderStreams(results, letters jetstream.StreamConfig) {
-	r.t.Helper()
+	r.Helper()
 	r.topology.ExactlyOnce = Off
 	results.Name, results.Subjects = "RESULTS", []string{"results", "results.>"}
 	letters.Name, letters.Subjects = "DEAD", []string{"deadletter.>"}
-	r.createStream(results)
-	r.createStream(letters)
+	r.Create(results)
+	r.Create(letters)
 	r.provision()
 	r.topology.ExactlyOnce = Auto
 }
@@ -102,12 +101,12 @@ func TestAdviceForCommitMarkersWorks(t *testing.T) {
 
 // follow runs the commands of the advice that begins with these words.
 func (r *rig) follow(begins string) {
-	r.t.Helper()
-	for _, f := range Inspect(r.ctx(), r.nc, r.topology, Use{InFlight: 10, BatchBytes: roomy}) {
+	r.Helper()
+	for _, f := range Inspect(r.Ctx(), r.NC, r.topology, Use{InFlight: 10, BatchBytes: roomy}) {
 		if !strings.HasPrefix(f.Advice, begins) {
 			continue
 		}
-		for _, words := range shellWords(r.t, editCommand.FindString(f.Advice)) {
+		for _, words := range shellWords(r.TB, editCommand.FindString(f.Advice)) {
 			r.perform(words)
 		}
 	}
@@ -118,7 +117,7 @@ func TestInspectOfAWorkQueueWithCommitMarkers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.exclusive(2)
-	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "commits.RESULTS.>"}, Retention: jetstream.WorkQueuePolicy, AllowAtomicPublish: true})
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "commits.RESULTS.>"}, Retention: jetstream.WorkQueuePolicy, AllowAtomicPublish: true})
 	lines := r.found(10, roomy)
 	wantLine(t, lines, "ok stream RESULTS: exactly once", "need a filter such as results.>")
 	wantLine(t, lines, "warning stream RESULTS: keeps every commit marker", "(nats stream edit RESULTS --allow-rollup)")
@@ -127,26 +126,14 @@ func TestInspectOfAWorkQueueWithCommitMarkers(t *testing.T) {
 // TestInspectNamesTheRightToReadMarkers: the worker must read the last marker when it takes a partition over.
 func TestInspectNamesTheRightToReadMarkers(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newRig(t, func(o *server.Options) {
+		o.Users, o.NoAuthUser = []*server.User{{Username: "admin", Password: "admin"}, {Username: "worker", Password: "worker", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.MSG.GET.RESULTS"}}}}}, "admin"
+	})
 	r.exclusive(2)
-	s := natstest.Plain(t, server.Options{JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{{Username: "admin", Password: "admin"},
-		{Username: "worker", Password: "worker", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.MSG.GET.RESULTS"}}}}}})
-	as := func(user string) {
-		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, user))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		r.nc = nc
-		if r.js, err = jetstream.New(nc); err != nil {
-			t.Fatal(err)
-		}
-	}
-	as("admin")
 	r.provision()
-	as("worker")
 	level := finding.OK
-	for _, f := range Inspect(r.ctx(), r.nc, r.topology, Use{InFlight: 10, BatchBytes: roomy}) {
+	for _, f := range Inspect(r.Ctx(), r.Connect(r.URL, nats.UserInfo("worker", "worker")), r.topology, Use{InFlight: 10, BatchBytes: roomy}) {
 		if strings.Contains(f.Found, "read the last commit marker") && strings.Contains(f.Advice, "$JS.API.STREAM.MSG.GET.RESULTS and on commits.RESULTS.>") {
 			level = f.Level
 		}

@@ -77,11 +77,9 @@ func TestInspectComparesResultsWithTheirStream(t *testing.T) {
 		100 << 10: {"ok frames", "more than about 101 records comes in parts, because stream RESULTS takes messages of 102400 bytes"},
 		1500:      {"warning frames", "the result of one record may have 1000 bytes, and stream RESULTS takes messages of 1500", "raise max_msg_size of stream RESULTS"},
 	} {
-		c := r.streamConfig("RESULTS")
+		c := r.StreamConfig("RESULTS")
 		c.MaxMsgSize = size
-		if _, err := r.js.UpdateStream(r.ctx(), c); err != nil {
-			t.Fatal(err)
-		}
+		r.Create(c)
 		wantLine(t, r.found(1000, 1<<20), want...)
 	}
 }

@@ -7,31 +7,28 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
-	"millrace/internal/ingest/natstest"
 )
 
 // found returns what Inspect reports, one line per finding.
 func (r *rig) found(inFlight, batchBytes int) (lines []string) {
-	r.t.Helper()
-	for _, f := range Inspect(r.ctx(), r.nc, r.topology, Use{InFlight: inFlight, BatchBytes: batchBytes, Linger: time.Millisecond, Frames: r.frames}) {
+	r.Helper()
+	for _, f := range Inspect(r.Ctx(), r.NC, r.topology, Use{InFlight: inFlight, BatchBytes: batchBytes, Linger: time.Millisecond, Frames: r.frames}) {
 		missing := ""
 		if f.Missing {
 			missing = " (missing)"
 		}
 		lines = append(lines, fmt.Sprintf("%v%s %v", f.Level, missing, f))
 		if (f.Advice == "") != (f.Level == finding.OK) {
-			r.t.Errorf("finding %q has the advice %q", f, f.Advice)
+			r.Errorf("finding %q has the advice %q", f, f.Advice)
 		}
 	}
 	return lines
 }
 
-func wantLine(t *testing.T, lines []string, parts ...string) {
+func wantLine(t testing.TB, lines []string, parts ...string) {
 	t.Helper()
 	if !slices.ContainsFunc(lines, func(line string) bool {
 		return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) })
@@ -66,7 +63,7 @@ func TestInspectNamesEverythingMissingAtOnce(t *testing.T) {
 	for _, what := range []string{"stream INGEST", "stream RESULTS", "dead letters deadletter.>"} {
 		wantLine(t, lines, "error (missing) "+what, "MILLRACE_PROVISION=true")
 	}
-	r.createStream(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
+	r.Create(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
 	wantLine(t, r.found(1000, roomy), "error (missing) consumer millrace", "MILLRACE_PROVISION=true")
 }
 
@@ -106,7 +103,7 @@ func TestInspectOfStreams(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			for _, s := range c.streams {
-				r.createStream(s)
+				r.Create(s)
 			}
 			lines := r.found(1000, roomy)
 			for _, parts := range c.want {
@@ -149,11 +146,11 @@ func TestInspectOfTheConsumer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.createStream(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
+			r.Create(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
 			r.topology.AskedAckPending = 4000
 			config := good
 			c.change(&config)
-			if _, err := r.js.CreateConsumer(r.ctx(), "INGEST", config); err != nil {
+			if _, err := r.JS.CreateConsumer(r.Ctx(), "INGEST", config); err != nil {
 				t.Fatal(err)
 			}
 			wantLine(t, r.found(1000, roomy), c.want...)
@@ -165,16 +162,16 @@ func TestInspectOfTheConsumer(t *testing.T) {
 func TestInspectComparesTheDuplicateWindowWithTheConsumer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
-	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, Duplicates: time.Minute})
+	r.Create(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, Duplicates: time.Minute})
 	config := jetstream.ConsumerConfig{Durable: "millrace", FilterSubject: "ingest.>", AckPolicy: jetstream.AckExplicitPolicy,
 		AckWait: 10 * time.Second, MaxDeliver: 4}
-	if _, err := r.js.CreateConsumer(r.ctx(), "INGEST", config); err != nil {
+	if _, err := r.JS.CreateConsumer(r.Ctx(), "INGEST", config); err != nil {
 		t.Fatal(err)
 	}
 	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "be redelivered for 30s", "3 deliveries")
 	config.AckWait = time.Hour
-	if _, err := r.js.UpdateConsumer(r.ctx(), "INGEST", config); err != nil {
+	if _, err := r.JS.UpdateConsumer(r.Ctx(), "INGEST", config); err != nil {
 		t.Fatal(err)
 	}
 	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "be redelivered for 3h0m0s", "a result older than 40s is looked up")
@@ -210,14 +207,7 @@ func TestInspectOfTheServer(t *testing.T) {
 
 func TestInspectWithoutJetStream(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	s := natstest.Plain(t, server.Options{})
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	r.nc = nc
+	r := newRig(t, withoutJetStream)
 	lines := r.found(1000, roomy)
 	wantLine(t, lines, "error server", "JetStream does not answer", "enable JetStream")
 	if len(lines) != 1 {
@@ -245,10 +235,8 @@ func TestInspectOfAStreamWithPartitionsThatRemovesSingleMessages(t *testing.T) {
 	if lines := strings.Join(r.found(10, roomy), "\n"); strings.Contains(lines, word) {
 		t.Errorf("of the stream as the worker creates it:\n%s", lines)
 	}
-	s := r.streamConfig("INGEST")
+	s := r.StreamConfig("INGEST")
 	s.AllowMsgTTL, s.AllowRollup, s.MaxMsgsPerSubject = true, true, 5
-	if _, err := r.js.UpdateStream(r.ctx(), s); err != nil {
-		t.Fatal(err)
-	}
+	r.Create(s)
 	wantLine(t, r.found(10, roomy), "warning stream INGEST", word, "allow_msg_ttl, allow_rollup_hdrs, max_msgs_per_subject 5")
 }

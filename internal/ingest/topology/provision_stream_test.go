@@ -23,7 +23,7 @@ func TestProvisionBoundsItsStreams(t *testing.T) {
 		"RESULTS":            {Retention: jetstream.LimitsPolicy, MaxBytes: 4 << 30, MaxAge: 168 * time.Hour, Discard: jetstream.DiscardNew},
 		"RESULTS_DEADLETTER": {Retention: jetstream.LimitsPolicy, MaxBytes: 1 << 30, Discard: jetstream.DiscardNew},
 	} {
-		got := r.streamConfig(name)
+		got := r.StreamConfig(name)
 		if got.Retention != want.Retention || got.MaxBytes != want.MaxBytes || got.MaxAge != want.MaxAge || got.Discard != want.Discard || got.Replicas != 1 {
 			t.Errorf("%s: retention %v, %d bytes, age %v, discard %v, %d replicas; want %+v", name, got.Retention, got.MaxBytes, got.MaxAge, got.Discard, got.Replicas, want)
 		}
@@ -42,23 +42,17 @@ func TestProvisionedInputsStayUntilTheyAreAcknowledged(t *testing.T) {
 		}
 		r.provision()
 		for range 10 {
-			if _, err := r.js.Publish(r.ctx(), "ingest.a", []byte("x")); err != nil {
+			if _, err := r.JS.Publish(r.Ctx(), "ingest.a", []byte("x")); err != nil {
 				t.Fatal(err)
 			}
 		}
-		stream, err := r.js.Stream(r.ctx(), "INGEST")
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := r.Stream("INGEST")
 		if n := stream.CachedInfo().State.Msgs; n != 10 {
 			t.Fatalf("exclusive %v: %d inputs are stored before a worker came, want 10", exclusive, n)
 		}
-		c, err := r.js.Consumer(r.ctx(), "INGEST", name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := r.Consumer("INGEST", name)
 		var last jetstream.Msg
-		options := []jetstream.FetchOpt{jetstream.FetchContext(r.ctx())}
+		options := []jetstream.FetchOpt{jetstream.FetchContext(r.Ctx())}
 		if exclusive {
 			options = append(options, jetstream.FetchPriorityGroup(PriorityGroup))
 		}
@@ -69,29 +63,17 @@ func TestProvisionedInputsStayUntilTheyAreAcknowledged(t *testing.T) {
 		for m := range batch.Messages() {
 			last = m
 			if !exclusive {
-				if err := m.DoubleAck(r.ctx()); err != nil {
+				if err := m.DoubleAck(r.Ctx()); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		if exclusive {
-			if err := last.DoubleAck(r.ctx()); err != nil {
+			if err := last.DoubleAck(r.Ctx()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		deadline := time.Now().Add(natstest.Patience)
-		for {
-			info, err := stream.Info(r.ctx())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if info.State.Msgs == 6 {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("exclusive %v: %d inputs are stored after 4 of 10 were acknowledged, want 6", exclusive, info.State.Msgs)
-			}
-		}
+		r.Until("6 inputs are stored after 4 of 10 were acknowledged", func() bool { return r.Stream("INGEST").CachedInfo().State.Msgs == 6 })
 	}
 }
 
@@ -100,21 +82,18 @@ func TestAStreamWithInterestDropsNothingWhileItIsProvisioned(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.exclusive(2)
-	if err := createInput(r.ctx(), &creator{js: r.js, log: quiet}, r.topology); err != nil {
+	if err := createInput(r.Ctx(), &creator{js: r.JS, log: quiet}, r.topology); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.js.Publish(r.ctx(), "ingest.a", []byte("early")); err != nil {
+	if _, err := r.JS.Publish(r.Ctx(), "ingest.a", []byte("early")); err != nil {
 		t.Fatal(err)
 	}
 	r.provision() // as another worker, after this one died
-	c := r.streamConfig("INGEST")
+	c := r.StreamConfig("INGEST")
 	if c.Retention != jetstream.InterestPolicy || c.Metadata[retentionMark] != "" {
 		t.Errorf("retention is %v with metadata %v, want interest and no mark", c.Retention, c.Metadata)
 	}
-	s, err := r.js.Stream(r.ctx(), "INGEST")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := r.Stream("INGEST")
 	if n := s.CachedInfo().State.Msgs; n != 1 {
 		t.Errorf("%d inputs are stored, want the early one", n)
 	}
@@ -140,25 +119,22 @@ func TestAWorkerThatIsStoppedLeavesTheConsumersOfAnother(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.exclusive(4)
-	if err := createInput(r.ctx(), &creator{js: r.js, log: quiet}, r.topology); err != nil {
+	if err := createInput(r.Ctx(), &creator{js: r.JS, log: quiet}, r.topology); err != nil {
 		t.Fatal(err)
 	}
 	const n = 100
-	js := stopped{r.js, "millrace-2", func() {
+	js := stopped{r.JS, "millrace-2", func() {
 		r.provision() // another worker, which finds the first two consumers
 		for i := range n {
-			if _, err := r.js.Publish(r.ctx(), fmt.Sprintf("ingest.%d", i), []byte("x")); err != nil {
+			if _, err := r.JS.Publish(r.Ctx(), fmt.Sprintf("ingest.%d", i), []byte("x")); err != nil {
 				t.Error(err)
 			}
 		}
 	}}
-	if err := createPartitionConsumers(r.ctx(), js, r.topology, quiet); !errors.Is(err, context.Canceled) {
+	if err := createPartitionConsumers(r.Ctx(), js, r.topology, quiet); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
-	s, err := r.js.Stream(r.ctx(), "INGEST")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := r.Stream("INGEST")
 	if c, state := s.CachedInfo().Config, s.CachedInfo().State; c.Retention != jetstream.InterestPolicy || state.Msgs != n || state.Consumers != 4 {
 		t.Errorf("retention %v, %d inputs and %d consumers, want interest, %d and 4", c.Retention, state.Msgs, state.Consumers, n)
 	}
@@ -169,7 +145,7 @@ func TestInspectFindsAnInterruptedProvisioning(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.exclusive(2)
-	if err := createInput(r.ctx(), &creator{js: r.js, log: quiet}, r.topology); err != nil {
+	if err := createInput(r.Ctx(), &creator{js: r.JS, log: quiet}, r.topology); err != nil {
 		t.Fatal(err)
 	}
 	wantLine(t, r.found(10, roomy), "warning stream INGEST: the worker that created it ended before it set the retention", "nats stream edit INGEST --retention interest")
@@ -186,15 +162,15 @@ func TestProvisionChangesNoStreamThatExists(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	given := jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, Description: provisioned}
-	r.createStream(given)
+	r.Create(given)
 	results := given
 	results.Name, results.Subjects = "RESULTS", []string{"results", "results.>"}
-	r.createStream(results)
-	before := []jetstream.StreamConfig{r.streamConfig("INGEST"), r.streamConfig("RESULTS")}
+	r.Create(results)
+	before := []jetstream.StreamConfig{r.StreamConfig("INGEST"), r.StreamConfig("RESULTS")}
 	r.topology.Kept.Inputs.AskedBytes, r.topology.Kept.Results.AskedAge, r.topology.Kept.AskedRetention = true, true, true
 	r.provision()
 	for i, name := range []string{"INGEST", "RESULTS"} {
-		got := r.streamConfig(name)
+		got := r.StreamConfig(name)
 		if !sameStream(got, before[i]) {
 			t.Errorf("%s was %+v, and is %+v", name, before[i], got)
 		}
@@ -215,35 +191,32 @@ func sameTransform(a, b *jetstream.SubjectTransformConfig) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// smallServer starts a server whose JetStream has that many bytes, and connects the rig to it.
-func (r *rig) smallServer(bytes int64) {
-	r.t.Helper()
-	s := natstest.Plain(r.t, server.Options{JetStream: true, StoreDir: r.t.TempDir(), JetStreamMaxStore: bytes, JetStreamMaxMemory: bytes})
-	r.connect(s.ClientURL())
+// jetStreamRoom limits the server's JetStream to that many bytes.
+func jetStreamRoom(bytes int64) func(*server.Options) {
+	return func(o *server.Options) { o.JetStreamMaxStore, o.JetStreamMaxMemory = bytes, bytes }
 }
 
 // TestProvisionFitsIntoASmallServer: the server reserves max_bytes, and a default gives way. A size that the user chose doesn't.
 func TestProvisionFitsIntoASmallServer(t *testing.T) {
 	t.Parallel()
-	for _, room := range []int64{4 << 30, 1 << 30, 512 << 20} {
+	for _, bytes := range []int64{4 << 30, 1 << 30, 512 << 20} {
 		for _, storage := range []jetstream.StorageType{jetstream.FileStorage, jetstream.MemoryStorage} {
-			t.Run(fmt.Sprintf("%s in %v", sizeFlag(room), storage), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s in %v", sizeFlag(bytes), storage), func(t *testing.T) {
 				t.Parallel()
-				r := newRig(t)
-				r.smallServer(room)
+				r := newRig(t, jetStreamRoom(bytes))
 				r.topology.Storage = storage
 				log := natstest.NewLog(t)
-				if err := Provision(r.ctx(), r.js, r.topology, log.Logger()); err != nil {
+				if err := Provision(r.Ctx(), r.JS, r.topology, log.Logger()); err != nil {
 					t.Fatal(err)
 				}
 				sizes, total := map[string]int64{}, int64(0)
 				for _, name := range []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"} {
-					sizes[name] = r.streamConfig(name).MaxBytes
+					sizes[name] = r.StreamConfig(name).MaxBytes
 					if total += sizes[name]; sizes[name] < leastBytes {
 						t.Errorf("%s has %d bytes, less than %d", name, sizes[name], leastBytes)
 					}
 				}
-				if total > room || 4*sizes["INGEST"] < room || !log.Has("the server has no room for streams of the default size") {
+				if total > bytes || 4*sizes["INGEST"] < bytes || !log.Has("the server has no room for streams of the default size") {
 					t.Errorf("the sizes are %v", sizes)
 				}
 				for _, line := range r.found(1000, roomy) {
@@ -254,10 +227,9 @@ func TestProvisionFitsIntoASmallServer(t *testing.T) {
 			})
 		}
 	}
-	r := newRig(t)
-	r.smallServer(1 << 30)
+	r := newRig(t, jetStreamRoom(1<<30))
 	r.topology.Kept.Inputs.AskedBytes = true
-	err := Provision(r.ctx(), r.js, r.topology, quiet)
+	err := Provision(r.Ctx(), r.JS, r.topology, quiet)
 	if err == nil || !strings.Contains(err.Error(), `create stream "INGEST" with max_bytes 4GiB`) || !strings.Contains(err.Error(), "MILLRACE_STREAM_MAX_BYTES") {
 		t.Errorf("Provision = %v, want that the server has less than 4GiB", err)
 	}

@@ -10,9 +10,9 @@ import (
 )
 
 func (r *rig) wantSubjects(stream string, want ...string) {
-	r.t.Helper()
-	if got := r.streamConfig(stream).Subjects; !slices.Equal(got, want) {
-		r.t.Errorf("stream %s has subjects %v, want %v", stream, got, want)
+	r.Helper()
+	if got := r.StreamConfig(stream).Subjects; !slices.Equal(got, want) {
+		r.Errorf("stream %s has subjects %v, want %v", stream, got, want)
 	}
 }
 
@@ -23,30 +23,30 @@ func TestProvisionCreatesWhatIsMissingAndNothingTwice(t *testing.T) {
 	r.wantSubjects("INGEST", "ingest.>")
 	r.wantSubjects("RESULTS", "results", "results.>")
 	r.wantSubjects("RESULTS_DEADLETTER", "deadletter", "deadletter.>")
-	if s := r.streamConfig("INGEST").Storage; s != jetstream.FileStorage {
+	if s := r.StreamConfig("INGEST").Storage; s != jetstream.FileStorage {
 		t.Errorf("storage is %v, want files", s)
 	}
-	results := r.streamConfig("RESULTS")
+	results := r.StreamConfig("RESULTS")
 	if !results.AllowBatchPublish || results.Duplicates != 25*time.Minute {
 		t.Errorf("the result stream allows batches: %v, and knows ids for %v; want that it does, and for as long as inputs come again",
 			results.AllowBatchPublish, results.Duplicates)
 	}
-	if dead := r.streamConfig("RESULTS_DEADLETTER").Duplicates; dead != results.Duplicates {
+	if dead := r.StreamConfig("RESULTS_DEADLETTER").Duplicates; dead != results.Duplicates {
 		t.Errorf("the stream of dead letters knows ids for %v, want %v as the results'", dead, results.Duplicates)
 	}
-	if r.streamConfig("INGEST").AllowBatchPublish {
+	if r.StreamConfig("INGEST").AllowBatchPublish {
 		t.Error("the input stream was made to allow batches, which nobody asked for")
 	}
-	c := r.consumerInfo().Config
+	c := r.ConsumerInfo("INGEST", "millrace").Config
 	if c.AckPolicy != jetstream.AckExplicitPolicy || c.AckWait != r.topology.AckWait || c.MaxAckPending != r.topology.MaxAckPending ||
 		c.MaxDeliver != -1 || !slices.Equal(c.FilterSubjects, r.topology.Subjects) || c.Durable != "millrace" {
 		t.Errorf("consumer is %+v", c)
 	}
 
-	before := r.consumerInfo().Created
+	before := r.ConsumerInfo("INGEST", "millrace").Created
 	r.topology.AckWait *= 2
 	r.provision()
-	if got := r.consumerInfo(); got.Created != before || got.Config.AckWait != c.AckWait {
+	if got := r.ConsumerInfo("INGEST", "millrace"); got.Created != before || got.Config.AckWait != c.AckWait {
 		t.Errorf("the second run changed the consumer: made %v, ack wait %v", got.Created, got.Config.AckWait)
 	}
 	if names := r.streamNames(); !slices.Equal(names, []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"}) {
@@ -61,7 +61,7 @@ func TestProvisionKeepsStreamsWhereAsked(t *testing.T) {
 	r.topology.Storage = jetstream.MemoryStorage
 	r.provision()
 	for _, name := range []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"} {
-		if s := r.streamConfig(name).Storage; s != jetstream.MemoryStorage {
+		if s := r.StreamConfig(name).Storage; s != jetstream.MemoryStorage {
 			t.Errorf("storage of %s is %v, want memory", name, s)
 		}
 	}
@@ -81,20 +81,20 @@ func TestProvisionBoundsTheDuplicateWindow(t *testing.T) {
 	} {
 		l := r.topology
 		l.AckWait, l.MaxDeliver = c.ackWait, c.deliver
-		if got := resultSettings(r.js, l).Duplicates; got != c.want {
+		if got := resultSettings(r.JS, l).Duplicates; got != c.want {
 			t.Errorf("ack wait %v, %d deliveries: a duplicate window of %v, want %v", c.ackWait, c.deliver, got, c.want)
 		}
 	}
 }
 
 func (r *rig) streamNames() (names []string) {
-	r.t.Helper()
-	list := r.js.StreamNames(r.ctx())
+	r.Helper()
+	list := r.JS.StreamNames(r.Ctx())
 	for name := range list.Name() {
 		names = append(names, name)
 	}
 	if err := list.Err(); err != nil {
-		r.t.Fatal(err)
+		r.Fatal(err)
 	}
 	slices.Sort(names)
 	return names
@@ -103,7 +103,7 @@ func (r *rig) streamNames() (names []string) {
 func TestProvisionLeavesDeadLettersWhereTheyAre(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(jetstream.StreamConfig{Name: "GRAVES", Subjects: []string{"deadletter.>"}})
+	r.Create(jetstream.StreamConfig{Name: "GRAVES", Subjects: []string{"deadletter.>"}})
 	r.provision()
 	r.wantSubjects("RESULTS", "results", "results.>")
 	r.wantSubjects("GRAVES", "deadletter.>")
@@ -114,7 +114,7 @@ func TestProvisionLeavesDeadLettersInTheResultStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	before := []string{"results", "results.>", "deadletter", "deadletter.>"}
-	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: before})
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: before})
 	r.provision()
 	r.wantSubjects("RESULTS", before...)
 	if names := r.streamNames(); !slices.Equal(names, []string{"INGEST", "RESULTS"}) {
@@ -125,12 +125,12 @@ func TestProvisionLeavesDeadLettersInTheResultStream(t *testing.T) {
 func TestProvisionAddsAStreamForDeadLetters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgs: 1000})
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgs: 1000})
 	r.provision()
 	r.provision()
 	r.wantSubjects("RESULTS", "results.>")
 	r.wantSubjects("RESULTS_DEADLETTER", "deadletter", "deadletter.>")
-	if most := r.streamConfig("RESULTS").MaxMsgs; most != 1000 {
+	if most := r.StreamConfig("RESULTS").MaxMsgs; most != 1000 {
 		t.Errorf("the stream that was there now takes %d messages, want 1000 as before", most)
 	}
 }
@@ -152,8 +152,8 @@ func TestProvisionSaysWhatStandsInItsWay(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.createStream(c.stream)
-			err := Provision(r.ctx(), r.js, r.topology, quiet)
+			r.Create(c.stream)
+			err := Provision(r.Ctx(), r.JS, r.topology, quiet)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -169,12 +169,12 @@ func TestProvisionSaysWhatStandsInItsWay(t *testing.T) {
 func TestProvisionSaysWhyThereIsNoConsumer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.createStream(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, Retention: jetstream.WorkQueuePolicy})
+	r.Create(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, Retention: jetstream.WorkQueuePolicy})
 	other := jetstream.ConsumerConfig{Durable: "other", AckPolicy: jetstream.AckExplicitPolicy}
-	if _, err := r.js.CreateConsumer(r.ctx(), "INGEST", other); err != nil {
+	if _, err := r.JS.CreateConsumer(r.Ctx(), "INGEST", other); err != nil {
 		t.Fatal(err)
 	}
-	err := Provision(r.ctx(), r.js, r.topology, quiet)
+	err := Provision(r.Ctx(), r.JS, r.topology, quiet)
 	if err == nil || !strings.Contains(err.Error(), `create consumer "millrace" on stream "INGEST"`) ||
 		!strings.Contains(err.Error(), "workqueue") {
 		t.Errorf("Provision = %v, want that a work queue has one consumer", err)

@@ -2,7 +2,6 @@ package topology
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -62,48 +61,27 @@ func TestInspectOfAStreamWithPartitionsForShared(t *testing.T) {
 			r := newRig(t)
 			r.topology.Kept.Retention = jetstream.LimitsPolicy
 			r.provision()
-			s := r.streamConfig("INGEST")
+			s := r.StreamConfig("INGEST")
 			s.SubjectTransform = transform(">", "{{partition(6)}}.>")
-			if _, err := r.js.UpdateStream(r.ctx(), s); err != nil {
-				t.Fatal(err)
-			}
+			r.Create(s)
 			if !consumer {
-				if err := r.js.DeleteConsumer(r.ctx(), "INGEST", "millrace"); err != nil {
+				if err := r.JS.DeleteConsumer(r.Ctx(), "INGEST", "millrace"); err != nil {
 					t.Fatal(err)
 				}
 			}
 			wantLine(t, r.found(10, roomy), "error stream INGEST", "it would process nothing", "MILLRACE_DELIVERY=exclusive and MILLRACE_PARTITIONS=6")
-			err := Provision(r.ctx(), r.js, r.topology, quiet)
+			err := Provision(r.Ctx(), r.JS, r.topology, quiet)
 			if err == nil || !strings.Contains(err.Error(), "MILLRACE_PARTITIONS=6") {
 				t.Errorf("provisioning: %v", err)
 			}
 			if consumer {
 				return
 			}
-			if names := r.consumers("INGEST"); len(names) > 0 {
+			if names := r.Consumers("INGEST"); len(names) > 0 {
 				t.Errorf("it leaves consumers %v", names)
 			}
 		})
 	}
-}
-
-// consumers returns the names of a stream's consumers.
-func (r *rig) consumers(stream string) []string {
-	r.t.Helper()
-	s, err := r.js.Stream(r.ctx(), stream)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	var names []string
-	list := s.ConsumerNames(r.ctx())
-	for name := range list.Name() {
-		names = append(names, name)
-	}
-	if err := list.Err(); err != nil {
-		r.t.Fatal(err)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // TestExclusiveOnAStreamThatIsNotForIt checks that the error names the obstacle, that its advice helps, and that no
@@ -139,15 +117,15 @@ func TestExclusiveOnAStreamThatIsNotForIt(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			c.stream.Name, c.stream.Subjects = "INGEST", []string{"ingest.>"}
-			r.createStream(c.stream)
+			r.Create(c.stream)
 			r.topology.Exclusive, r.topology.Partitions = true, 4
-			err := Provision(r.ctx(), r.js, r.topology, quiet)
+			err := Provision(r.Ctx(), r.JS, r.topology, quiet)
 			if err == nil || !strings.Contains(err.Error(), c.found) || !strings.Contains(err.Error(), c.advice) {
 				t.Errorf("provisioning: %v; want %q and %q", err, c.found, c.advice)
 			} else if c.not != "" && strings.Contains(err.Error(), c.not) {
 				t.Errorf("provisioning says %q: %v", c.not, err)
 			}
-			if names := r.consumers("INGEST"); len(names) > 0 {
+			if names := r.Consumers("INGEST"); len(names) > 0 {
 				t.Errorf("it leaves consumers %v behind", names)
 			}
 			if name == "too few consumers" {

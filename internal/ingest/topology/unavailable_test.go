@@ -10,8 +10,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"millrace/internal/ingest/natstest"
 )
 
 // TestUnavailable checks which errors of requests may go away while the worker waits.
@@ -49,21 +47,18 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
+func withoutJetStream(o *server.Options) { o.JetStream = false }
+
 // TestFindingsTellWhatIsUnanswered: a server without JetStream may get it, and a stream that doesn't exist stays missing.
 func TestFindingsTellWhatIsUnanswered(t *testing.T) {
 	t.Parallel()
-	s := natstest.Plain(t, server.Options{})
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	r := newRig(t)
-	list := Inspect(r.ctx(), nc, r.topology, Use{})
+	without := newRig(t, withoutJetStream)
+	list := Inspect(without.Ctx(), without.NC, without.topology, Use{})
 	if len(list) != 1 || !list[0].Unanswered || !strings.Contains(list[0].Found, "JetStream does not answer") {
 		t.Errorf("without JetStream the findings are %v", list)
 	}
-	for _, f := range Inspect(r.ctx(), r.nc, r.topology, Use{}) {
+	r := newRig(t)
+	for _, f := range Inspect(r.Ctx(), r.NC, r.topology, Use{}) {
 		if f.Unanswered {
 			t.Errorf("%v counts as unanswered", f)
 		}

@@ -3,17 +3,14 @@ package members
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/natstest"
 )
-
-// patience is how long the workers may take to agree.
-const patience = 20 * time.Second
 
 // worker is a running member with its own connection.
 type worker struct {
@@ -21,18 +18,13 @@ type worker struct {
 	leave func()
 }
 
-func join(t *testing.T, url string, partitions int, id string) worker {
-	t.Helper()
-	nc, err := nats.Connect(url)
+func join(r *natstest.Rig, partitions int, id string) worker {
+	r.Helper()
+	m, err := Join(r.Connect(r.URL), "EVENTS", "millrace", partitions, id)
 	if err != nil {
-		t.Fatal(err)
+		r.Fatal(err)
 	}
-	t.Cleanup(nc.Close)
-	m, err := Join(nc, "EVENTS", "millrace", partitions, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(r.Context())
 	ended := make(chan struct{})
 	go func() { m.Run(ctx); close(ended) }()
 	return worker{m, func() { cancel(); <-ended }}
@@ -40,12 +32,9 @@ func join(t *testing.T, url string, partitions int, id string) worker {
 
 // awaitShares waits until every partition belongs to exactly one worker, and all have equal shares. Each worker takes
 // its assigned partitions and gives up the others.
-func awaitShares(t *testing.T, partitions int, all ...worker) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	timeout := time.After(patience)
-	for {
+func awaitShares(r *natstest.Rig, partitions int, all ...worker) {
+	r.Helper()
+	r.Until(fmt.Sprintf("%d workers have equal shares of all partitions", len(all)), func() bool {
 		shares, owners := make([]int, len(all)), make([]int, partitions)
 		for i, w := range all {
 			for p := range partitions {
@@ -57,43 +46,23 @@ func awaitShares(t *testing.T, partitions int, all ...worker) {
 				}
 			}
 		}
-		good := true
-		for _, n := range owners {
-			good = good && n == 1
-		}
-		for _, n := range shares {
-			good = good && n >= partitions/len(all) && n <= (partitions+len(all)-1)/len(all)
-		}
-		if good {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-timeout:
-			t.Fatalf("%d workers have shares %v, and the partitions so many owners: %v", len(all), shares, owners)
-		}
-	}
+		return !slices.ContainsFunc(owners, func(n int) bool { return n != 1 }) &&
+			!slices.ContainsFunc(shares, func(n int) bool { return n < partitions/len(all) || n > (partitions+len(all)-1)/len(all) })
+	})
 }
 
 // TestTheFirstDecisionWaits: a new worker must have received an announcement of every other worker, which takes one
 // beat, before it claims anything.
 func TestTheFirstDecisionWaits(t *testing.T) {
 	t.Parallel()
-	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	start := time.Now()
-	w := join(t, s.URL(), 1, "alone")
+	r := natstest.New(t)
+	w := join(r, 1, "alone")
 	defer w.leave()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if !w.Await(ctx, 0, true) {
+	if !w.Await(r.Ctx(), 0, true) {
 		t.Fatal("the only worker claims nothing")
 	}
-	if after := time.Since(start); after < 2*beat {
-		t.Errorf("it claims a partition after %v, and another may not have spoken for %v", after, beat)
+	if said := w.nc.Stats().OutMsgs; said < 3 { // one at once, and one with each beat
+		t.Errorf("it claims a partition after %d announcements, and another worker may not have made any in that time", said)
 	}
 }
 
@@ -128,29 +97,23 @@ func TestStrangersAreBounded(t *testing.T) {
 // TestMembersShareAllPartitions: workers come and go, and the running ones always have equal shares.
 func TestMembersShareAllPartitions(t *testing.T) {
 	t.Parallel()
-	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
+	r := natstest.New(t)
 	const partitions = 8
 	var all []worker
 	for i := range 3 {
-		all = append(all, join(t, s.URL(), partitions, fmt.Sprint("w", i)))
-		awaitShares(t, partitions, all...)
+		all = append(all, join(r, partitions, fmt.Sprint("w", i)))
+		awaitShares(r, partitions, all...)
 	}
 	gave := owned(all[0], partitions)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	got := make(chan bool, 2)
 	for _, w := range all[1:] {
-		go func() { got <- w.Await(ctx, gave, true) }()
+		go func() { got <- w.Await(r.Ctx(), gave, true) }()
 	}
 	all[0].leave()
 	if !<-got {
 		t.Errorf("nobody is to have partition %d, which the worker that left had", gave)
 	}
-	awaitShares(t, partitions, all[1:]...)
+	awaitShares(r, partitions, all[1:]...)
 	for _, w := range all[1:] {
 		w.leave()
 	}

@@ -1,0 +1,251 @@
+package natstest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Rig is a server with JetStream and a client for one test. A package whose tests need more embeds a Rig in its own rig.
+//
+// Each test has its own server: to start, use and stop one takes 7 ms of processor time, and an account on a shared server takes 5 ms. So
+// tests can use the same stream names, and stop or restrict their server. A failing call of a method fails the test.
+type Rig struct {
+	testing.TB
+	URL string // for clients; of the servers
+	Dir string // of the server's files; empty for a server of the caller
+	NC  *nats.Conn
+	JS  jetstream.JetStream
+	Log *Log
+
+	options server.Options
+	server  *server.Server // nil for a server of the caller
+}
+
+// MaxPayload is the size in bytes of the largest message that the server of a Rig accepts, including headers.
+const MaxPayload = 4 << 20
+
+// New starts a server that ends with the test, and connects to it. The functions in changes change the server's options.
+func New(t testing.TB, changes ...func(*server.Options)) *Rig {
+	t.Helper()
+	r := &Rig{TB: t, Dir: t.TempDir()}
+	r.options = server.Options{JetStream: true, StoreDir: r.Dir, MaxPayload: MaxPayload}
+	for _, change := range changes {
+		change(&r.options)
+	}
+	r.server = Plain(t, r.options)
+	r.options.Port = r.server.Addr().(*net.TCPAddr).Port
+	r.open(r.server.ClientURL())
+	return r
+}
+
+// At connects to servers that the caller has started, at these addresses, separated by commas.
+func At(t testing.TB, url string, options ...nats.Option) *Rig {
+	t.Helper()
+	r := &Rig{TB: t}
+	r.open(url, options...)
+	return r
+}
+
+// open connects to the server.
+func (r *Rig) open(url string, options ...nats.Option) {
+	r.Helper()
+	r.URL, r.Log = url, NewLog(r.TB)
+	r.NC = r.Connect(r.URL, options...)
+	r.JS = r.JetStream(r.NC)
+}
+
+// Stop stops the server. Its files stay.
+func (r *Rig) Stop() {
+	r.server.Shutdown()
+	r.server.WaitForShutdown()
+}
+
+// Restart stops the server if it still runs, and starts another one with the same files and address.
+func (r *Rig) Restart() {
+	r.Helper()
+	r.Stop()
+	r.server = Plain(r.TB, r.options)
+}
+
+// Reload changes options of the server while it runs, as a reload of its configuration does.
+func (r *Rig) Reload(change func(*server.Options)) {
+	r.Helper()
+	change(&r.options)
+	if err := r.server.ReloadOptions(onLoopback(r.options)); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// Ctx returns a context that ends after Patience, or with the test.
+func (r *Rig) Ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	r.Cleanup(cancel)
+	return ctx
+}
+
+// Until is the function Until.
+func (r *Rig) Until(what string, cond func() bool) {
+	r.Helper()
+	Until(r.TB, what, cond)
+}
+
+// Connect opens a connection to url that reconnects quickly and for ever. It ends with the test. Errors that nobody waits for are ignored,
+// because tests cut connections on purpose.
+func (r *Rig) Connect(url string, options ...nats.Option) *nats.Conn {
+	r.Helper()
+	standard := []nats.Option{
+		nats.MaxReconnects(-1), nats.ReconnectWait(10 * time.Millisecond), nats.Timeout(Patience),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
+	}
+	nc, err := nats.Connect(url, append(standard, options...)...)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(nc.Close)
+	return nc
+}
+
+// JetStream returns a client of JetStream over nc.
+func (r *Rig) JetStream(nc *nats.Conn) jetstream.JetStream {
+	r.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return js
+}
+
+// Proxy starts a proxy in front of the server.
+func (r *Rig) Proxy() *Proxy {
+	r.Helper()
+	return NewProxy(r.TB, "127.0.0.1:0", strings.TrimPrefix(r.URL, "nats://"))
+}
+
+// window is how many messages Publish has in flight at most. The client refuses more while the server is slow.
+const window = 2000
+
+// Publish stores the messages with numbers from first to end-1, in this order.
+func (r *Rig) Publish(first, end int, message func(i int) *nats.Msg) {
+	r.Helper()
+	over := time.After(Patience)
+	var answers []jetstream.PubAckFuture
+	for i := first; i < end; i++ {
+		answer, err := r.JS.PublishMsgAsync(message(i))
+		if err != nil {
+			r.Fatal(err)
+		}
+		if answers = append(answers, answer); len(answers) < window && i < end-1 {
+			continue
+		}
+		for _, answer := range answers {
+			select {
+			case <-answer.Ok():
+			case err := <-answer.Err():
+				r.Fatalf("publishing on %q: %v", answer.Msg().Subject, err)
+			case <-over:
+				r.Fatalf("publishing did not complete within %v", Patience)
+			}
+		}
+		answers = answers[:0]
+	}
+}
+
+// codeNoStore is the server's error while the files of a removed stream of that name are still there: it confirms the removal before it
+// deletes them.
+const codeNoStore = 10049
+
+// Create creates or changes a stream.
+func (r *Rig) Create(c jetstream.StreamConfig) (s jetstream.Stream) {
+	r.Helper()
+	r.Until("the stream "+c.Name+" is there", func() bool {
+		var err error
+		s, err = r.JS.CreateOrUpdateStream(r.Ctx(), c)
+		var api *jetstream.APIError
+		if err != nil && !(errors.As(err, &api) && api.ErrorCode == codeNoStore) {
+			r.Fatal(err)
+		}
+		return err == nil
+	})
+	return s
+}
+
+// Delete deletes a stream.
+func (r *Rig) Delete(stream string) {
+	r.Helper()
+	if err := r.JS.DeleteStream(r.Ctx(), stream); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// Stream returns a stream whose cached information is current.
+func (r *Rig) Stream(name string) jetstream.Stream {
+	r.Helper()
+	s, err := r.JS.Stream(r.Ctx(), name)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return s
+}
+
+// StreamConfig returns the configuration of a stream.
+func (r *Rig) StreamConfig(name string) jetstream.StreamConfig {
+	r.Helper()
+	return r.Stream(name).CachedInfo().Config
+}
+
+// Consumer returns a consumer whose cached information is current.
+func (r *Rig) Consumer(stream, name string) jetstream.Consumer {
+	r.Helper()
+	c, err := r.JS.Consumer(r.Ctx(), stream, name)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return c
+}
+
+// ConsumerInfo returns the current state of a consumer.
+func (r *Rig) ConsumerInfo(stream, name string) *jetstream.ConsumerInfo {
+	r.Helper()
+	return r.Consumer(stream, name).CachedInfo()
+}
+
+// Consumers returns the names of a stream's consumers in order.
+func (r *Rig) Consumers(stream string) (names []string) {
+	r.Helper()
+	list := r.Stream(stream).ConsumerNames(r.Ctx())
+	for name := range list.Name() {
+		names = append(names, name)
+	}
+	if err := list.Err(); err != nil {
+		r.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Stored returns the messages of a stream in order.
+func (r *Rig) Stored(stream string) (all []*jetstream.RawStreamMsg) {
+	r.Helper()
+	s := r.Stream(stream)
+	state := s.CachedInfo().State
+	for i := state.FirstSeq; state.Msgs > 0 && i <= state.LastSeq; i++ {
+		m, err := s.GetMsg(r.Ctx(), i)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // removed
+		}
+		if err != nil {
+			r.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	return all
+}
