@@ -2,26 +2,9 @@ package faults
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 )
-
-// buildAiling builds, once, a worker with a device that tests can make fail.
-var buildAiling = sync.OnceValues(func() (binary string, err error) {
-	binary = filepath.Join(filepath.Dir(workerBinary), "ailing")
-	return binary, build(binary, "millrace/cmd/worker", "-tags=faults")
-})
-
-func ailingWorker(t *testing.T) string {
-	t.Helper()
-	binary, err := buildAiling()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return binary
-}
 
 // exitLost is the exit status of a worker that has lost its device.
 const exitLost = 70
@@ -30,8 +13,8 @@ const exitLost = 70
 // under load. Each worker exits with status 70 and gives up no payload, although payloads are delivered far more often
 // than the limit on tries.
 func TestDeviceFailsEverything(t *testing.T) {
+	need(t)
 	t.Parallel()
-	binary := ailingWorker(t)
 	for _, c := range []struct{ kind, fault string }{
 		{"launch", "device refuses every launch"},
 		{"foreign", "device fails with an unknown code"},
@@ -40,7 +23,7 @@ func TestDeviceFailsEverything(t *testing.T) {
 		t.Run(c.kind, func(t *testing.T) {
 			eachMode(t, func(r *rig) {
 				ends := times(20, 3)
-				r.binary = binary
+				r.failWorkers()
 				r.set("MILLRACE_MAX_DELIVER=3")
 				r.serve(1)
 				r.work(1)
@@ -72,10 +55,9 @@ func TestDeviceFailsEverything(t *testing.T) {
 // TestDeviceFailsFromTheStart uses a device that computes everything incorrectly: the worker exits before it takes any
 // payload.
 func TestDeviceFailsFromTheStart(t *testing.T) {
-	binary := ailingWorker(t)
 	eachMode(t, func(r *rig) {
 		ends := times(10, 2)
-		r.binary = binary
+		r.failWorkers()
 		r.serve(1)
 		r.work(1)
 		f := r.feed(2000, r.inputs())
@@ -85,7 +67,7 @@ func TestDeviceFailsFromTheStart(t *testing.T) {
 		well := r.env
 		r.env = append(slices.Clone(well), "FAILING_DEVICE=invalid@1")
 		for range ends {
-			before, ok := r.consumed()
+			before := r.mustConsumed()
 			w := r.startWorker()
 			w.expected.Store(true)
 			r.until("the worker has ended", w.hasEnded)
@@ -95,7 +77,7 @@ func TestDeviceFailsFromTheStart(t *testing.T) {
 			if _, said := w.said("does not compute correctly"); !said {
 				r.t.Errorf("%s did not say why it ended", w.name)
 			}
-			if after, still := r.consumed(); !ok || !still || after.delivered != before.delivered {
+			if after := r.mustConsumed(); after.delivered != before.delivered {
 				r.t.Errorf("%s took payloads: %+v became %+v", w.name, before, after)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
@@ -220,10 +221,9 @@ func (r *rig) reference(payload []byte) []byte {
 // outputs returns the names of all streams except the input stream and those of key-value stores.
 func (r *rig) outputs() []string {
 	r.t.Helper()
-	ctx, cancel := r.patiently()
-	defer cancel()
+	ctx := r.Ctx()
 	var names []string
-	list := r.js.StreamNames(ctx)
+	list := r.JS.StreamNames(ctx)
 	for name := range list.Name() {
 		if name != inputStream && !strings.HasPrefix(name, "KV_") {
 			names = append(names, name)
@@ -238,17 +238,16 @@ func (r *rig) outputs() []string {
 // read calls visit for every message in a stream, except commit markers.
 func (r *rig) read(stream string, visit func(sequence uint64, m jetstream.Msg)) {
 	r.t.Helper()
-	ctx, cancel := r.patiently()
-	defer cancel()
-	consumer, err := r.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
-		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: patience,
+	ctx := r.Ctx()
+	consumer, err := r.JS.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: natstest.Patience,
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	from, most := pull.Request{Stream: stream, Consumer: consumer.CachedInfo().Name}, r.readAtOnce(stream)
 	for left := int(consumer.CachedInfo().NumPending); left > 0; {
-		came, err := pull.Fetch(r.js.Conn(), from, min(left, most), patience, func(m *pull.Message) {
+		came, err := pull.Fetch(r.JS.Conn(), from, min(left, most), natstest.Patience, func(m *pull.Message) {
 			meta, err := m.Metadata()
 			if err != nil {
 				r.t.Fatalf("read stream %s: %v", stream, err)
@@ -264,9 +263,7 @@ func (r *rig) read(stream string, visit func(sequence uint64, m jetstream.Msg)) 
 			r.t.Fatalf("read stream %s, %d messages before its end: %v", stream, left, err)
 		}
 	}
-	done, cancelDone := r.patiently()
-	defer cancelDone()
-	if err := r.js.DeleteConsumer(done, stream, consumer.CachedInfo().Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+	if err := r.JS.DeleteConsumer(r.Ctx(), stream, consumer.CachedInfo().Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		r.t.Fatal(err)
 	}
 }
@@ -296,7 +293,7 @@ func (r *rig) awaitFinished() {
 		now := r.settled()
 		if now == before {
 			c, _ := r.consumed()
-			r.t.Errorf("after %v inputs are not settled: %+v", patience, c)
+			r.t.Errorf("after %v inputs are not settled: %+v", natstest.Patience, c)
 			return
 		}
 		before = now

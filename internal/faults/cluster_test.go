@@ -36,7 +36,7 @@ func (s *supervisor) retire() {
 	close(s.stop)
 	<-s.done
 	s.served.Close()
-	if code := s.current().terminate(grace); code != 0 {
+	if code := s.current().terminate(); code != 0 {
 		s.r.t.Errorf("the worker ended with status %d after SIGTERM, want 0", code)
 	}
 }

@@ -58,6 +58,7 @@ func cudaFaults() []cudaFault {
 // TestCUDAFails makes CUDA fail while a worker processes valid payloads. The worker exits with status 70 or finishes,
 // and a worker with a working CUDA finishes the rest. No payload is given up.
 func TestCUDAFails(t *testing.T) {
+	need(t)
 	t.Parallel()
 	modes := modes
 	if !isFull() {
@@ -82,11 +83,7 @@ func TestCUDAFails(t *testing.T) {
 func (r *rig) failCUDA(f cudaFault) {
 	r.t.Helper()
 	const payloads = 300
-	state, ok := r.state(inputStream)
-	if !ok {
-		r.t.Fatal("the input stream does not answer")
-	}
-	first := state.LastSeq + 1
+	first := r.Stream(inputStream).CachedInfo().State.LastSeq + 1
 	r.feed(payloads, r.inputs()).wait()
 	well := r.env
 	r.set(fakecuda.Env + "=" + fakecuda.File(r.t, fmt.Sprintf("tell=1 compute=90 call=%s code=%d how=%s from=%d", f.call, f.code, f.how, afterStart[f.call])))
@@ -104,7 +101,7 @@ func (r *rig) failCUDA(f cudaFault) {
 		r.t.Errorf("%v: the worker outlived the loss of its device", f)
 	}
 	if !w.hasEnded() {
-		w.terminate(grace)
+		w.terminate()
 	}
 	if got := w.cmd.ProcessState.ExitCode(); got != code {
 		r.t.Errorf("%v: the worker ended with status %d, want %d\n%s", f, got, code, w.tail())

@@ -48,6 +48,7 @@ var (
 
 // eachOnce runs a fault a number of times in each setup.
 func eachOnce(t *testing.T, name string, full int, setups []onceSetup, prepare func(r *rig), inject func(r *rig, round int)) {
+	need(t)
 	t.Parallel()
 	for _, setup := range setups {
 		if setup.ids && !isFull() {
@@ -61,12 +62,12 @@ func eachOnce(t *testing.T, name string, full int, setups []onceSetup, prepare f
 			r.serve(n)
 			prepare(r)
 			for _, name := range []string{resultStream, deadStream} {
-				c := r.streamConfig(name)
+				c := r.StreamConfig(name)
 				if c.Replicas != n {
 					t.Fatalf("stream %s has %d replicas, want %d", name, c.Replicas, n)
 				}
 				c.Duplicates = onceWindow
-				r.updateStream(c)
+				r.Create(c)
 			}
 			if n > 1 {
 				r.until("all streams are replicated", r.isReplicated)
@@ -107,9 +108,8 @@ func (r *rig) wantOrder(ids bool) {
 	if disordered > 0 || len(last) == 0 {
 		r.t.Errorf("%d results out of order, on the subjects %v", disordered, slices.Sorted(maps.Keys(last)))
 	}
-	ctx, cancel := r.patiently()
-	defer cancel()
-	s, err := r.js.Stream(ctx, resultStream)
+	ctx := r.Ctx()
+	s, err := r.JS.Stream(ctx, resultStream)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestExactlyOnceServerRestarted(t *testing.T) {
 		if round%2 == 0 {
 			s.kill()
 		} else {
-			s.terminate(grace)
+			s.terminate()
 		}
 		s.start(r.t)
 		r.until("the server is back", r.jetStreamAnswers)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
 )
 
 const (
@@ -111,7 +113,8 @@ func (f *feed) awaitLead() bool {
 			return false
 		default:
 		}
-		if int(f.stored.Load())+chunk <= f.r.lead || int(f.stored.Load())-f.r.settled() < f.r.lead {
+		stored := int(f.stored.Load())
+		if mayFeed := f.n != endless || f.r.fed.Load() < f.r.most.Load(); mayFeed && (stored+chunk <= f.r.lead || stored-f.r.settled() < f.r.lead) {
 			return true
 		}
 		<-tick.C
@@ -127,9 +130,9 @@ func (f *feed) store(first, end int) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	var err error
-	for deadline := time.Now().Add(patience); len(left) > 0; <-tick.C {
+	for deadline := time.Now().Add(natstest.Patience); len(left) > 0; <-tick.C {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d inputs could not be stored within %v: %w", len(left), patience, err)
+			return fmt.Errorf("%d inputs could not be stored within %v: %w", len(left), natstest.Patience, err)
 		}
 		left, err = f.tryStore(left)
 		if len(left) == 0 {
@@ -137,6 +140,7 @@ func (f *feed) store(first, end int) error {
 		}
 	}
 	f.stored.Add(int64(end - first))
+	f.r.fed.Add(int64(end - first))
 	return nil
 }
 

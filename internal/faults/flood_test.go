@@ -20,8 +20,16 @@ const (
 	logInterval = 10 * time.Second
 )
 
-// mostLines returns how many lines of one message a worker may log in that time.
-func mostLines(took time.Duration) int { return (int(took/logInterval) + 2) * (logBurst + 1) }
+// mostLines returns how many lines of one message a process may log from its first line to its last. The times are those in its log, so it
+// doesn't matter how long the test waits for it.
+func (p *process) mostLines() int {
+	p.t.Helper()
+	all := p.logged()
+	if len(all) == 0 {
+		return 0
+	}
+	return (int(all[len(all)-1].Time.Sub(all[0].Time)/logInterval) + 2) * (logBurst + 1)
+}
 
 // tooLarge returns an input that fits in no batch of wantFlood's workers.
 func tooLarge(i int) *nats.Msg {
@@ -36,7 +44,7 @@ func TestFloodOfDeadLetters(t *testing.T) {
 		r.set("MILLRACE_BATCH_BYTES=4KiB", "MILLRACE_BATCH_PAYLOADS=100")
 		r.serve(1)
 		r.work(1)
-		w, began := r.workers[0], time.Now()
+		w := r.workers[0]
 		r.feed(n, func(i int) *nats.Msg { return tooLarge(i + 1) }).wait()
 		r.until("every input is settled", r.isFinished)
 		counted := r.mustMetric(w, `millrace_log_suppressed_total{level="warn"}`)
@@ -45,10 +53,10 @@ func TestFloodOfDeadLetters(t *testing.T) {
 			r.t.Errorf("%d dead letters, want %d", a.dead, n)
 		}
 		lines, told := w.linesOf("payload dead-lettered")
-		if lines > mostLines(time.Since(began)) || lines-len(told)+sum(told) != n {
-			r.t.Errorf("%d lines that tell of %v more, want no more than %d, and of %d dead letters together", lines, told, mostLines(time.Since(began)), n)
+		if lines > w.mostLines() || lines-len(told)+sum(told) != n {
+			r.t.Errorf("%d lines that tell of %v more, want no more than %d, and of %d dead letters together", lines, told, w.mostLines(), n)
 		}
-		if all := w.suppressed("WARN"); int(counted) > all || int(counted) < n-mostLines(time.Since(began)) {
+		if all := w.suppressed("WARN"); int(counted) > all || int(counted) < n-w.mostLines() {
 			r.t.Errorf("the metric counted %v lines and the log tells of %d, of %d dead letters", counted, all, n)
 		}
 	})
@@ -62,18 +70,18 @@ func TestNoStreamForDeadLetters(t *testing.T) {
 		r.set("MILLRACE_BATCH_BYTES=4KiB", "MILLRACE_BATCH_PAYLOADS=100")
 		r.serve(1)
 		r.work(1)
-		w, began := r.workers[0], time.Now()
-		config := r.streamConfig(deadStream)
-		r.deleteStream(deadStream)
+		w := r.workers[0]
+		config := r.StreamConfig(deadStream)
+		r.Delete(deadStream)
 		r.feed(n, func(i int) *nats.Msg { return tooLarge(i + 1) }).wait()
 		r.until("the worker says that it leaves lines out", func() bool { return w.suppressed("ERROR")+w.suppressed("INFO") > 0 })
-		r.createStream(jetstream.StreamConfig{Name: config.Name, Subjects: config.Subjects, Duplicates: config.Duplicates})
+		r.Create(jetstream.StreamConfig{Name: config.Name, Subjects: config.Subjects, Duplicates: config.Duplicates})
 		if a := r.close("no stream for dead letters", n); a.dead != n {
 			r.t.Errorf("%d dead letters, want %d", a.dead, n)
 		}
 		for _, message := range []string{"could not store a dead letter", "beginning the partition anew"} {
-			if lines, told := w.linesOf(message); lines > mostLines(time.Since(began)) {
-				r.t.Errorf("%d lines %q that tell of %v more, want no more than %d", lines, message, told, mostLines(time.Since(began)))
+			if lines, told := w.linesOf(message); lines > w.mostLines() {
+				r.t.Errorf("%d lines %q that tell of %v more, want no more than %d", lines, message, told, w.mostLines())
 			}
 		}
 	})
@@ -81,9 +89,10 @@ func TestNoStreamForDeadLetters(t *testing.T) {
 
 // line holds the fields of a log line that tests use.
 type line struct {
-	Level      string `json:"level"`
-	Message    string `json:"msg"`
-	Suppressed int    `json:"suppressed"`
+	Time       time.Time `json:"time"`
+	Level      string    `json:"level"`
+	Message    string    `json:"msg"`
+	Suppressed int       `json:"suppressed"`
 }
 
 // logged returns all log lines of the process.

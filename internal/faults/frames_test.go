@@ -94,10 +94,9 @@ const unfit = 30011
 
 // TestFramesWithAPoisonRecord has one record among 10,000 on which an operator fails. It alone has no results.
 func TestFramesWithAPoisonRecord(t *testing.T) {
-	binary := ailingWorker(t)
 	eachMode(t, func(r *rig) {
 		const frames, records = 100, 100
-		r.binary = binary
+		r.failWorkers()
 		l := r.lines(func(*rand.Rand) int { return records })
 		at := r.rng.IntN(frames)
 		r.serve(1)

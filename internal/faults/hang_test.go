@@ -3,7 +3,6 @@ package faults
 import (
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -18,10 +17,7 @@ const hanging = "endless\n"
 func TestDeviceHangs(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		hangs := times(3, 1)
-		r.binary = filepath.Join(r.dir, "worker")
-		if err := build(r.binary, "millrace/cmd/worker", "-tags=faults"); err != nil {
-			r.t.Fatal(err)
-		}
+		r.failWorkers()
 		r.set("MILLRACE_BATCH_DEADLINE_MIN=2s", "MILLRACE_BATCH_DEADLINE_MAX=3s", "MILLRACE_BATCH_PAYLOADS=64", "MILLRACE_DRAIN_TIMEOUT=5s")
 		r.serve(1)
 		s := r.supervise()

@@ -7,6 +7,7 @@ import (
 
 // TestWorkerKilled kills one worker, or one of three, under load, repeatedly, and starts a replacement.
 func TestWorkerKilled(t *testing.T) {
+	need(t)
 	t.Parallel()
 	for _, workers := range []int{1, 3} {
 		t.Run(fmt.Sprintf("of %d", workers), func(t *testing.T) {

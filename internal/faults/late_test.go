@@ -20,6 +20,7 @@ const (
 	lateAway    = 20 * time.Second // frozen or cut off
 	lateStart   = 14 * time.Second // after a kill
 	lateLead    = 1000             // number of inputs that the feed is ahead: enough for workers to hold some during the long wait
+	lateFeed    = 10_000           // number of inputs that are stored at most during the long wait, in the short form
 )
 
 // serveLate starts a server with a result stream that has a short duplicate window, and configures workers so that they
@@ -31,14 +32,19 @@ func (r *rig) serveLate() {
 	r.set("MILLRACE_MAX_DELIVER=" + strconv.Itoa(lateDeliver))
 	r.lead = lateLead
 	r.serve(1)
-	r.createStream(jetstream.StreamConfig{
+	r.Create(jetstream.StreamConfig{
 		Name: resultStream, Subjects: []string{"results.>", "deadletter.>"}, Duplicates: lateWindow, AllowBatchPublish: true,
 	})
 }
 
-// pass waits until d has passed since the given time, so that the duplicate window has ended.
+// pass waits until d has passed since the given time, so that the duplicate window has ended. In the short form, the load during that time has
+// a bound.
 func (r *rig) pass(since time.Time, d time.Duration) {
 	r.t.Helper()
+	if !isFull() {
+		r.most.Store(r.fed.Load() + lateFeed)
+		defer r.most.Store(endless)
+	}
 	r.until("the result stream has forgotten the ids of before", func() bool { return time.Since(since) > d })
 }
 

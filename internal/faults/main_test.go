@@ -8,9 +8,20 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
-	"time"
+
+	"millrace/internal/ingest/natstest"
 )
+
+// The forms of the tests, which MILLRACE_FAULTS selects. Without it, every test is skipped.
+const (
+	formCI    = "ci"    // the tests of inCI, in the short form
+	formShort = "short" // every test injects its fault a few times
+	formFull  = "full"  // every test injects its fault often enough for a reliable result, which takes 20 minutes
+)
+
+var form = os.Getenv("MILLRACE_FAULTS")
 
 // modes are the delivery modes (MILLRACE_DELIVERY) for which every fault is injected.
 var modes = []string{"shared", "exclusive"}
@@ -18,14 +29,20 @@ var modes = []string{"shared", "exclusive"}
 // The programs under test, built once.
 var workerBinary, serverBinary string
 
-// buildTimeout bounds the building of one program on a machine that has built nothing yet.
-const buildTimeout = 5 * time.Minute
-
 // atOnce is the default number of tests that run at once. They mostly wait, so it doesn't depend on the number of
 // processors.
 const atOnce = 6
 
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+func TestMain(m *testing.M) {
+	switch form {
+	case "":
+		os.Exit(m.Run()) // need skips every test
+	case formCI, formShort, formFull:
+		os.Exit(buildAndRun(m))
+	}
+	fmt.Fprintf(os.Stderr, "MILLRACE_FAULTS=%s: set %s, %s or %s\n", form, formCI, formShort, formFull)
+	os.Exit(1)
+}
 
 func buildAndRun(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "millrace-faults-")
@@ -49,11 +66,16 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return m.Run()
+	code := m.Run()
+	if left := missed(flag.Lookup("test.run").Value.String()); form == formCI && code == 0 && len(left) > 0 {
+		fmt.Fprintf(os.Stderr, "inCI names tests that did not run: %q\n", left)
+		return 1
+	}
+	return code
 }
 
 func build(binary, from string, flags ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), natstest.Patience)
 	defer cancel()
 	args := append(append([]string{"build", "-buildvcs=false", "-o", binary}, flags...), from)
 	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
@@ -63,8 +85,24 @@ func build(binary, from string, flags ...string) error {
 	return nil
 }
 
-// isFull reports whether to inject each fault often enough for a reliable result, which takes 20 minutes.
-func isFull() bool { return os.Getenv("MILLRACE_FAULTS") == "full" }
+// buildFaulty builds, once, a worker with the tag faults: tests can make its device and its operators fail.
+var buildFaulty = sync.OnceValues(func() (binary string, err error) {
+	binary = filepath.Join(filepath.Dir(workerBinary), "faulty-worker")
+	return binary, build(binary, "millrace/cmd/worker", "-tags=faults")
+})
+
+// failWorkers makes the rig start workers that buildFaulty built.
+func (r *rig) failWorkers() {
+	r.t.Helper()
+	binary, err := buildFaulty()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.binary = binary
+}
+
+// isFull reports whether to inject each fault often enough for a reliable result.
+func isFull() bool { return form == formFull }
 
 // times returns how often to inject a fault, or with how many payloads.
 func times(full, short int) int {

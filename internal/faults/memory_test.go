@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -36,6 +35,7 @@ var hoarders = []hoarder{
 // then accept everything. The worker is confined: it must stay alive and below its limit, and must neither lose nor
 // double a result.
 func TestMemoryIsBounded(t *testing.T) {
+	need(t)
 	t.Parallel()
 	for _, h := range hoarders {
 		t.Run(h.name, func(t *testing.T) {
@@ -54,14 +54,14 @@ func (r *rig) hoard(h hoarder) {
 	r.binary = r.confined(memoryLimit)
 	r.work(1)
 	r.binary = free
-	config := r.streamConfig(resultStream)
+	config := r.StreamConfig(resultStream)
 	full := config
 	full.Discard, full.MaxMsgs = jetstream.DiscardNew, 100
-	r.updateStream(full)
+	r.Create(full)
 	r.feed(times(2*h.inputs, h.inputs), r.inputsOf(h.size)).wait()
 	w := r.workers[0]
 	r.until("the worker holds as much as it may", r.holdsAll(w))
-	r.updateStream(config)
+	r.Create(config)
 	r.awaitFinished()
 	r.wantBelow(w, memoryLimit)
 	if a := r.close("memory limit of 512 MiB, results refused for a while: "+h.name, 1); a.dead > 0 {
@@ -69,21 +69,22 @@ func (r *rig) hoard(h hoarder) {
 	}
 }
 
-// steady is how long the amount that a worker holds must stay constant before it counts as the maximum.
-const steady = 3 * time.Second
+// steady is how many times in a row a worker must report the same amount before that counts as the maximum.
+const steady = 150
 
 // holdsAll returns a function that reports whether the worker has had to wait for memory, or takes no more because of
 // another bound: large payloads reach the bound on the bytes of submitted batches first.
 func (r *rig) holdsAll(w *worker) func() bool {
-	held, since := 0.0, time.Now()
+	held, same := 0.0, 0
 	return func() bool {
 		used, err := w.metric(`millrace_memory_budget_bytes{state="used"}`)
 		if err != nil || used == 0 || used != held {
-			held, since = used, time.Now()
+			held, same = used, 0
 			return false
 		}
+		same++
 		waits, err := w.metric("millrace_memory_budget_waits_total")
-		return err == nil && waits > 0 || time.Since(since) > steady
+		return err == nil && waits > 0 || same >= steady
 	}
 }
 

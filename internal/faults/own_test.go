@@ -20,6 +20,7 @@ import (
 	"millrace/internal/operator/compiled"
 	"millrace/internal/operator/develop"
 	"millrace/internal/operator/own"
+	"millrace/internal/operator/testbuild"
 )
 
 // moody is an operator of one's own that does something wrong on records that begin with an exclamation mark. ENDS leaves out the one
@@ -48,14 +49,14 @@ MILLRACE_RECORD(record, params, result) {
 func writeMoody(t testing.TB, folder, version, ends string) {
 	t.Helper()
 	if _, err := exec.LookPath("c++"); err != nil {
-		t.Skip("SKIPPED: no C++ compiler, so no operator of one's own was tested")
+		t.Skip("NOT TESTED: THERE IS NO C++ COMPILER (c++) TO BUILD AN OPERATOR OF ONE'S OWN WITH")
 	}
 	source := filepath.Join(folder, "moody"+develop.SourceSuffix)
 	text := strings.NewReplacer("VERSION", version, "ENDS", ends).Replace(moody)
 	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := develop.Compile(t.Context(), source, filepath.Join(folder, "moody"+develop.CPUSuffix)); err != nil {
+	if err := testbuild.Compile(t.Context(), develop.Compile, source, filepath.Join(folder, "moody"+develop.CPUSuffix)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -208,11 +209,10 @@ func TestOwnOperatorCrashesTheWorker(t *testing.T) {
 
 // TestOperatorLosesTheDevice: the operator beside one's own loses it. The dead letter names the one that did.
 func TestOperatorLosesTheDevice(t *testing.T) {
-	binary := ailingWorker(t)
 	eachMode(t, func(r *rig) {
 		losses := times(3, 1)
 		r.moody("moody,crc32c")
-		r.binary = binary
+		r.failWorkers()
 		r.set("MILLRACE_BATCH_PAYLOADS=64")
 		r.ownFault("one of several operators loses the device", losses, times(4000, 600), lethal, operator.FaultDevice, "crc32c")
 	})
@@ -261,9 +261,8 @@ func (r *rig) ownFault(name string, losses, n int, prefix, fault, blamed string)
 // notedFaults counts the faults of operators that processes have noted with the consumers.
 func (r *rig) notedFaults() map[string]int {
 	r.t.Helper()
-	ctx, cancel := r.patiently()
-	defer cancel()
-	stream, err := r.js.Stream(ctx, inputStream)
+	ctx := r.Ctx()
+	stream, err := r.JS.Stream(ctx, inputStream)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -282,6 +281,7 @@ func (r *rig) notedFaults() map[string]int {
 
 // TestOwnOperatorIsNotUsable: the worker takes no payload. It ends with status 2, and says which operator and which file are to blame.
 func TestOwnOperatorIsNotUsable(t *testing.T) {
+	need(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		damage func(t *testing.T, folder string)
@@ -329,6 +329,7 @@ func TestOwnOperatorIsNotUsable(t *testing.T) {
 
 // TestOwnOperatorThatDoesNotCompile: the command that builds it ends with what the compiler wrote, and leaves the old library as it was.
 func TestOwnOperatorThatDoesNotCompile(t *testing.T) {
+	need(t)
 	folder := t.TempDir()
 	writeMoody(t, folder, "1", "false")
 	library := read(t, filepath.Join(folder, "moody.cpu.so"))

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"millrace/internal/ingest/natstest"
 )
 
 // process is a running program. Its output goes to a file.
@@ -76,15 +78,14 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// terminate asks the process to end, and returns its exit status. It fails the test if the process doesn't end within
-// the supervisor's grace period.
-func (p *process) terminate(grace time.Duration) int {
+// terminate asks the process to end, and returns its exit status.
+func (p *process) terminate() int {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
-	case <-time.After(grace):
-		p.t.Fatalf("%s has not ended %v after SIGTERM", p.name, grace)
+	case <-time.After(natstest.Patience):
+		p.t.Fatalf("%s has not ended %v after SIGTERM", p.name, natstest.Patience)
 	}
 	return p.cmd.ProcessState.ExitCode()
 }

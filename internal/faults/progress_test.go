@@ -19,7 +19,7 @@ const (
 func (r *rig) state(stream string) (jetstream.StreamState, bool) {
 	ctx, cancel := r.shortly()
 	defer cancel()
-	s, err := r.js.Stream(ctx, stream)
+	s, err := r.JS.Stream(ctx, stream)
 	if err != nil {
 		return jetstream.StreamState{}, false
 	}
@@ -56,7 +56,7 @@ type consumption struct {
 func (r *rig) consumed() (c consumption, ok bool) {
 	ctx, cancel := r.shortly()
 	defer cancel()
-	s, err := r.js.Stream(ctx, inputStream)
+	s, err := r.JS.Stream(ctx, inputStream)
 	if err != nil {
 		return c, false
 	}
@@ -74,6 +74,17 @@ func (r *rig) consumed() (c consumption, ok bool) {
 	return c, ok && list.Err() == nil
 }
 
+// mustConsumed returns that state from servers that answer.
+func (r *rig) mustConsumed() (c consumption) {
+	r.t.Helper()
+	r.until("the consumers answer", func() bool {
+		var ok bool
+		c, ok = r.consumed()
+		return ok
+	})
+	return c
+}
+
 // isFinished reports whether every input is acknowledged.
 func (r *rig) isFinished() bool {
 	c, ok := r.consumed()
@@ -85,7 +96,7 @@ func (r *rig) isFinished() bool {
 func (r *rig) isToldOfAll() bool {
 	ctx, cancel := r.shortly()
 	defer cancel()
-	s, err := r.js.Stream(ctx, inputStream)
+	s, err := r.JS.Stream(ctx, inputStream)
 	if err != nil {
 		return false
 	}
@@ -107,7 +118,7 @@ func (r *rig) isToldOfAll() bool {
 // lastInput returns the sequence of the last input on a subject, or 0 if there is none. The client's own call fails for
 // headers that it can't parse.
 func (r *rig) lastInput(ctx context.Context, subject string) (uint64, error) {
-	msg, err := r.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+inputStream, fmt.Appendf(nil, `{"last_by_subj":%q}`, subject))
+	msg, err := r.JS.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+inputStream, fmt.Appendf(nil, `{"last_by_subj":%q}`, subject))
 	if err != nil {
 		return 0, err
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"millrace/internal/ingest/natstest"
 )
 
 // rulesFile is the rules file for users.
@@ -105,11 +107,11 @@ func (r *rig) watch(binary string, p pace, worker, cluster string) *prometheus {
 			r.t.Fatal(err)
 		}
 	}
-	addr := freePort(r.t)
+	addr := holdPort(r.t)
 	prom := &prometheus{
 		process: start(r.t, r.dir, "prometheus", binary, os.Environ(), "--config.file=prometheus.yaml",
 			"--storage.tsdb.path=series", "--web.listen-address="+addr),
-		url: "http://" + addr, http: &http.Client{Timeout: askTimeout},
+		url: "http://" + addr, http: &http.Client{Timeout: natstest.Patience},
 	}
 	r.until("Prometheus is ready", func() bool { return prom.ask("/-/ready", nil) == nil })
 	return prom

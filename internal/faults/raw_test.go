@@ -3,11 +3,16 @@ package faults
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
 )
 
 // rawInput is an input as bytes of the protocol. Clients don't write such subjects and headers, but servers store them.
@@ -50,8 +55,23 @@ func (r *rig) publishRaw(inputs []rawInput) (refused map[int]string) {
 	if c != nil {
 		_ = c.Close() // nothing is in flight, because the server has answered
 	}
+	r.awaitStored()
 	return refused
 }
+
+// awaitStored returns when the input stream has stored everything that the server has accepted: the server answers before the stream takes a
+// message from its queue. Behind the others in the queue, the stream refuses a message for another stream.
+func (r *rig) awaitStored() {
+	r.t.Helper()
+	_, err := r.JS.Publish(r.Ctx(), "ingest.web.0", nil, jetstream.WithExpectStream("ANOTHER"))
+	var refusal *jetstream.APIError
+	if !errors.As(err, &refusal) || refusal.ErrorCode != codeOtherStream {
+		r.t.Fatalf("a message for another stream: %v, want code %d", err, codeOtherStream)
+	}
+}
+
+// codeOtherStream is the server's error for a message that expects to be stored in another stream.
+const codeOtherStream = 10060
 
 // rawConn is a connection without a client library.
 type rawConn struct {
@@ -61,7 +81,7 @@ type rawConn struct {
 
 func (r *rig) dialRaw() *rawConn {
 	r.t.Helper()
-	conn, err := net.DialTimeout("tcp", r.servers[0].addr, patience)
+	conn, err := net.DialTimeout("tcp", r.servers[0].addr, natstest.Patience)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -75,7 +95,7 @@ func (r *rig) dialRaw() *rawConn {
 // exchange sends operations, and returns the server's errors once it has read all operations. err reports that the
 // connection has ended.
 func (c *rawConn) exchange(operations []byte) (said string, err error) {
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(natstest.Patience)); err != nil {
 		return "", err
 	}
 	if _, err := c.Write(append(operations, "PING\r\n"...)); err != nil {

@@ -28,7 +28,7 @@ func TestReadersUnderStatusHeaders(t *testing.T) {
 		const ordinary = 500
 		rounds := times(40, 4)
 		r.serve(1)
-		r.createStream(jetstream.StreamConfig{Name: resultStream, Subjects: []string{"results.>"}, MaxMsgSize: 2000})
+		r.Create(jetstream.StreamConfig{Name: resultStream, Subjects: []string{"results.>"}, MaxMsgSize: 2000})
 		r.work(2)
 		readers := []*reader{r.consume(resultStream), r.consume(deadStream)}
 		var inputs []rawInput
@@ -49,7 +49,7 @@ func TestReadersUnderStatusHeaders(t *testing.T) {
 			r.t.Errorf("%d inputs are stored and %d dead letters, want %d and %d", a.payloads, a.dead, ordinary+len(inputs), len(inputs)/2)
 		}
 		for _, reader := range readers {
-			state, _ := r.state(reader.stream)
+			state := r.Stream(reader.stream).CachedInfo().State
 			r.until("the reader of "+reader.stream+" has read all", func() bool { return reader.came.Load() >= int64(state.Msgs) })
 			if err := reader.failed.Load(); err != nil {
 				r.t.Errorf("the reader of %s was told: %v", reader.stream, *err)
@@ -71,9 +71,8 @@ type reader struct {
 // consume starts a reader of a stream.
 func (r *rig) consume(stream string) *reader {
 	r.t.Helper()
-	ctx, cancel := r.patiently()
-	defer cancel()
-	c, err := r.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+	ctx := r.Ctx()
+	c, err := r.JS.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
 	if err != nil {
 		r.t.Fatal(err)
 	}

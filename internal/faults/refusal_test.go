@@ -28,24 +28,24 @@ var refusals = []refusal{
 		name: "missing: no stream has the subjects",
 		begin: func(r *rig, c jetstream.StreamConfig) {
 			c.Subjects = []string{"elsewhere.>"}
-			r.updateStream(c)
+			r.Create(c)
 		},
-		end:  func(r *rig, c jetstream.StreamConfig) { r.updateStream(c) },
+		end:  func(r *rig, c jetstream.StreamConfig) { r.Create(c) },
 		said: []string{notStored, `"stream":"RESULTS"`, "no response from stream"},
 	},
 	{
 		name:  "deleted",
-		begin: func(r *rig, c jetstream.StreamConfig) { r.deleteStream(c.Name) },
-		end:   func(r *rig, c jetstream.StreamConfig) { r.createStream(c) },
+		begin: func(r *rig, c jetstream.StreamConfig) { r.Delete(c.Name) },
+		end:   func(r *rig, c jetstream.StreamConfig) { r.Create(c) },
 		said:  []string{notStored, `"stream":"RESULTS"`, "no response from stream"},
 	},
 	{
 		name: "full",
 		begin: func(r *rig, c jetstream.StreamConfig) {
-			c.Discard, c.MaxMsgs = jetstream.DiscardNew, int64(r.settled())+roomWhenFull
-			r.updateStream(c)
+			c.Discard, c.MaxMsgs = jetstream.DiscardNew, int64(r.Stream(c.Name).CachedInfo().State.Msgs)+roomWhenFull
+			r.Create(c)
 		},
-		end:  func(r *rig, c jetstream.StreamConfig) { r.updateStream(c) },
+		end:  func(r *rig, c jetstream.StreamConfig) { r.Create(c) },
 		room: roomWhenFull,
 		said: []string{notStored, `"stream":"RESULTS"`, "maximum messages exceeded"},
 	},
@@ -54,6 +54,7 @@ var refusals = []refusal{
 // TestResultsRefused makes the result stream refuse everything for a while. The worker must log that, keep its results,
 // acknowledge nothing, and continue once the stream accepts results.
 func TestResultsRefused(t *testing.T) {
+	need(t)
 	t.Parallel()
 	for _, refusal := range refusals {
 		t.Run(refusal.name, func(t *testing.T) {
@@ -75,7 +76,7 @@ func (r *rig) refuseResults(refusal refusal, fault string, l load, before, durin
 	if refusal.name != "deleted" {
 		first = 1 // a deleted stream loses its results
 	}
-	config := r.streamConfig(resultStream)
+	config := r.StreamConfig(resultStream)
 	refusal.begin(r, config)
 	r.feed(during, func(i int) *nats.Msg { return l.input(before + i) }).wait()
 	r.until("the worker says what is wrong", func() bool {
@@ -100,19 +101,19 @@ func TestResultsTooLarge(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		const refused, taken = 500, 500
 		r.serve(1)
-		r.createStream(jetstream.StreamConfig{Name: "DEADLETTERS", Subjects: []string{"deadletter.>"}})
+		r.Create(jetstream.StreamConfig{Name: "DEADLETTERS", Subjects: []string{"deadletter.>"}})
 		r.work(1)
-		config := r.streamConfig(resultStream)
+		config := r.StreamConfig(resultStream)
 		limited := config
 		limited.MaxMsgSize = 64
-		r.updateStream(limited)
+		r.Create(limited)
 		inputs := r.inputs()
 		r.feed(refused, inputs).wait()
 		r.until("every input is settled", r.isFinished)
 		if _, ok := r.workers[0].said("payload dead-lettered", `"reason":"too_large"`, "its result cannot be stored", "message size exceeds maximum"); !ok {
 			r.t.Error("the worker does not say that the result stream refuses results for their size")
 		}
-		r.updateStream(config)
+		r.Create(config)
 		r.feed(taken, func(i int) *nats.Msg { return inputs(refused + i) }).wait()
 		if a := r.close("result stream refuses by size", 1); a.dead != refused {
 			r.t.Errorf("%d dead letters, want %d", a.dead, refused)

@@ -33,11 +33,7 @@ func TestOwnOperatorIsReplaced(t *testing.T) {
 			r.awaitResults(1 + r.rng.IntN(2000))
 			r.workers[0].kill()
 			writeMoody(t, folder, strconv.Itoa(v), "false")
-			state, ok := r.state(inputStream)
-			if !ok {
-				t.Fatal("the input stream does not answer")
-			}
-			last = state.LastSeq
+			last = r.Stream(inputStream).CachedInfo().State.LastSeq
 			r.workers = nil
 			r.work(1)
 		}

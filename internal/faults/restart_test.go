@@ -23,7 +23,7 @@ func (r *rig) restartServer(restarts int, fault string, l load) {
 		if i%2 == 0 {
 			s.kill()
 		} else {
-			s.terminate(grace)
+			s.terminate()
 		}
 		s.start(r.t)
 		r.until("the server is back", r.jetStreamAnswers)
@@ -67,9 +67,9 @@ func TestClusterLeaderKilled(t *testing.T) {
 func (r *rig) replicate() {
 	r.t.Helper()
 	for _, name := range append(r.outputs(), inputStream) {
-		config := r.streamConfig(name)
+		config := r.StreamConfig(name)
 		config.Replicas = replicas
-		r.updateStream(config)
+		r.Create(config)
 	}
 	r.until("all streams are replicated", r.isReplicated)
 }
@@ -78,7 +78,7 @@ func (r *rig) replicate() {
 func (r *rig) cluster(stream string) *jetstream.ClusterInfo {
 	ctx, cancel := r.shortly()
 	defer cancel()
-	s, err := r.js.Stream(ctx, stream)
+	s, err := r.JS.Stream(ctx, stream)
 	if err != nil {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (r *rig) isReplicated() bool {
 	}
 	ctx, cancel := r.shortly()
 	defer cancel()
-	s, err := r.js.Stream(ctx, inputStream)
+	s, err := r.JS.Stream(ctx, inputStream)
 	if err != nil {
 		return false
 	}

@@ -6,49 +6,43 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/operator"
 )
 
 const (
-	// patience bounds the wait for an event that must happen. It is long because the machine may be loaded, but tests
-	// don't sleep for it.
-	patience = 90 * time.Second
-
 	// lookEvery is the interval between polls of a state.
 	lookEvery = 20 * time.Millisecond
 
 	// askTimeout bounds one request to a server that may be down.
 	askTimeout = 2 * time.Second
-
-	reconnectWait = 50 * time.Millisecond
 )
 
 // rig holds servers, workers on them, and the means to check both.
 type rig struct {
-	t      testing.TB
-	dir    string // of files and logs
-	seed   uint64
-	rng    *rand.Rand // for the test's own random choices; goroutines have their own sources
-	env    []string   // additional environment of workers
-	binary string     // of workers
+	*natstest.Rig // the test's client of the servers; nil before serve
+	t             testing.TB
+	dir           string // of files and logs
+	seed          uint64
+	rng           *rand.Rand // for the test's own random choices; goroutines have their own sources
+	env           []string   // additional environment of workers
+	binary        string     // of workers
 
 	servers []*server
-	url     string // of the servers
-	nc      *nats.Conn
-	js      jetstream.JetStream
 
 	workers []*worker       // workers that must be alive
 	front   *natstest.Proxy // before the first worker; nil for none
 	starts  int             // number of workers started
 	feeds   int
-	lead    int // lead of feeds; see lead
+	lead    int          // lead of feeds; see lead
+	fed     atomic.Int64 // number of inputs that all feeds have stored
+	most    atomic.Int64 // value of fed at which endless feeds wait
 
 	ops   []operator.Operator
 	split func(h nats.Header, body []byte) (records [][]byte, bad *damage) // how inputs are split into records; nil: each is one
@@ -57,6 +51,7 @@ type rig struct {
 
 // eachMode runs a test for every delivery mode. Tests run in parallel, since most of them wait for timeouts.
 func eachMode(t *testing.T, test func(r *rig)) {
+	need(t)
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
@@ -68,6 +63,7 @@ func eachMode(t *testing.T, test func(r *rig)) {
 
 func newRig(t testing.TB, mode string) *rig {
 	t.Helper()
+	need(t)
 	seed := uint64(1)
 	if text := os.Getenv("MILLRACE_FAULTS_SEED"); text != "" {
 		var err error
@@ -81,10 +77,11 @@ func newRig(t testing.TB, mode string) *rig {
 		t: t, dir: t.TempDir(), seed: seed, rng: rand.New(rand.NewPCG(seed, name.Sum64())),
 		env: []string{"MILLRACE_DELIVERY=" + mode}, binary: workerBinary, lead: lead, began: time.Now(),
 	}
+	r.most.Store(endless)
 	r.operators("crc32c")
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("to run it again: MILLRACE_FAULTS_SEED=%d go test -run '^%s$' ./internal/faults", seed, t.Name())
+			t.Logf("to run it again: MILLRACE_FAULTS=%s MILLRACE_FAULTS_SEED=%d go test -run '^%s$' ./internal/faults", form, seed, t.Name())
 		}
 	})
 	return r
@@ -109,24 +106,19 @@ func (r *rig) shortly() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), askTimeout)
 }
 
-// patiently returns a context for a request that must succeed.
-func (r *rig) patiently() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), patience)
-}
-
 // until returns once cond holds. It fails the test if a process exits unexpectedly before that.
 func (r *rig) until(what string, cond func() bool) {
 	r.t.Helper()
 	if !r.comes(cond) {
 		c, ok := r.consumed()
-		r.t.Fatalf("after %v still not: %s; %d settled, consumers answer %v: %+v", patience, what, r.settled(), ok, c)
+		r.t.Fatalf("after %v still not: %s; %d settled, consumers answer %v: %+v", natstest.Patience, what, r.settled(), ok, c)
 	}
 }
 
-// comes reports whether cond holds within patience.
+// comes reports whether cond holds within natstest.Patience.
 func (r *rig) comes(cond func() bool) bool {
 	r.t.Helper()
-	return r.comesWithin(patience, cond)
+	return r.comesWithin(natstest.Patience, cond)
 }
 
 func (r *rig) comesWithin(limit time.Duration, cond func() bool) bool {

@@ -8,7 +8,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
 )
 
 // server is a nats-server that keeps its address and its files across restarts.
@@ -33,11 +34,11 @@ func newServers(t testing.TB, dir string, n int) []*server {
 	t.Helper()
 	routes := make([]string, n)
 	for i := range routes {
-		routes[i] = freePort(t)
+		routes[i] = holdPort(t)
 	}
 	servers := make([]*server, n)
 	for i := range servers {
-		s := &server{name: fmt.Sprintf("s%d", i+1), addr: freePort(t), dir: dir}
+		s := &server{name: fmt.Sprintf("s%d", i+1), addr: holdPort(t), dir: dir}
 		s.config = filepath.Join(dir, s.name+".conf")
 		text := fmt.Sprintf(serverConfig, s.name, s.addr, filepath.Join(dir, s.name))
 		if n > 1 {
@@ -67,68 +68,25 @@ func (r *rig) serve(n int) {
 		s.start(r.t)
 		urls[i] = "nats://" + s.addr
 	}
-	r.url = strings.Join(urls, ",")
-	r.nc = r.connect()
-	var err error
-	if r.js, err = jetstream.New(r.nc); err != nil {
-		r.t.Fatal(err)
-	}
+	r.Rig = natstest.At(r.t, strings.Join(urls, ","), nats.RetryOnFailedConnect(true))
 	r.until("JetStream answers", r.jetStreamAnswers)
 }
 
 func (r *rig) jetStreamAnswers() bool {
 	ctx, cancel := r.shortly()
 	defer cancel()
-	_, err := r.js.AccountInfo(ctx)
+	_, err := r.JS.AccountInfo(ctx)
 	return err == nil
 }
 
-// connect opens a connection that waits for its servers and reconnects to them.
+// connect opens a connection that waits for its servers.
 func (r *rig) connect() *nats.Conn {
 	r.t.Helper()
-	nc, err := nats.Connect(r.url, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(nc.Close)
-	return nc
+	return r.Connect(r.URL, nats.RetryOnFailedConnect(true))
 }
 
-// streamConfig returns the current configuration of a stream.
-func (r *rig) streamConfig(name string) jetstream.StreamConfig {
+// proxy creates a proxy in front of the first server.
+func (r *rig) proxy() *natstest.Proxy {
 	r.t.Helper()
-	ctx, cancel := r.patiently()
-	defer cancel()
-	s, err := r.js.Stream(ctx, name)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return s.CachedInfo().Config
-}
-
-func (r *rig) createStream(c jetstream.StreamConfig) {
-	r.t.Helper()
-	ctx, cancel := r.patiently()
-	defer cancel()
-	if _, err := r.js.CreateStream(ctx, c); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-func (r *rig) updateStream(c jetstream.StreamConfig) {
-	r.t.Helper()
-	ctx, cancel := r.patiently()
-	defer cancel()
-	if _, err := r.js.UpdateStream(ctx, c); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-func (r *rig) deleteStream(name string) {
-	r.t.Helper()
-	ctx, cancel := r.patiently()
-	defer cancel()
-	if err := r.js.DeleteStream(ctx, name); err != nil {
-		r.t.Fatal(err)
-	}
+	return natstest.NewProxy(r.t, "127.0.0.1:0", r.servers[0].addr)
 }

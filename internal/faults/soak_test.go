@@ -37,6 +37,7 @@ const (
 // it records how much the worker holds. That amount must not grow from the middle third of the phases to the last
 // third.
 func TestSoak(t *testing.T) {
+	need(t)
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) { newRig(t, mode).soak() })
 	}
@@ -128,13 +129,7 @@ func (r *rig) resident(w *worker) float64 {
 func (r *rig) purge() {
 	r.t.Helper()
 	for _, name := range append(r.outputs(), inputStream) {
-		ctx, cancel := r.patiently()
-		s, err := r.js.Stream(ctx, name)
-		if err == nil {
-			err = s.Purge(ctx)
-		}
-		cancel()
-		if err != nil {
+		if err := r.Stream(name).Purge(r.Ctx()); err != nil {
 			r.t.Fatal(err)
 		}
 	}

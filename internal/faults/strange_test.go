@@ -51,6 +51,7 @@ var strangeInputs = map[string]rawInput{
 
 // TestStrangeInput publishes each strange input between ordinary ones. All inputs that the server stores are settled.
 func TestStrangeInput(t *testing.T) {
+	need(t)
 	t.Parallel()
 	for name, in := range strangeInputs {
 		t.Run(name, func(t *testing.T) {

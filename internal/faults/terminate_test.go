@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/natstest"
 )
 
 // TestWorkerTerminated stops workers under load as a supervisor does, one after another. Each finishes the inputs that
@@ -61,7 +63,7 @@ func (r *rig) count(subject string) *atomic.Int64 {
 		err = s.SetPendingLimits(-1, -1)
 	}
 	if err == nil {
-		err = nc.FlushTimeout(patience)
+		err = nc.FlushTimeout(natstest.Patience)
 	}
 	if err != nil {
 		r.t.Fatal(err)

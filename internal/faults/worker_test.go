@@ -9,12 +9,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"millrace/internal/ingest/natstest"
 )
 
 const (
-	// drainTimeout is the workers' own limit for finishing, and grace is the time that a supervisor would give them.
+	// drainTimeout is the workers' own limit for finishing. A worker that doesn't end soon after it ends with another status than 0.
 	drainTimeout = 20 * time.Second
-	grace        = 30 * time.Second
 
 	// ackWait is short, so that inputs that a fault has left are redelivered soon.
 	ackWait = 2 * time.Second
@@ -28,7 +29,7 @@ type worker struct {
 
 // startWorker starts a worker that connects to the servers. The worker isn't yet in the list of those that must be
 // alive.
-func (r *rig) startWorker() *worker { return r.startWorkerAt(r.url) }
+func (r *rig) startWorker() *worker { return r.startWorkerAt(r.URL) }
 
 // startWorkerAt starts a worker that connects to url, which may be a proxy's.
 func (r *rig) startWorkerAt(url string) *worker {
@@ -49,7 +50,7 @@ func (r *rig) startWorkerAt(url string) *worker {
 	r.starts++
 	return &worker{
 		process: start(r.t, r.dir, fmt.Sprintf("worker-%d", r.starts), r.binary, append(env, r.env...), "run"),
-		http:    &http.Client{Timeout: askTimeout},
+		http:    &http.Client{Timeout: natstest.Patience},
 	}
 }
 
@@ -149,7 +150,7 @@ func (w *worker) redelivered() float64 {
 func (r *rig) retire() {
 	r.t.Helper()
 	for _, w := range r.workers {
-		if code := w.terminate(grace); code != 0 {
+		if code := w.terminate(); code != 0 {
 			r.t.Errorf("%s ended with status %d after SIGTERM, want 0", w.name, code)
 		}
 	}

@@ -38,11 +38,11 @@ func openHost(t *testing.T, kernels ...device.HostKernel) device.Device {
 	return d
 }
 
-// tiny returns options for the smallest possible measurement, with one batch per partition.
+// tiny returns options for the smallest possible measurement: one size and one round, with one batch per partition.
 func tiny(d device.Device, b *Bench) bench.Options {
 	return bench.Options{
 		Devices: []device.Device{d}, Suites: []bench.Suite{b.Suite()}, Groups: []string{suiteName},
-		Bytes: []int{64, 3000}, Rounds: 2, Budget: 4 * time.Millisecond, Lanes: 4, Seed: 1, Pipeline: small,
+		Bytes: []int{64}, Rounds: 1, Budget: 2 * time.Millisecond, Lanes: 4, Seed: 1, Pipeline: small,
 	}
 }
 
@@ -87,8 +87,8 @@ func rows(r *report.Report, name string) (list []report.Row) {
 func wantFigures(t *testing.T, row report.Row, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		if f, ok := row.Figure(name); !ok || f.N != 2 || f.Low <= 0 {
-			t.Errorf("%s of %d bytes, %q, has %q %+v, want one of 2 rounds; skipped: %q", row.Name, row.PayloadBytes, row.Operator, name, f, row.Skipped)
+		if f, ok := row.Figure(name); !ok || f.N != 1 || f.Low <= 0 {
+			t.Errorf("%s of %d bytes, %q, has %q %+v, want one of 1 round; skipped: %q", row.Name, row.PayloadBytes, row.Operator, name, f, row.Skipped)
 		}
 	}
 }
@@ -165,7 +165,9 @@ func TestEveryRowIsMeasured(t *testing.T) {
 	for _, e := range New(Options{}).Suite().Experiments {
 		t.Run(e.Rows[0].Name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, Options{})
+			// Streams in files cost more, and the other experiments have them.
+			memory := e.Rows[0].Name == rowAsync || e.Rows[0].Name == rowFramesBatch
+			b := newBench(t, Options{Memory: memory})
 			b.memoryLeast = 32
 			o := tiny(openHost(t), b)
 			for _, row := range e.Rows {
@@ -173,7 +175,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 			}
 			where := oneProcess
 			if e.Rows[0].Name == rowWindow3 {
-				where, o.Bytes = oneProcessCluster, o.Bytes[:1] // three servers take long to create streams and consumers
+				where = oneProcessCluster
 			}
 			var table bytes.Buffer
 			o.Out = &table
@@ -185,6 +187,9 @@ func TestEveryRowIsMeasured(t *testing.T) {
 			}
 			if !strings.Contains(table.String(), where) {
 				t.Error("the tables do not say that the server shares the cores")
+			}
+			if memory {
+				wantInMemory(t, b.server)
 			}
 		})
 	}
@@ -210,12 +215,40 @@ func wantMemory(t *testing.T, r *report.Report, _ int) {
 	wantFigures(t, rows(r, "memory-null")[0], figureResident, figureBefore)
 }
 
-// TestStreamsInMemory runs the same rows with the streams in memory.
-func TestStreamsInMemory(t *testing.T) {
+// wantInMemory checks that the streams of the last round are in memory.
+func wantInMemory(t *testing.T, s *server) {
+	t.Helper()
+	for _, name := range []string{s.in, s.out, s.dead()} {
+		stream, err := s.js.Stream(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := stream.CachedInfo().Config.Storage; got != jetstream.MemoryStorage {
+			t.Errorf("the stream %s is in %v storage, want memory", name, got)
+		}
+	}
+}
+
+// TestEverySizeIsMeasured checks that rows of each kind have figures for each size. The larger records are alone in their frames.
+func TestEverySizeIsMeasured(t *testing.T) {
 	t.Parallel()
 	o := tiny(openHost(t), newBench(t, Options{Memory: true}))
-	o.Rows, o.Bytes = []string{rowAsync, rowBatch, rowAckAll, rowPinned, rowShared, rowExclusive, rowSharedMore, rowExclusiveOne, rowPlain}, []int{64}
-	wantRates(t, run(t, o), 1)
+	o.Rows, o.Bytes = []string{rowAsync, rowWindow, rowFramesBatch}, []int{64, 3000}
+	r := run(t, o)
+	for name, each := range map[string]int{rowAsync: 1, rowWindow: 1, rowFramesBatch: len(forms)} {
+		for _, size := range o.Bytes {
+			n := 0
+			for _, row := range rows(r, name) {
+				if row.PayloadBytes == size {
+					wantFigures(t, row, figureBytes)
+					n++
+				}
+			}
+			if n != each {
+				t.Errorf("%s has %d rows of %d bytes, want %d", name, n, size, each)
+			}
+		}
+	}
 }
 
 // TestConnectionsOfEveryWorker checks that another number of connections applies to every worker, and that the tables
@@ -224,7 +257,7 @@ func TestConnectionsOfEveryWorker(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Options{Connections: 2})
 	o := tiny(openHost(t), b)
-	o.Rows, o.Bytes = []string{rowPinned, rowShared, rowExclusive, rowSharedMore}, []int{64}
+	o.Rows = []string{rowPinned, rowShared, rowExclusive, rowSharedMore}
 	var table bytes.Buffer
 	o.Out = &table
 	r := run(t, o)
@@ -248,7 +281,7 @@ func TestServerWithoutBatches(t *testing.T) {
 	b := newBench(t, Options{})
 	b.withoutBatches = true
 	o := tiny(openHost(t), b)
-	o.Rows, o.Bytes = []string{rowBatch, rowAckAll, rowPinned, rowShared}, []int{64}
+	o.Rows = []string{rowBatch, rowAckAll, rowPinned, rowShared}
 	r := run(t, o)
 	for _, name := range []string{rowBatch, rowAckAll, rowPinned} {
 		if list := rows(r, name); len(list) != 1 || !strings.Contains(list[0].Skipped, "2.14") {
@@ -290,7 +323,7 @@ func TestServerElsewhere(t *testing.T) {
 	}
 	b := New(Options{Server: natsconn.Server{URL: server.URL()}})
 	o := tiny(openHost(t), b)
-	o.Rows, o.Bytes = []string{rowAsync}, []int{64}
+	o.Rows = []string{rowAsync}
 	var table bytes.Buffer
 	o.Out = &table
 	wantFigures(t, rows(run(t, o), rowAsync)[0], figurePayloads)

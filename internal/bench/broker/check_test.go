@@ -140,7 +140,7 @@ func TestWrongResultEndsTheRun(t *testing.T) {
 	}
 	for _, name := range []string{rowShared, rowExclusive, rowFramesShared, rowFramesExclusive} {
 		o := tiny(openHost(t, kernels...), newBench(t, Options{}))
-		o.Rows, o.Bytes = []string{name}, []int{64}
+		o.Rows = []string{name}
 		_, err := bench.Run(t.Context(), o)
 		if err == nil || !strings.Contains(err.Error(), "nats/"+name+" on host: WRONG RESULT") {
 			t.Errorf("%s: the error is %v", name, err)

@@ -70,7 +70,7 @@ func measureExternal(t *testing.T) (rowsOf func(name string) int, table string, 
 	t.Helper()
 	b := newBench(t, Options{External: []string{os.Args[0]}})
 	o := tiny(openHost(t), b)
-	o.Rows, o.Bytes = []string{rowFramesShared, rowExternal}, []int{64}
+	o.Rows = []string{rowFramesShared, rowExternal}
 	var out strings.Builder
 	o.Out = &out
 	r, err := bench.Run(t.Context(), o)
@@ -122,7 +122,7 @@ func TestAnotherProgramFails(t *testing.T) {
 	t.Run("missing", func(t *testing.T) {
 		b := newBench(t, Options{External: []string{"/nowhere/program"}})
 		o := tiny(openHost(t), b)
-		o.Rows, o.Bytes = []string{rowExternal}, []int{64}
+		o.Rows = []string{rowExternal}
 		if _, err := bench.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "start the program of --external") {
 			t.Errorf("the error is %v", err)
 		}

@@ -61,7 +61,7 @@ func TestMarkersNeedBatches(t *testing.T) {
 	b := newBench(t, Options{})
 	b.withoutBatches = true
 	o := tiny(openHost(t), b)
-	o.Rows, o.Bytes = []string{rowWindow, rowOnce}, []int{64}
+	o.Rows = []string{rowWindow, rowOnce}
 	r := run(t, o)
 	wantFigures(t, rows(r, rowWindow)[0], figurePayloads)
 	if list := rows(r, rowOnce); len(list) != 1 || !strings.Contains(list[0].Skipped, "2.14") {

@@ -1,0 +1,76 @@
+package faults
+
+import (
+	"strings"
+	"sync"
+	"testing"
+)
+
+// inCI names the tests that CI runs in a step of its own: one or two of each kind of fault, in both delivery modes. `make faults` runs all.
+var inCI = []string{
+	"TestWorkerKilled/of_1/shared",
+	"TestWorkerKilled/of_3/exclusive",
+	"TestConnectionCut/shared",
+	"TestConnectionCut/exclusive",
+	"TestServerRestarted/shared",
+	"TestServerRestarted/exclusive",
+	"TestClusterLeaderKilled/shared",
+	"TestClusterLeaderKilled/exclusive",
+	"TestExactlyOnceWorkerKilled/R1",
+	"TestExactlyOnceWorkerKilled/R3",
+	"TestExactlyOnceWorkerFrozen/R1",
+	"TestWorkerFrozenBeyondTheWindow/shared",
+	"TestFramesWithAPoisonRecord/shared",
+	"TestFramesWithAPoisonRecord/exclusive",
+	"TestDeviceHangs/shared",
+	"TestDeviceHangs/exclusive",
+	"TestForgedHeaders/shared",
+	"TestForgedHeaders/exclusive",
+	"TestMemoryIsBounded/256_bytes_and_the_defaults/exclusive",
+	"TestMemoryIsBounded/large/shared",
+}
+
+// need skips a test, or a group of tests, unless the form includes it. Every test calls it before it does anything else.
+func need(t testing.TB) {
+	t.Helper()
+	switch {
+	case form == "":
+		t.Skip("SKIPPED: FAULTS ON REAL PROCESSES; RUN make faults")
+	case form == formCI && !isInCI(t.Name()):
+		t.Skip("SKIPPED: NOT ONE OF THE FAULTS THAT CI INJECTS; RUN make faults")
+	}
+}
+
+// came holds the names for which isInCI was called.
+var came struct {
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+// isInCI reports whether inCI has the test, or a test of that group.
+func isInCI(name string) bool {
+	came.mu.Lock()
+	defer came.mu.Unlock()
+	if came.names == nil {
+		came.names = map[string]bool{}
+	}
+	came.names[name] = true
+	for _, each := range inCI {
+		if each == name || strings.HasPrefix(each, name+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// missed returns the names in inCI that no test has. It returns nil if -run has selected tests.
+func missed(selected string) (names []string) {
+	came.mu.Lock()
+	defer came.mu.Unlock()
+	for _, each := range inCI {
+		if selected == "" && !came.names[each] {
+			names = append(names, each)
+		}
+	}
+	return names
+}
