@@ -174,7 +174,7 @@ func waiting(addr string, more ...string) []string {
 // TestTheWorkerWaitsForItsServer starts a worker before its server. The server comes up without JetStream first, and then with it.
 func TestTheWorkerWaitsForItsServer(t *testing.T) {
 	t.Parallel()
-	addr := freeAddr(t)
+	addr := freeAddr()
 	port, err := strconv.Atoi(addr[strings.LastIndexByte(addr, ':')+1:])
 	if err != nil {
 		t.Fatal(err)
@@ -197,14 +197,14 @@ func TestTheWorkerWaitsForTheLeaderOfItsCluster(t *testing.T) {
 	var routes []*url.URL
 	var options []server.Options
 	for i := range 3 {
-		addr := freeAddr(t)
+		addr := freeAddr()
 		port, err := strconv.Atoi(addr[strings.LastIndexByte(addr, ':')+1:])
 		if err != nil {
 			t.Fatal(err)
 		}
 		routes = append(routes, &url.URL{Scheme: "nats-route", Host: addr})
 		options = append(options, server.Options{ServerName: fmt.Sprint("server-", i), Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
-			Cluster: server.ClusterOpts{Name: "cluster", Host: "127.0.0.1", Port: port}})
+			Cluster: server.ClusterOpts{Name: "cluster", Host: loopback(), Port: port}})
 	}
 	for i := range options {
 		options[i].Routes = routes
@@ -222,7 +222,7 @@ func TestTheWorkerWaitsForTheLeaderOfItsCluster(t *testing.T) {
 // serveOptions starts a server with the options o and the log off. It ends with the test.
 func serveOptions(t *testing.T, o server.Options) *server.Server {
 	t.Helper()
-	o.Host, o.NoLog, o.NoSigs = "127.0.0.1", true, true
+	o.Host, o.NoLog, o.NoSigs = loopback(), true, true
 	s, err := server.NewServer(&o)
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +238,7 @@ func serveOptions(t *testing.T, o server.Options) *server.Server {
 // TestAWaitingWorkerEndsOnSIGTERM checks that a worker that waits ends with status 0.
 func TestAWaitingWorkerEndsOnSIGTERM(t *testing.T) {
 	t.Parallel()
-	p := start(t, waiting(freeAddr(t)))
+	p := start(t, waiting(freeAddr()))
 	p.await(`"msg":"waiting for NATS`)
 	if code := p.terminate(); code != exitDone {
 		t.Errorf("exit status %d after SIGTERM, want 0", code)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,10 +72,11 @@ func TestBenchMeasuresAndWritesItsFiles(t *testing.T) {
 
 // TestBenchGoesFromStreamToStream runs the group nats with a server that the bench starts and with a running one.
 func TestBenchGoesFromStreamToStream(t *testing.T) {
-	short := []string{"bench", "nats", "--bytes", "64", "--seconds=0.002", "--rounds", "1", "--row", "millrace-shared"}
-	r := call(t, []string{"MILLRACE_LANES=3"}, append(short, "--storage", "memory")...)
+	t.Parallel()
+	short := []string{"bench", "nats", "--bytes", "64", "--seconds=0.002", "--rounds", "1", "--storage", "memory", "--row", "millrace-shared"}
+	r := call(t, []string{"MILLRACE_LANES=3"}, short...)
 	r.want(t, exitDone, "payloads/s (p10-p90)", "millrace-shared", "crc32c,minhash", "The server runs in its own process")
-	cluster := []string{"bench", "nats", "--bytes", "64", "--seconds=0.002", "--rounds", "1", "--row", "cluster-once"}
+	cluster := append(slices.Clone(short[:len(short)-1]), "cluster-once")
 	call(t, []string{"MILLRACE_LANES=3"}, cluster...).want(t, exitDone, "cluster-once", "Three servers run in processes of their own")
 	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
 	if err != nil {

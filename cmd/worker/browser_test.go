@@ -8,9 +8,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
@@ -26,6 +28,7 @@ type tab struct {
 // browser returns the path of Chromium. The test skips or fails without one.
 func browser(t *testing.T) string {
 	t.Helper()
+	programs(t)
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
@@ -39,22 +42,55 @@ func browser(t *testing.T) string {
 	return ""
 }
 
-// open opens a page and collects its problems.
-func open(t *testing.T, url string) *tab {
-	t.Helper()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser(t)))
+// chromium is the browser of all tests of the package, which is started once. Each test opens its own tab.
+var chromium struct {
+	once sync.Once
+	ctx  context.Context
+	end  context.CancelFunc
+	err  error
+}
+
+// startChromium starts the browser. It paints in its own process, because what imitates a GPU takes more time than all else.
+func startChromium(path string) {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
+		chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-software-rasterizer", true))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium's sandbox does not work as root
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
+	chromium.end = end
+	chromium.ctx, _ = chromedp.NewContext(allocator) // it ends with the allocator
+	chromium.err = chromedp.Run(chromium.ctx)
+}
+
+// endChromium ends the browser, if a test has started it.
+func endChromium() {
+	if chromium.ctx != nil {
+		_ = chromedp.Cancel(chromium.ctx) // the tests are over
+		chromium.end()
+	}
+}
+
+// fewFrames makes a page draw 10 times a second. At 60 times, drawing would take most of the time of the tests.
+const fewFrames = `requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 100)`
+
+// open opens a page and collects its problems.
+func open(t *testing.T, url string) *tab {
+	t.Helper()
+	path := browser(t)
+	if chromium.once.Do(func() { startChromium(path) }); chromium.err != nil {
+		t.Fatal(chromium.err)
+	}
+	ctx, cancel := chromedp.NewContext(chromium.ctx)
 	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
+	ctx, cancel = context.WithTimeout(ctx, patience)
 	t.Cleanup(cancel)
 	b := &tab{t: t, ctx: ctx}
 	chromedp.ListenTarget(ctx, b.handle)
-	b.do(log.Enable(), runtime.Enable(), chromedp.EmulateViewport(1280, 900), chromedp.Navigate(url))
+	b.do(log.Enable(), runtime.Enable(), chromedp.EmulateViewport(1280, 900), chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := page.AddScriptToEvaluateOnNewDocument(fewFrames).Do(ctx)
+		return err
+	}), chromedp.Navigate(url))
 	return b
 }
 
@@ -91,7 +127,7 @@ func (b *tab) do(actions ...chromedp.Action) {
 // await waits until an expression is true in the page.
 func (b *tab) await(what, expression string) {
 	b.t.Helper()
-	if err := chromedp.Run(b.ctx, chromedp.Poll(expression, nil, chromedp.WithPollingTimeout(patience/2))); err != nil {
+	if err := chromedp.Run(b.ctx, chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience/2))); err != nil {
 		b.t.Fatalf("waiting until %s: %v; the page's problems: %q", what, err, b.collected())
 	}
 }

@@ -45,6 +45,7 @@ func TestTheGoClient(t *testing.T) {
 
 func TestThePythonClient(t *testing.T) {
 	t.Parallel()
+	programs(t)
 	if out, err := exec.CommandContext(t.Context(), "python3", "-c", "import nats").CombinedOutput(); err != nil {
 		t.Skipf("SKIPPED: no python3 with nats-py, so docs/examples/client.py is only compiled: %s", out)
 	}

@@ -183,7 +183,7 @@ func TestCheckWarnsOfTakenPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }() // it accepted no connection
-	taken, free := l.Addr().String(), freeAddr(t)
+	taken, free := l.Addr().String(), freeAddr()
 	s := serve(t)
 	call(t, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_HTTP_ADDR=" + taken, "MILLRACE_DEBUG_ADDR=" + free}, "check").
 		want(t, exitDone, "warning  MILLRACE_HTTP_ADDR: listen tcp "+taken+": bind: address already in use", "set another port in MILLRACE_HTTP_ADDR",

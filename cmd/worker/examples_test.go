@@ -42,6 +42,7 @@ func TestTheGoExampleOfFrames(t *testing.T) {
 // python runs an example with that standard input. The test is skipped if there is no Python.
 func python(t *testing.T, stdin []byte, args ...string) (stdout []byte) {
 	t.Helper()
+	programs(t)
 	program, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("SKIPPED: no python3, so the Python examples of docs/frames.md are not tested")
@@ -105,6 +106,7 @@ func TestPythonContentTypesSelectTheirFramings(t *testing.T) {
 
 func TestPythonExamplesWithAWorker(t *testing.T) {
 	t.Parallel()
+	programs(t)
 	if out, err := exec.CommandContext(t.Context(), "python3", "-c", "import nats, pyarrow").CombinedOutput(); err != nil {
 		t.Skipf("SKIPPED: no python3 with nats-py and pyarrow, so docs/examples/produce.py and consume.py are only compiled: %s", out)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,22 +28,10 @@ func printed(t *testing.T, out string) (all []exchange.Line) {
 	return all
 }
 
-// freeEmbedded skips the test if the port of the embedded server is in use.
-func freeEmbedded(t *testing.T) {
-	t.Helper()
-	l, err := net.Listen("tcp", embeddedAddr)
-	if err != nil {
-		t.Skipf("SKIPPED: %s IS IN USE, AND THE EMBEDDED SERVER LISTENS THERE: %v", embeddedAddr, err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestTheCommandsThatAWorkerPrints runs the commands as they are in the log of a worker with an embedded server, in a shell.
 func TestTheCommandsThatAWorkerPrints(t *testing.T) {
-	freeEmbedded(t)
-	p := start(t, []string{"MILLRACE_LOG_FORMAT=json", "MILLRACE_OPERATORS=crc32c", "MILLRACE_SUBJECTS=a.*.>,b"})
+	server := asWorker + "=" + freeAddr()
+	p := start(t, []string{server, "MILLRACE_LOG_FORMAT=json", "MILLRACE_OPERATORS=crc32c", "MILLRACE_SUBJECTS=a.*.>,b"})
 	p.await(`"msg":"print the results"`)
 	commands := map[string]string{}
 	for line := range strings.Lines(p.text()) {
@@ -55,7 +42,7 @@ func TestTheCommandsThatAWorkerPrints(t *testing.T) {
 		commands[l.Msg] = l.Command
 	}
 	send := exec.Command("sh", "-c", commands["send a payload from another terminal"])
-	send.Env, send.Dir = environment(), t.TempDir()
+	send.Env, send.Dir = environment(server), t.TempDir()
 	out, err := send.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "stored 1 payload, 10 B") || !strings.Contains(string(out), "subject a.send.send, stream INGEST, sequence 1") {
 		t.Errorf("%s: %v\n%s", send, err, out)
@@ -63,7 +50,7 @@ func TestTheCommandsThatAWorkerPrints(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	results := exec.CommandContext(ctx, "sh", "-c", "exec "+strings.Replace(commands["print the results"], "MILLRACE_", "env MILLRACE_", 1))
-	results.Env, results.Dir = environment(), t.TempDir()
+	results.Env, results.Dir = environment(server), t.TempDir()
 	results.Cancel = func() error { return results.Process.Signal(os.Interrupt) }
 	r, err := results.StdoutPipe()
 	if err != nil {
@@ -115,11 +102,9 @@ func TestNoWorkerToExchangeWith(t *testing.T) {
 	if got, want := noServer(false), "no NATS server listens on 127.0.0.1:4222: name a server in MILLRACE_NATS_URL"; got != want {
 		t.Errorf("without an embedded server: %s, want %s", got, want)
 	}
-	freeEmbedded(t)
 	for _, command := range []string{"send", "results"} {
-		r := call(t, nil, command)
-		r.want(t, exitFailed, "no NATS server listens on 127.0.0.1:4222: start a worker in another terminal")
-		addr := freeAddr(t)
+		addr := freeAddr()
+		call(t, []string{asWorker + "=" + addr}, command).want(t, exitFailed, "no NATS server listens on "+addr+": start a worker in another terminal")
 		call(t, []string{"MILLRACE_NATS_URL=nats://user:secret@" + addr}, command).want(t, exitFailed, "cannot connect to NATS at nats://"+addr, "is a server running there")
 	}
 }
@@ -208,6 +193,7 @@ func TestBadUsageOfSendAndResults(t *testing.T) {
 
 func TestSendReadsStandardInput(t *testing.T) {
 	t.Parallel()
+	programs(t)
 	s := serve(t)
 	js := client(t, s)
 	provision(t, js, false)

@@ -10,7 +10,7 @@ import (
 // TestFallbackIsTwoShortLines runs a worker as a newcomer does, without a GPU and without a kernel library.
 func TestFallbackIsTwoShortLines(t *testing.T) {
 	t.Parallel()
-	p := start(t, []string{"MILLRACE_DEVICE=auto", "MILLRACE_NATS_URL=nats://" + freeAddr(t), "MILLRACE_LOG_FORMAT=text"}, "run")
+	p := start(t, []string{"MILLRACE_DEVICE=auto", "MILLRACE_NATS_URL=nats://" + freeAddr(), "MILLRACE_LOG_FORMAT=text"}, "run")
 	p.await("waiting for NATS") // the next warning, about the server that isn't there
 	if code := p.terminate(); code != exitDone {
 		t.Errorf("exit status %d after SIGTERM, want 0", code)

@@ -15,6 +15,7 @@ import (
 // gpu returns the environment of a worker on fake GPUs. kernels/test/fake/control.hpp describes the settings.
 func gpu(t *testing.T, settings string, env ...string) []string {
 	t.Helper()
+	programs(t)
 	return append([]string{"MILLRACE_DEVICE=cuda", "MILLRACE_KERNELS=" + fakecuda.Library(t),
 		fakecuda.Env + "=" + fakecuda.File(t, settings), "MILLRACE_OPERATORS=crc32c"}, env...)
 }

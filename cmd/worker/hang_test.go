@@ -1,12 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,37 +20,55 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// hangsOn is the start of a payload that makes the CPU device hang, in a worker built with the tag faults.
-const hangsOn = "endless\n"
+// hangs is the variable that makes the CPU device of the worker hang on batches that contain hangsOn.
+const (
+	hangs   = "TEST_BINARY_HANGS"
+	hangsOn = "endless"
+)
 
-// faultyWorker builds the worker with the tag faults and returns its path.
-func faultyWorker(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "worker")
-	if out, err := exec.Command("go", "build", "-tags=faults", "-o", path, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+// hangingKernel is a kernel that never returns from some batches.
+type hangingKernel struct{ device.HostKernel }
+
+func (k hangingKernel) Bind(params []byte) (device.BoundHostKernel, error) {
+	bound, err := k.HostKernel.Bind(params)
+	return hangingOperator{bound}, err
+}
+
+type hangingOperator struct{ device.BoundHostKernel }
+
+func (o hangingOperator) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	if bytes.Contains(rows, []byte(hangsOn)) {
+		select {}
 	}
-	return path
+	return o.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
+}
+
+// hangingKernels returns the operators of a worker with the variable hangs.
+func hangingKernels() []device.HostKernel {
+	kernels := operator.HostKernels()
+	for i, k := range kernels {
+		kernels[i] = hangingKernel{k}
+	}
+	return kernels
 }
 
 // TestAWorkerWhoseDeviceHangsEnds checks that the worker ends with status 70 after the deadline of the batch, or after the drain timeout
 // if it is told to stop before.
 func TestAWorkerWhoseDeviceHangsEnds(t *testing.T) {
 	t.Parallel()
-	faulty := faultyWorker(t)
 	for _, c := range []struct {
 		name, min, max string
 		stop           bool
 		want           string
 	}{
-		{"by itself", "500ms", "1s", false, "the device is lost"},
+		{"by itself", "1s", "2s", false, "the device is lost"},
 		{"told to stop", "10s", "1h", true, "the device did not finish in time"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t)
 			js := client(t, s)
-			p := startBinary(t, faulty, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_HTTP_ADDR=127.0.0.1:0",
+			p := start(t, []string{hangs + "=1", "MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_HTTP_ADDR=127.0.0.1:0",
 				"MILLRACE_OPERATORS=crc32c", "MILLRACE_LOG_FORMAT=json", "MILLRACE_DRAIN_TIMEOUT=1s",
 				"MILLRACE_BATCH_DEADLINE_MIN=" + c.min, "MILLRACE_BATCH_DEADLINE_MAX=" + c.max})
 			p.await(`"msg":"working"`)
@@ -151,23 +168,25 @@ func TestHealthNamesTheDeviceThatHangs(t *testing.T) {
 
 // TestClosingIsBounded checks that a part that waits for a device does not stop the process from ending.
 func TestClosingIsBounded(t *testing.T) {
-	a := &app{log: slog.New(slog.DiscardHandler)}
-	stuck, order := make(chan struct{}), []string{}
-	defer close(stuck)
-	a.onClose(func() error { order = append(order, "first"); return nil })
-	a.onCloseDevice("GPU-1", func() error { <-stuck; return nil })
-	a.onClose(func() error { order = append(order, "last"); return errors.New("a failure") })
-	began := time.Now()
-	err := a.closeAll(50*time.Millisecond, time.Minute)
-	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("closing took %v", took)
-	}
-	if !errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "a failure") || exitCode(err) != exitLost {
-		t.Errorf("closing: %v, want both failures", err)
-	}
-	if got := fmt.Sprint(order); got != "[last first]" {
-		t.Errorf("closed in the order %s", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		a := &app{log: slog.New(slog.DiscardHandler)}
+		stuck, order := make(chan struct{}), []string{}
+		defer close(stuck)
+		a.onClose(func() error { order = append(order, "first"); return nil })
+		a.onCloseDevice("GPU-1", func() error { <-stuck; return nil })
+		a.onClose(func() error { order = append(order, "last"); return errors.New("a failure") })
+		began := time.Now()
+		err := a.closeAll(time.Second, time.Minute)
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("closing took %v, want the second that devices have", took)
+		}
+		if !errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "a failure") || exitCode(err) != exitLost {
+			t.Errorf("closing: %v, want both failures", err)
+		}
+		if got := fmt.Sprint(order); got != "[last first]" {
+			t.Errorf("closed in the order %s", got)
+		}
+	})
 }
 
 // TestOverdue checks that the worker becomes overdue when the drain timeout and endGrace have passed since it was told to stop or lost a

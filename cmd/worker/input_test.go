@@ -45,7 +45,7 @@ func TestHelp(t *testing.T) {
 
 // TestUnreachableServer: the worker waits for its server, and says so. Commands that only look don't wait.
 func TestUnreachableServer(t *testing.T) {
-	addr := freeAddr(t)
+	addr := freeAddr()
 	p := start(t, []string{"MILLRACE_NATS_URL=nats://user:secret@" + addr})
 	p.await("cannot connect to NATS at nats://" + addr)
 	p.await("is a server running there")

@@ -13,5 +13,5 @@ const emulateGPU = false
 // injectFailures returns d unchanged.
 func injectFailures(d device.Device) (device.Device, error) { return d, nil }
 
-// hostKernels returns the operators of the CPU device.
-func hostKernels() []device.HostKernel { return operator.HostKernels() }
+// hostKernels returns the operators of the CPU device. Tests replace them.
+var hostKernels = operator.HostKernels

@@ -23,9 +23,12 @@ const unfit = 30011
 // emulateGPU makes the CPU device copy batches as a GPU does.
 const emulateGPU = true
 
-// hostKernels returns the operators of the CPU device. Each fails on a lethal payload, hangs on an endless one, and refuses an unfit
+// hostKernels returns the operators of the CPU device. Tests replace them.
+var hostKernels = fragileKernels
+
+// fragileKernels returns the operators for tests. Each fails on a lethal payload, hangs on an endless one, and refuses an unfit
 // one, so that tests can make a whole worker lose its device or give up a payload on a machine without a GPU.
-func hostKernels() []device.HostKernel {
+func fragileKernels() []device.HostKernel {
 	kernels := operator.HostKernels()
 	for i, k := range kernels {
 		kernels[i] = fragileKernel{k}

@@ -25,8 +25,8 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// embeddedAddr is the address on which the embedded server of `worker run` listens.
-const embeddedAddr = "127.0.0.1:4222"
+// embeddedAddr is the address on which the embedded server of `worker run` listens. Tests use another one.
+var embeddedAddr = "127.0.0.1:4222"
 
 // startServer starts the embedded NATS server, unless the configuration names another server.
 func (a *app) startServer(addr, dir string) error {

@@ -21,7 +21,7 @@ func TestOperatorFromAnEmptyFolder(t *testing.T) {
 	call(t, nil, "operator", "new", "--in", folder, "runs").want(t, exitFailed, "file exists")
 	call(t, nil, "operator", "test", source).want(t, exitDone, `{"longest":3}`, "rejected: the record is empty", "runs?value=32: version 1, thread per record",
 		"CPU: host (", "GPU: not tested: ", "throughput of the kernel, records of  256 B", " GB/s", "every check passed on the CPU; not compared with a GPU")
-	call(t, nil, "operator", "test", source, "--with", "value=120").want(t, exitFailed, "want {\"longest\":3}", "1 checks failed")
+	call(t, nil, "operator", "test", source, "--brief", "--with", "value=120").want(t, exitFailed, "want {\"longest\":3}", "1 checks failed")
 	call(t, nil, "operator", "build", source).want(t, exitDone, "runs.cpu.so: operator runs, version 1, for the CPU")
 	r := call(t, nil, "operator", "list", filepath.Join(folder, "runs.cpu.so"))
 	r.want(t, exitDone, "crc32c, version 1, built in", "minhash, version 1, built in", "signature uint32[hashes]", "runs, version 1, "+folder, "runs on: CPU",
@@ -77,17 +77,18 @@ func TestOperatorOnAGPUIsComparedWithTheCPU(t *testing.T) {
 	stem := gpuFolder(t, "examples/operators/entropy/entropy.cu")
 	env := gpu(t, "")
 	for _, file := range []string{stem + develop.CubinSuffix, stem + develop.CPUSuffix} {
-		call(t, env, "operator", "test", file, "--with", "bits=5").want(t, exitDone, "entropy?bits=5: version 1", "CPU: host (", "the library "+stem,
-			"GPU: fake GPU 0 ", "every check passed, and the GPU gives the same bytes as the CPU", "GB/s")
+		call(t, env, "operator", "test", file, "--with", "bits=5", "--brief").want(t, exitDone, "entropy?bits=5: version 1", "CPU: host (",
+			"the library "+stem, "GPU: fake GPU 0 ", "every check passed, and the GPU gives the same bytes as the CPU")
 	}
+	call(t, env, "operator", "test", stem+develop.CPUSuffix).want(t, exitDone, "every check passed, and the GPU gives the same bytes", "GB/s")
 	call(t, env, "operator", "test", stem+develop.CubinSuffix, "--device", "cuda", "--brief").want(t, exitDone,
 		"CPU: not tested: only results of the GPU were asked for", "every check passed, and the GPU gives the same bytes as the CPU")
-	call(t, env, "operator", "test", stem+develop.CPUSuffix, "--device", "host").want(t, exitDone, "GPU: not tested: --device host was given")
+	call(t, env, "operator", "test", stem+develop.CPUSuffix, "--device", "host", "--brief").want(t, exitDone, "GPU: not tested: --device host was given")
 	call(t, env, "operator", "test", stem+develop.CubinSuffix, "--with", "bits=9").want(t, exitUsage, "give a whole number from 1 to 6")
 	if err := os.Remove(stem + develop.CPUSuffix); err != nil {
 		t.Fatal(err)
 	}
-	call(t, env, "operator", "test", stem+develop.CubinSuffix).want(t, exitDone, "CPU: not tested: there is no entropy.cpu.so beside "+stem,
+	call(t, env, "operator", "test", stem+develop.CubinSuffix, "--brief").want(t, exitDone, "CPU: not tested: there is no entropy.cpu.so beside "+stem,
 		"every check passed on the GPU; not compared with the CPU")
 	call(t, nil, "operator", "test", stem+develop.CubinSuffix).want(t, exitFailed, "nothing can run "+stem, "there is no entropy.cpu.so", "MILLRACE_KERNELS")
 	call(t, nil, "operator", "test", stem+develop.SourceSuffix, "--device", "cuda").want(t, exitFailed, "--device cuda: ", "MILLRACE_KERNELS")
@@ -156,7 +157,7 @@ func TestCrashOfAnOperatorIsAFinding(t *testing.T) {
 	if _, err := exec.LookPath("c++"); err != nil {
 		t.Skip("SKIPPED: no C++ compiler")
 	}
-	r := call(t, nil, "operator", "test", source)
+	r := call(t, nil, "operator", "test", source, "--brief")
 	r.want(t, exitFailed, `wrong on the CPU: batch "lengths", record 2 (2 bytes, "`, "the code crashed: look for a pointer", "1 checks failed")
 	if strings.Contains(r.errors, "goroutine") {
 		t.Errorf("the output has a dump of the process:\n%s", r.errors)

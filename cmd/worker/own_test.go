@@ -13,11 +13,13 @@ import (
 
 	"millrace/internal/device/cuda/fakecuda"
 	"millrace/internal/operator/develop"
+	"millrace/internal/operator/testbuild"
 )
 
 // ownFolder returns a folder with an operator, compiled for the CPU.
 func ownFolder(t *testing.T, name string, text []byte) string {
 	t.Helper()
+	programs(t)
 	if _, err := exec.LookPath("c++"); err != nil {
 		t.Skip("SKIPPED: no C++ compiler")
 	}
@@ -26,7 +28,7 @@ func ownFolder(t *testing.T, name string, text []byte) string {
 	if err := os.WriteFile(source, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := develop.Compile(t.Context(), source, filepath.Join(folder, name+develop.CPUSuffix)); err != nil {
+	if err := testbuild.Compile(t.Context(), develop.Compile, source, filepath.Join(folder, name+develop.CPUSuffix)); err != nil {
 		t.Fatal(err)
 	}
 	return folder
@@ -67,7 +69,7 @@ func TestDemoWithAnOperatorOfOnesOwn(t *testing.T) {
 		for _, framing := range []string{"none", "newline_delimited"} {
 			t.Run(format+"/"+framing, func(t *testing.T) {
 				r := call(t, []string{"MILLRACE_DEBUG_ADDR=", "MILLRACE_OPERATOR_PATH=" + folder, "MILLRACE_OPERATORS=ends?n=5,crc32c",
-					"MILLRACE_RESULT_FORMAT=" + format}, "demo", "--payloads", "60", "--framing", framing)
+					"MILLRACE_RESULT_FORMAT=" + format}, "demo", "--payloads", "60", "--framing", framing, "--frame-records", "50")
 				r.want(t, exitDone)
 				if !strings.Contains(r.out, "\nverified 60 of 60 results") {
 					t.Errorf("the demo ends with\n%s", r.out)
@@ -198,6 +200,7 @@ func (c three) secondIsADeadLetter(t *testing.T, env ...string) {
 
 // TestOperatorOnAGPUWithoutAReference: the demo says what it lacks, and `worker check` loads the operator.
 func TestOperatorOnAGPUWithoutAReference(t *testing.T) {
+	programs(t)
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "entropy.cubin"), fakecuda.Image(t, "examples/operators/entropy/entropy.cu"), 0o600); err != nil {
 		t.Fatal(err)
@@ -230,6 +233,7 @@ func TestSourceThatDoesNotCompileIsShownAsTheCompilerWroteIt(t *testing.T) {
 
 // TestLibraryWithHostCode runs an operator that is a library with host code, on the fake GPU. It can't run on a CPU.
 func TestLibraryWithHostCode(t *testing.T) {
+	programs(t)
 	library, err := os.ReadFile(fakecuda.OperatorLibrary(t, "internal/device/cuda/testdata/halves.cpp"))
 	if err != nil {
 		t.Fatal(err)

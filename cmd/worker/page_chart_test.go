@@ -17,10 +17,9 @@ import (
 // longest chooses the longest time window.
 func longest(b *tab) {
 	b.t.Helper()
-	for range 12 {
-		b.do(chromedp.Click("#zoom-out", chromedp.ByQuery))
-	}
-	b.await("the longest window", `millraceTimeline.view.window === 10e9 && millraceTimeline.drawn().length > 0`)
+	b.do(chromedp.Evaluate(`for (let i = 0; i < 12; i++) document.getElementById("zoom-out").click();
+		requestAnimationFrame(() => requestAnimationFrame(() => window.painted = true))`, nil))
+	b.await("the longest window", `window.painted && millraceTimeline.view.window === 10e9 && millraceTimeline.drawn().length > 0`)
 }
 
 // bounds are the bounds of batches on that many lanes.
@@ -156,7 +155,7 @@ func TestPageScratchAgreesWithItsBatches(t *testing.T) {
 func TestPageReturnsTheFocus(t *testing.T) {
 	line := lineOf(batchOf(1, 0, 0, 1, 2, 3, 4, 5, 6))
 	b := pages(t, telemetry.Debug{Timeline: line, Bounds: bounds(2)})
-	b.await("the batch is in the table", `document.querySelectorAll("#latest-rows tr").length === 1`)
+	b.await("the batch is in the table", `document.querySelectorAll("#latest-rows tr").length === 1 && document.querySelector("#latest-rows button").checkVisibility()`)
 	b.do(chromedp.Focus("#latest-rows button", chromedp.ByQuery), chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible("#detail", chromedp.ByQuery),
 		chromedp.KeyEvent(kb.Escape), chromedp.WaitNotVisible("#detail", chromedp.ByQuery))
 	focus := `document.activeElement.closest("tr")?.dataset.seq`

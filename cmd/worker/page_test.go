@@ -145,7 +145,7 @@ func TestPageOpensABatch(t *testing.T) {
 func TestPageOfAnIdleWorker(t *testing.T) {
 	browser(t)
 	s := serve(t)
-	env := []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_DEBUG_ADDR=" + freeAddr(t),
+	env := []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_DEBUG_ADDR=" + freeAddr(),
 		"MILLRACE_OPERATORS=crc32c", "MILLRACE_LOG_FORMAT=json"}
 	p := start(t, env)
 	p.await(`"msg":"working"`)

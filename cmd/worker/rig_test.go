@@ -15,43 +15,67 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"millrace/internal/ingest/natstest"
 )
 
 // patience limits how long a test waits for the worker.
-const patience = time.Minute
+const patience = natstest.Patience
 
-// binary is the path of the worker, which is built once for all tests.
+// binary is the path of the worker: a link to the test binary, which runs as the worker if asWorker is set. So the tests link no second
+// binary, and `go test -race` checks the worker too.
 var binary string
+
+// asWorker is the variable that makes the test binary run as the worker. Its value is the address of the embedded server instead of
+// 127.0.0.1:4222, where a server of the user may listen.
+const asWorker = "TEST_BINARY_AS_WORKER"
 
 // atOnce is the default number of parallel tests. They mostly wait for a worker, whatever the number of processors.
 const atOnce = 6
 
 func TestMain(m *testing.M) {
+	if addr := os.Getenv(asWorker); addr != "" {
+		embeddedAddr = addr
+		if os.Getenv(hangs) != "" {
+			hostKernels = hangingKernels
+		}
+		main()
+	}
 	if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil { // unless -parallel says otherwise
+		panic(err)
+	}
+	own, err := os.Executable()
+	if err != nil {
 		panic(err)
 	}
 	dir, err := os.MkdirTemp("", "millrace-worker-test-")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		panic(err)
 	}
 	binary = filepath.Join(dir, "worker")
-	out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
-		os.Exit(1)
+	if err := os.Symlink(own, binary); err != nil {
+		panic(err)
 	}
 	code := m.Run()
+	endChromium()
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	os.Exit(code)
 }
 
-// environment returns this process's environment without the variables of Millrace and OpenTelemetry, with the host device, and with env.
+// loopback returns a host on this machine that no other test process uses. So nothing else takes a port between the time at which a test
+// finds it free and the time at which a worker listens on it.
+func loopback() string {
+	return fmt.Sprintf("127.%d.%d.%d", 1+os.Getpid()>>16&0x3f, os.Getpid()>>8&0xff, os.Getpid()&0xff)
+}
+
+// environment returns this process's environment without the variables of Millrace and OpenTelemetry, with the host device, with an address
+// of its own for an embedded server, and with env.
 func environment(env ...string) []string {
 	var clean []string
 	for _, e := range os.Environ() {
@@ -59,7 +83,7 @@ func environment(env ...string) []string {
 			clean = append(clean, e)
 		}
 	}
-	clean = append(clean, "MILLRACE_DEVICE=host", "MILLRACE_HTTP_ADDR=")
+	clean = append(clean, asWorker+"="+freeAddr(), "MILLRACE_DEVICE=host", "MILLRACE_HTTP_ADDR=")
 	return append(clean, env...)
 }
 
@@ -69,9 +93,18 @@ type result struct {
 	out, errors string
 }
 
+// programs skips a test that starts programs if the tests run with -short. The race detector of the test sees only its own process.
+func programs(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("SKIPPED: WITH -short NO TEST STARTS A PROGRAM OR A BROWSER: go test ./cmd/worker")
+	}
+}
+
 // call runs the worker until it ends.
 func call(t *testing.T, env []string, args ...string) result {
 	t.Helper()
+	programs(t)
 	cmd := exec.Command(binary, args...)
 	cmd.Env, cmd.Dir = environment(env...), t.TempDir()
 	var out, errs bytes.Buffer
@@ -130,18 +163,13 @@ type process struct {
 // start starts the worker and collects its output.
 func start(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
-	return startBinary(t, binary, env, args...)
-}
-
-// startBinary is start for another build of the worker.
-func startBinary(t *testing.T, binary string, env []string, args ...string) *process {
-	t.Helper()
 	return startCommand(t, exec.Command(binary, args...), env)
 }
 
 // startCommand starts a command, in an empty folder, and collects its output.
 func startCommand(t *testing.T, cmd *exec.Cmd, env []string) *process {
 	t.Helper()
+	programs(t)
 	p := &process{t: t, cmd: cmd, more: make(chan struct{}, 1), done: make(chan struct{})}
 	p.cmd.Env, p.cmd.Dir = environment(env...), t.TempDir()
 	r, w, err := os.Pipe()
@@ -230,13 +258,21 @@ func (p *process) ended() bool {
 	}
 }
 
-// freeAddr returns an address of this machine on which nothing listens.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+// lastPort is the port of the address that freeAddr returned last. It begins below the ports that the kernel gives to connections.
+var lastPort atomic.Int32
+
+// freeAddr returns an address of this machine on which nothing listens. It returns each address once.
+func freeAddr() string {
+	for {
+		addr := net.JoinHostPort(loopback(), strconv.Itoa(int(10000+lastPort.Add(1))))
+		l, err := net.Listen("tcp", addr)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue // by a program that listens on all addresses
+		}
+		if err != nil {
+			panic(err)
+		}
+		_ = l.Close() // it accepted no connection
+		return addr
 	}
-	defer func() { _ = l.Close() }() // it accepted no connection
-	return l.Addr().String()
 }

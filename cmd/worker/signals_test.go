@@ -115,7 +115,7 @@ func TestDemoAndBenchEndOnSIGHUP(t *testing.T) {
 	hangUps(t)
 	for name, c := range map[string]struct{ args, begun string }{
 		"demo":  {"demo --payloads 100000000", "device host"},
-		"bench": {"bench", ""},
+		"bench": {"bench nats --bytes 64 --row null-async", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -142,6 +142,7 @@ type piped struct {
 // startPiped starts the worker with the arguments in args and the variables in env. prefix is a command that runs the worker, or nil.
 func startPiped(t *testing.T, prefix []string, args string, env ...string) *piped {
 	t.Helper()
+	programs(t)
 	line := append(append(append([]string{}, prefix...), binary), strings.Fields(args)...)
 	w := &piped{cmd: exec.Command(line[0], line[1:]...), temp: t.TempDir()}
 	w.cmd.Env, w.cmd.Dir = environment(append(env, "MILLRACE_LOG_FORMAT=json", "TMPDIR="+w.temp)...), t.TempDir()

@@ -18,6 +18,7 @@ import (
 // onTerminal runs the worker with its output on a terminal that is that many columns wide, and returns what it wrote there.
 func onTerminal(t *testing.T, columns int, env []string, args ...string) (code int, text string) {
 	t.Helper()
+	programs(t)
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Skipf("SKIPPED: THIS MACHINE GIVES NO TERMINALS: %v", err)

@@ -92,7 +92,7 @@ func TestWithoutACollector(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	js := client(t, s)
-	endpoint := "http://" + freeAddr(t)
+	endpoint := "http://" + freeAddr()
 	p := start(t, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_OPERATORS=crc32c", "MILLRACE_LOG_FORMAT=json",
 		"MILLRACE_HTTP_ADDR=127.0.0.1:0", "OTEL_EXPORTER_OTLP_ENDPOINT=" + endpoint, "OTEL_BSP_SCHEDULE_DELAY=1",
 		"OTEL_EXPORTER_OTLP_TIMEOUT=50"}) // in milliseconds

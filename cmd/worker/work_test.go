@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -119,16 +118,10 @@ func TestRunWorksUntilSIGTERM(t *testing.T) {
 }
 
 func TestRunStartsTheEmbeddedServer(t *testing.T) {
-	l, err := net.Listen("tcp", embeddedAddr)
-	if err != nil {
-		t.Skipf("SKIPPED: %s IS IN USE, AND THE EMBEDDED SERVER LISTENS THERE: %v", embeddedAddr, err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, []string{"MILLRACE_LOG_FORMAT=json", "MILLRACE_OPERATORS=crc32c"})
+	addr := freeAddr()
+	p := start(t, []string{asWorker + "=" + addr, "MILLRACE_LOG_FORMAT=json", "MILLRACE_OPERATORS=crc32c"})
 	p.await(`"msg":"working"`)
-	for _, want := range []string{"embedded NATS server", "nats://127.0.0.1:4222", "created stream", "INGEST", "RESULTS"} {
+	for _, want := range []string{"embedded NATS server", "nats://" + addr, "created stream", "INGEST", "RESULTS"} {
 		if !strings.Contains(p.text(), want) {
 			t.Errorf("the output lacks %q", want)
 		}

@@ -19,19 +19,23 @@ import (
 )
 
 func TestBodiesOfOtherProgramsAreDecompressed(t *testing.T) {
-	var d Decompressor // one for all, so that nothing remains of the body before
+	var d Decompressor             // one for all, so that nothing remains of the body before
+	written := map[string][]byte{} // by writer and body
 	for range 2 {
 		for name, body := range bodies() {
 			for _, w := range writers {
-				compressed := w.write(body)
+				key := w.name + ", " + name
+				if written[key] == nil {
+					written[key] = w.write(body)
+				}
 				if len(body) == 0 && w.name == "s2 better with padding" {
 					continue // the library pads without an identifier, and doesn't read that itself
 				}
-				got, err := d.Append([]byte("before"), w.encoding, compressed, int64(len(body)))
+				got, err := d.Append([]byte("before"), w.encoding, written[key], int64(len(body)))
 				if err != nil {
-					t.Errorf("%s, %s: %v", w.name, name, err)
+					t.Errorf("%s: %v", key, err)
 				} else if string(got) != "before"+string(body) {
-					t.Errorf("%s, %s: the decompressed body differs", w.name, name)
+					t.Errorf("%s: the decompressed body differs", key)
 				}
 			}
 		}
@@ -185,10 +189,10 @@ func TestLimitIsExact(t *testing.T) {
 	}
 }
 
-// TestBombCostsAtMostTheLimit measures what is allocated for a body of 1 GiB of zeros. Without the limit, that is the body's size.
+// TestBombCostsAtMostTheLimit measures what is allocated for a body of 512 MiB of zeros. Without the limit, that is the body's size.
 func TestBombCostsAtMostTheLimit(t *testing.T) {
 	const (
-		size  = 1 << 30
+		size  = 512 << 20
 		limit = 16 << 20
 	)
 	for _, w := range writers {
@@ -196,7 +200,7 @@ func TestBombCostsAtMostTheLimit(t *testing.T) {
 			continue // these writers take the body at once
 		}
 		t.Run(w.name, func(t *testing.T) {
-			const part = 64 << 20 // the first frame alone is larger than the limit
+			const part = 32 << 20 // the first frame alone is larger than the limit
 			bomb := bytes.Repeat(w.write(make([]byte, part)), size/part)
 			var d Decompressor
 			_, err := d.Append(nil, w.encoding, w.write([]byte("warm")), limit)

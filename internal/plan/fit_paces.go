@@ -45,7 +45,7 @@ func (f *Fitted) fitPaces(ctx context.Context, w Workload, fitHost bool) error {
 	if fitHost {
 		f.setHost(min(f.Host, most))
 	}
-	miss := func() (float64, error) { return f.miss(ctx) }
+	miss := func(enough float64) (float64, error) { return f.miss(ctx, enough) }
 	at := make([]float64, len(knobs))
 	left, err := search(knobs, at, miss)
 	if err != nil || !fitHost || left <= explained*float64(len(f.fitted)) {
@@ -119,9 +119,12 @@ func (f *Fitted) mostHost() time.Duration {
 	return max(slices.Min(times), 1)
 }
 
-// miss returns the sum of the squared relative errors over the fitted rows.
-func (f *Fitted) miss(ctx context.Context) (sum float64, err error) {
+// miss returns the sum of the squared relative errors over the fitted rows. It stops as soon as the sum is enough.
+func (f *Fitted) miss(ctx context.Context, enough float64) (sum float64, err error) {
 	for _, row := range f.fitted {
+		if sum >= enough {
+			break
+		}
 		p, err := f.pace(ctx, row.Bytes, row.Schedule, row.Lanes)
 		if err != nil {
 			return 0, err

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -18,9 +19,11 @@ const (
 
 // search varies the knobs, one at a time, as long as that reduces miss, and returns the smallest miss. It starts with
 // the values in at. At the end, the knobs and at have the values of that minimum. The result of miss may depend only on
-// the knobs. At first search tries each knob over its whole range, because most parameters have an effect only above
-// some value: a host that is faster than the engines has none. Then the steps become smaller.
-func search(knobs []knob, at []float64, miss func() (float64, error)) (best float64, err error) {
+// the knobs. From enough on, miss may return any value that is not less than enough. At first search tries each knob over its
+// whole range, because most parameters have an effect only above some value: a host that is faster than the engines has
+// none. Then the steps become smaller.
+func search(knobs []knob, at []float64, miss func(enough float64) (float64, error)) (best float64, err error) {
+	best = math.Inf(1)
 	known := map[string]float64{} // a search tries the same values repeatedly
 	try := func(values []float64) (float64, error) {
 		for i, turn := range knobs {
@@ -30,7 +33,7 @@ func search(knobs []knob, at []float64, miss func() (float64, error)) (best floa
 		if got, is := known[key]; is {
 			return got, nil
 		}
-		got, err := miss()
+		got, err := miss(best - worthwhile)
 		known[key] = got
 		return got, err
 	}
