@@ -123,7 +123,22 @@ func renderAsHelm(t *testing.T, version *chartutil.KubeVersion, parsed map[strin
 	return renderBy(t, engine.Engine{}, version, parsed)
 }
 
+// renderings has the results of renderBy, because many tests render the same values.
+var renderings sync.Map // of texts to functions that return a result
+
+// renderBy renders the chart once for the same arguments.
 func renderBy(t *testing.T, e engine.Engine, version *chartutil.KubeVersion, parsed map[string]any) (rendered, error) {
+	t.Helper()
+	text, err := yaml.Marshal(parsed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := fmt.Sprintf("%v %s\n%s", e.Strict, version.Version, text)
+	once, _ := renderings.LoadOrStore(key, sync.OnceValues(func() (rendered, error) { return renderNew(t, e, version, parsed) }))
+	return once.(func() (rendered, error))()
+}
+
+func renderNew(t *testing.T, e engine.Engine, version *chartutil.KubeVersion, parsed map[string]any) (rendered, error) {
 	t.Helper()
 	release := chartutil.ReleaseOptions{Name: "web", Namespace: "gpu-jobs", Revision: 1, IsInstall: true}
 	capabilities := chartutil.DefaultCapabilities.Copy()
