@@ -8,6 +8,17 @@ LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 # Linting needs no installation: go builds the linter once, outside this module.
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
+# Runs the tests, lists those that were skipped and why, and keeps a record for make slowest.
+GOTESTSUM := gotest.tools/gotestsum@v1.13.0
+RECORD    := bin/tests.json
+
+# Packages in which goroutines meet. The others' tests run the same code again, from end to end or without goroutines.
+RACE := ./internal/streams ./internal/device/host ./internal/device/sim ./internal/alloc \
+	$(addprefix ./internal/ingest/,commit inflight lookup partitioned/... publisher pull quarantine results shared stall unpack) ./cmd/worker
+
+# Packages with files that build tags select.
+TAGGED = $(shell grep -rlE --include='*.go' '^//go:build .*(faults|invariants|noembedded)' cmd internal | xargs -n1 dirname | sort -u | sed 's|^|./|')
+
 # Packages in which misuse that a GPU would punish is detected.
 INVARIANTS := ./internal/device/... ./internal/streams/... ./internal/ingest/...
 
@@ -19,7 +30,7 @@ BUNDLE_MIB   := 40
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help version build test race invariants nocgo lint fuzz-short faults kernels kernels-check gpu-bundle screenshots gpu-check ci clean model-spin alerts-test dashboard chart-test chart-docs chart-cluster chart-e2e
+.PHONY: help version build test slowest race invariants nocgo lint fuzz-short faults faults-full faults-ci kernels kernels-check gpu-bundle screenshots gpu-check ci clean model-spin alerts-test dashboard chart-test chart-docs chart-cluster chart-e2e
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,11 +41,16 @@ version: ## Print the version of image, chart and binary
 build: ## Build the worker into bin/
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/worker ./cmd/worker
 
-test: ## Run every test; none needs a GPU or a server
-	go test ./...
+test: ## Run every test but the faults, and list what was skipped; none needs a GPU or a server
+	@mkdir -p $(dir $(RECORD))
+	go run $(GOTESTSUM) --format standard-quiet --jsonfile $(RECORD) -- ./...
 
-race: ## Run every test with the race detector
-	go test -race ./...
+slowest: ## List the 20 slowest tests of the last make test
+	@go run $(GOTESTSUM) tool slowest --num 20 --threshold 0s --jsonfile $(RECORD)
+
+race: ## Run the tests of packages in which goroutines meet with the race detector, and with checks for misuse of buffers and events
+	go test -short -race -tags invariants $(RACE)
+	go test -short -tags invariants ./internal/ingest
 
 invariants: ## Run the device, pipeline and ingest tests with checks for misuse of buffers and events
 	go test -tags invariants $(INVARIANTS)
@@ -45,7 +61,7 @@ nocgo: ## Build the worker and run the device tests without cgo
 
 lint: ## Run golangci-lint (the first time builds it: a minute or two)
 	go run $(LINTER) run --allow-parallel-runners ./...
-	go run $(LINTER) run --allow-parallel-runners --build-tags faults,invariants,noembedded --enable-only depguard,forbidigo ./...
+	go run $(LINTER) run --allow-parallel-runners --build-tags faults,invariants,noembedded --enable-only depguard,forbidigo $(TAGGED)
 	go run -exec 'env CGO_ENABLED=0 GOOS=darwin' $(LINTER) run --allow-parallel-runners --enable-only depguard ./...
 	cd examples/operators/compare && go run $(LINTER) run --allow-parallel-runners ./...
 	cd tools/image/test && go run $(LINTER) run --allow-parallel-runners ./...
@@ -62,8 +78,14 @@ fuzz-short: ## Run every fuzz target for FUZZTIME (10s)
 		done; \
 	done
 
-faults: ## Inject every fault repeatedly and print a record (20 minutes; MILLRACE_FAULTS_SOAK=3m shortens the soak)
+faults: ## Inject every fault into real processes a few times (10 minutes)
+	MILLRACE_FAULTS=short go test -count=1 -timeout 1h ./internal/faults
+
+faults-full: ## Inject every fault repeatedly and print a record (20 minutes; MILLRACE_FAULTS_SOAK=3m shortens the soak)
 	cd internal/faults && MILLRACE_FAULTS=full go test -count=1 -timeout 3h
+
+faults-ci: ## Inject the faults that CI injects, one or two of each kind (2 minutes)
+	MILLRACE_FAULTS=ci go test -count=1 -timeout 30m ./internal/faults
 
 model-spin: ## Check the model of exactly-once delivery with spin (Debian's package spin; about 10 minutes)
 	tools/model-spin
@@ -73,7 +95,7 @@ alerts-test: ## Test the alerts and the dashboard, with promtool and a real Prom
 	promtool test rules helm/rules/*.yaml
 	cd helm && go vet ./... && go test -count=1 ./...
 	cd helm/test && MILLRACE_REQUIRE_PROMETHEUS=1 go test -count=1 -run 'TestOwnRules|TestChangedAlerts|TestNoWorkers|TestBacklogGoal' .
-	MILLRACE_REQUIRE_PROMETHEUS=1 go test -count=1 -v -run '^TestAlerts' ./internal/faults
+	MILLRACE_FAULTS=short MILLRACE_REQUIRE_PROMETHEUS=1 go test -count=1 -v -run '^TestAlerts' ./internal/faults
 
 dashboard: ## Generate the Grafana dashboard, helm/millrace/files/dashboard.json
 	cd helm && go run ./dashboard > dashboard.json.new && mv dashboard.json.new millrace/files/dashboard.json
