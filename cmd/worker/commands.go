@@ -12,10 +12,12 @@ import (
 	"millrace/internal/ingest/embedded"
 )
 
+// Help lists commands in the order in which they were added. The setting is global, so it is made once: tests make commands in parallel.
+func init() { cobra.EnableCommandSorting = false }
+
 // newRoot returns `worker` with all commands, in the order of its help. begun is set once a command runs: an error before that is one of the
 // command line.
 func newRoot() (root *cobra.Command, begun *bool) {
-	cobra.EnableCommandSorting = false
 	begun = new(bool)
 	root = rootCommand()
 	root.PersistentPreRun = func(*cobra.Command, []string) { *begun = true }
