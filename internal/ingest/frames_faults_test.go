@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/compression"
 	"millrace/internal/ingest/topology"
@@ -122,13 +123,13 @@ func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.provision()
+		limit := func(bytes int32) { r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = bytes }) }
+		limit(3000)
 		run := r.run(hostDevice(t), streams.Config{})
-		early := []framed{manyLines(4, 3), manyLines(5, 3), manyLines(6, 3)} // with exclusive delivery a lease reads it when it begins
+		early := []framed{manyLines(4, 3), manyLines(5, 100), manyLines(6, 3)} // with exclusive delivery a lease reads it when it begins
 		r.publishFrames(early)
 		until(t, "all inputs are settled", r.allSettled)
-		c := r.StreamConfig("RESULTS")
-		c.MaxMsgSize = 2000
-		r.Create(c)
+		limit(2000)
 		inputs := []framed{manyLines(1, 3), manyLines(2, 100), manyLines(3, 3)}
 		r.publishFrames(inputs)
 		until(t, "all inputs are settled", r.allSettled)
@@ -136,6 +137,9 @@ func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, dead := r.stored("results.>"), r.deadLetters()
+		if len(got[2]) < 2 {
+			t.Errorf("the result of 100 records has %d parts below the first limit, want several", len(got[2]))
+		}
 		r.wantFrame(4, inputs[0], got[4])
 		r.wantFrame(6, inputs[2], got[6])
 		if len(got[5]) != 0 || len(dead[5]) != 1 || !bytes.Equal(dead[5][0].Data(), inputs[1].body) {

@@ -139,7 +139,7 @@ inline void start(uint32_t count) {
     if (fibers.size() < count) fibers.resize(count);
     for (uint32_t t = 0; t < count; t++) {
         Fiber &f = fibers[t];
-        if (f.stack.empty()) f.stack.resize(128 << 10);
+        if (f.stack.empty()) f.stack.resize(32 << 10);
         getcontext(&f.context);
         f.context.uc_stack.ss_sp = f.stack.data();
         f.context.uc_stack.ss_size = f.stack.size();
