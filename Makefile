@@ -27,6 +27,9 @@ BUNDLE       := .gpu
 BUNDLE_TESTS := device/cuda streams ingest
 BUNDLE_MIB   := 40
 
+# Tests of the chart that need promtool: make alerts-test runs them.
+PROMTOOL_TESTS := TestOwnRules|TestChangedAlerts|TestNoWorkers|TestBacklogGoal
+
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
@@ -41,9 +44,10 @@ version: ## Print the version of image, chart and binary
 build: ## Build the worker into bin/
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/worker ./cmd/worker
 
+# Four packages at a time, because tests wait as often as they compute, and the one that waits longest first.
 test: ## Run every test but the faults, and list what was skipped; none needs a GPU or a server
 	@mkdir -p $(dir $(RECORD))
-	go run $(GOTESTSUM) --format standard-quiet --jsonfile $(RECORD) -- ./...
+	go run $(GOTESTSUM) --format standard-quiet --jsonfile $(RECORD) -- -p 4 ./internal/ingest ./...
 
 slowest: ## List the 20 slowest tests of the last make test
 	@go run $(GOTESTSUM) tool slowest --num 20 --threshold 0s --jsonfile $(RECORD)
@@ -94,14 +98,14 @@ alerts-test: ## Test the alerts and the dashboard, with promtool and a real Prom
 	promtool check rules helm/millrace/files/rules.yaml
 	promtool test rules helm/rules/*.yaml
 	cd helm && go vet ./... && go test -count=1 ./...
-	cd helm/test && MILLRACE_REQUIRE_PROMETHEUS=1 go test -count=1 -run 'TestOwnRules|TestChangedAlerts|TestNoWorkers|TestBacklogGoal' .
+	cd helm/test && MILLRACE_REQUIRE_PROMETHEUS=1 go test -count=1 -run '$(PROMTOOL_TESTS)' .
 	MILLRACE_FAULTS=short MILLRACE_REQUIRE_PROMETHEUS=1 go test -count=1 -v -run '^TestAlerts' ./internal/faults
 
 dashboard: ## Generate the Grafana dashboard, helm/millrace/files/dashboard.json
 	cd helm && go run ./dashboard > dashboard.json.new && mv dashboard.json.new millrace/files/dashboard.json
 
 chart-test: ## Render the chart in every mode, decode it strictly, lint it, and try wrong values
-	cd helm/test && go vet && go test -count=1
+	cd helm/test && go vet && go test -count=1 -skip '$(PROMTOOL_TESTS)'
 
 chart-docs: ## Generate helm/millrace/README.md from values.yaml
 	cd helm/test && go tool helm-docs --chart-search-root ../millrace --sort-values-order file --log-level warning

@@ -66,8 +66,10 @@ func (r *rig) spoil(t *testing.T) device.Device {
 // TestABatchWithoutResultsIsSearchedForItsCause: a mistake in a pass leaves all records of a batch without results. Only those that cause it are
 // dead letters.
 func TestABatchWithoutResultsIsSearchedForItsCause(t *testing.T) {
+	t.Parallel()
 	for _, batch := range []int{1, 16, 1024} {
 		t.Run(fmt.Sprintf("batches of %d", batch), func(t *testing.T) {
+			t.Parallel()
 			eachMode(t, func(t *testing.T, r *rig) {
 				r.opts.Split.Framing = frame.None
 				d := r.spoil(t)
@@ -110,8 +112,10 @@ func TestABatchWithoutResultsIsSearchedForItsCause(t *testing.T) {
 
 // TestARecordThatLeavesABatchWithoutResultsFailsAlone: the other records of its frame have their results.
 func TestARecordThatLeavesABatchWithoutResultsFailsAlone(t *testing.T) {
+	t.Parallel()
 	for _, batch := range []int{7, 1024} {
 		t.Run(fmt.Sprintf("batches of %d", batch), func(t *testing.T) {
+			t.Parallel()
 			eachMode(t, func(t *testing.T, r *rig) {
 				r.opts.Format = operator.JSON // which has the reasons
 				d := r.spoil(t)

@@ -86,8 +86,10 @@ func (r *rig) refuse(t *testing.T) device.Device {
 
 // TestARefusedPayloadIsADeadLetter: no other payload of its batch is computed again or delayed.
 func TestARefusedPayloadIsADeadLetter(t *testing.T) {
+	t.Parallel()
 	for _, batch := range []int{1, 16, 1024} {
 		t.Run(fmt.Sprintf("batches of %d", batch), func(t *testing.T) {
+			t.Parallel()
 			eachMode(t, func(t *testing.T, r *rig) {
 				r.opts.Split.Framing = frame.None
 				d := r.refuse(t)
@@ -130,8 +132,10 @@ func TestARefusedPayloadIsADeadLetter(t *testing.T) {
 
 // TestARefusedRecordOfAFrameFailsAlone: the other records have their results, also if they are in other batches.
 func TestARefusedRecordOfAFrameFailsAlone(t *testing.T) {
+	t.Parallel()
 	for _, batch := range []int{1, 7, 1024} {
 		t.Run(fmt.Sprintf("batches of %d", batch), func(t *testing.T) {
+			t.Parallel()
 			eachMode(t, func(t *testing.T, r *rig) {
 				r.opts.Format = operator.JSON // which has the reasons
 				d := r.refuse(t)
