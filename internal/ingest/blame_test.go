@@ -288,7 +288,8 @@ func TestPoisonOneByOne(t *testing.T) {
 }
 
 // TestPoisonAmongGoodPayloadsIsFoundWithoutARestart has payloads on which an operator fails: apart, next to each other, and in
-// longer rows than a broken device is allowed.
+// longer rows than a broken device is allowed. The device computes nothing until every input is in hand, so that batches are full: one in
+// which all payloads fail ends the worker.
 func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 	t.Parallel()
 	row := make([]int, 3*quarantine.MaxInRow)
@@ -302,7 +303,15 @@ func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 				const n = 400
 				payload := unfitAt(bad...)
 				r.publish(n, payload)
-				run := r.run(openAiling(t, pickyKernels()), streams.Config{BatchPayloads: 80})
+				kernels, w := watchKernels(pickyKernels())
+				open := w.hold(t)
+				r.opts.Linger = 2 * time.Second
+				run := r.run(openAiling(t, kernels), streams.Config{Lanes: 1, BatchPayloads: 80})
+				until(t, "every input is in hand", func() bool { return r.inHand() == n })
+				if err := run.nc.Flush(); err != nil { // what the server has sent has arrived
+					t.Fatal(err)
+				}
+				open()
 				r.tally.await(t, inflight.DeadLettered, len(bad))
 				r.tally.awaitStored(t, n-len(bad))
 				if err := run.drain(); err != nil {
@@ -318,6 +327,14 @@ func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// inHand returns how many inputs are delivered and not acknowledged.
+func (r *rig) inHand() (n int) {
+	for _, name := range r.Consumers(r.opts.Stream) {
+		n += r.Consumer(r.opts.Stream, name).CachedInfo().NumAckPending
+	}
+	return n
 }
 
 // wantOnlyDead checks that each payload in bad has a dead letter for an operator failure, and every other payload a result.

@@ -21,11 +21,16 @@ type watch struct {
 // watchedDevice opens a host device and returns the watch in it.
 func watchedDevice(t testing.TB) (device.Device, *watch) {
 	t.Helper()
-	kernels := operator.HostKernels()
+	kernels, w := watchKernels(operator.HostKernels())
+	return openHost(t, kernels), w
+}
+
+// watchKernels returns kernels with a watch in the first one.
+func watchKernels(kernels []device.HostKernel) ([]device.HostKernel, *watch) {
 	w := &watch{HostKernel: kernels[0], submitted: make(chan device.Shape, 1024), gate: make(chan struct{})}
 	close(w.gate)
 	kernels[0] = w
-	return openHost(t, kernels), w
+	return kernels, w
 }
 
 func (w *watch) Bind(params []byte) (device.BoundHostKernel, error) {
