@@ -21,6 +21,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/ingest/trim"
 	"millrace/internal/streams"
 )
 
@@ -210,6 +211,7 @@ func (noObserver) Settled(inflight.Outcome, int, int, time.Duration, time.Durati
 func (noObserver) Frame(inflight.FrameStats)                                        {}
 func (noObserver) OperatorFault(inflight.OperatorFault)                             {}
 func (noObserver) Stalled(int)                                                      {}
+func (noObserver) Trim(uint64, trim.State)                                          {}
 func (noObserver) Restarted()                                                       {}
 func (noObserver) Redelivered()                                                     {}
 func (noObserver) Pending(uint64)                                                   {}

@@ -224,7 +224,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 			ExactlyOnce: exactlyOnce(cfg), CommitPrefix: cfg.CommitPrefix, ResultIDs: cfg.Result.IDs,
 			Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions, MaxDeliver: cfg.MaxDeliver,
 			AckWait: cfg.AckWait, MaxAckPending: maxAckPending, AskedAckPending: cfg.MaxAckPending,
-			Storage: storage(cfg), Kept: kept(cfg),
+			Storage: storage(cfg), Kept: kept(cfg), Trim: trimPolicy(cfg),
 		},
 		Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(),
 		Split: cfg.ParsedSplitter(), Decompress: cfg.ParsedDecompress(), Compress: cfg.ParsedResultEncoding(),

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +80,7 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 				"MILLRACE_DELIVERY=" + delivery, "MILLRACE_PARTITIONS=2", "MILLRACE_BATCH_BYTES=64KiB",
 				"MILLRACE_LOG_FORMAT=json", "MILLRACE_HTTP_ADDR=127.0.0.1:0", "TMPDIR=" + scratch}
 			checked := call(t, env, "check")
+			checked.want(t, exitDone, "ok       processed inputs in stream INGEST: workers remove them")
 			if checked.want(t, exitDone, " 0 errors"); delivery == "exclusive" {
 				checked.want(t, exitDone, "ok       stream RESULTS: exactly once", "ok       dead letters deadletter.>: exactly once")
 			}
@@ -98,6 +100,7 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 			metrics := address(t, p, "serving metrics and health") + "metrics"
 			awaitBody(t, metrics, fmt.Sprintf(`millrace_messages_total{outcome="published"} %d`, n-1))
 			awaitBody(t, metrics, `millrace_messages_total{outcome="deadlettered"} 1`)
+			awaitBody(t, metrics, "millrace_trimmed_inputs_total "+strconv.Itoa(n))
 			if code := p.terminate(); code != exitDone {
 				t.Errorf("exit status %d after SIGTERM, want 0", code)
 			}
@@ -149,6 +152,7 @@ func provision(t *testing.T, js jetstream.JetStream, exclusive bool) {
 	err := topology.Provision(t.Context(), js, topology.Topology{
 		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace", ResultStream: "RESULTS", ResultPrefix: "results",
 		DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true, Exclusive: exclusive, Partitions: 2, AckWait: 30 * time.Second, MaxAckPending: 200000,
+		Kept: topology.Kept{Trim: true},
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +167,7 @@ func TestDocumentedPermissionsAreTheLeast(t *testing.T) {
 	_, admin := as("admin")
 	provision(t, admin, false)
 	for user, subjects := range map[string][]string{
-		"worker":    {"ingest.test", "$JS.API.STREAM.DELETE.INGEST", "$JS.API.STREAM.PURGE.RESULTS", "$JS.API.CONSUMER.DELETE.INGEST.millrace", "other"},
+		"worker":    {"ingest.test", "$JS.API.STREAM.DELETE.INGEST", "$JS.API.STREAM.UPDATE.INGEST", "$JS.API.STREAM.PURGE.RESULTS", "$JS.API.CONSUMER.DELETE.INGEST.millrace", "other"},
 		"exclusive": {"ingest.test", "$JS.API.STREAM.DELETE.INGEST", "$JS.API.STREAM.UPDATE.INGEST", "$JS.API.STREAM.PURGE.RESULTS", "other"},
 		"publisher": {"results.test", "deadletter.test", "commits.RESULTS.test", "$JS.API.STREAM.INFO.RESULTS", "$JS.API.CONSUMER.MSG.NEXT.INGEST.millrace", "$JS.ACK.INGEST.millrace.1.1.1.1.0"},
 		"reader":    {"ingest.test", "results.test", "commits.RESULTS.test", "$JS.API.CONSUMER.MSG.NEXT.INGEST.millrace", "$JS.API.STREAM.PURGE.RESULTS", "$JS.API.CONSUMER.CREATE.INGEST.x"},
@@ -191,4 +195,26 @@ func refusal(nc *nats.Conn, subject string) error {
 		return err
 	}
 	return nil
+}
+
+// TestAWorkerThatMayNotPurge: the check and the log say that the stream fills, and the worker works.
+func TestAWorkerThatMayNotPurge(t *testing.T) {
+	t.Parallel()
+	s, as := serverOf(t, strings.ReplaceAll(documented(t), `, "$JS.API.STREAM.PURGE.INGEST"`, ""))
+	_, admin := as("admin")
+	provision(t, admin, false)
+	env := []string{"MILLRACE_NATS_URL=nats://worker:worker-password@" + s.Addr().String(), "MILLRACE_OPERATORS=crc32c", "MILLRACE_LOG_FORMAT=json", "MILLRACE_HTTP_ADDR=127.0.0.1:0"}
+	call(t, env, "check").want(t, exitDone, "warning  processed inputs in stream INGEST: this worker can't remove them, so the stream fills", "$JS.API.STREAM.PURGE.INGEST", "MILLRACE_STREAM_TRIM=false")
+	p := start(t, env)
+	p.await(`"msg":"working"`)
+	if _, err := admin.Publish(t.Context(), "ingest.a", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	metrics := address(t, p, "serving metrics and health") + "metrics"
+	awaitBody(t, metrics, `millrace_messages_total{outcome="published"} 1`)
+	p.await("this worker may not remove processed inputs")
+	awaitBody(t, metrics, `millrace_trim_held{reason="forbidden"} 1`)
+	if code := p.terminate(); code != exitDone {
+		t.Errorf("exit status %d after SIGTERM, want 0", code)
+	}
 }

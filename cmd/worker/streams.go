@@ -7,20 +7,18 @@ import (
 
 	"millrace/internal/config"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/ingest/trim"
 )
 
 // kept returns what the streams keep that the worker creates.
 func kept(cfg *config.Config) topology.Kept {
 	k := topology.Kept{
-		Retention: map[string]jetstream.RetentionPolicy{
-			"limits": jetstream.LimitsPolicy, "interest": jetstream.InterestPolicy, "workqueue": jetstream.WorkQueuePolicy,
-		}[cfg.InputRetention()],
-		AskedRetention: cfg.IsChanged("MILLRACE_STREAM_RETENTION"),
-		Inputs:         topology.NewBounds(cfg.StreamMaxAge, int64(cfg.StreamMaxBytes)),
-		Results:        topology.NewBounds(cfg.ResultMaxAge, int64(cfg.ResultMaxBytes)),
-		DeadLetters:    topology.NewBounds(cfg.DeadletterMaxAge, int64(cfg.DeadletterMaxBytes)),
-		Replicas:       cfg.ProvisionReplicas,
-		AskedStorage:   cfg.IsChanged("MILLRACE_PROVISION_STORAGE"),
+		Trim: cfg.StreamRetention == "auto", AskedEverything: cfg.StreamRetention == "limits",
+		Inputs:       topology.NewBounds(cfg.StreamMaxAge, int64(cfg.StreamMaxBytes)),
+		Results:      topology.NewBounds(cfg.ResultMaxAge, int64(cfg.ResultMaxBytes)),
+		DeadLetters:  topology.NewBounds(cfg.DeadletterMaxAge, int64(cfg.DeadletterMaxBytes)),
+		Replicas:     cfg.ProvisionReplicas,
+		AskedStorage: cfg.IsChanged("MILLRACE_PROVISION_STORAGE"),
 	}
 	for variable, asked := range map[string]*bool{
 		"MILLRACE_STREAM_MAX_AGE": &k.Inputs.AskedAge, "MILLRACE_STREAM_MAX_BYTES": &k.Inputs.AskedBytes,
@@ -30,6 +28,17 @@ func kept(cfg *config.Config) topology.Kept {
 		*asked = cfg.IsChanged(variable)
 	}
 	return k
+}
+
+// trimPolicy returns whether the worker removes processed inputs.
+func trimPolicy(cfg *config.Config) trim.Policy {
+	switch {
+	case cfg.StreamTrim == "true":
+		return trim.Always
+	case cfg.StreamTrim == "false" || cfg.StreamRetention == "limits":
+		return trim.Never
+	}
+	return trim.Auto
 }
 
 // exactlyOnce returns whether exclusive delivery stores results exactly once.

@@ -2,6 +2,7 @@ package test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os/exec"
 	"slices"
@@ -42,6 +43,23 @@ func schemaNode(t *testing.T) (root node) {
 	return root
 }
 
+// words are the values of an enum, as texts: true and "true" are one.
+type words []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (w *words) UnmarshalJSON(data []byte) error {
+	var values []any
+	if err := json.Unmarshal(data, &values); err != nil {
+		return err
+	}
+	for _, v := range values {
+		if text := fmt.Sprint(v); !slices.Contains(*w, text) {
+			*w = append(*w, text)
+		}
+	}
+	return nil
+}
+
 // node holds the relevant fields of a part of the schema.
 type node struct {
 	Type       any // a name, or a list of names
@@ -49,7 +67,7 @@ type node struct {
 	Additional any `json:"additionalProperties"`
 	Minimum    json.Number
 	Maximum    json.Number
-	Enum       []string
+	Enum       words
 }
 
 func compare(t *testing.T, at string, schema node, have map[string]any) {

@@ -114,7 +114,7 @@ var changed = map[string]struct {
 }{
 	"stream": {"IN", "IN"}, "subjects": {[]string{"a.>", "b.*"}, "a.>,b.*"}, "consumer": {"c", "c"}, "resultStream": {"OUT", "OUT"},
 	"resultPrefix": {"out.x", "out.x"}, "deadletterPrefix": {"dead", "dead"}, "commitPrefix": {"c.x", "c.x"}, "provision": {true, "true"},
-	"streamRetention": {"limits", "limits"}, "streamMaxAge": {"48h", "48h"}, "streamMaxBytes": {"0", "0"}, "resultMaxAge": {"24h", "24h"},
+	"streamRetention": {"limits", "limits"}, "streamTrim": {"false", "false"}, "streamMaxAge": {"48h", "48h"}, "streamMaxBytes": {"0", "0"}, "resultMaxAge": {"24h", "24h"},
 	"resultMaxBytes": {"64GiB", "64GiB"}, "deadletterMaxAge": {"720h", "720h"}, "deadletterMaxBytes": {"64MiB", "64MiB"},
 	"provisionReplicas": {3, "3"}, "provisionStorage": {"memory", "memory"},
 	"delivery": {"exclusive", "exclusive"}, "partitions": {256, "256"}, "exactlyOnce": {"required", "required"}, "resultIds": {false, "false"}, "ack": {"confirmed", "confirmed"}, "maxDeliver": {3, "3"},

@@ -25,17 +25,6 @@ func (c *Config) IsChanged(variable string) bool {
 	return c.field(variable).text() != defaults.field(variable).text()
 }
 
-// InputRetention returns the retention of an input stream that the worker creates: workqueue, interest or limits.
-func (c *Config) InputRetention() string {
-	switch {
-	case c.StreamRetention != "auto":
-		return c.StreamRetention
-	case c.Delivery == "exclusive":
-		return "interest"
-	}
-	return "workqueue"
-}
-
 // validateStreams checks the settings of the streams that the worker creates.
 func (c *Config) validateStreams() {
 	const retention = Prefix + "_STREAM_RETENTION"
@@ -55,8 +44,8 @@ func (c *Config) validateStreams() {
 			c.problemDo(size.variable, "less than "+leastBytes.String(), fmt.Sprintf("set at least %s, or 0 for no limit", leastBytes))
 		}
 	}
-	if c.StreamRetention == "workqueue" && c.Delivery == "exclusive" {
-		c.problemDo(retention, "exclusive delivery acknowledges many inputs at once, which the server allows on no work queue", "set interest or limits")
+	if c.StreamRetention == "limits" && c.StreamTrim == "true" {
+		c.problemDo(retention, "limits keeps every input, and "+Prefix+"_STREAM_TRIM=true removes processed ones", "set only one of them")
 	}
 	if c.Provision && c.StreamRetention == "limits" && c.StreamMaxBytes > 0 && c.StreamMaxAge == 0 {
 		c.warn("%s is limits and %s_STREAM_MAX_AGE is 0: an input stream that the worker creates keeps processed inputs, and refuses new ones when it holds %s.",

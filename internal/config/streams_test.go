@@ -5,18 +5,6 @@ import (
 	"testing"
 )
 
-func TestInputRetentionFollowsTheDelivery(t *testing.T) {
-	for _, tc := range []struct{ retention, delivery, want string }{
-		{"auto", "shared", "workqueue"}, {"auto", "exclusive", "interest"}, {"limits", "shared", "limits"},
-		{"interest", "shared", "interest"}, {"limits", "exclusive", "limits"},
-	} {
-		c := good(t, map[string]string{"MILLRACE_STREAM_RETENTION": tc.retention, "MILLRACE_DELIVERY": tc.delivery, "MILLRACE_STREAM_MAX_AGE": "24h"})
-		if got := c.InputRetention(); got != tc.want {
-			t.Errorf("retention %s with %s delivery becomes %s, want %s", tc.retention, tc.delivery, got, tc.want)
-		}
-	}
-}
-
 // TestValuesThatAreTheDefaultAreNotChanged: a chart sets every variable.
 func TestValuesThatAreTheDefaultAreNotChanged(t *testing.T) {
 	c := good(t, map[string]string{"MILLRACE_RESULT_MAX_AGE": "168h", "MILLRACE_RESULT_MAX_BYTES": "4096MiB", "MILLRACE_STREAM_MAX_BYTES": "5GiB"})

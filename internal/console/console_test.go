@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/trim"
 )
 
 func TestFigures(t *testing.T) {
@@ -41,6 +42,7 @@ func (noObserver) Frame(inflight.FrameStats) {}
 func (noObserver) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
 func (noObserver) OperatorFault(inflight.OperatorFault)                             {}
 func (noObserver) Stalled(int)                                                      {}
+func (noObserver) Trim(uint64, trim.State)                                          {}
 func (noObserver) Restarted()                                                       {}
 func (noObserver) Redelivered()                                                     {}
 func (noObserver) Pending(uint64)                                                   {}

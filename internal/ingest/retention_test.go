@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -29,8 +30,53 @@ func TestExclusiveOnAStreamWithInterest(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(n, document)
-	s := r.Stream("INGEST")
-	until(t, "the stream has let go of all inputs", func() bool {
+	r.awaitEmpty("INGEST")
+}
+
+// TestProcessedInputsAreRemoved: the workers of two deployments on one stream remove an input when both have processed it.
+func TestProcessedInputsAreRemoved(t *testing.T) {
+	t.Parallel()
+	for _, exclusive := range []bool{false, true} {
+		t.Run(fmt.Sprintf("exclusive=%v", exclusive), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.opts.Exclusive, r.opts.Partitions, r.opts.Kept.Trim = exclusive, 3, true
+			r.provision()
+			first := r.opts
+			const n = 1000
+			r.publish(n, document)
+			run := r.run(hostDevice(t), streams.Config{})
+			r.tally.awaitStored(t, n)
+			r.awaitEmpty("INGEST")
+
+			r.opts.Consumer, r.opts.ResultStream, r.opts.ResultPrefix, r.opts.DeadLetterPrefix = "other", "OTHER", "other", "otherdead"
+			r.provision()
+			r.publishFrom(n, 2*n, document)
+			r.tally.awaitStored(t, 2*n)
+			if held := r.Stream("INGEST").CachedInfo().State.Msgs; held != n {
+				t.Errorf("the stream has %d inputs before the second deployment has processed them, want %d", held, n)
+			}
+			also := r.run(hostDevice(t), streams.Config{})
+			r.awaitEmpty("INGEST")
+			for _, run := range []*running{run, also} {
+				if err := run.drain(); err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			}
+			if got := r.Stream("OTHER").CachedInfo().State; got.Msgs < n {
+				t.Errorf("the second deployment has stored %d results and markers, want at least %d", got.Msgs, n)
+			}
+			r.opts = first
+			r.wantAll(2*n, document)
+		})
+	}
+}
+
+// awaitEmpty waits until a stream has no messages.
+func (r *rig) awaitEmpty(stream string) {
+	r.Helper()
+	s := r.Stream(stream)
+	r.Until("stream "+stream+" is empty", func() bool {
 		info, err := s.Info(r.Ctx())
 		return err == nil && info.State.Msgs == 0
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/trim"
 )
 
 // tally is an Observer that counts.
@@ -18,6 +19,7 @@ type tally struct {
 	reconnect int
 	stuck     int // number of stalled consumers in the last report
 	anew      int // number of lease restarts
+	trimmed   uint64
 	faults    []inflight.OperatorFault
 	frames    []inflight.FrameStats
 	changed   chan struct{}
@@ -75,6 +77,13 @@ func (c *tally) operatorFaults() (all []string) {
 func (c *tally) Redelivered() { c.mu.Lock(); c.again++; c.mu.Unlock(); c.signal() }
 
 func (c *tally) Stalled(n int) { c.mu.Lock(); c.stuck = n; c.mu.Unlock(); c.signal() }
+
+func (c *tally) Trim(removed uint64, _ trim.State) {
+	c.mu.Lock()
+	c.trimmed += removed
+	c.mu.Unlock()
+	c.signal()
+}
 
 func (c *tally) Restarted() { c.mu.Lock(); c.anew++; c.mu.Unlock(); c.signal() }
 

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -29,6 +30,7 @@ import (
 	"millrace/internal/ingest/shared"
 	"millrace/internal/ingest/stall"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/ingest/trim"
 	"millrace/internal/streams"
 )
 
@@ -47,6 +49,7 @@ type Worker struct {
 	results *results.Writer
 	judge   *quarantine.Judge
 	stalls  *stall.Detector
+	trimmer *trim.Trimmer
 	mode    mode
 	life    lifecycle
 }
@@ -81,6 +84,12 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		opts: opts, log: opts.Logger, observer: opts.Observer, nc: nc, conns: append(natsconn.Connections{nc}, opts.More...), pipes: pipes,
 		ackWait: settings.AckWait, maxBytes: inflight.SmallestBatch(pipes),
 		stalls: stall.NewDetector(opts.consumers(), opts.Logger, opts.Observer),
+	}
+	w.trimmer = trim.New(trim.Settings{
+		JS: js, Stream: opts.Stream, Policy: opts.Trim, Consumers: opts.Consumers(), Log: opts.Logger, Observer: opts.Observer,
+	})
+	if err := w.trimmer.Register(ctx); err != nil {
+		w.log.Warn("this worker removes no processed inputs, and others may remove inputs of its consumers while these are missing", "error", err)
 	}
 	w.results, err = results.NewWriter(ctx, w.conns, results.Settings{
 		Topology: opts.Topology, Operators: opts.Operators, Format: opts.Format, Encoding: opts.Compress, AckWait: w.ackWait,
@@ -166,12 +175,20 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.endWhenIdle(drainCtx, endDrain)
 	})
 	defer w.pool.StartKeepAlive(w.ackWait)()
+	defer w.startTrimmer(intake)()
 	w.mode.Run(intake, drainCtx, stop)
 	w.reportFaults()
 	if before == w.life.progress.Load() && !w.anyConnected() {
 		return ended(intake) // there are no acknowledgements to flush
 	}
 	return errors.Join(ended(intake), w.flush(drainCtx))
+}
+
+// startTrimmer removes processed inputs until intake ends. It returns a function that waits for that.
+func (w *Worker) startTrimmer(intake context.Context) (wait func()) {
+	var wg sync.WaitGroup
+	wg.Go(func() { w.trimmer.Run(intake) })
+	return wg.Wait
 }
 
 // reportFaults reports the operators that have lost a device.

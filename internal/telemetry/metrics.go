@@ -51,6 +51,7 @@ type Metrics struct {
 	fallback   prometheus.Gauge
 	suppressed [len(logLevels)]prometheus.Counter
 	operators  operatorMetrics
+	trim       *trimMetrics
 
 	batches *batchVectors
 	mu      sync.RWMutex
@@ -73,6 +74,7 @@ func NewMetrics(build Build) *Metrics {
 	)
 	m.registerMessages()
 	m.frames = newFrameMetrics(m.factory)
+	m.trim = newTrimMetrics(m.factory)
 	m.registerWorker(build)
 	m.registerLog()
 	m.operators = newOperatorMetrics(m.factory)

@@ -13,9 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/trim"
 	"millrace/internal/operator"
 	"millrace/internal/record"
 	"millrace/internal/streams"
@@ -45,6 +47,10 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.Unacknowledged(17)
 	m.Stalled(3)
 	m.Restarted()
+	m.Trim(30, trim.State{Held: trim.Missing})
+	end := &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: 100}}
+	m.Trim(1, trim.State{Info: end, Holder: "other", Floor: 50})
+	m.Trim(2, trim.State{Info: end, Holder: "millrace-3", Floor: 60})
 	m.Reconnected()
 	m.Watch(func() []streams.Stats { return []streams.Stats{someStats("host")} })
 	m.SetLimits(telemetry.Limits{BatchBytes: 4 << 20, BatchPayloads: 8192, AckWait: 30 * time.Second})
@@ -152,6 +158,7 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 		{"batch_limit_bytes", "", 4 << 20}, {"batch_limit_payloads", "", 8192}, {"ack_wait_seconds", "", 30}, {"in_hand_batches", "", 5}, {"held_back_payloads", "", 2},
 		{"partitions_owned", "", 6},
 		{"device_errors_total", "device=host,kind=probe", 0}, {"consumer_stalled", "", 3}, {"partition_restarts_total", "", 1},
+		{"trimmed_inputs_total", "", 33}, {"trim_floor_distance", "consumer=millrace-3", 40}, {"trim_held", "reason=missing", 0},
 		{"log_suppressed_total", "level=debug", 0}, {"log_suppressed_total", "level=info", 1},
 		{"log_suppressed_total", "level=warn", 2}, {"log_suppressed_total", "level=error", 1},
 		{"memory_budget_bytes", "state=limit", 1 << 28}, {"memory_budget_bytes", "state=used", 1 << 20}, {"memory_budget_waits_total", "", 3},
@@ -369,7 +376,7 @@ func describeLabels(metric string, f family) string {
 	}
 	for i, name := range names {
 		names[i] = "`" + name + "`"
-		if name != "device" && metric != "millrace_build_info" {
+		if name != "device" && name != "consumer" && metric != "millrace_build_info" {
 			names[i] += ": " + strings.Join(values[name], ", ")
 		}
 	}

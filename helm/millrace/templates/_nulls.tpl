@@ -22,6 +22,7 @@ config:
   - deadletterPrefix
   - commitPrefix
   - streamRetention
+  - streamTrim
   - streamMaxAge
   - streamMaxBytes
   - resultMaxAge

@@ -105,8 +105,8 @@ config.resultIds is false with config.exactlyOnce=off, and the worker then needs
 {{- if and (eq .stream .resultStream) (or .provision $.Values.nats.embedded.enabled) }}
 config.stream and config.resultStream are both {{ .stream }}, and the worker creates two streams: set another name for one of them
 {{- end }}
-{{- if and (eq .streamRetention "workqueue") (eq .delivery "exclusive") }}
-config.streamRetention is workqueue with config.delivery=exclusive, which acknowledges many inputs at once, and the server allows that on no work queue: set config.streamRetention=auto, interest or limits
+{{- if and (eq .streamRetention "limits") (eq (toString .streamTrim) "true") }}
+config.streamRetention=limits keeps every input, and config.streamTrim=true removes processed ones: set only one of them
 {{- end }}
 {{- if ge (include "millrace.milliseconds" .linger | float64) (include "millrace.milliseconds" .ackWait | float64) }}
 config.linger is {{ .linger }}, not less than config.ackWait ({{ .ackWait }}), so the server would deliver payloads again that wait in a batch: set less

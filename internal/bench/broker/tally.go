@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/trim"
 )
 
 // tally is an observer that signals when a worker has moved its load.
@@ -48,6 +49,10 @@ func (*tally) Redelivered() {}
 
 func (*tally) Stalled(int) {}
 
+// Trim implements ingest.Observer.
+func (*tally) Trim(uint64, trim.State) {}
+
+// Restarted implements ingest.Observer.
 func (*tally) Restarted() {}
 
 // Pending implements ingest.Observer.

@@ -33,7 +33,7 @@ func newRig(at *natstest.Rig, c jetstream.StreamConfig) *rig {
 	if err != nil {
 		at.Fatal(err)
 	}
-	return &rig{Rig: at, store: &Stream{Name: "RESULTS", Subject: markers, Publisher: singles, Conn: at.NC, Rollup: c.AllowRollup}}
+	return &rig{Rig: at, store: &Stream{Name: "RESULTS", Subject: markers, Publisher: singles, JS: at.JS, Rollup: c.AllowRollup}}
 }
 
 // open begins a lease.
@@ -187,15 +187,15 @@ func withoutIDs(msgs []*nats.Msg) []*nats.Msg {
 // first one only says that the batch begins and more is set.
 func (r *rig) send(marker uint64, i int, m *nats.Msg, more bool) string {
 	r.Helper()
-	inbox := r.store.Conn.NewInbox()
-	answers, err := r.store.Conn.SubscribeSync(inbox + ".>")
+	inbox := r.NC.NewInbox()
+	answers, err := r.NC.SubscribeSync(inbox + ".>")
 	if err != nil {
 		r.Fatal(err)
 	}
 	defer func() { _ = answers.Unsubscribe() }()
 	operation := min(i, 1)
 	reply := fmt.Sprintf("%s.%s.1.fail.%d.%d.$FI", inbox, batchID(marker), i+1, operation)
-	if err := r.store.Conn.PublishMsg(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data, Reply: reply}); err != nil {
+	if err := r.NC.PublishMsg(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data, Reply: reply}); err != nil {
 		r.Fatal(err)
 	}
 	for {
@@ -359,7 +359,11 @@ func TestAStuckBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Stream{Name: "RESULTS", Subject: markers, Publisher: singles, Conn: nc}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Stream{Name: "RESULTS", Subject: markers, Publisher: singles, JS: js}
 	if at, err := s.Write(t.Context(), Fast, 7, nil, &Marker{}); at != 9 || err != nil {
 		t.Errorf("the fence is stored at %d: %v", at, err)
 	}

@@ -2,7 +2,6 @@ package lookup
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/jsapi"
 )
 
 const (
@@ -49,47 +50,11 @@ func keeps(info *jetstream.StreamInfo) error {
 	return nil
 }
 
-// stored is a message of the result stream.
-type stored struct {
-	sequence uint64
-	stored   time.Time
-	header   nats.Header
-}
-
-// next returns the first message from a sequence on with a matching subject, or nil if there is none.
-func (a *api) next(ctx context.Context, from uint64, filter string) (*stored, error) {
-	request, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": filter})
-	if err != nil {
-		return nil, err
-	}
+// next returns the first message of the result stream from a sequence on with a matching subject, or nil if there is none.
+func (a *api) next(ctx context.Context, from uint64, filter string) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	msg, err := a.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+a.s.Streams[0], request)
-	if err != nil {
-		return nil, err
-	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Sequence uint64    `json:"seq"`
-			Header   []byte    `json:"hdrs"`
-			Time     time.Time `json:"time"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return nil, err
-	}
-	if e := answer.Error; e != nil {
-		if e.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return nil, nil
-		}
-		return nil, e
-	}
-	header, err := nats.DecodeHeadersMsg(answer.Message.Header)
-	if err != nil {
-		header = nil // a message from another program
-	}
-	return &stored{sequence: answer.Message.Sequence, stored: answer.Message.Time, header: header}, nil
+	return jsapi.Next(ctx, a.js, a.s.Streams[0], from, filter)
 }
 
 // consumerSince creates a consumer of the messages stored since then.

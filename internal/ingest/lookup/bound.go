@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"millrace/internal/ingest/commit"
 )
 
@@ -33,13 +35,13 @@ func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time
 		switch {
 		case err != nil:
 			return oldest
-		case m == nil || m.sequence >= high:
+		case m == nil || m.Sequence >= high:
 			high = middle
-		case m.before(lowest.Input, a.s):
-			if at := m.stored.Add(-info.Config.Duplicates - slack); at.After(oldest) {
+		case before(m, lowest.Input, a.s):
+			if at := m.Time.Add(-info.Config.Duplicates - slack); at.After(oldest) {
 				oldest = at
 			}
-			low = m.sequence + 1
+			low = m.Sequence + 1
 		default:
 			high = middle
 		}
@@ -49,7 +51,7 @@ func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time
 
 // before reports whether a message is the result of an earlier input than in, stored soon after its input's first
 // delivery.
-func (m *stored) before(in Input, s Settings) bool {
-	of, old, ok := parse(commit.ID(m.header), s.Input)
-	return ok && !old && of.Sequence < in.Sequence && m.header.Get(s.Deliveries) == ""
+func before(m *jetstream.RawStreamMsg, in Input, s Settings) bool {
+	of, old, ok := parse(commit.ID(m.Header), s.Input)
+	return ok && !old && of.Sequence < in.Sequence && m.Header.Get(s.Deliveries) == ""
 }

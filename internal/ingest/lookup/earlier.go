@@ -41,8 +41,8 @@ func (r *Results) Earlier(ctx context.Context, lately time.Duration, samples uin
 		if m == nil {
 			continue
 		}
-		if _, old, ok := parse(commit.ID(m.header), r.s.Input); ok && old {
-			return m.stored, nil
+		if _, old, ok := parse(commit.ID(m.Header), r.s.Input); ok && old {
+			return m.Time, nil
 		}
 	}
 	return time.Time{}, nil

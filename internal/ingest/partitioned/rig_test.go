@@ -39,16 +39,16 @@ type rig struct {
 
 func newRig(t *testing.T, partitions int) *rig {
 	t.Helper()
-	return newRigOn(natstest.New(t), partitions, jetstream.LimitsPolicy)
+	return newRigOn(natstest.New(t), partitions)
 }
 
 // newRigOn provisions the streams there.
-func newRigOn(at *natstest.Rig, partitions int, kept jetstream.RetentionPolicy) *rig {
+func newRigOn(at *natstest.Rig, partitions int) *rig {
 	at.Helper()
 	r := &rig{Rig: at, events: newEvents(), topology: topology.Topology{
 		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace", Exclusive: true, Partitions: partitions,
 		ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true,
-		MaxDeliver: 5, AckWait: 5 * time.Minute, MaxAckPending: 100000, Kept: topology.Kept{Retention: kept},
+		MaxDeliver: 5, AckWait: 5 * time.Minute, MaxAckPending: 100000,
 	}}
 	var err error
 	if r.ops, err = operator.ParseList("crc32c,minhash?k=4&hashes=4"); err != nil {

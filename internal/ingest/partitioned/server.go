@@ -122,7 +122,7 @@ func (s *consumerServer) unpin(ctx context.Context) error {
 }
 
 func (s *consumerServer) reader() leaseReader {
-	return &streamReader{js: s.js, requests: s.requests, inputs: s.inputs, stream: s.stream, filter: fmt.Sprint(s.partition, ".>"), refused: &s.refused, log: s.log}
+	return &streamReader{js: s.js, inputs: s.inputs, stream: s.stream, filter: fmt.Sprint(s.partition, ".>"), refused: &s.refused, log: s.log}
 }
 
 func (s *consumerServer) message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming {

@@ -2,7 +2,6 @@ package partitioned
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
 )
@@ -36,13 +36,12 @@ const (
 
 // streamReader is the leaseReader of a real server.
 type streamReader struct {
-	js       jetstream.JetStream
-	requests *nats.Conn // connection for requests
-	inputs   *nats.Conn // connection for inputs
-	stream   string
-	filter   string       // subjects of the partition
-	refused  *atomic.Bool // whether no consumer can be created, or nothing fetched from it; shared by the readers of a lease
-	log      *slog.Logger
+	js      jetstream.JetStream // for requests
+	inputs  *nats.Conn          // connection for inputs
+	stream  string
+	filter  string       // subjects of the partition
+	refused *atomic.Bool // whether no consumer can be created, or nothing fetched from it; shared by the readers of a lease
+	log     *slog.Logger
 
 	next   uint64                    // the sequence after the last message that was read
 	singly int                       // number of messages that were read singly in a row
@@ -77,7 +76,9 @@ func (r *streamReader) first(ctx context.Context, from uint64) (*jetstream.RawSt
 		r.singly, r.bulk = 0, "" // the consumer has nothing to deliver now, so this one may be too large for it
 	}
 	r.singly++
-	return readNext(ctx, r.requests, r.stream, from, r.filter)
+	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
+	defer cancel()
+	return jsapi.Next(ctx, r.js, r.stream, from, r.filter)
 }
 
 // fetch fetches the next messages. If that fails, the next message is read singly, and if nothing came, so are all others.
@@ -117,24 +118,25 @@ func (r *streamReader) refuse(err error) {
 	r.refused.Store(true)
 }
 
-// create creates a consumer that delivers the messages from that sequence on.
+// create creates a consumer that delivers the messages from that sequence on. On a stream with retention by interest it fails, because the
+// server may remove inputs that nobody has processed when a consumer is removed (adr/0048).
 func (r *streamReader) create(ctx context.Context, from uint64) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()
-	c := jetstream.ConsumerConfig{
+	s, err := r.js.Stream(ctx, r.stream)
+	if err != nil {
+		return nil, err
+	}
+	if s.CachedInfo().Config.Retention != jetstream.LimitsPolicy {
+		return nil, errRetention
+	}
+	return s.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		FilterSubject: r.filter, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readUnused,
-	}
-	consumer, err := r.js.CreateConsumer(ctx, r.stream, c)
-	if refused := (*jetstream.APIError)(nil); errors.As(err, &refused) && refused.ErrorCode == errReplicas {
-		c.Replicas = 0 // as many as the stream
-		consumer, err = r.js.CreateConsumer(ctx, r.stream, c)
-	}
-	return consumer, err
+	})
 }
 
-// errReplicas is the server's error for a consumer of a replicated stream with interest retention that has fewer replicas.
-const errReplicas jetstream.ErrorCode = 10134
+var errRetention = errors.New("the stream has no retention by limits, so removing a consumer may remove inputs")
 
 func (r *streamReader) proveEnd(ctx context.Context, from uint64) error {
 	if r.refused.Load() {
@@ -149,45 +151,4 @@ func (r *streamReader) proveEnd(ctx context.Context, from uint64) error {
 		return fmt.Errorf("stream %q has %d messages from sequence %d on, and finds none of them", r.stream, n, from)
 	}
 	return nil
-}
-
-// readNext reads the first message of a stream from a sequence on with a matching subject, or nil if there is none. Unlike the
-// client library, it also returns a message whose headers cannot be parsed, but without the headers. They may be why it never
-// arrived.
-func readNext(ctx context.Context, nc *nats.Conn, stream string, from uint64, filter string) (*jetstream.RawStreamMsg, error) {
-	request, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": filter})
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
-	defer cancel()
-	msg, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, request)
-	if err != nil {
-		return nil, err
-	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Subject  string    `json:"subject"`
-			Sequence uint64    `json:"seq"`
-			Header   []byte    `json:"hdrs"`
-			Data     []byte    `json:"data"`
-			Time     time.Time `json:"time"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return nil, err
-	}
-	if e := answer.Error; e != nil {
-		if e.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return nil, nil
-		}
-		return nil, e
-	}
-	m := answer.Message
-	header, err := nats.DecodeHeadersMsg(m.Header)
-	if err != nil {
-		header = nil
-	}
-	return &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Header: header, Data: m.Data, Time: m.Time}, nil
 }

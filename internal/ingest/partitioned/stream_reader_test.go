@@ -2,6 +2,8 @@ package partitioned
 
 import (
 	"log/slog"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -10,30 +12,42 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// TestReadingAReplicatedStreamWithInterest: the server allows there only consumers with as many replicas, and the reader needs one to read
-// many messages at once, and to know that there are no more.
-func TestReadingAReplicatedStreamWithInterest(t *testing.T) {
+// TestReadingAReplicatedStream: with retention by limits a temporary consumer, which has one replica, delivers many messages at once, and
+// tells that there are no more. With retention by interest there is none, because removing it may remove inputs.
+func TestReadingAReplicatedStream(t *testing.T) {
 	t.Parallel()
-	r := newRigOn(natstest.At(t, natstest.Cluster(t, 3)), 1, jetstream.InterestPolicy)
-	const n = 3 * readSingly
-	r.publish(n, document)
-	reader := &streamReader{js: r.JS, requests: r.NC, inputs: r.NC, stream: "INGEST", filter: "0.>", refused: &atomic.Bool{}, log: slog.New(slog.DiscardHandler)}
-	for i := range uint64(n) {
-		raw, err := reader.read(r.Ctx(), i+1)
-		if err != nil || raw == nil || raw.Sequence != i+1 {
-			t.Fatalf("input %d: %v, %v", i+1, raw, err)
+	r := newRigOn(natstest.At(t, natstest.Cluster(t, 3)), 1)
+	for _, interest := range []bool{false, true} {
+		if interest {
+			c := r.StreamConfig("INGEST")
+			c.Retention = jetstream.InterestPolicy
+			r.Create(c)
 		}
-	}
-	if reader.refused.Load() || reader.bulk == "" {
-		t.Error("the server refused the temporary consumer")
-	}
-	if raw, err := reader.read(r.Ctx(), n+1); raw != nil || err != nil {
-		t.Errorf("after the last input: %v, %v", raw, err)
-	}
-	if err := reader.proveEnd(r.Ctx(), n+1); err != nil {
-		t.Error(err)
-	}
-	if err := reader.proveEnd(r.Ctx(), n); err == nil {
-		t.Errorf("proveEnd says that there is no input %d", n)
+		const n = 3 * readSingly
+		before := r.Stream("INGEST").CachedInfo().State.LastSeq
+		r.publish(n, document)
+		there := r.Consumers("INGEST")
+		reader := &streamReader{js: r.JS, inputs: r.NC, stream: "INGEST", filter: "0.>", refused: &atomic.Bool{}, log: slog.New(slog.DiscardHandler)}
+		for i := range uint64(n) {
+			raw, err := reader.read(r.Ctx(), before+i+1)
+			if err != nil || raw == nil || raw.Sequence != before+i+1 {
+				t.Fatalf("input %d: %v, %v", before+i+1, raw, err)
+			}
+		}
+		if raw, err := reader.read(r.Ctx(), before+n+1); raw != nil || err != nil {
+			t.Errorf("after the last input: %v, %v", raw, err)
+		}
+		if err := reader.proveEnd(r.Ctx(), before+n+1); err != nil {
+			t.Error(err)
+		}
+		if interest {
+			if now := r.Consumers("INGEST"); !slices.Equal(now, there) || !reader.refused.Load() {
+				t.Errorf("interest retention: the reader has made consumers: %v, before %v", now, there)
+			}
+			continue
+		}
+		if err := reader.proveEnd(r.Ctx(), before+n); (err == nil || !strings.Contains(err.Error(), "finds none of them")) && !reader.refused.Load() {
+			t.Errorf("proveEnd says that there is no input %d: %v", before+n, err)
+		}
 	}
 }

@@ -121,7 +121,7 @@ func letterStore(ctx context.Context, w *Writer, partition int) (commit.Store, e
 func commitStream(w *Writer, c jetstream.StreamConfig, partition int) *commit.Stream {
 	return &commit.Stream{
 		Name: c.Name, Subject: topology.CommitSubject(w.s.CommitPrefix, c.Name, w.s.Stream, w.s.Consumer, partition),
-		Rollup: c.Retention == jetstream.WorkQueuePolicy && c.AllowRollup, Publisher: w.singles, Conn: w.conns[0],
+		Rollup: c.Retention == jetstream.WorkQueuePolicy && c.AllowRollup, Publisher: w.singles, JS: w.js,
 	}
 }
 

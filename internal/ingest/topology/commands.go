@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/trim"
 )
 
 // The commands of this file are for the nats command from version 0.4 on. TestNatsCommands runs them if that command is installed.
@@ -53,6 +54,7 @@ func addStream(c jetstream.StreamConfig) string {
 	if c.Replicas > 1 {
 		b.WriteString(" --replicas " + strconv.Itoa(c.Replicas))
 	}
+	b.WriteString(trim.MetadataFlags(c.Metadata))
 	return b.String() + " --no-allow-direct --defaults"
 }
 
@@ -134,6 +136,9 @@ func keeps(c jetstream.StreamConfig) string {
 		jetstream.LimitsPolicy: "every message", jetstream.WorkQueuePolicy: "what is not acknowledged",
 		jetstream.InterestPolicy: "what not every consumer has acknowledged",
 	}[c.Retention]
+	if trim.Marked(c) && c.Retention == jetstream.LimitsPolicy {
+		kept = "each message until every consumer has acknowledged it"
+	}
 	if c.MaxAge > 0 {
 		kept += " for " + short(c.MaxAge)
 	}

@@ -22,7 +22,7 @@ func topologies(r *rig) map[string]func() {
 		"exclusive": func() { r.exclusive(3) },
 		"limits, in memory, two filters": func() {
 			r.topology.Subjects = []string{"ingest.a.>", "ingest.b.*"}
-			r.topology.Storage, r.topology.Kept.Retention = jetstream.MemoryStorage, jetstream.LimitsPolicy
+			r.topology.Storage, r.topology.Kept.Trim = jetstream.MemoryStorage, false
 			r.topology.Kept.Inputs, r.topology.Kept.DeadLetters = NewBounds(48*time.Hour, 5<<30+1), NewBounds(time.Minute, 0)
 		},
 		"no bounds, exclusive": func() { r.exclusive(2); r.topology.Kept = Kept{} },
@@ -247,7 +247,15 @@ func (r *rig) taker(flags map[string][]string) func(string) string {
 func (r *rig) streamOfFlags(name string, flags map[string][]string) jetstream.StreamConfig {
 	r.Helper()
 	c := jetstream.StreamConfig{Name: name, Subjects: flags["--subjects"], AllowDirect: true}
+	for _, pair := range flags["--metadata"] {
+		key, value, _ := strings.Cut(pair, "=")
+		if c.Metadata == nil {
+			c.Metadata = map[string]string{}
+		}
+		c.Metadata[key] = value
+	}
 	delete(flags, "--subjects")
+	delete(flags, "--metadata")
 	take := r.taker(flags)
 	if take("--defaults") == "" {
 		r.Error("without --defaults the command asks questions")

@@ -9,6 +9,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// Consumers returns the names of all consumers of the input stream that the worker needs.
+func (l Topology) Consumers() []string {
+	if !l.Exclusive {
+		return []string{l.Consumer}
+	}
+	names := make([]string, l.Partitions)
+	for p := range names {
+		names[p] = PartitionConsumer(l.Consumer, p)
+	}
+	return names
+}
+
 // consumerConfig returns the configuration of the consumer of shared delivery.
 func consumerConfig(l Topology) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
@@ -32,7 +44,7 @@ func createConsumer(ctx context.Context, js jetstream.JetStream, l Topology, log
 	if err != nil {
 		return fmt.Errorf("create consumer %q on stream %q for %v: %w: check that the stream has these subjects "+
 			"(MILLRACE_SUBJECTS) and which consumers it allows. A work queue allows one for each subject: give each deployment its own stream, or "+
-			"create the stream with MILLRACE_STREAM_RETENTION=interest", l.Consumer, l.Stream, l.Subjects, err)
+			"one with retention by limits", l.Consumer, l.Stream, l.Subjects, err)
 	}
 	log.Info("created consumer", "consumer", l.Consumer, "stream", l.Stream, "ack_wait", l.AckWait.String())
 	return nil

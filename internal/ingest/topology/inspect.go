@@ -34,5 +34,6 @@ func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Fi
 		consumerInspector{i}.inspect()
 	}
 	server.permissions()
+	trimInspector{streams}.inspect() // it only warns of what its user may not do
 	return i.findings
 }

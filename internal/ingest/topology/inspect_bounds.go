@@ -19,12 +19,7 @@ const suggestedBytes = 4 << 30
 func (i streamInspector) bounds(what string, r role, info *jetstream.StreamInfo, wanted jetstream.StreamConfig, b Bounds) {
 	c := info.Config
 	i.fill(what, r, info)
-	if c.Metadata[retentionMark] == interestPending {
-		i.say(finding.Warning, what, "the worker that created it ended before it set the retention, so processed inputs stay and fill it",
-			fmt.Sprintf("start a worker with MILLRACE_PROVISION=true, or change it when all consumers exist (nats stream edit %s --retention interest)", c.Name))
-	}
 	d := &differences{stream: c, holds: int64(info.State.Bytes), defaults: c.Description == provisioned && unbounded(c)}
-	d.retention(r, wanted.Retention, i.l.Kept.AskedRetention)
 	d.age(r, b)
 	d.bytes(r, b)
 	d.replicas(wanted.Replicas)
@@ -93,34 +88,6 @@ func (d *differences) advice() string {
 		all = append(all, fmt.Sprintf("change it (nats stream edit %s %s)", d.stream.Name, strings.Join(d.flags, " ")))
 	}
 	return strings.Join(all, "; ") + "; the worker changes no stream that exists"
-}
-
-// retention compares the retention of the input stream if the user chose it. A default isn't advised for a stream that exists: what no
-// consumer asks for goes at once.
-func (d *differences) retention(r role, want jetstream.RetentionPolicy, asked bool) {
-	got := d.stream.Retention
-	if r.retention == "" || got == want || !asked {
-		return
-	}
-	d.found = append(d.found, fmt.Sprintf("retention %s, and %s asks for %s", retentionFlag(got), r.retention, retentionName(want)))
-	switch {
-	case got == jetstream.WorkQueuePolicy:
-		d.instead = append(d.instead, fmt.Sprintf("the server can't change a work queue: set %s=workqueue, or set MILLRACE_STREAM to a new stream", r.retention))
-	case want == jetstream.LimitsPolicy:
-		d.flags = append(d.flags, "--retention limits")
-	default:
-		d.instead = append(d.instead, "first see that all consumers exist, and that their filters match every subject of the stream: with interest "+
-			"retention, inputs go when every consumer has acknowledged them, and at once if no consumer's filter matches them")
-		d.flags = append(d.flags, "--retention interest")
-	}
-}
-
-// retentionName returns a retention as MILLRACE_STREAM_RETENTION names it.
-func retentionName(r jetstream.RetentionPolicy) string {
-	if r == jetstream.WorkQueuePolicy {
-		return "workqueue"
-	}
-	return retentionFlag(r)
 }
 
 func (d *differences) age(r role, b Bounds) {

@@ -44,8 +44,6 @@ var boundsCases = []boundsCase{
 		command: "nats stream edit RESULTS --max-age 604800s --max-bytes 4GiB --discard new"},
 	{name: "created with another default", stream: jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, Description: ours,
 		MaxBytes: 1 << 30, MaxAge: time.Hour, Discard: jetstream.DiscardNew}, want: []string{"drops messages that nobody has read: max_age 1h0m0s"}, command: "nats stream edit RESULTS --max-age=0s"},
-	{name: "interest where the default is a work queue", stream: jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, Description: ours,
-		MaxBytes: 1 << 30, Retention: jetstream.InterestPolicy}},
 	{name: "asked for less", stream: jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxBytes: 8 << 30, MaxAge: 168 * time.Hour, Discard: jetstream.DiscardNew,
 		Duplicates: 2 * time.Hour},
 		change: func(k *Kept) {
@@ -57,16 +55,6 @@ var boundsCases = []boundsCase{
 	{name: "asked for no limits", stream: jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxBytes: 8 << 30, MaxAge: 168 * time.Hour, Discard: jetstream.DiscardNew},
 		change: func(k *Kept) { k.Results = Bounds{AskedAge: true, AskedBytes: true} },
 		want:   []string{"MILLRACE_RESULT_MAX_AGE is none", "MILLRACE_RESULT_MAX_BYTES is none"}, command: "nats stream edit RESULTS --max-age 0s --max-bytes=-1"},
-	{name: "asked for limits", stream: jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, MaxBytes: 1 << 30, Retention: jetstream.InterestPolicy},
-		change: func(k *Kept) { k.Retention, k.AskedRetention = jetstream.LimitsPolicy, true },
-		want:   []string{"retention interest, and MILLRACE_STREAM_RETENTION asks for limits"}, command: "nats stream edit INGEST --retention limits"},
-	{name: "asked for interest", stream: jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, MaxBytes: 1 << 30},
-		change:  func(k *Kept) { k.Retention, k.AskedRetention = jetstream.InterestPolicy, true },
-		want:    []string{"retention limits, and MILLRACE_STREAM_RETENTION asks for interest", "first see that all consumers exist", "at once if no consumer's filter matches them"},
-		command: "nats stream edit INGEST --retention interest"},
-	{name: "asked for something else than a work queue", stream: jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, MaxBytes: 1 << 30, Retention: jetstream.WorkQueuePolicy},
-		change: func(k *Kept) { k.Retention, k.AskedRetention = jetstream.InterestPolicy, true },
-		want:   []string{"retention work, and MILLRACE_STREAM_RETENTION asks for interest", "the server can't change a work queue", "MILLRACE_STREAM_RETENTION=workqueue"}},
 	{name: "asked for memory", stream: jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, MaxBytes: 1 << 30},
 		change: func(k *Kept) { k.AskedStorage = true },
 		want:   []string{"File storage, and MILLRACE_PROVISION_STORAGE asks for Memory", "the server can't change the storage"}},
@@ -167,9 +155,6 @@ func TestAdvisedEditsWork(t *testing.T) {
 				c.change(&r.topology.Kept)
 			}
 			r.Create(c.stream)
-			if c.stream.Name == "INGEST" && c.stream.Retention == jetstream.LimitsPolicy && r.topology.Kept.AskedRetention {
-				r.provision() // interest without a consumer drops everything
-			}
 			r.shell(c.command + " --force")
 			for _, line := range r.about(c.stream.Name) {
 				if c.name != "asked for no limits" { // which leaves the stream without a bound
@@ -206,6 +191,9 @@ func TestInspectSaysThatInterestNeedsConsumers(t *testing.T) {
 	r := newRig(t)
 	r.exclusive(8)
 	r.provision()
+	c := r.StreamConfig("INGEST")
+	c.Retention = jetstream.InterestPolicy
+	r.Create(c)
 	for _, p := range []string{"millrace-1", "millrace-4", "millrace-5", "millrace-7"} {
 		if err := r.JS.DeleteConsumer(r.Ctx(), "INGEST", p); err != nil {
 			t.Fatal(err)

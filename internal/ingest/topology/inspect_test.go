@@ -49,8 +49,8 @@ func TestInspectFindsNothingWrongWithWhatProvisionMade(t *testing.T) {
 			t.Error(line)
 		}
 	}
-	if len(lines) != 7 {
-		t.Errorf("%d findings, want server, input, three of the result stream, dead letters and consumer:\n%s", len(lines), strings.Join(lines, "\n"))
+	if len(lines) != 8 {
+		t.Errorf("%d findings, want server, input, three of the result stream, dead letters, consumer and processed inputs:\n%s", len(lines), strings.Join(lines, "\n"))
 	}
 	wantLine(t, lines, "ok stream RESULTS", "one commit a batch")
 	wantLine(t, lines, "ok stream RESULTS", "duplicate window 25m0s", "be redelivered for 25m0s")
@@ -218,7 +218,6 @@ func TestInspectWithoutJetStream(t *testing.T) {
 func TestInspectOfAStreamWithoutPartitions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.topology.Kept.Retention = jetstream.LimitsPolicy
 	r.provision() // a stream with only one replica
 	r.topology.Exclusive, r.topology.Partitions = true, 4
 	lines := r.found(10, 1<<20)

@@ -55,13 +55,10 @@ func (i *inspection) replicated(c jetstream.StreamConfig) jetstream.StreamConfig
 	return c
 }
 
-// hasInterest reports whether the input stream has interest retention, or would be created with it.
+// hasInterest reports whether the input stream has interest retention.
 func (i *inspection) hasInterest() bool {
 	s, err := i.js.Stream(i.ctx, i.l.Stream)
-	if err != nil {
-		return inputSettings(i.l).Retention == jetstream.InterestPolicy
-	}
-	return s.CachedInfo().Config.Retention == jetstream.InterestPolicy
+	return err == nil && s.CachedInfo().Config.Retention == jetstream.InterestPolicy
 }
 
 // dropped returns what happens to inputs while a consumer is missing, if they are lost.
@@ -75,7 +72,7 @@ func (i *inspection) dropped() string {
 // keepInputs returns what must be done before a consumer is deleted, if its inputs would be deleted with it.
 func (i *inspection) keepInputs() string {
 	if i.hasInterest() {
-		return fmt.Sprintf("its inputs would go with it, so first keep them (nats stream edit %s --retention limits), and set the retention again at the end; ", i.l.Stream)
+		return fmt.Sprintf("its inputs would go with it, so first keep them (nats stream edit %s --retention limits); ", i.l.Stream)
 	}
 	return ""
 }

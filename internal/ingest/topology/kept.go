@@ -2,8 +2,6 @@ package topology
 
 import (
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Bounds limits a stream that is created. The zero value has no limits.
@@ -24,8 +22,8 @@ const kib = 1 << 10
 
 // Kept says what streams that are created keep. The zero value keeps everything, with one replica, or three in a cluster.
 type Kept struct {
-	Retention      jetstream.RetentionPolicy // of the input stream; the others have limits, because results are looked up (adr/0032)
-	AskedRetention bool                      // whether the user chose Retention
+	Trim            bool // whether workers remove processed inputs (adr/0048); otherwise every input stays. Results always stay: they are looked up
+	AskedEverything bool // whether the user chose that every input stays
 
 	Inputs, Results, DeadLetters Bounds
 

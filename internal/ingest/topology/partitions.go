@@ -60,8 +60,7 @@ func partitionConsumerConfig(l Topology, p int) jetstream.ConsumerConfig {
 }
 
 // createPartitionConsumers creates the consumers that are missing, unless the stream doesn't allow so many. After another error those that it
-// has created stay, and the next attempt continues with them: another worker may rely on them already, and a consumer of a stream with
-// interest retention takes its inputs along when it is deleted.
+// has created stay, and the next attempt continues with them: another worker may rely on them already.
 func createPartitionConsumers(ctx context.Context, js jetstream.JetStream, l Topology, log *slog.Logger) error {
 	missing, err := missingPartitionConsumers(ctx, js, l)
 	if err != nil {

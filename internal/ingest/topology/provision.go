@@ -5,6 +5,8 @@ import (
 	"log/slog"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/trim"
 )
 
 // Provision creates the input stream, the result stream, a stream for dead letters (unless some stream already stores
@@ -14,16 +16,16 @@ func Provision(ctx context.Context, js jetstream.JetStream, l Topology, log *slo
 		return err // before creating anything that would be useless
 	}
 	cr := &creator{js: js, log: log}
-	if err := createInput(ctx, cr, l); err != nil {
+	if err := cr.create(ctx, l.Kept.Inputs, inputSettings(l)); err != nil {
 		return err
 	}
 	if err := createOutputs(ctx, cr, l); err != nil {
 		return err
 	}
-	if err := createConsumers(ctx, js, l, log); err != nil {
+	if err := trim.Register(ctx, js, l.Stream, l.Trim, l.Consumers()); err != nil {
 		return err
 	}
-	return finishInput(ctx, js, l, log)
+	return createConsumers(ctx, js, l, log)
 }
 
 // createOutputs creates the streams of results and dead letters.

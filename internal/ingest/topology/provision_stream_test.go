@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/trim"
 )
 
 func TestProvisionBoundsItsStreams(t *testing.T) {
@@ -19,7 +21,7 @@ func TestProvisionBoundsItsStreams(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	for name, want := range map[string]jetstream.StreamConfig{
-		"INGEST":             {Retention: jetstream.WorkQueuePolicy, MaxBytes: 4 << 30, Discard: jetstream.DiscardNew},
+		"INGEST":             {Retention: jetstream.LimitsPolicy, MaxBytes: 4 << 30, Discard: jetstream.DiscardNew},
 		"RESULTS":            {Retention: jetstream.LimitsPolicy, MaxBytes: 4 << 30, MaxAge: 168 * time.Hour, Discard: jetstream.DiscardNew},
 		"RESULTS_DEADLETTER": {Retention: jetstream.LimitsPolicy, MaxBytes: 1 << 30, Discard: jetstream.DiscardNew},
 	} {
@@ -30,72 +32,41 @@ func TestProvisionBoundsItsStreams(t *testing.T) {
 	}
 }
 
-// TestProvisionedInputsStayUntilTheyAreAcknowledged: neither mode loses an input that no worker has processed, and both drop processed ones.
-func TestProvisionedInputsStayUntilTheyAreAcknowledged(t *testing.T) {
+// TestProvisionMarksItsInputStream: with the defaults its workers may trim it, and it has registered the consumers before they exist.
+func TestProvisionMarksItsInputStream(t *testing.T) {
 	t.Parallel()
-	for _, exclusive := range []bool{false, true} {
+	for name, c := range map[string]struct {
+		exclusive, everything bool
+		marked                bool
+		registered            []string
+	}{
+		"shared":     {false, false, true, []string{"millrace"}},
+		"exclusive":  {true, false, true, []string{"millrace-0", "millrace-1", "millrace-2"}},
+		"everything": {true, true, false, nil},
+	} {
 		r := newRig(t)
-		name := r.topology.Consumer
-		if exclusive {
-			r.exclusive(1)
-			name = PartitionConsumer(name, 0)
+		if c.exclusive {
+			r.exclusive(3)
+		}
+		r.topology.Kept.Trim = !c.everything
+		js := stopped{r.JS, r.topology.Consumers()[0], func() {
+			got := r.StreamConfig("INGEST")
+			if trim.Marked(got) != c.marked || !slices.Equal(trim.Registered(got), c.registered) {
+				t.Errorf("%s: metadata %v before the consumers are made, want a mark %v and %v", name, got.Metadata, c.marked, c.registered)
+			}
+		}}
+		if err := Provision(r.Ctx(), js, r.topology, quiet); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
 		}
 		r.provision()
-		for range 10 {
-			if _, err := r.JS.Publish(r.Ctx(), "ingest.a", []byte("x")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		stream := r.Stream("INGEST")
-		if n := stream.CachedInfo().State.Msgs; n != 10 {
-			t.Fatalf("exclusive %v: %d inputs are stored before a worker came, want 10", exclusive, n)
-		}
-		c := r.Consumer("INGEST", name)
-		var last jetstream.Msg
-		options := []jetstream.FetchOpt{jetstream.FetchContext(r.Ctx())}
-		if exclusive {
-			options = append(options, jetstream.FetchPriorityGroup(PriorityGroup))
-		}
-		batch, err := c.Fetch(4, options...)
-		if err != nil {
+		second := r.topology
+		second.Consumer, second.ResultStream, second.ResultPrefix, second.DeadLetterPrefix = "second", "SECOND", "second", "seconddead"
+		if err := Provision(r.Ctx(), r.JS, second, quiet); err != nil {
 			t.Fatal(err)
 		}
-		for m := range batch.Messages() {
-			last = m
-			if !exclusive {
-				if err := m.DoubleAck(r.Ctx()); err != nil {
-					t.Fatal(err)
-				}
-			}
+		if got := r.StreamConfig("INGEST"); c.marked && len(trim.Registered(got)) != 2*len(c.registered) {
+			t.Errorf("%s: two deployments have registered %v", name, trim.Registered(got))
 		}
-		if exclusive {
-			if err := last.DoubleAck(r.Ctx()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r.Until("6 inputs are stored after 4 of 10 were acknowledged", func() bool { return r.Stream("INGEST").CachedInfo().State.Msgs == 6 })
-	}
-}
-
-// TestAStreamWithInterestDropsNothingWhileItIsProvisioned: an input that arrives before the consumers stays.
-func TestAStreamWithInterestDropsNothingWhileItIsProvisioned(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.exclusive(2)
-	if err := createInput(r.Ctx(), &creator{js: r.JS, log: quiet}, r.topology); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.JS.Publish(r.Ctx(), "ingest.a", []byte("early")); err != nil {
-		t.Fatal(err)
-	}
-	r.provision() // as another worker, after this one died
-	c := r.StreamConfig("INGEST")
-	if c.Retention != jetstream.InterestPolicy || c.Metadata[retentionMark] != "" {
-		t.Errorf("retention is %v with metadata %v, want interest and no mark", c.Retention, c.Metadata)
-	}
-	s := r.Stream("INGEST")
-	if n := s.CachedInfo().State.Msgs; n != 1 {
-		t.Errorf("%d inputs are stored, want the early one", n)
 	}
 }
 
@@ -114,14 +85,12 @@ func (s stopped) CreateConsumer(ctx context.Context, stream string, c jetstream.
 	return s.JetStream.CreateConsumer(ctx, stream, c)
 }
 
-// TestAWorkerThatIsStoppedLeavesTheConsumersOfAnother: on a stream with interest retention, inputs go with a consumer.
+// TestAWorkerThatIsStoppedLeavesTheConsumersOfAnother: the other worker relies on them already.
 func TestAWorkerThatIsStoppedLeavesTheConsumersOfAnother(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.exclusive(4)
-	if err := createInput(r.Ctx(), &creator{js: r.JS, log: quiet}, r.topology); err != nil {
-		t.Fatal(err)
-	}
+	r.Create(inputSettings(r.topology))
 	const n = 100
 	js := stopped{r.JS, "millrace-2", func() {
 		r.provision() // another worker, which finds the first two consumers
@@ -134,26 +103,8 @@ func TestAWorkerThatIsStoppedLeavesTheConsumersOfAnother(t *testing.T) {
 	if err := createPartitionConsumers(r.Ctx(), js, r.topology, quiet); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
-	s := r.Stream("INGEST")
-	if c, state := s.CachedInfo().Config, s.CachedInfo().State; c.Retention != jetstream.InterestPolicy || state.Msgs != n || state.Consumers != 4 {
-		t.Errorf("retention %v, %d inputs and %d consumers, want interest, %d and 4", c.Retention, state.Msgs, state.Consumers, n)
-	}
-}
-
-// TestInspectFindsAnInterruptedProvisioning: processed inputs stay until somebody sets the retention.
-func TestInspectFindsAnInterruptedProvisioning(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.exclusive(2)
-	if err := createInput(r.Ctx(), &creator{js: r.JS, log: quiet}, r.topology); err != nil {
-		t.Fatal(err)
-	}
-	wantLine(t, r.found(10, roomy), "warning stream INGEST: the worker that created it ended before it set the retention", "nats stream edit INGEST --retention interest")
-	r.provision()
-	for _, line := range r.found(10, roomy) {
-		if strings.Contains(line, "ended before") {
-			t.Error(line)
-		}
+	if state := r.Stream("INGEST").CachedInfo().State; state.Msgs != n || state.Consumers != 4 {
+		t.Errorf("%d inputs and %d consumers, want %d and 4", state.Msgs, state.Consumers, n)
 	}
 }
 
@@ -167,7 +118,7 @@ func TestProvisionChangesNoStreamThatExists(t *testing.T) {
 	results.Name, results.Subjects = "RESULTS", []string{"results", "results.>"}
 	r.Create(results)
 	before := []jetstream.StreamConfig{r.StreamConfig("INGEST"), r.StreamConfig("RESULTS")}
-	r.topology.Kept.Inputs.AskedBytes, r.topology.Kept.Results.AskedAge, r.topology.Kept.AskedRetention = true, true, true
+	r.topology.Kept.Inputs.AskedBytes, r.topology.Kept.Results.AskedAge, r.topology.Kept.AskedEverything = true, true, true
 	r.provision()
 	for i, name := range []string{"INGEST", "RESULTS"} {
 		got := r.StreamConfig(name)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/natstest"
 )
@@ -35,16 +34,16 @@ func withTopology(r *natstest.Rig) *rig {
 	}}
 }
 
-// defaults returns what streams keep if no variable is set, with shared delivery.
+// defaults returns what streams keep if no variable is set.
 func defaults() Kept {
 	return Kept{
-		Retention: jetstream.WorkQueuePolicy, Inputs: NewBounds(0, 4<<30), Results: NewBounds(7*24*time.Hour, 4<<30), DeadLetters: NewBounds(0, 1<<30),
+		Trim: true, Inputs: NewBounds(0, 4<<30), Results: NewBounds(7*24*time.Hour, 4<<30), DeadLetters: NewBounds(0, 1<<30),
 	}
 }
 
 // exclusive makes the rig's worker use exclusive delivery.
 func (r *rig) exclusive(partitions int) {
-	r.topology.Exclusive, r.topology.Partitions, r.topology.Kept.Retention = true, partitions, jetstream.InterestPolicy
+	r.topology.Exclusive, r.topology.Partitions = true, partitions
 	r.topology.CommitPrefix, r.topology.ResultIDs = "commits", true
 }
 

@@ -6,18 +6,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/trim"
 )
 
 // role is the purpose of a stream, with the names of its variables.
 type role struct {
-	retention, age, bytes string // variables; retention is empty if the stream always has limits
-	full                  string // what happens when the stream is full
+	age, bytes string // variables
+	full       string // what happens when the stream is full
 }
 
 var (
-	inputRole      = role{"MILLRACE_STREAM_RETENTION", "MILLRACE_STREAM_MAX_AGE", "MILLRACE_STREAM_MAX_BYTES", "the server refuses inputs"}
-	resultRole     = role{"", "MILLRACE_RESULT_MAX_AGE", "MILLRACE_RESULT_MAX_BYTES", "the worker waits until there is room"}
-	deadLetterRole = role{"", "MILLRACE_DEADLETTER_MAX_AGE", "MILLRACE_DEADLETTER_MAX_BYTES", "payloads that are given up are delivered again until there is room"}
+	inputRole      = role{"MILLRACE_STREAM_MAX_AGE", "MILLRACE_STREAM_MAX_BYTES", "the server refuses inputs"}
+	resultRole     = role{"MILLRACE_RESULT_MAX_AGE", "MILLRACE_RESULT_MAX_BYTES", "the worker waits until there is room"}
+	deadLetterRole = role{"MILLRACE_DEADLETTER_MAX_AGE", "MILLRACE_DEADLETTER_MAX_BYTES", "payloads that are given up are delivered again until there is room"}
 )
 
 // streamSettings returns the settings of a stream to create. A stream that is full refuses messages instead of deleting the oldest, which
@@ -36,7 +37,9 @@ func (l Topology) streamSettings(name string, subjects []string, b Bounds) jetst
 // inputSettings returns the settings of the input stream.
 func inputSettings(l Topology) jetstream.StreamConfig {
 	c := l.streamSettings(l.Stream, l.Subjects, l.Kept.Inputs)
-	c.Retention = l.Kept.Retention
+	if l.Kept.Trim {
+		c.Metadata = trim.WithMark(c, l.Consumers())
+	}
 	if l.Exclusive {
 		c.SubjectTransform = partitionTransform(l.Partitions)
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/trim"
 )
 
 // Topology says where payloads come from and where results go.
@@ -37,7 +39,8 @@ type Topology struct {
 
 	AskedAckPending int // MaxAckPending if the user set it, for Inspect to compare; otherwise 0
 
-	Kept Kept // what streams that are created keep
+	Kept Kept        // what streams that are created keep
+	Trim trim.Policy // whether this worker removes processed inputs from the input stream
 }
 
 // provisioned describes the streams and consumers that Provision creates.

@@ -44,11 +44,11 @@ func unfitForPartitions(c jetstream.StreamConfig, l Topology) (found, advice str
 	switch {
 	case c.Retention == jetstream.WorkQueuePolicy && c.SubjectTransform == nil:
 		return "has workqueue retention, where the server allows only consumers that acknowledge each message by itself; exclusive delivery " +
-			"acknowledges many at once", "set MILLRACE_DELIVERY=shared, or MILLRACE_STREAM to a stream with limits or interest retention"
+			"acknowledges many at once", "set MILLRACE_DELIVERY=shared, or MILLRACE_STREAM to a stream with retention by limits"
 	case c.Retention == jetstream.WorkQueuePolicy:
 		return "has workqueue retention, where the server allows only consumers that acknowledge each message by itself; exclusive delivery " +
 				"acknowledges many at once. It also maps subjects, which shared delivery does not support",
-			fmt.Sprintf("set MILLRACE_STREAM to a stream with limits or interest retention and the subject transform %q to %q; or to one without a "+
+			fmt.Sprintf("set MILLRACE_STREAM to a stream with retention by limits and the subject transform %q to %q; or to one without a "+
 				"transform, and MILLRACE_DELIVERY=shared", want.Source, want.Destination)
 	case c.SubjectTransform != nil && *c.SubjectTransform == *want:
 		return "", ""

@@ -59,7 +59,6 @@ func TestInspectOfAStreamWithPartitionsForShared(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.topology.Kept.Retention = jetstream.LimitsPolicy
 			r.provision()
 			s := r.StreamConfig("INGEST")
 			s.SubjectTransform = transform(">", "{{partition(6)}}.>")
@@ -99,7 +98,7 @@ func TestExclusiveOnAStreamThatIsNotForIt(t *testing.T) {
 		},
 		"work queue with partitions": {
 			jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy, SubjectTransform: partitionTransform(4)},
-			"workqueue retention", "limits or interest retention and the subject transform", "2.14",
+			"workqueue retention", "retention by limits and the subject transform", "2.14",
 		},
 		"another number of partitions": {
 			jetstream.StreamConfig{SubjectTransform: partitionTransform(6)},

@@ -1,0 +1,111 @@
+// Package jsapi makes those requests to the JetStream API that the client library doesn't make, or whose answers it shortens. It
+// uses the client's API prefix or domain. The packages of ingest that read single messages or list consumers call it.
+package jsapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Subject returns the subject of an API request of js, given its part after the prefix, like STREAM.INFO.INGEST.
+func Subject(js jetstream.JetStream, request string) string {
+	switch o := js.Options(); {
+	case o.Domain != "":
+		return "$JS." + o.Domain + ".API." + request
+	case o.APIPrefix != "":
+		return strings.TrimSuffix(o.APIPrefix, ".") + "." + request
+	}
+	return jetstream.DefaultAPIPrefix + request
+}
+
+// Request makes an API request and decodes its answer. A refusal of the server is returned as *jetstream.APIError.
+func Request(ctx context.Context, js jetstream.JetStream, request string, body, answer any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	msg, err := js.Conn().RequestWithContext(ctx, Subject(js, request), data)
+	if err != nil {
+		return err
+	}
+	var refused struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(msg.Data, &refused); err != nil {
+		return err
+	}
+	if refused.Error != nil {
+		return refused.Error
+	}
+	return json.Unmarshal(msg.Data, answer)
+}
+
+// Next returns the first message of a stream from a sequence on whose subject matches filter, or nil if there is none. See get.
+func Next(ctx context.Context, js jetstream.JetStream, stream string, from uint64, filter string) (*jetstream.RawStreamMsg, error) {
+	return get(ctx, js, stream, map[string]any{"seq": from, "next_by_subj": filter})
+}
+
+// Last returns the last message of a stream with that subject, or nil if there is none. See get.
+func Last(ctx context.Context, js jetstream.JetStream, stream, subject string) (*jetstream.RawStreamMsg, error) {
+	return get(ctx, js, stream, map[string]any{"last_by_subj": subject})
+}
+
+// get reads a message. The leader of the stream answers. Unlike the client library, get also returns a message whose headers can't be
+// parsed, without headers.
+func get(ctx context.Context, js jetstream.JetStream, stream string, which map[string]any) (*jetstream.RawStreamMsg, error) {
+	var answer struct {
+		Message struct {
+			Subject  string    `json:"subject"`
+			Sequence uint64    `json:"seq"`
+			Header   []byte    `json:"hdrs"`
+			Data     []byte    `json:"data"`
+			Time     time.Time `json:"time"`
+		} `json:"message"`
+	}
+	err := Request(ctx, js, "STREAM.MSG.GET."+stream, which, &answer)
+	if refused := (*jetstream.APIError)(nil); errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := answer.Message
+	header, err := nats.DecodeHeadersMsg(m.Header)
+	if err != nil {
+		header = nil
+	}
+	return &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Header: header, Data: m.Data, Time: m.Time}, nil
+}
+
+// Consumers returns the state of all consumers of a stream, and the names of those that exist and whose state the server can't
+// tell now. It doesn't see the consumers of mirrors and of streams that source from this one, which the server hides.
+func Consumers(ctx context.Context, js jetstream.JetStream, stream string) (all []*jetstream.ConsumerInfo, unknown []string, err error) {
+	for {
+		var page struct {
+			Total     int                       `json:"total"`
+			Consumers []*jetstream.ConsumerInfo `json:"consumers"`
+			Missing   []string                  `json:"missing"`
+		}
+		read := len(all) + len(unknown)
+		if err := Request(ctx, js, "CONSUMER.LIST."+stream, map[string]any{"offset": read}, &page); err != nil {
+			return nil, nil, fmt.Errorf("list the consumers of stream %q: %w", stream, err)
+		}
+		// The list also has an entry without a name for each consumer whose servers are offline.
+		known := slices.DeleteFunc(page.Consumers, func(c *jetstream.ConsumerInfo) bool { return c.Name == "" || slices.Contains(page.Missing, c.Name) })
+		all, unknown = append(all, known...), append(unknown, page.Missing...)
+		switch now := len(all) + len(unknown); {
+		case now >= page.Total:
+			return all, unknown, nil
+		case now == read:
+			return nil, nil, fmt.Errorf("list the consumers of stream %q: the server tells %d of %d", stream, now, page.Total)
+		}
+	}
+}
