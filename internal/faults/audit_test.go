@@ -271,7 +271,7 @@ func (r *rig) read(stream string, visit func(sequence uint64, m jetstream.Msg)) 
 // readAtOnce returns how many of a stream's messages to request at once, so that messages of its mean size can be read
 // quickly.
 func (r *rig) readAtOnce(stream string) int {
-	const most, bytes = 500, 8 << 20
+	const most, bytes = 5000, 8 << 20
 	state, _ := r.state(stream)
 	mean := state.Bytes/max(state.Msgs, 1) + 1
 	return max(min(most, int(bytes/mean)), 1)

@@ -26,6 +26,8 @@ var inCI = []string{
 	"TestDeviceHangs/exclusive",
 	"TestForgedHeaders/shared",
 	"TestForgedHeaders/exclusive",
+	"TestLoadAllWorkersKilled/R1/shared",
+	"TestLoadAllWorkersKilled/R1/exclusive",
 	"TestMemoryIsBounded/256_bytes_and_the_defaults/exclusive",
 	"TestMemoryIsBounded/large/shared",
 }

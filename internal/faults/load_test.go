@@ -1,0 +1,245 @@
+package faults
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/results"
+)
+
+// The tests of this file inject a fault while publishers store inputs as fast as the server takes them. The streams, consumers and
+// settings are those that workers create by default. Another program makes and deletes temporary consumers on both streams all the
+// time. A server does things with hundreds of thousands of messages that it doesn't do with a few.
+
+const (
+	// loaded is the number of inputs that are published around a fault.
+	loaded = 400_000
+
+	// publishers is the number of connections that publish at once.
+	publishers = 4
+)
+
+// loadSetup is a setup in which a fault is injected under full load.
+type loadSetup struct {
+	servers int
+	mode    string
+}
+
+func (s loadSetup) String() string { return fmt.Sprintf("R%d/%s", s.servers, s.mode) }
+
+// eachLoaded injects a fault under full load, in both modes, on one server and on three.
+func eachLoaded(t *testing.T, fault string, inject func(r *rig, l *onslaught)) {
+	need(t)
+	t.Parallel()
+	for _, servers := range []int{1, replicas} {
+		for _, mode := range modes {
+			t.Run(loadSetup{servers, mode}.String(), func(t *testing.T) {
+				r := newRig(t, mode)
+				r.byDefault()
+				r.serve(servers)
+				r.work(2)
+				if servers > 1 {
+					r.until("all streams are replicated", r.isReplicated)
+				}
+				defer r.lookAround()()
+				l := r.storm(loaded)
+				l.await(loaded / 4)
+				inject(r, l)
+				l.wait()
+				l.wantEachOnce()
+				r.t.Logf("%s, R%d, %s: %d inputs", fault, servers, mode, l.stored())
+			})
+		}
+	}
+}
+
+func TestLoadWorkerKilled(t *testing.T) {
+	eachLoaded(t, "SIGKILL of a worker", func(r *rig, _ *onslaught) { r.replaceWorker() })
+}
+
+func TestLoadAllWorkersKilled(t *testing.T) {
+	eachLoaded(t, "SIGKILL of all workers, 150,000 inputs later others", func(r *rig, l *onslaught) {
+		for _, w := range r.workers {
+			w.kill()
+		}
+		r.workers = nil
+		l.await(l.stored() + 150_000)
+		r.work(2)
+	})
+}
+
+func TestLoadWorkersReplaced(t *testing.T) {
+	eachLoaded(t, "SIGKILL of a worker, again and again", func(r *rig, l *onslaught) {
+		for l.stored() < loaded*3/4 {
+			r.replaceWorker()
+			r.pass(time.Now(), time.Second)
+		}
+	})
+}
+
+func TestLoadServerKilled(t *testing.T) {
+	eachLoaded(t, "SIGKILL of a server that leads the input stream", func(r *rig, _ *onslaught) {
+		s := r.servers[0]
+		if len(r.servers) > 1 {
+			s = r.leader(inputStream)
+		}
+		s.kill()
+		s.start(r.t)
+		r.until("the server is back", r.jetStreamAnswers)
+	})
+}
+
+// byDefault makes workers use the settings that they have if nobody sets any.
+func (r *rig) byDefault() {
+	r.removing()
+	r.set("MILLRACE_ACK_WAIT=30s", "MILLRACE_MAX_DELIVER=10", "MILLRACE_DRAIN_TIMEOUT=25s")
+}
+
+// onslaught is several feeds that publish at full speed.
+type onslaught struct {
+	r     *rig
+	feeds []*feed
+}
+
+// storm starts publishing n inputs at full speed.
+func (r *rig) storm(n int) *onslaught {
+	r.t.Helper()
+	r.lead = n // publishers wait for no worker
+	l := &onslaught{r: r}
+	for i := range publishers {
+		l.feeds = append(l.feeds, r.feed(n/publishers, r.smallInputs(i*n/publishers)))
+	}
+	return l
+}
+
+// smallInputs returns a function that creates the i-th input of 256 bytes from a number on, on 64 subjects, so that every partition has some.
+func (r *rig) smallInputs(first int) func(i int) *nats.Msg {
+	return func(i int) *nats.Msg {
+		n := first + i
+		return &nats.Msg{Subject: fmt.Sprintf("ingest.load.%d", n%64), Data: r.smallInput(n), Header: nats.Header{"Input": {strconv.Itoa(n)}}}
+	}
+}
+
+func (r *rig) smallInput(n int) []byte {
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], r.seed)
+	binary.LittleEndian.PutUint64(key[8:], uint64(n))
+	payload := make([]byte, 256)
+	_, _ = rand.NewChaCha8(key).Read(payload) // never fails
+	return payload
+}
+
+// stored returns how many inputs the server has confirmed.
+func (l *onslaught) stored() (n int) {
+	for _, f := range l.feeds {
+		n += int(f.stored.Load())
+	}
+	return n
+}
+
+// await waits until so many inputs are stored, or all.
+func (l *onslaught) await(n int) {
+	l.r.t.Helper()
+	l.r.until(fmt.Sprint(n, " inputs are stored"), func() bool { return l.stored() >= min(n, loaded) })
+}
+
+func (l *onslaught) wait() {
+	l.r.t.Helper()
+	for _, f := range l.feeds {
+		f.wait()
+	}
+}
+
+// wantEachOnce checks, when every input is settled, that each of them has one result, and the right one, and that the workers have
+// removed the inputs.
+func (l *onslaught) wantEachOnce() {
+	r := l.r
+	r.t.Helper()
+	r.awaitFinished()
+	r.until("processed inputs are removed", func() bool {
+		state, ok := r.state(inputStream)
+		return ok && state.Msgs == 0
+	})
+	state, _ := r.state(inputStream)
+	r.retire()
+	sequences, inputs := make([]uint8, state.LastSeq+1), make([]uint8, l.stored())
+	wrong := 0
+	for _, stream := range r.outputs() {
+		r.read(stream, func(_ uint64, m jetstream.Msg) {
+			h := m.Headers()
+			sequence, err := strconv.ParseUint(h.Get(results.HeaderSequence), 10, 64)
+			n, err2 := strconv.Atoi(h.Get("Input"))
+			if err != nil || err2 != nil || sequence > state.LastSeq || n >= len(inputs) || !bytes.Equal(m.Data(), r.reference(r.smallInput(n))) {
+				wrong++
+				return
+			}
+			sequences[sequence] = min(sequences[sequence]+1, 2)
+			inputs[n] = min(inputs[n]+1, 2)
+		})
+	}
+	lost, doubled := tallyOf(sequences[1:])
+	lostInputs, doubledInputs := tallyOf(inputs)
+	if lost+doubled+lostInputs+doubledInputs+wrong > 0 || len(inputs) == 0 {
+		r.t.Errorf("of %d sequences %d are lost and %d doubled; of %d inputs %d are lost and %d doubled; %d results are wrong",
+			state.LastSeq, lost, doubled, len(inputs), lostInputs, doubledInputs, wrong)
+	}
+}
+
+// tallyOf returns how many counts are 0, and how many are more than 1.
+func tallyOf(counts []uint8) (none, several int) {
+	return bytes.Count(counts, []byte{0}), bytes.Count(counts, []byte{2})
+}
+
+// lookAround makes and deletes temporary consumers on the input stream and the result stream, as a program does that looks at streams,
+// until stop is called.
+func (r *rig) lookAround() (stop func()) {
+	js, err := jetstream.New(r.connect())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	looks := 0
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; ctx.Err() == nil; i++ {
+			if look(ctx, js, []string{inputStream, resultStream}[i%2], jetstream.DeliverPolicy(i/2%2)) == nil {
+				looks++
+			}
+			<-tick.C
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+		if looks == 0 {
+			r.t.Error("no temporary consumer was made, so nothing is shown about them")
+		}
+	}
+}
+
+// look reads a few messages of a stream with a temporary consumer, which it deletes.
+func look(ctx context.Context, js jetstream.JetStream, stream string, from jetstream.DeliverPolicy) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	c, err := js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: from, AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: time.Minute})
+	if err != nil {
+		return err
+	}
+	if batch, err := c.FetchNoWait(10); err == nil {
+		for range batch.Messages() {
+		}
+	}
+	return js.DeleteConsumer(ctx, stream, c.CachedInfo().Name)
+}
