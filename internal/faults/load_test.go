@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -185,6 +187,11 @@ func (l *onslaught) wantEachOnce() {
 			sequences[sequence] = min(sequences[sequence]+1, 2)
 			inputs[n] = min(inputs[n]+1, 2)
 		})
+	}
+	for i := range r.starts { // such a line must not be wrong
+		if lines, err := os.ReadFile(filepath.Join(r.dir, fmt.Sprintf("worker-%d.log", i+1))); err != nil || bytes.Contains(lines, []byte("more inputs are acknowledged than")) {
+			r.t.Errorf("worker %d reports a loss: %v", i+1, err)
+		}
 	}
 	lost, doubled := tallyOf(sequences[1:])
 	lostInputs, doubledInputs := tallyOf(inputs)

@@ -225,6 +225,51 @@ func withoutResults(t *testing.T, remove func(r *rig)) {
 	})
 }
 
+// TestALostEndOfTheResultStreamIsReported: its last messages are gone, with markers, as after a server without replicas lost its disk. An
+// input stream that was purged up to its end proves nothing.
+func TestALostEndOfTheResultStreamIsReported(t *testing.T) {
+	t.Parallel()
+	const report = "more inputs are acknowledged than the last commit marker covers"
+	for name, c := range map[string]struct {
+		spoil func(r *rig, middle uint64)
+		want  bool
+	}{
+		"the end is lost": {func(r *rig, middle uint64) {
+			s := r.Stream("RESULTS")
+			for at := middle + 1; at <= s.CachedInfo().State.LastSeq; at++ {
+				if err := s.DeleteMsg(r.Ctx(), at); err != nil {
+					r.Fatal(err)
+				}
+			}
+		}, true},
+		"the input stream is purged": {func(r *rig, _ uint64) {
+			if _, err := r.JS.Publish(r.Ctx(), "elsewhere", nil); err != nil { // no consumer gets it
+				r.Fatal(err)
+			}
+			if err := r.Stream("INGEST").Purge(r.Ctx()); err != nil {
+				r.Fatal(err)
+			}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := commitRig(t, 1)
+			r.update("INGEST", func(c *jetstream.StreamConfig) { c.Subjects = append(c.Subjects, "elsewhere") })
+			r.publish(30, document)
+			r.process(hostDevice(t), streams.Config{})
+			middle := r.Stream("RESULTS").CachedInfo().State.LastSeq
+			r.publishFrom(30, 60, document)
+			r.process(hostDevice(t), streams.Config{})
+			c.spoil(r, middle)
+			r.publishFrom(60, 61, document)
+			r.process(hostDevice(t), streams.Config{})
+			if got := r.Log.Has(report); got != c.want {
+				t.Errorf("reported: %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
 // TestExactlyOnceAndBackAgain: without markers for a while, and with another number of partitions.
 func TestExactlyOnceAndBackAgain(t *testing.T) {
 	t.Parallel()

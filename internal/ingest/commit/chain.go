@@ -50,6 +50,9 @@ type Chain struct {
 // of a stream that was recreated since.
 func (c *Chain) Found() (p Position, ok bool) { return c.found.Position, c.found.of(c.Created) }
 
+// Beyond returns the last input for which earlier owners may have stored something, whether the last marker covers it or not.
+func (c *Chain) Beyond() uint64 { return max(c.at.Sequence, c.beyond) }
+
 // At returns the position of the last marker.
 func (c *Chain) At() Position { return c.at }
 

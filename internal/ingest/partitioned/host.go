@@ -62,6 +62,9 @@ type leaseCommits interface {
 	// Found returns the position up to which earlier leases have stored everything. ok is false if that isn't known.
 	Found() (p commit.Position, ok bool)
 
+	// Beyond returns the last input for which earlier leases may have stored something.
+	Beyond() uint64
+
 	// Settled reports whether an earlier lease has stored the result or the dead letter of an input. It is called for all inputs in
 	// their order.
 	Settled(ctx context.Context, d *inflight.Delivery) (bool, error)

@@ -134,26 +134,35 @@ func (r *reader) begin(ctx, drainCtx context.Context, d *inflight.Delivery) erro
 	}
 	r.host.began()
 	r.begun = true
-	r.describeCommits(info)
+	r.describeCommits(ctx, info)
 	r.log.Debug("has the partition", "floor", info.AckFloor.Stream, "pin", r.pinned(), "first", d.ConsumerSequence)
 	return nil
 }
 
-// describeCommits logs what the commit markers say, unless they agree with the acknowledgements.
-func (r *reader) describeCommits(info *jetstream.ConsumerInfo) {
+// describeCommits logs what the commit markers say, unless they agree with the acknowledgements. A purge moves the floor of a consumer that has
+// nothing pending, so a floor alone proves no acknowledgement.
+func (r *reader) describeCommits(ctx context.Context, info *jetstream.ConsumerInfo) {
 	if r.commits == nil {
 		return
 	}
 	switch at, ok := r.commits.Found(); {
-	case !ok && info.AckFloor.Stream > 0:
+	case !ok && info.AckFloor.Consumer > 0:
 		r.log.Warn("the result stream has no commit marker of this partition: exactly once is new here, or the result stream was purged or recreated. "+
 			"The partition continues after the last acknowledged input; results that were purged are not made again", "acknowledged", info.AckFloor.Stream)
-	case ok && at.Sequence < info.AckFloor.Stream:
+	case ok && r.commits.Beyond() < info.AckFloor.Stream && r.isStored(ctx, info.AckFloor.Stream):
 		r.log.Warn("more inputs are acknowledged than the last commit marker covers: a worker without commit markers had the partition, or the "+
 			"result stream has lost its last messages", "acknowledged", info.AckFloor.Stream, "committed", at.Sequence)
 	case ok && at.Sequence > info.AckFloor.Stream:
 		r.log.Info("inputs that have a result are acknowledged without being computed", "acknowledged", info.AckFloor.Stream, "committed", at.Sequence)
 	}
+}
+
+// isStored reports whether the stream still has an input of the partition with that sequence.
+func (r *reader) isStored(ctx context.Context, sequence uint64) bool {
+	for _, err := range r.stored.between(ctx, sequence-1, sequence+1) {
+		return err == nil
+	}
+	return false
 }
 
 // take records a delivery, and passes it on if it must be processed.

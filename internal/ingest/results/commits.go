@@ -45,6 +45,15 @@ func NewCommits(results, letters *commit.Chain, prefix string) *Commits {
 // Found returns the position up to which earlier leases have stored everything. ok is false if that isn't known.
 func (c *Commits) Found() (p commit.Position, ok bool) { return c.results.Found() }
 
+// Beyond returns the last input for which earlier leases may have stored something. Found covers it or not.
+func (c *Commits) Beyond() uint64 {
+	last := c.results.Beyond()
+	for _, in := range c.earlier {
+		last = max(last, in.Sequence)
+	}
+	return last
+}
+
 // position returns the position of a delivery's input.
 func position(d *inflight.Delivery) commit.Position {
 	return commit.Position{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}
