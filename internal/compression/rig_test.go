@@ -31,6 +31,11 @@ var writers = []writer{
 		must(err)
 		return z
 	})},
+	{"zstd streamed with a small window", Zstd, true, stream(func(w io.Writer) io.WriteCloser {
+		z, err := zstd.NewWriter(w, zstd.WithZeroFrames(true), zstd.WithWindowSize(zstd.MinWindowSize), zstd.WithEncoderConcurrency(1))
+		must(err)
+		return z
+	})},
 	{"zstd flushed", Zstd, true, func(body []byte) []byte {
 		var b bytes.Buffer
 		w, err := zstd.NewWriter(&b, zstd.WithZeroFrames(true))

@@ -42,6 +42,18 @@ type HostBuffer struct {
 	guard Guard
 }
 
+// Poison overwrites memory that is kept for another use, with its spare capacity, if the build tag `invariants` is set. So bytes of an earlier
+// message can't pass for those of a later one.
+func Poison(memory []byte) {
+	if Invariants {
+		for i := range memory[:cap(memory)] {
+			memory[:cap(memory)][i] = poison
+		}
+	}
+}
+
+const poison = 0xDB
+
 // Guard checks every access to a buffer's bytes if the build tag `invariants` is set. A device that knows which copies
 // are pending panics on an access that CUDA would punish.
 type Guard interface {

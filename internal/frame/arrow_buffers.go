@@ -3,6 +3,8 @@ package frame
 import (
 	"encoding/binary"
 	"unsafe"
+
+	"millrace/internal/device"
 )
 
 // arrowMemory is the memory that a frame needs for Arrow streams.
@@ -36,6 +38,7 @@ const keptSlab = 4 << 20
 
 // reset forgets the buffers, and memory that is too large to keep.
 func (a *arrowMemory) reset() {
+	device.Poison(a.slab)
 	a.message = arrowMessage{}
 	a.buffers, a.slab, a.inflated = a.buffers[:0], a.slab[:0], 0
 	if cap(a.slab) > keptSlab {

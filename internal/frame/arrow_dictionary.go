@@ -55,8 +55,8 @@ func (s *arrowStream) dictionaryBatch(m *arrowMessage) error {
 	}
 	values := a.dictionary
 	if values.Records() > 0 {
-		values.Reset()
 		values.arrow.slab = nil // the records before this message refer to it
+		values.Reset()
 	}
 	values.limits = limits{records: math.MaxInt32, bytes: s.frame.limits.bytes - a.inflated, record: math.MaxUint32}
 	stream := arrowStream{frame: values, body: s.body, column: arrowColumn{typ: s.column.typ}}

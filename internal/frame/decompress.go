@@ -1,14 +1,13 @@
 package frame
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
-	"github.com/pierrec/lz4/v4"
+
+	"millrace/internal/compression"
 )
 
 // Codecs of a record batch, numbered as the enum CompressionType in Arrow's Message.fbs.
@@ -54,27 +53,11 @@ func decompressZstd(dst, src []byte) error {
 	return err
 }
 
-// lz4Reader reads an LZ4 frame from memory.
-type lz4Reader struct {
-	src  bytes.Reader
-	rest [1]byte
-	*lz4.Reader
-}
-
-var lz4Readers = sync.Pool{New: func() any { return &lz4Reader{Reader: lz4.NewReader(nil)} }}
-
+// decompressLZ4 keeps no state between bodies. The reader of the LZ4 library does: after a Reset it still has the last bytes of the frame before.
 func decompressLZ4(dst, src []byte) error {
-	r := lz4Readers.Get().(*lz4Reader)
-	r.src.Reset(src)
-	r.Reset(&r.src)
-	_, err := io.ReadFull(r, dst)
-	if err == nil {
-		if n, end := r.Read(r.rest[:]); n != 0 || !errors.Is(end, io.EOF) {
-			err = errLength
-		}
+	out, err := new(compression.Decompressor).Append(dst[:0:len(dst)], compression.LZ4, src, int64(len(dst)))
+	if err == nil && len(out) != len(dst) || errors.Is(err, compression.ErrTooLarge) {
+		err = errLength
 	}
-	r.src.Reset(nil)
-	r.Reset(nil)
-	lz4Readers.Put(r)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"millrace/internal/arrowipc"
+	"millrace/internal/device"
 	"millrace/internal/operator"
 	"millrace/internal/record"
 )
@@ -50,6 +51,16 @@ func (t *Table) Reset(ops []operator.Operator, records int) {
 	}
 	t.strings.reset(ops, records)
 	t.results = resized(t.results, len(ops))
+}
+
+// Poison overwrites the results that the table keeps memory for; see device.Poison.
+func (t *Table) Poison() {
+	for _, column := range t.columns[:cap(t.columns)] {
+		device.Poison(column)
+	}
+	device.Poison(t.strings.bytes)
+	device.Poison(t.scratch)
+	device.Poison(t.value)
 }
 
 func sameSpec(a, b operator.Operator) bool { return a.String() == b.String() }

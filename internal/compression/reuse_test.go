@@ -1,0 +1,53 @@
+package compression
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestAReusedDecompressorIsLikeANewOne decompresses valid and damaged bodies of several producers, in all encodings and with changing limits, in
+// random order. No outcome may depend on the bodies before.
+func TestAReusedDecompressorIsLikeANewOne(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	type message struct {
+		encoding Encoding
+		body     []byte
+	}
+	var all []message
+	for producer := range 3 {
+		text := bytes.Repeat(fmt.Appendf(nil, "text of producer %d, ", producer), 1+random.IntN(3000))
+		for _, w := range writers {
+			all = append(all, message{w.encoding, w.write(text)})
+		}
+	}
+	for _, m := range all[:len(all):len(all)] {
+		for range 8 {
+			body := bytes.Clone(m.body)
+			switch at := random.IntN(len(body)); random.IntN(3) {
+			case 0:
+				body = body[:at]
+			case 1:
+				copy(body[at:], all[random.IntN(len(all))].body)
+			default:
+				body[at] ^= 1 << random.IntN(8)
+			}
+			all = append(all, message{m.encoding, body})
+		}
+	}
+	var reused Decompressor
+	var memory []byte
+	outcome := func(d *Decompressor, dst []byte, m message, limit int64) (string, []byte) {
+		out, err := d.Append(dst, m.encoding, m.body, limit)
+		return fmt.Sprintf("%q, %v", out, err), out
+	}
+	for n := range 8 * len(all) {
+		m, limit := all[random.IntN(len(all))], int64(1)<<random.IntN(18)
+		var got string
+		got, memory = outcome(&reused, memory[:0], m, limit)
+		if want, _ := outcome(new(Decompressor), nil, m, limit); got != want {
+			t.Fatalf("step %d: %v with limit %d gives %.300s, a new decompressor %.300s", n, m.encoding, limit, got, want)
+		}
+	}
+}

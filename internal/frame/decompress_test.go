@@ -1,0 +1,28 @@
+package frame
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestNothingRemainsOfTheBufferBefore: a damaged LZ4 frame whose blocks refer to the output before them must not get the bytes of the frame before.
+func TestNothingRemainsOfTheBufferBefore(t *testing.T) {
+	linked := func(block string) []byte {
+		return []byte("\x04\x22\x4d\x18\x40\x40\xc0" + string(rune(len(block))) + "\x00\x00\x00" + block + "\x00\x00\x00\x00")
+	}
+	secret, text := linked("\xf0\x01secret of others"), strings.Repeat("?", 16)
+	thief := linked("\x0b\x10\x00\x10x") // copies 15 bytes from 16 bytes back, where nothing is
+	dst := []byte(text)
+	for range 10 {
+		if err := decompress(codecLZ4, dst, secret); err != nil || string(dst) != "secret of others" {
+			t.Fatalf("%q, %v", dst, err)
+		}
+		clear(dst)
+		if err := decompress(codecLZ4, dst, thief); err == nil {
+			t.Fatalf("a frame that refers to bytes before its beginning gives %q", dst)
+		}
+		if strings.Contains(string(dst), "secret") {
+			t.Fatalf("the buffer has %q", dst)
+		}
+	}
+}

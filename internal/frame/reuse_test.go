@@ -1,0 +1,141 @@
+package frame_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"millrace/internal/frame"
+)
+
+// message is a body with its framing.
+type message struct {
+	framing frame.Framing
+	body    []byte
+}
+
+// outcome opens a message with f, and returns everything that a caller can see: the error, or each record with its status.
+func (m message) outcome(f *frame.Frame) string {
+	s := frame.Splitter{Framing: m.framing, MaxRecords: 50, MaxBytes: 1 << 14, MaxRecord: 1000}
+	if err := s.Open(f, "", m.body); err != nil {
+		return err.Error()
+	}
+	var text bytes.Buffer
+	fmt.Fprintln(&text, f.Records(), f.Bytes(), f.Framed(), f.Inflated(), f.Statuses())
+	for i := range f.Records() {
+		fmt.Fprintf(&text, "%v %q\n", f.Status(i), f.Record(i))
+	}
+	into := newBatch(1<<15, 100)
+	for cursor := f.Cursor(); !cursor.Done() && cursor.Fill(into, 1<<15) > 0; {
+	}
+	fmt.Fprintf(&text, "%q\n", into.rows())
+	return text.String()
+}
+
+// validMessages returns messages of all framings, types and codecs. Those of several producers differ in their texts and sizes.
+func validMessages(t testing.TB) (all []message) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for producer := range 4 {
+		records := make([][]byte, 1+random.IntN(20))
+		for i := range records {
+			records[i] = bytes.Repeat([]byte{byte('a' + producer)}, random.IntN(60))
+		}
+		for _, framing := range []frame.Framing{frame.NewlineDelimited, frame.LengthDelimited, frame.VarintLengthDelimited} {
+			all = append(all, message{framing, encode(framing, random, records)})
+		}
+		all = append(all, message{frame.None, records[0]})
+		for _, typ := range binaryTypes {
+			for _, options := range compressions {
+				body := textStream(t, typ, [][][]byte{records, texts("<null>", "x")}, options...)
+				all = append(all, message{frame.Arrow, body}, message{frame.Arrow, dependent(body)})
+			}
+		}
+		all = append(all, message{frame.Arrow, dictionaryStream(t)})
+	}
+	return all
+}
+
+// dependent declares that the blocks of all LZ4 frames in a body depend on each other, as other writers do. Each has a single block, so they stay
+// valid.
+func dependent(body []byte) []byte {
+	body = bytes.Clone(body)
+	const independent = 1 << 5
+	for rest := body; ; {
+		at := bytes.Index(rest, []byte("\x04\x22\x4d\x18"))
+		if at < 0 {
+			return body
+		}
+		rest = rest[at+4:]
+		if sum, ok := headerChecksums[[2]byte{rest[0] &^ independent, rest[1]}]; ok {
+			rest[0], rest[2] = rest[0]&^independent, sum
+		}
+	}
+}
+
+// headerChecksums has the checksum of the headers that dependent writes, by flags and block size.
+var headerChecksums = map[[2]byte]byte{{0x40, 0x40}: 0xc0, {0x40, 0x70}: 0xdf, {0x44, 0x40}: 0x5e, {0x44, 0x70}: 0x1d}
+
+// changed returns a message with a random fault: a changed byte, a lost end, or bytes of another message.
+func changed(random *rand.Rand, m, other message) message {
+	body := bytes.Clone(m.body)
+	if len(body) == 0 {
+		return m
+	}
+	switch at := random.IntN(len(body)); random.IntN(4) {
+	case 0:
+		body = body[:at]
+	case 1:
+		copy(body[at:], other.body)
+	default:
+		body[at] ^= 1 << random.IntN(8)
+	}
+	return message{m.framing, body}
+}
+
+// TestAReusedFrameIsLikeANewOne opens valid and damaged messages of several producers in random order. None may see bytes of the message before,
+// whether its frame is reused or not.
+func TestAReusedFrameIsLikeANewOne(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 8))
+	all := validMessages(t)
+	for _, m := range all[:len(all):len(all)] {
+		for range 12 {
+			all = append(all, changed(random, m, all[random.IntN(len(all))]))
+		}
+	}
+	for _, m := range validMessages(t) {
+		open(t, frame.Splitter{Framing: m.framing}, m.body)
+	}
+	first := make([]string, len(all))
+	var reused frame.Frame
+	for n := range 4 * len(all) {
+		i := random.IntN(len(all))
+		got, fresh := all[i].outcome(&reused), all[i].outcome(new(frame.Frame))
+		if first[i] == "" {
+			first[i] = fresh
+		}
+		if got != fresh || got != first[i] {
+			t.Fatalf("step %d: message %d (%v, %q) gives\n%s\nwith a reused frame,\n%s\nwith a new one, and gave\n%s\nat first", n, i, all[i].framing, all[i].body, got, fresh, first[i])
+		}
+	}
+}
+
+// FuzzReused opens two bodies one after the other with the same frame.
+func FuzzReused(f *testing.F) {
+	for i, m := range validMessages(f) {
+		if i%5 == 0 {
+			f.Add(uint8(m.framing), m.body, uint8(frame.Arrow), textStream(f, arrow.BinaryTypes.String, [][][]byte{texts("abc")}, compressions["lz4"]...))
+		}
+	}
+	f.Fuzz(func(t *testing.T, framing uint8, body []byte, otherFraming uint8, other []byte) {
+		const framings = uint8(frame.Arrow) + 1
+		m, before := message{frame.Framing(framing % framings), body}, message{frame.Framing(otherFraming % framings), other}
+		var reused frame.Frame
+		before.outcome(&reused)
+		if got, want := m.outcome(&reused), m.outcome(new(frame.Frame)); got != want {
+			t.Fatalf("%q after %q gives\n%s, alone\n%s", body, other, got, want)
+		}
+	})
+}
