@@ -89,6 +89,9 @@ func wrong() []*panel {
 		stat("Stalled", "Consumers that have messages but deliver none, according to the worker that sees most of them.", "short").
 			ask(query{`max(millrace_consumer_stalled{` + worker + `})`, "consumers"}).
 			steps(above(1, "orange")).runbook("MillraceConsumerStalled"),
+		stat("Stream not trimmed", "Workers that would remove processed inputs and may not. The metric's label has the reason.", "short").
+			ask(query{`sum by (reason) (millrace_trim_held{` + worker + `,reason!="not_trimmed"}) > 0 or on() vector(0)`, "{{reason}}"}).
+			steps(above(1, "orange")),
 		stat("Restarted partitions", "In the last 10 minutes, because of errors.", "short").
 			ask(query{`sum(increase(millrace_partition_restarts_total{` + worker + `}[10m]))`, "restarts"}).
 			steps(above(20, "orange")).runbook("MillracePartitionRestarts"),
@@ -102,7 +105,8 @@ func throughput() []*panel {
 	return []*panel{
 		graph("Backlog", "Messages that wait in the stream, and those in flight. Each worker sees all of them, so this is the maximum, not the sum.", "short", 8).
 			ask(query{`max by (namespace, job) (millrace_consumer_pending{` + worker + `})`, "{{namespace}} {{job}}"},
-				query{`max by (namespace, job) (millrace_consumer_ack_pending{` + worker + `})`, "{{namespace}} {{job}} in flight"}).
+				query{`max by (namespace, job) (millrace_consumer_ack_pending{` + worker + `})`, "{{namespace}} {{job}} in flight"},
+				query{`max by (namespace, consumer) (millrace_trim_floor_distance{` + worker + `})`, "{{namespace}} kept in the stream for {{consumer}}"}).
 			runbook("MillraceBacklogGrowingLanesIdle", "MillraceBacklogGrowingLanesFull"),
 		graph("Messages per second, by outcome", "", "mps", 8).stacked().
 			ask(query{`sum by (outcome) (` + rate("millrace_messages_total", worker) + `)`, "{{outcome}}"}).
@@ -115,6 +119,8 @@ func throughput() []*panel {
 			runbook("MillraceBacklogGrowingLanesFull", "MillraceNoWorkers"),
 		graph("Partitions", "With exclusive delivery: how many each worker owns.", "short", 8).stacked().
 			ask(query{`millrace_partitions_owned{` + worker + `}`, "{{pod}}"}),
+		graph("Inputs removed per second", "Processed inputs that the workers remove from the input stream.", "mps", 8).
+			ask(query{`sum by (namespace, job) (` + rate("millrace_trimmed_inputs_total", worker) + `)`, "{{namespace}} {{job}}"}),
 	}
 }
 

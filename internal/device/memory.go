@@ -1,6 +1,10 @@
 package device
 
-import "fmt"
+import (
+	"fmt"
+
+	"millrace/internal/invariants"
+)
 
 // Memory is a span of device memory. Only the device that allocated it can interpret Addr. The zero Memory is empty.
 type Memory struct {
@@ -42,17 +46,8 @@ type HostBuffer struct {
 	guard Guard
 }
 
-// Poison overwrites memory that is kept for another use, with its spare capacity, if the build tag `invariants` is set. So bytes of an earlier
-// message can't pass for those of a later one.
-func Poison(memory []byte) {
-	if Invariants {
-		for i := range memory[:cap(memory)] {
-			memory[:cap(memory)][i] = poison
-		}
-	}
-}
-
-const poison = 0xDB
+// Invariants reports whether the build tag `invariants` is set. With it, devices panic on misuse that a GPU would punish.
+const Invariants = invariants.On
 
 // Guard checks every access to a buffer's bytes if the build tag `invariants` is set. A device that knows which copies
 // are pending panics on an access that CUDA would punish.

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"unsafe"
 
-	"millrace/internal/device"
+	"millrace/internal/invariants"
 )
 
 // arrowMemory is the memory that a frame needs for Arrow streams.
@@ -38,7 +38,7 @@ const keptSlab = 4 << 20
 
 // reset forgets the buffers, and memory that is too large to keep.
 func (a *arrowMemory) reset() {
-	device.Poison(a.slab)
+	invariants.Poison(a.slab)
 	a.message = arrowMessage{}
 	a.buffers, a.slab, a.inflated = a.buffers[:0], a.slab[:0], 0
 	if cap(a.slab) > keptSlab {

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"millrace/internal/arrowipc"
-	"millrace/internal/device"
+	"millrace/internal/invariants"
 	"millrace/internal/operator"
 	"millrace/internal/record"
 )
@@ -53,14 +53,14 @@ func (t *Table) Reset(ops []operator.Operator, records int) {
 	t.results = resized(t.results, len(ops))
 }
 
-// Poison overwrites the results that the table keeps memory for; see device.Poison.
+// Poison overwrites the results that the table keeps memory for; see invariants.Poison.
 func (t *Table) Poison() {
 	for _, column := range t.columns[:cap(t.columns)] {
-		device.Poison(column)
+		invariants.Poison(column)
 	}
-	device.Poison(t.strings.bytes)
-	device.Poison(t.scratch)
-	device.Poison(t.value)
+	invariants.Poison(t.strings.bytes)
+	invariants.Poison(t.scratch)
+	invariants.Poison(t.value)
 }
 
 func sameSpec(a, b operator.Operator) bool { return a.String() == b.String() }

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"unsafe"
 
-	"millrace/internal/device"
 	"millrace/internal/frame"
+	"millrace/internal/invariants"
 	"millrace/internal/table"
 )
 
@@ -50,8 +50,8 @@ func (i *idleBuffers) take() *buffers {
 // put keeps buffers that no message uses, unless that is too much memory.
 func (i *idleBuffers) put(b *buffers) {
 	b.split.Reset() // releases the message
-	device.Poison(b.body)
-	device.Poison(b.Encoded)
+	invariants.Poison(b.body)
+	invariants.Poison(b.Encoded)
 	b.Table.Poison()
 	if b.kept = b.size(); i.retain(0, b.kept) {
 		i.mu.Lock()
