@@ -132,7 +132,11 @@ func TestOffsetsNameTheFault(t *testing.T) {
 		"zstd magic":        {Zstd, flip(Zstd, 0, 1), len(whole[Zstd]), "start of zstd"},
 		"zstd checksum":     {Zstd, flip(Zstd, 0, len(whole[Zstd])-1), len(whole[Zstd]), "CRC"},
 		"zstd truncated":    {Zstd, flip(Zstd, 1, 4)[:2*len(whole[Zstd])-1], len(whole[Zstd]), ""},
-		"gzip magic":        {Gzip, flip(Gzip, 0, 1), len(whole[Gzip]) + 10, "header"},
+		"gzip magic":        {Gzip, flip(Gzip, 0, 1), len(whole[Gzip]), "bytes that aren't gzip follow"},
+		"gzip method":       {Gzip, flip(Gzip, 0, 2), len(whole[Gzip]) + 10, "header"},
+		"gzip, then zeros":  {Gzip, append(bytes.Clone(whole[Gzip]), make([]byte, 20)...), len(whole[Gzip]), "20 bytes that aren't gzip follow"},
+		"gzip, then a line": {Gzip, append(bytes.Clone(whole[Gzip]), '\n'), len(whole[Gzip]), "1 bytes that aren't gzip follow"},
+		"gzip, then half":   {Gzip, append(bytes.Clone(whole[Gzip]), 0x1f), len(whole[Gzip]) + 1, "truncated"},
 		"gzip checksum":     {Gzip, flip(Gzip, 0, len(whole[Gzip])-8), 2*len(whole[Gzip]) - 8, "checksum"},
 		"gzip truncated":    {Gzip, flip(Gzip, 2, 4), 2*len(whole[Gzip]) - 2, "truncated"},
 		"lz4 magic":         {LZ4, flip(LZ4, 0, 1), len(whole[LZ4]), "start of lz4"},
@@ -285,6 +289,37 @@ func TestNothingIsAllocatedOnceWarm(t *testing.T) {
 		if n := testing.AllocsPerRun(20, func() { dst = c.Append(dst[:0], e, body) }); n > 0 {
 			t.Errorf("compress %v: %v allocations per body", e, n)
 		}
+	}
+}
+
+// TestGzipWithLongTexts: the library's reader takes names and comments of up to 511 bytes.
+func TestGzipWithLongTexts(t *testing.T) {
+	var members []byte
+	for _, name := range []int{0, 1, 511, 512, 600, 100_000} {
+		for _, comment := range []int{0, 511, 512, 5000} {
+			var b bytes.Buffer
+			z := stdgzip.NewWriter(&b)
+			z.Name, z.Comment, z.Extra = strings.Repeat("n", name), strings.Repeat("c", comment), make([]byte, comment%300)
+			_, err := z.Write([]byte("a body"))
+			must(err)
+			must(z.Close())
+			members = append(members, b.Bytes()...)
+			if got, err := new(Decompressor).Append(nil, Gzip, b.Bytes(), 100); err != nil || string(got) != "a body" {
+				t.Fatalf("a name of %d bytes and a comment of %d: %q, %v", name, comment, got, err)
+			}
+			for _, end := range []int{5, 11, gzipHeader + name/2, b.Len() - 1} {
+				if got, err := new(Decompressor).Append(nil, Gzip, b.Bytes()[:end], 100); err == nil {
+					t.Fatalf("a name of %d bytes and a comment of %d: %d of %d bytes give %q", name, comment, end, b.Len(), got)
+				}
+			}
+		}
+	}
+	if got, err := new(Decompressor).Append(nil, Gzip, members, 1000); err != nil || string(got) != strings.Repeat("a body", 24) {
+		t.Errorf("all in a row: %q, %v", got, err)
+	}
+	short := append([]byte("\x1f\x8b\x08\x0a\x00\x00\x00\x00\x00\xff"+strings.Repeat("n", 600)+"\x00"), 1, 2) // a wrong sum of the header
+	if got, err := new(Decompressor).Append(nil, Gzip, append(short, "\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00"...), 100); err == nil {
+		t.Errorf("a header with a wrong sum gives %q", got)
 	}
 }
 

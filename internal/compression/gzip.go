@@ -1,8 +1,11 @@
 package compression
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"io"
 
 	"github.com/klauspost/compress/gzip"
@@ -46,8 +49,13 @@ func (d *Decompressor) appendGzip(out *output, src []byte) error {
 	} else {
 		out.reserve(min(gzipFirst, out.room()))
 	}
-	for d.source.Len() > 0 {
-		start := len(src) - d.source.Len()
+	for start := 0; start < len(src); start = len(src) - d.source.Len() {
+		if rest := src[start:]; start > 0 && !bytes.HasPrefix(rest, gzipMagic[:min(len(rest), len(gzipMagic))]) {
+			return invalid(Gzip, start, fmt.Errorf("%d bytes that aren't gzip follow the compressed body: send it without them", len(rest)))
+		}
+		if short, ok := withoutGzipTexts(src[start:]); ok {
+			d.source.Reset(short)
+		}
 		if err := d.openGzip(); err != nil {
 			if errors.Is(err, gzip.ErrHeader) && start == 0 {
 				return invalid(Gzip, 0, notThis(Gzip))
@@ -59,6 +67,58 @@ func (d *Decompressor) appendGzip(out *output, src []byte) error {
 		}
 	}
 	return nil
+}
+
+// gzipMagic begins each member.
+var gzipMagic = []byte{0x1f, 0x8b}
+
+const (
+	gzipHeader = 10 // bytes that each header has
+
+	// The flags of the fields that may follow.
+	gzipHeaderSum = 1 << 1
+	gzipExtra     = 1 << 2
+	gzipName      = 1 << 3
+	gzipComment   = 1 << 4
+
+	// gzipText is the longest name or comment that the reader takes, with its final 0.
+	gzipText = 512
+)
+
+// withoutGzipTexts returns a member without the optional fields of its header, if its name or its comment is longer than the reader takes. It
+// copies the member. The reader reports a header that is damaged.
+func withoutGzipTexts(member []byte) (short []byte, long bool) {
+	if len(member) < gzipHeader || member[3]&(gzipName|gzipComment) == 0 {
+		return nil, false
+	}
+	flags, at := member[3], gzipHeader
+	if flags&gzipExtra != 0 {
+		if len(member) < at+2 {
+			return nil, false
+		}
+		at += 2 + int(binary.LittleEndian.Uint16(member[at:]))
+	}
+	for _, text := range []byte{gzipName, gzipComment} {
+		if flags&text == 0 {
+			continue
+		}
+		n := bytes.IndexByte(member[min(at, len(member)):], 0)
+		if n < 0 {
+			return nil, false
+		}
+		at, long = at+n+1, long || n >= gzipText
+	}
+	if sum := at; flags&gzipHeaderSum != 0 {
+		if at += 2; len(member) < at || binary.LittleEndian.Uint16(member[sum:]) != uint16(crc32.ChecksumIEEE(member[:sum])) {
+			return nil, false
+		}
+	}
+	if !long {
+		return nil, false
+	}
+	short = append(append(short, member[:gzipHeader]...), member[at:]...)
+	short[3] = 0
+	return short, true
 }
 
 // settleGzip reads gzipSettled.

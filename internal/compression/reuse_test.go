@@ -2,8 +2,12 @@ package compression
 
 import (
 	"bytes"
+	stdgzip "compress/gzip"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -21,6 +25,11 @@ func TestAReusedDecompressorIsLikeANewOne(t *testing.T) {
 		for _, w := range writers {
 			all = append(all, message{w.encoding, w.write(text)})
 		}
+		all = append(all, message{Gzip, stream(func(w io.Writer) io.WriteCloser {
+			z := stdgzip.NewWriter(w)
+			z.Name, z.Comment, z.Extra = strings.Repeat("n", 600), strings.Repeat("c", 2000), []byte("extra")
+			return z
+		})(text)})
 	}
 	for _, m := range all[:len(all):len(all)] {
 		for range 8 {
@@ -40,7 +49,11 @@ func TestAReusedDecompressorIsLikeANewOne(t *testing.T) {
 	var memory []byte
 	outcome := func(d *Decompressor, dst []byte, m message, limit int64) (string, []byte) {
 		out, err := d.Append(dst, m.encoding, m.body, limit)
-		return fmt.Sprintf("%q, %v", out, err), out
+		if fault := (*InvalidError)(nil); errors.As(err, &fault) {
+			// Which fault the zstd library finds first depends on the capacity of dst.
+			return fmt.Sprintf("%q, invalid at byte %d", out, fault.Offset), out
+		}
+		return fmt.Sprintf("%q, %T, %v", out, err, errors.Is(err, ErrTooLarge)), out
 	}
 	for n := range 8 * len(all) {
 		m, limit := all[random.IntN(len(all))], int64(1)<<random.IntN(18)

@@ -50,6 +50,17 @@ var writers = []writer{
 		return b.Bytes()
 	}},
 	{"gzip", Gzip, true, stream(func(w io.Writer) io.WriteCloser { return stdgzip.NewWriter(w) })},
+	{"zstd with dictionary 0", Zstd, true, func(body []byte) []byte {
+		w, err := zstd.NewWriter(nil, zstd.WithZeroFrames(true), zstd.WithSingleSegment(false))
+		must(err)
+		frame := w.EncodeAll(body, nil)
+		frame[4] |= 1 // a field of one byte for the dictionary's ID, behind that for the window
+		at := 6
+		if frame[4]&zstdSingleSegment != 0 {
+			at = 5
+		}
+		return append(append(bytes.Clone(frame[:at]), 0), frame[at:]...)
+	}},
 	{"gzip with name", Gzip, true, stream(func(w io.Writer) io.WriteCloser {
 		z := stdgzip.NewWriter(w)
 		z.Name, z.Comment, z.Extra = "records", "of today", []byte("extra")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -79,6 +80,7 @@ func (f *zstdFrame) walkHeader(src []byte) (int, error) {
 	if !single {
 		at++
 	}
+	dictionary := at
 	at += [...]int{0, 1, 2, 4}[flags&3]
 	end := at + sizeBytes
 	switch {
@@ -86,7 +88,7 @@ func (f *zstdFrame) walkHeader(src []byte) (int, error) {
 		return 0, errTruncated
 	case flags&zstdReserved != 0:
 		return 0, errors.New("frame with unknown flags")
-	case flags&3 != 0:
+	case !isZero(src[dictionary:at]): // 0 is no dictionary
 		return 0, errDictID
 	}
 	f.hasSize = sizeBytes > 0
@@ -105,6 +107,10 @@ func (f *zstdFrame) walkHeader(src []byte) (int, error) {
 		}
 	}
 	return end, nil
+}
+
+func isZero(b []byte) bool {
+	return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 })
 }
 
 // walkBlocks reads the headers of all blocks from at on and returns the place behind the last one.

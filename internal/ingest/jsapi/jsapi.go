@@ -59,7 +59,7 @@ func Last(ctx context.Context, js jetstream.JetStream, stream, subject string) (
 }
 
 // get reads a message. The leader of the stream answers. Unlike the client library, get also returns a message whose headers can't be
-// parsed, without headers.
+// parsed. Its headers are Unreadable.
 func get(ctx context.Context, js jetstream.JetStream, stream string, which map[string]any) (*jetstream.RawStreamMsg, error) {
 	var answer struct {
 		Message struct {
@@ -78,11 +78,27 @@ func get(ctx context.Context, js jetstream.JetStream, stream string, which map[s
 		return nil, err
 	}
 	m := answer.Message
-	header, err := nats.DecodeHeadersMsg(m.Header)
-	if err != nil {
-		header = nil
+	return &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Header: decode(m.Header), Data: m.Data, Time: m.Time}, nil
+}
+
+func decode(data []byte) nats.Header {
+	if len(data) == 0 {
+		return nil
 	}
-	return &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Header: header, Data: m.Data, Time: m.Time}, nil
+	h, err := nats.DecodeHeadersMsg(data)
+	if err != nil {
+		return Unreadable
+	}
+	return h
+}
+
+// Unreadable stands for headers that can't be parsed. It has a name that no header has. Nobody may change it.
+var Unreadable = nats.Header{"": nil}
+
+// IsUnreadable reports whether headers are Unreadable.
+func IsUnreadable(h nats.Header) bool {
+	_, unreadable := h[""]
+	return unreadable
 }
 
 // Consumers returns the state of all consumers of a stream, and the names of those that exist and whose state the server can't

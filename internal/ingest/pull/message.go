@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/jsapi"
 )
 
 // Message is a message of a consumer. Unlike the client library's message, it can be acknowledged repeatedly, because
@@ -36,8 +38,13 @@ func Stored(nc *nats.Conn, stream, consumer string, number uint64, m *jetstream.
 // Data returns the payload. The caller must not change it.
 func (m *Message) Data() []byte { return m.raw.Data }
 
-// Headers returns the headers. It is nil if there are none or if they can't be read.
-func (m *Message) Headers() nats.Header { return m.raw.Header }
+// Headers returns the headers: nil if there are none, and jsapi.Unreadable if they can't be read. The caller must not change them.
+func (m *Message) Headers() nats.Header {
+	if m.raw.Header == nil && m.HeaderBytes() > 0 {
+		return jsapi.Unreadable
+	}
+	return m.raw.Header
+}
 
 // HeaderBytes returns the size of the headers on the wire, whether they can be read or not.
 func (m *Message) HeaderBytes() int {

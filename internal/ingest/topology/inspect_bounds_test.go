@@ -55,7 +55,8 @@ var boundsCases = []boundsCase{
 	{name: "asked for no limits", stream: jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxBytes: 8 << 30, MaxAge: 168 * time.Hour, Discard: jetstream.DiscardNew},
 		change: func(k *Kept) { k.Results = Bounds{AskedAge: true, AskedBytes: true} },
 		want:   []string{"MILLRACE_RESULT_MAX_AGE is none", "MILLRACE_RESULT_MAX_BYTES is none"}, command: "nats stream edit RESULTS --max-age 0s --max-bytes=-1"},
-	{name: "asked for memory", stream: jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, MaxBytes: 1 << 30},
+	{name: "asked for memory", stream: jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, MaxBytes: 1 << 30,
+		Discard: jetstream.DiscardNew, Retention: jetstream.WorkQueuePolicy},
 		change: func(k *Kept) { k.AskedStorage = true },
 		want:   []string{"File storage, and MILLRACE_PROVISION_STORAGE asks for Memory", "the server can't change the storage"}},
 }

@@ -3,6 +3,7 @@ package topology
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -34,6 +35,15 @@ func (i consumerInspector) inspect() {
 		return
 	}
 	i.settings(what, c.CachedInfo().Config)
+	i.paused(what, c.CachedInfo())
+}
+
+// paused reports a consumer that delivers nothing now because somebody has paused it.
+func (i *inspection) paused(what string, c *jetstream.ConsumerInfo) {
+	if c.Paused {
+		i.say(finding.Warning, what, fmt.Sprintf("is paused for %s, and delivers nothing until then", short(c.PauseRemaining.Round(time.Second))),
+			fmt.Sprintf("resume it, unless that's meant (nats consumer resume %s %s --force)", c.Stream, c.Name))
+	}
 }
 
 func (i consumerInspector) settings(what string, c jetstream.ConsumerConfig) {
@@ -67,6 +77,10 @@ func (i consumerInspector) settings(what string, c jetstream.ConsumerConfig) {
 	filters := c.FilterSubjects
 	if c.FilterSubject != "" {
 		filters = []string{c.FilterSubject}
+	}
+	if s, err := i.js.Stream(i.ctx, i.l.Stream); len(filters) == 0 && err == nil && !allCovered(s.CachedInfo().Config.Subjects, i.l.Subjects) {
+		say(finding.Warning, fmt.Sprintf("has no filter, so it gets every input of stream %s, and MILLRACE_SUBJECTS is only %v", i.l.Stream, i.l.Subjects),
+			fmt.Sprintf("make them agree (nats consumer edit %s %s%s --force)", i.l.Stream, i.l.Consumer, filterFlags(i.l.Subjects, "'")))
 	}
 	if len(filters) > 0 && !sameSubjects(filters, i.l.Subjects) {
 		say(finding.Warning, fmt.Sprintf("filters %v, and MILLRACE_SUBJECTS is %v", filters, i.l.Subjects),

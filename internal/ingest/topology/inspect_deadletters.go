@@ -34,9 +34,7 @@ func (i deadLetterInspector) inspect() {
 	case name == i.l.ResultStream: // its other settings are checked with those of the results
 		i.say(finding.Warning, what, "stored in the result stream "+name+", where every reader of results gets them too", i.howToMove(c))
 		i.exactlyOnce(what, c, i.l.LetterCommitsOf)
-	case c.NoAck:
-		i.say(finding.Error, what, "stream "+name+" has no_ack set, so the server never confirms that a dead letter is stored", "clear no_ack (nats stream edit "+c.Name+" --ack)")
-	default:
+	case settingsInspector{i.inspection}.refusals(what, "a dead letter", c):
 		i.durability(what, fmt.Sprintf("stored in stream %s, %s storage, %d replicas, keeps %s", name, c.Storage, c.Replicas, keeps(c)), c)
 		i.discards(what, c, i.l.Kept.DeadLetters)
 		i.bounds(what, deadLetterRole, info, wanted, i.l.Kept.DeadLetters)

@@ -45,9 +45,14 @@ func (d *drops) explain(c jetstream.StreamConfig) (found, advice string) {
 		advice += fmt.Sprintf(", or have the server refuse what goes over max_msgs and max_bytes, so that the worker waits for room "+
 			"(nats stream edit %s --discard new)", c.Name)
 	}
+	return "drops messages that nobody has read: " + d.text(c), advice
+}
+
+// text names the limits.
+func (d *drops) text(c jetstream.StreamConfig) string {
 	discard := "old"
 	if c.Discard == jetstream.DiscardNew {
 		discard = "new"
 	}
-	return fmt.Sprintf("drops messages that nobody has read: %s, discard %s", strings.Join(d.limits, ", "), discard), advice
+	return fmt.Sprintf("%s, discard %s", strings.Join(d.limits, ", "), discard)
 }

@@ -88,6 +88,7 @@ func (i partitionInspector) consumer(p int) (worst finding.Level, there bool) {
 		i.failed(what, err, "it must be a pull consumer, and the account must be allowed to read it")
 		return finding.Error, true
 	}
+	i.paused(what, c.CachedInfo())
 	got := c.CachedInfo().Config
 	say := func(l finding.Level, found, advice string) { worst = max(worst, l); i.say(l, what, found, advice) }
 	if got.AckPolicy != jetstream.AckAllPolicy || got.PriorityPolicy != jetstream.PriorityPolicyPinned {

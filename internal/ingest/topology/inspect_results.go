@@ -32,16 +32,24 @@ func (i resultInspector) inspect() {
 		}
 		i.say(finding.Error, what, fmt.Sprintf("does not store %q (%s)", mappedFilters(i.l.ResultPrefix, i.l.Subjects), who),
 			"add the subjects to it, or set MILLRACE_RESULT_PREFIX or MILLRACE_RESULT_STREAM")
-	case c.NoAck:
-		i.say(finding.Error, what, "has no_ack set, so the server never confirms that a result is stored", "clear no_ack (nats stream edit "+c.Name+" --ack)")
-	default:
+	case settingsInspector{i.inspection}.refusals(what, "a result", c):
 		i.durability(what, found, c)
+		i.fits(what)
 		i.discards(what, c, i.l.Kept.Results)
 		i.bounds(what, resultRole, info, wanted, i.l.Kept.Results)
 		if !i.exactlyOnce(what, c, i.l.CommitsOf) {
 			i.publishing(what)
 			i.duplicates(what, c)
 		}
+	}
+}
+
+// fits warns if the result of one payload may be larger than a message.
+func (i resultInspector) fits(what string) {
+	most, need := i.limitOfResults(), int64(i.use.Frames.Result+resultHeaders)
+	if most.bytes < need {
+		i.say(finding.Warning, what, fmt.Sprintf("a result with its headers may have %d bytes, and %s takes messages of %d: payloads with larger results go to the dead-letter subject (too_large)",
+			need, most.of, most.bytes), most.raise+", or use MILLRACE_RESULT_FORMAT=binary or smaller operators")
 	}
 }
 

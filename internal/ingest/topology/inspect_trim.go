@@ -3,7 +3,6 @@ package topology
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -98,7 +97,5 @@ func (i trimInspector) leftInQueue(what string, info *jetstream.StreamInfo, c *j
 // coversAll reports whether a consumer gets every message of its stream.
 func coversAll(c jetstream.ConsumerConfig, s jetstream.StreamConfig) bool {
 	filters := orOne(c.FilterSubjects, c.FilterSubject)
-	return len(filters) == 0 || !slices.ContainsFunc(s.Subjects, func(subject string) bool {
-		return !slices.ContainsFunc(filters, func(f string) bool { return Covers(f, subject) })
-	})
+	return len(filters) == 0 || allCovered(s.Subjects, filters)
 }

@@ -56,6 +56,13 @@ func sameSubjects(a, b []string) bool {
 	return slices.Equal(x, y)
 }
 
+// allCovered reports whether each subject is covered by one of the filters.
+func allCovered(subjects, filters []string) bool {
+	return !slices.ContainsFunc(subjects, func(subject string) bool {
+		return !slices.ContainsFunc(filters, func(f string) bool { return Covers(f, subject) })
+	})
+}
+
 // orOne returns list, or one if list is empty.
 func orOne(list []string, one string) []string {
 	if len(list) == 0 && one != "" {

@@ -14,7 +14,7 @@ const guessedRatio = 4
 // set.
 func (m *Message) decompressed(must bool) ([]byte, error) {
 	body := m.in.Data()
-	encoding, err := m.encoding()
+	encoding, err := m.u.encoding(m.in.Headers())
 	if err != nil || encoding == compression.None {
 		return body, err
 	}
@@ -24,14 +24,6 @@ func (m *Message) decompressed(must bool) ([]byte, error) {
 	m.Decompressing += time.Since(start)
 	m.Decompressed = len(body)
 	return body, err
-}
-
-// encoding returns how the body is compressed.
-func (m *Message) encoding() (compression.Encoding, error) {
-	if e := m.u.Decompress; e != compression.Auto {
-		return e, nil
-	}
-	return compression.FromHeader(m.in.Headers().Get(contentEncoding))
 }
 
 // decompress decompresses the body. Without must it first takes the memory for as many bytes as the message declares, or as are

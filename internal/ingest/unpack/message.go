@@ -11,12 +11,6 @@ import (
 	"millrace/internal/record"
 )
 
-// The headers that tell how to read a message.
-const (
-	contentType     = "Content-Type"
-	contentEncoding = "Content-Encoding"
-)
-
 // errShort means that there is too little memory to decompress a message ahead of the batches.
 var errShort = errors.New("too little memory")
 
@@ -154,7 +148,10 @@ func (m *Message) bytes() (sum int64) {
 // splitBody finds the records of the body.
 func (m *Message) splitBody(body []byte) error {
 	start := time.Now()
-	err := m.u.Split.Open(&m.split, m.in.Headers().Get(contentType), body)
+	mediaType, err := m.u.mediaType(m.in.Headers())
+	if err == nil {
+		err = m.u.Split.Open(&m.split, mediaType, body)
+	}
 	m.Splitting += time.Since(start)
 	if err == nil && !m.Framed() && m.split.Status(0) == record.TooLarge {
 		most := m.u.Split.MaxRecord

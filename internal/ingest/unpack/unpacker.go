@@ -65,9 +65,7 @@ func (s *Settings) Plain(in Input) bool {
 		return true
 	}
 	h := in.Headers()
-	single := s.Split.Framing == frame.None || s.Split.Framing == frame.Auto && frame.FramingOf(h.Get(contentType)) == frame.None
-	asIs := s.Decompress == compression.None || s.Decompress == compression.Auto && h.Get(contentEncoding) == ""
-	return single && asIs && len(in.Data()) <= s.Split.MaxRecord
+	return s.isSingle(h) && s.isAsIs(h) && len(in.Data()) <= s.Split.MaxRecord
 }
 
 // Start begins to unpack a message into m, which must be zero. It doesn't wait.

@@ -1,0 +1,111 @@
+package jsapi
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
+)
+
+// TestMessagesAreRead: also those that the client library wouldn't return.
+func TestMessagesAreRead(t *testing.T) {
+	t.Parallel()
+	r := natstest.New(t)
+	r.Create(jetstream.StreamConfig{Name: "IN", Subjects: []string{"in.>"}})
+	natstest.PublishRaw(t, r.URL, natstest.RawInput{Subject: "in.a", Payload: []byte("plain")},
+		natstest.RawInput{Subject: "in.b", Header: "NATS/1.0\r\nno colon\r\n\r\n", Payload: []byte("broken")},
+		natstest.RawInput{Subject: "in.a", Header: "NATS/1.0\r\nKey: value\r\n\r\n", Payload: []byte("headed")})
+	for _, c := range []struct {
+		from       uint64
+		filter     string
+		want       uint64 // 0: none
+		key        string
+		unreadable bool
+		payload    string
+	}{
+		{1, "in.>", 1, "", false, "plain"}, {2, "in.>", 2, "", true, "broken"}, {2, "in.a", 3, "value", false, "headed"}, {4, "in.>", 0, "", false, ""},
+		{1, "in.c", 0, "", false, ""},
+	} {
+		m, err := Next(r.Ctx(), r.JS, "IN", c.from, c.filter)
+		switch {
+		case err != nil:
+			t.Error(err)
+		case m == nil:
+			if c.want != 0 {
+				t.Errorf("no message from %d on %s", c.from, c.filter)
+			}
+		case m.Sequence != c.want || string(m.Data) != c.payload || m.Header.Get("Key") != c.key || IsUnreadable(m.Header) != c.unreadable || m.Time.IsZero():
+			t.Errorf("from %d on %s: %+v", c.from, c.filter, m)
+		}
+	}
+	if m, err := Last(r.Ctx(), r.JS, "IN", "in.a"); err != nil || m.Sequence != 3 {
+		t.Errorf("the last message: %v, %v", m, err)
+	}
+	if _, err := Next(r.Ctx(), r.JS, "NONE", 1, ">"); err == nil {
+		t.Error("a stream that doesn't exist has a message")
+	}
+}
+
+// TestAllConsumersAreListed: over several pages.
+func TestAllConsumersAreListed(t *testing.T) {
+	t.Parallel()
+	r := natstest.New(t)
+	s := r.Create(jetstream.StreamConfig{Name: "IN", Subjects: []string{"in"}})
+	const n = 300 // a page has 256
+	for range n {
+		if _, err := s.CreateConsumer(r.Ctx(), jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, unknown, err := Consumers(r.Ctx(), r.JS, "IN")
+	if err != nil || len(unknown) > 0 {
+		t.Fatal(unknown, err)
+	}
+	var names []string
+	for _, c := range all {
+		names = append(names, c.Name)
+	}
+	slices.Sort(names)
+	if len(slices.Compact(names)) != n {
+		t.Errorf("%d consumers, want %d", len(names), n)
+	}
+}
+
+// TestRequestsFollowTheClient: a domain or prefix of the client's is in every subject.
+func TestRequestsFollowTheClient(t *testing.T) {
+	t.Parallel()
+	nc := natstest.New(t).NC
+	domain, err := jetstream.NewWithDomain(nc, "hub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefix, err := jetstream.NewWithAPIPrefix(nc, "from.afar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for js, want := range map[jetstream.JetStream]string{plain: "$JS.API.STREAM.INFO.IN", domain: "$JS.hub.API.STREAM.INFO.IN", prefix: "from.afar.STREAM.INFO.IN"} {
+		if got := Subject(js, "STREAM.INFO.IN"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		asked, err := nc.SubscribeSync(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _, _ = js.Stream(ctx, "IN") }() // which is what the client itself asks
+		if _, err := asked.NextMsg(natstest.Patience); err != nil {
+			t.Errorf("the client doesn't use %q: %v", want, err)
+		}
+		cancel()
+		if err := asked.Unsubscribe(); err != nil {
+			t.Error(err)
+		}
+	}
+}

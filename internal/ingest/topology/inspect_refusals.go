@@ -1,0 +1,56 @@
+package topology
+
+import (
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
+)
+
+// settingsInspector checks settings with which a stream doesn't keep what is published to it.
+type settingsInspector struct{ *inspection }
+
+// refusals reports settings with which a stream can't store what a worker publishes to it. It returns false if it can store nothing.
+// stored is what the worker stores there.
+func (i settingsInspector) refusals(what, stored string, c jetstream.StreamConfig) bool {
+	elsewhere := "set another stream, or delete it and set MILLRACE_PROVISION=true"
+	switch {
+	case c.NoAck:
+		i.say(finding.Error, what, "has no_ack set, so the server never confirms that "+stored+" is stored", "clear no_ack (nats stream edit "+c.Name+" --ack)")
+	case c.Sealed:
+		i.say(finding.Error, what, "is sealed: the server takes no messages for it any more, and can't unseal it", elsewhere)
+	case c.AllowMsgCounter:
+		i.say(finding.Error, what, "counts (allow_msg_counter): the server refuses every message that is no counter", elsewhere)
+	default:
+		i.oddities(what, stored, c)
+		return true
+	}
+	return false
+}
+
+// oddities warns about settings with which some of what a worker publishes is refused, or isn't where readers look.
+func (i settingsInspector) oddities(what, stored string, c jetstream.StreamConfig) {
+	if c.Discard == jetstream.DiscardNew && c.DiscardNewPerSubject && c.MaxMsgsPerSubject > 0 {
+		i.say(finding.Warning, what, fmt.Sprintf("refuses messages on a subject that has %d (discard_new_per_subject): the worker then waits until somebody removes some",
+			c.MaxMsgsPerSubject), "lift the limit (nats stream edit "+c.Name+" --max-msgs-per-subject=-1 --no-discard-per-subject)")
+	}
+	if t := c.SubjectTransform; t != nil {
+		i.say(finding.Warning, what, fmt.Sprintf("maps subjects (%q to %q): %s is stored on another subject, where worker results and readers with the documented filters don't find it",
+			t.Source, t.Destination, stored), "remove the transform, or have readers filter by the subjects as they are stored")
+	}
+}
+
+// unread warns about an input stream that deletes inputs which nobody has processed.
+func (i settingsInspector) unread(what string, c jetstream.StreamConfig) {
+	asked := c
+	if b := i.l.Kept.Inputs; b.AskedAge || asked.MaxAge == b.MaxAge {
+		asked.MaxAge = 0
+	}
+	d := findDrops(asked)
+	if len(d.limits) == 0 {
+		return
+	}
+	_, advice := d.explain(c)
+	i.say(finding.Warning, what, "deletes inputs that nobody has processed: "+d.text(c), advice)
+}
