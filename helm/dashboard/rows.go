@@ -105,8 +105,7 @@ func throughput() []*panel {
 	return []*panel{
 		graph("Backlog", "Messages that wait in the stream, and those in flight. Each worker sees all of them, so this is the maximum, not the sum.", "short", 8).
 			ask(query{`max by (namespace, job) (millrace_consumer_pending{` + worker + `})`, "{{namespace}} {{job}}"},
-				query{`max by (namespace, job) (millrace_consumer_ack_pending{` + worker + `})`, "{{namespace}} {{job}} in flight"},
-				query{`max by (namespace, consumer) (millrace_trim_floor_distance{` + worker + `})`, "{{namespace}} kept in the stream for {{consumer}}"}).
+				query{`max by (namespace, job) (millrace_consumer_ack_pending{` + worker + `})`, "{{namespace}} {{job}} in flight"}).
 			runbook("MillraceBacklogGrowingLanesIdle", "MillraceBacklogGrowingLanesFull"),
 		graph("Messages per second, by outcome", "", "mps", 8).stacked().
 			ask(query{`sum by (outcome) (` + rate("millrace_messages_total", worker) + `)`, "{{outcome}}"}).
@@ -121,6 +120,8 @@ func throughput() []*panel {
 			ask(query{`millrace_partitions_owned{` + worker + `}`, "{{pod}}"}),
 		graph("Inputs removed per second", "Processed inputs that the workers remove from the input stream.", "mps", 8).
 			ask(query{`sum by (namespace, job) (` + rate("millrace_trimmed_inputs_total", worker) + `)`, "{{namespace}} {{job}}"}),
+		graph("Inputs kept for a consumer", "From the first input that the stream must keep to its end, with the name of the consumer that needs that input.", "short", 8).
+			ask(query{`max by (namespace, consumer) (millrace_trim_floor_distance{` + worker + `})`, "{{namespace}} {{consumer}}"}),
 	}
 }
 
