@@ -43,7 +43,7 @@ func (i streamInspector) input() {
 		}
 	}
 	i.durability(what, found, c)
-	settingsInspector{i.inspection}.unread(what, c)
+	settingsInspector(i).unread(what, c)
 	i.bounds(what, inputRole, info, inputSettings(i.l), i.l.Kept.Inputs)
 }
 
