@@ -18,8 +18,8 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// The tests of this file inject a fault while publishers store inputs as fast as the server takes them. The streams, consumers and
-// settings are those that workers create by default. Another program makes and deletes temporary consumers on both streams all the
+// The tests of this file inject a fault while publishers store inputs as fast as the server takes them. Streams, consumers and settings
+// are the workers' defaults. Another program makes and deletes temporary consumers on both streams all the
 // time. A server does things with hundreds of thousands of messages that it doesn't do with a few.
 
 const (

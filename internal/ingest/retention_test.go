@@ -7,10 +7,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/trim"
 	"millrace/internal/streams"
 )
 
-// TestExclusiveOnAStreamWithInterest: every input is processed once, and then the stream removes it.
+// TestExclusiveOnAStreamWithInterest: every input is processed once, and then the stream removes it. It can be changed while workers run.
 func TestExclusiveOnAStreamWithInterest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -26,11 +27,19 @@ func TestExclusiveOnAStreamWithInterest(t *testing.T) {
 	r.publish(n, document)
 	run := r.run(hostDevice(t), streams.Config{})
 	r.tally.awaitStored(t, n)
+	r.awaitEmpty("INGEST")
+
+	// Changed as the check advises, while the worker runs.
+	r.update("INGEST", func(c *jetstream.StreamConfig) {
+		c.Retention, c.Discard, c.Metadata = jetstream.LimitsPolicy, jetstream.DiscardNew, trim.WithMark(*c, r.opts.Consumers())
+	})
+	r.publishFrom(n, 2*n, document)
+	r.tally.awaitStored(t, 2*n)
+	r.awaitEmpty("INGEST")
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	r.wantAll(n, document)
-	r.awaitEmpty("INGEST")
+	r.wantAll(2*n, document)
 }
 
 // TestProcessedInputsAreRemoved: the workers of two deployments on one stream remove an input when both have processed it.

@@ -101,8 +101,7 @@ func IsUnreadable(h nats.Header) bool {
 	return unreadable
 }
 
-// Consumers returns the state of all consumers of a stream, and the names of those that exist and whose state the server can't
-// tell now. It doesn't see the consumers of mirrors and of streams that source from this one, which the server hides.
+// Consumers returns the state of all consumers of a stream, and the names of the consumers whose state the server can't tell now. It doesn't see the consumers of mirrors and of streams that source from this one, which the server hides.
 func Consumers(ctx context.Context, js jetstream.JetStream, stream string) (all []*jetstream.ConsumerInfo, unknown []string, err error) {
 	for {
 		var page struct {

@@ -10,7 +10,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// TestMessagesAreRead: also those that the client library wouldn't return.
+// TestMessagesAreRead: also a message with headers that the client library refuses to parse.
 func TestMessagesAreRead(t *testing.T) {
 	t.Parallel()
 	r := natstest.New(t)

@@ -61,7 +61,7 @@ func (i trimInspector) trimmed(what string, info *jetstream.StreamInfo) {
 			fmt.Sprintf("have the workers remove them (nats stream edit %s%s)", c.Name, trim.MetadataFlags(trim.WithMark(c, i.l.Consumers()))))
 	case state.Held == trim.NotTrimmed:
 	case state.Held != trim.None:
-		i.say(finding.Warning, what, "they stay: "+state.Explain(), "see docs/delivery.md, \"What provisioned streams keep\"")
+		i.say(finding.Warning, what, "they stay: "+state.Explain(), "see docs/delivery.md, \"How processed inputs leave the stream\"")
 	case state.Holder != "":
 		i.say(finding.OK, what, fmt.Sprintf("workers remove them; consumer %s holds the floor, %d sequences before the end", state.Holder, state.Behind()), "")
 	default:

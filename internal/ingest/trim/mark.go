@@ -82,21 +82,19 @@ func MetadataFlags(metadata map[string]string) string {
 // May returns an error if the user lacks a permission to trim the stream: to purge it, and unless these consumers are registered, to change its
 // metadata. It makes requests that the server refuses in any case.
 func May(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, consumers []string) error {
-	senseless := []struct {
-		request string
-		body    any
-	}{{"STREAM.PURGE." + c.Name, map[string]any{"seq": 1, "keep": 1}}}
-	if len(unregistered(c, consumers)) > 0 {
-		senseless = append(senseless, senseless[0])
-		senseless[1].request, senseless[1].body = "STREAM.UPDATE."+c.Name, map[string]any{"name": c.Name + "-"}
+	if err := refuses(ctx, js, "STREAM.PURGE."+c.Name, map[string]any{"seq": 1, "keep": 1}); err != nil || len(unregistered(c, consumers)) == 0 {
+		return err
 	}
-	for _, s := range senseless {
-		err := jsapi.Request(ctx, js, s.request, s.body, &struct{}{})
-		if refused := (*jetstream.APIError)(nil); !errors.As(err, &refused) || refused.Code != badRequest {
-			return fmt.Errorf("%s: %w", jsapi.Subject(js, s.request), err)
-		}
+	return refuses(ctx, js, "STREAM.UPDATE."+c.Name, map[string]any{"name": c.Name + "-"})
+}
+
+// refuses makes a request that makes no sense, and returns an error unless the server says so. A request without permission gets no answer.
+func refuses(ctx context.Context, js jetstream.JetStream, request string, body any) error {
+	err := jsapi.Request(ctx, js, request, body, &struct{}{})
+	if refused := (*jetstream.APIError)(nil); errors.As(err, &refused) && refused.Code == badRequest {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s: %w", jsapi.Subject(js, request), err)
 }
 
 // badRequest is the code of the server's error for a request that makes no sense.

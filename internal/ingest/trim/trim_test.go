@@ -88,7 +88,7 @@ func (r *rig) trim(t *Trimmer) {
 	}
 }
 
-// wantLeft checks the first sequence of the stream, what holds it, and who.
+// wantLeft checks the first sequence of the stream, why nothing is removed, and which consumer holds the floor.
 func (r *rig) wantLeft(first uint64, held Reason, holder string) {
 	r.Helper()
 	if got := r.Stream("INGEST").CachedInfo().State.FirstSeq; got != first || r.last.Held != held || r.last.Holder != holder {

@@ -34,7 +34,7 @@ func valuesOf(h nats.Header, name string) (values []string) {
 	return values
 }
 
-// isSingle reports whether a message without a framing of its own is one record.
+// isSingle reports whether a message is one record, by its framing.
 func (s *Settings) isSingle(h nats.Header) bool {
 	switch s.Split.Framing {
 	case frame.None:
