@@ -288,7 +288,7 @@ func TestPoisonOneByOne(t *testing.T) {
 }
 
 // TestPoisonAmongGoodPayloadsIsFoundWithoutARestart has payloads on which an operator fails: apart, next to each other, and in
-// longer rows than a broken device is allowed. The device computes nothing until the worker has every input, so that batches are full: one in
+// longer rows than a broken device is allowed. The device computes nothing until every input is in hand, so that batches are full: one in
 // which all payloads fail ends the worker.
 func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 	t.Parallel()
@@ -305,13 +305,12 @@ func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 				r.publish(n, payload)
 				kernels, w := watchKernels(pickyKernels())
 				open := w.hold(t)
-				r.opts.Linger = 5 * time.Second // a batch that isn't full waits for more inputs while the lane is busy
+				r.opts.Linger = 2 * time.Second
 				run := r.run(openAiling(t, kernels), streams.Config{Lanes: 1, BatchPayloads: 80})
-				least := int64(n-1)*run.worker.pool.PerPayload() - unfit // the last one may still be on its way to the queue
-				for i := range n {
-					least += int64(len(payload(i)))
+				until(t, "every input is in hand", func() bool { return r.inHand() == n })
+				if err := run.nc.Flush(); err != nil { // what the server has sent has arrived
+					t.Fatal(err)
 				}
-				until(t, "the worker has every input", func() bool { return r.inHand() == n && run.worker.Memory().Used >= least })
 				open()
 				r.tally.await(t, inflight.DeadLettered, len(bad))
 				r.tally.awaitStored(t, n-len(bad))
