@@ -288,29 +288,31 @@ func TestPoisonOneByOne(t *testing.T) {
 }
 
 // TestPoisonAmongGoodPayloadsIsFoundWithoutARestart has payloads on which an operator fails: apart, next to each other, and in
-// longer rows than a broken device is allowed. The device computes nothing until every input is in hand, so that batches are full: one in
-// which all payloads fail ends the worker.
+// longer rows than a broken device is allowed. No batch is planned until the worker has every input, so that batches are full: one in which
+// all payloads fail ends the worker.
 func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 	t.Parallel()
 	row := make([]int, 3*quarantine.MaxInRow)
 	for i := range row {
-		row[i] = 150 + i
+		row[i] = 100 + i
 	}
-	for name, bad := range map[string][]int{"apart": {0, 100, 101, 399}, "in a row": row} {
+	for name, bad := range map[string][]int{"apart": {0, 100, 101, 239}, "in a row": row} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			eachBlame(t, func(t *testing.T, r *rig) {
-				const n = 400
+				const n = 240 // fits in the queue
 				payload := unfitAt(bad...)
 				r.publish(n, payload)
 				kernels, w := watchKernels(pickyKernels())
-				open := w.hold(t)
 				r.opts.Linger = 2 * time.Second
-				run := r.run(openAiling(t, kernels), streams.Config{Lanes: 1, BatchPayloads: 80})
-				until(t, "every input is in hand", func() bool { return r.inHand() == n })
-				if err := run.nc.Flush(); err != nil { // what the server has sent has arrived
-					t.Fatal(err)
+				run := r.prepare(openAiling(t, kernels), streams.Config{Lanes: 1, BatchPayloads: 80})
+				open := w.holdPlans(t)
+				run.start()
+				least := n * run.worker.pool.PerPayload()
+				for i := range n {
+					least += int64(len(payload(i)))
 				}
+				until(t, "the worker has every input", func() bool { return run.worker.Memory().Used >= least })
 				open()
 				r.tally.await(t, inflight.DeadLettered, len(bad))
 				r.tally.awaitStored(t, n-len(bad))
@@ -327,14 +329,6 @@ func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 			})
 		})
 	}
-}
-
-// inHand returns how many inputs are delivered and not acknowledged.
-func (r *rig) inHand() (n int) {
-	for _, name := range r.Consumers(r.opts.Stream) {
-		n += r.Consumer(r.opts.Stream, name).CachedInfo().NumAckPending
-	}
-	return n
 }
 
 // wantOnlyDead checks that each payload in bad has a dead letter for an operator failure, and every other payload a result.

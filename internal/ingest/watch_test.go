@@ -14,8 +14,9 @@ type watch struct {
 	device.HostKernel
 	submitted chan device.Shape // shape of each submission; the first is that of the largest batch
 
-	mu   sync.Mutex
-	gate chan struct{} // open once it is closed
+	mu    sync.Mutex
+	gate  chan struct{} // open once it is closed
+	plans chan struct{} // open once it is closed; nil: open
 }
 
 // watchedDevice opens a host device and returns the watch in it.
@@ -48,6 +49,18 @@ func (w *watch) hold(t testing.TB) (open func()) {
 		<-w.submitted
 	}
 	open = sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open)
+	return open
+}
+
+// holdPlans keeps batches from being planned until open is called. Inputs that arrive meanwhile stay queued. A pipeline plans its largest
+// batch when it is made, so that must have happened before.
+func (w *watch) holdPlans(t testing.TB) (open func()) {
+	plans := make(chan struct{})
+	w.mu.Lock()
+	w.plans = plans
+	w.mu.Unlock()
+	open = sync.OnceFunc(func() { close(plans) })
 	t.Cleanup(open)
 	return open
 }
@@ -88,6 +101,12 @@ func (k *watchedKernel) Needs(s device.Shape) device.Needs {
 	select {
 	case k.w.submitted <- s:
 	default: // no test is waiting
+	}
+	k.w.mu.Lock()
+	plans := k.w.plans
+	k.w.mu.Unlock()
+	if plans != nil {
+		<-plans
 	}
 	return k.BoundHostKernel.Needs(s)
 }
