@@ -120,6 +120,7 @@ func openHost(t testing.TB, kernels []device.HostKernel) device.Device {
 
 // running is a running worker.
 type running struct {
+	rig    *rig
 	t      testing.TB
 	worker *Worker
 	nc     *nats.Conn
@@ -149,7 +150,7 @@ func (r *rig) prepare(d device.Device, cfg streams.Config) *running {
 		r.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	run := &running{t: r.TB, worker: w, nc: nc, ctx: ctx, stop: stop, done: make(chan error, 1)}
+	run := &running{rig: r, t: r.TB, worker: w, nc: nc, ctx: ctx, stop: stop, done: make(chan error, 1)}
 	r.Cleanup(nc.Close)
 	return run
 }
@@ -196,11 +197,10 @@ func (run *running) start() {
 // startAndReceive starts the worker and returns once its client has n deliveries. No results may be published for them yet.
 // Messages that the server sends while a worker unsubscribes are lost and redelivered only after AckWait. Tests that wait less
 // must avoid that.
-func (run *running) startAndReceive(n uint64) {
+func (run *running) startAndReceive(n int) {
 	run.t.Helper()
-	base := run.nc.Stats().InMsgs
 	run.start()
-	until(run.t, "all deliveries are in the client", func() bool { return run.nc.Stats().InMsgs-base >= n })
+	run.rig.AwaitDelivered(run.rig.opts.Stream, n, run.nc)
 }
 
 // drain stops the worker and waits for it. A worker that ended without an error has no inputs in flight, whatever their outcome.

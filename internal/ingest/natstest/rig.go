@@ -232,6 +232,22 @@ func (r *Rig) Consumers(stream string) (names []string) {
 	return names
 }
 
+// AwaitDelivered waits until a stream's consumers have n deliveries that nobody has acknowledged, and until nc has received what the server has
+// sent. A client's count of messages doesn't tell that, because it includes answers to requests.
+func (r *Rig) AwaitDelivered(stream string, n int, nc *nats.Conn) {
+	r.Helper()
+	r.Until("the inputs are delivered", func() bool {
+		delivered := 0
+		for info := range r.Stream(stream).ListConsumers(r.Ctx()).Info() {
+			delivered += info.NumAckPending
+		}
+		return delivered >= n
+	})
+	if err := nc.FlushTimeout(Patience); err != nil {
+		r.Fatal(err)
+	}
+}
+
 // Stored returns the messages of a stream in order.
 func (r *Rig) Stored(stream string) (all []*jetstream.RawStreamMsg) {
 	r.Helper()

@@ -17,7 +17,6 @@ import (
 type pulling struct {
 	*source
 	nc       *nats.Conn
-	base     uint64                 // messages that arrived over nc before the pull
 	stop     context.CancelFunc     // ends intake
 	endDrain context.CancelFunc     // ends drainCtx
 	left     chan inflight.Delivery // deliveries that it left unread
@@ -40,7 +39,6 @@ func (r *rig) pull(size pull.Size, beat time.Duration) *pulling {
 		admit:  func(*inflight.Delivery) bool { return true },
 		unread: func(d inflight.Delivery) { p.left <- d },
 	}
-	p.base = nc.Stats().InMsgs
 	go func() { p.done <- p.run(intake) }()
 	r.Cleanup(func() {
 		stop()
@@ -116,7 +114,7 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	r.publish(0, n, document)
 	p := r.pull(pull.Size{Messages: n, Most: 1 << 20}, time.Second)
 	seen := map[uint64]bool{p.next(t).Sequence: true}
-	r.Until("all are in the client", func() bool { return p.nc.Stats().InMsgs-p.base >= n })
+	r.AwaitDelivered(r.topology.Stream, n, p.nc)
 	p.stop()
 	for range n / 2 {
 		seen[p.next(t).Sequence] = true
