@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -56,7 +57,7 @@ func TestAllConsumersAreListed(t *testing.T) {
 	s := r.Create(jetstream.StreamConfig{Name: "IN", Subjects: []string{"in"}})
 	const n = 300 // a page has 256
 	for range n {
-		if _, err := s.CreateConsumer(r.Ctx(), jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}); err != nil {
+		if _, err := s.CreateConsumer(r.Ctx(), jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
