@@ -26,6 +26,8 @@ func TestHeadersAreThoseOfTheWorker(t *testing.T) {
 		client.HeaderInput:           results.HeaderInput,
 		client.HeaderOmitted:         results.HeaderOmitted,
 		client.HeaderPayloadSequence: results.HeaderPayloadSequence,
+		client.HeaderPayloadBytes:    results.HeaderPayloadBytes,
+		client.HeaderPayloadDigest:   results.HeaderPayloadDigest,
 	} {
 		if got != want {
 			t.Errorf("%s here is %s in the worker", got, want)

@@ -25,8 +25,10 @@ const (
 	HeaderReason          = "Millrace-Reason"           // on a dead letter: why it was given up, for programs
 	HeaderError           = "Millrace-Error"            // on a dead letter: why it was given up, for people
 	HeaderInput           = "Millrace-Input-Header"     // on a dead letter: "name: value" of a header of the input that can't keep its name
-	HeaderOmitted         = "Millrace-Omitted"          // on a dead letter that is too large: headers, payload, or both
-	HeaderPayloadSequence = "Millrace-Payload-Sequence" // on a dead letter without its payload: sequence of the message with the payload
+	HeaderOmitted         = "Millrace-Omitted"          // on a dead letter that is too large: headers; payload or record; or both, separated by a comma
+	HeaderPayloadSequence = "Millrace-Payload-Sequence" // on a dead letter without its payload or record: sequence of the message with the payload, or with the whole input that the record is part of
+	HeaderPayloadBytes    = "Millrace-Payload-Bytes"    // on a dead letter whose payload or record is stored nowhere: its length
+	HeaderPayloadDigest   = "Millrace-Payload-Digest"   // on a dead letter whose payload or record is stored nowhere: SHA-256= and its hash in URL-safe base64
 )
 
 // Headers that messages share with HTTP.

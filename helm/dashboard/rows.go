@@ -108,7 +108,8 @@ func throughput() []*panel {
 				query{`max by (namespace, job) (millrace_consumer_ack_pending{` + worker + `})`, "{{namespace}} {{job}} in flight"}).
 			runbook("MillraceBacklogGrowingLanesIdle", "MillraceBacklogGrowingLanesFull"),
 		graph("Messages per second, by outcome", "", "mps", 8).stacked().
-			ask(query{`sum by (outcome) (` + rate("millrace_messages_total", worker) + `)`, "{{outcome}}"}).
+			ask(query{`sum by (outcome) (` + rate("millrace_messages_total", worker) + `)`, "{{outcome}}"},
+				query{`sum(` + rate("millrace_deadletters_without_payload_total", worker) + `)`, "dead letters without payload"}).
 			runbook("MillraceDeadLetters"),
 		graph("Bytes per second", "Of settled payloads, and of the results published for them.", "binBps", 8).
 			ask(query{`sum by (direction) (` + rate("millrace_payload_bytes_total", worker) + `)`, "{{direction}}"}),

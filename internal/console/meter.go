@@ -51,6 +51,9 @@ func (m *Meter) Pending(n uint64) { m.pending.Store(n); m.next.Pending(n) }
 // OperatorFault implements ingest.Observer.
 func (m *Meter) OperatorFault(f inflight.OperatorFault) { m.next.OperatorFault(f) }
 
+// PayloadLeftOut implements ingest.Observer.
+func (m *Meter) PayloadLeftOut() { m.next.PayloadLeftOut() }
+
 // Unacknowledged implements ingest.Observer.
 func (m *Meter) Unacknowledged(n uint64) { m.next.Unacknowledged(n) }
 

@@ -30,7 +30,7 @@ type DeadLetter struct {
 	Operator   string `json:"operator,omitempty"`
 	Deliveries uint64 `json:"deliveries,omitempty"`
 	Bytes      int    `json:"bytes"`             // length of its payload as stored
-	Omitted    string `json:"omitted,omitempty"` // what it lacks: headers, payload, or both
+	Omitted    string `json:"omitted,omitempty"` // what it lacks, as in client.HeaderOmitted
 }
 
 // newLine returns a line about the input that the headers name.

@@ -21,6 +21,7 @@ type tally struct {
 	anew      int // number of lease restarts
 	trimmed   uint64
 	faults    []inflight.OperatorFault
+	leftOut   int // dead letters without their payload
 	frames    []inflight.FrameStats
 	changed   chan struct{}
 }
@@ -50,6 +51,12 @@ func (c *tally) Settled(o inflight.Outcome, _, _ int, _, _ time.Duration) {
 func (c *tally) Frame(s inflight.FrameStats) {
 	c.mu.Lock()
 	c.frames = append(c.frames, s)
+	c.mu.Unlock()
+}
+
+func (c *tally) PayloadLeftOut() {
+	c.mu.Lock()
+	c.leftOut++
 	c.mu.Unlock()
 }
 

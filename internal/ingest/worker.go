@@ -174,14 +174,25 @@ func (w *Worker) Run(ctx context.Context) error {
 		time.AfterFunc(w.opts.DrainTimeout, endDrain)
 		w.endWhenIdle(drainCtx, endDrain)
 	})
+	w.endWhenClosed(stop)
 	defer w.pool.StartKeepAlive(w.ackWait)()
 	defer w.startTrimmer(intake)()
 	w.mode.Run(intake, drainCtx, stop)
 	w.reportFaults()
+	if err := w.conns.Ended(); err != nil {
+		return err
+	}
 	if before == w.life.progress.Load() && !w.anyConnected() {
 		return ended(intake) // there are no acknowledgements to flush
 	}
 	return errors.Join(ended(intake), w.flush(drainCtx))
+}
+
+// endWhenClosed calls stop if the client closes a connection for good: see Connections.Ended.
+func (w *Worker) endWhenClosed(stop context.CancelCauseFunc) {
+	for _, nc := range w.conns {
+		nc.SetClosedHandler(func(*nats.Conn) { stop(w.conns.Ended()) })
+	}
 }
 
 // startTrimmer removes processed inputs until intake ends. It returns a function that waits for that.

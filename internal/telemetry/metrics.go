@@ -47,6 +47,7 @@ type Metrics struct {
 	unacked    prometheus.Gauge
 	reconnects prometheus.Counter
 	stalled    prometheus.Gauge
+	leftOut    prometheus.Counter
 	restarts   prometheus.Counter
 	fallback   prometheus.Gauge
 	suppressed [len(logLevels)]prometheus.Counter
@@ -114,6 +115,7 @@ func (m *Metrics) registerMessages() {
 	m.pending = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_pending", Help: "Messages in the stream that the consumer has yet to deliver; with exclusive delivery, the sum over all partitions. Every worker reports the total."})
 	m.unacked = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_ack_pending", Help: "Messages that the consumer has delivered, to any worker, and that nobody has acknowledged yet; with exclusive delivery, the sum over all partitions. Every worker reports the total."})
 	m.stalled = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_stalled", Help: "Consumers that have messages but have delivered none for 30 s although this worker requests them: at most 1 with shared delivery, at most one per partition with exclusive delivery."})
+	m.leftOut = m.factory.NewCounter(prometheus.CounterOpts{Name: "deadletters_without_payload_total", Help: "Dead letters that are stored without their payload, because the server takes no message of its size."})
 	m.restarts = m.factory.NewCounter(prometheus.CounterOpts{Name: "partition_restarts_total", Help: "Times that this worker restarted a partition because of an error, with exclusive delivery."})
 	m.reconnects = m.factory.NewCounter(prometheus.CounterOpts{Name: "nats_reconnects_total", Help: "Lost connections to NATS that were re-established."})
 }

@@ -47,6 +47,7 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.Unacknowledged(17)
 	m.Stalled(3)
 	m.Restarted()
+	m.PayloadLeftOut()
 	m.Trim(30, trim.State{Held: trim.Missing})
 	end := &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: 100}}
 	m.Trim(1, trim.State{Info: end, Holder: "other", Floor: 50})
@@ -158,6 +159,7 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 		{"batch_limit_bytes", "", 4 << 20}, {"batch_limit_payloads", "", 8192}, {"ack_wait_seconds", "", 30}, {"in_hand_batches", "", 5}, {"held_back_payloads", "", 2},
 		{"partitions_owned", "", 6},
 		{"device_errors_total", "device=host,kind=probe", 0}, {"consumer_stalled", "", 3}, {"partition_restarts_total", "", 1},
+		{"deadletters_without_payload_total", "", 1},
 		{"trimmed_inputs_total", "", 33}, {"trim_floor_distance", "consumer=millrace-3", 40}, {"trim_held", "reason=missing", 0},
 		{"log_suppressed_total", "level=debug", 0}, {"log_suppressed_total", "level=info", 1},
 		{"log_suppressed_total", "level=warn", 2}, {"log_suppressed_total", "level=error", 1},

@@ -131,5 +131,8 @@ func (m *Metrics) Stalled(consumers int) { m.stalled.Set(float64(consumers)) }
 // Restarted implements ingest.Observer.
 func (m *Metrics) Restarted() { m.restarts.Inc() }
 
+// PayloadLeftOut implements ingest.Observer.
+func (m *Metrics) PayloadLeftOut() { m.leftOut.Inc() }
+
 // Reconnected implements ingest.Observer.
 func (m *Metrics) Reconnected() { m.reconnects.Inc() }

@@ -64,5 +64,8 @@ func (*tally) Unacknowledged(uint64) {}
 // OperatorFault implements ingest.Observer.
 func (*tally) OperatorFault(inflight.OperatorFault) {}
 
+// PayloadLeftOut implements ingest.Observer.
+func (*tally) PayloadLeftOut() {}
+
 // Reconnected implements ingest.Observer.
 func (*tally) Reconnected() {}

@@ -16,6 +16,7 @@ type Frame struct {
 	unpack.Message
 	Parts []table.Part // encoded results: one body, or several
 	Ahead bool         // whether everything that is stored before the last part is stored
+	Kept  uint64       // sequence of the whole message in the stream of dead letters, if it is stored for its records' sake
 
 	operators []operator.Operator
 	refusals  Refusals

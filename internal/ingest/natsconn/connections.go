@@ -1,8 +1,10 @@
 package natsconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -86,6 +88,17 @@ func (l Connections) Closed() bool {
 		}
 	}
 	return false
+}
+
+// Ended returns an error if a connection is closed for good. The client closes one after an error of the server that it doesn't know, for
+// example for a message that is larger than the server takes since its max_payload was lowered. New connections then know that limit.
+func (l Connections) Ended() error {
+	for _, nc := range l {
+		if nc.IsClosed() {
+			return fmt.Errorf("%w (start the worker again): %w", nats.ErrConnectionClosed, cmp.Or(nc.LastError(), errors.New("by this process")))
+		}
+	}
+	return nil
 }
 
 // Flush waits until the server has received everything that was sent over any of them.

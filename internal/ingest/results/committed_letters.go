@@ -92,7 +92,6 @@ func (c *Commits) commitLetters(ctx context.Context, letters []*deadLetter) (uns
 	}
 	for _, l := range letters {
 		if err := l.publishAlone(ctx); err != nil {
-			c.w.size.learn(l.d, err)
 			return l, fmt.Errorf("dead letter on %q: %w", l.subject, err)
 		}
 		l.logOmission()

@@ -116,7 +116,6 @@ func (w *Writer) publishLetters(ctx context.Context, letters []*deadLetter, know
 			return nil, nil
 		case publisher.Unstorable(err), errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
 			!retry.Sleep(ctx, retry.Delay(attempt)):
-			w.size.learn(letters[0].d, err)
 			return letters[0], fmt.Errorf("dead letter on %q: %w", letters[0].subject, err)
 		}
 	}

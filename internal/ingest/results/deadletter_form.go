@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,13 +12,15 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// form determines how a dead letter is divided into messages. Each form includes the whole payload.
+// form determines how a dead letter is divided into messages. A dead letter takes the first form that the server accepts.
 type form uint8
 
 const (
 	whole   form = iota // one message with the input's headers and ours
-	ownOnly             // one message with our headers only, if the server does not accept both
+	ownOnly             // one message with our headers only
 	apart               // one message with the payload and one with the headers
+	within              // one message with the headers, of a record; the input that the record is part of has a message of its own
+	bare                // one message with the headers and the payload's digest; the payload is not stored
 )
 
 // deadLetter is a dead letter that is being published.
@@ -34,6 +35,7 @@ type deadLetter struct {
 	record  int    // index of the record in its frame, or noRecord
 	form    form
 	payload uint64 // sequence of the message with the payload, if that is stored separately
+	retried bool   // whether all forms were tried again after the worker learned the server's max_payload
 
 	store func(ctx context.Context, m *nats.Msg) error // stores a message of the dead letter; nil: see send
 }
@@ -41,54 +43,40 @@ type deadLetter struct {
 // noRecord marks the dead letter of a whole message.
 const noRecord = -1
 
-// payloadTimeout bounds how long the server may take to store the message with only a payload.
-const payloadTimeout = 10 * time.Second
-
 // publishAlone publishes the dead letter in its form, or in the next one that the server accepts.
-func (l *deadLetter) publishAlone(ctx context.Context) (err error) {
+func (l *deadLetter) publishAlone(ctx context.Context) error {
 	for {
-		if err = l.publish(ctx); !publisher.Unstorable(err) || l.form == apart {
+		err := l.publish(ctx)
+		if !publisher.Unstorable(err) || l.form == bare {
 			return err
 		}
 		l.form++
+		if l.form == within && l.record == noRecord {
+			l.form++
+		}
+		if l.form == bare && !l.retried && l.w.size.learn(ctx, l.d, err) {
+			l.form, l.retried = whole, true
+		}
 	}
 }
 
 // publish publishes the dead letter in its form.
-func (l *deadLetter) publish(ctx context.Context) error {
-	if l.form < apart {
+func (l *deadLetter) publish(ctx context.Context) (err error) {
+	switch l.form {
+	case whole, ownOnly:
 		return l.send(ctx, l.form == whole, l.form.omitted(), l.body)
+	case apart:
+		err = l.storePayload(ctx)
+	case within:
+		err = l.storeInput(ctx)
 	}
-	return l.publishApart(ctx)
-}
-
-// publishApart publishes the payload in a message without headers, and then the headers in a message without a payload. The
-// second message names the first one's sequence. If only the first can be stored, the payload is stored a second time when the
-// input is redelivered.
-func (l *deadLetter) publishApart(ctx context.Context) error {
-	if l.payload == 0 {
-		at, err := l.publishPayload(ctx)
-		if err != nil {
-			return err
-		}
-		l.payload = at
+	if err != nil {
+		return err
 	}
-	err := l.send(ctx, true, apart.omitted(), nil)
-	if publisher.Unstorable(err) {
-		err = l.send(ctx, false, apart.omitted()+","+ownOnly.omitted(), nil)
+	if err = l.send(ctx, true, l.form.omitted(), nil); publisher.Unstorable(err) {
+		err = l.send(ctx, false, l.form.omitted()+","+ownOnly.omitted(), nil)
 	}
 	return err
-}
-
-// publishPayload publishes the payload alone and returns its sequence. The message has no id, since that would be a header.
-func (l *deadLetter) publishPayload(ctx context.Context) (at uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
-	defer cancel()
-	ack, err := l.w.js.PublishMsg(ctx, &nats.Msg{Subject: l.subject, Data: l.body})
-	if err != nil {
-		return 0, err
-	}
-	return ack.Sequence, nil
 }
 
 // send publishes a message of the dead letter.
@@ -114,13 +102,16 @@ func (l *deadLetter) message(inputs bool, omitted string, body []byte) *nats.Msg
 	if l.payload > 0 {
 		h[HeaderPayloadSequence] = []string{strconv.FormatUint(l.payload, 10)}
 	}
+	if l.form == bare {
+		h[HeaderPayloadBytes], h[HeaderPayloadDigest] = []string{strconv.Itoa(len(l.body))}, []string{digest(l.body)}
+	}
 	return &nats.Msg{Subject: l.subject, Header: h, Data: body}
 }
 
 // omitted returns the value of HeaderOmitted.
-func (f form) omitted() string { return [...]string{"", "headers", "payload"}[f] }
+func (f form) omitted() string { return [...]string{"", "headers", "payload", "record", "payload"}[f] }
 
-// logOmission logs what the dead letter omits.
+// logOmission reports what the dead letter omits.
 func (l *deadLetter) logOmission() {
 	switch l.form {
 	case ownOnly:
@@ -129,5 +120,12 @@ func (l *deadLetter) logOmission() {
 	case apart:
 		l.w.s.Log.Warn("a dead letter is stored in two messages, payload and headers: together they are more than the server takes "+
 			"(raise max_payload, or max_msg_size of the stream)", "sequence", l.d.Sequence, "payload_sequence", l.payload)
+	case within:
+		l.w.s.Log.Warn("a record is larger than the server takes; its dead letter names the message with the whole input "+
+			"(raise max_payload, or max_msg_size of the stream)", "sequence", l.d.Sequence, "record", l.record, "payload_sequence", l.payload)
+	case bare:
+		l.w.s.Log.Error("a dead letter is stored without its payload, which is larger than the server takes; only the input stream may still have it "+
+			"(raise max_payload, or max_msg_size of the stream)", "sequence", l.d.Sequence, "record", l.record, "bytes", len(l.body), "digest", digest(l.body))
+		l.w.s.Observer.PayloadLeftOut()
 	}
 }

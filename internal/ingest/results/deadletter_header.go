@@ -1,6 +1,8 @@
 package results
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"strconv"
 	"strings"
@@ -45,10 +47,7 @@ func Blame(name, text string) error {
 func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) nats.Header {
 	h := nats.Header{}
 	if own {
-		h = passThrough(d.Msg.Headers(), 8, true)
-		if lines := Withheld(d.Msg.Headers()); len(lines) > 0 {
-			h[HeaderInput] = lines
-		}
+		h = inputHeader(d)
 	}
 	addSource(h, d)
 	h[HeaderReason] = []string{string(why)}
@@ -57,6 +56,15 @@ func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) n
 		h[HeaderOperator] = []string{name}
 	}
 	h[HeaderDeliveries] = []string{strconv.Itoa(d.NumDelivered)}
+	return h
+}
+
+// inputHeader returns the headers of an input as a dead letter has them. The caller may add up to ten.
+func inputHeader(d *inflight.Delivery) nats.Header {
+	h := passThrough(d.Msg.Headers(), 10, true)
+	if lines := Withheld(d.Msg.Headers()); len(lines) > 0 {
+		h[HeaderInput] = lines
+	}
 	return h
 }
 
@@ -81,4 +89,10 @@ func shortSubject(subject string) string {
 		return subject
 	}
 	return strings.TrimRight(subject[:publisher.MaxSubject], ".")
+}
+
+// digest returns the value of HeaderPayloadDigest: "SHA-256=" and the hash in URL-safe base64, as in NATS's object store.
+func digest(payload []byte) string {
+	sum := sha256.Sum256(payload)
+	return "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:])
 }

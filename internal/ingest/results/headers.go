@@ -42,8 +42,10 @@ const (
 	HeaderInput = "Millrace-Input-Header"
 
 	// These headers are on a dead letter that is too large for one message with all its headers.
-	HeaderOmitted         = "Millrace-Omitted"          // what is omitted: headers, payload, or both
-	HeaderPayloadSequence = "Millrace-Payload-Sequence" // stream sequence of the message with the payload, in the dead letter's stream
+	HeaderOmitted         = "Millrace-Omitted"          // what is omitted: headers; payload or record; or both, separated by a comma
+	HeaderPayloadSequence = "Millrace-Payload-Sequence" // stream sequence of the message with the payload or the whole input, in the dead letter's stream
+	HeaderPayloadBytes    = "Millrace-Payload-Bytes"    // length of a payload or record that is stored nowhere
+	HeaderPayloadDigest   = "Millrace-Payload-Digest"   // its SHA-256, see digest
 )
 
 // Prefixes of headers that are not copied. With the server's prefix, the server would expect sequences or drop messages that are
@@ -150,6 +152,10 @@ func partID(d *inflight.Delivery, n int, cut string) string {
 
 // RecordID returns the id of the dead letter of a frame's i-th record.
 func RecordID(d *inflight.Delivery, i int) string { return MessageID(d) + "#" + strconv.Itoa(i) }
+
+// inputID returns the id of the message with a whole input, which dead letters of its records name. A lookup takes it for a message that
+// doesn't finish its input.
+func inputID(d *inflight.Delivery) string { return MessageID(d) + "#message" }
 
 // headerBytes returns the number of bytes that headers take in a message.
 func headerBytes(h nats.Header) int {

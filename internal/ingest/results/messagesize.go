@@ -1,8 +1,10 @@
 package results
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,10 +20,12 @@ const reconnectPause = time.Minute
 
 // messageSize tracks how large messages may be. It keeps the client's copy of the server's max_payload up to date.
 type messageSize struct {
-	conns       natsconn.Connections // all connections of the worker
-	log         *slog.Logger
-	reconnected atomic.Int64 // when the worker last reconnected, in Unix nanoseconds
-	stream      atomic.Int64 // the result stream's max_msg_size; 0 or less: none, or unknown
+	conns  natsconn.Connections // all connections of the worker
+	log    *slog.Logger
+	stream atomic.Int64 // the result stream's max_msg_size; 0 or less: none, or unknown
+
+	learning    sync.Mutex
+	reconnected time.Time // when the worker last reconnected to learn the limit
 }
 
 // saw records the state of the result stream.
@@ -37,23 +41,29 @@ func (m *messageSize) most() int {
 	return int(most)
 }
 
-// learn reconnects if the client refuses to send a message of a size that the server has delivered. The server's max_payload was
-// then raised, and the server reports it to clients only when they connect. err is why a dead letter of d could not be stored. If
-// max_payload was lowered instead, reconnecting does not help, so learn reconnects at most once per reconnectPause.
-func (m *messageSize) learn(d *inflight.Delivery, err error) {
-	known := m.conns[0].MaxPayload()
-	if !errors.Is(err, nats.ErrMaxPayload) || int64(len(d.Msg.Data())) <= known {
-		return
+// learn reports whether the server may store the message of d after all. err is why it wasn't sent. The server reports its max_payload to
+// clients only when they connect. So if the client refuses a message of a size that the server has delivered, learn reconnects, at most once
+// per reconnectPause, and waits until the worker is connected. If max_payload was lowered, that doesn't help, and learn returns false.
+func (m *messageSize) learn(ctx context.Context, d *inflight.Delivery, err error) bool {
+	if !errors.Is(err, nats.ErrMaxPayload) {
+		return false
 	}
-	now, last := time.Now().UnixNano(), m.reconnected.Load()
-	if last != 0 && now-last < int64(reconnectPause) || !m.reconnected.CompareAndSwap(last, now) {
-		return
+	m.learning.Lock()
+	defer m.learning.Unlock()
+	bytes, known := int64(len(d.Msg.Data())), m.conns[0].MaxPayload()
+	if bytes <= known {
+		return true // it has been raised since
+	}
+	if time.Since(m.reconnected) < reconnectPause {
+		return false
 	}
 	m.log.Warn("the server delivers messages larger than it took when the worker connected; connecting again, to learn its max_payload",
-		"bytes", len(d.Msg.Data()), "known", known)
+		"bytes", bytes, "known", known)
 	for _, nc := range m.conns {
 		if err := nc.ForceReconnect(); err != nil {
 			m.log.Warn("could not connect again", "error", err)
 		}
 	}
+	m.reconnected = time.Now()
+	return m.conns[:1].AwaitConnected(ctx) && bytes <= m.conns[0].MaxPayload()
 }

@@ -45,6 +45,8 @@ func (nobody) Frame(inflight.FrameStats) {}
 
 func (nobody) OperatorFault(inflight.OperatorFault) {}
 
+func (nobody) PayloadLeftOut() {}
+
 func (nobody) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
 
 // input returns a delivery of a payload.

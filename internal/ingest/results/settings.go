@@ -43,6 +43,9 @@ type Observer interface {
 
 	// OperatorFault is called for each failure that a configured operator is to blame for.
 	OperatorFault(inflight.OperatorFault)
+
+	// PayloadLeftOut is called for each dead letter that is stored without its payload, because no message may be that large.
+	PayloadLeftOut()
 }
 
 // Sink receives the outcomes of a batch's deliveries. Each delivery mode has one.
