@@ -61,7 +61,7 @@ const modelEnough = 500
 
 var modelMustHappen = []string{
 	"settled", "dead letter", "given back", "batch refused", "batch failed", "incomplete", "publish lost", "confirmation lost",
-	"stored", "stored again", "part", "part of another cut", "record letter", "too large", "unread", "drain ended", "died", "spread over batches", "ends in a later batch",
+	"stored", "stored again", "part", "part of another cut", "record letter", "too large", "payload apart", "input apart", "payload left out", "unread", "drain ended", "died", "spread over batches", "ends in a later batch",
 }
 
 const (
@@ -107,14 +107,14 @@ func newModel(t *testing.T, seed uint64, d device.Device, nc *nats.Conn) *model 
 		Operators: ops, Format: []operator.Format{operator.JSON, operator.Binary, operator.Arrow}[m.random.IntN(3)],
 		AckWait: time.Minute, Log: slog.New(slog.DiscardHandler), Observer: nobody{}, Progress: func() {},
 	}
-	m.stream = modelStream{m: m, byID: map[string]int{}}
+	m.stream = modelStream{m: m, byID: map[string]int{}, mostLetter: []int{modelMaxPayload, 800, 560}[m.random.IntN(3)]}
 	for i := range m.w {
 		s := m.s
 		s.Encoding = []compression.Encoding{compression.None, compression.Zstd, compression.LZ4, compression.Snappy}[m.random.IntN(4)]
 		if m.w[i], err = NewWriter(t.Context(), natsconn.Connections{nc}, s); err != nil {
 			t.Fatal(err)
 		}
-		m.w[i].first, m.w[i].again = &m.stream, &m.stream
+		m.w[i].first, m.w[i].again, m.w[i].js = &m.stream, &m.stream, modelJetStream{m.w[i].js, &m.stream}
 		m.w[i].size.stream.Store([]int64{-1, 2 << 10, 3 << 10}[m.random.IntN(3)])
 	}
 	m.pipe, err = streams.New(d, streams.Config{
