@@ -213,12 +213,16 @@ func (r *rig) send(marker uint64, i int, m *nats.Msg, more bool) string {
 // stored, although only the first message of a batch has a condition.
 func TestABatchUnderWay(t *testing.T) {
 	t.Parallel()
-	for name, batchOf := range map[string]func(first, last uint64) []*nats.Msg{
-		"with ids":    batch,
-		"without ids": func(first, last uint64) []*nats.Msg { return withoutIDs(batch(first, last)) },
+	withoutIDs := func(first, last uint64) []*nats.Msg { return withoutIDs(batch(first, last)) }
+	for name, c := range map[string]struct {
+		batchOf func(first, last uint64) []*nats.Msg
+		next    Way // of the owner that takes over
+	}{
+		"with ids": {batch, Fast}, "without ids": {withoutIDs, Fast}, "without ids, before atomic batches": {withoutIDs, Atomic},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			batchOf := c.batchOf
 			r := newRig(natstest.New(t), jetstream.StreamConfig{})
 			first := r.open(Fast)
 			r.commit(first, 1, 10)
@@ -230,7 +234,7 @@ func TestABatchUnderWay(t *testing.T) {
 					t.Fatalf("message %d of the batch: %s", i, answer)
 				}
 			}
-			second := r.open(Fast)
+			second := r.open(c.next)
 			for i, m := range under[half:] {
 				if answer := r.send(marker, half+i, m, false); !strings.Contains(answer, "10208") { // the server doesn't know the batch
 					t.Errorf("message %d of a batch that has ended: %s", half+i, answer)

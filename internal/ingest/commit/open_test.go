@@ -1,0 +1,111 @@
+package commit
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/publisher"
+)
+
+// overtaken is a stream on which something happens directly after a marker is stored.
+type overtaken struct {
+	*modelStream
+	then func()
+}
+
+func (o *overtaken) Write(ctx context.Context, way Way, expected uint64, msgs []*nats.Msg, m *Marker) (uint64, error) {
+	at, err := o.modelStream.Write(ctx, way, expected, msgs, m)
+	if then := o.then; err == nil && then != nil {
+		o.then = nil
+		then()
+	}
+	return at, err
+}
+
+// TestTwoWorkersTakeOver: between the two fences of one worker, another one takes over both chains. Neither has one of them.
+func TestTwoWorkersTakeOver(t *testing.T) {
+	t.Parallel()
+	stream := func() *modelStream {
+		return &modelStream{t: t, random: rand.New(rand.NewPCG(1, 1)), way: Atomic, results: map[string]int{}}
+	}
+	results, letters := &overtaken{modelStream: stream()}, stream()
+	open := func(owner string) (*Chain, *Chain, error) {
+		again := func(_ context.Context, attempts int, _ error) bool { return attempts < 3 }
+		return Open(t.Context(), Settings{Owner: owner, Created: created, Way: Atomic, Again: again}, results, letters)
+	}
+	var newResults, newLetters *Chain
+	results.then = func() {
+		var err error
+		if newResults, newLetters, err = open("new"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := open("old"); !errors.Is(err, ErrFenced) {
+		t.Errorf("a worker that was overtaken between its fences takes over with %v, want %v", err, ErrFenced)
+	}
+	if _, err := newResults.Commit(t.Context(), result(1), position(1)); err != nil {
+		t.Errorf("the new owner stores no results: %v", err)
+	}
+	if err := newLetters.CommitLetters(t.Context(), result(2), []Letter{{position(2), WholeMessage}}, position(1)); err != nil {
+		t.Errorf("the new owner stores no dead letters: %v", err)
+	}
+}
+
+// TestAStreamThatTakesFastBatchesAgain: the server refuses fast batches, so a fence is stored alone. Meanwhile the server takes them again, and has a
+// batch of the owner before. A further fast marker ends that batch. The test plays the server, because nothing makes a real one change its mind
+// at the right moment.
+func TestAStreamThatTakesFastBatchesAgain(t *testing.T) {
+	t.Parallel()
+	for name, refusal := range map[string]string{"none are allowed": `10205`, "too many are open": `10211`} {
+		for end, last := range map[string]string{
+			"a batch is open": `{"type":"gap","last_seq":2,"seq":9}`, "none is open": `{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 9"}}`,
+			"it still refuses": `{"error":{"code":400,"err_code":` + refusal + `}}`,
+		} {
+			nc := natstest.New(t).NC
+			requests := make(chan string, 10)
+			if _, err := nc.Subscribe(markers, func(m *nats.Msg) {
+				if strings.HasSuffix(m.Reply, ".4.$FI") {
+					return // a ping, because the answer is slow
+				}
+				answer, how := `{"stream":"RESULTS","seq":9}`, "alone"
+				if strings.HasSuffix(m.Reply, ".$FI") {
+					if answer, how = last, "fast"; len(requests) == 0 {
+						answer = `{"error":{"code":400,"err_code":` + refusal + `}}`
+					}
+				}
+				requests <- how
+				_ = nc.Publish(m.Reply, []byte(answer))
+			}); err != nil {
+				t.Fatal(err)
+			}
+			singles, err := publisher.NewWindowed(0, nc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			js, err := jetstream.New(nc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &Stream{Name: "RESULTS", Subject: markers, Publisher: singles, JS: js}
+			at, err := s.Write(t.Context(), Fast, 7, nil, &Marker{})
+			if at != 9 || err != nil {
+				t.Errorf("%s, %s: the fence is stored at %d: %v", name, end, at, err)
+			}
+			close(requests)
+			var got []string
+			for how := range requests {
+				got = append(got, how)
+			}
+			if want := "fast alone fast"; strings.Join(got, " ") != want {
+				t.Errorf("%s, %s: the fence is sent %q, want %q", name, end, got, want)
+			}
+		}
+	}
+}
