@@ -109,9 +109,13 @@ func TestIdleBuffersAreBounded(t *testing.T) {
 			t.Errorf("%d lines: idle buffers have %d bytes, %d are counted, and %d may be", lines, idle, kept.used, most)
 		}
 	}
-	large := u.idle.stack[len(u.idle.stack)-1].size()
+	stack := u.idle.stack
+	large := stack[len(stack)-1].size()
 	if m := open(1); m.Cost() < large || memory.used != m.Cost() {
 		t.Errorf("a message of one record takes %d bytes, %d are counted, and its buffers have %d", m.Cost(), memory.used, large)
+	}
+	if stack[len(stack)-1] != nil {
+		t.Error("buffers that a message has taken are still among the idle ones, and would be kept after the message")
 	}
 }
 

@@ -62,6 +62,7 @@ type fakeGPU struct {
 	compute string
 	refuse  map[string]error // by the name of the kind of image, which is what it contains
 	loaded  []string
+	closed  int // number of modules that were closed
 }
 
 func (d *fakeGPU) Info() device.Info { return device.Info{Kind: "cuda", Compute: d.compute} }
@@ -75,7 +76,7 @@ func (d *fakeGPU) LoadOperator(code []byte) (device.Module, error) {
 		return nil, err
 	}
 	d.loaded = append(d.loaded, description.Name)
-	return module{description.Name, code}, nil
+	return module{d, description.Name, code}, nil
 }
 
 func (d *fakeGPU) LoadLibrary(path string) (device.Module, error) {
@@ -88,6 +89,7 @@ func (d *fakeGPU) LoadLibrary(path string) (device.Module, error) {
 
 // module is an operator in a fakeGPU.
 type module struct {
+	gpu  *fakeGPU
 	name string
 	code []byte
 }
@@ -97,7 +99,7 @@ func (m module) Description() []byte {
 	at := strings.Index(string(m.code), "MILLROP\x00")
 	return m.code[at:]
 }
-func (m module) Close() error { return nil }
+func (m module) Close() error { m.gpu.closed++; return nil }
 
 func compileInto(source, output string) error {
 	return testbuild.Compile(context.Background(), develop.Compile, source, output)
@@ -257,8 +259,12 @@ func TestFilesOfDifferentVersionsAreRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "entropy.cubin"), other, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(ops, &fakeGPU{compute: "9.0"}); err == nil || !strings.Contains(err.Error(), "different versions") {
+	gpu := &fakeGPU{compute: "9.0"}
+	if _, err := Load(ops, gpu); err == nil || !strings.Contains(err.Error(), "different versions") {
 		t.Errorf("replaced between configuration and loading: error %v", err)
+	}
+	if len(gpu.loaded) != 1 || gpu.closed != 1 {
+		t.Errorf("the GPU has loaded %v, and %d of them were closed, want 1", gpu.loaded, gpu.closed)
 	}
 }
 
