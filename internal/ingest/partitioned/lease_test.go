@@ -1,14 +1,11 @@
 package partitioned
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/topology"
@@ -206,37 +203,6 @@ type unreadableReader struct{ leaseReader }
 
 func (unreadableReader) read(context.Context, uint64) (*jetstream.RawStreamMsg, error) {
 	return nil, nil
-}
-
-// TestAFetchedInputThatIsLostIsReadSingly: a temporary consumer delivers inputs, one of which is lost on the way.
-func TestAFetchedInputThatIsLostIsReadSingly(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, 1)
-	const n = 5
-	r.publish(n, document)
-	if _, err := r.NC.Subscribe("$JS.API.CONSUMER.MSG.NEXT.INGEST.lossy", func(m *nats.Msg) {
-		for _, i := range []int{1, 2, 4, 5} {
-			reply := fmt.Sprintf("$JS.ACK.INGEST.lossy.1.%d.%d.%d.0", i, i, time.Now().UnixNano())
-			_ = r.NC.PublishMsg(&nats.Msg{Subject: m.Reply, Reply: reply, Data: document(i - 1)})
-		}
-		_ = r.NC.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"404"}, "Description": {"No Messages"}}})
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.NC.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	reader := r.idleLease().server.reader().(*streamReader)
-	reader.next, reader.singly, reader.bulk = 1, readSingly, "lossy"
-	for i := range uint64(n) {
-		raw, err := reader.read(r.Ctx(), i+1)
-		if err != nil || raw == nil || raw.Sequence != i+1 || !bytes.Equal(raw.Data, document(int(i))) {
-			t.Fatalf("input %d: %v, %v", i+1, raw, err)
-		}
-	}
-	if reader.bulk != "" {
-		t.Error("the reader went on with the consumer that lost an input")
-	}
 }
 
 // TestInputsAreReadSinglyAndInBulk: a reader returns every message of its partition once, in order, from any sequence on. It returns

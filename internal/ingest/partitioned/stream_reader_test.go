@@ -1,6 +1,7 @@
 package partitioned
 
 import (
+	"bytes"
 	"log/slog"
 	"slices"
 	"strings"
@@ -48,6 +49,39 @@ func TestReadingAReplicatedStream(t *testing.T) {
 		}
 		if err := reader.proveEnd(r.Ctx(), before+n); (err == nil || !strings.Contains(err.Error(), "finds none of them")) && !reader.refused.Load() {
 			t.Errorf("proveEnd says that there is no input %d: %v", before+n, err)
+		}
+	}
+}
+
+// TestAFetchedInputThatIsLostIsReadSingly: of the inputs that a temporary consumer delivers, one is lost on the way.
+func TestAFetchedInputThatIsLostIsReadSingly(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	const n, lost = readSingly + 10, readSingly + 4
+	r.publish(n, document)
+	var losses atomic.Int32
+	loss := r.Proxy()
+	loss.Lose(func(_ string, body []byte) bool {
+		its := bytes.HasPrefix(body, document(lost-1))
+		if its {
+			losses.Add(1)
+		}
+		return its
+	})
+	reader := &streamReader{js: r.JS, inputs: r.Connect(loss.URL()), stream: "INGEST", filter: "0.>", refused: &atomic.Bool{}, log: r.Log.Logger()}
+	for i := range uint64(n) {
+		raw, err := reader.read(r.Ctx(), i+1)
+		if err != nil || raw == nil {
+			t.Fatalf("input %d isn't read: %v", i+1, err)
+		}
+		if raw.Sequence != i+1 || !bytes.Equal(raw.Data, document(int(i))) {
+			t.Fatalf("input %d is read as number %d, with %d bytes", raw.Sequence, i+1, len(raw.Data))
+		}
+		if i == readSingly && (len(reader.ahead) == 0 || losses.Load() != 1) {
+			t.Fatalf("%d inputs were fetched behind the first one, and %d were lost, want some and 1", len(reader.ahead), losses.Load())
+		}
+		if i == readSingly && reader.bulk != "" {
+			t.Error("the reader goes on with the consumer that lost an input")
 		}
 	}
 }
