@@ -29,13 +29,13 @@ type Commits struct {
 	letters *commit.Chain   // nil: dead letters have only their ids
 	settled commit.Position // up to which results are stored
 
-	keepFor time.Duration // how long the streams keep a marker; 0: for ever
-	written time.Time     // when a marker was last stored
+	keepFor time.Duration // the least time that one of the streams keeps a marker; 0: for ever
+	renewed time.Time     // when both markers were last stored only to keep them, or the lease began
 }
 
 // NewCommits returns what a lease stores with these chains. letters may be nil. prefix is that of results' subjects.
 func NewCommits(results, letters *commit.Chain, prefix string) *Commits {
-	c := &Commits{results: results, letters: letters, prefix: prefix, leftovers: results.Leftovers(), settled: results.At(), written: time.Now()}
+	c := &Commits{results: results, letters: letters, prefix: prefix, leftovers: results.Leftovers(), settled: results.At(), renewed: time.Now()}
 	if letters != nil {
 		c.earlier = letters.Letters()
 	}
@@ -108,21 +108,22 @@ func (c *Commits) commit(ctx context.Context, batch resultBatch) (stored []bool,
 	}
 	stored, err = write(ctx, batch.msgs, batch.at)
 	if err == nil {
-		c.settled, c.written = batch.at, time.Now()
+		c.settled = batch.at
 	}
 	return stored, err
 }
 
-// Keep stores the last marker again before the streams remove it for its age.
+// Keep stores the last markers again before the streams remove them for their age. It doesn't rely on markers that are stored with results:
+// dead letters may have a stream of their own, and be few.
 func (c *Commits) Keep(ctx context.Context) error {
 	if c.keepFor == 0 || !c.mu.TryLock() {
 		return nil // for ever, or a marker is being stored
 	}
 	defer c.mu.Unlock()
-	if time.Since(c.written) < c.keepFor/4 {
+	if time.Since(c.renewed) < c.keepFor/4 {
 		return nil
 	}
-	c.written = time.Now()
+	c.renewed = time.Now()
 	_, err := c.results.Commit(ctx, nil, c.settled)
 	if err == nil && c.letters != nil {
 		err = c.letters.CommitLetters(ctx, nil, nil, c.settled)

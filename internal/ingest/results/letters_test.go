@@ -12,10 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/device/host"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/operator"
 	"millrace/internal/record"
 	"millrace/internal/streams"
 )
@@ -23,16 +21,7 @@ import (
 // failedFrame returns a delivery of a frame with these headers and lines, all of which failed. Its result is stored by w.
 func (r *rig) failedFrame(w *Writer, header nats.Header, lines []byte) inflight.Delivery {
 	r.Helper()
-	d, err := host.Open(host.Options{Cores: 1, Kernels: operator.HostKernels()})
-	if err != nil {
-		r.Fatal(err)
-	}
-	pipe, err := streams.New(d, streams.Config{Operators: w.s.Operators, Lanes: 1, BatchPayloads: 64, BatchBytes: 1 << 20, ScratchLimit: 64 << 20})
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(func() { _, _ = pipe.Close(), d.Close() })
-	pool, err := inflight.NewPool([]*streams.Pipeline{pipe}, inflight.Settings{
+	pool, err := inflight.NewPool([]*streams.Pipeline{r.pipeline(w)}, inflight.Settings{
 		Costs: inflight.NewCosts(w.s.Format, w.s.Operators), Split: frame.Splitter{Framing: frame.NewlineDelimited},
 	})
 	if err != nil {

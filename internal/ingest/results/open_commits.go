@@ -44,7 +44,7 @@ func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) 
 		Owner: p.Owner, Created: inputs.CachedInfo().Created, Way: chainWay(way), Again: waitsFor(w),
 		Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered, Loose: p.Loose,
 	}
-	dead, err := letterStore(ctx, w, p.Number)
+	dead, kept, err := letterStore(ctx, w, p.Number)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) 
 		return nil, err
 	}
 	c := NewCommits(results, letters, w.s.ResultPrefix)
-	c.w, c.way, c.keepFor = w, way, stored.CachedInfo().Config.MaxAge
+	c.w, c.way, c.keepFor = w, way, sooner(stored.CachedInfo().Config.MaxAge, kept)
 	return c, nil
 }
 
@@ -101,20 +101,28 @@ func warnUnstored(w *Writer, attempt int, err error) {
 	w.s.Log.Warn(notStored, "attempt", attempt, "stream", w.s.ResultStream, "error", err)
 }
 
-// letterStore returns the stream of dead letters, or nil if it takes no commit markers of its own.
-func letterStore(ctx context.Context, w *Writer, partition int) (commit.Store, error) {
+// sooner returns the shorter of the ages after which two streams remove messages; 0 means never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// letterStore returns the stream of dead letters, and how long it keeps messages. The stream is nil if it takes no commit markers of its own.
+func letterStore(ctx context.Context, w *Writer, partition int) (s commit.Store, kept time.Duration, err error) {
 	if !w.clearance.apart {
-		return nil, nil
+		return nil, 0, nil
 	}
 	stream, err := w.js.Stream(ctx, w.clearance.letters)
 	if err != nil {
-		return nil, fmt.Errorf("look up the stream of dead letters %q: %w", w.clearance.letters, err)
+		return nil, 0, fmt.Errorf("look up the stream of dead letters %q: %w", w.clearance.letters, err)
 	}
 	c := stream.CachedInfo().Config
 	if way, _, _ := w.s.LetterCommitsOf(c, w.conns[0].ConnectedServerVersion()); way != topology.AtomicCommits {
-		return nil, nil
+		return nil, 0, nil
 	}
-	return commitStream(w, c, partition), nil
+	return commitStream(w, c, partition), c.MaxAge, nil
 }
 
 // commitStream returns a stream with the commit markers of a partition.

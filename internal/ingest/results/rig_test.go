@@ -6,12 +6,14 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/device/host"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
+	"millrace/internal/streams"
 )
 
 // rig is a server and a client.
@@ -22,20 +24,43 @@ func newRig(t testing.TB) *rig { return &rig{natstest.New(t)} }
 // writer returns a writer to the stream RESULTS.
 func (r *rig) writer() *Writer {
 	r.Helper()
+	return r.writerWith(func(*Settings) {})
+}
+
+// writerWith is writer with other settings.
+func (r *rig) writerWith(change func(*Settings)) *Writer {
+	r.Helper()
 	ops, err := operator.ParseList("crc32c")
 	if err != nil {
 		r.Fatal(err)
 	}
-	w, err := NewWriter(r.Ctx(), natsconn.Connections{r.NC}, Settings{
+	s := Settings{
 		Topology: topology.Topology{
 			Stream: "INGEST", Subjects: []string{"ingest.>"}, ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter", CommitPrefix: "commits", ResultIDs: true,
 		},
 		Operators: ops, Format: operator.JSON, AckWait: time.Minute, Log: r.Log.Logger(), Observer: nobody{}, Progress: func() {},
-	})
+	}
+	change(&s)
+	w, err := NewWriter(r.Ctx(), natsconn.Connections{r.NC}, s)
 	if err != nil {
 		r.Fatal(err)
 	}
 	return w
+}
+
+// pipeline returns a pipeline on a host device with the writer's operators.
+func (r *rig) pipeline(w *Writer) *streams.Pipeline {
+	r.Helper()
+	d, err := host.Open(host.Options{Cores: 1, Kernels: operator.HostKernels()})
+	if err != nil {
+		r.Fatal(err)
+	}
+	pipe, err := streams.New(d, streams.Config{Operators: w.s.Operators, Lanes: 1, BatchPayloads: 64, BatchBytes: 1 << 20, ScratchLimit: 64 << 20})
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { _, _ = pipe.Close(), d.Close() })
+	return pipe
 }
 
 // nobody is an observer that ignores everything.
