@@ -1,0 +1,143 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/commit"
+	"millrace/internal/ingest/inflight"
+)
+
+// keptStream is a stream with commit markers that takes fast batches. It implements commit.Store.
+type keptStream struct {
+	stored []*nats.Msg // by sequence, from 1; nil for a marker
+	last   commit.StoredMarker
+	refuse func(*nats.Msg) bool // whether the stream refuses a message, and all behind it in the batch; nil: none
+}
+
+func (s *keptStream) Last(context.Context) (commit.StoredMarker, error) { return s.last, nil }
+
+func (s *keptStream) Write(_ context.Context, _ commit.Way, expected uint64, msgs []*nats.Msg, m *commit.Marker) (uint64, error) {
+	if expected != s.last.At {
+		return 0, &commit.WrongLastError{Last: s.last.At}
+	}
+	for _, each := range msgs {
+		if s.refuse != nil && s.refuse(each) {
+			return 0, errors.New("the stream has no room")
+		}
+		s.stored = append(s.stored, each)
+	}
+	s.stored = append(s.stored, nil)
+	s.last = commit.StoredMarker{Marker: *m, At: uint64(len(s.stored))}
+	return s.last.At, nil
+}
+
+func (s *keptStream) Begun(context.Context, uint64, uint64) (uint64, error) { return 0, nil }
+
+func (s *keptStream) Next(_ context.Context, behind uint64, subject string) (uint64, nats.Header, error) {
+	for at := behind; at < uint64(len(s.stored)); at++ {
+		if m := s.stored[at]; m != nil && m.Subject == subject {
+			return at + 1, m.Header, nil
+		}
+	}
+	return 0, nil, nil
+}
+
+// ids returns the ids of the messages that are stored, in order.
+func (s *keptStream) ids() (ids []string) {
+	for _, m := range s.stored {
+		if m != nil {
+			ids = append(ids, commit.ID(m.Header))
+		}
+	}
+	return ids
+}
+
+// commits returns what a lease stores in s as fast batches.
+func (r *rig) commits(w *Writer, s *keptStream) *Commits {
+	r.Helper()
+	again := func(context.Context, int, error) bool { return true }
+	results, _, err := commit.Open(r.Ctx(), commit.Settings{Owner: "owner", Created: time.Unix(1, 0), Way: commit.Fast, Again: again}, s, nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	c := NewCommits(results, nil, w.s.ResultPrefix)
+	c.w = w
+	return c
+}
+
+// noSink is a Sink that ignores everything.
+type noSink struct{}
+
+func (noSink) Stored(context.Context, []*inflight.Delivery)                             {}
+func (noSink) Undeliverable(context.Context, *inflight.Batch, int, Reason, error) error { return nil }
+func (noSink) Refused(context.Context, *inflight.Batch, []int) error                    { return nil }
+func (noSink) Incomplete(*inflight.Batch, int, error) error                             { return nil }
+
+// TestPartsBeforeAnErrorAreStoredOnce: the stream refuses one part of a result. The parts before it are stored, and aren't sent again: without ids
+// that the server remembers, it would store them twice.
+func TestPartsBeforeAnErrorAreStoredOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
+	w := r.writerWith(func(s *Settings) { s.ResultIDs = false })
+	w.size.stream.Store(1000)
+	var lines []byte
+	for range 40 {
+		lines = append(lines, "line\n"...)
+	}
+	b := &inflight.Batch{}
+	b.Add(r.failedFrame(w, nil, lines))
+	f := b.Items[0].Frame
+	f.Fail(nil) // its results are complete
+	refused, s := 0, &keptStream{}
+	s.refuse = func(m *nats.Msg) bool {
+		its := m.Header.Get(HeaderPart) == fmt.Sprintf("3/%d", len(f.Parts)) && refused == 0
+		if its {
+			refused++
+		}
+		return its
+	}
+	var buffers Buffers
+	if err := r.commits(w, s).Settle(r.Ctx(), b, &buffers, noSink{}); err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for n := range f.Parts {
+		m := frameWriter{w}.part(&b.Items[0], n)
+		want = append(want, commit.ID(m.Header))
+	}
+	if got := s.ids(); len(want) < 5 || refused != 1 || !slices.Equal(got, want) {
+		t.Errorf("a stream that refused %d parts has %q, want each part once: %q", refused, got, want)
+	}
+}
+
+// TestAResultThatIsCommittedLateSaysSo: lookups rely on the header when they decide how far back they must read.
+func TestAResultThatIsCommittedLateSaysSo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
+	w := r.writer()
+	for name, age := range map[string]time.Duration{"": 0, "1": time.Hour} {
+		d := r.input([]byte("payload"))
+		d.Cleared, d.Stored = time.Now().Add(-age), time.Now().Add(-age)
+		b := &inflight.Batch{}
+		b.Add(d)
+		b.Bodies.Add([]byte("{}"))
+		s := &keptStream{}
+		var buffers Buffers
+		if err := r.commits(w, s).Settle(r.Ctx(), b, &buffers, noSink{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.stored[1].Header.Get(HeaderDeliveries); got != name {
+			t.Errorf("%v after the first delivery, the result has the number of deliveries %q, want %q", age, got, name)
+		}
+	}
+}
