@@ -10,12 +10,13 @@ import (
 // modelFor is how long Seeds runs seeds, unless MILLRACE_MODEL_FOR sets another duration.
 const modelFor = 3 * time.Second
 
-// Seeds runs a model with one new seed after another for some seconds, and longer if an event of mustHappen is still missing then: without
-// such an event the model proves nothing about it. The test fails if an event is missing after so many runs that it must have happened
-// (enough), however long they take. A run returns how often each event happened, and fails t if an invariant is broken.
+// Seeds runs a model with one new seed after another for some seconds, and longer on a busy machine: until there were least runs, and every
+// event of mustHappen has happened. Without such an event the model proves nothing about it. The test fails if an event is missing after so
+// many runs that it must have happened (most), however long they take. A run returns how often each event happened, and fails t if an
+// invariant is broken.
 //
 // With MILLRACE_MODEL_SEED there is one run, with that seed.
-func Seeds(t *testing.T, enough int, mustHappen []string, run func(seed uint64) map[string]int) {
+func Seeds(t *testing.T, least, most int, mustHappen []string, run func(seed uint64) map[string]int) {
 	t.Helper()
 	if text := os.Getenv("MILLRACE_MODEL_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -41,7 +42,7 @@ func Seeds(t *testing.T, enough int, mustHappen []string, run func(seed uint64) 
 		}
 		return events
 	}
-	for began := time.Now(); !t.Failed() && (time.Since(began) < budget || runs < enough && missing() != nil); runs++ {
+	for began := time.Now(); !t.Failed() && (runs < least || time.Since(began) < budget || runs < most && missing() != nil); runs++ {
 		seed := first + uint64(runs)
 		for what, n := range run(seed) {
 			counts[what] += n

@@ -32,6 +32,7 @@ type modelChain struct {
 type modelOpenBatch struct {
 	marker uint64                   // the last one when the batch began, which is its id
 	rest   []func() (stored uint64) // each stores a message
+	slow   bool                     // its messages take so long that the next owner usually comes before them
 }
 
 // modelStoredMessage is a message of a stream: a marker, or the result or dead letter of an input.
@@ -145,6 +146,7 @@ func (s *modelStore) send(ctx context.Context, way commit.Way, batch modelOpenBa
 		}
 		at, err = batch.arrive(m, way)
 		if left := len(batch.rest); err != nil && way == commit.Fast && left > 0 && left < all && m.random.IntN(4) > 0 {
+			batch.slow = m.random.IntN(3) == 0
 			c.open = append(c.open, batch)
 			return errModelSilent
 		}
@@ -212,7 +214,7 @@ func (c *modelChain) endBatch(id uint64) bool {
 // proceed stores messages of batches that are under way, or ends the batches, as the server does after a while.
 func (c *modelChain) proceed(m *leaseModel) {
 	for i := range c.open {
-		if b := &c.open[i]; m.random.IntN(2) == 0 {
+		if b := &c.open[i]; m.random.IntN(2) == 0 && !b.waits(m) {
 			m.did("batch proceeded")
 			if !m.refuses() {
 				b.rest[0]()
@@ -220,8 +222,11 @@ func (c *modelChain) proceed(m *leaseModel) {
 			b.rest = b.rest[1:]
 		}
 	}
-	c.open = slices.DeleteFunc(c.open, func(b modelOpenBatch) bool { return len(b.rest) == 0 || m.random.IntN(8) == 0 })
+	c.open = slices.DeleteFunc(c.open, func(b modelOpenBatch) bool { return len(b.rest) == 0 || m.random.IntN(8) == 0 && !b.waits(m) })
 }
+
+// waits reports whether nothing happens to a slow batch yet.
+func (b *modelOpenBatch) waits(m *leaseModel) bool { return b.slow && m.random.IntN(8) > 0 }
 
 func (c *modelChain) append(stored modelStoredMessage) (at uint64) {
 	c.messages = append(c.messages, stored)

@@ -16,7 +16,7 @@ import (
 func TestModelOfTheLease(t *testing.T) {
 	t.Parallel()
 	lab := newModelLab(t)
-	natstest.Seeds(t, modelEnough, modelMustHappen, func(seed uint64) map[string]int {
+	natstest.Seeds(t, modelLeast, modelMost, modelMustHappen, func(seed uint64) map[string]int {
 		m := runLeaseModel(t, seed, lab)
 		if os.Getenv("MILLRACE_MODEL_SEED") != "" {
 			t.Log(strings.Join(m.trace, "\n"))
@@ -26,8 +26,11 @@ func TestModelOfTheLease(t *testing.T) {
 	})
 }
 
-// modelEnough is the number of runs after which every event must have happened: the rarest happen in one of a hundred.
-const modelEnough = 5000
+// There are modelLeast runs, and up to modelMost while an event has not happened, because the rarest happen in one of a hundred.
+const (
+	modelLeast = 100
+	modelMost  = 5000
+)
 
 // modelMustHappen lists the events that must have happened in that many runs.
 var modelMustHappen = []string{
