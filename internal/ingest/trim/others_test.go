@@ -1,0 +1,64 @@
+package trim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// TestABeginningThatMovesByItself: messages expire, or an administrator purges. A worker takes that for another worker's purges, but not for ever.
+func TestABeginningThatMovesByItself(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const inputs = 10
+	r.store(make([]int, inputs)...)
+	r.process("p-0", inputs)
+	trimmer := r.trimmer(Auto)
+	for step := range uint64(mostYields + 1) {
+		if r.removed > 0 {
+			t.Errorf("a worker removes inputs in step %d, while the beginning of the stream moves", step)
+		}
+		if err := r.Stream("INGEST").Purge(r.Ctx(), jetstream.WithPurgeSequence(step+2)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := trimmer.step(r.Ctx()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := uint64(inputs - mostYields - 1); r.removed != want {
+		t.Errorf("after %d steps %d inputs are removed, want %d", mostYields+1, r.removed, want)
+	}
+}
+
+// TestACopyThatIsMadeLater: a worker that has found no copies looks again.
+func TestACopyThatIsMadeLater(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	trimmer := r.trimmer(Auto)
+	r.store(0, 0)
+	r.process("p-0", 1)
+	r.trim(trimmer)
+	r.wantLeft(2, None, "p-0")
+	r.Create(jetstream.StreamConfig{Name: "MIRROR", Mirror: &jetstream.StreamSource{Name: "INGEST"}})
+	trimmer.reader.listedAt = time.Now().Add(-copiesAge)
+	r.process("p-0", 1)
+	r.trim(trimmer)
+	r.wantLeft(2, Mirrored, "")
+}
+
+// TestSeveralFiltersOfAConsumerThatCountsWrong: the stream is asked for messages of each filter.
+func TestSeveralFiltersOfAConsumerThatCountsWrong(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.consume(jetstream.ConsumerConfig{Durable: "both", FilterSubjects: []string{"0.ingest", "1.ingest"}, AckPolicy: jetstream.AckExplicitPolicy})
+	r.store(0, 1)
+	r.process("both", 1)
+	stale := r.ConsumerInfo("INGEST", "both")
+	stale.NumPending = 0
+	reader := r.trimmer(Auto).reader
+	s, err := reader.floor(r.Ctx(), State{Info: r.Stream("INGEST").CachedInfo()}, []*jetstream.ConsumerInfo{stale})
+	if err != nil || s.Floor != 1 || s.Holder != "both" {
+		t.Errorf("floor %d, held by %q, error %v, want 1, by both", s.Floor, s.Holder, err)
+	}
+}
