@@ -1,10 +1,15 @@
 package trim
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
 )
 
 // TestABeginningThatMovesByItself: messages expire, or an administrator purges. A worker takes that for another worker's purges, but not for ever.
@@ -42,9 +47,42 @@ func TestACopyThatIsMadeLater(t *testing.T) {
 	r.wantLeft(2, None, "p-0")
 	r.Create(jetstream.StreamConfig{Name: "MIRROR", Mirror: &jetstream.StreamSource{Name: "INGEST"}})
 	trimmer.reader.listedAt = time.Now().Add(-copiesAge)
+	if s, err := trimmer.look(r.Ctx(), r.Stream("INGEST").CachedInfo()); err != nil || s.Held != Mirrored {
+		t.Errorf("with a mirror that was made later, inputs are held because of %q, want %q: %v", s.Held, Mirrored, err)
+	}
+}
+
+// TestAConsumerThatTheServerCanNotTell: in a cluster the leader of a consumer may be away. Nobody knows then what it needs, also if it is another
+// program's.
+func TestAConsumerThatTheServerCanNotTell(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.store(0)
 	r.process("p-0", 1)
-	r.trim(trimmer)
-	r.wantLeft(2, Mirrored, "")
+	const prefix = "CLUSTER."
+	if _, err := r.NC.Subscribe(prefix+">", func(m *nats.Msg) {
+		request := strings.TrimPrefix(m.Subject, prefix)
+		answer, err := r.NC.Request(jetstream.DefaultAPIPrefix+request, m.Data, natstest.Patience)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		data := answer.Data
+		if strings.HasPrefix(request, "CONSUMER.LIST.") {
+			data = bytes.Replace(data, []byte(`"total":2`), []byte(`"missing":["away"],"total":3`), 1)
+		}
+		_ = m.Respond(data)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	trimmer := r.trimmer(Auto)
+	var err error
+	if trimmer.reader.js, err = jetstream.NewWithAPIPrefix(r.NC, prefix); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := trimmer.look(r.Ctx(), r.Stream("INGEST").CachedInfo()); err != nil || s.Held != Unknown || s.Detail != "away" {
+		t.Errorf("inputs are held because of %q (%q), want %q (away): %v", s.Held, s.Detail, Unknown, err)
+	}
 }
 
 // TestSeveralFiltersOfAConsumerThatCountsWrong: the stream is asked for messages of each filter.
