@@ -94,3 +94,30 @@ func TestTheLimitOnConsumersIsTemporary(t *testing.T) {
 		t.Error("a result is not found as soon as there is room for a consumer")
 	}
 }
+
+// TestAStreamThatLostItsEnd: a server that crashed may have forgotten the last results, and gives their sequences to others. The shared consumer is
+// beyond these.
+func TestAStreamThatLostItsEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, false)
+	now := time.Now()
+	store := func(seq uint64) Input {
+		in := Input{seq, storedAt(now, seq)}
+		r.store("results.a", fmt.Sprintf("IN:%d:%d", in.Sequence, in.Stored), true)
+		return in
+	}
+	r.find(store(1))
+	const beyond = 4
+	consumer, err := r.consumerFrom(r.Ctx(), "RESULTS", beyond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &r.scanner.cursors[0]
+	c.consumer, c.number, c.next = consumer.CachedInfo().Name, 0, beyond
+	r.find(Input{9, storedAt(now, 9)}) // notices it
+	for i, f := range r.find(store(2), store(3), store(4)) {
+		if !f.Done {
+			t.Errorf("of the results in place of the lost ones, number %d isn't found", i+1)
+		}
+	}
+}

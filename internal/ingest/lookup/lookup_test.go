@@ -97,9 +97,24 @@ func TestEachMessageIsReadOnce(t *testing.T) {
 	if want := n*2/3 + 2; r.scanner.read != want {
 		t.Errorf("%d messages were read, want each of %d once", r.scanner.read, want)
 	}
-	// Messages from before the stream was recreated no longer count.
-	r.Delete("RESULTS")
-	r.find(Input{1, storedAt(now, 1)})
+}
+
+// TestAStreamThatIsMadeAgain: its results are found, although they have sequences that were read in the stream before.
+func TestAStreamThatIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, false)
+	now := time.Now()
+	for _, end := range []uint64{3, 5} {
+		config := r.StreamConfig("RESULTS")
+		r.Delete("RESULTS")
+		r.Create(config)
+		for seq := end - 2; seq <= end; seq++ {
+			r.store("results.a", fmt.Sprintf("IN:%d:%d", seq, storedAt(now, seq)), true)
+		}
+		if !r.find(Input{end, storedAt(now, end)})[0].Done {
+			t.Errorf("the result of input %d isn't found", end)
+		}
+	}
 }
 
 // Results carry the headers of inputs, which may be long, so the size of a request is bounded by bytes.

@@ -4,25 +4,67 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestAnIndexThatOverflowedIsReadAgain: the index has no space for all that the streams have, so a lookup drops what it isn't asked for. The next
-// lookup, which is asked for that, must find it.
-func TestAnIndexThatOverflowedIsReadAgain(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, false)
+// overflowing returns a lookup whose index has space for one of two inputs. The results of both are stored.
+func overflowing(t *testing.T) (r *rig, inputs [2]Input) {
+	t.Helper()
+	r = newRig(t, false)
 	now := time.Now()
-	inputs := []Input{{7, storedAt(now, 7)}, {7 + perBlock, storedAt(now, 7+perBlock)}}
+	inputs = [2]Input{{7, storedAt(now, 7)}, {7 + perBlock, storedAt(now, 7+perBlock)}}
 	r.find(inputs[0])
-	for key := uint64(1 << 32); len(r.scanner.found.blocks) < mostBlocks-1; key++ { // there is space for one of them
+	for key := uint64(1 << 32); len(r.scanner.found.blocks) < mostBlocks-1; key++ {
 		r.scanner.found.blocks[key] = nil
 	}
 	for _, in := range inputs {
 		r.store("results.a", fmt.Sprintf("IN:%d:%d", in.Sequence, in.Stored), true)
 	}
+	return r, inputs
+}
+
+// TestAnIndexThatOverflowedIsReadAgain: the index has no space for all that the streams have, so a lookup drops what it isn't asked for. The next
+// lookup, which is asked for that, must find it.
+func TestAnIndexThatOverflowedIsReadAgain(t *testing.T) {
+	t.Parallel()
+	r, inputs := overflowing(t)
 	for _, in := range []Input{inputs[1], inputs[0], inputs[1]} {
 		if !r.find(in)[0].Done {
 			t.Errorf("the result of input %d isn't found", in.Sequence)
+		}
+	}
+}
+
+// TestALookupThatOverflowedAndFailed: the next one finds what the first one dropped before it failed, while it read another stream.
+func TestALookupThatOverflowedAndFailed(t *testing.T) {
+	t.Parallel()
+	r, inputs := overflowing(t)
+	dead := r.StreamConfig("DEAD")
+	queue := dead
+	queue.Retention = jetstream.WorkQueuePolicy
+	r.Delete("DEAD")
+	r.Create(queue)
+	if _, _, err := r.Find(r.Ctx(), []Wanted{{Input: inputs[1]}}); err == nil {
+		t.Fatal("a lookup in a work queue succeeds")
+	}
+	r.Delete("DEAD")
+	r.Create(dead)
+	if !r.find(inputs[0])[0].Done {
+		t.Error("the result that was dropped isn't found")
+	}
+}
+
+// TestTheHighestInputOfAnOverflow: a search for the highest input is asked for none, so it drops all.
+func TestTheHighestInputOfAnOverflow(t *testing.T) {
+	t.Parallel()
+	r, inputs := overflowing(t)
+	if highest, err := r.Highest(r.Ctx(), time.Now()); highest != inputs[1].Sequence || err != nil {
+		t.Errorf("the highest input is %d, want %d: %v", highest, inputs[1].Sequence, err)
+	}
+	for _, in := range inputs {
+		if !r.find(in)[0].Done {
+			t.Errorf("the result of input %d isn't found afterwards", in.Sequence)
 		}
 	}
 }
