@@ -81,11 +81,18 @@ func TestInspectOfAWorkQueue(t *testing.T) {
 			t.Errorf("a healthy work queue: %s", line)
 		}
 	}
-	info, floor := r.Stream("INGEST").CachedInfo(), r.ConsumerInfo("INGEST", "millrace")
-	floor.AckFloor.Stream = 2 // as if the server had not removed two acknowledged inputs
-	i := trimInspector{streamInspector{&inspection{l: r.topology}}}
-	i.leftInQueue("", info, floor)
-	if len(i.findings) != 1 || !strings.Contains(i.findings[0].Advice, "nats stream purge INGEST --seq 3 --force") {
-		t.Errorf("findings %v", i.findings)
+	info, consumer := r.Stream("INGEST").CachedInfo(), r.ConsumerInfo("INGEST", "millrace")
+	all := consumer.Config.FilterSubjects
+	for _, c := range []struct {
+		floor   uint64 // as if the server had not removed the acknowledged inputs up to this one
+		filters []string
+		want    string // in the advice; none: nothing is wrong
+	}{{0, all, ""}, {1, all, "nats stream purge INGEST --seq 2 --force"}, {2, all, "nats stream purge INGEST --seq 3 --force"}, {2, []string{"ingest.b"}, ""}} {
+		consumer.AckFloor.Stream, consumer.Config.FilterSubject, consumer.Config.FilterSubjects = c.floor, "", c.filters
+		i := trimInspector{streamInspector{&inspection{l: r.topology}}}
+		i.leftInQueue("", info, consumer)
+		if found := len(i.findings) > 0; found != (c.want != "") || found && !strings.Contains(i.findings[0].Advice, c.want) {
+			t.Errorf("with filters %q and everything up to %d acknowledged, findings %v, want %q", c.filters, c.floor, i.findings, c.want)
+		}
 	}
 }
