@@ -19,7 +19,7 @@ import (
 type keptStream struct {
 	stored []*nats.Msg // by sequence, from 1; nil for a marker
 	last   commit.StoredMarker
-	refuse func(*nats.Msg) bool // whether the stream refuses a message, and all behind it in the batch; nil: none
+	refuse func(*nats.Msg) error // why the stream refuses a message, and all behind it in the batch; nil: it refuses none
 }
 
 func (s *keptStream) Last(context.Context) (commit.StoredMarker, error) { return s.last, nil }
@@ -29,8 +29,10 @@ func (s *keptStream) Write(_ context.Context, _ commit.Way, expected uint64, msg
 		return 0, &commit.WrongLastError{Last: s.last.At}
 	}
 	for _, each := range msgs {
-		if s.refuse != nil && s.refuse(each) {
-			return 0, errors.New("the stream has no room")
+		if s.refuse != nil {
+			if err := s.refuse(each); err != nil {
+				return 0, err
+			}
 		}
 		s.stored = append(s.stored, each)
 	}
@@ -98,12 +100,12 @@ func TestPartsBeforeAnErrorAreStoredOnce(t *testing.T) {
 	f := b.Items[0].Frame
 	f.Fail(nil) // its results are complete
 	refused, s := 0, &keptStream{}
-	s.refuse = func(m *nats.Msg) bool {
-		its := m.Header.Get(HeaderPart) == fmt.Sprintf("3/%d", len(f.Parts)) && refused == 0
-		if its {
-			refused++
+	s.refuse = func(m *nats.Msg) error {
+		if m.Header.Get(HeaderPart) != fmt.Sprintf("3/%d", len(f.Parts)) || refused > 0 {
+			return nil
 		}
-		return its
+		refused++
+		return errors.New("the stream has no room")
 	}
 	var buffers Buffers
 	if err := r.commits(w, s).Settle(r.Ctx(), b, &buffers, noSink{}); err != nil {
@@ -139,5 +141,33 @@ func TestAResultThatIsCommittedLateSaysSo(t *testing.T) {
 		if got := s.stored[1].Header.Get(HeaderDeliveries); got != name {
 			t.Errorf("%v after the first delivery, the result has the number of deliveries %q, want %q", age, got, name)
 		}
+	}
+}
+
+// TestACommitOfAKnownResultIsLookedUp: the server refuses an atomic batch with an id that it knows. The result isn't sent again.
+func TestACommitOfAKnownResultIsLookedUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
+	w := r.writer()
+	b := &inflight.Batch{}
+	b.Add(r.input([]byte("payload")))
+	b.Bodies.Add([]byte("{}"))
+	if _, err := r.JS.PublishMsg(r.Ctx(), &nats.Msg{Subject: "results.web.0", Header: ResultHeader(&b.Items[0], "crc32c")}); err != nil {
+		t.Fatal(err)
+	}
+	refused, s := 0, &keptStream{}
+	s.refuse = func(*nats.Msg) error {
+		if refused++; refused == 1 {
+			return &jetstream.APIError{Code: 400, ErrorCode: codeDuplicate}
+		}
+		return nil
+	}
+	var buffers Buffers
+	if err := r.commits(w, s).Settle(r.Ctx(), b, &buffers, noSink{}); err != nil {
+		t.Fatal(err)
+	}
+	if ids := s.ids(); refused != 1 || len(ids) > 0 || !b.IsSettled(0) {
+		t.Errorf("a stream that knows a result has got it %d times, and stored %q; settled: %v", refused, ids, b.IsSettled(0))
 	}
 }
