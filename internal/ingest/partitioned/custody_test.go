@@ -2,6 +2,7 @@ package partitioned
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -101,5 +102,23 @@ func TestWhatAWorkerIsCutOffFromItHasNotGivenAway(t *testing.T) {
 	}
 	if m.watch.custody.saw(1, waitingFor(""), time.Now()); len(m.watch.custody.open()) != 0 {
 		t.Errorf("partitions %v are looked at as if nobody might take them", m.watch.custody.open())
+	}
+}
+
+// TestAPartitionThatWasGivenAwayIsLookedAt until another worker has it.
+func TestAPartitionThatWasGivenAwayIsLookedAt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2)
+	c := r.idleLease().m.watch.custody // the members have assigned nothing to the worker
+	if open := c.open(); len(open) != 0 {
+		t.Errorf("partitions %v are looked at, and none was given away", open)
+	}
+	c.gave(1)
+	if open := c.open(); !slices.Equal(open, []int{1}) {
+		t.Errorf("partitions %v are looked at, want 1, which was given away", open)
+	}
+	c.saw(1, waitingFor("somebody"), time.Now())
+	if open := c.open(); len(open) != 0 {
+		t.Errorf("partitions %v are looked at, and another worker has what was given away", open)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/topology"
 )
 
 // keptStream is a stream with commit markers that takes fast batches. It implements commit.Store.
@@ -169,5 +170,31 @@ func TestACommitOfAKnownResultIsLookedUp(t *testing.T) {
 	}
 	if ids := s.ids(); refused != 1 || len(ids) > 0 || !b.IsSettled(0) {
 		t.Errorf("a stream that knows a result has got it %d times, and stored %q; settled: %v", refused, ids, b.IsSettled(0))
+	}
+}
+
+// TestALeaseEndsWhenItsStreamTakesBatchesInAnotherWay: it would send them in vain for ever.
+func TestALeaseEndsWhenItsStreamTakesBatchesInAnotherWay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
+	w := r.writer()
+	b := &inflight.Batch{}
+	b.Add(r.input([]byte("payload")))
+	b.Bodies.Add([]byte("{}"))
+	ctx, giveUp := context.WithCancel(r.Ctx())
+	defer giveUp()
+	refused, s := 0, &keptStream{}
+	s.refuse = func(*nats.Msg) error {
+		if refused++; refused == 3 {
+			giveUp()
+		}
+		return errors.New("the stream takes no such batches")
+	}
+	c := r.commits(w, s)
+	c.way = topology.AtomicCommits // the stream takes none now
+	var buffers Buffers
+	if err := c.Settle(ctx, b, &buffers, noSink{}); !errors.Is(err, errSettingsChanged) || b.IsSettled(0) {
+		t.Errorf("after %d batches in vain the lease ends with %v, want %v", refused, err, errSettingsChanged)
 	}
 }
