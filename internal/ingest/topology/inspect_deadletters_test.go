@@ -15,6 +15,8 @@ func TestInspectSaysHowToMoveDeadLetters(t *testing.T) {
 		subjects []string
 		want     string
 	}{
+		{"everything, with commit markers", []string{"*.>"},
+			"nats stream edit RESULTS --subjects 'commits.RESULTS.>' --subjects 'results' --subjects 'results.>' --force, then"},
 		{"as it was provisioned", []string{"results", "results.>", "deadletter", "deadletter.>"},
 			"nats stream edit RESULTS --subjects 'results' --subjects 'results.>' --force, then nats stream add RESULTS_DEADLETTER " +
 				"--subjects 'deadletter' --subjects 'deadletter.>' --retention limits --max-bytes 1GiB --discard new --dupe-window 120s --no-allow-direct --defaults"},
@@ -25,7 +27,10 @@ func TestInspectSaysHowToMoveDeadLetters(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			settings := jetstream.StreamConfig{Name: "RESULTS", Subjects: c.subjects, Storage: jetstream.MemoryStorage}
-			if c.name == "everything" {
+			if strings.HasSuffix(c.name, "commit markers") {
+				r.exclusive(2)
+			}
+			if strings.HasPrefix(c.name, "everything") {
 				settings.NoAck = true // otherwise the server's own API would
 			}
 			r.Create(settings)
