@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/topology"
 )
 
 // feed reads the messages of one stream in order. It leaves the stream as it is.
@@ -33,7 +35,8 @@ const (
 	silence = 30 * time.Second
 )
 
-// openFeed opens a feed of a stream's messages with these subjects. It begins with the last of them, at most that many. The caller closes it.
+// openFeed opens a feed of a stream's messages that were published under these subjects. It begins with the last of them, at most that
+// many. The caller closes it.
 func openFeed(ctx context.Context, js jetstream.JetStream, stream string, subjects []string, most uint64) (*feed, error) {
 	s, err := js.Stream(ctx, stream)
 	if err != nil {
@@ -43,6 +46,7 @@ func openFeed(ctx context.Context, js jetstream.JetStream, stream string, subjec
 	if info.Config.Retention == jetstream.WorkQueuePolicy {
 		return nil, fmt.Errorf("stream %s is a work queue: reading a message removes it, so this command doesn't", stream)
 	}
+	subjects = topology.StoredFilters(info.Config.SubjectTransform, subjects)
 	f := &feed{stream: stream, last: info.State.LastSeq}
 	first := max(info.State.FirstSeq, 1)
 	var consumer jetstream.Consumer

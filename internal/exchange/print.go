@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/client"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 )
@@ -171,9 +172,15 @@ func (p *Printer) follow(ctx context.Context, feeds []*feed) error {
 // print prints a message: a dead letter, or a result as soon as all parts of it are there.
 func (p *Printer) print(m jetstream.Msg) error {
 	h := m.Headers()
+	if jsapi.IsDeleteMarker(h, m.Data()) {
+		return nil
+	}
 	if h.Get(client.HeaderSequence) == "" {
 		p.unreadable(m, errors.New("it is neither a result nor a dead letter"))
 		return nil
+	}
+	if p.Subject != "" && !topology.Covers(p.Subject, h.Get(client.HeaderSubject)) {
+		return nil // the stream stores it on the same subject as others
 	}
 	if h.Get(client.HeaderReason) != "" {
 		line := newLine(h)

@@ -225,6 +225,7 @@ func TestTheLastMessages(t *testing.T) {
 		m := result(t, operator.JSON, i, nil, "x")
 		if i%20 == 3 {
 			m.Subject = "out.rare"
+			m.Header.Set(client.HeaderSubject, "in.rare")
 		}
 		r.publish(m)
 	}
@@ -259,6 +260,44 @@ func TestTheLastMessages(t *testing.T) {
 		if noted := strings.Contains(notes.String(), "OUT may have more"); noted != c.note {
 			t.Errorf("%s: notes %q", name, notes)
 		}
+	}
+}
+
+// TestSubjectsThatTheStreamMaps has streams that store results and dead letters on other subjects than they are published on.
+func TestSubjectsThatTheStreamMaps(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name                string
+		source, destination string
+	}{
+		{"all", "out.>", "archive.>"},
+		{"a partition", ">", "{{partition(4)}}.>"},
+		{"some", "out.rare", "archive.out"},
+		{"onto others", "out.rare", "out.often.rare"},
+		{"several onto one", "out.*", "archive"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.Delete("DEAD")
+			r.Delete("OUT")
+			r.Create(jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>", "dead.>"}, SubjectTransform: &jetstream.SubjectTransformConfig{Source: c.source, Destination: c.destination}})
+			rare, letter := result(t, operator.JSON, 2, nil, "x"), message("dead.rare", 3)
+			rare.Subject = "out.rare"
+			rare.Header.Set(client.HeaderSubject, "in.rare")
+			letter.Header.Set(client.HeaderReason, "too_large")
+			r.publish(result(t, operator.JSON, 1, nil, "x"), rare, letter)
+			for subject, want := range map[string][]uint64{"": {1, 2, 3}, "in.rare": {2, 3}, "in.*": {1, 2, 3}, "in.none": nil} {
+				p, out, notes := r.printer()
+				p.Subject = subject
+				if err := p.Print(r.Ctx()); err != nil || notes.String() != "" {
+					t.Errorf("subject %q: %v, %s", subject, err, notes)
+				}
+				if got := sequences(t, out); !slices.Equal(got, want) {
+					t.Errorf("subject %q: the inputs %v, want %v", subject, got, want)
+				}
+			}
+		})
 	}
 }
 
@@ -328,7 +367,8 @@ func TestWhatCannotBeRead(t *testing.T) {
 	broken.Data = broken.Data[:10]
 	unknown := result(t, operator.JSON, 3, nil, "x")
 	unknown.Header.Set(client.HeaderContentType, "text/plain")
-	r.publish(&nats.Msg{Subject: "out.web", Data: []byte("hello")}, broken, unknown, result(t, operator.JSON, 4, nil, "x"))
+	expired := &nats.Msg{Subject: "out.web", Header: nats.Header{"Nats-Marker-Reason": {"MaxAge"}}} // which the server stores, and nobody need know of
+	r.publish(&nats.Msg{Subject: "out.web", Data: []byte("hello")}, broken, unknown, result(t, operator.JSON, 4, nil, "x"), expired)
 	p, out, notes := r.printer()
 	err := p.Print(r.Ctx())
 	if !errors.Is(err, ErrUnreadable) || !strings.HasPrefix(err.Error(), "3 messages") {

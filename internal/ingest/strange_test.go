@@ -4,9 +4,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -33,4 +36,46 @@ func TestSubjectTooLongForAResult(t *testing.T) {
 	}
 	wantHeaders(t, m.Headers(), map[string]string{results.HeaderReason: "too_large", results.HeaderSubject: subject})
 	r.wantSettled(2)
+}
+
+// TestDeleteMarkersAreNoInputs: the message that a server stores in place of an expired one has no result, and counts as acknowledged.
+func TestDeleteMarkersAreNoInputs(t *testing.T) {
+	t.Parallel()
+	for name, partitions := range map[string]int{"shared": 0, "exclusive": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
+			r.opts.Kept.AskedEverything = true // so that a second worker finds the last marker
+			r.provision()
+			marker := nats.Header{"Nats-Marker-Reason": {"MaxAge"}}
+			r.publishMsg(marker, nil)
+			r.publishMsg(nil, nil)
+			r.publishMsg(marker, []byte("a publisher's header"))
+			r.publishMsg(marker, nil)
+			consumer := r.opts.Consumer
+			if partitions > 0 {
+				consumer = topology.PartitionConsumer(consumer, 0)
+			}
+			acknowledged := func() bool { return r.ConsumerInfo(r.opts.Stream, consumer).AckFloor.Stream == 4 }
+			run := r.run(hostDevice(t), streams.Config{})
+			r.tally.awaitStored(t, 2)
+			r.Until("the markers are acknowledged", acknowledged)
+			if err := run.drain(); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.stored("results.>"); len(got) != 2 || len(got[2]) != 1 || len(got[3]) != 1 {
+				t.Errorf("results of the inputs %v, want 2 and 3", got)
+			}
+			run = r.run(hostDevice(t), streams.Config{})
+			r.publishMsg(nil, []byte("more"))
+			r.tally.awaitStored(t, 3)
+			if err := run.drain(); err != nil {
+				t.Fatal(err)
+			}
+			if r.Log.Has("more inputs are acknowledged than the last commit marker covers") {
+				t.Error("the acknowledgement of a delete marker counts as that of an input without a result")
+			}
+		})
+	}
 }

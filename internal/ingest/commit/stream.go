@@ -34,6 +34,9 @@ func (s *Stream) Last(ctx context.Context) (StoredMarker, error) {
 		return StoredMarker{}, err
 	}
 	last := StoredMarker{At: m.Sequence}
+	if jsapi.IsDeleteMarker(m.Header, m.Data) {
+		return last, nil // the stream removed the commit marker for its age
+	}
 	if err := json.Unmarshal(m.Data, &last.Marker); err != nil {
 		return StoredMarker{}, fmt.Errorf("the last message on %q is not a commit marker (somebody else publishes there): %w", s.Subject, err)
 	}

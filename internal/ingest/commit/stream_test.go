@@ -301,6 +301,27 @@ func TestAStreamThatTakesNoFastBatchesAnyMore(t *testing.T) {
 	r.want(20)
 }
 
+// TestAnExpiredMarker: the server may store a delete marker in place of a commit marker that has expired.
+func TestAnExpiredMarker(t *testing.T) {
+	t.Parallel()
+	eachWay(t, func(t *testing.T, r *rig, way Way) {
+		r.commit(r.open(way), 1, 3)
+		expired := &nats.Msg{Subject: markers, Header: nats.Header{"Nats-Marker-Reason": {"MaxAge"}}}
+		ack, err := r.JS.PublishMsg(t.Context(), expired)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last, err := r.store.Last(t.Context()); err != nil || last.At != ack.Sequence {
+			t.Fatalf("the last marker is at %d: %v, want that in its place at %d", last.At, err, ack.Sequence)
+		}
+		next := r.open(way)
+		if at, ok := next.Found(); ok {
+			t.Errorf("the next owner finds %v", at)
+		}
+		r.commit(next, 4, 5)
+	})
+}
+
 func TestAStreamWithoutItsMarkers(t *testing.T) { t.Parallel(); eachWay(t, withoutMarkers) }
 
 func withoutMarkers(t *testing.T, r *rig, way Way) {

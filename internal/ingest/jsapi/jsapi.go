@@ -101,6 +101,14 @@ func IsUnreadable(h nats.Header) bool {
 	return unreadable
 }
 
+// IsDeleteMarker reports whether a message is a delete marker. The server stores one if it removes the last message with a subject and the
+// stream has subject_delete_marker_ttl. Publishers can send such messages too, so one with a body isn't a delete marker.
+func IsDeleteMarker(h nats.Header, body []byte) bool {
+	const reason = "Nats-Marker-Reason"
+	_, given := h[reason]
+	return given && len(body) == 0
+}
+
 // Consumers returns the state of all consumers of a stream, and the names of the consumers whose state the server can't tell now. It doesn't see the consumers of mirrors and of streams that source from this one, which the server hides.
 func Consumers(ctx context.Context, js jetstream.JetStream, stream string) (all []*jetstream.ConsumerInfo, unknown []string, err error) {
 	for {

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/partitioned/partition"
 	"millrace/internal/ingest/results"
 )
@@ -111,17 +112,22 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 	return nil
 }
 
-// isSettled reports whether an earlier lease has stored the result or the dead letter of an input. It is then acknowledged without being
-// computed.
+// isSettled reports whether an input needs no result: an earlier lease has stored its result or its dead letter, or it is a delete marker.
+// It is then acknowledged without being computed.
 func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery) (bool, error) {
-	if k.commits == nil {
+	stored := false
+	if k.commits != nil {
+		var err error
+		if stored, err = k.commits.Settled(drainCtx, d); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case stored:
+		k.host.alreadyStored(d)
+	case !jsapi.IsDeleteMarker(d.Msg.Headers(), d.Msg.Data()):
 		return false, nil
 	}
-	settled, err := k.commits.Settled(drainCtx, d)
-	if err != nil || !settled {
-		return false, err
-	}
-	k.host.alreadyStored(d)
 	if k.acks.settledAlone(d) {
 		return true, k.acks.acknowledge(drainCtx, nil)
 	}

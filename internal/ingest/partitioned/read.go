@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/partitioned/partition"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
@@ -157,10 +158,10 @@ func (r *reader) describeCommits(ctx context.Context, info *jetstream.ConsumerIn
 	}
 }
 
-// isStored reports whether the stream still has an input of the partition with that sequence.
+// isStored reports whether the stream still has an input of the partition with that sequence. A delete marker is no input.
 func (r *reader) isStored(ctx context.Context, sequence uint64) bool {
-	for _, err := range r.stored.between(ctx, sequence-1, sequence+1) {
-		return err == nil
+	for raw, err := range r.stored.between(ctx, sequence-1, sequence+1) {
+		return err == nil && !jsapi.IsDeleteMarker(raw.Header, raw.Data)
 	}
 	return false
 }

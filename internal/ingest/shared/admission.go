@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 )
@@ -19,7 +20,7 @@ type admission struct {
 }
 
 // admit reports whether a delivery must be processed. It gives up a delivery that can never be processed. It acknowledges a
-// delivery again if its input is already settled and the acknowledgement was late.
+// delivery again if its input is already settled and the acknowledgement was late. It acknowledges a delete marker, which is no input.
 func (a *admission) admit(ctx context.Context, d *inflight.Delivery) bool {
 	d.Level = a.levelOf(d)
 	switch a.ends.ledger.take(d) {
@@ -30,6 +31,11 @@ func (a *admission) admit(ctx context.Context, d *inflight.Delivery) bool {
 		a.ends.ack(d)
 		a.ends.pool.Release(d)
 		a.ends.results.AlreadyStored(d)
+		return false
+	}
+	if jsapi.IsDeleteMarker(d.Msg.Headers(), d.Msg.Data()) {
+		a.ends.ack(d)
+		a.ends.pool.Release(d)
 		return false
 	}
 	var why results.Reason

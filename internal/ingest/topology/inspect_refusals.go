@@ -36,7 +36,7 @@ func (i settingsInspector) oddities(what, stored string, c jetstream.StreamConfi
 			c.MaxMsgsPerSubject), "lift the limit (nats stream edit "+c.Name+" --max-msgs-per-subject=-1 --no-discard-per-subject)")
 	}
 	if t := c.SubjectTransform; t != nil {
-		i.say(finding.Warning, what, fmt.Sprintf("maps subjects (%q to %q): %s is stored on another subject, where worker results and readers with the documented filters don't find it",
+		i.say(finding.Warning, what, fmt.Sprintf("maps subjects (%q to %q): %s is stored on another subject, where readers with the documented filters don't find it",
 			t.Source, t.Destination, stored), "remove the transform, or have readers filter by the subjects as they are stored")
 	}
 }

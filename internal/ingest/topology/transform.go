@@ -137,6 +137,41 @@ func storedFilters(t *jetstream.SubjectTransformConfig, subjects []string) []str
 	return stored
 }
 
+// StoredFilters returns filters of a consumer for the messages that a stream with that transform stores of those published under subjects.
+// The server refuses filters that overlap, so each two that do are replaced by one for both. It may match further subjects.
+func StoredFilters(t *jetstream.SubjectTransformConfig, subjects []string) (filters []string) {
+	for _, s := range storedFilters(t, subjects) {
+		tokens := splitTokens(s)
+		for i, token := range tokens {
+			if partitionToken(token) > 0 {
+				tokens[i] = "*"
+			}
+		}
+		s = strings.Join(tokens, ".")
+		for i := 0; i < len(filters); i++ {
+			if overlap(filters[i], s) {
+				s, filters, i = filterFor(filters[i], s), slices.Delete(filters, i, i+1), -1 // it may overlap those before now
+			}
+		}
+		filters = append(filters, s)
+	}
+	return filters
+}
+
+// filterFor returns a filter that matches every subject that one of two overlapping filters matches.
+func filterFor(a, b string) string {
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range x {
+		switch {
+		case x[i] == ">" || y[i] == ">":
+			return strings.Join(append(x[:i:i], ">"), ".")
+		case x[i] != y[i]:
+			x[i] = "*"
+		}
+	}
+	return strings.Join(x, ".")
+}
+
 // mapped returns a filter for the results of destination on subjects that match both source and s.
 func mapped(source, destination, s string) string {
 	tokens := splitTokens(destination)

@@ -35,6 +35,28 @@ func TestStoredFilters(t *testing.T) {
 	}
 }
 
+// TestFiltersOfAConsumerDoNotOverlap: the server refuses filters that do.
+func TestFiltersOfAConsumerDoNotOverlap(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		transform *jetstream.SubjectTransformConfig
+		subjects  string
+		want      string
+	}{
+		{nil, "out,out.>", "out,out.>"},
+		{transform(">", "{{partition(8)}}.>"), "out,out.>", "*.out,*.out.>"},
+		{transform("out.>", "archive.>"), "out,out.>", "out,archive.>"},
+		{transform("out.a.>", "out.b.>"), "out,out.>", "out,out.>"},
+		{transform("out.a.*", "out.*.$1"), "out.*.x", "out.*.*"},
+		{transform("out.>", "all"), "out,out.>,dead.>", "out,all,dead.>"},
+		{transform("out.>", ">"), "out,out.>,dead.>", ">"},
+	} {
+		if got := strings.Join(StoredFilters(c.transform, strings.Split(c.subjects, ",")), ","); got != c.want {
+			t.Errorf("%+v stores %q for the filters %q, want %q", c.transform, c.subjects, got, c.want)
+		}
+	}
+}
+
 func TestOverlap(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
