@@ -18,7 +18,6 @@ func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Fi
 	i := &inspection{ctx: ctx, js: js, nc: nc, l: l, use: u, maxPayload: nc.MaxPayload(), cluster: nc.ConnectedClusterName()}
 	server, streams := serverInspector{i}, streamInspector{i}
 	if !server.inspect() {
-		server.permissions()
 		return i.findings
 	}
 	if !u.Frames.none() {

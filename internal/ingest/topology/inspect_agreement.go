@@ -2,21 +2,33 @@ package topology
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
 )
 
+// The values that MILLRACE_ACK_WAIT may have.
+const (
+	leastAckWait = time.Second
+	mostAckWait  = time.Hour
+)
+
 // agreement compares a consumer's settings with the worker's variables. The variables apply only when a consumer is
 // created. An existing consumer keeps its settings, so agreement reports a variable that was changed since.
 func agreement(l Topology, u Use, c jetstream.ConsumerConfig, say func(level finding.Level, found, advice string)) {
 	edit := fmt.Sprintf("(nats consumer edit %s %s", l.Stream, c.Durable)
-	if c.AckWait != l.AckWait {
+	acknowledges := c.AckPolicy != jetstream.AckNonePolicy // otherwise it has no ack wait
+	if acknowledges && c.AckWait != l.AckWait {
+		set := ""
+		if c.AckWait >= leastAckWait && c.AckWait <= mostAckWait {
+			set = fmt.Sprintf("set MILLRACE_ACK_WAIT=%s, or ", c.AckWait)
+		}
 		say(finding.Warning, fmt.Sprintf("ack wait %s, and MILLRACE_ACK_WAIT is %s", c.AckWait, l.AckWait),
-			fmt.Sprintf("the consumer's setting applies; set MILLRACE_ACK_WAIT=%s, or change the consumer %s --wait %s)", c.AckWait, edit, l.AckWait))
+			fmt.Sprintf("the consumer's setting applies; %schange the consumer %s --wait %s)", set, edit, l.AckWait))
 	}
-	if u.Linger >= c.AckWait {
+	if acknowledges && u.Linger >= c.AckWait {
 		say(finding.Warning, fmt.Sprintf("ack wait %s, and MILLRACE_LINGER is %s", c.AckWait, u.Linger),
 			"payloads may be delivered again while they wait for their batch; lower MILLRACE_LINGER or raise the consumer's ack wait")
 	}

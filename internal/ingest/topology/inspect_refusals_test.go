@@ -28,7 +28,7 @@ func TestInspectOfStreamsThatStoreNotEverything(t *testing.T) {
 		"small results": {"RESULTS", func(s *jetstream.StreamConfig) { s.MaxMsgSize = 100 }, []string{
 			"warning stream RESULTS: a result with its headers may have 1024 bytes, and stream RESULTS takes messages of 100", "raise max_msg_size of stream RESULTS"}},
 		"mapped results": {"RESULTS", func(s *jetstream.StreamConfig) { s.SubjectTransform = transform("results.>", "archive.>") },
-			[]string{`warning stream RESULTS: maps subjects ("results.>" to "archive.>")`, "worker results"}},
+			[]string{`warning stream RESULTS: maps subjects ("results.>" to "archive.>")`, "documented filters"}},
 		"inputs that go": {"INGEST", func(s *jetstream.StreamConfig) { s.Discard = jetstream.DiscardOld },
 			[]string{"warning stream INGEST: deletes inputs that nobody has processed: max_bytes 4294967296, discard old", "nats stream edit INGEST --discard new"}},
 		"inputs that expire": {"INGEST", func(s *jetstream.StreamConfig) { s.MaxAge = time.Hour }, []string{"warning stream INGEST: deletes inputs that nobody has processed: max_age 1h0m0s"}},

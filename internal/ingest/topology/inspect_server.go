@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
 )
@@ -17,7 +18,7 @@ func (i serverInspector) inspect() bool {
 	nc, batchBytes := i.nc, i.use.BatchBytes
 	what := "server " + nc.ConnectedServerName()
 	if _, err := i.js.AccountInfo(i.ctx); err != nil {
-		i.failed(what, fmt.Errorf("JetStream does not answer: %w", err), "enable JetStream on the server and for this account")
+		i.silent(what, err)
 		return false
 	}
 	found := fmt.Sprintf("version %s, max_payload %d bytes; unless sync_interval is \"always\" in the server's jetstream block it confirms "+
@@ -35,9 +36,21 @@ func (i serverInspector) inspect() bool {
 	return true
 }
 
+// silent reports that JetStream does not answer. A request that this user may not send, or whose answer it may not receive, gets none.
+func (i serverInspector) silent(what string, err error) {
+	absent := errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
+	if absent || !i.refused() {
+		i.failed(what, fmt.Errorf("JetStream does not answer: %w", err), "enable JetStream on the server and for this account")
+	}
+	i.permissions()
+}
+
+// refused reports whether the server has refused a request for lack of a permission.
+func (i *inspection) refused() bool { return errors.Is(i.nc.LastError(), nats.ErrPermissionViolation) }
+
 // permissions reports the requests that the server refused. A request without permission gets no answer.
 func (i serverInspector) permissions() {
-	if err := i.nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
-		i.say(finding.Error, "permissions", err.Error(), "grant it to the worker's user: docs/security.md lists the permissions that it needs")
+	if i.refused() {
+		i.say(finding.Error, "permissions", i.nc.LastError().Error(), "grant it to the worker's user: docs/security.md lists the permissions that it needs")
 	}
 }

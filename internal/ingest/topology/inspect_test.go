@@ -1,12 +1,14 @@
 package topology
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
@@ -212,6 +214,28 @@ func TestInspectWithoutJetStream(t *testing.T) {
 	wantLine(t, lines, "error server", "JetStream does not answer", "enable JetStream")
 	if len(lines) != 1 {
 		t.Errorf("more is said than that there is no JetStream:\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+// TestInspectWithoutTheRightToAsk: a request that its user may not send, or whose answer it may not receive, says nothing about JetStream.
+func TestInspectWithoutTheRightToAsk(t *testing.T) {
+	t.Parallel()
+	for subject, refused := range map[string]server.Permissions{
+		`"$JS.API.INFO"`: {Publish: &server.SubjectPermission{Deny: []string{"$JS.API.INFO"}}},
+		`"_INBOX.`:       {Subscribe: &server.SubjectPermission{Deny: []string{"_INBOX.>"}}},
+	} {
+		t.Run(subject, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(o *server.Options) {
+				o.Users, o.NoAuthUser = []*server.User{{Username: "worker", Password: "worker", Permissions: &refused}}, "worker"
+			})
+			ctx, cancel := context.WithTimeout(r.Ctx(), 2*time.Second) // for an answer that never comes
+			defer cancel()
+			list := Inspect(ctx, r.NC, r.topology, Use{})
+			if len(list) != 1 || list[0].What != "permissions" || !strings.Contains(list[0].Found, subject) || !strings.Contains(list[0].Advice, "grant it to the worker's user") {
+				t.Errorf("the findings are %v", list)
+			}
+		})
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 // How the input stream maps subjects, and what it does with acknowledged messages, determines which consumers can
 // receive its messages.
 
+// mostPartitions is the highest value that MILLRACE_PARTITIONS may have.
+const mostPartitions = 256
+
 // unfit returns why the input stream's configuration prevents a worker from receiving its inputs, and what to do
 // about it. Both are empty if it doesn't. filters are the consumer's filters with shared delivery; none means all
 // subjects.
@@ -30,7 +33,7 @@ func unfit(c jetstream.StreamConfig, l Topology, filters []string) (found, advic
 	}
 	found = fmt.Sprintf("maps subjects (%q to %q), so messages published under %v are stored where the consumer's filters %v match nothing: it would "+
 		"process nothing", c.SubjectTransform.Source, c.SubjectTransform.Destination, l.Subjects, filters)
-	if n := partitionsOf(c.SubjectTransform); n > 0 && c.Retention != jetstream.WorkQueuePolicy {
+	if n := partitionsOf(c.SubjectTransform); n > 0 && n <= mostPartitions && c.Retention != jetstream.WorkQueuePolicy {
 		return found, fmt.Sprintf("set MILLRACE_DELIVERY=exclusive and MILLRACE_PARTITIONS=%d, which is what the stream is set up for, or set "+
 			"MILLRACE_STREAM to a stream without a subject transform", n)
 	}
@@ -52,6 +55,9 @@ func unfitForPartitions(c jetstream.StreamConfig, l Topology) (found, advice str
 				"transform, and MILLRACE_DELIVERY=shared", want.Source, want.Destination)
 	case c.SubjectTransform != nil && *c.SubjectTransform == *want:
 		return "", ""
+	case n > mostPartitions:
+		return fmt.Sprintf("puts one of %d partitions before its subjects, and workers support %d", n, mostPartitions),
+			fmt.Sprintf("set MILLRACE_STREAM to a stream with the subject transform %q to %q", want.Source, want.Destination)
 	case n > 0:
 		return fmt.Sprintf("puts one of %d partitions before its subjects, and MILLRACE_PARTITIONS is %d", n, l.Partitions),
 			fmt.Sprintf("set MILLRACE_PARTITIONS=%d on every worker. To have another number of partitions, make a stream with the subject transform %q to %q: "+
