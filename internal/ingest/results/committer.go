@@ -210,7 +210,7 @@ func (m *committer) failed(ctx context.Context, n resultBatch, progressed bool, 
 	case unstorable && len(n.items) == 1 && publisher.IncompleteBatch(err):
 		return 1, nil // the next attempt is checked
 	case unstorable && len(n.items) == 1:
-		return most, m.giveUp(ctx, n.items[0], TooLarge, fmt.Errorf("its result cannot be stored: %w", err))
+		return most, m.giveUp(ctx, n.items[0], TooLarge, errUnstorable(err))
 	case unstorable && progressed:
 		return 1, nil // the first one that is left is to blame
 	case unstorable:

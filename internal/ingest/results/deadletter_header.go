@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -28,6 +29,9 @@ const (
 	InvalidFrame    Reason = "invalid_frame"    // the message can't be split into records
 	InvalidEncoding Reason = "invalid_encoding" // the message can't be decompressed
 )
+
+// errUnstorable returns the error for a result that is larger than the messages which the server or the result stream takes.
+func errUnstorable(err error) error { return fmt.Errorf("its result cannot be stored: %w", err) }
 
 // ErrExceedsBatch returns the error for a payload of that many bytes when a batch holds at most most.
 func ErrExceedsBatch(bytes, most int) error {

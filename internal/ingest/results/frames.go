@@ -146,7 +146,7 @@ func (w frameWriter) storeAhead(ctx context.Context, b *inflight.Batch, s *Buffe
 		}
 		switch err := w.storeParts(ctx, d, s.partial); {
 		case publisher.Unstorable(err):
-			failed = sink.Undeliverable(ctx, b, i, TooLarge, fmt.Errorf("its result cannot be stored: %w", err))
+			failed = sink.Undeliverable(ctx, b, i, TooLarge, errUnstorable(err))
 			return true
 		case err != nil:
 			retry = err

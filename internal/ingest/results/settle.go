@@ -2,7 +2,6 @@ package results
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -195,7 +194,7 @@ func (w *Writer) settleAnswered(ctx context.Context, pipe *streams.Pipeline, b *
 			w.s.Observer.Settled(outcome(a), len(d.Msg.Data()), b.ResultBytes(i), now.Sub(d.Received), headroom)
 			frameWriter{w}.observeFrame(d, a)
 		case publisher.Unstorable(a.Err) && err == nil:
-			err = sink.Undeliverable(ctx, b, i, TooLarge, fmt.Errorf("its result cannot be stored: %w", a.Err))
+			err = sink.Undeliverable(ctx, b, i, TooLarge, errUnstorable(a.Err))
 		default:
 			rest = append(rest, i)
 		}

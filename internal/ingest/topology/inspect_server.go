@@ -46,7 +46,7 @@ func (i serverInspector) silent(what string, err error) {
 }
 
 // refused reports whether the server has refused a request for lack of a permission.
-func (i *inspection) refused() bool { return errors.Is(i.nc.LastError(), nats.ErrPermissionViolation) }
+func (i serverInspector) refused() bool { return errors.Is(i.nc.LastError(), nats.ErrPermissionViolation) }
 
 // permissions reports the requests that the server refused. A request without permission gets no answer.
 func (i serverInspector) permissions() {
