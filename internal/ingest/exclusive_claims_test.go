@@ -22,6 +22,32 @@ func (r *rig) partitionsInUse() (n int) {
 	return n
 }
 
+// TestAWorkerOwnsAPartitionFromItsFirstInputOn: the server pins a consumer to the worker that it gives a message. So a worker that has had no
+// inputs owns none of the partitions that are assigned to it, and the metric's text says so.
+func TestAWorkerOwnsAPartitionFromItsFirstInputOn(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 2)
+	run := r.run(hostDevice(t), streams.Config{})
+	r.Until("the worker waits for inputs of both partitions", func() bool {
+		waiting := 0
+		for p := range r.opts.Partitions {
+			waiting += r.ConsumerInfo(r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p)).NumWaiting
+		}
+		return waiting == 2
+	})
+	if n := run.worker.Status().Partitions; n != 0 {
+		t.Errorf("it owns %d partitions before it has an input", n)
+	}
+	r.publish(1, document)
+	r.tally.awaitStored(t, 1)
+	if n := run.worker.Status().Partitions; n != 1 {
+		t.Errorf("it owns %d partitions after an input of one", n)
+	}
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestExclusiveWorkersAnnounceTheirPartitions: a worker announces its partitions, and stops announcing a partition that it has given
 // up. Otherwise the next owner would wait for it.
 func TestExclusiveWorkersAnnounceTheirPartitions(t *testing.T) {

@@ -11,7 +11,7 @@ type Status struct {
 	Stage      Stage
 	Connected  bool
 	InHand     int           // batches being filled, computed or settled
-	Partitions int           // partitions that this worker owns, with exclusive delivery
+	Partitions int           // partitions that this worker owns, with exclusive delivery: those that are assigned to it and from which it has received an input
 	HeldBack   int           // payloads that fail alone while no other payload has succeeded since; they are redelivered later
 	Progress   time.Time     // time of the last progress: a batch was computed, or results were stored
 	AckWait    time.Duration // the consumer's AckWait

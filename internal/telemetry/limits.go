@@ -41,7 +41,7 @@ func (m *Metrics) WatchConnected(connected func() bool) {
 
 // WatchPartitions makes every scrape report how many partitions the worker owns.
 func (m *Metrics) WatchPartitions(partitions func() int) {
-	m.watch("partitions_owned", "Partitions that this worker owns, with exclusive delivery.", partitions)
+	m.watch("partitions_owned", "Partitions that this worker owns, with exclusive delivery. A worker owns an assigned partition from its first input on, so 0 is normal while no inputs come.", partitions)
 }
 
 // WatchInHand makes every scrape report how many batches with payloads are being filled, computed or settled.
