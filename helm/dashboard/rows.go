@@ -91,7 +91,7 @@ func wrong() []*panel {
 			steps(above(1, "orange")).runbook("MillraceConsumerStalled"),
 		stat("Stream not trimmed", "Workers that would remove processed inputs and may not. The metric's label has the reason.", "short").
 			ask(query{`sum by (reason) (millrace_trim_held{` + worker + `,reason!="not_trimmed"}) > 0 or on() vector(0)`, "{{reason}}"}).
-			steps(above(1, "orange")),
+			steps(above(1, "orange")).runbook("MillraceInputsKept"),
 		stat("Restarted partitions", "In the last 10 minutes, because of errors.", "short").
 			ask(query{`sum(increase(millrace_partition_restarts_total{` + worker + `}[10m]))`, "restarts"}).
 			steps(above(20, "orange")).runbook("MillracePartitionRestarts"),
@@ -117,7 +117,7 @@ func throughput() []*panel {
 			ask(query{`max by (namespace, job) (job:millrace_wanted_pods:max1h{namespace=~"$namespace"})`, "{{namespace}} {{job}} wanted"},
 				query{`count by (namespace, job) (millrace_build_info{` + worker + `})`, "{{namespace}} {{job}} running"}).
 			runbook("MillraceBacklogGrowingLanesFull", "MillraceNoWorkers"),
-		graph("Partitions", "With exclusive delivery: how many each worker owns.", "short", 8).stacked().
+		graph("Partitions", "With exclusive delivery: how many each worker owns. A worker owns an assigned partition from its first input on, so there are none while no inputs come.", "short", 8).stacked().
 			ask(query{`millrace_partitions_owned{` + worker + `}`, "{{pod}}"}),
 		graph("Inputs removed per second", "Processed inputs that the workers remove from the input stream.", "mps", 8).
 			ask(query{`sum by (namespace, job) (` + rate("millrace_trimmed_inputs_total", worker) + `)`, "{{namespace}} {{job}}"}),
