@@ -35,11 +35,32 @@ func (i deadLetterInspector) inspect() {
 		i.say(finding.Warning, what, "stored in the result stream "+name+", where every reader of results gets them too", i.howToMove(c))
 		i.exactlyOnce(what, c, i.l.LetterCommitsOf)
 	case settingsInspector{i.inspection}.refusals(what, "a dead letter", c):
-		i.durability(what, fmt.Sprintf("stored in stream %s, %s storage, %d replicas, keeps %s", name, c.Storage, c.Replicas, keeps(c)), c)
+		i.durability(what, fmt.Sprintf("%sstored in stream %s, %s storage, %d replicas, keeps %s", i.markers(info), name, c.Storage, c.Replicas, keeps(c)), c)
 		i.discards(what, c, i.l.Kept.DeadLetters)
 		i.bounds(what, deadLetterRole, info, wanted, i.l.Kept.DeadLetters)
 		i.exactlyOnce(what, c, i.l.LetterCommitsOf)
 	}
+}
+
+// markers says how many of a stream's messages are commit markers, because those are no dead letters. It returns an empty text for a stream without
+// messages, and if the server doesn't count them.
+func (i deadLetterInspector) markers(info *jetstream.StreamInfo) string {
+	if info.State.Msgs == 0 || i.l.CommitPrefix == "" {
+		return ""
+	}
+	s, err := i.js.Stream(i.ctx, info.Config.Name)
+	if err != nil {
+		return ""
+	}
+	counted, err := s.Info(i.ctx, jetstream.WithSubjectFilter(CommitSubjects(i.l.CommitPrefix, info.Config.Name)))
+	if err != nil {
+		return ""
+	}
+	markers := uint64(0)
+	for _, n := range counted.State.Subjects {
+		markers += n
+	}
+	return fmt.Sprintf("%d of its %d messages are commit markers, which are no dead letters; ", markers, counted.State.Msgs)
 }
 
 // howToMove returns the commands that give dead letters their own stream. Between the two commands no stream has

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -37,6 +38,20 @@ func TestInspectSaysHowToMoveDeadLetters(t *testing.T) {
 			wantLine(t, r.found(1000, roomy), "warning dead letters deadletter.>", "stored in the result stream RESULTS", c.want)
 		})
 	}
+}
+
+// TestMarkersAreNoDeadLetters: what nats reports as messages of the stream may be commit markers only.
+func TestMarkersAreNoDeadLetters(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exclusive(2)
+	r.provision()
+	if lines := strings.Join(r.found(10, roomy), "\n"); strings.Contains(lines, "which are no dead letters") {
+		t.Errorf("of a stream without messages:\n%s", lines)
+	}
+	subjects := []string{"commits.RESULTS_DEADLETTER.INGEST.millrace.0", "commits.RESULTS_DEADLETTER.INGEST.millrace.1", "deadletter.web", "commits.RESULTS_DEADLETTER.INGEST.millrace.0"}
+	r.Publish(0, len(subjects), func(i int) *nats.Msg { return &nats.Msg{Subject: subjects[i]} })
+	wantLine(t, r.found(10, roomy), "ok dead letters deadletter.>: 3 of its 4 messages are commit markers, which are no dead letters; stored in stream RESULTS_DEADLETTER")
 }
 
 // TestMovedDeadLettersHaveTheBoundsOfASetting: the advised commands work, and the stream that they create has the settings with which the
