@@ -16,7 +16,7 @@ func (a *app) debugPages() telemetry.Debug {
 	go watch.Run(ctx)
 	a.onClose(func() error { stop(); return nil })
 	return telemetry.Debug{
-		Timeline: a.timeline, Build: build(), Stats: a.stats, Watch: watch, Feed: feedOf(a.cfg, a.url, os.Args[0]), CPU: a.onCPU(),
+		Timeline: a.timeline, Build: build(), Stats: a.stats, Watch: watch, Feed: feedOf(a.cfg, a.url, os.Args[0]), CPU: a.onCPU(), Kept: a.metrics.Kept,
 		Bounds: telemetry.LiveBounds{Lanes: a.cfg.Lanes, Payloads: a.cfg.BatchPayloads, Bytes: int(a.cfg.BatchBytes)},
 	}
 }

@@ -151,3 +151,18 @@ func TestPageWithoutAGPU(t *testing.T) {
 		}
 	}
 }
+
+// TestPageNamesTheConsumerThatHoldsTheFloor: the input stream keeps inputs for a consumer, for another reason, or not at all.
+func TestPageNamesTheConsumerThatHoldsTheFloor(t *testing.T) {
+	t.Parallel()
+	var kept atomic.Pointer[telemetry.Kept]
+	kept.Store(&telemetry.Kept{})
+	b := pages(t, telemetry.Debug{Timeline: lineOf(), Feed: telemetry.Feed{Server: "nats://n:4222", Stream: "INGEST", Subjects: []string{"ingest.>"}}, Kept: func() telemetry.Kept { return *kept.Load() }})
+	b.await("nothing is kept", `document.getElementById("feed-stream").checkVisibility() && !document.getElementById("feed-kept").checkVisibility()`)
+	kept.Store(&telemetry.Kept{Consumer: "forgotten", Inputs: 12345})
+	b.await("the consumer is named", `document.getElementById("feed-kept").checkVisibility() && document.getElementById("feed-kept-name").checkVisibility() &&
+		document.getElementById("feed-kept").textContent === "the last 12,345, which consumer forgotten has not acknowledged from the first on"`)
+	kept.Store(&telemetry.Kept{Why: "missing"})
+	b.await("the reason is named", `document.getElementById("feed-kept").textContent === "processed inputs stay (missing): run worker check"`)
+	b.wantNoProblems()
+}

@@ -11,6 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/trim"
 	"millrace/internal/telemetry"
 )
 
@@ -78,6 +81,7 @@ func TestLiveReportsTheWorker(t *testing.T) {
 	feed := telemetry.Feed{Server: "nats://n:4222", Stream: "INGEST", Subjects: []string{"ingest.>"}, Send: "worker send"}
 	url := serve(t, telemetry.DebugHandler(telemetry.Debug{
 		Timeline: timelineOf(), Watch: telemetry.NewWatch(h.Ready, func() time.Time { return epoch }), Feed: feed, CPU: telemetry.CPUFallback,
+		Kept: func() telemetry.Kept { return telemetry.Kept{Consumer: "millrace-3", Inputs: 40} },
 	}))
 	var got struct {
 		Condition struct {
@@ -85,6 +89,7 @@ func TestLiveReportsTheWorker(t *testing.T) {
 			Since      int64
 		}
 		Feed telemetry.Feed
+		Kept telemetry.Kept
 		CPU  string
 	}
 	_, _, body := get(t, url+"/timeline")
@@ -96,5 +101,27 @@ func TestLiveReportsTheWorker(t *testing.T) {
 	}
 	if f := got.Feed; f.Server != feed.Server || f.Stream != feed.Stream || strings.Join(f.Subjects, " ") != "ingest.>" || f.Send != feed.Send || got.CPU != "fallback" {
 		t.Errorf("the feed is %+v, the CPU computes because of %q", f, got.CPU)
+	}
+	if got.Kept.Consumer != "millrace-3" || got.Kept.Inputs != 40 {
+		t.Errorf("the stream keeps %+v", got.Kept)
+	}
+}
+
+// TestKeptNamesTheConsumer: the page names the consumer that holds the trim floor, as the metric does.
+func TestKeptNamesTheConsumer(t *testing.T) {
+	m := telemetry.NewMetrics(telemetry.Build{})
+	end := &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: 100}}
+	for _, c := range []struct {
+		state trim.State
+		want  telemetry.Kept
+	}{
+		{trim.State{Info: end, Holder: "millrace-3", Floor: 60}, telemetry.Kept{Consumer: "millrace-3", Inputs: 40}},
+		{trim.State{Held: trim.Missing}, telemetry.Kept{Why: "missing"}},
+		{trim.State{Held: trim.NotTrimmed}, telemetry.Kept{}},
+		{trim.State{Info: end, Floor: 100}, telemetry.Kept{}},
+	} {
+		if m.Trim(0, c.state); m.Kept() != c.want {
+			t.Errorf("%+v is shown as %+v, want %+v", c.state, m.Kept(), c.want)
+		}
 	}
 }

@@ -24,6 +24,7 @@ type Debug struct {
 	Watch    *Watch                 // observes whether the worker is ready; nil: the page shows that it is
 	Feed     Feed                   // where payloads come from; the zero Feed hides that part of the page
 	CPU      CPU                    // whether the CPU computes
+	Kept     func() Kept            // reads what the input stream must keep; nil: the page says nothing about it
 }
 
 // Feed describes where the worker's payloads come from and how to send one. The page shows all of it, so it must hold no

@@ -38,6 +38,7 @@ type live struct {
 	Condition liveCondition `json:"condition"`
 	Feed      Feed          `json:"feed"`
 	CPU       CPU           `json:"cpu"`
+	Kept      Kept          `json:"kept"`
 }
 
 // liveCondition is a Condition in the page's format.
@@ -145,6 +146,9 @@ func (d Debug) live(after uint64, limit int, newcomer bool) live {
 		Run: strconv.FormatInt(d.Timeline.made.UnixNano(), 36), Cursor: done,
 		Devices: make([]liveDevice, len(devices)), Batches: make([]liveBatch, len(batches)),
 		Base: nanos(0), Now: nanos(0), Condition: d.condition(), Feed: d.Feed, CPU: d.CPU,
+	}
+	if d.Kept != nil {
+		answer.Kept = d.Kept()
 	}
 	if len(devices) > 0 {
 		answer.Base, answer.Now = nanos(time.Duration(base.UnixNano())), nanos(time.Since(base))

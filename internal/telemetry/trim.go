@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -13,6 +15,22 @@ type trimMetrics struct {
 	floor   *prometheus.GaugeVec // by consumer; it exists for one at a time
 	holder  string               // that consumer, or empty
 	held    map[trim.Reason]prometheus.Gauge
+	kept    atomic.Pointer[Kept] // for the timeline page
+}
+
+// Kept says which processed inputs the input stream must keep. It is zero while it keeps none, and in workers that leave the trimming to others.
+type Kept struct {
+	Consumer string `json:"consumer"` // needs the first input that is kept
+	Inputs   uint64 `json:"inputs"`   // sequences from that input to the stream's end
+	Why      string `json:"why"`      // why no processed input may be removed; a value of the metric's label reason
+}
+
+// Kept returns what the input stream must keep.
+func (m *Metrics) Kept() Kept {
+	if k := m.trim.kept.Load(); k != nil {
+		return *k
+	}
+	return Kept{}
 }
 
 func newTrimMetrics(f promauto.Factory) *trimMetrics {
@@ -33,6 +51,11 @@ func newTrimMetrics(f promauto.Factory) *trimMetrics {
 func (m *Metrics) Trim(removed uint64, s trim.State) {
 	t := m.trim
 	t.removed.Add(float64(removed))
+	kept := Kept{Consumer: s.Holder, Inputs: s.Behind(), Why: string(s.Held)}
+	if s.Held == trim.NotTrimmed {
+		kept = Kept{} // somebody wants that
+	}
+	t.kept.Store(&kept)
 	for why, gauge := range t.held {
 		gauge.Set(map[bool]float64{true: 1}[why == s.Held])
 	}

@@ -25,6 +25,7 @@ const model = {
   hole: null, // interval between the visible part and later batches, if batches in between were dropped
   condition: { state: "starting", why: "", since: 0 }, // whether the worker accepts payloads, and since when in Unix ms
   feed: { server: "" }, // where payloads come from
+  kept: { consumer: "", inputs: 0, why: "" }, // what the input stream must keep: see Kept in trim.go
   cpu: "", // why the CPU computes; empty: a GPU does
 };
 
@@ -57,7 +58,7 @@ function take(answer) {
 
 // takeCondition adds what a response says about the worker as a whole.
 function takeCondition(answer) {
-  Object.assign(model, { condition: answer.condition, feed: answer.feed, cpu: answer.cpu });
+  Object.assign(model, { condition: answer.condition, feed: answer.feed, kept: answer.kept, cpu: answer.cpu });
 }
 
 function forget() {

@@ -94,11 +94,21 @@ function showFeed() {
   setText("feed-stream", feed.stream);
   setText("feed-subjects", feed.subjects.join(", "));
   setText("feed-results", feed.results);
+  const kept = keptText();
+  element("feed-kept-name").hidden = element("feed-kept").hidden = kept === "";
+  setText("feed-kept", kept);
   setText("feed-send", feed.send);
   setText("feed-follow", feed.follow);
   const login = feed.login ?? [];
   element("feed-login").hidden = login.length === 0;
   setText("feed-login", "Both commands need what the worker logs in with, and this page shows no credentials: set " + login.join(", ") + " as for the worker.");
+}
+
+// keptText says for whom the input stream keeps inputs. It is empty if the stream keeps none, and if another worker trims.
+function keptText() {
+  const { consumer, inputs, why } = model.kept;
+  if (why) return "processed inputs stay (" + why + "): run worker check";
+  return consumer && "the last " + count(inputs) + ", which consumer " + consumer + " has not acknowledged from the first on";
 }
 
 // setText changes the text of an element only if it differs.
