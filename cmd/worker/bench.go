@@ -21,6 +21,7 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/host"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
@@ -150,7 +151,10 @@ func runBench(ctx context.Context, b *benchFlags) (err error) {
 	if console.Redraws(os.Stderr) {
 		o.Progress = showMeasurement
 	}
-	streamed := broker.New(broker.Options{Server: natsServer(cfg, b.server), Program: benchServerProgram(), Connections: cfg.NATS.Connections, External: b.external(), Memory: b.storage == "memory"})
+	streamed := broker.New(broker.Options{
+		Server: natsServer(cfg, b.server), API: jsapi.API{Domain: cfg.NATS.JS.Domain, Prefix: cfg.NATS.JS.Prefix}, Program: benchServerProgram(),
+		Connections: cfg.NATS.Connections, External: b.external(), Memory: b.storage == "memory",
+	})
 	o.Suites = []bench.Suite{streamed.Suite()}
 	defer func() { err = errors.Join(err, streamed.Close()) }()
 	o.Pipeline = func(d device.Info, ops []operator.Operator) streams.Config { return pipelineConfig(cfg, d, ops, nil) }

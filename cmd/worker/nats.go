@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"millrace/internal/compression"
 	"millrace/internal/config"
 	"millrace/internal/frame"
@@ -17,6 +15,7 @@ import (
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/finding"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
@@ -145,7 +144,7 @@ func (a *app) provision(ctx context.Context) error {
 	if !a.cfg.Provision {
 		return nil
 	}
-	js, err := jetstream.New(a.nc)
+	js, err := a.options.API.New(a.nc)
 	if err != nil {
 		return err
 	}
@@ -207,8 +206,16 @@ func mostResult(format operator.Format, ops []operator.Operator, records int) in
 func natsServer(cfg *config.Config, url string) natsconn.Server {
 	return natsconn.Server{
 		URL: url, Creds: cfg.NATS.Creds, NKey: cfg.NATS.NKey,
-		CA: cfg.NATS.TLS.CA, Cert: cfg.NATS.TLS.Cert, Key: cfg.NATS.TLS.Key,
+		CA: cfg.NATS.TLS.CA, Cert: cfg.NATS.TLS.Cert, Key: cfg.NATS.TLS.Key, TLSFirst: cfg.NATS.TLS.First,
 	}
+}
+
+// jetStreamAPI returns where the JetStream API of the worker's streams is. The embedded server has only one place for it.
+func jetStreamAPI(cfg *config.Config) jsapi.API {
+	if cfg.Embedded() {
+		return jsapi.API{}
+	}
+	return jsapi.API{Domain: cfg.NATS.JS.Domain, Prefix: cfg.NATS.JS.Prefix}
 }
 
 // ingestOptions translates the configuration for package ingest.
@@ -219,7 +226,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 	}
 	return ingest.Options{
 		Topology: topology.Topology{
-			Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
+			Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer, API: jetStreamAPI(cfg),
 			ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
 			ExactlyOnce: exactlyOnce(cfg), CommitPrefix: cfg.CommitPrefix, ResultIDs: cfg.Result.IDs,
 			Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions, MaxDeliver: cfg.MaxDeliver,

@@ -20,11 +20,18 @@ import (
 // documented returns the server configuration in docs/security.md, which has the users admin, worker, exclusive, publisher and reader.
 func documented(t *testing.T) string {
 	t.Helper()
+	return documentedAfter(t, "## What the worker's user must be allowed")
+}
+
+// documentedAfter returns the first server configuration after a heading in docs/security.md.
+func documentedAfter(t *testing.T, heading string) string {
+	t.Helper()
 	doc, err := os.ReadFile("../../docs/security.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(doc), "```conf\n")
+	_, section, _ := strings.Cut(string(doc), "\n"+heading+"\n")
+	_, rest, found := strings.Cut(section, "```conf\n")
 	conf, _, closed := strings.Cut(rest, "```")
 	if !found || !closed {
 		t.Fatal("docs/security.md has no block of the server's configuration")

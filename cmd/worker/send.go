@@ -67,7 +67,7 @@ func runSend(ctx context.Context, f *sendFlags, files []string) (err error) {
 	payloads := &exchange.Payloads{Lines: f.lines, Most: int(nc.MaxPayload())}
 	sources, size := sendSources(files)
 	payloads.Sources = sources
-	sender := &exchange.Sender{Conn: nc, Stream: cfg.Stream, Subject: subject, Header: header}
+	sender := &exchange.Sender{Conn: nc, API: jetStreamAPI(cfg), Stream: cfg.Stream, Subject: subject, Header: header}
 	stop := func() {}
 	if console.Redraws(os.Stderr) {
 		p := &exchange.Progress{Out: os.Stderr, Width: console.Width(os.Stderr), Sender: sender, Payloads: payloads, Size: size}

@@ -66,12 +66,12 @@ func workerEnvironment(t *testing.T, v values) map[string]string {
 func TestEveryVariableIsAValue(t *testing.T) {
 	all := enough.with(values{
 		"nats.existingSecret": "nats", "nats.credsKey": "user.creds",
-		"nats.tls.caKey": "ca.crt", "nats.tls.certKey": "tls.crt", "nats.tls.keyKey": "tls.key",
+		"nats.tls.caKey": "ca.crt", "nats.tls.certKey": "tls.crt", "nats.tls.keyKey": "tls.key", "nats.tls.first": true, "nats.jsDomain": "hub",
 		"config.kernels": "/opt/libmillrace.so", "config.nvrtc": "/opt/libnvrtc.so", "config.cacheDir": "/cache", "config.debugAddr": "127.0.0.1:6060", "config.operatorPath": "/operators",
 		"config.framing": "arrow", "config.arrowColumn": "text",
 	})
 	set := workerEnvironment(t, all)
-	maps.Copy(set, workerEnvironment(t, enough.with(values{"nats.existingSecret": "nats", "nats.nkeyKey": "seed"})))
+	maps.Copy(set, workerEnvironment(t, enough.with(values{"nats.existingSecret": "nats", "nats.nkeyKey": "seed", "nats.jsPrefix": "$JS.hub.API"})))
 	maps.Copy(set, workerEnvironment(t, enough.with(modes["embedded"])))
 	known := workerVariables(t)
 	for name := range known {

@@ -17,14 +17,20 @@ func wrongServer(server string) string {
 	if server == "" {
 		return "an address in the list is empty"
 	}
+	address := server
 	if !strings.Contains(server, "://") {
-		return wrongHostPort(server[strings.LastIndex(server, "@")+1:], 1)
+		if what := wrongHostPort(server[strings.LastIndex(server, "@")+1:], 1); what != "" {
+			return what
+		}
+		address = "nats://" + server // as the client does
 	}
-	u, err := url.Parse(server)
+	u, err := url.Parse(address)
 	if err != nil {
 		return "an address is not a URL"
 	}
 	switch {
+	case strings.Contains(u.Path+u.RawQuery+u.Fragment, "@"):
+		return "an address has its @ behind a / ? or #"
 	case !slices.Contains(serverSchemes, u.Scheme):
 		return "addresses begin with " + joinOr([]string{"nats://", "tls://", "ws://", "wss://"}) + ", not with " + u.Scheme + "://"
 	case u.Hostname() == "":

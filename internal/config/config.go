@@ -120,6 +120,7 @@ type NATS struct {
 	Creds string `form:"a readable file" desc:"the credentials file of the user (JWT and seed)"`
 	NKey  string `form:"a readable file" desc:"the file with the NKey seed of the user"`
 	TLS   TLS
+	JS    JS
 
 	Connections int `default:"0" min:"0" max:"16" desc:"the number of connections to the server; 0: one with shared delivery and four with exclusive. The number hardly matters; see docs/delivery.md"`
 }
@@ -129,6 +130,14 @@ type TLS struct {
 	CA   string `form:"a readable file" desc:"the PEM file of the authorities that may sign the server's certificate; empty: those of the system"`
 	Cert string `form:"a readable file" desc:"the PEM file of the client's certificate"`
 	Key  string `form:"a readable file" desc:"the PEM file of the client's private key"`
+
+	First bool `default:"false" desc:"begins with TLS before the server sends anything, which a server with handshake_first in its tls block requires"`
+}
+
+// JS says where JetStream is. At most one field is set.
+type JS struct {
+	Domain string `form:"a JetStream domain, or empty" desc:"the JetStream domain of all streams, if the worker connects to a leaf node of another domain or of none; empty: the JetStream of the server"`
+	Prefix string `form:"subject tokens without wildcards, or empty" desc:"the prefix of JetStream's subjects, if the streams are in another account whose API this one imports: with from.hub the worker asks on from.hub.STREAM.INFO.INGEST instead of on $JS.API.STREAM.INFO.INGEST; see docs/security.md"`
 }
 
 // Embedded reports whether the worker starts an embedded NATS server, because NATS.URL is empty.

@@ -48,7 +48,8 @@ func good(t *testing.T, env map[string]string) *config.Config {
 func TestDefaultsAreTheContracts(t *testing.T) {
 	c := good(t, nil)
 	want := map[string]string{
-		"NATS_URL": "", "NATS_CREDS": "", "NATS_NKEY": "", "NATS_TLS_CA": "", "NATS_TLS_CERT": "", "NATS_TLS_KEY": "", "NATS_CONNECTIONS": "0",
+		"NATS_URL": "", "NATS_CREDS": "", "NATS_NKEY": "", "NATS_TLS_CA": "", "NATS_TLS_CERT": "", "NATS_TLS_KEY": "", "NATS_TLS_FIRST": "false",
+		"NATS_JS_DOMAIN": "", "NATS_JS_PREFIX": "", "NATS_CONNECTIONS": "0",
 		"DATA_DIR": "millrace-data", "STREAM": "INGEST", "SUBJECTS": "ingest.>", "CONSUMER": "millrace",
 		"RESULT_STREAM": "RESULTS", "RESULT_PREFIX": "results", "DEADLETTER_PREFIX": "deadletter", "COMMIT_PREFIX": "commits", "PROVISION": "true",
 		"STREAM_RETENTION": "auto", "STREAM_TRIM": "auto", "STREAM_MAX_AGE": "0s", "STREAM_MAX_BYTES": "4GiB", "RESULT_MAX_AGE": "168h0m0s", "RESULT_MAX_BYTES": "4GiB",
@@ -84,7 +85,8 @@ func everything(t *testing.T) map[string]string {
 	}
 	return map[string]string{
 		"MILLRACE_NATS_URL": "nats://a:4222, b:4223", "MILLRACE_NATS_CREDS": file,
-		"MILLRACE_NATS_TLS_CA": file, "MILLRACE_NATS_TLS_CERT": file, "MILLRACE_NATS_TLS_KEY": file, "MILLRACE_NATS_CONNECTIONS": "4",
+		"MILLRACE_NATS_TLS_CA": file, "MILLRACE_NATS_TLS_CERT": file, "MILLRACE_NATS_TLS_KEY": file, "MILLRACE_NATS_TLS_FIRST": "true",
+		"MILLRACE_NATS_JS_DOMAIN": "hub", "MILLRACE_NATS_CONNECTIONS": "4",
 		"MILLRACE_DATA_DIR": "d", "MILLRACE_STREAM": "IN", "MILLRACE_SUBJECTS": "a.>, b.*.c", "MILLRACE_CONSUMER": "c",
 		"MILLRACE_RESULT_STREAM": "OUT", "MILLRACE_RESULT_PREFIX": "r.v2", "MILLRACE_DEADLETTER_PREFIX": "dead", "MILLRACE_COMMIT_PREFIX": "c.v2",
 		"MILLRACE_STREAM_RETENTION": "limits", "MILLRACE_STREAM_TRIM": "false", "MILLRACE_STREAM_MAX_AGE": "48h", "MILLRACE_STREAM_MAX_BYTES": "1GiB",
@@ -106,7 +108,7 @@ func TestEveryVariableIsRead(t *testing.T) {
 	env := everything(t)
 	c := good(t, env)
 	for _, v := range c.Variables() {
-		if v.Name == "MILLRACE_NATS_NKEY" { // excludes NATS_CREDS
+		if v.Name == "MILLRACE_NATS_NKEY" || v.Name == "MILLRACE_NATS_JS_PREFIX" { // exclude NATS_CREDS and NATS_JS_DOMAIN
 			continue
 		}
 		if !v.Set || !c.IsSet(v.Name) {

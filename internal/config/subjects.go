@@ -40,6 +40,17 @@ func wrongPrefix(prefix string) string {
 	return wrongFilter(prefix)
 }
 
+// wrongDomain returns what is wrong with the name of a JetStream domain, or "". It is one token of a subject.
+func wrongDomain(domain string) string {
+	if strings.ContainsAny(domain, ".*>") || strings.ContainsFunc(domain, blank) {
+		return "a domain may contain none of . * > and no spaces"
+	}
+	return ""
+}
+
+// wrongAPIPrefix returns what is wrong with the prefix of JetStream's subjects, or "". Unlike other prefixes, it may begin with $.
+func wrongAPIPrefix(prefix string) string { return wrongPrefix(strings.TrimPrefix(prefix, "$")) }
+
 // wrongName returns what is wrong with the name of a stream or a consumer, or "". The server refuses dots, wildcards and blanks. It also
 // refuses slashes, because it names directories after streams.
 func wrongName(name string) string {

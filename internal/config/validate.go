@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"millrace/internal/operator"
 )
@@ -75,10 +76,17 @@ func (c *Config) validateServer() {
 		if isWebSocket(server) {
 			sockets++
 		}
-		if what := wrongServer(server); what != "" {
-			c.problem(Prefix+"_NATS_URL", what)
-			break
+		what := wrongServer(server)
+		if what == "" {
+			continue
 		}
+		if strings.Contains(c.NATS.URL.String(), "@") {
+			c.problemDo(Prefix+"_NATS_URL", what, "percent-encode the special characters of user, password and token (%2F for /, %3F for ?, %23 for #, %25 for %, "+
+				"%2C for a comma), and set "+c.field(Prefix+"_NATS_URL").form())
+		} else {
+			c.problem(Prefix+"_NATS_URL", what)
+		}
+		break
 	}
 	if sockets != 0 && sockets != len(c.NATS.URL) {
 		c.problemDo(Prefix+"_NATS_URL", "WebSocket addresses are mixed with others", "use only ws:// and wss:// addresses, or none")
@@ -99,11 +107,36 @@ func (c *Config) validateServer() {
 			c.warn("%s has no effect: %s_NATS_URL is empty, so the worker uses its embedded server.", f.name, Prefix)
 		}
 	}
+	c.validateAPI()
 	if c.NATS.Creds != "" && c.NATS.NKey != "" {
 		c.problemDo(Prefix+"_NATS_NKEY", Prefix+"_NATS_CREDS is set too", "unset one of them")
 	}
 	c.validatePair(Prefix+"_NATS_TLS_CERT", c.NATS.TLS.Cert, Prefix+"_NATS_TLS_KEY", c.NATS.TLS.Key)
 	c.validatePair(Prefix+"_NATS_TLS_KEY", c.NATS.TLS.Key, Prefix+"_NATS_TLS_CERT", c.NATS.TLS.Cert)
+}
+
+// validateAPI checks the settings that say where JetStream is, and warns of settings without a server that they apply to.
+func (c *Config) validateAPI() {
+	const domain, prefix = Prefix + "_NATS_JS_DOMAIN", Prefix + "_NATS_JS_PREFIX"
+	js := c.NATS.JS
+	if js.Domain != "" {
+		if what := wrongDomain(js.Domain); what != "" {
+			c.problem(domain, what)
+		}
+	}
+	if js.Prefix != "" {
+		if what := wrongAPIPrefix(js.Prefix); what != "" {
+			c.problem(prefix, what)
+		}
+	}
+	if js.Domain != "" && js.Prefix != "" {
+		c.problemDo(prefix, domain+" is set too", "unset one of them")
+	}
+	for _, variable := range []string{domain, prefix, Prefix + "_NATS_TLS_FIRST"} {
+		if c.Embedded() && c.IsChanged(variable) {
+			c.warn("%s has no effect: %s_NATS_URL is empty, so the worker uses its embedded server.", variable, Prefix)
+		}
+	}
 }
 
 // validatePair records a problem if a variable is set but the other variable that it requires is not.

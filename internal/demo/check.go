@@ -15,6 +15,7 @@ import (
 
 	"millrace/client"
 	"millrace/internal/compression"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 )
@@ -53,7 +54,7 @@ const stallLimit = 2 * time.Minute
 
 // run returns when every document has a result, or when a result is certain not to arrive.
 func (c *checker) run(ctx context.Context) error {
-	js, err := jetstream.New(c.nc)
+	js, err := jsapi.API{}.New(c.nc)
 	if err != nil {
 		return err
 	}
@@ -318,7 +319,7 @@ func (c *checker) findings() error {
 // surplus returns the number of messages in the stream beyond one per document and the other parts of its result, as a repeated
 // publish without deduplication would leave. Call it after the worker has stopped.
 func (c *checker) surplus(ctx context.Context) (int, error) {
-	js, err := jetstream.New(c.nc)
+	js, err := jsapi.API{}.New(c.nc)
 	if err != nil {
 		return 0, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"millrace/client"
 	"millrace/internal/compression"
+	"millrace/internal/ingest/jsapi"
 )
 
 // HeaderDocument is the header that carries a document's number through the worker to the checker.
@@ -39,7 +40,7 @@ type producer struct {
 func (p *producer) run(ctx context.Context) error {
 	failed := make(chan error, 1)
 	window := make(chan struct{}, produceWindow)
-	js, err := jetstream.New(p.nc,
+	js, err := jsapi.API{}.New(p.nc,
 		jetstream.WithPublishAsyncMaxPending(2*produceWindow),
 		jetstream.WithPublishAsyncAckHandler(func(jetstream.JetStream, *nats.Msg, *jetstream.PubAck) { <-window }),
 		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, m *nats.Msg, err error) {

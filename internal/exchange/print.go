@@ -57,7 +57,7 @@ func (p *Printer) Print(ctx context.Context) error {
 // run prints what is stored, first results and then dead letters. If Follow is set, it goes on with what comes until ctx ends, which is no
 // error.
 func (p *Printer) run(ctx context.Context) error {
-	js, err := jetstream.New(p.Conn)
+	js, err := p.Topology.API.New(p.Conn)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"millrace/internal/ingest/jsapi"
 )
 
 const (
@@ -39,7 +41,8 @@ var ErrUnanswered = errors.New("interrupted before the server's answer: it may b
 // Sender stores payloads in the input stream.
 type Sender struct {
 	Conn    *nats.Conn
-	Stream  string // a payload that another stream would store is an error
+	API     jsapi.API // of the input stream
+	Stream  string    // a payload that another stream would store is an error
 	Subject string
 	Header  nats.Header
 
@@ -74,7 +77,7 @@ type pending struct {
 // Send publishes payloads until there are no more, or until ctx ends, and waits for the server's answers. After the end of ctx it waits for
 // lastAnswers at most.
 func (s *Sender) Send(ctx context.Context, payloads <-chan Payload) (*Report, error) {
-	js, err := jetstream.New(s.Conn, jetstream.WithPublishAsyncMaxPending(windowMessages+1), jetstream.WithPublishAsyncTimeout(answerPatience))
+	js, err := s.API.New(s.Conn, jetstream.WithPublishAsyncMaxPending(windowMessages+1), jetstream.WithPublishAsyncTimeout(answerPatience))
 	if err != nil {
 		return nil, err
 	}

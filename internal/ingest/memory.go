@@ -30,7 +30,7 @@ func (o *Options) CheckMemory(server pull.Server, c jetstream.ConsumerConfig, de
 
 // ConsumerSettings returns the settings of the worker's consumer. They are zero if it doesn't exist yet.
 func ConsumerSettings(ctx context.Context, nc *nats.Conn, t topology.Topology) jetstream.ConsumerConfig {
-	js, err := jetstream.New(nc)
+	js, err := t.API.New(nc)
 	if err != nil {
 		return jetstream.ConsumerConfig{}
 	}

@@ -70,7 +70,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	if err := checkPipelines(pipes); err != nil {
 		return nil, err
 	}
-	js, err := jetstream.New(nc)
+	js, err := opts.API.New(nc)
 	if err != nil {
 		return nil, err
 	}

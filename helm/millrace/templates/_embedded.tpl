@@ -3,6 +3,9 @@
 {{- define "millrace.embeddedProblems" -}}
 {{- $nats := .Values.nats }}
 {{- if $nats.embedded.enabled }}
+{{- if or $nats.jsDomain $nats.jsPrefix $nats.tls.first }}
+nats.embedded.enabled is set with nats.jsDomain, nats.jsPrefix or nats.tls.first, and the server in the pod has no domain, one account and no TLS: leave them empty
+{{- end }}
 {{- if or $nats.existingSecret $nats.tls.existingSecret }}
 nats.embedded.enabled is set with a Secret for NATS, and the server in the pod asks for no credentials: leave nats.existingSecret and nats.tls.existingSecret empty
 {{- end }}

@@ -55,6 +55,16 @@ dataDir: {{ .Values.nats.embedded.dataDir | quote }}
 {{- with .Values.nats -}}
 - name: MILLRACE_NATS_CONNECTIONS
   value: {{ int64 .connections | quote }}
+{{- with .jsDomain }}
+- name: MILLRACE_NATS_JS_DOMAIN
+  value: {{ . | quote }}
+{{- end }}
+{{- with .jsPrefix }}
+- name: MILLRACE_NATS_JS_PREFIX
+  value: {{ . | quote }}
+{{- end }}
+- name: MILLRACE_NATS_TLS_FIRST
+  value: {{ .tls.first | default false | quote }}
 {{- if .urlKey }}
 - name: MILLRACE_NATS_URL
   valueFrom:

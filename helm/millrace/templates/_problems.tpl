@@ -99,6 +99,9 @@ nats.url contains a user or password, which everybody who can read the Deploymen
 {{- if and (or .urlKey .credsKey .nkeyKey) (not .existingSecret) }}
 nats.existingSecret is empty, and urlKey, credsKey or nkeyKey names a key of it: set the Secret's name
 {{- end }}
+{{- if and .jsDomain .jsPrefix }}
+nats.jsDomain and nats.jsPrefix are both set: unset one of them
+{{- end }}
 {{- if and .credsKey .nkeyKey }}
 nats.credsKey and nats.nkeyKey are both set: unset one of them
 {{- end }}

@@ -13,6 +13,7 @@ import (
 
 	"millrace/internal/bench"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natsconn"
 )
 
@@ -23,6 +24,9 @@ const suiteName = "nats"
 type Options struct {
 	// Server is a running server. Without URL the bench starts one.
 	Server natsconn.Server
+
+	// API is where the JetStream of a running server is.
+	API jsapi.API
 
 	// Program runs a server that the bench starts, in its own process. It is a command that takes additional arguments, reads them with
 	// ServerOptions and calls ServeUntilEOF. Without it the server runs in this process, and

@@ -97,7 +97,7 @@ func (s *server) fill(ctx context.Context, l load) error {
 		return err
 	}
 	failed := make(chan error, 1)
-	js, err := jetstream.New(s.nc,
+	js, err := s.api.New(s.nc,
 		jetstream.WithPublishAsyncMaxPending(min(fillWindow, max(fillBytes/l.bytes(), 1))),
 		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) {
 			select {

@@ -61,7 +61,7 @@ func mapped(subject string) string { return outPrefix + strings.TrimPrefix(subje
 // topology returns the topology of a Millrace worker between the two streams.
 func (s *server) topology(exclusive bool) topology.Topology {
 	return topology.Topology{
-		Stream: s.in, Subjects: []string{inPrefix + ".>"}, Consumer: consumer,
+		Stream: s.in, Subjects: []string{inPrefix + ".>"}, Consumer: consumer, API: s.api,
 		ResultStream: s.out, ResultPrefix: outPrefix, DeadLetterPrefix: deadPrefix,
 		CommitPrefix: commitPrefix, ResultIDs: true, Kept: topology.Kept{Replicas: s.replicas},
 		Exclusive: exclusive, Partitions: partitions, MaxDeliver: 10,

@@ -15,6 +15,7 @@ import (
 
 	"millrace/internal/bench"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natsconn"
 )
 
@@ -25,6 +26,7 @@ type server struct {
 	dir       string    // its files, removed by close; empty for none
 	replicas  int       // of every stream
 	address   natsconn.Server
+	api       jsapi.API
 	storage   jetstream.StorageType
 	nc        *nats.Conn // for everything except the workers, which have their own connections
 	js        jetstream.JetStream
@@ -47,7 +49,7 @@ func newServer(ctx context.Context, o Options) (*server, error) {
 // openServer is newServer, for one server or a cluster of several.
 func openServer(ctx context.Context, o Options, servers int) (s *server, err error) {
 	s = &server{
-		address: o.Server, storage: jetstream.FileStorage, batches: true, where: elsewhere, connections: connectionsOf(o.Connections),
+		address: o.Server, api: o.API, storage: jetstream.FileStorage, batches: true, where: elsewhere, connections: connectionsOf(o.Connections),
 		replicas: servers,
 	}
 	if o.Memory {
@@ -66,7 +68,7 @@ func openServer(ctx context.Context, o Options, servers int) (s *server, err err
 	if s.nc, err = s.connect("millrace-bench"); err != nil {
 		return s, err
 	}
-	if s.js, err = jetstream.New(s.nc); err != nil {
+	if s.js, err = s.api.New(s.nc); err != nil {
 		return s, err
 	}
 	if servers > 1 {
@@ -104,7 +106,7 @@ func (s *server) start(ctx context.Context, o Options) (err error) {
 		s.processes, urls = append(s.processes, p), append(urls, p.URL())
 	}
 	s.where = places[len(o.Program) > 0][s.replicas > 1]
-	s.address = natsconn.Server{URL: strings.Join(urls, ",")}
+	s.address, s.api = natsconn.Server{URL: strings.Join(urls, ",")}, jsapi.API{}
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/pull"
 )
 
@@ -34,19 +35,20 @@ type grouping interface {
 type client struct {
 	conns  []*nats.Conn
 	js     []jetstream.JetStream // one for each connection
+	api    jsapi.API             // of the streams
 	stream string                // the input stream
 }
 
 // dial opens n connections. On each, window publishes may wait for their acknowledgement.
 func (c *client) dial(s *server, name string, n, window int) error {
-	c.stream = s.in
+	c.api, c.stream = s.api, s.in
 	for range n {
 		nc, err := s.connect(name)
 		if err != nil {
 			return err
 		}
 		c.conns = append(c.conns, nc)
-		js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(window))
+		js, err := s.api.New(nc, jetstream.WithPublishAsyncMaxPending(window))
 		if err != nil {
 			return err
 		}
@@ -64,7 +66,7 @@ const (
 // pull starts a pull from a consumer over nc, as the worker does. It joins the consumer's priority group if there is
 // one. The caller stops the pull.
 func (c *client) pull(ctx context.Context, nc *nats.Conn, name string) (*pull.Pull, error) {
-	js, err := jetstream.New(nc)
+	js, err := c.api.New(nc)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +75,7 @@ func (c *client) pull(ctx context.Context, nc *nats.Conn, name string) (*pull.Pu
 		return nil, err
 	}
 	r := pull.Request{
-		Stream: c.stream, Consumer: name, Messages: pullMessages, Bytes: max(pullBytes, int(nc.MaxPayload())+subjectBytes),
+		API: c.api, Stream: c.stream, Consumer: name, Messages: pullMessages, Bytes: max(pullBytes, int(nc.MaxPayload())+subjectBytes),
 		Expires: pullFor, Heartbeat: heartbeat,
 	}
 	if groups := from.CachedInfo().Config.PriorityGroups; len(groups) > 0 {

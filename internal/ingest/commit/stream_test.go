@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/publisher"
 )
@@ -29,7 +30,7 @@ func newRig(at *natstest.Rig, c jetstream.StreamConfig) *rig {
 	at.Helper()
 	c.Name, c.Subjects, c.AllowAtomicPublish, c.AllowBatchPublish = "RESULTS", []string{"results.>", "commits.RESULTS.>"}, true, true
 	at.Create(c)
-	singles, err := publisher.NewWindowed(0, at.NC)
+	singles, err := publisher.NewWindowed(jsapi.API{}, 0, at.NC)
 	if err != nil {
 		at.Fatal(err)
 	}
@@ -380,7 +381,7 @@ func TestAStuckBatch(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	singles, err := publisher.NewWindowed(0, nc)
+	singles, err := publisher.NewWindowed(jsapi.API{}, 0, nc)
 	if err != nil {
 		t.Fatal(err)
 	}

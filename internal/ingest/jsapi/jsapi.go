@@ -1,5 +1,6 @@
-// Package jsapi makes those requests to the JetStream API that the client library doesn't make, or whose answers it shortens. It
-// uses the client's API prefix or domain. The packages of ingest that read single messages or list consumers call it.
+// Package jsapi says where the JetStream API is, in a domain or under a prefix, and makes the clients for it. It also makes those
+// requests to the API that the client library doesn't make, or whose answers it shortens. Everything that talks to JetStream begins with
+// an API.
 package jsapi
 
 import (
@@ -8,23 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
-
-// Subject returns the subject of an API request of js, given its part after the prefix, like STREAM.INFO.INGEST.
-func Subject(js jetstream.JetStream, request string) string {
-	switch o := js.Options(); {
-	case o.Domain != "":
-		return "$JS." + o.Domain + ".API." + request
-	case o.APIPrefix != "":
-		return strings.TrimSuffix(o.APIPrefix, ".") + "." + request
-	}
-	return jetstream.DefaultAPIPrefix + request
-}
 
 // Request makes an API request and decodes its answer. A refusal of the server is returned as *jetstream.APIError.
 func Request(ctx context.Context, js jetstream.JetStream, request string, body, answer any) error {
@@ -32,7 +21,7 @@ func Request(ctx context.Context, js jetstream.JetStream, request string, body, 
 	if err != nil {
 		return err
 	}
-	msg, err := js.Conn().RequestWithContext(ctx, Subject(js, request), data)
+	msg, err := js.Conn().RequestWithContext(ctx, Of(js).Subject(request), data)
 	if err != nil {
 		return err
 	}

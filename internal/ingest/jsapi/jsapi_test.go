@@ -92,7 +92,7 @@ func TestRequestsFollowTheClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	for js, want := range map[jetstream.JetStream]string{plain: "$JS.API.STREAM.INFO.IN", domain: "$JS.hub.API.STREAM.INFO.IN", prefix: "from.afar.STREAM.INFO.IN"} {
-		if got := Subject(js, "STREAM.INFO.IN"); got != want {
+		if got := Of(js).Subject("STREAM.INFO.IN"); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 		asked, err := nc.SubscribeSync(want)

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -23,14 +22,10 @@ type Results struct {
 	scanner scanner
 }
 
-// New returns a Results that uses nc. The caller still owns nc.
-func New(nc *nats.Conn, s Settings) (*Results, error) {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, err
-	}
-	a := &api{nc: nc, js: js, s: s}
-	return &Results{api: a, scanner: scanner{api: a}}, nil
+// New returns a Results that uses js. The caller still owns its connection.
+func New(js jetstream.JetStream, s Settings) *Results {
+	a := &api{nc: js.Conn(), js: js, s: s}
+	return &Results{api: a, scanner: scanner{api: a}}
 }
 
 // Found is what is stored of one input.

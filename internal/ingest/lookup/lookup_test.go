@@ -27,10 +27,7 @@ func newRig(t *testing.T, bySubject bool) *rig {
 	for name, subjects := range map[string]string{"RESULTS": "results.>", "DEAD": "deadletter.>"} {
 		r.Create(jetstream.StreamConfig{Name: name, Subjects: []string{subjects}})
 	}
-	var err error
-	if r.Results, err = New(r.NC, settings(bySubject)); err != nil {
-		t.Fatal(err)
-	}
+	r.Results = New(r.JS, settings(bySubject))
 	return r
 }
 
@@ -317,10 +314,7 @@ func TestWithoutPermission(t *testing.T) {
 		}, "admin"
 	})
 	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}})
-	results, err := New(r.Connect(r.URL, nats.UserInfo("worker", "worker")), settings(false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := New(r.JetStream(r.Connect(r.URL, nats.UserInfo("worker", "worker"))), settings(false))
 	if err := results.Check(t.Context()); !errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), "docs/security.md") {
 		t.Errorf("without the permission to read results: %v", err)
 	}
@@ -337,10 +331,7 @@ func BenchmarkFind(b *testing.B) {
 			jetstream.MsgIDHeader: {fmt.Sprintf("IN:%d:%d", seq, now.UnixNano())}, "Millrace-Stream": {"IN"}, "Millrace-Subject": {"ingest.a"}}}
 	})
 	for b.Loop() {
-		r, err := New(at.NC, settings(false))
-		if err != nil {
-			b.Fatal(err)
-		}
+		r := New(at.JS, settings(false))
 		found, _, err := r.Find(b.Context(), []Wanted{{Input: Input{n, now.UnixNano()}}})
 		if err != nil || !found[0].Done || r.scanner.read != n {
 			b.Fatalf("found %v of %d read: %v", found, r.scanner.read, err)

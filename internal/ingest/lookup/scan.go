@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/commit"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/pull"
 )
 
@@ -134,7 +135,7 @@ func (r *scanner) begin(ctx context.Context, c *cursor) (pending uint64, err err
 // fetch passes the next messages to take, and returns their number. If none come, or if one was lost on the way, it drops the consumer,
 // because only a new one tells what the stream still has: a consumer counts a message shortly after the stream has stored it.
 func (r *scanner) fetch(c *cursor, take func(*pull.Message)) (came int, err error) {
-	request, whole := pull.Request{Stream: c.stream, Consumer: c.consumer, Bytes: bytesAtOnce}, true
+	request, whole := pull.Request{API: jsapi.Of(r.js), Stream: c.stream, Consumer: c.consumer, Bytes: bytesAtOnce}, true
 	next := func(m *pull.Message) {
 		meta, err := m.Metadata()
 		if whole = whole && err == nil && meta.Sequence.Consumer == c.number+1; !whole {

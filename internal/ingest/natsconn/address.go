@@ -2,35 +2,34 @@ package natsconn
 
 import (
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 )
 
-// errBadAddress is the kind of an error about the text of an address.
-var errBadAddress = errors.New("bad address")
+// errBadAddress means that an address is not a URL.
+var errBadAddress = errors.New("an address is not a URL: percent-encode the special characters of user, password and token (%2F for /)")
 
-// withoutAddress removes the address from an error of net/url, which quotes it with its password.
+// withoutAddress replaces an error of net/url, which quotes the address or a part of it, with its password.
 func withoutAddress(err error) error {
 	var bad *url.Error
 	if errors.As(err, &bad) {
-		return fmt.Errorf("%w: %w", errBadAddress, bad.Err)
+		return errBadAddress
 	}
 	return err
 }
 
-// Redact removes user, password and token from a list of server addresses.
+// Redact removes user, password and token from a list of server addresses. It doesn't parse them, because an address that isn't a URL may
+// have a password too.
 func Redact(urls string) string {
 	list := strings.Split(urls, ",")
 	for i, raw := range list {
-		raw = strings.TrimSpace(raw)
-		if u, err := url.Parse(raw); err == nil && u.User != nil {
-			u.User = nil
-			raw = u.String()
-		} else if at := strings.LastIndexByte(raw, '@'); at >= 0 {
-			raw = raw[at+1:]
+		scheme, rest, found := strings.Cut(strings.TrimSpace(raw), "://")
+		if !found {
+			scheme, rest = "", scheme
+		} else {
+			scheme += "://"
 		}
-		list[i] = raw
+		list[i] = scheme + rest[strings.LastIndexByte(rest, '@')+1:]
 	}
 	return strings.Join(list, ",")
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 
@@ -46,8 +47,10 @@ func (c explainer) explain(err error) string {
 		return text
 	}
 	switch {
-	case silent(err):
-		return "the program at that address sends nothing: is it a NATS server, and does its tls block have handshake_first? Set that to auto, because the worker waits for the server to send first"
+	case c.TLSFirst && errors.Is(err, io.EOF):
+		return "the server closed the connection in the TLS handshake: its log says why"
+	case silent(err), errors.Is(err, io.EOF):
+		return "the program at that address sent nothing: if it is a NATS server with handshake_first in its tls block, set MILLRACE_NATS_TLS_FIRST=true; otherwise check MILLRACE_NATS_URL and the server's log"
 	case errors.Is(err, nats.ErrAuthExpired):
 		return "the worker's credentials have expired: " + c.renewal(inURL)
 	case errors.Is(err, nats.ErrAuthRevoked):
@@ -93,6 +96,9 @@ func (c explainer) explainServer(err error) string {
 	}
 	var record tls.RecordHeaderError
 	if errors.As(err, &record) {
+		if c.TLSFirst {
+			return "the program at that address does not begin with TLS: unset MILLRACE_NATS_TLS_FIRST unless the server's tls block has handshake_first, and check host and port in MILLRACE_NATS_URL"
+		}
 		return "the program at that address does not speak TLS as a NATS server does: check host and port in MILLRACE_NATS_URL"
 	}
 	return ""

@@ -40,7 +40,8 @@ func TestConnectSaysWhatToDo(t *testing.T) {
 			[]string{"nats://127.0.0.1:1", "is a server running there", "MILLRACE_NATS_URL"}},
 		{"wrong password", Server{URL: "nats://ann:pass-wrong@" + addr},
 			[]string{"nats://" + addr, "Authorization", "does not accept the user, password or token in MILLRACE_NATS_URL"}},
-		{"bad address", Server{URL: "nats://ann:pass-wrong@host:port"}, []string{"bad address", "invalid port", "MILLRACE_NATS_URL"}},
+		{"bad address", Server{URL: "nats://ann:pass-wrong@host:port"}, []string{"not a URL", "percent-encode", "MILLRACE_NATS_URL"}},
+		{"password not encoded", Server{URL: "nats://ann:pass-/@" + addr}, []string{"not a URL", "percent-encode", "MILLRACE_NATS_URL"}},
 		{"no credentials", Server{URL: "nats://" + addr, Creds: empty + ".gone"}, []string{"MILLRACE_NATS_CREDS", "no such file"}},
 		{"no seed", Server{URL: "nats://" + addr, NKey: empty}, []string{"MILLRACE_NATS_NKEY", empty}},
 		{"no files at all", Server{URL: "nats://" + addr, CA: empty + ".ca", NKey: empty + ".seed"},
@@ -72,8 +73,9 @@ func TestRedact(t *testing.T) {
 		"nats://token@host":                      "nats://host",
 		"nats://a:s@one:1, tls://b:t@two:2":      "nats://one:1,tls://two:2",
 		"ann:secret@host:4222":                   "host:4222",
-		"nats://ann:se%zzcret@host":              "host",
-		"nats://ann:secret@host:port,nats://two": "host:port,nats://two",
+		"nats://ann:se%zzcret@host":              "nats://host",
+		"nats://ann:secret@host:port,nats://two": "nats://host:port,nats://two",
+		"nats://ann:se/c@ret@host":               "nats://host",
 		"":                                       "",
 	} {
 		if got := Redact(in); got != want {

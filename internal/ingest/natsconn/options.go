@@ -29,6 +29,9 @@ func (c Server) options() ([]nats.Option, error) {
 	if c.CA != "" || c.Cert != "" {
 		opts = append(opts, c.secure())
 	}
+	if c.TLSFirst {
+		opts = append(opts, nats.TLSHandshakeFirst())
+	}
 	return opts, nil
 }
 

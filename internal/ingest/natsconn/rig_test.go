@@ -2,6 +2,7 @@ package natsconn
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -121,7 +122,7 @@ func (a *authority) secureServer(counts span, host string, verify bool, o server
 	if verify {
 		o.TLSVerify, o.TLSConfig.ClientAuth = true, tls.RequireAndVerifyClientCert
 	}
-	o.TLSTimeout = natstest.Patience.Seconds()
+	o.TLSTimeout = cmp.Or(o.TLSTimeout, natstest.Patience.Seconds())
 	return natstest.Plain(a.t, o)
 }
 

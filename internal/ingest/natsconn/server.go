@@ -15,6 +15,8 @@ type Server struct {
 	CA    string // PEM, certificates of authorities
 	Cert  string // PEM, the client's certificate
 	Key   string // PEM, its private key
+
+	TLSFirst bool // begin with TLS before the server sends anything
 }
 
 // Inspect checks the files that c names, without a server.

@@ -109,14 +109,20 @@ func TestTLSOnOneSideOnly(t *testing.T) {
 	connects(t, Server{URL: "nats://" + with, CA: ours.file})
 }
 
-// TestTLSBeforeTheFirstWord: such a server waits for the worker, while the worker waits for the server.
+// TestTLSBeforeTheFirstWord: such a server waits for the worker, while the worker waits for the server, unless a setting says so.
 func TestTLSBeforeTheFirstWord(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t, "ours")
 	first := ours.secureServer(current, "127.0.0.1", false, server.Options{TLSHandshakeFirst: true}).Addr().String()
-	refusedWith(t, Server{URL: "tls://" + first, CA: ours.file}, "sends nothing", "handshake_first")
+	refusedWith(t, Server{URL: "tls://" + first, CA: ours.file}, "sent nothing", "handshake_first", "MILLRACE_NATS_TLS_FIRST=true")
+	hasty := ours.secureServer(current, "127.0.0.1", false, server.Options{TLSHandshakeFirst: true, TLSTimeout: 0.1}).Addr().String()
+	refusedWith(t, Server{URL: "tls://" + hasty, CA: ours.file}, "EOF", "handshake_first", "MILLRACE_NATS_TLS_FIRST=true") // it doesn't wait for long
+	connects(t, Server{URL: "tls://" + first, CA: ours.file, TLSFirst: true})
 	both := ours.secureServer(current, "127.0.0.1", false, server.Options{TLSHandshakeFirst: true, TLSHandshakeFirstFallback: time.Millisecond})
 	connects(t, Server{URL: "tls://" + both.Addr().String(), CA: ours.file})
+	connects(t, Server{URL: "tls://" + both.Addr().String(), CA: ours.file, TLSFirst: true})
+	usual := ours.secureServer(current, "127.0.0.1", false, server.Options{}).Addr().String()
+	refusedWith(t, Server{URL: "tls://" + usual, CA: ours.file, TLSFirst: true}, "unset MILLRACE_NATS_TLS_FIRST")
 }
 
 // TestACertificateReplacedOnDisk lets the certificate expire while the worker runs. The connection lasts. The next

@@ -160,7 +160,7 @@ func (m *Mode) newLease(ctx context.Context, p int, inputs *nats.Conn, device *s
 	server := &consumerServer{
 		js: m.s.JS, requests: m.s.Conns[0], inputs: inputs, stream: t.Stream, name: name, partition: p, consumer: consumer, log: log,
 		request: pull.Request{
-			Stream: t.Stream, Consumer: name, Group: topology.PriorityGroup,
+			API: t.API, Stream: t.Stream, Consumer: name, Group: topology.PriorityGroup,
 			Messages: size.Messages, Limit: size.Limit(inputs), Expires: pullFor, Heartbeat: pullFor / 2, Idle: topology.PinnedFor,
 		},
 	}

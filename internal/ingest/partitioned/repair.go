@@ -27,7 +27,7 @@ func (l *leaseState) repair(ctx context.Context, info *jetstream.ConsumerInfo) e
 		"floor", info.AckFloor.Stream, "acknowledged", info.AckFloor.Consumer, "delivered", info.Delivered.Consumer)
 	if err := l.server.reset(ctx, info.AckFloor.Stream+1); err != nil {
 		return fmt.Errorf("reset the consumer to sequence %d, which the server needs to accept acknowledgements again (allow "+
-			"$JS.API.CONSUMER.RESET, or stop the workers and reset it): %w", info.AckFloor.Stream+1, err)
+			"the API request CONSUMER.RESET, or stop the workers and reset it): %w", info.AckFloor.Stream+1, err)
 	}
 	return errReset
 }

@@ -93,7 +93,7 @@ func (r *streamReader) fetch(ctx context.Context, from uint64) {
 	}
 	complete := true
 	bytes := max(readAheadBytes, int(r.inputs.MaxPayload())+readAheadSpare)
-	_, err := pull.Fetch(r.inputs, pull.Request{Stream: r.stream, Consumer: r.bulk, Bytes: bytes}, readAhead, 0, func(m *pull.Message) {
+	_, err := pull.Fetch(r.inputs, pull.Request{API: jsapi.Of(r.js), Stream: r.stream, Consumer: r.bulk, Bytes: bytes}, readAhead, 0, func(m *pull.Message) {
 		meta, err := m.Metadata()
 		if complete = complete && err == nil && meta.Sequence.Consumer == r.number+1; !complete {
 			return // a message before this one was lost

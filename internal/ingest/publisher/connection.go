@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/jsapi"
 )
 
 const (
@@ -33,7 +35,7 @@ type connection struct {
 
 // newConnection returns a connection with its own JetStream context on nc. An acknowledgement that takes longer than
 // timeout counts as lost.
-func newConnection(nc *nats.Conn, timeout time.Duration) (*connection, error) {
+func newConnection(api jsapi.API, nc *nats.Conn, timeout time.Duration) (*connection, error) {
 	l := &connection{
 		nc:      nc,
 		batches: newFastBatches(nc),
@@ -44,7 +46,7 @@ func newConnection(nc *nats.Conn, timeout time.Duration) (*connection, error) {
 	// A place becomes free when the server answers, not when a goroutine waits for the answer. Otherwise a caller
 	// that publishes more than the window holds would deadlock.
 	var err error
-	l.js, err = jetstream.New(nc,
+	l.js, err = api.New(nc,
 		jetstream.WithPublishAsyncMaxPending(2*windowSize), // never reached: the window is smaller
 		jetstream.WithPublishAsyncTimeout(timeout),
 		jetstream.WithPublishAsyncAckHandler(func(_ jetstream.JetStream, m *nats.Msg, _ *jetstream.PubAck) { l.leave(m) }),

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"millrace/internal/ingest/jsapi"
 )
 
 // TestNothingIsSentAfterTheDeadline publishes with a deadline that has passed although no timer has fired yet, as
@@ -13,7 +15,7 @@ func TestNothingIsSentAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	nc := r.Connect(r.URL)
-	singles, err := NewWindowed(Timeout, nc)
+	singles, err := NewWindowed(jsapi.API{}, Timeout, nc)
 	if err != nil {
 		t.Fatal(err)
 	}

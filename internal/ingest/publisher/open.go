@@ -44,16 +44,12 @@ func ServerBatches(version string) bool {
 
 // Ask queries whether a stream accepts batches. It fails if the server doesn't answer. A stream that doesn't exist is
 // not an error.
-func Ask(ctx context.Context, nc *nats.Conn, stream string) (Capability, error) {
-	return ask(ctx, nc, stream, nil)
+func Ask(ctx context.Context, js jetstream.JetStream, stream string) (Capability, error) {
+	return ask(ctx, js, stream, nil)
 }
 
 // ask is like Ask, and calls read, if not nil, with the stream's info and the time of the query.
-func ask(ctx context.Context, nc *nats.Conn, stream string, read func(*jetstream.StreamInfo, time.Time)) (Capability, error) {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return Capability{}, err
-	}
+func ask(ctx context.Context, js jetstream.JetStream, stream string, read func(*jetstream.StreamInfo, time.Time)) (Capability, error) {
 	asked := time.Now()
 	s, err := js.Stream(ctx, stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -65,7 +61,7 @@ func ask(ctx context.Context, nc *nats.Conn, stream string, read func(*jetstream
 	if read != nil {
 		read(s.CachedInfo(), asked)
 	}
-	return judgeStream(s.CachedInfo().Config, nc.ConnectedServerVersion()), nil
+	return judgeStream(s.CachedInfo().Config, js.Conn().ConnectedServerVersion()), nil
 }
 
 // judgeStream derives the capability from a stream's settings.
@@ -126,7 +122,7 @@ type finding struct {
 func Open(ctx context.Context, singles *Windowed, o Options) (*Following, Capability, error) {
 	f := &Following{singles: singles, o: o, every: askEvery, doubtful: askDoubtful}
 	f.batched = NewBatched(singles, f.failed)
-	found, err := ask(ctx, singles.next().nc, o.Stream, o.Read)
+	found, err := ask(ctx, singles.next().js, o.Stream, o.Read)
 	if err != nil {
 		return nil, Capability{}, err
 	}
@@ -173,7 +169,7 @@ func (f *Following) ask(ctx context.Context) {
 	defer cancel()
 	f.doubt.Store(false) // a batch that fails from now on counts for the next query
 	before := f.last.Load().capability
-	found, err := ask(ctx, f.singles.next().nc, f.o.Stream, f.o.Read)
+	found, err := ask(ctx, f.singles.next().js, f.o.Stream, f.o.Read)
 	if err != nil {
 		found = before
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natstest"
 )
 
@@ -286,7 +287,7 @@ func TestConnectionsTakeTurns(t *testing.T) {
 
 func TestAStoreNeedsAConnection(t *testing.T) {
 	t.Parallel()
-	if _, err := NewWindowed(0); err == nil {
+	if _, err := NewWindowed(jsapi.API{}, 0); err == nil {
 		t.Error("a store without a connection was made")
 	}
 }

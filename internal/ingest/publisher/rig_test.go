@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natstest"
 )
 
@@ -38,7 +39,7 @@ func newRig(t testing.TB, change func(*jetstream.StreamConfig)) *rig {
 
 func (r *rig) windowed(timeout time.Duration, conns ...*nats.Conn) *Windowed {
 	r.Helper()
-	w, err := NewWindowed(timeout, conns...)
+	w, err := NewWindowed(jsapi.API{}, timeout, conns...)
 	if err != nil {
 		r.Fatal(err)
 	}

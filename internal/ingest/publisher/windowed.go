@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/jsapi"
 )
 
 // Windowed publishes each message separately, many at a time within a window, and waits for the acknowledgement of
@@ -17,9 +19,9 @@ type Windowed struct {
 	timeout time.Duration
 }
 
-// NewWindowed returns a Windowed over connections that the caller still owns. Publish calls use the connections in
+// NewWindowed returns a Windowed over connections that the caller still owns. Its stream is where api is. Publish calls use the connections in
 // turn. An answer that takes longer than timeout counts as lost; 0 means Timeout. It fails without a connection.
-func NewWindowed(timeout time.Duration, conns ...*nats.Conn) (*Windowed, error) {
+func NewWindowed(api jsapi.API, timeout time.Duration, conns ...*nats.Conn) (*Windowed, error) {
 	if len(conns) == 0 {
 		return nil, errors.New("publisher: no connection: give at least one")
 	}
@@ -28,7 +30,7 @@ func NewWindowed(timeout time.Duration, conns ...*nats.Conn) (*Windowed, error) 
 	}
 	w := &Windowed{timeout: timeout}
 	for _, nc := range conns {
-		l, err := newConnection(nc, timeout)
+		l, err := newConnection(api, nc, timeout)
 		if err != nil {
 			return nil, err
 		}

@@ -46,7 +46,7 @@ func Open(nc *nats.Conn, r Request) (*Pull, error) {
 			in: make(chan *nats.Msg, 2*outstanding*(r.Messages+spareWords)),
 		},
 	}
-	p.turns = turns{nc: nc, stream: r.Stream, consumer: r.Consumer, group: r.Group, inboxes: &p.inboxes, unused: true}
+	p.turns = turns{nc: nc, api: r.API, stream: r.Stream, consumer: r.Consumer, group: r.Group, inboxes: &p.inboxes, unused: true}
 	p.requests = requests{nc: nc, r: r, subject: r.subject(), turns: &p.turns}
 	if _, err := p.inboxes.open(); err != nil {
 		return nil, err

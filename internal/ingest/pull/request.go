@@ -7,10 +7,13 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/jsapi"
 )
 
 // Request describes what to request from a consumer.
 type Request struct {
+	API              jsapi.API // of the stream
 	Stream, Consumer string
 
 	Group     string        // the consumer's priority group; empty if it has none
@@ -26,7 +29,9 @@ type Request struct {
 const spareWords = 16
 
 // subject returns the subject for requests to a consumer.
-func (r Request) subject() string { return "$JS.API.CONSUMER.MSG.NEXT." + r.Stream + "." + r.Consumer }
+func (r Request) subject() string {
+	return r.API.Subject("CONSUMER.MSG.NEXT." + r.Stream + "." + r.Consumer)
+}
 
 // bytes returns the byte limit for the next request.
 func (r Request) bytes() int {

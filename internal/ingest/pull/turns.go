@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/jsapi"
 )
 
 // A consumer with a pinned priority group serves only requests that name the pin of its one client. A request without a pin waits
@@ -23,6 +25,7 @@ import (
 // turns tracks this client's turns in the priority group of a consumer, and the server's id for the current one.
 type turns struct {
 	nc                      *nats.Conn
+	api                     jsapi.API
 	stream, consumer, group string
 	inboxes                 *inboxes
 
@@ -100,7 +103,7 @@ func (t *turns) claim(ctx context.Context, turn uint64) (string, error) {
 func (t *turns) askPin(ctx context.Context, turn uint64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
-	answer, err := t.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.INFO."+t.stream+"."+t.consumer, nil)
+	answer, err := t.nc.RequestWithContext(ctx, t.api.Subject("CONSUMER.INFO."+t.stream+"."+t.consumer), nil)
 	if err != nil {
 		return "", err
 	}

@@ -40,7 +40,7 @@ func (t *tester) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *inflig
 	}
 	if err != nil {
 		t.Log.Warn("could not note with the consumer that a payload is tried alone: if it ends processes without a word it is not "+
-			"given up (may this user publish on $JS.API.CONSUMER.CREATE for it? see docs/security.md)", "sequence", d.Sequence, "error", err)
+			"given up (may this user make the API request CONSUMER.CREATE for it? see docs/security.md)", "sequence", d.Sequence, "error", err)
 	}
 	t.lone = true
 	err = t.tryItems(ctx, pipe, g, items)

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
@@ -44,7 +43,7 @@ const (
 )
 
 // newClearance determines which streams store results and dead letters.
-func newClearance(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, s Settings) (*clearance, error) {
+func newClearance(ctx context.Context, js jetstream.JetStream, s Settings) *clearance {
 	c := &clearance{s: s}
 	streams := []string{s.ResultStream}
 	if name, err := topology.DeadLetterStream(ctx, js, s.Topology); err == nil && name != "" && name != s.ResultStream {
@@ -54,11 +53,10 @@ func newClearance(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, s 
 			c.dead.saw(stream.CachedInfo(), asked)
 		}
 	}
-	var err error
-	c.lookup, err = lookup.New(nc, lookup.Settings{
+	c.lookup = lookup.New(js, lookup.Settings{
 		Input: s.Stream, Streams: streams, BySubject: s.Exclusive, Deliveries: HeaderDeliveries, Part: HeaderPart, Log: s.Log,
 	})
-	return c, err
+	return c
 }
 
 // probe checks the ids of the newest results, unless it did so within probeEvery. After an error the caller may try again.

@@ -44,7 +44,7 @@ type Writer struct {
 // NewWriter returns a writer over connections that the caller still owns. It queries how the result stream accepts results, and
 // logs that.
 func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Writer, error) {
-	js, err := jetstream.New(conns[0])
+	js, err := s.API.New(conns[0])
 	if err != nil {
 		return nil, err
 	}
@@ -53,9 +53,7 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Wr
 		refusals: inflight.NewRefusals(s.Operators), size: messageSize{conns: conns, log: s.Log}, extra: commitBytes(s.Topology),
 	}
 	w.refused = w.sawRefusal
-	if w.clearance, err = newClearance(ctx, conns[0], js, s); err != nil {
-		return nil, err
-	}
+	w.clearance = newClearance(ctx, js, s)
 	if err := w.openPublisher(ctx); err != nil {
 		return nil, err
 	}
@@ -88,7 +86,7 @@ func (w *Writer) compressor() (compress func(dst, src []byte) []byte, done func(
 
 // openPublisher queries how the result stream accepts results.
 func (w *Writer) openPublisher(ctx context.Context) error {
-	singles, err := publisher.NewWindowed(w.s.Timeout, w.conns.ForResults(w.s.Exclusive)...)
+	singles, err := publisher.NewWindowed(w.s.API, w.s.Timeout, w.conns.ForResults(w.s.Exclusive)...)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
@@ -142,7 +143,7 @@ func (m *Mode) startIntake(wg *sync.WaitGroup, intake, drainCtx context.Context,
 func (m *Mode) newSource(drainCtx context.Context) *source {
 	nc, pool := m.s.Conns[0], m.s.Pool
 	src := &source{
-		nc: nc, conns: m.s.Conns, consumer: m.s.Consumer, size: m.s.Size, limit: m.s.Size.Limit(nc), out: inflight.NewQueue(inflight.QueueMost),
+		nc: nc, conns: m.s.Conns, api: jsapi.Of(m.s.JS), consumer: m.s.Consumer, size: m.s.Size, limit: m.s.Size.Limit(nc), out: inflight.NewQueue(inflight.QueueMost),
 		occupied: &m.occupied, ledger: m.ends.ledger, drainCtx: drainCtx, log: m.s.Log, observer: m.s.Observer,
 		unread: m.unread.add, hold: pool.Hold, force: pool.Force, admit: func(d *inflight.Delivery) bool { return m.admission.admit(drainCtx, d) },
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/retry"
@@ -24,6 +25,7 @@ import (
 type source struct {
 	nc       *nats.Conn
 	conns    natsconn.Connections
+	api      jsapi.API // of the consumer
 	consumer jetstream.Consumer
 	size     pull.Size
 	limit    *pull.Limit     // byte limit of size, which follows the server's max_payload
@@ -136,7 +138,7 @@ func (s *source) prefetch(intake context.Context) error {
 func (s *source) request() pull.Request {
 	info := s.consumer.CachedInfo()
 	return pull.Request{
-		Stream: info.Stream, Consumer: info.Name, Messages: s.size.Messages, Limit: s.limit,
+		API: s.api, Stream: info.Stream, Consumer: info.Name, Messages: s.size.Messages, Limit: s.limit,
 		Expires: pull.BeatsPerRequest * s.size.Beat, Heartbeat: s.size.Beat,
 	}
 }

@@ -19,7 +19,7 @@ func ExplainCommands(findings []finding.Finding) []finding.Finding {
 	for _, f := range findings {
 		if strings.Contains(f.Advice, "nats stream ") || strings.Contains(f.Advice, "nats consumer ") {
 			return append(findings, finding.Finding{What: "the nats command", Found: "it runs the advice above; it is at https://github.com/nats-io/natscli/releases, " +
-				"or install it with: go install github.com/nats-io/natscli/nats@latest (0.4 or later; --server and --creds say where and as whom)"})
+				"or install it with: go install github.com/nats-io/natscli/nats@latest (0.4 or later; --server, --creds, --js-domain and --js-api-prefix say where and as whom)"})
 		}
 	}
 	return findings

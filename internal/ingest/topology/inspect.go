@@ -4,14 +4,13 @@ import (
 	"context"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
 )
 
 // Inspect checks the server, the streams and the consumers against how the worker will use them.
 func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Finding {
-	js, err := jetstream.New(nc)
+	js, err := l.API.New(nc)
 	if err != nil {
 		return []finding.Finding{{Level: finding.Error, What: "JetStream", Found: err.Error(), Advice: "report this as a bug"}}
 	}

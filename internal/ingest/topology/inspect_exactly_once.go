@@ -28,7 +28,7 @@ func (i streamInspector) exactlyOnce(what string, c jetstream.StreamConfig, judg
 		return false
 	}
 	if err := i.readMarker(c.Name); err != nil {
-		i.failed(what, err, "allow the worker's user to publish on $JS.API.STREAM.MSG.GET."+c.Name+" and on "+CommitSubjects(i.l.CommitPrefix, c.Name)+" (docs/security.md)")
+		i.failed(what, err, "allow the worker's user to publish on "+i.l.API.Subject("STREAM.MSG.GET."+c.Name)+" and on "+CommitSubjects(i.l.CommitPrefix, c.Name)+" (docs/security.md)")
 		return true
 	}
 	i.say(finding.OK, what, found, "")
@@ -47,7 +47,7 @@ func (i streamInspector) readMarker(stream string) error {
 	ctx, cancel := context.WithTimeout(i.ctx, markerPatience)
 	defer cancel()
 	request := fmt.Appendf(nil, `{"last_by_subj":%q}`, CommitSubject(i.l.CommitPrefix, stream, i.l.Stream, i.l.Consumer, 0))
-	if _, err := i.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, request); err != nil {
+	if _, err := i.nc.RequestWithContext(ctx, i.l.API.Subject("STREAM.MSG.GET."+stream), request); err != nil {
 		return fmt.Errorf("read the last commit marker of stream %q: %w", stream, err)
 	}
 	return nil

@@ -55,7 +55,7 @@ func (i resultInspector) fits(what string) {
 
 // publishing reports how results will be published.
 func (i resultInspector) publishing(what string) {
-	found, err := publisher.Ask(i.ctx, i.nc, i.l.ResultStream)
+	found, err := publisher.Ask(i.ctx, i.js, i.l.ResultStream)
 	switch {
 	case err != nil:
 		i.failed(what, err, "check the account's permissions on the JetStream API")
@@ -96,9 +96,5 @@ func (i resultInspector) duplicates(what string, c jetstream.StreamConfig) {
 
 // lookups checks whether the worker can look up results that are stored already.
 func (i resultInspector) lookups(stream string) error {
-	results, err := lookup.New(i.nc, lookup.Settings{Input: i.l.Stream, Streams: []string{stream}})
-	if err == nil {
-		err = results.Check(i.ctx)
-	}
-	return err
+	return lookup.New(i.js, lookup.Settings{Input: i.l.Stream, Streams: []string{stream}}).Check(i.ctx)
 }

@@ -40,13 +40,25 @@ func (i serverInspector) inspect() bool {
 func (i serverInspector) silent(what string, err error) {
 	absent := errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
 	if absent || !i.refused() {
-		i.failed(what, fmt.Errorf("JetStream does not answer: %w", err), "enable JetStream on the server and for this account")
+		i.failed(what, fmt.Errorf("JetStream does not answer: %w", err), i.whyNoAnswer())
 	}
 	i.permissions()
 }
 
 // refused reports whether the server has refused a request for lack of a permission.
 func (i serverInspector) refused() bool { return errors.Is(i.nc.LastError(), nats.ErrPermissionViolation) }
+
+// whyNoAnswer returns what to do if JetStream doesn't answer.
+func (i serverInspector) whyNoAnswer() string {
+	switch api := i.l.API; {
+	case api.Domain != "":
+		return fmt.Sprintf("set MILLRACE_NATS_JS_DOMAIN to the domain of the streams: no server that this one reaches answers for the JetStream domain %q", api.Domain)
+	case api.Prefix != "":
+		return fmt.Sprintf("set MILLRACE_NATS_JS_PREFIX to the prefix under which this account imports the JetStream API of the streams' account (docs/security.md): nobody answers on %s",
+			api.Subject("INFO"))
+	}
+	return "enable JetStream on the server and for this account"
+}
 
 // permissions reports the requests that the server refused. A request without permission gets no answer.
 func (i serverInspector) permissions() {

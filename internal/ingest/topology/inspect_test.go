@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/jsapi"
 )
 
 // found returns what Inspect reports, one line per finding.
@@ -236,6 +237,18 @@ func TestInspectWithoutTheRightToAsk(t *testing.T) {
 				t.Errorf("the findings are %v", list)
 			}
 		})
+	}
+}
+
+// TestNoJetStreamWhereASettingSays: the finding names the setting.
+func TestNoJetStreamWhereASettingSays(t *testing.T) {
+	t.Parallel()
+	for setting, api := range map[string]jsapi.API{
+		"MILLRACE_NATS_JS_DOMAIN": {Domain: "nowhere"}, "MILLRACE_NATS_JS_PREFIX": {Prefix: "from.nowhere"},
+	} {
+		r := newRig(t)
+		r.topology.API = api
+		wantLine(t, r.found(1000, roomy), "error server", "JetStream does not answer", setting, "nowhere")
 	}
 }
 

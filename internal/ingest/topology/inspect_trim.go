@@ -55,7 +55,7 @@ func (i trimInspector) trimmed(what string, info *jetstream.StreamInfo) {
 	case err != nil:
 		i.say(finding.Warning, what, fmt.Sprintf("this worker can't remove them, so the stream fills unless another deployment's workers do: %v", err),
 			fmt.Sprintf("allow the worker's user to publish on %s, and have its consumers registered (nats stream edit %s%s); or set MILLRACE_STREAM_TRIM=false",
-				strings.Join(trimSubjects(c.Name), ", "), c.Name, trim.MetadataFlags(trim.WithMark(c, i.l.Consumers()))))
+				strings.Join(i.subjects(c.Name), ", "), c.Name, trim.MetadataFlags(trim.WithMark(c, i.l.Consumers()))))
 	case state.Held == trim.NotTrimmed && c.Discard == jetstream.DiscardNew && c.MaxAge == 0 && !i.l.Kept.AskedEverything && i.l.Trim == trim.Auto:
 		i.say(finding.Warning, what, "they stay, and the stream refuses new inputs when it is full: workers trim only streams with a mark",
 			fmt.Sprintf("have the workers remove them (nats stream edit %s%s)", c.Name, trim.MetadataFlags(trim.WithMark(c, i.l.Consumers()))))
@@ -69,10 +69,10 @@ func (i trimInspector) trimmed(what string, info *jetstream.StreamInfo) {
 	}
 }
 
-// trimSubjects returns the subjects on which a worker must be allowed to publish to trim a stream.
-func trimSubjects(stream string) (subjects []string) {
+// subjects returns the subjects on which a worker must be allowed to publish to trim a stream.
+func (i trimInspector) subjects(stream string) (subjects []string) {
 	for _, request := range []string{"CONSUMER.LIST", "STREAM.MSG.GET", "STREAM.PURGE"} {
-		subjects = append(subjects, "$JS.API."+request+"."+stream)
+		subjects = append(subjects, i.l.API.Subject(request+"."+stream))
 	}
 	return subjects
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/trim"
 )
 
@@ -20,6 +21,8 @@ type Topology struct {
 	Stream   string   // the input stream
 	Subjects []string // subject filters of the consumer
 	Consumer string   // the durable pull consumer; with Exclusive the prefix of the partitions' consumers
+
+	API jsapi.API // where the JetStream of all these streams answers
 
 	ResultStream     string // where results are stored
 	ResultPrefix     string // replaces the first token of an input's subject

@@ -94,7 +94,7 @@ func refuses(ctx context.Context, js jetstream.JetStream, request string, body a
 	if refused := (*jetstream.APIError)(nil); errors.As(err, &refused) && refused.Code == badRequest {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", jsapi.Subject(js, request), err)
+	return fmt.Errorf("%s: %w", jsapi.Of(js).Subject(request), err)
 }
 
 // badRequest is the code of the server's error for a request that makes no sense.
@@ -127,7 +127,7 @@ func Register(ctx context.Context, js jetstream.JetStream, stream string, policy
 		}
 		if _, err := js.UpdateStream(ctx, c); err != nil {
 			return fmt.Errorf("register the consumers in the metadata of stream %q, so that it keeps their inputs: %w (allow the worker's user to publish on "+
-				"$JS.API.STREAM.UPDATE.%s)", stream, err, stream)
+				"%s)", stream, err, jsapi.Of(js).Subject("STREAM.UPDATE."+stream))
 		}
 		if !retry.Sleep(ctx, registerPause) {
 			return ctx.Err()
