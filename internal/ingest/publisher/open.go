@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/jsapi"
 )
 
 // Capability describes whether a stream accepts batches, in words for the log and for the stream's administrator.
@@ -27,20 +29,11 @@ func (c Capability) String() string {
 	return c.Found + ": " + c.Advice
 }
 
-// The first server release that supports fast batches.
-const (
-	batchesMajor = 2
-	batchesMinor = 14
-)
+// firstFast is the first server release that supports fast batches.
+var firstFast = jsapi.Release{Major: 2, Minor: 14}
 
 // ServerBatches reports whether a server of that version supports streams that accept batches.
-func ServerBatches(version string) bool {
-	var major, minor int
-	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
-		return false
-	}
-	return major > batchesMajor || major == batchesMajor && minor >= batchesMinor
-}
+func ServerBatches(version string) bool { return firstFast.In(version) }
 
 // Ask queries whether a stream accepts batches. It fails if the server doesn't answer. A stream that doesn't exist is
 // not an error.
@@ -71,7 +64,7 @@ func judgeStream(c jetstream.StreamConfig, version string) Capability {
 		return Capability{Batches: true, Found: "one commit a batch: the stream allows batch publish"}
 	case !ServerBatches(version):
 		return Capability{Found: "one publish a result: server " + version + " cannot publish in batches",
-			Advice: fmt.Sprintf("upgrade it to %d.%d or later and set allow_batched on the stream (nats stream edit %s --allow-fast)", batchesMajor, batchesMinor, c.Name)}
+			Advice: fmt.Sprintf("upgrade it to %s or later and set allow_batched on the stream (nats stream edit %s --allow-fast)", firstFast, c.Name)}
 	}
 	return Capability{Found: "one publish a result: the stream does not allow batch publish",
 		Advice: "set allow_batched on the stream (nats stream edit " + c.Name + " --allow-fast; not allow_atomic, which --allow-batch sets)"}

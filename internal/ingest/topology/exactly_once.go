@@ -3,8 +3,6 @@ package topology
 import (
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -61,7 +59,7 @@ func (l Topology) noMarkers(c jetstream.StreamConfig, version, flag string) (fou
 		return "delivery is shared", ""
 	case !l.wantsMarkers():
 		return "MILLRACE_EXACTLY_ONCE is off", ""
-	case !serverAtomic(version):
+	case !atomicBatches.In(version):
 		return "server " + version + " has no atomic batches", "upgrade it to 2.14 or later"
 	case c.SubjectTransform != nil:
 		return fmt.Sprintf("the stream maps subjects (%q to %q), so commit markers can't be found by their subject", c.SubjectTransform.Source,
@@ -139,27 +137,9 @@ func keepMarkers(c jetstream.StreamConfig, prefix string) string {
 	return fmt.Sprintf("; consumers of this work queue need a filter such as %s.>, because the server removes a marker that a consumer acknowledges", prefix)
 }
 
-// The first server release that supports atomic batches.
-const (
-	atomicMajor = 2
-	atomicMinor = 12
-)
-
-// serverAtomic reports whether a server of that version supports atomic batches.
-func serverAtomic(version string) bool {
-	first, rest, _ := strings.Cut(version, ".")
-	second, _, _ := strings.Cut(rest, ".")
-	major, err := strconv.Atoi(first)
-	if err != nil {
-		return false
-	}
-	minor, err := strconv.Atoi(second)
-	return err == nil && (major > atomicMajor || major == atomicMajor && minor >= atomicMinor)
-}
-
 // markSettings has a stream to create take commit markers, if the worker stores some and the server supports that.
 func (l Topology) markSettings(c *jetstream.StreamConfig, version string) {
-	if !l.wantsMarkers() || !serverAtomic(version) {
+	if !l.wantsMarkers() || !atomicBatches.In(version) {
 		return
 	}
 	c.AllowAtomicPublish = true

@@ -13,7 +13,7 @@ import (
 // serverInspector checks the server, and what the worker may do there.
 type serverInspector struct{ *inspection }
 
-// inspect reports false where JetStream does not answer, so that nothing else can be looked at.
+// inspect reports false where JetStream does not answer or is too old, so that nothing else can be looked at.
 func (i serverInspector) inspect() bool {
 	nc, batchBytes := i.nc, i.use.BatchBytes
 	what := "server " + nc.ConnectedServerName()
@@ -21,8 +21,12 @@ func (i serverInspector) inspect() bool {
 		i.silent(what, err)
 		return false
 	}
-	found := fmt.Sprintf("version %s, max_payload %d bytes; unless sync_interval is \"always\" in the server's jetstream block it confirms "+
-		"before it syncs to disk, so with one replica a power cut can lose what it confirmed last", nc.ConnectedServerVersion(), nc.MaxPayload())
+	if found, advice := tooOld(nc.ConnectedServerVersion(), i.l); found != "" {
+		i.say(finding.Error, what, found, advice)
+		return false
+	}
+	found := fmt.Sprintf("version %s (%s or later is needed), max_payload %d bytes; unless sync_interval is \"always\" in the server's jetstream block it confirms "+
+		"before it syncs to disk, so with one replica a power cut can lose what it confirmed last", nc.ConnectedServerVersion(), oldest(i.l), nc.MaxPayload())
 	if nc.MaxPayload() > int64(batchBytes) {
 		payloads := "payloads"
 		if i.use.Frames.Framed {

@@ -1,0 +1,38 @@
+package topology
+
+import (
+	"strings"
+	"testing"
+
+	"millrace/internal/ingest/jsapi"
+)
+
+func TestServersThatAreTooOld(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		version       string
+		l             Topology
+		found, advice string // empty: new enough
+	}{
+		{"2.10.0", Topology{}, "", ""},
+		{"2.9.25", Topology{}, "version 2.9.25, and Millrace needs nats-server 2.10", "upgrade"},
+		{"2.14.0", Topology{Exclusive: true}, "", ""},
+		{"2.13.1", Topology{Exclusive: true}, "version 2.13.1, and exclusive delivery needs nats-server 2.14", "MILLRACE_DELIVERY=shared"},
+		{"2.9.25", Topology{Exclusive: true}, "Millrace needs nats-server 2.10", "upgrade"},
+		{"2.9.25", Topology{Exclusive: true, API: jsapi.API{Domain: "hub"}}, "", ""}, // the leaf node's version says nothing about the hub's
+	} {
+		found, advice := tooOld(c.version, c.l)
+		if (found == "") != (c.found == "") || !strings.Contains(found, c.found) || !strings.Contains(advice, c.advice) {
+			t.Errorf("%s, exclusive %v: %q, %q; want %q, %q", c.version, c.l.Exclusive, found, advice, c.found, c.advice)
+		}
+	}
+}
+
+// TestTheOldestReleaseIsNamed: at startup and by `worker check`.
+func TestTheOldestReleaseIsNamed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	wantLine(t, r.found(1000, roomy), "server", "(2.10 or later is needed)")
+	r.exclusive(2)
+	wantLine(t, r.found(1000, roomy), "server", "(2.14 or later is needed)")
+}
