@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/publisher"
 )
@@ -85,7 +86,7 @@ func TestAStreamThatTakesFastBatchesAgain(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			singles, err := publisher.NewWindowed(0, nc)
+			singles, err := publisher.NewWindowed(jsapi.API{}, 0, nc)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -50,7 +50,9 @@ func (i serverInspector) silent(what string, err error) {
 }
 
 // refused reports whether the server has refused a request for lack of a permission.
-func (i serverInspector) refused() bool { return errors.Is(i.nc.LastError(), nats.ErrPermissionViolation) }
+func (i serverInspector) refused() bool {
+	return errors.Is(i.nc.LastError(), nats.ErrPermissionViolation)
+}
 
 // whyNoAnswer returns what to do if JetStream doesn't answer.
 func (i serverInspector) whyNoAnswer() string {
