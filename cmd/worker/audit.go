@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"millrace/internal/config"
+	"millrace/internal/exchange/audit"
+	"millrace/internal/ingest/topology"
+)
+
+// auditFlags holds the flags of `worker audit`.
+type auditFlags struct {
+	from, to     uint64
+	since, until string
+	limit        int
+	json         bool
+}
+
+// defaultFindings is the default of --limit.
+const defaultFindings = 20
+
+// auditCommand returns `worker audit`.
+func auditCommand() *cobra.Command {
+	f := &auditFlags{}
+	c := &cobra.Command{
+		Use: "audit", Short: "prove that each input has exactly one outcome",
+		Long: "Compares the streams, and proves that each stored input has exactly one outcome: a result, a dead letter, or that it is still pending. It also " +
+			"checks that no part of a frame's result is missing, and, with exclusive delivery and commit markers, that the results of each partition are in the " +
+			"order of their inputs. It names what is missing, double, incomplete or out of order. Exit status 1 if there is any.\n\n" +
+			"Workers and publishers may run meanwhile: the audit ends with the last input that is stored when it begins. It makes no consumer on the input " +
+			"stream, and leaves all streams as they are. It takes one byte of memory per input.\n\n" +
+			"It reads the same MILLRACE_ variables as the worker, and audits the deployment that they describe. Without MILLRACE_NATS_URL it reads from the " +
+			"server of a worker that runs on this machine.",
+		Example: "  worker audit\n  worker audit --since 24h --limit 100\n  worker audit --from 1000000 --to 1999999 --json | jq .counts",
+		Args:    flagsOnly,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runAudit(cmd.Context(), f) },
+	}
+	c.Flags().Uint64Var(&f.from, "from", 0, "the `sequence` of the first input; default: the first that the stream ever had")
+	c.Flags().Uint64Var(&f.to, "to", 0, "the `sequence` of the last input; default: the last")
+	c.Flags().StringVar(&f.since, "since", "", "only inputs that were stored from this `time` on: 2026-01-31T12:00:00Z, or 24h for a day ago")
+	c.Flags().StringVar(&f.until, "until", "", "only inputs that were stored before this `time`")
+	c.Flags().IntVar(&f.limit, "limit", defaultFindings, "the `number` of findings of each kind to name; all are counted")
+	c.Flags().BoolVar(&f.json, "json", false, "print the report as a JSON object")
+	return c
+}
+
+// runAudit implements `worker audit`.
+func runAudit(ctx context.Context, f *auditFlags) error {
+	cfg, err := exchangeConfig()
+	if err != nil {
+		return err
+	}
+	a, err := f.auditor(time.Now())
+	if err != nil {
+		return usageError{fmt.Errorf("audit: %w", err)}
+	}
+	nc, err := dialWorker(cfg, "millrace-audit")
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	defer nc.Close()
+	if a.JS, err = jetstream.New(nc); err != nil {
+		return err
+	}
+	a.Topology = deployment(cfg)
+	report, err := a.Run(ctx)
+	if err != nil {
+		return auditError(nc, err)
+	}
+	if f.json {
+		err = json.NewEncoder(os.Stdout).Encode(report)
+	} else {
+		err = report.Print(os.Stdout)
+	}
+	if err == nil && report.Wrong() > 0 {
+		return errReported
+	}
+	return err
+}
+
+// auditor returns an auditor for what the flags say.
+func (f *auditFlags) auditor(now time.Time) (*audit.Auditor, error) {
+	since, errSince := parseMoment("--since", f.since, now)
+	until, errUntil := parseMoment("--until", f.until, now)
+	err := errors.Join(errSince, errUntil)
+	switch {
+	case err != nil:
+	case f.to > 0 && f.from > f.to:
+		err = fmt.Errorf("--from is %d, and --to is %d: give a range", f.from, f.to)
+	case !until.IsZero() && !since.Before(until):
+		err = fmt.Errorf("--since is %s, and --until is %s: give a range", f.since, f.until)
+	case f.limit < 0:
+		err = fmt.Errorf("--limit is %d: give 0 or more", f.limit)
+	}
+	return &audit.Auditor{From: f.from, To: f.to, Since: since, Until: until, Limit: f.limit}, err
+}
+
+// parseMoment parses a time, or a duration before now. An empty text is the zero time.
+func parseMoment(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%s is %q: give a time such as 2026-01-31T12:00:00Z, or how long ago, such as 24h", flag, text)
+	}
+	return at, nil
+}
+
+// auditError explains why an audit failed.
+func auditError(nc *nats.Conn, err error) error {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return errors.New("audit: interrupted")
+	case errors.Is(nc.LastError(), nats.ErrPermissionViolation):
+		return fmt.Errorf("audit: %w: %w (docs/security.md lists what the user needs)", err, nc.LastError())
+	}
+	return fmt.Errorf("audit: %w", err)
+}
+
+// deployment returns the names and subjects of the deployment, and how it delivers.
+func deployment(cfg *config.Config) topology.Topology {
+	return topology.Topology{
+		Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
+		ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
+		ExactlyOnce: exactlyOnce(cfg), CommitPrefix: cfg.CommitPrefix, Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions,
+	}
+}

@@ -1,0 +1,182 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/jsapi"
+	"millrace/internal/ingest/topology"
+)
+
+// inputs is the input stream and the deployment's consumers.
+type inputs struct {
+	js       jetstream.JetStream
+	topology topology.Topology
+
+	info      *jetstream.StreamInfo
+	consumers []*jetstream.ConsumerInfo // by partition, or the only one; nil: it doesn't exist
+}
+
+// errRecreated is the error if the stream is another one than before.
+var errRecreated = errors.New("it was deleted and created again during the audit")
+
+// read reads the state of the stream.
+func (in *inputs) read(ctx context.Context) error {
+	info, err := streamInfo(ctx, in.js, in.topology.Stream)
+	if err != nil {
+		return err
+	}
+	if in.info != nil && !info.Created.Equal(in.info.Created) {
+		return fmt.Errorf("stream %s: %w", in.topology.Stream, errRecreated)
+	}
+	in.info = info
+	return nil
+}
+
+// readConsumers reads the state of the consumers.
+func (in *inputs) readConsumers(ctx context.Context) error {
+	for _, name := range in.topology.Consumers() {
+		asked, cancel := context.WithTimeout(ctx, requestTimeout)
+		c, err := in.js.Consumer(asked, in.topology.Stream, name)
+		cancel()
+		switch {
+		case errors.Is(err, jetstream.ErrConsumerNotFound):
+			in.consumers = append(in.consumers, nil)
+		case err != nil:
+			return fmt.Errorf("consumer %s: %w", name, err)
+		default:
+			in.consumers = append(in.consumers, c.CachedInfo())
+		}
+	}
+	return nil
+}
+
+// covers reports whether the deployment reads every message of the stream.
+func (in *inputs) covers() bool {
+	subjects := in.info.Config.Subjects
+	return len(subjects) > 0 && !slices.ContainsFunc(subjects, func(s string) bool { return !in.reads(s) })
+}
+
+// reads reports whether the deployment reads all messages with these subjects, as publishers name them.
+func (in *inputs) reads(subject string) bool {
+	return slices.ContainsFunc(in.topology.Subjects, func(filter string) bool { return topology.Covers(filter, subject) })
+}
+
+// consumer returns the index of the consumer that reads a message with that subject, as the stream stores it; -1 for none.
+func (in *inputs) consumer(stored string) int {
+	p := 0
+	if in.topology.Exclusive {
+		number, subject, _ := strings.Cut(stored, ".")
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 0 || n >= in.topology.Partitions {
+			return -1
+		}
+		p, stored = n, subject
+	}
+	if !in.reads(stored) {
+		return -1
+	}
+	return p
+}
+
+// settled returns up to which sequence all consumers have acknowledged everything.
+func (in *inputs) settled() uint64 {
+	sequence := in.info.State.LastSeq
+	for _, c := range in.consumers {
+		if c == nil {
+			return 0
+		}
+		sequence = min(sequence, c.AckFloor.Stream)
+	}
+	return sequence
+}
+
+// decided returns the sequence behind which no consumer can have acknowledged anything.
+func (in *inputs) decided() (sequence uint64) {
+	for _, c := range in.consumers {
+		if c == nil {
+			continue
+		}
+		if sequence = max(sequence, c.AckFloor.Stream); !in.topology.Exclusive {
+			sequence = max(sequence, c.Delivered.Stream)
+		}
+	}
+	return sequence
+}
+
+// beganLate reports whether the deployment may have begun behind the beginning of the stream.
+func (in *inputs) beganLate() bool {
+	const together = time.Minute // whoever creates the stream for the deployment creates its consumers in this time
+	for _, c := range in.consumers {
+		if c == nil || c.Created.After(in.info.Created.Add(together)) || c.Config.DeliverPolicy != jetstream.DeliverAllPolicy {
+			return true
+		}
+	}
+	return false
+}
+
+// around returns the last message before a time and the first one at that time or later, of those that the stream has; 0 for none.
+func (in *inputs) around(ctx context.Context, at time.Time) (before, after uint64, err error) {
+	low, high := max(in.info.State.FirstSeq, 1), in.info.State.LastSeq+1
+	for low < high {
+		middle := low + (high-low)/2
+		m, err := in.next(ctx, middle)
+		switch {
+		case err != nil:
+			return 0, 0, err
+		case m == nil || m.Sequence >= high:
+			high = middle
+		case m.Time.Before(at):
+			before, low = m.Sequence, m.Sequence+1
+		default:
+			after, high = m.Sequence, middle
+		}
+	}
+	return before, after, nil
+}
+
+// next returns the first message from a sequence on; nil if there is none.
+func (in *inputs) next(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	m, err := jsapi.Next(ctx, in.js, in.topology.Stream, from, ">")
+	if err != nil {
+		return nil, fmt.Errorf("read message %d of stream %s: %w", from, in.topology.Stream, err)
+	}
+	return m, nil
+}
+
+const (
+	// readingAtOnce is how many messages are requested at once.
+	readingAtOnce = 32
+
+	// block is how many messages subjects reads.
+	block = 1024
+)
+
+// subjects returns the subjects of the messages from first to last, at most block; empty for those that are gone.
+func (in *inputs) subjects(ctx context.Context, first, last uint64) ([]string, error) {
+	found := make([]string, last-first+1)
+	errs := make([]error, readingAtOnce)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() {
+			for at := i; at < len(found) && errs[i] == nil; at += readingAtOnce {
+				var m *jetstream.RawStreamMsg
+				if m, errs[i] = in.next(ctx, first+uint64(at)); m != nil && m.Sequence == first+uint64(at) {
+					found[at] = m.Subject
+				}
+			}
+		})
+	}
+	all.Wait()
+	return found, errors.Join(errs...)
+}

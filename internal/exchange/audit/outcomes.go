@@ -1,0 +1,226 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/jsapi"
+	"millrace/internal/ingest/topology"
+)
+
+// outcomes is what the streams of results and dead letters say about the inputs of a span.
+type outcomes struct {
+	input   string
+	created int64 // inputs that were stored before belong to an earlier stream of the same name
+	span    *span
+	report  *Report
+
+	sources []*source
+	table   *table
+	frames  *frames
+	order   *order
+	letters []payloadApart
+
+	kept     int64  // every outcome of an input that was stored from then on is still stored, in nanoseconds since 1970
+	keptFrom uint64 // the first sequence that is known to be stored from then on; 0: none
+	first    uint64 // the first sequence with an outcome, also outside of the span; 0: none
+	reused   uint64 // outcomes of inputs whose sequence was used again
+}
+
+// source is a stream of results or dead letters.
+type source struct {
+	reader
+	prefixes []string // of the deployment's subjects; nil: any
+}
+
+// payloadApart is the payload of a dead letter in two messages.
+type payloadApart struct {
+	stream          string
+	input, sequence uint64
+}
+
+const (
+	// skew bounds how far the clocks of a cluster's servers may differ.
+	skew = 10 * time.Second
+
+	// removing is more than the time from the look at a stream to the first read. Meanwhile the server may remove more.
+	removing = time.Minute
+
+	// purged is how many messages somebody removes at least who purges the beginning of a stream.
+	purged = 100
+
+	// mostApart bounds how many dead letters in two messages are checked.
+	mostApart = 100_000
+)
+
+func newOutcomes(in *inputs, s *span, r *Report) *outcomes {
+	return &outcomes{
+		input: in.info.Config.Name, created: in.info.Created.Add(-skew).UnixNano(), span: s, report: r, table: newTable(), frames: newFrames(),
+	}
+}
+
+// open finds the streams.
+func (o *outcomes) open(ctx context.Context, js jetstream.JetStream, t topology.Topology) error {
+	names, err := outputs(ctx, js, t)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		info, err := streamInfo(ctx, js, name)
+		if err != nil {
+			return err
+		}
+		if info.Config.Retention != jetstream.LimitsPolicy {
+			return fmt.Errorf("stream %s has retention %s: %w", name, strings.ToLower(info.Config.Retention.String()), errRetention)
+		}
+		o.kept = max(o.kept, keptSince(info))
+		s := &source{reader: reader{js: js, stream: name, next: max(info.State.FirstSeq, 1)}}
+		if info.Config.SubjectTransform == nil {
+			s.prefixes = []string{t.ResultPrefix, t.DeadLetterPrefix}
+		}
+		o.sources = append(o.sources, s)
+	}
+	if len(names) == 1 {
+		if dead, err := topology.DeadLetterStream(ctx, js, t); err == nil && dead == "" {
+			o.report.note("no stream stores dead letters")
+		}
+	}
+	o.order, err = readOrder(ctx, js, t)
+	if err == nil && t.Exclusive && !o.order.promised() {
+		o.report.note("the order isn't checked: stream %s has no commit markers of this deployment, so no order is promised", t.ResultStream)
+	}
+	return err
+}
+
+// keptSince returns the time from which on the stream has everything that it stored, in nanoseconds since 1970; 0: always. If its limits can't
+// have removed its beginning, somebody has: many messages are a purge, of which nothing else is known, and few are deletions, which count.
+func keptSince(info *jetstream.StreamInfo) int64 {
+	c, s := info.Config, info.State
+	removed := s.FirstSeq - min(max(c.FirstSeq, 1), s.FirstSeq)
+	limits := c.Discard == jetstream.DiscardOld && (c.MaxBytes > 0 || c.MaxMsgs > 0) || c.AllowMsgTTL ||
+		c.MaxAge > 0 && info.TimeStamp.Sub(info.Created) >= c.MaxAge
+	switch {
+	case c.MaxMsgsPerSubject > 0 && !c.DiscardNewPerSubject:
+		return math.MaxInt64
+	case removed == 0, !limits && removed < purged:
+		return 0
+	case s.Msgs == 0:
+		return s.LastTime.Add(removing).UnixNano()
+	}
+	return s.FirstTime.Add(removing).UnixNano()
+}
+
+// advance reads what the streams have stored since the last call.
+func (o *outcomes) advance(ctx context.Context) error {
+	for _, s := range o.sources {
+		info, err := streamInfo(ctx, s.js, s.stream)
+		if err != nil {
+			return err
+		}
+		err = s.advance(ctx, info.State.LastSeq, func(at uint64, subject string, h nats.Header) error { return o.enter(s, at, subject, h) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enter takes a message.
+func (o *outcomes) enter(s *source, at uint64, subject string, h nats.Header) error {
+	m, ok := parse(h, o.input)
+	if !ok || !s.stores(subject) || m.stored > 0 && m.stored < o.created {
+		return nil
+	}
+	o.first = least(o.first, m.sequence)
+	if m.stored >= o.kept {
+		o.keptFrom = least(o.keptFrom, m.sequence)
+	}
+	if !o.span.has(m.sequence, m.stored) {
+		return nil
+	}
+	if m.payload > 0 && len(o.letters) < mostApart {
+		o.letters = append(o.letters, payloadApart{s.stream, m.sequence, m.payload})
+	}
+	if !m.final() {
+		if wrong := o.frames.enter(&m); wrong != "" {
+			o.found(Double, m.sequence, fmt.Sprintf("%s, again as message %d of %s", wrong, at, s.stream))
+		}
+		return nil
+	}
+	return o.settle(s, at, &m)
+}
+
+// stores reports whether the deployment stores its messages under that subject.
+func (s *source) stores(subject string) bool {
+	for _, p := range s.prefixes {
+		if rest, ok := strings.CutPrefix(subject, p); ok && (rest == "" || rest[0] == '.') {
+			return true
+		}
+	}
+	return s.prefixes == nil
+}
+
+// settle takes the message that settles an input.
+func (o *outcomes) settle(s *source, at uint64, m *message) error {
+	k := result
+	if m.letter {
+		k = letter
+	}
+	before, other, err := o.table.enter(m.sequence, k, m.stored)
+	switch {
+	case err != nil:
+		return err
+	case other:
+		o.reused++
+		return nil
+	case before != none:
+		o.found(Double, m.sequence, fmt.Sprintf("it has %s and %s, message %d of %s", before.named("a", "several outcomes"), k.named("another", ""), at, s.stream))
+		return nil
+	}
+	if lacks := o.frames.finish(m); lacks != "" && m.stored >= o.kept {
+		o.found(Incomplete, m.sequence, lacks)
+	}
+	if m.letter {
+		return nil
+	}
+	if wrong := o.order.enter(at, m); wrong != "" {
+		o.found(Disorder, m.sequence, wrong)
+	}
+	return nil
+}
+
+// named returns the kind for a person.
+func (k kind) named(article, several string) string {
+	switch k {
+	case result:
+		return article + " result"
+	case letter:
+		return article + " dead letter"
+	}
+	return several
+}
+
+func (o *outcomes) found(k Kind, sequence uint64, what string) {
+	o.report.add(1, Finding{Kind: k, First: sequence, Last: sequence, What: what})
+}
+
+// checkPayloads looks for the payloads of dead letters in two messages.
+func (o *outcomes) checkPayloads(ctx context.Context, js jetstream.JetStream) error {
+	for _, l := range o.letters {
+		m, err := jsapi.Next(ctx, js, l.stream, l.sequence, ">")
+		if err != nil {
+			return fmt.Errorf("read message %d of stream %s: %w", l.sequence, l.stream, err)
+		}
+		if m == nil || m.Sequence != l.sequence {
+			o.found(Incomplete, l.input, fmt.Sprintf("the payload of its dead letter is missing: message %d of %s", l.sequence, l.stream))
+		}
+	}
+	o.letters = nil
+	return nil
+}

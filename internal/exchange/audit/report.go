@@ -1,0 +1,184 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"millrace/internal/console"
+)
+
+// Kind says what is wrong with inputs.
+type Kind string
+
+// The kinds of findings.
+const (
+	Missing    Kind = "missing"    // neither a result nor a dead letter is stored, and none will be
+	Double     Kind = "double"     // there is more than one outcome, or one message of it is stored twice
+	Incomplete Kind = "incomplete" // a message of the outcome is missing
+	Disorder   Kind = "disorder"   // a result is stored after that of a later input of its partition
+)
+
+// Kinds lists the kinds.
+var Kinds = [...]Kind{Missing, Double, Incomplete, Disorder}
+
+// Finding is something wrong with inputs.
+type Finding struct {
+	Kind  Kind   `json:"kind"`
+	First uint64 `json:"first"` // sequence of the first input
+	Last  uint64 `json:"last"`  // sequence of the last input, which is First if it is one
+	What  string `json:"what"`
+}
+
+// String returns the finding as a line.
+func (f Finding) String() string {
+	return fmt.Sprintf("%s: %s: %s", f.Kind, inputsFrom(f.First, f.Last), f.What)
+}
+
+// Unknown counts inputs without an outcome of which the streams can't tell whether they had one.
+type Unknown struct {
+	Inputs uint64 `json:"inputs"`
+	First  uint64 `json:"first"` // sequence of the first one
+	Last   uint64 `json:"last"`  // sequence of the last one
+	Reason string `json:"reason"`
+}
+
+// Report is the outcome of an audit. Each sequence from First to Last counts once in Results, DeadLetters, Doubled, Pending, Unread, Unknown or
+// as Missing.
+type Report struct {
+	Stream string `json:"stream"`
+	First  uint64 `json:"first"` // sequence of the first input; greater than Last if there is none
+	Last   uint64 `json:"last"`  // sequence of the last input
+
+	Results     uint64 `json:"results"`      // inputs with one result
+	DeadLetters uint64 `json:"dead_letters"` // inputs with one dead letter of the whole message
+	Doubled     uint64 `json:"doubled"`      // inputs with several outcomes
+	Pending     uint64 `json:"pending"`      // inputs that the deployment will still process
+	Unread      uint64 `json:"unread"`       // messages with subjects that the deployment doesn't read
+
+	Unknown  []Unknown       `json:"unknown,omitempty"`
+	Counts   map[Kind]uint64 `json:"counts,omitempty"`   // of what is wrong: inputs, or messages that are too many
+	Findings []Finding       `json:"findings,omitempty"` // the first of each kind, in the order of sequences
+	Notes    []string        `json:"notes,omitempty"`    // what was not checked
+	Took     time.Duration   `json:"took_ns"`
+
+	limit int
+}
+
+// Inputs returns the number of sequences that were audited.
+func (r *Report) Inputs() uint64 {
+	if r.First > r.Last {
+		return 0
+	}
+	return r.Last - r.First + 1
+}
+
+// Wrong returns how much is wrong.
+func (r *Report) Wrong() (n uint64) {
+	for _, count := range r.Counts {
+		n += count
+	}
+	return n
+}
+
+// add counts n of what is wrong with these inputs, and names it within the limit.
+func (r *Report) add(n uint64, f Finding) {
+	if r.Counts == nil {
+		r.Counts = map[Kind]uint64{}
+	}
+	r.Counts[f.Kind] += n
+	named := 0
+	for i := range r.Findings {
+		if g := &r.Findings[i]; g.Kind == f.Kind {
+			if named++; g.What == f.What && g.Last+1 == f.First {
+				g.Last = f.Last
+				return
+			}
+		}
+	}
+	if named < r.limit {
+		r.Findings = append(r.Findings, f)
+	}
+}
+
+// unknown counts inputs about which nothing can be said.
+func (r *Report) unknown(first, last uint64, reason string) {
+	i := slices.IndexFunc(r.Unknown, func(u Unknown) bool { return u.Reason == reason })
+	if i < 0 {
+		r.Unknown = append(r.Unknown, Unknown{First: first, Reason: reason})
+		i = len(r.Unknown) - 1
+	}
+	u := &r.Unknown[i]
+	u.Inputs, u.First, u.Last = u.Inputs+last-first+1, min(u.First, first), max(u.Last, last)
+}
+
+func (r *Report) note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
+
+// sort orders the findings.
+func (r *Report) sort() {
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(a.First, b.First) })
+}
+
+// Print writes the report as text.
+func (r *Report) Print(out io.Writer) error {
+	w := writer{out: out}
+	inputs := int64(r.Inputs())
+	if inputs == 0 {
+		w.line("%s: no inputs in this range", r.Stream)
+	} else {
+		w.line("%s, %s: %s in %s (%s/s)", r.Stream, inputsFrom(r.First, r.Last), console.Count(inputs), console.Time(r.Took),
+			console.Count(int64(float64(inputs)/max(r.Took.Seconds(), 1e-9))))
+	}
+	w.count(r.Results, "have one result")
+	w.count(r.DeadLetters, "have one dead letter")
+	w.count(r.Pending, "are pending")
+	w.count(r.Unread, "have subjects that this deployment doesn't read")
+	for _, u := range r.Unknown {
+		w.count(u.Inputs, "are unknown (%s): %s", inputsFrom(u.First, u.Last), u.Reason)
+	}
+	for _, note := range r.Notes {
+		w.line("note: %s", note)
+	}
+	for _, f := range r.Findings {
+		w.line("%s", f)
+	}
+	for _, k := range Kinds {
+		if n := r.Counts[k]; n > 0 {
+			w.line("%s: %s in all", k, console.Count(int64(n)))
+		}
+	}
+	if r.Wrong() == 0 {
+		w.line("nothing is missing, double, incomplete or out of order")
+	}
+	return w.err
+}
+
+// writer writes lines until one fails.
+type writer struct {
+	out io.Writer
+	err error
+}
+
+func (w *writer) line(format string, args ...any) {
+	if w.err == nil {
+		_, w.err = fmt.Fprintf(w.out, format+"\n", args...)
+	}
+}
+
+func (w *writer) count(n uint64, format string, args ...any) {
+	if n > 0 {
+		w.line("%14s %s", console.Count(int64(n)), fmt.Sprintf(format, args...))
+	}
+}
+
+// inputsFrom names inputs by their sequences.
+func inputsFrom(first, last uint64) string {
+	if first == last {
+		return fmt.Sprintf("input %d", first)
+	}
+	return fmt.Sprintf("inputs %d to %d", first, last)
+}

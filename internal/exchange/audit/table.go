@@ -1,0 +1,110 @@
+package audit
+
+import "fmt"
+
+// kind is what is known of an input.
+type kind byte
+
+// The kinds. They fit into kindBits.
+const (
+	none   kind = iota // no outcome was read
+	result             // one result
+	letter             // one dead letter
+	double             // more than one outcome
+)
+
+const (
+	kindBits = 2
+	pageBits = 16
+	pageSize = 1 << pageBits
+
+	// mostPages bounds the memory of a table: 256 MiB.
+	mostPages = 4096
+)
+
+// table has the outcomes of inputs by their sequence. An entry is one byte: the kind, and a hash of the time at which the input was stored, which
+// is 0 if the time isn't known. The time tells inputs apart that have the same sequence, because the stream was restored from an older copy.
+type table struct {
+	pages map[uint64]*[pageSize]byte
+	page  *[pageSize]byte // the last one that was used
+	at    uint64          // its number
+}
+
+func newTable() *table { return &table{pages: map[uint64]*[pageSize]byte{}} }
+
+// errTooMany is the error for more inputs than a table takes.
+var errTooMany = fmt.Errorf("more than %d inputs have outcomes: audit fewer at once (--from, --to, --since, --until)", mostPages*pageSize)
+
+// enter records an outcome of an input that was stored at that time. It returns what the input had before: a kind, and whether that was
+// of another input with the same sequence. Then the entry stays.
+func (t *table) enter(sequence uint64, k kind, stored int64) (before kind, other bool, err error) {
+	e, err := t.entry(sequence)
+	if err != nil {
+		return none, false, err
+	}
+	before = kind(*e & (1<<kindBits - 1))
+	had, has := *e>>kindBits, hash(stored)
+	switch {
+	case before == none:
+		*e = has<<kindBits | byte(k)
+	case had != has && had != 0 && has != 0:
+		return before, true, nil
+	default:
+		*e = had<<kindBits | byte(double)
+	}
+	return before, false, nil
+}
+
+// hash returns 0 for the time 0, and otherwise a number from 1 to 63.
+func hash(stored int64) byte {
+	const hashes, golden = 1<<(8-kindBits) - 1, 0x9e3779b97f4a7c15
+	if stored == 0 {
+		return 0
+	}
+	return 1 + byte(uint64(stored)*golden>>32%hashes)
+}
+
+// entry returns the entry of a sequence.
+func (t *table) entry(sequence uint64) (*byte, error) {
+	if number := sequence >> pageBits; t.page == nil || t.at != number {
+		p := t.pages[number]
+		if p == nil {
+			if len(t.pages) >= mostPages {
+				return nil, errTooMany
+			}
+			p = new([pageSize]byte)
+			t.pages[number] = p
+		}
+		t.page, t.at = p, number
+	}
+	return &t.page[sequence%pageSize], nil
+}
+
+// of returns the kind of an input.
+func (t *table) of(sequence uint64) kind {
+	p := t.pages[sequence>>pageBits]
+	if p == nil {
+		return none
+	}
+	return kind(p[sequence%pageSize] & (1<<kindBits - 1))
+}
+
+// runs calls visit for each run of sequences of the same kind from first to last, in order, until visit returns an error. Runs may be split.
+func (t *table) runs(first, last uint64, visit func(k kind, first, last uint64) error) error {
+	for first <= last {
+		end := min(last, first|(pageSize-1))
+		k := t.of(first)
+		next := first + 1
+		if t.pages[first>>pageBits] == nil {
+			next = end + 1
+		}
+		for next <= end && t.of(next) == k {
+			next++
+		}
+		if err := visit(k, first, next-1); err != nil {
+			return err
+		}
+		first = next
+	}
+	return nil
+}
