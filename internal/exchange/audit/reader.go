@@ -16,8 +16,8 @@ import (
 const (
 	// atOnce and bytesAtOnce bound a request for messages. A message has at most 64 KiB of headers, and the server disconnects a client
 	// with more than 64 MiB on the way.
-	atOnce      = 5000
-	bytesAtOnce = 4 << 20
+	atOnce      = 10_000
+	bytesAtOnce = 8 << 20
 
 	// fetchWait is how long a request waits for a message that the consumer doesn't have yet.
 	fetchWait = time.Second
@@ -93,8 +93,8 @@ func (r *reader) fetch(ctx context.Context, visit func(sequence uint64, subject 
 	if err != nil || !complete || came == 0 {
 		r.consumer = ""
 	}
-	if failed != nil || errors.Is(err, nats.ErrNoResponders) {
-		return failed // in the second case the server has deleted the consumer
+	if failed != nil || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, pull.ErrSilent) {
+		return failed // otherwise the server has deleted the consumer, or it is busy
 	}
 	return err
 }
