@@ -17,7 +17,8 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// documented returns the server configuration in docs/security.md, which has the users admin, worker, exclusive, publisher and reader.
+// documented returns the server configuration in docs/security.md, which has the users admin, worker, exclusive, publisher,
+// reader and auditor.
 func documented(t *testing.T) string {
 	t.Helper()
 	return documentedAfter(t, "## What the worker's user must be allowed")
@@ -124,6 +125,9 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 					t.Errorf("%d messages on %s, want %d", got, subjects, want)
 				}
 			}
+			auditor := append(env, "MILLRACE_NATS_URL=nats://auditor:auditor-password@"+s.Addr().String())
+			call(t, auditor, "audit").want(t, exitDone, "99 have one result", "1 have one dead letter", "nothing is missing")
+			call(t, append(env, "MILLRACE_NATS_URL=nats://publisher:publisher-password@"+s.Addr().String()), "audit").want(t, exitFailed, "ermission")
 		})
 	}
 }

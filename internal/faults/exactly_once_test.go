@@ -85,6 +85,7 @@ func eachOnce(t *testing.T, name string, full int, setups []onceSetup, prepare f
 			}
 			r.closeLate(fmt.Sprintf("exactly once, %v: %s", setup, name), rounds)
 			r.wantOrder(setup.ids)
+			r.wantSecondOpinion()
 		})
 	}
 }

@@ -199,6 +199,7 @@ func (l *onslaught) wantEachOnce() {
 		r.t.Errorf("of %d sequences %d are lost and %d doubled; of %d inputs %d are lost and %d doubled; %d results are wrong",
 			state.LastSeq, lost, doubled, len(inputs), lostInputs, doubledInputs, wrong)
 	}
+	r.wantSecondOpinion()
 }
 
 // tallyOf returns how many counts are 0, and how many are more than 1.

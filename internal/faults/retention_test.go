@@ -107,5 +107,6 @@ func (r *rig) wantEachSequenceOnce() {
 	if last == 0 || lost+doubled > 0 {
 		r.t.Errorf("of %d inputs %d have no result and %d have several", last, lost, doubled)
 	}
+	r.wantSecondOpinion()
 	r.t.Logf("%d inputs, each with one result; %d are still in the stream", last, left)
 }

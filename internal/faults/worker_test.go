@@ -34,24 +34,27 @@ func (r *rig) startWorker() *worker { return r.startWorkerAt(r.URL) }
 // startWorkerAt starts a worker that connects to url, which may be a proxy's.
 func (r *rig) startWorkerAt(url string) *worker {
 	r.t.Helper()
-	var env []string
-	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, "MILLRACE_") {
-			env = append(env, e)
-		}
-	}
-	env = append(env, "MILLRACE_DEVICE=host", "MILLRACE_NATS_URL="+url, "MILLRACE_HTTP_ADDR=127.0.0.1:0",
-		"MILLRACE_LOG_FORMAT=json", "MILLRACE_PROVISION=true", "MILLRACE_ACK_WAIT="+ackWait.String(), "MILLRACE_MAX_DELIVER=1000",
-		"MILLRACE_DRAIN_TIMEOUT="+drainTimeout.String(),
-		// The audit reads the inputs. TestProvisionedRetention uses the defaults.
-		"MILLRACE_STREAM_RETENTION=limits", "MILLRACE_STREAM_MAX_BYTES=0", "MILLRACE_RESULT_MAX_BYTES=0", "MILLRACE_DEADLETTER_MAX_BYTES=0")
 	// Every second worker has four connections and the others have one, so that both kinds run together.
-	env = append(env, fmt.Sprintf("MILLRACE_NATS_CONNECTIONS=%d", 1+3*(r.starts%2)))
+	env := append(r.environment(url), fmt.Sprintf("MILLRACE_NATS_CONNECTIONS=%d", 1+3*(r.starts%2)))
 	r.starts++
 	return &worker{
 		process: start(r.t, r.dir, fmt.Sprintf("worker-%d", r.starts), r.binary, append(env, r.env...), "run"),
 		http:    &http.Client{Timeout: natstest.Patience},
 	}
+}
+
+// environment returns the environment of workers that connect to url, without r.env.
+func (r *rig) environment(url string) (env []string) {
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "MILLRACE_") {
+			env = append(env, e)
+		}
+	}
+	return append(env, "MILLRACE_DEVICE=host", "MILLRACE_NATS_URL="+url, "MILLRACE_HTTP_ADDR=127.0.0.1:0",
+		"MILLRACE_LOG_FORMAT=json", "MILLRACE_PROVISION=true", "MILLRACE_ACK_WAIT="+ackWait.String(), "MILLRACE_MAX_DELIVER=1000",
+		"MILLRACE_DRAIN_TIMEOUT="+drainTimeout.String(),
+		// The audit reads the inputs. TestProvisionedRetention uses the defaults.
+		"MILLRACE_STREAM_RETENTION=limits", "MILLRACE_STREAM_MAX_BYTES=0", "MILLRACE_RESULT_MAX_BYTES=0", "MILLRACE_DEADLETTER_MAX_BYTES=0")
 }
 
 // work starts n workers and waits until they take payloads. The first worker creates the streams.
