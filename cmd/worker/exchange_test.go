@@ -184,6 +184,10 @@ func TestBadUsageOfSendAndResults(t *testing.T) {
 		{"results --last 0", exitUsage, "--last is 0: give 1 or more, or --all"},
 		{"results --all --last 3", exitUsage, "--all and --last exclude each other"},
 		{"results now", exitUsage, "takes flags only"},
+		{"audit", exitFailed, "audit: stream INGEST: nats: API error: code=404 err_code=10059 description=stream not found"},
+		{"audit --from 5 --to 3", exitUsage, "--from is 5, and --to is 3: give a range"},
+		{"audit --since yesterday", exitUsage, `--since is "yesterday": give a time such as`},
+		{"audit --since 1h --until 2h", exitUsage, "--since is 1h, and --until is 2h: give a range"},
 	} {
 		call(t, env, strings.Fields(c.args)...).want(t, c.code, c.want)
 	}

@@ -125,9 +125,9 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 					t.Errorf("%d messages on %s, want %d", got, subjects, want)
 				}
 			}
-			auditor := append(env, "MILLRACE_NATS_URL=nats://auditor:auditor-password@"+s.Addr().String())
-			call(t, auditor, "audit").want(t, exitDone, "99 have one result", "1 have one dead letter", "nothing is missing")
-			call(t, append(env, "MILLRACE_NATS_URL=nats://publisher:publisher-password@"+s.Addr().String()), "audit").want(t, exitFailed, "ermission")
+			url := func(user string) string { return "MILLRACE_NATS_URL=nats://" + user + ":" + user + "-password@" + s.Addr().String() }
+			call(t, append(env, url("auditor")), "audit").want(t, exitDone, "99 have one result", "1 have one dead letter", "nothing is missing")
+			call(t, append(env, url("publisher")), "audit").want(t, exitFailed, "ermission")
 		})
 	}
 }
