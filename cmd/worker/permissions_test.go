@@ -125,7 +125,9 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 					t.Errorf("%d messages on %s, want %d", got, subjects, want)
 				}
 			}
-			url := func(user string) string { return "MILLRACE_NATS_URL=nats://" + user + ":" + user + "-password@" + s.Addr().String() }
+			url := func(user string) string {
+				return "MILLRACE_NATS_URL=nats://" + user + ":" + user + "-password@" + s.Addr().String()
+			}
 			call(t, append(env, url("auditor")), "audit").want(t, exitDone, "99 have one result", "1 have one dead letter", "nothing is missing")
 			call(t, append(env, url("publisher")), "audit").want(t, exitFailed, "ermission")
 		})

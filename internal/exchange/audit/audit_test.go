@@ -10,6 +10,7 @@ import (
 
 	"millrace/client"
 	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/topology"
 )
 
 func TestInputsWithoutAnOutcome(t *testing.T) {
@@ -304,5 +305,16 @@ func TestTheLimit(t *testing.T) {
 	if err := (&Report{Stream: "IN", First: 1, Last: 2, Findings: []Finding{{Missing, 1, 2, "why"}}, Counts: map[Kind]uint64{Missing: 2}}).Print(&text); err != nil ||
 		!strings.Contains(text.String(), "missing: inputs 1 to 2: why\nmissing: 2 in all\n") {
 		t.Errorf("%v: %s", err, text.String())
+	}
+}
+
+// TestWhoReadsASubject: with exclusive delivery the partition before a subject names the consumer.
+func TestWhoReadsASubject(t *testing.T) {
+	t.Parallel()
+	in := &inputs{topology: topology.Topology{Subjects: []string{"in.>"}, Exclusive: true, Partitions: 2}}
+	for subject, want := range map[string]int{"0.in.a": 0, "1.in.a": 1, "2.in.a": -1, "in.a": -1, "1.other": -1, "-1.in.a": -1} {
+		if got := in.consumer(subject); got != want {
+			t.Errorf("%s is read by %d, want %d", subject, got, want)
+		}
 	}
 }
