@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"millrace/internal/config"
@@ -68,10 +67,10 @@ func runAudit(ctx context.Context, f *auditFlags) error {
 		return fmt.Errorf("audit: %w", err)
 	}
 	defer nc.Close()
-	if a.JS, err = jetstream.New(nc); err != nil {
+	a.Topology = deployment(cfg)
+	if a.JS, err = a.Topology.API.New(nc); err != nil {
 		return err
 	}
-	a.Topology = deployment(cfg)
 	report, err := a.Run(ctx)
 	if err != nil {
 		return auditError(nc, err)

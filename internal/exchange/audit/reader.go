@@ -85,7 +85,7 @@ func (r *reader) fetch(ctx context.Context, visit func(sequence uint64, subject 
 		came++
 		failed = visit(meta.Sequence.Stream, m.Subject(), m.Headers())
 	}
-	request := pull.Request{Stream: r.stream, Consumer: r.consumer, Bytes: bytesAtOnce}
+	request := pull.Request{API: jsapi.Of(r.js), Stream: r.stream, Consumer: r.consumer, Bytes: bytesAtOnce}
 	_, err := pull.Fetch(r.js.Conn(), request, atOnce, 0, take)
 	if err == nil && complete && came == 0 {
 		_, err = pull.Fetch(r.js.Conn(), request, 1, fetchWait, take)

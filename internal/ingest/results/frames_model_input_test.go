@@ -53,7 +53,11 @@ func (m *model) newInput(sequence uint64) *modelInput {
 		most = min(most, 60)
 	}
 	for i := range n {
-		r := slices.Concat(fmt.Appendf(nil, "%d/%d/", sequence, i), payloads.Text(m.random.Uint64(), m.random.IntN(most)))
+		text := payloads.Text(m.random.Uint64(), m.random.IntN(most))
+		if n <= 10 && m.random.IntN(6) == 0 {
+			text = bytes.Repeat([]byte{'x'}, modelMostBytes) // compressed it fits a message that the record doesn't fit
+		}
+		r := slices.Concat(fmt.Appendf(nil, "%d/%d/", sequence, i), text)
 		in.records = append(in.records, r)
 		in.fails = append(in.fails, m.random.IntN(50) == 0)
 	}
@@ -284,13 +288,8 @@ func (s *modelStream) sequence(msg *nats.Msg) uint64 {
 	return 0
 }
 
-// most returns the most bytes that a message may have.
-func (s *modelStream) most(msg *nats.Msg) int {
-	if strings.HasPrefix(msg.Subject, "deadletter") {
-		return s.mostLetter
-	}
-	return modelMaxPayload
-}
+// isLetter reports whether a message belongs to a dead letter.
+func isLetter(msg *nats.Msg) bool { return strings.HasPrefix(msg.Subject, "deadletter") }
 
 // modelStored is a message of the stream, and when it was stored.
 type modelStored struct {
@@ -306,8 +305,10 @@ func (s *modelStream) Publish(ctx context.Context, msgs []*nats.Msg, dst []publi
 		a := publisher.Answer{Err: ctx.Err()}
 		switch {
 		case a.Err != nil:
-		case msg.Size()-len(msg.Subject) > s.most(msg):
+		case msg.Size()-len(msg.Subject) > modelMaxPayload && !isLetter(msg):
 			a.Err = nats.ErrMaxPayload
+		case msg.Size()-len(msg.Subject) > s.mostLetter && isLetter(msg):
+			a.Err = &jetstream.APIError{ErrorCode: 10054} // larger than the stream's max_msg_size
 		case s.m.chance(25):
 			s.m.did("publish lost")
 			a.Err = errModelPublish

@@ -110,7 +110,7 @@ func newModel(t *testing.T, seed uint64, d device.Device, nc *nats.Conn) *model 
 		Operators: ops, Format: []operator.Format{operator.JSON, operator.Binary, operator.Arrow}[m.random.IntN(3)],
 		AckWait: time.Minute, Log: slog.New(slog.DiscardHandler), Observer: nobody{}, Progress: func() {},
 	}
-	m.stream = modelStream{m: m, byID: map[string]int{}, mostLetter: []int{modelMaxPayload, 800, 560}[m.random.IntN(3)]}
+	m.stream = modelStream{m: m, byID: map[string]int{}, mostLetter: []int{modelMaxPayload, 800, 480, 480}[m.random.IntN(4)]}
 	for i := range m.w {
 		s := m.s
 		s.Encoding = []compression.Encoding{compression.None, compression.Zstd, compression.LZ4, compression.Snappy}[m.random.IntN(4)]
