@@ -254,43 +254,44 @@ func TestAuditBesideWorkers(t *testing.T) {
 			t.Parallel()
 			r := newAuditRig(t, serve(t), mode)
 			r.work()
-			stop, stopped := make(chan struct{}), make(chan error)
-			go func() { stopped <- storm(r.js, stop) }()
-			for least := uint64(5_000); least <= 25_000; least += 5_000 {
-				awaitState(t, "more inputs are stored", func() bool { return r.stream("INGEST").CachedInfo().State.LastSeq >= least })
+			stopped := make(chan error, 1)
+			go func() { stopped <- storm(r.js, auditedStorm) }()
+			awaitState(t, "an input is stored", func() bool { return r.stream("INGEST").CachedInfo().State.LastSeq > 0 })
+			for over := false; !over; {
+				select {
+				case err := <-stopped:
+					if over = true; err != nil {
+						t.Error(err)
+					}
+				default:
+				}
 				report := r.audit()
 				r.want(report, map[uint64]audit.Kind{})
-				if n := report.Results + report.Pending; n != report.Inputs() || n < least {
+				if n := report.Results + report.Pending; n != report.Inputs() || n == 0 {
 					t.Errorf("of %d inputs %d have a result, and %d are pending", report.Inputs(), report.Results, report.Pending)
 				}
 			}
-			close(stop)
-			if err := <-stopped; err != nil {
-				t.Error(err)
-			}
 			r.settled()
-			if report := r.audit(); report.Results != report.Inputs() {
+			if report := r.audit(); report.Results != report.Inputs() || report.Results != auditedStorm {
 				t.Errorf("%+v", report)
 			}
 		})
 	}
 }
 
-// storm stores inputs as fast as the server takes them.
-func storm(js jetstream.JetStream, stop chan struct{}) error {
+// auditedStorm is the number of inputs that are published while their stream is audited.
+const auditedStorm = 20_000
+
+// storm stores n inputs as fast as the server takes them.
+func storm(js jetstream.JetStream, n int) error {
 	const flight = 1000
 	var answers []jetstream.PubAckFuture
-	for i := 0; ; i++ {
-		select {
-		case <-stop:
-			return nil
-		default:
-		}
+	for i := range n {
 		answer, err := js.PublishAsync(fmt.Sprint("ingest.storm.", i%16), []byte("some text"))
 		if err != nil {
 			return err
 		}
-		if answers = append(answers, answer); len(answers) < flight {
+		if answers = append(answers, answer); len(answers) < flight && i < n-1 {
 			continue
 		}
 		for _, a := range answers {
@@ -302,4 +303,5 @@ func storm(js jetstream.JetStream, stop chan struct{}) error {
 		}
 		answers = answers[:0]
 	}
+	return nil
 }
