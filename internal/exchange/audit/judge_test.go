@@ -1,0 +1,23 @@
+package audit
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// TestUnknownEndsWhereOutcomesAreKept: inputs before it may have had an outcome, and those behind it are read one by one.
+func TestUnknownEndsWhereOutcomesAreKept(t *testing.T) {
+	t.Parallel()
+	report := &Report{limit: 10}
+	j := &judge{inputs: &inputs{info: &jetstream.StreamInfo{}}, report: report, covers: true, complete: true, settled: 10, decided: 10, kept: 5}
+	if end, judged := j.atOnce(1, 8); end != 4 || !judged {
+		t.Errorf("inputs are judged up to %d: %v, want 4", end, judged)
+	}
+	if end, judged := j.atOnce(5, 8); end != 8 || judged {
+		t.Errorf("inputs behind are judged up to %d: %v, want that all are read", end, judged)
+	}
+	if got := brief(report); got != "unknown 1-4" {
+		t.Errorf("got %s, want unknown 1-4", got)
+	}
+}
