@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -157,4 +158,20 @@ func TestMaxPayloadLowered(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAWorkerEndsWithAnyOfItsConnections: the client closes a connection for good after an error of the server that it doesn't know.
+func TestAWorkerEndsWithAnyOfItsConnections(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, r *rig) {
+		r.provision()
+		r.opts.More = append(r.opts.More, r.Connect(r.URL), r.Connect(r.URL))
+		run := r.run(hostDevice(t), streams.Config{})
+		r.publish(1, document)
+		r.tally.awaitStored(t, 1)
+		r.opts.More[1].Close()
+		if err := run.wait(); !errors.Is(err, nats.ErrConnectionClosed) {
+			t.Errorf("Run = %v, want a closed connection", err)
+		}
+	})
 }

@@ -14,7 +14,7 @@
 //     removed only after they are acknowledged. So every input that was acknowledged or removed in step 3 has its outcome now, or none at all.
 //  5. Those inputs without an outcome for which the state of step 3 doesn't decide, one by one: their subject says which consumer they belong
 //     to. One that is gone may have been settled since step 4.
-//  6. So for those that are gone, once more the outcomes that were stored since.
+//  6. The outcomes that were stored since step 4, because they decide about inputs that are gone.
 //
 // The outcomes are kept in one byte for each sequence, in pages of 65,536: about 100 MB for 100 million inputs. There are at most 4096 pages
 // (268 million inputs). Sequences of which no outcome is stored take nothing.

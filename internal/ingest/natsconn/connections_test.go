@@ -2,6 +2,7 @@ package natsconn
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -68,5 +69,27 @@ func TestAwaitConnected(t *testing.T) {
 	cut.Close()
 	if !(Connections{cut}).AwaitConnected(ctx) {
 		t.Error("it waits for a connection that is closed for good")
+	}
+}
+
+// TestEndedConnectionsAreNoticed: each of them counts, not only the first.
+func TestEndedConnectionsAreNoticed(t *testing.T) {
+	t.Parallel()
+	s := natstest.Plain(t, server.Options{Port: -1})
+	var all Connections
+	for range 3 {
+		nc, err := Open(Server{URL: s.ClientURL()}, "test", natstest.NewLog(t).Logger(), func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		all = append(all, nc)
+	}
+	if err := all.Ended(); err != nil {
+		t.Errorf("all connections are up: %v", err)
+	}
+	all[2].Close()
+	if err := all.Ended(); !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("the last connection is closed: %v", err)
 	}
 }

@@ -114,7 +114,7 @@ func (c *Commits) commit(ctx context.Context, batch resultBatch) (stored []bool,
 }
 
 // Keep stores the last markers again before the streams remove them for their age. It doesn't rely on markers that are stored with results:
-// dead letters may have a stream of their own, and be few.
+// dead letters may have their own stream, and few may come.
 func (c *Commits) Keep(ctx context.Context) error {
 	if c.keepFor == 0 || !c.mu.TryLock() {
 		return nil // for ever, or a marker is being stored

@@ -19,7 +19,7 @@ const (
 	whole   form = iota // one message with the input's headers and ours
 	ownOnly             // one message with our headers only
 	apart               // one message with the payload and one with the headers
-	within              // one message with the headers, of a record; the input that the record is part of has a message of its own
+	within              // for a record: one message with the headers; another message has the whole input that the record is part of
 	bare                // one message with the headers and the payload's digest; the payload is not stored
 )
 

@@ -109,7 +109,7 @@ func sooner(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// letterStore returns the stream of dead letters, and how long it keeps messages. The stream is nil if it takes no commit markers of its own.
+// letterStore returns the stream of dead letters, and how long it keeps messages. The stream is nil if it takes no commit markers.
 func letterStore(ctx context.Context, w *Writer, partition int) (s commit.Store, kept time.Duration, err error) {
 	if !w.clearance.apart {
 		return nil, 0, nil
