@@ -39,9 +39,12 @@ type feed struct {
 	n      int // number of inputs
 	input  func(i int) *nats.Msg
 	stored atomic.Int64
-	stop   chan struct{}
-	done   chan struct{}
-	err    error // valid once done is closed
+	// The next two are valid once done is closed.
+	refused int   // number of times that an input was not confirmed
+	refusal error // the last reason
+	stop    chan struct{}
+	done    chan struct{}
+	err     error // valid once done is closed
 }
 
 // feed starts publishing n inputs.
@@ -165,6 +168,9 @@ func (f *feed) tryStore(inputs []int) (left []int, last error) {
 		case last = <-ack.Err():
 			left = append(left, inputs[n])
 		}
+	}
+	if last != nil {
+		f.refused, f.refusal = f.refused+len(left), last
 	}
 	return left, last
 }

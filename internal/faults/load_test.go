@@ -49,12 +49,8 @@ func eachLoaded(t *testing.T, fault string, inject func(r *rig, l *onslaught)) {
 				r.byDefault()
 				r.serve(servers)
 				r.work(2)
-				if servers > 1 {
-					r.until("all streams are replicated", r.isReplicated)
-				}
 				defer r.lookAround()()
-				l := r.storm(loaded)
-				l.await(loaded / 4)
+				l := r.beginStorm()
 				inject(r, l)
 				l.wait()
 				l.wantEachOnce()
@@ -64,19 +60,34 @@ func eachLoaded(t *testing.T, fault string, inject func(r *rig, l *onslaught)) {
 	}
 }
 
+// beginStorm starts publishing all inputs of a test, and returns when a quarter of them is stored.
+func (r *rig) beginStorm() *onslaught {
+	r.t.Helper()
+	if len(r.servers) > 1 {
+		r.until("all streams are replicated", r.isReplicated)
+	}
+	l := r.storm(loaded)
+	l.await(loaded / 4)
+	return l
+}
+
 func TestLoadWorkerKilled(t *testing.T) {
 	eachLoaded(t, "SIGKILL of a worker", func(r *rig, _ *onslaught) { r.replaceWorker() })
 }
 
 func TestLoadAllWorkersKilled(t *testing.T) {
-	eachLoaded(t, "SIGKILL of all workers, 150,000 inputs later others", func(r *rig, l *onslaught) {
-		for _, w := range r.workers {
-			w.kill()
-		}
-		r.workers = nil
-		l.await(l.stored() + 150_000)
-		r.work(2)
-	})
+	eachLoaded(t, "SIGKILL of all workers, 150,000 inputs later others", func(r *rig, l *onslaught) { l.killWorkers() })
+}
+
+// killWorkers kills the two workers, and starts others when 150,000 more inputs are stored.
+func (l *onslaught) killWorkers() {
+	l.r.t.Helper()
+	for _, w := range l.r.workers[:2] {
+		w.kill()
+	}
+	l.r.workers = l.r.workers[2:]
+	l.await(l.stored() + 150_000)
+	l.r.work(2)
 }
 
 func TestLoadWorkersReplaced(t *testing.T) {
@@ -113,12 +124,15 @@ type onslaught struct {
 }
 
 // storm starts publishing n inputs at full speed.
-func (r *rig) storm(n int) *onslaught {
+func (r *rig) storm(n int) *onslaught { return r.stormOf(n, r.smallInputs) }
+
+// stormOf does the same with inputs that are created by functions as those of smallInputs.
+func (r *rig) stormOf(n int, inputs func(first int) func(i int) *nats.Msg) *onslaught {
 	r.t.Helper()
 	r.lead = n // publishers wait for no worker
 	l := &onslaught{r: r}
 	for i := range publishers {
-		l.feeds = append(l.feeds, r.feed(n/publishers, r.smallInputs(i*n/publishers)))
+		l.feeds = append(l.feeds, r.feed(n/publishers, inputs(i*n/publishers)))
 	}
 	return l
 }
@@ -164,6 +178,14 @@ func (l *onslaught) wait() {
 // wantEachOnce checks, when every input is settled, that each of them has one result, and the right one, and that the workers have
 // removed the inputs.
 func (l *onslaught) wantEachOnce() {
+	l.r.t.Helper()
+	last := l.end()
+	l.wantOutcomes(last, l.r.outputs(), l.right)
+	l.r.wantSecondOpinion()
+}
+
+// end waits until every input is settled and removed, and stops the workers. It returns the last sequence of the input stream.
+func (l *onslaught) end() uint64 {
 	r := l.r
 	r.t.Helper()
 	r.awaitFinished()
@@ -173,14 +195,30 @@ func (l *onslaught) wantEachOnce() {
 	})
 	state, _ := r.state(inputStream)
 	r.retire()
-	sequences, inputs := make([]uint8, state.LastSeq+1), make([]uint8, l.stored())
+	for i := range r.starts { // such a line must not be wrong
+		if lines, err := os.ReadFile(filepath.Join(r.dir, fmt.Sprintf("worker-%d.log", i+1))); err != nil || bytes.Contains(lines, []byte("more inputs are acknowledged than")) {
+			r.t.Errorf("worker %d reports a loss: %v", i+1, err)
+		}
+	}
+	return state.LastSeq
+}
+
+// right reports whether a message is the result of the n-th input.
+func (l *onslaught) right(n int, m jetstream.Msg) bool {
+	return bytes.Equal(m.Data(), l.r.reference(l.r.smallInput(n)))
+}
+
+// wantOutcomes checks that each sequence up to last, and each input, has one message in these streams, and the right one.
+func (l *onslaught) wantOutcomes(last uint64, streams []string, right func(n int, m jetstream.Msg) bool) {
+	r := l.r
+	r.t.Helper()
+	sequences, inputs := make([]uint8, last+1), make([]uint8, l.stored())
 	wrong := 0
-	for _, stream := range r.outputs() {
+	for _, stream := range streams {
 		r.read(stream, func(_ uint64, m jetstream.Msg) {
-			h := m.Headers()
-			sequence, err := strconv.ParseUint(h.Get(results.HeaderSequence), 10, 64)
-			n, err2 := strconv.Atoi(h.Get("Input"))
-			if err != nil || err2 != nil || sequence > state.LastSeq || n >= len(inputs) || !bytes.Equal(m.Data(), r.reference(r.smallInput(n))) {
+			sequence, err := strconv.ParseUint(m.Headers().Get(results.HeaderSequence), 10, 64)
+			n, err2 := strconv.Atoi(m.Headers().Get("Input"))
+			if err != nil || err2 != nil || sequence > last || n >= len(inputs) || !right(n, m) {
 				wrong++
 				return
 			}
@@ -188,18 +226,12 @@ func (l *onslaught) wantEachOnce() {
 			inputs[n] = min(inputs[n]+1, 2)
 		})
 	}
-	for i := range r.starts { // such a line must not be wrong
-		if lines, err := os.ReadFile(filepath.Join(r.dir, fmt.Sprintf("worker-%d.log", i+1))); err != nil || bytes.Contains(lines, []byte("more inputs are acknowledged than")) {
-			r.t.Errorf("worker %d reports a loss: %v", i+1, err)
-		}
-	}
 	lost, doubled := tallyOf(sequences[1:])
 	lostInputs, doubledInputs := tallyOf(inputs)
 	if lost+doubled+lostInputs+doubledInputs+wrong > 0 || len(inputs) == 0 {
-		r.t.Errorf("of %d sequences %d are lost and %d doubled; of %d inputs %d are lost and %d doubled; %d results are wrong",
-			state.LastSeq, lost, doubled, len(inputs), lostInputs, doubledInputs, wrong)
+		r.t.Errorf("%v: of %d sequences %d are lost and %d doubled; of %d inputs %d are lost and %d doubled; %d messages are wrong",
+			streams, last, lost, doubled, len(inputs), lostInputs, doubledInputs, wrong)
 	}
-	r.wantSecondOpinion()
 }
 
 // tallyOf returns how many counts are 0, and how many are more than 1.

@@ -2,6 +2,7 @@ package partitioned
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -92,7 +93,11 @@ type consumerServer struct {
 }
 
 func (s *consumerServer) info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
-	return s.consumer.Info(ctx)
+	info, err := s.consumer.Info(ctx)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		err = fmt.Errorf("the consumer is gone: create it again, or restart a worker with MILLRACE_PROVISION=true: %w", err)
+	}
+	return info, err
 }
 
 func (s *consumerServer) reset(ctx context.Context, sequence uint64) error {

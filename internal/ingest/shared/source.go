@@ -209,7 +209,7 @@ func (s *source) awaitConsumer(ctx context.Context) {
 		}
 		if missing := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound); missing && !logged {
 			logged = true
-			s.log.Error("the consumer is gone; waiting for it to come back (create it again, or restart with "+
+			s.log.Error("the consumer is gone; waiting for it to come back (create it again, or restart a worker with "+
 				"MILLRACE_PROVISION=true)", "error", err)
 		}
 	}

@@ -1,0 +1,214 @@
+package faults
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/compression"
+	"millrace/internal/ingest/results"
+)
+
+// The tests of this file inject faults under full load, as those of load_test.go, in other setups: with more partitions, with a second
+// deployment, while somebody deletes consumers, with inputs that fit in no message, and with an input that is retried for long.
+
+// TestLoadManyPartitions kills all workers of a stream with more partitions than the default.
+func TestLoadManyPartitions(t *testing.T) {
+	need(t)
+	t.Parallel()
+	for _, setup := range []struct{ servers, partitions int }{{1, 16}, {1, 12}, {replicas, 16}} {
+		t.Run(fmt.Sprintf("R%d/%d", setup.servers, setup.partitions), func(t *testing.T) {
+			r := newRig(t, "exclusive")
+			r.byDefault()
+			r.set(fmt.Sprintf("MILLRACE_PARTITIONS=%d", setup.partitions))
+			r.serve(setup.servers)
+			r.work(2)
+			defer r.lookAround()()
+			l := r.beginStorm()
+			l.killWorkers()
+			l.wait()
+			l.wantEachOnce()
+		})
+	}
+}
+
+// second configures workers of a second deployment on the same input stream.
+var second = []string{"MILLRACE_CONSUMER=second", "MILLRACE_RESULT_STREAM=SECOND", "MILLRACE_RESULT_PREFIX=second", "MILLRACE_DEADLETTER_PREFIX=seconddead"}
+
+// TestLoadSecondDeployment kills all workers of one deployment while those of another on the same stream go on. Both have one result
+// of each input.
+func TestLoadSecondDeployment(t *testing.T) {
+	need(t)
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			r := newRig(t, mode)
+			r.byDefault()
+			r.serve(1)
+			r.work(2)
+			first := slices.Clone(r.env)
+			r.set(second...)
+			r.work(2)
+			r.env = slices.Clone(first)
+			defer r.lookAround()()
+			l := r.beginStorm()
+			l.killWorkers()
+			l.wait()
+			last := l.end()
+			for stream, env := range map[string][]string{resultStream: nil, "SECOND": second} {
+				l.wantOutcomes(last, []string{stream}, l.right)
+				r.env = append(slices.Clone(first), env...)
+				r.wantSecondOpinion()
+			}
+		})
+	}
+}
+
+// TestLoadConsumersDeleted deletes consumers of the workers while they read them. A worker that starts makes them again.
+func TestLoadConsumersDeleted(t *testing.T) {
+	eachLoaded(t, "consumers are deleted", func(r *rig, l *onslaught) {
+		var names []string
+		for info := range r.Stream(inputStream).ListConsumers(r.Ctx()).Info() {
+			if info.Config.Durable != "" {
+				names = append(names, info.Name)
+			}
+		}
+		if len(names) == 0 {
+			r.t.Fatal("the workers have no consumer, so nothing is shown")
+		}
+		for _, name := range names[:min(len(names), 3)] {
+			if err := r.JS.DeleteConsumer(r.Ctx(), inputStream, name); err != nil {
+				r.t.Fatal(err)
+			}
+			l.await(l.stored() + 10_000)
+		}
+		r.replaceWorker()
+	})
+}
+
+// bombEvery is the number of inputs of which one is a bomb: a small compressed frame with a record that fits neither in a batch nor in a
+// message.
+const bombEvery = 2000
+
+// isBomb reports whether the n-th input is one.
+func isBomb(n int) bool { return n%bombEvery == 7 }
+
+// TestLoadUnstorableRecords has a frame among 2,000 inputs whose second record fits in no message. All workers are killed, too. The record has a
+// dead letter, the frame is stored once for it, and everything else has its result.
+func TestLoadUnstorableRecords(t *testing.T) {
+	need(t)
+	t.Parallel()
+	bomb := new(compression.Compressor).Append(nil, compression.Zstd, append([]byte("first\n"), bytes.Repeat([]byte{'x'}, 3<<20)...))
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			r := newRig(t, mode)
+			r.byDefault()
+			r.set("MILLRACE_FRAMING=auto", "MILLRACE_DECOMPRESS=auto", "MILLRACE_BATCH_BYTES=1MiB")
+			r.serve(1)
+			r.work(2)
+			defer r.lookAround()()
+			r.until("the server answers", r.jetStreamAnswers)
+			l := r.stormOf(loaded, func(first int) func(i int) *nats.Msg {
+				small := r.smallInputs(first)
+				return func(i int) *nats.Msg {
+					m := small(i)
+					if isBomb(first + i) {
+						m.Data = bomb
+						m.Header.Set("Content-Encoding", "zstd")
+						m.Header.Set("Content-Type", "application/x-ndjson")
+					}
+					return m
+				}
+			})
+			l.await(loaded / 4)
+			l.killWorkers()
+			l.wait()
+			last := l.end()
+			l.wantOutcomes(last, []string{resultStream}, func(n int, m jetstream.Msg) bool {
+				if isBomb(n) {
+					return bytes.Count(m.Data(), []byte("\n")) == 2 && bytes.Count(m.Data(), []byte(`"error":`)) == 1
+				}
+				return l.right(n, m)
+			})
+			r.wantBombs(bomb, loaded/bombEvery)
+			r.wantSecondOpinion()
+		})
+	}
+}
+
+// wantBombs checks that each of n bombs is stored once for its dead letter, which is of its second record.
+func (r *rig) wantBombs(bomb []byte, n int) {
+	r.t.Helper()
+	stored, letters := map[string]int{}, map[string]int{}
+	r.read(deadStream, func(sequence uint64, m jetstream.Msg) {
+		switch h := m.Headers(); {
+		case h.Get(results.HeaderReason) == "" && bytes.Equal(m.Data(), bomb):
+			stored[strconv.FormatUint(sequence, 10)]++
+		case h.Get(results.HeaderRecord) == "1" && h.Get(results.HeaderReason) == string(results.TooLarge):
+			letters[h.Get(results.HeaderPayloadSequence)]++
+		default:
+			r.t.Errorf("a dead letter is neither of a bomb nor its payload: %v", h)
+		}
+	})
+	if len(stored) != n || len(letters) != n {
+		r.t.Errorf("%d frames are stored and %d are named by dead letters, want %d", len(stored), len(letters), n)
+	}
+	for at, times := range letters {
+		if stored[at] != 1 || times != 1 {
+			r.t.Errorf("%d dead letters name message %s, which is a frame %d times", times, at, stored[at])
+		}
+	}
+}
+
+// TestLoadInputRetried has an input under retry, with shared delivery, while publishers store inputs at full speed. It holds the floor, so that
+// nothing is removed, and no publisher is refused. Then everything is removed.
+func TestLoadInputRetried(t *testing.T) {
+	need(t)
+	t.Parallel()
+	r := newRig(t, "shared")
+	r.byDefault()
+	r.serve(1)
+	r.work(2)
+	defer r.lookAround()()
+	l := r.storm(1 << 30)
+	c, err := r.JS.Consumer(r.Ctx(), inputStream, "millrace")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.Next(jetstream.FetchMaxWait(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta, err := m.Metadata()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for again, end := time.Now(), time.Now().Add(time.Duration(times(300, 30))*time.Second); time.Now().Before(end); again = again.Add(10 * time.Second) {
+		if err := m.InProgress(); err != nil {
+			t.Fatal(err)
+		}
+		r.until("the input is retried", func() bool { return time.Since(again) > 10*time.Second })
+	}
+	held, _ := r.state(inputStream)
+	if err := m.Nak(); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range l.feeds {
+		f.finish()
+		if f.refused > 0 {
+			t.Errorf("%d inputs were refused, the last because %v", f.refused, f.refusal)
+		}
+	}
+	if held.FirstSeq > meta.Sequence.Stream {
+		t.Errorf("the first input was %d while input %d was under retry", held.FirstSeq, meta.Sequence.Stream)
+	}
+	l.end()
+	r.wantSecondOpinion()
+	t.Logf("%d inputs, at most %d MiB in the stream", l.stored(), held.Bytes>>20)
+}
