@@ -49,6 +49,7 @@ func TestAFetchedInputIsNoStatusMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.publishLikeTheServers()
+	r.until("the consumer knows of them", func(c *jetstream.ConsumerInfo) bool { return int(c.NumPending) == len(likeTheServers) })
 	var got []string
 	came, err := Fetch(r.NC, asking(3), 100, 0, func(m *Message) { got = append(got, m.Headers().Get("Status")) })
 	if err != nil || came != len(likeTheServers) || len(got) != came {
