@@ -2,9 +2,11 @@ package partitioned
 
 import (
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/partitioned/partition"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
@@ -29,12 +31,13 @@ func TestALeaseIsCautiousUpToTheLastQuarantinedPayload(t *testing.T) {
 }
 
 // TestALeaseRelaxesAfterItsQuarantinedPayloads: once as many payloads have succeeded as were in a batch that killed a worker, the
-// lease is less cautious.
+// lease is less cautious, and may compare payloads again.
 func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
 	before := r.partitionConfig(0)
 	before.Metadata[annotationCaution] = partition.Caution{Until: 1000, Deaths: 2}.String()
+	before.Metadata[annotationBeside] = "5"
 	r.changePartition(before)
 	l := r.idleLease()
 	info, err := l.consumer.Info(r.Ctx())
@@ -49,9 +52,59 @@ func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 		if err := l.caution.relax(r.Ctx(), c.came, l.batches.largest()); err != nil {
 			t.Fatal(err)
 		}
-		marked := partition.ParseCaution(r.partitionConfig(0).Metadata[annotationCaution])
+		left := r.partitionConfig(0).Metadata
+		marked := partition.ParseCaution(left[annotationCaution])
+		if _, beside := left[annotationBeside]; beside != (c.deaths == 2) {
+			t.Errorf("with %d deaths, the consumer says that a payload was compared: %v", c.deaths, beside)
+		}
 		if l.caution.due.Deaths != c.deaths || marked.Deaths != c.deaths {
 			t.Errorf("after %d more quarantined payloads it counts %d deaths, and the consumer says %d; want %d", c.came, l.caution.due.Deaths, marked.Deaths, c.deaths)
+		}
+	}
+}
+
+// TestOnlyTheFirstPayloadIsCondemned: it was alone on the device at each of the last deaths. A later one was alone only at the last, if the
+// acknowledgements before it were lost.
+func TestOnlyTheFirstPayloadIsCondemned(t *testing.T) {
+	t.Parallel()
+	const floor = 3
+	enough := partition.Caution{Floor: floor, Trials: 1}
+	for ; !enough.GiveUp(); enough.Trials++ {
+	}
+	for _, c := range []struct {
+		name                      string
+		accused, sequence, behind uint64
+		fewer                     int // deaths
+		want                      bool
+	}{
+		{"the first payload", 5, 5, floor, 0, true},
+		{"after one death less", 5, 5, floor, 1, false},
+		{"a later payload", 5, 5, floor + 1, 0, false},
+		{"another payload", 5, 6, floor, 0, false},
+		{"no payload was alone", 0, 0, floor, 0, false},
+	} {
+		p := &precaution{accused: c.accused, due: enough}
+		p.due.Trials -= c.fewer
+		if got := p.condemns(c.sequence, c.behind); got != c.want {
+			t.Errorf("%s: condemned %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestASuspectIsTheSameMessage: a stream that was recreated uses the sequence again for another frame.
+func TestASuspectIsTheSameMessage(t *testing.T) {
+	t.Parallel()
+	stored := time.Unix(1700000000, 5)
+	p := &precaution{suspect: suspect{sequence: 7, stored: stored.UnixNano()}}
+	for _, c := range []struct {
+		d    inflight.Delivery
+		want bool
+	}{
+		{inflight.Delivery{Sequence: 7, Stored: stored}, true}, {inflight.Delivery{Sequence: 8, Stored: stored}, false},
+		{inflight.Delivery{Sequence: 7, Stored: stored.Add(time.Nanosecond)}, false},
+	} {
+		if got := p.suspects(&c.d); got != c.want {
+			t.Errorf("input %d, stored at %v, is the suspect: %v, want %v", c.d.Sequence, c.d.Stored, got, c.want)
 		}
 	}
 }

@@ -1,7 +1,11 @@
 package partitioned
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,6 +48,30 @@ func TestALateAcknowledgementWithTheLastNumber(t *testing.T) {
 	r.awaitSettled(n + 1)
 	second.drain()
 	r.wantAll(n+1, document)
+}
+
+// resets is a leaseServer that keeps the sequences to which the consumer is reset.
+type resets struct {
+	leaseServer
+	to []uint64
+}
+
+func (r *resets) reset(_ context.Context, sequence uint64) error {
+	r.to = append(r.to, sequence)
+	return nil
+}
+
+// TestARepairedConsumerContinuesBehindItsFloor: the input at the floor is acknowledged, and isn't delivered again.
+func TestARepairedConsumerContinuesBehindItsFloor(t *testing.T) {
+	t.Parallel()
+	server := &resets{}
+	l := newLeaseState(leaseSettings{}, server, nil, slog.New(slog.DiscardHandler))
+	if err := l.repair(t.Context(), &jetstream.ConsumerInfo{AckFloor: jetstream.SequenceInfo{Stream: 41}}); !errors.Is(err, errReset) {
+		t.Errorf("the lease ends with %v, want %v", err, errReset)
+	}
+	if want := []uint64{42}; !slices.Equal(server.to, want) {
+		t.Errorf("the consumer is reset to %d, want %d", server.to, want)
+	}
 }
 
 func TestIsOverAcknowledged(t *testing.T) {
