@@ -59,6 +59,42 @@ func TestTwoWorkersTakeOver(t *testing.T) {
 	}
 }
 
+// TestWhatAWorkerWithoutMarkersMayHaveStored: the inputs that were delivered to it are looked up, by its successor and by the owners after that. Of an
+// owner with markers nothing is looked up.
+func TestWhatAWorkerWithoutMarkersMayHaveStored(t *testing.T) {
+	t.Parallel()
+	s := &modelStream{t: t, random: rand.New(rand.NewPCG(1, 1)), way: Atomic, results: map[string]int{}}
+	for _, lease := range []struct {
+		owner     string
+		loose     bool   // whether a worker without markers had the partition before
+		delivered uint64 // before the lease
+		commits   uint64 // the input up to which the lease commits; 0: nothing
+		lookUp    uint64 // the last input that is looked up
+	}{
+		{"first", false, 1, 3, 1},                       // with no marker, nobody knows
+		{"after an owner with markers", false, 9, 0, 3}, // inputs up to the marker need no lookup, or are those of a restored stream
+		{"after a worker without", true, 12, 5, 12},
+		{"the next", false, 14, 0, 12},
+		{"after a worker without that got fewer", true, 8, 13, 12},
+		{"beyond them", false, 20, 0, 13},
+	} {
+		c, _, err := Open(t.Context(), Settings{Owner: lease.owner, Created: created, Way: Atomic, Start: position(0), LookUp: lease.delivered, Loose: lease.loose}, s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for input := uint64(1); input <= 20; input++ {
+			if got, want := c.Certain(position(input)), input > lease.lookUp; got != want {
+				t.Errorf("%s: input %d is certain to have no result: %v, want %v", lease.owner, input, got, want)
+			}
+		}
+		if lease.commits > 0 {
+			if _, err := c.Commit(t.Context(), nil, position(lease.commits)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // TestAStreamThatTakesFastBatchesAgain: the server refuses fast batches, so a fence is stored alone. Meanwhile the server takes them again, and has a
 // batch of the owner before. A further fast marker ends that batch. The test plays the server, because nothing makes a real one change its mind
 // at the right moment.
