@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/commit"
 )
 
 // TestADeadLetterInItsOwnStreamHasItsPayloadOnce: a dead letter in two messages that is published again, because no answer arrived, has its
@@ -25,5 +27,19 @@ func TestADeadLetterInItsOwnStreamHasItsPayloadOnce(t *testing.T) {
 	s := r.Stream("RESULTS")
 	if n := s.CachedInfo().State.Msgs; n != 2 {
 		t.Errorf("%d messages are stored, want the payload and the letter", n)
+	}
+}
+
+// TestAKeptInputHasAnID: in our own header if the server need not remember ids.
+func TestAKeptInputHasAnID(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, remembered := range []bool{true, false} {
+		w := r.writerWith(func(s *Settings) { s.ResultIDs = remembered })
+		d := r.input([]byte("compressed"))
+		h := w.newDeadLetter(&d, TooLarge, errors.New("too large")).input().Header
+		if got := h[jetstream.MsgIDHeader] != nil; commit.ID(h) != inputID(&d) || got != remembered {
+			t.Errorf("ids are remembered: %v; the headers are %v", remembered, h)
+		}
 	}
 }

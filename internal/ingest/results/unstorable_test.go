@@ -188,7 +188,10 @@ func (r *rig) wantLetter(c letterCase, maxPayload int, s jetstream.Stream, m *je
 	if got := m.Header.Get(HeaderReason); got != string(c.why) {
 		r.Errorf("%s: the reason is %s", c.name, got)
 	}
-	omitted, _, _ := strings.Cut(m.Header.Get(HeaderOmitted), ",")
+	omitted, more, _ := strings.Cut(m.Header.Get(HeaderOmitted), ",")
+	if told := omitted == "headers" || more == "headers"; told == (m.Header["Note"] != nil) {
+		r.Errorf("%s: omits %q and %q, and has the input's headers: %v", c.name, omitted, more, !told)
+	}
 	where := m.Header.Get(HeaderPayloadSequence)
 	body := m.Data
 	if where != "" {
