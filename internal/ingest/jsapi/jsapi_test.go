@@ -88,11 +88,17 @@ func TestRequestsFollowTheClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	dotted, err := API{Prefix: "from.afar."}.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
 	plain, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for js, want := range map[jetstream.JetStream]string{plain: "$JS.API.STREAM.INFO.IN", domain: "$JS.hub.API.STREAM.INFO.IN", prefix: "from.afar.STREAM.INFO.IN"} {
+	for js, want := range map[jetstream.JetStream]string{
+		plain: "$JS.API.STREAM.INFO.IN", domain: "$JS.hub.API.STREAM.INFO.IN", prefix: "from.afar.STREAM.INFO.IN", dotted: "from.afar.STREAM.INFO.IN",
+	} {
 		if got := Of(js).Subject("STREAM.INFO.IN"); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
