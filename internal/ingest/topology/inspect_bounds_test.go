@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"fmt"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
 )
 
 // boundsCase is a stream, the settings for new streams, and what is said about it.
@@ -125,6 +128,41 @@ func TestInspectWarnsOfAStreamThatIsNearlyFull(t *testing.T) {
 		}
 		if i == 8 {
 			wantLine(t, r.about("RESULTS"), "holds 87% of max_bytes 1MiB; when it is full, the worker waits", "nats stream edit RESULTS --max-bytes 1GiB --discard new")
+		}
+	}
+}
+
+// TestOnlyAStreamThatRefusesMessagesIsNearlyFull: one that deletes the oldest is full for good.
+func TestOnlyAStreamThatRefusesMessagesIsNearlyFull(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		stream jetstream.StreamConfig
+		holds  uint64
+		warned bool
+	}{
+		{"discard new", jetstream.StreamConfig{MaxBytes: 1000, Discard: jetstream.DiscardNew}, 800, true},
+		{"discard new, with room", jetstream.StreamConfig{MaxBytes: 1000, Discard: jetstream.DiscardNew}, 799, false},
+		{"discard new, no limit", jetstream.StreamConfig{MaxBytes: -1, Discard: jetstream.DiscardNew}, 1000, false},
+		{"discard old", jetstream.StreamConfig{MaxBytes: 1000}, 1000, false},
+	} {
+		i := &inspection{}
+		streamInspector{i}.fill("stream S", resultRole, &jetstream.StreamInfo{Config: c.stream, State: jetstream.StreamState{Bytes: c.holds}})
+		if got := len(i.findings) == 1 && i.findings[0].Level == finding.Warning; got != c.warned {
+			t.Errorf("%s, %d bytes: %v, want a warning: %v", c.name, c.holds, i.findings, c.warned)
+		}
+	}
+}
+
+// TestASmallerLimitThanAStreamHolds stops it, which the advice says.
+func TestASmallerLimitThanAStreamHolds(t *testing.T) {
+	t.Parallel()
+	const limit = 1 << 30
+	for holds, stops := range map[int64]bool{0: false, limit: false, limit + 1: true} {
+		d := &differences{stream: jetstream.StreamConfig{MaxBytes: 8 * limit}, holds: holds}
+		d.bytes(resultRole, Bounds{MaxBytes: limit, AskedBytes: true})
+		if got := strings.Contains(d.advice(), fmt.Sprintf("it holds %d bytes, and refuses messages", holds)); got != stops {
+			t.Errorf("of a stream with %d bytes: %s; want that it refuses messages: %v", holds, d.advice(), stops)
 		}
 	}
 }

@@ -27,8 +27,8 @@ func findDrops(c jetstream.StreamConfig) (d drops) {
 			d.add("--max-bytes=-1", "max_bytes %d", c.MaxBytes)
 		}
 	}
-	// Discard new refuses messages over a subject's limit only with discard_new_per_subject.
-	if c.MaxMsgsPerSubject > 0 && (c.Discard == jetstream.DiscardOld || !c.DiscardNewPerSubject) {
+	// Only discard_new_per_subject refuses messages over a subject's limit. The server takes it only with discard new.
+	if c.MaxMsgsPerSubject > 0 && !c.DiscardNewPerSubject {
 		d.add("--max-msgs-per-subject=-1", "max_msgs_per_subject %d", c.MaxMsgsPerSubject)
 	}
 	if c.MaxAge > 0 { // with either value of discard

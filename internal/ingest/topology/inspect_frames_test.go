@@ -83,3 +83,16 @@ func TestInspectComparesResultsWithTheirStream(t *testing.T) {
 		wantLine(t, r.found(1000, 1<<20), want...)
 	}
 }
+
+// TestInspectOfTheLargestResult: one that fills a message with its headers is stored.
+func TestInspectOfTheLargestResult(t *testing.T) {
+	t.Parallel()
+	const payload = 1 << 20
+	for more, warned := range map[int]bool{0: false, 1: true} {
+		i := &inspection{use: Use{Frames: Frames{Result: payload - resultHeaders + more}}}
+		resultInspector{streamInspector{i}}.fits("stream RESULTS", limitOfServer(payload))
+		if got := len(i.findings) == 1 && i.findings[0].Level == finding.Warning; got != warned {
+			t.Errorf("for a result of %d bytes more than fits: %v, want a warning: %v", more, i.findings, warned)
+		}
+	}
+}

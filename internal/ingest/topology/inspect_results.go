@@ -34,7 +34,7 @@ func (i resultInspector) inspect() {
 			"add the subjects to it, or set MILLRACE_RESULT_PREFIX or MILLRACE_RESULT_STREAM")
 	case settingsInspector{i.inspection}.refusals(what, "a result", c):
 		i.durability(what, found, c)
-		i.fits(what)
+		i.fits(what, i.limitOfResults())
 		i.discards(what, c, i.l.Kept.Results)
 		i.bounds(what, resultRole, info, wanted, i.l.Kept.Results)
 		if !i.exactlyOnce(what, c, i.l.CommitsOf) {
@@ -44,9 +44,9 @@ func (i resultInspector) inspect() {
 	}
 }
 
-// fits warns if the result of one payload may be larger than a message.
-func (i resultInspector) fits(what string) {
-	most, need := i.limitOfResults(), int64(i.use.Frames.Result+resultHeaders)
+// fits warns if the result of one payload may be larger than a message, of which most is the limit.
+func (i resultInspector) fits(what string, most limit) {
+	need := int64(i.use.Frames.Result + resultHeaders)
 	if most.bytes < need {
 		i.say(finding.Warning, what, fmt.Sprintf("a result with its headers may have %d bytes, and %s takes messages of %d: payloads with larger results go to the dead-letter subject (too_large)",
 			need, most.of, most.bytes), most.raise+", or use MILLRACE_RESULT_FORMAT=binary or smaller operators")

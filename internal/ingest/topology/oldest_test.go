@@ -20,6 +20,7 @@ func TestServersThatAreTooOld(t *testing.T) {
 		{"2.13.1", Topology{Exclusive: true}, "version 2.13.1, and exclusive delivery needs nats-server 2.14", "MILLRACE_DELIVERY=shared"},
 		{"2.9.25", Topology{Exclusive: true}, "Millrace needs nats-server 2.10", "upgrade"},
 		{"2.9.25", Topology{Exclusive: true, API: jsapi.API{Domain: "hub"}}, "", ""}, // the leaf node's version says nothing about the hub's
+		{"2.9.25", Topology{Exclusive: true, API: jsapi.API{Prefix: "from.afar"}}, "", ""},
 	} {
 		found, advice := tooOld(c.version, c.l)
 		if (found == "") != (c.found == "") || !strings.Contains(found, c.found) || !strings.Contains(advice, c.advice) {
