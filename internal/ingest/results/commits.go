@@ -29,13 +29,22 @@ type Commits struct {
 	letters *commit.Chain   // nil: dead letters have only their ids
 	settled commit.Position // up to which results are stored
 
-	keepFor time.Duration // the least time that one of the streams keeps a marker; 0: for ever
-	renewed time.Time     // when both markers were last stored only to keep them, or the lease began
+	resultAge, letterAge markerAge // of the last marker of each chain
 }
+
+// markerAge is how old the last marker of a chain is.
+type markerAge struct {
+	most   time.Duration // how long the stream keeps a marker; 0: for ever
+	stored time.Time     // when the lease last stored one, or began
+}
+
+// due reports whether the marker must be stored again, long before the stream removes it.
+func (a *markerAge) due() bool { return a.most > 0 && time.Since(a.stored) >= a.most/4 }
 
 // NewCommits returns what a lease stores with these chains. letters may be nil. prefix is that of results' subjects.
 func NewCommits(results, letters *commit.Chain, prefix string) *Commits {
-	c := &Commits{results: results, letters: letters, prefix: prefix, leftovers: results.Leftovers(), settled: results.At(), renewed: time.Now()}
+	c := &Commits{results: results, letters: letters, prefix: prefix, leftovers: results.Leftovers(), settled: results.At()}
+	c.resultAge.stored, c.letterAge.stored = time.Now(), time.Now()
 	if letters != nil {
 		c.earlier = letters.Letters()
 	}
@@ -106,32 +115,38 @@ func (c *Commits) commit(ctx context.Context, batch resultBatch) (stored []bool,
 	if batch.checked {
 		write = c.results.CommitChecked
 	}
-	stored, err = write(ctx, batch.msgs, batch.at)
-	if err == nil {
-		c.settled = batch.at
+	if stored, err = write(ctx, batch.msgs, batch.at); err != nil {
+		return stored, err
 	}
-	return stored, err
+	c.settled, c.resultAge.stored = batch.at, time.Now()
+	return stored, c.keepLetters(ctx)
 }
 
-// Keep stores the last markers again before the streams remove them for their age. It doesn't rely on markers that are stored with results:
-// dead letters may have their own stream, and few may come.
+// Keep stores the last markers again before their streams remove them for their age.
 func (c *Commits) Keep(ctx context.Context) error {
-	if c.keepFor == 0 || !c.mu.TryLock() {
-		return nil // for ever, or a marker is being stored
+	if !c.mu.TryLock() {
+		return nil // a marker is being stored
 	}
 	defer c.mu.Unlock()
-	if time.Since(c.renewed) < c.keepFor/4 {
+	if c.resultAge.due() {
+		c.resultAge.stored = time.Now()
+		if _, err := c.results.Commit(ctx, nil, c.settled); commit.Over(err) {
+			return err
+		}
+	}
+	return c.keepLetters(ctx)
+}
+
+// keepLetters is Keep for the chain of dead letters. Results may come without a pause while no dead letter does, so commit calls it too.
+func (c *Commits) keepLetters(ctx context.Context) error {
+	if c.letters == nil || !c.letterAge.due() {
 		return nil
 	}
-	c.renewed = time.Now()
-	_, err := c.results.Commit(ctx, nil, c.settled)
-	if err == nil && c.letters != nil {
-		err = c.letters.CommitLetters(ctx, nil, nil, c.settled)
-	}
-	if commit.Over(err) {
+	c.letterAge.stored = time.Now()
+	if err := c.letters.CommitLetters(ctx, nil, nil, c.settled); commit.Over(err) {
 		return err
 	}
-	return nil // it is tried again
+	return nil // after another error, the chain has stored a fence
 }
 
 // ownID moves the id of a message to our own header, unless the user wants the server to remember it. It returns the message.

@@ -1,48 +1,75 @@
 package results
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestMarkersAreStoredAgainBeforeTheyAge: in each stream with markers, as often as the stream with the least age needs it. That of the dead letters
-// is stored again also while there are results and no dead letters.
+// TestMarkersAreStoredAgainBeforeTheyAge: in each stream as often as its age needs it. That of the dead letters is stored again also while there are
+// results without a pause and no dead letters. A stream that keeps its markers for ever gets none, and may be full.
 func TestMarkersAreStoredAgainBeforeTheyAge(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		results, letters time.Duration // max_age
 		since            time.Duration // since the lease began
-		again            bool
+		again            [2]uint64     // markers that are stored again: of results, while there are none, and of dead letters
 	}{
-		{0, 0, 24 * time.Hour, false}, {time.Hour, 0, 20 * time.Minute, true}, {time.Hour, 0, 10 * time.Minute, false},
-		{0, time.Hour, 20 * time.Minute, true}, {24 * time.Hour, time.Hour, 20 * time.Minute, true}, {time.Hour, 24 * time.Hour, 20 * time.Minute, true},
+		{0, 0, 24 * time.Hour, [2]uint64{0, 0}}, {time.Hour, 0, 20 * time.Minute, [2]uint64{1, 0}}, {time.Hour, 0, 10 * time.Minute, [2]uint64{0, 0}},
+		{0, time.Hour, 20 * time.Minute, [2]uint64{0, 1}}, {24 * time.Hour, time.Hour, 20 * time.Minute, [2]uint64{0, 1}},
+		{time.Hour, 24 * time.Hour, 20 * time.Minute, [2]uint64{1, 0}}, {time.Hour, time.Hour, 20 * time.Minute, [2]uint64{1, 1}},
 	} {
-		r := newRig(t)
-		r.Create(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
-		r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "commits.RESULTS.>"}, AllowAtomicPublish: true, MaxAge: c.results})
-		r.Create(jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>", "commits.DEAD.>"}, AllowAtomicPublish: true, MaxAge: c.letters})
-		w := r.writerWith(func(s *Settings) { s.Exclusive, s.Consumer = true, "millrace" })
-		commits, err := OpenCommits(r.Ctx(), w, Partition{Owner: "owner"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		commits.renewed = time.Now().Add(-c.since)
-		if _, err := commits.commit(r.Ctx(), resultBatch{}); err != nil {
-			t.Fatal(err)
-		}
-		last := r.Stream("RESULTS").CachedInfo().State.LastSeq
-		for range 2 { // the second time it is too early in any case
-			if err := commits.Keep(r.Ctx()); err != nil {
+		for _, busy := range []bool{false, true} {
+			r := newRig(t)
+			r.Create(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
+			r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "commits.RESULTS.>"}, AllowAtomicPublish: true, MaxAge: c.results})
+			r.Create(jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>", "commits.DEAD.>"}, AllowAtomicPublish: true, MaxAge: c.letters})
+			w := r.writerWith(func(s *Settings) { s.Exclusive, s.Consumer = true, "millrace" })
+			commits, err := OpenCommits(r.Ctx(), w, Partition{Owner: "owner"})
+			if err != nil {
 				t.Fatal(err)
 			}
-		}
-		more := map[bool]uint64{true: 1}[c.again]
-		for stream, want := range map[string]uint64{"RESULTS": last + more, "DEAD": 1 + more} {
-			if got := r.Stream(stream).CachedInfo().State.LastSeq; got != want {
-				t.Errorf("max_age is %v and %v: %v after a lease began, stream %s has had %d markers, want %d", c.results, c.letters, c.since, stream, got, want)
+			commits.resultAge.stored, commits.letterAge.stored = time.Now().Add(-c.since), time.Now().Add(-c.since)
+			ofResults, ofLetters := 1+c.again[0], 1+c.again[1] // with the fences
+			if busy {
+				ofResults = 1 + 2 // one with each batch
+			}
+			for n := range 3 { // from the second time on it is too early in any case
+				if busy && n < 2 {
+					_, err = commits.commit(r.Ctx(), resultBatch{})
+				} else {
+					err = commits.Keep(r.Ctx())
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := r.Stream("DEAD").CachedInfo().State.LastSeq; got != ofLetters {
+					t.Errorf("max_age is %v and %v, busy %v: %v after a lease began, the stream of dead letters has had %d markers, want %d", c.results, c.letters, busy, c.since, got, ofLetters)
+				}
+			}
+			if got := r.Stream("RESULTS").CachedInfo().State.LastSeq; got != ofResults {
+				t.Errorf("max_age is %v and %v, busy %v: %v after a lease began, the stream of results has had %d markers, want %d", c.results, c.letters, busy, c.since, got, ofResults)
 			}
 		}
+	}
+}
+
+// TestADeadLetterRenewsItsMarker: soon after one, no marker is stored again.
+func TestADeadLetterRenewsItsMarker(t *testing.T) {
+	t.Parallel()
+	r, w, _ := letterRig(t, true, 64<<10)
+	commits, err := OpenCommits(r.Ctx(), w, Partition{Owner: "owner"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	commits.letterAge = markerAge{time.Hour, time.Now().Add(-20 * time.Minute)}
+	d := r.letterInput(w, letterCase{bytes: 1}, 1)
+	if err := commits.PublishDeadLetter(r.Ctx(), &d, TooLarge, errors.New("no")); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(r.Stored("RESULTS_DEADLETTER")); got != 3 {
+		t.Errorf("%d messages are stored, want a fence, a dead letter and its marker", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -112,6 +113,7 @@ func (c *Commits) writeLetters(ctx context.Context, letters []*deadLetter, msgs 
 		err = c.letters.CommitLetters(ctx, msgs, ids, c.settled)
 		switch {
 		case err == nil:
+			c.letterAge.stored = time.Now()
 			return nil
 		case commit.Over(err), publisher.Unstorable(err), publisher.IncompleteBatch(err) && len(msgs) > 1, errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
 			!retry.Sleep(ctx, retry.Delay(attempt)):

@@ -53,7 +53,7 @@ func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) 
 		return nil, err
 	}
 	c := NewCommits(results, letters, w.s.ResultPrefix)
-	c.w, c.way, c.keepFor = w, way, sooner(stored.CachedInfo().Config.MaxAge, kept)
+	c.w, c.way, c.resultAge.most, c.letterAge.most = w, way, stored.CachedInfo().Config.MaxAge, kept
 	return c, nil
 }
 
@@ -99,14 +99,6 @@ func waitsFor(w *Writer) func(context.Context, int, error) bool {
 // warnUnstored logs that the results of a partition wait.
 func warnUnstored(w *Writer, attempt int, err error) {
 	w.s.Log.Warn(notStored, "attempt", attempt, "stream", w.s.ResultStream, "error", err)
-}
-
-// sooner returns the shorter of the ages after which two streams remove messages; 0 means never.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
 }
 
 // letterStore returns the stream of dead letters, and how long it keeps messages. The stream is nil if it takes no commit markers.
