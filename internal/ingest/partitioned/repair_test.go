@@ -74,6 +74,25 @@ func TestARepairedConsumerContinuesBehindItsFloor(t *testing.T) {
 	}
 }
 
+// TestAConsumerOfAnyStartIsReset: the server takes a sequence only for consumers that deliver from the beginning.
+func TestAConsumerOfAnyStartIsReset(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	for _, policy := range []jetstream.DeliverPolicy{jetstream.DeliverAllPolicy, jetstream.DeliverNewPolicy, jetstream.DeliverLastPolicy} {
+		c := r.partitionConfig(0)
+		if err := r.JS.DeleteConsumer(r.Ctx(), r.topology.Stream, c.Durable); err != nil {
+			t.Fatal(err)
+		}
+		c.DeliverPolicy = policy
+		if _, err := r.JS.CreateConsumer(r.Ctx(), r.topology.Stream, c); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.idleLease().server.reset(r.Ctx(), 1); err != nil {
+			t.Errorf("deliver policy %v: %v", policy, err)
+		}
+	}
+}
+
 func TestIsOverAcknowledged(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
