@@ -2,10 +2,13 @@ package trim
 
 import (
 	"bytes"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -98,5 +101,83 @@ func TestSeveralFiltersOfAConsumerThatCountsWrong(t *testing.T) {
 	s, err := reader.floor(r.Ctx(), State{Info: r.Stream("INGEST").CachedInfo()}, []*jetstream.ConsumerInfo{stale})
 	if err != nil || s.Floor != 1 || s.Holder != "both" {
 		t.Errorf("floor %d, held by %q, error %v, want 1, by both", s.Floor, s.Holder, err)
+	}
+}
+
+// TestRegisterLeavesTheMarkOut: an operator who says that any stream may be trimmed says so for this deployment only.
+func TestRegisterLeavesTheMarkOut(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, marked := range []bool{true, false} {
+		c := r.StreamConfig("INGEST")
+		if !marked {
+			delete(c.Metadata, MarkKey)
+			r.Create(c)
+		}
+		name := fmt.Sprint("marked-", marked)
+		if err := Register(r.Ctx(), r.JS, "INGEST", Always, []string{name}); err != nil {
+			t.Fatal(err)
+		}
+		if c = r.StreamConfig("INGEST"); Marked(c) != marked || !slices.Contains(Registered(c), name) {
+			t.Errorf("a stream with a mark: %v; its metadata is %v", marked, c.Metadata)
+		}
+	}
+}
+
+// TestARefusalAboutAnotherStream says nothing about this one, although its name begins with that of this one.
+func TestARefusalAboutAnotherStream(t *testing.T) {
+	t.Parallel()
+	refused := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.PURGE.>"}}}
+	r := &rig{Rig: natstest.New(t, func(o *server.Options) {
+		o.Users, o.NoAuthUser = []*server.User{{Username: "worker", Password: "worker", Permissions: refused}}, "worker"
+	})}
+	trimmer := r.trimmer(Auto)
+	for _, c := range []struct {
+		stream string
+		want   bool
+	}{{"INGEST2", false}, {"INGEST", true}} {
+		subject := jetstream.DefaultAPIPrefix + "STREAM.PURGE." + c.stream
+		if err := r.NC.Publish(subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		r.Until("the server has refused the request", func() bool {
+			last := r.NC.LastError()
+			return last != nil && strings.Contains(last.Error(), `"`+subject+`"`)
+		})
+		if got := trimmer.forbidden(); got != c.want {
+			t.Errorf("after a refusal about stream %s, that of INGEST may not be trimmed: %v, want %v", c.stream, got, c.want)
+		}
+	}
+}
+
+// TestMayAsksWhatIsNeeded: a worker whose consumers are registered needn't change the stream.
+func TestMayAsksWhatIsNeeded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const prefix = "ALIAS."
+	var asked []string
+	if _, err := r.NC.Subscribe(prefix+">", func(m *nats.Msg) {
+		asked = append(asked, strings.TrimPrefix(m.Subject, prefix))
+		answer := `{"error":{"code":400,"err_code":10003,"description":"bad request"}}`
+		if strings.Contains(m.Subject, "UPDATE") {
+			answer = `{"error":{"code":403,"err_code":10000,"description":"no"}}`
+		}
+		_ = m.Respond([]byte(answer))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.NewWithAPIPrefix(r.NC, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := r.StreamConfig("INGEST")
+	if err := May(r.Ctx(), js, c, []string{"p-0"}); err != nil {
+		t.Errorf("a worker with registered consumers may not trim: %v", err)
+	}
+	if err := May(r.Ctx(), js, c, []string{"p-0", "other"}); err == nil {
+		t.Error("a worker whose consumers can't be registered may trim")
+	}
+	if want := []string{"STREAM.PURGE.INGEST", "STREAM.PURGE.INGEST", "STREAM.UPDATE.INGEST"}; !slices.Equal(asked, want) {
+		t.Errorf("the requests are %q, want %q", asked, want)
 	}
 }
