@@ -2,6 +2,8 @@ package results
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -71,5 +73,42 @@ func TestADeadLetterRenewsItsMarker(t *testing.T) {
 	}
 	if got := len(r.Stored("RESULTS_DEADLETTER")); got != 3 {
 		t.Errorf("%d messages are stored, want a fence, a dead letter and its marker", got)
+	}
+}
+
+// TestANewLeaseKnowsTheDeadLettersOfRecords: it stores only those that are missing. The server remembers no ids that would help.
+func TestANewLeaseKnowsTheDeadLettersOfRecords(t *testing.T) {
+	t.Parallel()
+	r, w, _ := letterRig(t, true, 64<<10)
+	w.s.ResultIDs = false
+	const sequence = 7
+	d := r.letterInput(w, letterCase{bytes: 1, framed: true}, sequence)
+	for n, records := range [][]int{{1}, {0, 1}} {
+		commits, err := OpenCommits(r.Ctx(), w, Partition{Owner: fmt.Sprint(n)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if settled, err := commits.Settled(r.Ctx(), &d); err != nil || settled {
+			t.Errorf("an input is settled, of which some records have dead letters: %v, %v", settled, err)
+		}
+		if last := commits.Beyond(); n > 0 && last != sequence {
+			t.Errorf("earlier leases have stored something up to input %d, want %d", last, sequence)
+		}
+		var letters []*deadLetter
+		for _, i := range records {
+			letters = append(letters, w.newRecordLetter(&d, i))
+		}
+		if err := commits.storeLetters(r.Ctx(), letters, new(partials)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for _, m := range r.Stored("RESULTS_DEADLETTER") {
+		if of := m.Header.Get(HeaderRecord); of != "" {
+			got = append(got, of)
+		}
+	}
+	if want := []string{"1", "0"}; !slices.Equal(got, want) {
+		t.Errorf("records %q have dead letters, want %q", got, want)
 	}
 }

@@ -2,6 +2,7 @@ package results
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -76,6 +77,30 @@ func TestEachRecordLetterIsStoredInItsOwnForm(t *testing.T) {
 	}
 	if want := map[string]int{"": len(sizes) - 4, "headers": 1, "the payload alone": 1, "payload": 1}; !maps.Equal(got, want) {
 		t.Errorf("the dead letters are %v, want %v", got, want)
+	}
+}
+
+// TestTheDeadLetterOfARecordIsNotDescribedAsItsFrame: the headers that describe the body of a message don't describe one of its records.
+func TestTheDeadLetterOfARecordIsNotDescribedAsItsFrame(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.writer()
+	header := maps.Clone(described)
+	header["Note"] = []string{"kept"}
+	d := r.failedFrame(w, header, []byte("a record\n"))
+	for name, c := range map[string]struct {
+		letter *deadLetter
+		want   bool // the headers that describe the body
+	}{"record": {w.newRecordLetter(&d, 0), false}, "message": {w.newDeadLetter(&d, TooLarge, errors.New("no")), true}} {
+		h := c.letter.message(true, "", nil).Header
+		for key := range described {
+			if _, got := h[key]; got != (c.want || !describesBody(key)) {
+				t.Errorf("the dead letter of a %s has the header %s: %v", name, key, got)
+			}
+		}
+		if h.Get("Note") == "" {
+			t.Errorf("the dead letter of a %s has lost a header: %v", name, h)
+		}
 	}
 }
 
