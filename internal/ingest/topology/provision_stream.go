@@ -98,7 +98,8 @@ func (cr *creator) fit(ctx context.Context, b Bounds, c jetstream.StreamConfig) 
 	}
 }
 
-// halve makes room for a stream of that many bytes: it halves max_bytes of the larger streams that it has created, which are empty or nearly so.
+// halve makes room for a stream of that many bytes, at least leastBytes: it halves max_bytes of the larger streams that it has created, which are
+// empty or nearly so.
 func (cr *creator) halve(ctx context.Context, bytes int64) error {
 	for _, name := range cr.made {
 		s, err := cr.js.Stream(ctx, name) // another worker may have changed it
@@ -106,7 +107,7 @@ func (cr *creator) halve(ctx context.Context, bytes int64) error {
 			return fmt.Errorf("look up stream %q: %w", name, err)
 		}
 		c := s.CachedInfo().Config
-		if c.MaxBytes/2 < max(bytes, leastBytes) {
+		if c.MaxBytes/2 < bytes {
 			continue
 		}
 		c.MaxBytes = (c.MaxBytes/2 + kib - 1) / kib * kib

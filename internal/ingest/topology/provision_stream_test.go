@@ -186,6 +186,46 @@ func TestProvisionFitsIntoASmallServer(t *testing.T) {
 	}
 }
 
+// TestWhyACreationFails: a server that is only offline may come back, so the stream doesn't get fewer replicas.
+func TestWhyACreationFails(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		why         func(*jetstream.APIError) bool
+		code        jetstream.ErrorCode
+		description string
+		want        bool
+	}{
+		{tooFewServers, errNoCluster, "replicas > 1 not supported in non-clustered mode", true},
+		{tooFewServers, errNoPeers, "no suitable peers for placement", true},
+		{tooFewServers, errNoPeers, "no suitable peers for placement, peer offline", false},
+		{tooFewServers, errNoStorage, "insufficient storage resources available", false},
+		{noRoom, errNoStorage, "insufficient storage resources available", true},
+		{noRoom, errNoMemory, "insufficient memory resources available", true},
+		{noRoom, errNoPeers, "no suitable peers for placement, insufficient storage", true},
+		{noRoom, errNoPeers, "no suitable peers for placement", false},
+	} {
+		if got := c.why(&jetstream.APIError{ErrorCode: c.code, Description: c.description}); got != c.want {
+			t.Errorf("%d, %q: %v, want %v", c.code, c.description, got, c.want)
+		}
+	}
+}
+
+// TestAsManyConsumersAsTheStreamAllows: those that exist count once.
+func TestAsManyConsumersAsTheStreamAllows(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exclusive(4)
+	c := inputSettings(r.topology)
+	c.MaxConsumers = 4
+	r.Create(c)
+	for range 2 {
+		r.provision()
+	}
+	if names := r.Consumers("INGEST"); len(names) != 4 {
+		t.Errorf("the consumers are %v, want 4", names)
+	}
+}
+
 // TestNewBoundsFitTheCommand: the nats command takes no number above 2^31 - 1 without a unit.
 func TestNewBoundsFitTheCommand(t *testing.T) {
 	t.Parallel()
