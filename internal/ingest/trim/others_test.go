@@ -181,3 +181,39 @@ func TestMayAsksWhatIsNeeded(t *testing.T) {
 		t.Errorf("the requests are %q, want %q", asked, want)
 	}
 }
+
+// TestAnEmptyStreamFillsNothing: so nobody is told that a consumer is missing.
+func TestAnEmptyStreamFillsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.deleteConsumer("p-1")
+	r.trim(r.trimmer(Auto))
+	if r.last.Info != nil || r.last.Held != None {
+		t.Errorf("an empty stream is held because of %q", r.last.Held)
+	}
+}
+
+// TestTheLogSaysWhatHoldsAStreamForLong: once for each reason. A stream that isn't to be trimmed is no news.
+func TestTheLogSaysWhatHoldsAStreamForLong(t *testing.T) {
+	t.Parallel()
+	log := natstest.NewLog(t)
+	trimmer := New(Settings{Stream: "INGEST", Log: log.Logger(), Observer: &rig{}})
+	lines := 0
+	for _, c := range []struct {
+		held Reason
+		long bool // whether the reason has been there for long
+		more int  // lines in the log
+	}{
+		{Missing, false, 0}, {Missing, false, 0}, {Missing, true, 1}, {Missing, true, 0}, {None, true, 0}, {Missing, true, 0}, {Missing, true, 1},
+		{Mirrored, true, 0}, {Mirrored, true, 1}, {NotTrimmed, true, 0}, {NotTrimmed, true, 0}, {None, true, 0}, {None, true, 0},
+	} {
+		if c.long && !trimmer.heldAt.IsZero() {
+			trimmer.heldAt = time.Now().Add(-heldLong - time.Second)
+		}
+		trimmer.report(0, State{Info: &jetstream.StreamInfo{}, Held: c.held})
+		lines += c.more
+		if got := log.Count("processed inputs stay in the stream"); got != lines {
+			t.Fatalf("held by %q, for long %v: the log has %d lines, want %d", c.held, c.long, got, lines)
+		}
+	}
+}
