@@ -394,3 +394,19 @@ func TestAStuckBatch(t *testing.T) {
 		t.Errorf("the fence is stored at %d: %v", at, err)
 	}
 }
+
+// TestTheLastInputOfSeveralBatches: a later batch may have fewer inputs than one before it, if that was not stored.
+func TestTheLastInputOfSeveralBatches(t *testing.T) {
+	t.Parallel()
+	r := newRig(natstest.New(t), jetstream.StreamConfig{})
+	for _, until := range []string{"20", "10", "15"} {
+		if _, err := r.JS.PublishMsg(r.Ctx(), &nats.Msg{Subject: markers + begin, Header: nats.Header{headerUntil: {until}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ behind, before, want uint64 }{{0, 4, 20}, {0, 1, 20}, {1, 4, 15}, {1, 2, 10}, {3, 4, 0}} {
+		if until, err := r.store.Begun(r.Ctx(), c.behind, c.before); err != nil || until != c.want {
+			t.Errorf("behind %d and before %d: up to input %d, %v, want %d", c.behind, c.before, until, err, c.want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/natstest"
@@ -73,6 +74,35 @@ func TestAllConsumersAreListed(t *testing.T) {
 	slices.Sort(names)
 	if len(slices.Compact(names)) != n {
 		t.Errorf("%d consumers, want %d", len(names), n)
+	}
+}
+
+// TestConsumersThatTheServerCanNotTell: in a cluster some servers may be away. The list then names consumers that it doesn't have, and may have an
+// entry for them.
+func TestConsumersThatTheServerCanNotTell(t *testing.T) {
+	t.Parallel()
+	nc := natstest.New(t).NC
+	const prefix = "CLUSTER."
+	pages := map[string]string{
+		`{"offset":0}`: `{"total":4,"consumers":[{"name":"a"},{"name":"away"},{"name":""}],"missing":["away","offline"]}`, `{"offset":3}`: `{"total":4,"consumers":[{"name":"b"}]}`,
+	}
+	if _, err := nc.Subscribe(prefix+"CONSUMER.LIST.IN", func(m *nats.Msg) { _ = m.Respond([]byte(pages[string(m.Data)])) }); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.NewWithAPIPrefix(nc, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, unknown, err := Consumers(t.Context(), js, "IN")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range all {
+		names = append(names, c.Name)
+	}
+	if want, away := []string{"a", "b"}, []string{"away", "offline"}; !slices.Equal(names, want) || !slices.Equal(unknown, away) {
+		t.Errorf("the consumers are %q, and unknown are %q; want %q, %q", names, unknown, want, away)
 	}
 }
 

@@ -2,6 +2,7 @@ package shared
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -45,5 +46,30 @@ func TestADeadLetterIsNoDuplicateOfItsResult(t *testing.T) {
 	}
 	if !strings.HasPrefix(m.Subject, "deadletter.") || m.Header.Get(results.HeaderSequence) != "1" || !bytes.Equal(m.Data, payload(0)) {
 		t.Errorf("the dead letter on %q of input %q is not the payload", m.Subject, m.Header.Get(results.HeaderSequence))
+	}
+}
+
+// TestADeadLetterThatFindsNoPlaceIsGivenBack: with its memory, when the drain ends while as many dead letters as may be are being published.
+func TestADeadLetterThatFindsNoPlaceIsGivenBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	r.publish(0, 1, document)
+	m := r.mode()
+	d := r.input()
+	if !m.s.Pool.Hold(t.Context(), &d) {
+		t.Fatal("no memory")
+	}
+	for range deadLetterWindow {
+		m.ends.deadLetters <- struct{}{}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	m.ends.GiveUp(over, d, results.MaxDeliver, errors.New("delivered too often"))
+	if used := m.s.Pool.Memory().Used; used != 0 {
+		t.Errorf("it still holds %d bytes", used)
+	}
+	if again := r.input(); again.Sequence != d.Sequence || again.NumDelivered != 2 {
+		t.Errorf("input %d comes, delivery %d, want it again", again.Sequence, again.NumDelivered)
 	}
 }
