@@ -283,6 +283,7 @@ func (r *rig) settle(first uint64) audit {
 	r.t.Helper()
 	r.awaitFinished()
 	r.retire()
+	r.wantSecondOpinion()
 	return r.mustAudit(first)
 }
 

@@ -1,0 +1,155 @@
+package faults
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
+)
+
+// copied is the name under which a snapshot of the input stream is restored.
+const copied = "COPY"
+
+// TestLoadRestoredCopy takes a snapshot of the input stream under full load, restores it under another name on another server, and has workers
+// process what comes next there. The workers of the copy remove nothing from it, although its metadata were those of a trimmed
+// stream, and those of the original go on.
+func TestLoadRestoredCopy(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		r.byDefault()
+		r.serve(1)
+		r.work(2)
+		defer r.lookAround()()
+		l := r.beginStorm()
+		snapshot := r.snapshot(inputStream)
+		other := newRig(r.t, r.mode())
+		other.byDefault()
+		other.set("MILLRACE_STREAM=" + copied)
+		other.serve(1)
+		other.restore(copied, snapshot)
+		before, _ := other.state(copied)
+		other.work(2)
+		again := other.storm(loaded / 4)
+		again.wait()
+		other.until("the copy is processed", other.hasProcessedCopy)
+		other.until("a worker has seen that it may not trim", func() bool {
+			return slices.ContainsFunc(other.workers, func(w *worker) bool { return other.mustMetric(w, `millrace_trim_held{reason="not_trimmed"}`) == 1 })
+		})
+		after, _ := other.state(copied)
+		if after.FirstSeq != before.FirstSeq || after.Msgs != before.Msgs+uint64(again.stored()) {
+			r.t.Errorf("the copy began with %d messages from %d on, and has %d from %d on after %d more", before.Msgs, before.FirstSeq, after.Msgs, after.FirstSeq, again.stored())
+		}
+		other.retire()
+		l.wait()
+		l.wantEachOnce()
+	})
+}
+
+// hasProcessedCopy reports whether the consumers of the copy have nothing left.
+func (r *rig) hasProcessedCopy() bool {
+	ctx, cancel := r.shortly()
+	defer cancel()
+	s, err := r.JS.Stream(ctx, copied)
+	if err != nil {
+		return false
+	}
+	left := -1
+	consumers := s.ListConsumers(ctx)
+	for info := range consumers.Info() {
+		left = max(left, 0) + int(info.NumPending) + info.NumAckPending
+	}
+	return left == 0 && consumers.Err() == nil
+}
+
+// snapshot is a copy of a stream and its consumers, as the server sends it.
+type snapshot struct {
+	Config jetstream.StreamConfig `json:"config"`
+	State  json.RawMessage        `json:"state"`
+	chunks [][]byte
+}
+
+// snapshot takes a snapshot of a stream.
+func (r *rig) snapshot(stream string) (s snapshot) {
+	r.t.Helper()
+	inbox := nats.NewInbox()
+	sub, err := r.NC.SubscribeSync(inbox)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.mustAnswer("$JS.API.STREAM.SNAPSHOT."+stream, fmt.Appendf(nil, `{"deliver_subject": %q}`, inbox), &s)
+	for {
+		m, err := sub.NextMsg(natstest.Patience)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if len(m.Data) == 0 { // the end
+			break
+		}
+		s.chunks = append(s.chunks, m.Data)
+		if m.Reply != "" {
+			err = m.Respond(nil)
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if len(s.chunks) == 0 {
+		r.t.Fatal("the snapshot is empty")
+	}
+	return s
+}
+
+// restore creates a stream from a snapshot.
+func (r *rig) restore(name string, s snapshot) {
+	r.t.Helper()
+	s.Config.Name = name
+	request, err := json.Marshal(s)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var answer struct {
+		Subject string `json:"deliver_subject"`
+	}
+	r.mustAnswer("$JS.API.STREAM.RESTORE."+name, request, &answer)
+	for _, chunk := range append(s.chunks, nil) {
+		if m, err := r.NC.Request(answer.Subject, chunk, natstest.Patience); err != nil || errorIn(m.Data) != nil {
+			r.t.Fatal(err, errorIn(m.Data))
+		}
+	}
+	r.until("the stream is there", func() bool {
+		state, ok := r.state(name)
+		return ok && state.Msgs > 0
+	})
+	if _, marked := s.Config.Metadata["millrace-trim"]; !marked {
+		r.t.Fatal("the copied stream was not one that workers trim")
+	}
+}
+
+// mustAnswer sends a request to JetStream and parses the answer.
+func (r *rig) mustAnswer(subject string, request []byte, answer any) {
+	r.t.Helper()
+	m, err := r.NC.Request(subject, request, 10*time.Second)
+	if err == nil {
+		err = errors.Join(errorIn(m.Data), json.Unmarshal(m.Data, answer))
+	}
+	if err != nil {
+		r.t.Fatalf("%s: %v", subject, err)
+	}
+}
+
+// errorIn returns the error of an answer of JetStream.
+func errorIn(answer []byte) error {
+	var a struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if len(answer) > 0 && json.Unmarshal(answer, &a) == nil && a.Error != nil {
+		return a.Error
+	}
+	return nil
+}
