@@ -74,35 +74,45 @@ type snapshot struct {
 	chunks [][]byte
 }
 
-// snapshot takes a snapshot of a stream.
+// snapshot takes a snapshot of a stream. The server may fail while workers remove inputs from the stream, and is asked again.
 func (r *rig) snapshot(stream string) (s snapshot) {
 	r.t.Helper()
+	r.until("the server has made a snapshot", func() bool {
+		var err error
+		if s, err = r.trySnapshot(stream); err != nil {
+			r.t.Log(err)
+		}
+		return err == nil
+	})
+	return s
+}
+
+func (r *rig) trySnapshot(stream string) (s snapshot, err error) {
 	inbox := nats.NewInbox()
 	sub, err := r.NC.SubscribeSync(inbox)
 	if err != nil {
-		r.t.Fatal(err)
+		return s, err
 	}
+	defer func() { _ = sub.Unsubscribe() }() // the snapshot has ended
 	r.mustAnswer("$JS.API.STREAM.SNAPSHOT."+stream, fmt.Appendf(nil, `{"deliver_subject": %q}`, inbox), &s)
 	for {
 		m, err := sub.NextMsg(natstest.Patience)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		if len(m.Data) == 0 { // the end
-			break
+		switch {
+		case err != nil:
+			return s, err
+		case len(m.Data) == 0: // the end
+			if status := m.Header.Get("Status"); status != "204" {
+				return s, fmt.Errorf("snapshot of %s ended with %v", stream, m.Header)
+			}
+			return s, nil
 		}
 		s.chunks = append(s.chunks, m.Data)
 		if m.Reply != "" {
-			err = m.Respond(nil)
-		}
-		if err != nil {
-			r.t.Fatal(err)
+			if err := m.Respond(nil); err != nil {
+				return s, err
+			}
 		}
 	}
-	if len(s.chunks) == 0 {
-		r.t.Fatal("the snapshot is empty")
-	}
-	return s
 }
 
 // restore creates a stream from a snapshot.
