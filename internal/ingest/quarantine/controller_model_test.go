@@ -311,10 +311,18 @@ func newCrashModel(seed uint64) *crashModel {
 	return m
 }
 
+// modelSeeds returns how many seeds each model runs. The models have one goroutine, so the race detector needs few.
+func modelSeeds() uint64 {
+	if testing.Short() {
+		return 60
+	}
+	return 400
+}
+
 // TestPoisonCannotWedgeTheModel restarts a worker many times that dies because of its payloads.
 func TestPoisonCannotWedgeTheModel(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(400) {
+	for seed := range modelSeeds() {
 		survive(t, seed, newCrashModel(seed))
 	}
 }
@@ -323,7 +331,7 @@ func TestPoisonCannotWedgeTheModel(t *testing.T) {
 func TestOtherEndsBlameNoPayloadInTheModel(t *testing.T) {
 	t.Parallel()
 	others, most := 0, 0
-	for seed := range uint64(400) {
+	for seed := range modelSeeds() {
 		m := newCrashModel(seed)
 		m.mishaps = 2 + m.rng.IntN(20)
 		survive(t, seed, m)

@@ -121,6 +121,9 @@ func TestEveryDeadLetterIsStored(t *testing.T) {
 	t.Parallel()
 	for _, exclusive := range []bool{false, true} {
 		for _, maxPayload := range []int{8 << 10, 100 << 10} {
+			if testing.Short() && maxPayload > 8<<10 {
+				continue // many bytes, and nothing new for the race detector
+			}
 			t.Run(fmt.Sprintf("exclusive=%v, %d", exclusive, maxPayload), func(t *testing.T) {
 				t.Parallel()
 				r, w, counts := letterRig(t, exclusive, int32(maxPayload))
