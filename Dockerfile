@@ -19,6 +19,10 @@ FROM ${CUDA_IMAGE} AS kernels
 WORKDIR /src
 COPY Makefile image.mk ./
 COPY kernels kernels
+RUN make image-kernels
+
+# The same with NVRTC=1: adds NVRTC from the toolkit, and compiles nothing again.
+FROM kernels AS libraries
 ARG NVRTC=
 RUN make image-kernels
 
@@ -36,7 +40,7 @@ ARG COMMIT=unknown
 ARG TAGS=
 ARG SOURCE_DATE_EPOCH=0
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build make image-worker
-COPY --from=kernels /src/bin/image/lib/ bin/image/lib/
+COPY --from=libraries /src/bin/image/lib/ bin/image/lib/
 ARG NVRTC=
 RUN --mount=type=cache,target=/go/pkg/mod make image-root
 

@@ -112,7 +112,7 @@ func TestBuildKitCompilesIt(t *testing.T) {
 // TestCompilingFindsWhatIsWrong checks that the test above can fail.
 func TestCompilingFindsWhatIsWrong(t *testing.T) {
 	for _, c := range []struct{ name, old, wrong string }{
-		{"a flag that is none", "--from=kernels", "--form=kernels"},
+		{"a flag that is none", "--from=libraries", "--form=libraries"},
 		{"an instruction that is none", "ENTRYPOINT", "ENTRYPOINTS"},
 		{"an argument that is none", "ARG TAGS=\n", "ARG =\n"},
 		{"a base that is not named", "FROM ${GO_IMAGE}", "FROM ${GOLANG}"},

@@ -37,8 +37,9 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// playAll runs the whole Dockerfile below dir, with these arguments.
-func playAll(dir string, args map[string]string) error {
+// playAll runs the whole Dockerfile below dir, with these arguments. It takes stages that no argument changes from the folder cache, as Docker does.
+// Without a cache it builds all.
+func playAll(dir string, args map[string]string, cache string) error {
 	f, err := os.Open(repository + "/Dockerfile")
 	if err != nil {
 		return err
@@ -58,5 +59,6 @@ func playAll(dir string, args map[string]string) error {
 	if err != nil {
 		return err
 	}
+	p.cache = cache
 	return p.all(stages)
 }

@@ -16,7 +16,7 @@ func nvrtcTree(t *testing.T) string {
 	args := maps.Clone(stamped)
 	args["NVRTC"] = "1"
 	dir := t.TempDir()
-	if err := playAll(dir, args); err != nil {
+	if err := playAll(dir, args, stages); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, final)

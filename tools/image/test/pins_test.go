@@ -4,23 +4,29 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 )
 
 // pinned matches an image name with a digest and a numeric version or, for distroless, which has no versions, any tag.
 var pinned = regexp.MustCompile(`^[a-z0-9./-]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}$`)
 
-// TestBasesArePinned: each stage begins with an argument from the top, and each of these has a digest.
+// TestBasesArePinned: each stage begins with an earlier stage or with an argument from the top, and each of these has a digest.
 func TestBasesArePinned(t *testing.T) {
 	stages, args := parse(t)
 	used := map[string]bool{}
-	for _, s := range stages {
+	for i, s := range stages {
+		if slices.ContainsFunc(stages[:i], func(earlier instructions.Stage) bool { return earlier.Name == s.BaseName }) {
+			continue
+		}
 		name, ok := strings.CutPrefix(s.BaseName, "${")
 		name = strings.TrimSuffix(name, "}")
 		if !ok || args[name] == "" {
-			t.Errorf("stage %q begins with %q, want one of the arguments at the top, where all versions are", s.Name, s.BaseName)
+			t.Errorf("stage %q begins with %q, want an earlier stage or one of the arguments at the top, where all versions are", s.Name, s.BaseName)
 		}
 		used[name] = true
 	}

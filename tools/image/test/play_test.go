@@ -23,6 +23,7 @@ type play struct {
 	dir    string            // contains the stages' folders, by name; the last one is called final
 	args   map[string]string // as given by --build-arg
 	ignore *patternmatcher.PatternMatcher
+	cache  string // a folder with stages that no argument changes, built before; empty for none
 	shown  func(format string, args ...any)
 }
 
@@ -59,8 +60,17 @@ func (p *play) all(stages []instructions.Stage) error {
 			name = final
 		}
 		at := &stage{play: p, root: filepath.Join(p.dir, name), workdir: "/"}
+		if built := filepath.Join(p.cache, name); p.cache != "" && isCacheable(s) && copyFolder(built, at.root) == nil {
+			continue
+		}
 		if err := os.MkdirAll(at.root, 0o755); err != nil {
 			return err
+		}
+		if base := slices.IndexFunc(stages[:i], func(b instructions.Stage) bool { return b.Name == s.BaseName }); base >= 0 {
+			if err := copyFolder(filepath.Join(p.dir, s.BaseName), at.root); err != nil {
+				return err
+			}
+			at.workdir = workdirOf(stages[base])
 		}
 		for _, c := range s.Commands {
 			if err := at.do(c); err != nil {
@@ -69,6 +79,34 @@ func (p *play) all(stages []instructions.Stage) error {
 		}
 	}
 	return nil
+}
+
+// isCacheable reports whether no argument can change what a stage contains.
+func isCacheable(s instructions.Stage) bool {
+	return !slices.ContainsFunc(s.Commands, func(c instructions.Command) bool {
+		_, takes := c.(*instructions.ArgCommand)
+		from, copies := c.(*instructions.CopyCommand)
+		return takes || copies && from.From != ""
+	})
+}
+
+// copyFolder copies a folder with the times of its files. It may exist.
+func copyFolder(from, to string) error {
+	out, err := exec.Command("cp", "--archive", "--no-target-directory", from, to).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// workdirOf returns the folder in which a stage ends, and in which one that is based on it begins.
+func workdirOf(base instructions.Stage) string {
+	for _, c := range slices.Backward(base.Commands) {
+		if w, ok := c.(*instructions.WorkdirCommand); ok {
+			return w.Path
+		}
+	}
+	return "/"
 }
 
 // do executes one instruction. Other tests check instructions that only describe the image.

@@ -19,6 +19,9 @@ import (
 // stamped are the arguments for the images in these tests.
 var stamped = map[string]string{"VERSION": "1.2.3", "COMMIT": "0123456789ab", "SOURCE_DATE_EPOCH": "1700000000"}
 
+// stages is the folder with the stages of the last of these images.
+var stages string
+
 // scratch is removed when all tests have ended.
 var scratch string
 
@@ -32,14 +35,14 @@ var made = sync.OnceValues(func() ([2]string, error) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return trees, err
 		}
-		if err := playAll(dir, stamped); err != nil {
+		if err := playAll(dir, stamped, ""); err != nil {
 			return trees, err
 		}
 		if err := os.Rename(filepath.Join(dir, final), kept); err != nil {
 			return trees, err
 		}
-		if err := os.RemoveAll(dir); err != nil {
-			return trees, err
+		if stages = filepath.Join(scratch, fmt.Sprint("stages", i)); os.Rename(dir, stages) != nil {
+			return trees, fmt.Errorf("%s can't be kept as %s", dir, stages)
 		}
 		trees[i] = kept
 	}

@@ -131,7 +131,7 @@ func TestImageWithoutTheServer(t *testing.T) {
 	args := maps.Clone(stamped)
 	args["TAGS"] = "noembedded"
 	dir := t.TempDir()
-	if err := playAll(dir, args); err != nil {
+	if err := playAll(dir, args, stages); err != nil {
 		t.Fatal(err)
 	}
 	lean := filepath.Join(dir, final)
