@@ -283,7 +283,7 @@ func (r *rig) settle(first uint64) audit {
 	r.t.Helper()
 	r.awaitFinished()
 	r.retire()
-	r.wantSecondOpinion()
+	r.wantSecondOpinionFrom(first)
 	return r.mustAudit(first)
 }
 
