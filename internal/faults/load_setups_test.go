@@ -175,7 +175,7 @@ func TestLoadInputRetried(t *testing.T) {
 	r := newRig(t, "shared")
 	r.byDefault()
 	if isFull() {
-		r.set("MILLRACE_STREAM_MAX_BYTES=32GiB", "MILLRACE_RESULT_MAX_BYTES=32GiB")
+		r.set("MILLRACE_STREAM_MAX_BYTES=12GiB", "MILLRACE_RESULT_MAX_BYTES=12GiB")
 	}
 	r.serve(1)
 	r.work(2)
