@@ -65,7 +65,7 @@ nocgo: ## Build the worker and run the device tests without cgo
 
 lint: ## Run golangci-lint (the first time builds it: a minute or two)
 	go run $(LINTER) run --allow-parallel-runners ./...
-	go run $(LINTER) run --allow-parallel-runners --build-tags faults,invariants,noembedded --enable-only depguard,forbidigo $(TAGGED)
+	go run $(LINTER) run --allow-parallel-runners --build-tags faults,invariants,noembedded --enable-only depguard,forbidigo,govet $(TAGGED)
 	go run -exec 'env CGO_ENABLED=0 GOOS=darwin' $(LINTER) run --allow-parallel-runners --enable-only depguard ./...
 	cd examples/operators/compare && go run $(LINTER) run --allow-parallel-runners ./...
 	cd tools/image/test && go run $(LINTER) run --allow-parallel-runners ./...
@@ -97,7 +97,7 @@ model-spin: ## Check the model of exactly-once delivery with spin (Debian's pack
 alerts-test: ## Test the alerts and the dashboard, with promtool and a real Prometheus (Debian's package prometheus has both)
 	promtool check rules helm/millrace/files/rules.yaml
 	promtool test rules helm/rules/*.yaml
-	cd helm && go vet ./... && go test -count=1 ./...
+	cd helm && go test -count=1 ./...
 	cd helm/test && MILLRACE_REQUIRE_PROMETHEUS=1 go test -count=1 -run '$(PROMTOOL_TESTS)' .
 	MILLRACE_FAULTS=short MILLRACE_REQUIRE_PROMETHEUS=1 go test -count=1 -v -run '^TestAlerts' ./internal/faults
 
@@ -105,7 +105,7 @@ dashboard: ## Generate the Grafana dashboard, helm/millrace/files/dashboard.json
 	cd helm && go run ./dashboard > dashboard.json.new && mv dashboard.json.new millrace/files/dashboard.json
 
 chart-test: ## Render the chart in every mode, decode it strictly, lint it, and try wrong values
-	cd helm/test && go vet && go test -count=1 -skip '$(PROMTOOL_TESTS)'
+	cd helm/test && go test -count=1 -skip '$(PROMTOOL_TESTS)'
 
 chart-docs: ## Generate helm/millrace/README.md from values.yaml
 	cd helm/test && go tool helm-docs --chart-search-root ../millrace --sort-values-order file --log-level warning
