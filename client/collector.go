@@ -26,8 +26,8 @@ type Collector[M any] struct {
 	// store at the same time. 0 means DefaultMost.
 	Most int
 
-	inputs map[string][]cut[M] // cuts of each input's result
-	order  []string            // the same inputs, the oldest first
+	inputs map[Input][]cut[M] // cuts of each input's result
+	order  []Input            // the same inputs, the oldest first
 	kept   int
 }
 
@@ -46,37 +46,35 @@ type place[M any] struct {
 }
 
 // Add returns all messages of a result in order, if m is the last of them. Otherwise it keeps m and returns nil. header has the headers of
-// m. A result in one message is returned at once. Dead letters are no results: don't pass messages with HeaderReason.
+// m. A result in one message is returned at once. Messages without an input are no results: Add ignores them, see InputOf. Dead letters
+// are no results either: don't pass messages with HeaderReason.
 func (c *Collector[M]) Add(header map[string][]string, m M) (result []M, err error) {
-	get := func(key string) string {
-		if values := header[key]; len(values) > 0 {
-			return values[0]
-		}
-		return ""
+	input, ok := InputOf(header)
+	if !ok {
+		return nil, nil
 	}
-	p := place[M]{records: get(HeaderRecords), message: m}
-	if p.part, err = ParsePart(get(HeaderPart)); err != nil {
+	p := place[M]{records: first(header, HeaderRecords), message: m}
+	if p.part, err = ParsePart(first(header, HeaderPart)); err != nil {
 		return nil, err
 	}
-	input := get(HeaderStream) + ":" + get(HeaderSequence)
 	if p.part.Count == 1 {
 		c.drop(input)
 		return []M{m}, nil
 	}
-	if p.first, err = strconv.ParseUint(get(HeaderFirstRecord), 10, 64); err != nil {
-		return nil, fmt.Errorf("%s is %q: want a number", HeaderFirstRecord, get(HeaderFirstRecord))
+	if p.first, err = strconv.ParseUint(first(header, HeaderFirstRecord), 10, 64); err != nil {
+		return nil, fmt.Errorf("%s is %q: want a number", HeaderFirstRecord, first(header, HeaderFirstRecord))
 	}
 	if p.part.Index < p.part.Count {
-		c.keep(input, get(HeaderCut), p)
+		c.keep(input, first(header, HeaderCut), p)
 		return nil, nil
 	}
-	parts := append(c.partsOf(input, get(HeaderCut)), p)
+	parts := append(c.partsOf(input, first(header, HeaderCut)), p)
 	c.drop(input)
 	return complete(input, parts)
 }
 
 // keep keeps a part that isn't the last one. A part that is stored twice counts once.
-func (c *Collector[M]) keep(input, name string, p place[M]) {
+func (c *Collector[M]) keep(input Input, name string, p place[M]) {
 	if slices.ContainsFunc(c.partsOf(input, name), func(other place[M]) bool { return other.part == p.part }) {
 		return
 	}
@@ -88,7 +86,7 @@ func (c *Collector[M]) keep(input, name string, p place[M]) {
 		c.drop(c.order[0])
 	}
 	if c.inputs == nil {
-		c.inputs = map[string][]cut[M]{}
+		c.inputs = map[Input][]cut[M]{}
 	}
 	cuts, known := c.inputs[input]
 	if !known {
@@ -104,7 +102,7 @@ func (c *Collector[M]) keep(input, name string, p place[M]) {
 }
 
 // partsOf returns the parts of one cut of an input's result.
-func (c *Collector[M]) partsOf(input, name string) []place[M] {
+func (c *Collector[M]) partsOf(input Input, name string) []place[M] {
 	for _, of := range c.inputs[input] {
 		if of.name == name {
 			return of.parts
@@ -114,7 +112,7 @@ func (c *Collector[M]) partsOf(input, name string) []place[M] {
 }
 
 // drop forgets all parts of an input.
-func (c *Collector[M]) drop(input string) {
+func (c *Collector[M]) drop(input Input) {
 	cuts, known := c.inputs[input]
 	if !known {
 		return
@@ -123,21 +121,21 @@ func (c *Collector[M]) drop(input string) {
 		c.kept -= len(of.parts)
 	}
 	delete(c.inputs, input)
-	c.order = slices.DeleteFunc(c.order, func(other string) bool { return other == input })
+	c.order = slices.DeleteFunc(c.order, func(other Input) bool { return other == input })
 }
 
 // complete returns the messages in order. Each part must be there once, and their records must be in order.
-func complete[M any](input string, parts []place[M]) ([]M, error) {
+func complete[M any](input Input, parts []place[M]) ([]M, error) {
 	slices.SortFunc(parts, func(a, b place[M]) int { return a.part.Index - b.part.Index })
 	last := parts[len(parts)-1]
 	result := make([]M, len(parts))
 	for i, p := range parts {
 		if p.part != (Part{Index: i + 1, Count: last.part.Count}) {
-			return nil, fmt.Errorf("%w: input %s: part %d of %d is missing", ErrIncomplete, input, i+1, last.part.Count)
+			return nil, fmt.Errorf("%w: input %d of %s: part %d of %d is missing", ErrIncomplete, input.Sequence, input.Stream, i+1, last.part.Count)
 		}
 		if (i == 0) != (p.first == 0) || i > 0 && p.first <= parts[i-1].first || p.records != last.records {
-			return nil, fmt.Errorf("input %s: part %v begins with record %d of %s, which doesn't fit the parts around it",
-				input, p.part, p.first, p.records)
+			return nil, fmt.Errorf("input %d of %s: part %v begins with record %d of %s, which doesn't fit the parts around it",
+				input.Sequence, input.Stream, p.part, p.first, p.records)
 		}
 		result[i] = p.message
 	}

@@ -90,3 +90,24 @@ func TestCollectorIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestCollectorIgnoresMessagesWithoutAnInput: a stream of results may have commit markers and delete markers.
+func TestCollectorIgnoresMessagesWithoutAnInput(t *testing.T) {
+	var c client.Collector[string]
+	for name, header := range map[string]map[string][]string{
+		"no headers":      nil,
+		"a commit marker": {"Nats-Expected-Last-Subject-Sequence": {"12"}},
+		"a delete marker": {"Nats-Marker-Reason": {"MaxAge"}},
+		"no number":       {client.HeaderStream: {"IN"}, client.HeaderSequence: {"first"}},
+	} {
+		if got, err := c.Add(header, name); got != nil || err != nil {
+			t.Errorf("%s is the result %q, %v, want none", name, got, err)
+		}
+		if in, ok := client.InputOf(header); ok {
+			t.Errorf("%s is of input %v", name, in)
+		}
+	}
+	if in, ok := client.InputOf(part(7, "", "", "")); !ok || in != (client.Input{Stream: "IN", Sequence: 7}) {
+		t.Errorf("the result of input 7 is of %v, %v", in, ok)
+	}
+}

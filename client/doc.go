@@ -3,7 +3,7 @@
 //
 // To read results, start with Decode for MILLRACE_RESULT_FORMAT=binary, and with Lines for json. For arrow, use package
 // millrace/client/arrow. If a result has a Content-Encoding, decompress its body first. The headers of a result tell which input it
-// belongs to: see HeaderSequence. A Collector puts results in several messages together.
+// belongs to: see InputOf. A Collector puts results in several messages together.
 //
 // To send many records in one message, start with AppendNewline, AppendLength or AppendVarint, one for each value of
 // MILLRACE_FRAMING.

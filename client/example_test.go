@@ -66,6 +66,22 @@ func ExampleAppendLength() {
 	// "\x00\x00\x00\x05first\x00\x00\x00\x15second\nwith two lines"
 }
 
+func ExampleInputOf() {
+	for _, header := range []map[string][]string{
+		{client.HeaderStream: {"INGEST"}, client.HeaderSequence: {"7"}, client.HeaderOperators: {"crc32c"}}, // of a result
+		{"Nats-Expected-Last-Subject-Sequence": {"12"}},                                                     // of a commit marker
+	} {
+		if in, ok := client.InputOf(header); ok {
+			fmt.Println("input", in.Sequence, "of", in.Stream)
+		} else {
+			fmt.Println("neither a result nor a dead letter")
+		}
+	}
+	// Output:
+	// input 7 of INGEST
+	// neither a result nor a dead letter
+}
+
 func ExampleParsePart() {
 	part, err := client.ParsePart("2/3") // the value of client.HeaderPart
 	fmt.Println(part.Index, "of", part.Count, err)
@@ -80,8 +96,10 @@ func ExampleCollector() {
 		header map[string][]string
 		body   []byte
 	}{
-		{map[string][]string{client.HeaderPart: {"1/2"}, client.HeaderFirstRecord: {"0"}, client.HeaderCut: {"5f1d"}}, []byte(`{"bytes":1}` + "\n")},
-		{map[string][]string{client.HeaderPart: {"2/2"}, client.HeaderFirstRecord: {"1"}, client.HeaderCut: {"5f1d"}}, []byte(`{"bytes":2}` + "\n")},
+		{map[string][]string{client.HeaderStream: {"INGEST"}, client.HeaderSequence: {"7"},
+			client.HeaderPart: {"1/2"}, client.HeaderFirstRecord: {"0"}, client.HeaderCut: {"5f1d"}}, []byte(`{"bytes":1}` + "\n")},
+		{map[string][]string{client.HeaderStream: {"INGEST"}, client.HeaderSequence: {"7"},
+			client.HeaderPart: {"2/2"}, client.HeaderFirstRecord: {"1"}, client.HeaderCut: {"5f1d"}}, []byte(`{"bytes":2}` + "\n")},
 	} {
 		result, err := results.Add(part.header, part.body)
 		if err != nil {

@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -13,12 +15,13 @@ import (
 // oneBatch is the size of a batch of clientWorker. A larger payload becomes a dead letter.
 const oneBatch = 4 << 10
 
-// clientWorker starts a worker for the programs of docs/clients.md, and returns the server's address.
-func clientWorker(t *testing.T) (url string) {
+// clientWorker starts a worker with that delivery for the programs of docs/clients.md, and returns the server's address.
+func clientWorker(t *testing.T, delivery string) (url string) {
 	t.Helper()
 	s := serve(t)
 	start(t, []string{
 		"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_OPERATORS=crc32c", fmt.Sprint("MILLRACE_BATCH_BYTES=", oneBatch),
+		"MILLRACE_DELIVERY=" + delivery,
 	}, "run").await("working")
 	return s.URL()
 }
@@ -34,13 +37,22 @@ input 3 of INGEST: dead letter, too_large: `
 	}
 }
 
+// TestTheGoClient also checks that it complains of nothing: with exclusive delivery the streams have commit markers.
 func TestTheGoClient(t *testing.T) {
 	t.Parallel()
-	out, err := exec.CommandContext(t.Context(), "go", "run", "millrace/docs/examples/client", clientWorker(t), "first", "second", strings.Repeat("x", oneBatch+1)).Output()
-	if err != nil {
-		t.Fatal(err)
+	for _, delivery := range []string{"shared", "exclusive"} {
+		t.Run(delivery, func(t *testing.T) {
+			t.Parallel()
+			var complaints strings.Builder
+			cmd := exec.CommandContext(t.Context(), "go", "run", "millrace/docs/examples/client", clientWorker(t, delivery), "first", "second", strings.Repeat("x", oneBatch+1))
+			cmd.Stderr = &complaints
+			out, err := cmd.Output()
+			if err != nil || strings.Contains(complaints.String(), "client:") {
+				t.Fatalf("%v: %.1000s", err, complaints.String())
+			}
+			wantOutcomes(t, out)
+		})
 	}
-	wantOutcomes(t, out)
 }
 
 func TestThePythonClient(t *testing.T) {
@@ -49,7 +61,47 @@ func TestThePythonClient(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "python3", "-c", "import nats").CombinedOutput(); err != nil {
 		t.Skipf("SKIPPED: no python3 with nats-py, so docs/examples/client.py is only compiled: %s", out)
 	}
-	wantOutcomes(t, python(t, nil, "client.py", "--url", clientWorker(t), "first", "second", strings.Repeat("x", oneBatch+1)))
+	for _, delivery := range []string{"shared", "exclusive"} {
+		t.Run(delivery, func(t *testing.T) {
+			t.Parallel()
+			wantOutcomes(t, python(t, nil, "client.py", "--url", clientWorker(t, delivery), "first", "second", strings.Repeat("x", oneBatch+1)))
+		})
+	}
+}
+
+// Ways in which documents create a consumer, each with its configuration.
+var consumers = regexp.MustCompile(`(?s)ConsumerConfig\{.*?\}\)|subscribe\([^)]*\)|nats consumer (?:add|create) [^\n]*`)
+
+// filtered matches the configuration of a consumer that has a filter.
+var filtered = regexp.MustCompile(`FilterSubject|subscribe\((?:filter|subject),|--filter `)
+
+// TestEveryConsumerInADocumentHasAFilter: without a filter, a consumer gets the commit markers of exclusive delivery.
+func TestEveryConsumerInADocumentHasAFilter(t *testing.T) {
+	t.Parallel()
+	found := map[string]int{}
+	for _, folder := range []string{"../../README.md", "../../docs", "../../helm"} {
+		err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") || !slices.Contains([]string{".md", ".go", ".py", ".txt", ".yaml", ".tpl"}, filepath.Ext(path)) {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, consumer := range consumers.FindAllString(string(text), -1) {
+				found[filepath.Base(path)]++
+				if !filtered.MatchString(consumer) {
+					t.Errorf("%s: a consumer without a filter: %s", path, consumer)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, want := range map[string]int{"clients.md": 2, "client.py": 1, "main.go": 2, "consume.py": 1, "delivery.md": 1} {
+		if found[file] != want {
+			t.Errorf("files called %s have %d consumers, want %d", file, found[file], want)
+		}
+	}
 }
 
 var codeBlock = regexp.MustCompile("(?s)```(go|python)\n(.*?)```")

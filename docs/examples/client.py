@@ -22,8 +22,14 @@ async def publish(js, subject, id, payload):
 
 
 def input_of(message):
-    """Returns the input of a result or of a dead letter."""
-    return message.headers["Millrace-Stream"], int(message.headers["Millrace-Sequence"])
+    """Returns the input of a result or of a dead letter.
+
+    A message that is neither, such as a commit marker of exclusive delivery, has none: the function returns None.
+    """
+    headers = message.headers or {}
+    if "Millrace-Sequence" not in headers:
+        return None
+    return headers["Millrace-Stream"], int(headers["Millrace-Sequence"])
 
 
 def outcome(message):
@@ -34,12 +40,12 @@ def outcome(message):
     return "result " + message.data.decode()
 
 
-async def follow(js, stream, handle):
-    """Calls handle for each message of a stream.
+async def follow(js, stream, filter, handle):
+    """Calls handle for each message of a stream that the filter matches.
 
     The server remembers the position of a durable consumer, so a program that is started again continues where it stopped.
     """
-    consumer = await js.pull_subscribe("", durable="example", stream=stream)
+    consumer = await js.pull_subscribe(filter, durable="example", stream=stream)
     while True:
         try:
             messages = await consumer.fetch(100, timeout=5)
@@ -56,13 +62,14 @@ async def collect(js, inputs):
 
     def handle(message):
         of = input_of(message)
-        if of in waiting:  # otherwise it is of an input of somebody else, or comes a second time
+        if of in waiting:  # otherwise it is of an input of somebody else or of none, or comes a second time
             waiting.remove(of)
             outcomes[of] = outcome(message)
         if not waiting:
             done.set()
 
-    following = [asyncio.create_task(follow(js, stream, handle)) for stream in ("RESULTS", "RESULTS_DEADLETTER")]
+    filters = {"RESULTS": "results.>", "RESULTS_DEADLETTER": "deadletter.>"}
+    following = [asyncio.create_task(follow(js, stream, filter, handle)) for stream, filter in filters.items()]
     finished = asyncio.create_task(done.wait())
     await asyncio.wait([*following, finished], timeout=60, return_when=asyncio.FIRST_COMPLETED)
     failed = [task for task in following if task.done()]

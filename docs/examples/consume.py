@@ -29,6 +29,8 @@ def complete(message, parts):
     one of them.
     """
     headers = message.headers or {}
+    if "Millrace-Sequence" not in headers:
+        return []  # no result, such as a delete marker of the server
     part, _, count = headers.get("Millrace-Part", "1/1").partition("/")
     cuts = parts.setdefault((headers.get("Millrace-Stream"), headers.get("Millrace-Sequence")), {})
     cut = cuts.setdefault(headers.get("Millrace-Cut"), {})

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -45,7 +44,7 @@ func run(url string, payloads []string) error {
 		return err
 	}
 	started := time.Now()
-	var inputs []input
+	var inputs []client.Input
 	for i, payload := range payloads {
 		id := fmt.Sprintf("%d-%d", started.UnixNano(), i) // use an id of your data if it has one
 		in, err := publish(ctx, js, "ingest.example", id, []byte(payload))
@@ -56,34 +55,40 @@ func run(url string, payloads []string) error {
 	}
 	outcomes, err := collect(ctx, js, inputs)
 	for _, in := range inputs {
-		fmt.Printf("input %d of %s: %s\n", in.sequence, in.stream, outcomes[in])
+		fmt.Printf("input %d of %s: %s\n", in.Sequence, in.Stream, outcomes[in])
 	}
 	return err
 }
 
 // publish stores a payload, and returns which input it is. If you publish it again with the same id within the stream's duplicate
 // window, because the acknowledgement was lost, the stream stores it once, and you get the same sequence.
-func publish(ctx context.Context, js jetstream.JetStream, subject, id string, payload []byte) (input, error) {
+func publish(ctx context.Context, js jetstream.JetStream, subject, id string, payload []byte) (client.Input, error) {
 	ack, err := js.Publish(ctx, subject, payload, jetstream.WithMsgID(id))
 	if err != nil {
-		return input{}, err // not stored, or not known to be: publish it again with the same id
+		return client.Input{}, err // not stored, or not known to be: publish it again with the same id
 	}
-	return input{ack.Stream, ack.Sequence}, nil
+	return client.Input{Stream: ack.Stream, Sequence: ack.Sequence}, nil
 }
 
-// input identifies an input. The publish acknowledgement and the headers of the result have both parts.
-type input struct {
-	stream   string
-	sequence uint64
+// found is the outcome of an input.
+type found struct {
+	client.Input
+	text string
 }
 
-// inputOf returns the input of a result or of a dead letter.
-func inputOf(m jetstream.Msg) (input, error) {
-	sequence, err := strconv.ParseUint(m.Headers().Get(client.HeaderSequence), 10, 64)
-	if err != nil {
-		return input{}, fmt.Errorf("a message on %s is neither a result nor a dead letter: %w", m.Subject(), err)
+// find sends the outcome that a message has to outcomes. If the message is neither a result nor a dead letter, such as a commit marker of
+// exclusive delivery, it has no input, and find ignores it.
+func find(ctx context.Context, m jetstream.Msg, outcomes chan<- found) error {
+	in, ok := client.InputOf(m.Headers())
+	if !ok {
+		return nil
 	}
-	return input{m.Headers().Get(client.HeaderStream), sequence}, nil
+	select {
+	case outcomes <- found{in, outcome(m)}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // outcome describes a message. Every dead letter has a reason, and no result has one.
@@ -94,10 +99,12 @@ func outcome(m jetstream.Msg) string {
 	return "result " + string(m.Data())
 }
 
-// follow calls handle for each message of a stream. The server remembers the position of a durable consumer, so a program that is
-// started again continues where it stopped.
-func follow(ctx context.Context, js jetstream.JetStream, stream string, handle func(jetstream.Msg) error) (jetstream.ConsumeContext, error) {
-	consumer, err := js.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{Durable: "example", AckPolicy: jetstream.AckExplicitPolicy})
+// follow calls handle for each message of a stream that the filter matches. The server remembers the position of a durable consumer, so a
+// program that is started again continues where it stopped.
+func follow(ctx context.Context, js jetstream.JetStream, stream, filter string, handle func(jetstream.Msg) error) (jetstream.ConsumeContext, error) {
+	consumer, err := js.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		Durable: "example", FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -112,41 +119,26 @@ func follow(ctx context.Context, js jetstream.JetStream, stream string, handle f
 }
 
 // collect returns the outcome of each input.
-func collect(ctx context.Context, js jetstream.JetStream, inputs []input) (map[input]string, error) {
-	type found struct {
-		input
-		text string
-	}
+func collect(ctx context.Context, js jetstream.JetStream, inputs []client.Input) (map[client.Input]string, error) {
 	arrived := make(chan found)
-	for _, stream := range []string{"RESULTS", "RESULTS_DEADLETTER"} {
-		following, err := follow(ctx, js, stream, func(m jetstream.Msg) error {
-			in, err := inputOf(m)
-			if err != nil {
-				return err
-			}
-			select {
-			case arrived <- found{in, outcome(m)}:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		})
+	for stream, filter := range map[string]string{"RESULTS": "results.>", "RESULTS_DEADLETTER": "deadletter.>"} {
+		following, err := follow(ctx, js, stream, filter, func(m jetstream.Msg) error { return find(ctx, m, arrived) })
 		if err != nil {
 			return nil, err
 		}
 		defer following.Stop()
 	}
-	waiting := map[input]bool{}
+	waiting := map[client.Input]bool{}
 	for _, in := range inputs {
 		waiting[in] = true
 	}
-	outcomes := map[input]string{}
+	outcomes := map[client.Input]string{}
 	for len(waiting) > 0 {
 		select {
 		case f := <-arrived:
-			if waiting[f.input] { // otherwise it is of an input of somebody else, or comes a second time
-				outcomes[f.input] = f.text
-				delete(waiting, f.input)
+			if waiting[f.Input] { // otherwise it is of an input of somebody else, or comes a second time
+				outcomes[f.Input] = f.text
+				delete(waiting, f.Input)
 			}
 		case <-ctx.Done():
 			return outcomes, errors.New("not every input has a result yet")
