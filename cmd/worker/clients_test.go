@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -52,6 +53,41 @@ func TestTheGoClient(t *testing.T) {
 			}
 			wantOutcomes(t, out)
 		})
+	}
+}
+
+// TestAnotherModuleCanImportTheClient builds a module as docs/clients.md says, beside this repository: with the two lines of the page and the
+// program. Nothing is downloaded, since all modules are also this repository's.
+func TestAnotherModuleCanImportTheClient(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/clients.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```go.mod\n(.*?)```\n.*?```\n(.*?)```").FindSubmatch(page)
+	if block == nil {
+		t.Fatal("the page has no lines for go.mod, or no commands behind them")
+	}
+	repository, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	module := filepath.Join(folder, "mine")
+	if err := errors.Join(os.Symlink(repository, filepath.Join(folder, "millrace")), os.CopyFS(module, os.DirFS(filepath.Join(examples, "client"))),
+		os.WriteFile(filepath.Join(module, "go.mod"), slices.Concat([]byte("module example.com/mine\n\ngo 1.26.0\n\n"), block[1]), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(block[2])) {
+		args := strings.Fields(strings.TrimPrefix(line, "$ "))
+		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+		cmd.Dir, cmd.Env = module, append(os.Environ(), "GOPROXY=off", "GOSUMDB=off", "GOFLAGS=", "GOWORK=off")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(module, "mine")); err != nil {
+		t.Error(err)
 	}
 }
 
