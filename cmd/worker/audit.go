@@ -41,7 +41,12 @@ func auditCommand() *cobra.Command {
 			"server of a worker that runs on this machine.",
 		Example: "  worker audit\n  worker audit --since 24h --limit 100\n  worker audit --from 1000000 --to 1999999 --json | jq .counts",
 		Args:    flagsOnly,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runAudit(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := noEmptyFlags(cmd); err != nil {
+				return err
+			}
+			return runAudit(cmd.Context(), f)
+		},
 	}
 	c.Flags().Uint64Var(&f.from, "from", 0, "the `sequence` of the first input; default: the first that the stream ever had")
 	c.Flags().Uint64Var(&f.to, "to", 0, "the `sequence` of the last input; default: the last")

@@ -181,6 +181,11 @@ func TestBadUsageOfSendAndResults(t *testing.T) {
 		{"send", exitFailed, "no stream stores ingest.send: start a worker with MILLRACE_PROVISION=true"},
 		{"send /nowhere/file", exitFailed, "not stored: /nowhere/file: open /nowhere/file: no such file or directory"},
 		{"results", exitFailed, "stream RESULTS: nats: API error: code=404 err_code=10059 description=stream not found: start a worker with MILLRACE_PROVISION=true"},
+		{"send --subject ingest..web", exitUsage, `--subject is "ingest..web": give tokens with dots between them`},
+		{"results --subject nosuch.>", exitUsage, `--subject is "nosuch.>", which no input of the worker has: it reads ingest.> (MILLRACE_SUBJECTS): give the subject of inputs, or set MILLRACE_SUBJECTS`},
+		{"results --subject results.web", exitUsage, "give the subject of inputs, not that of their results or dead letters"},
+		{"results --subject ingest.>.web", exitUsage, `--subject is "ingest.>.web": give tokens with dots between them`},
+		{"results --subject *.web", exitFailed, "stream RESULTS: nats: API error: code=404"},
 		{"results --last 0", exitUsage, "--last is 0: give 1 or more, or --all"},
 		{"results --all --last 3", exitUsage, "--all and --last exclude each other"},
 		{"results now", exitUsage, "takes flags only"},
@@ -190,6 +195,9 @@ func TestBadUsageOfSendAndResults(t *testing.T) {
 		{"audit --since 1h --until 2h", exitUsage, "--since is 1h, and --until is 2h: give a range"},
 	} {
 		call(t, env, strings.Fields(c.args)...).want(t, c.code, c.want)
+	}
+	for command, flag := range map[string]string{"send": "subject", "results": "subject", "audit": "since"} {
+		call(t, env, command, "--"+flag, "").want(t, exitUsage, command+": --"+flag+" is empty: give a ")
 	}
 	call(t, append(env, "MILLRACE_LANES=0"), "send").want(t, exitUsage, "MILLRACE_LANES")
 	call(t, append(env, "MILLRACE_OPERATORS=mine"), "send").want(t, exitFailed, "no stream stores ingest.send") // an operator of your own

@@ -34,6 +34,9 @@ func resultsCommand() *cobra.Command {
 		Example: "  worker results --follow\n  worker results --last 5 --subject ingest.web.en\n  worker results --all | jq .dead_letter",
 		Args:    flagsOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := noEmptyFlags(cmd); err != nil {
+				return err
+			}
 			if f.all && cmd.Flags().Changed("last") {
 				return usageError{errors.New("results: --all and --last exclude each other: give one of them")}
 			}
@@ -43,7 +46,7 @@ func resultsCommand() *cobra.Command {
 	c.Flags().BoolVar(&f.follow, "follow", false, "wait for more until Ctrl-C")
 	c.Flags().BoolVar(&f.all, "all", false, "begin with the first message of each stream")
 	c.Flags().IntVar(&f.last, "last", defaultLast, "the `number` of messages of each stream to begin with; 0 with --follow: only new ones")
-	c.Flags().StringVar(&f.subject, "subject", "", "only those of inputs with this `subject`, which may have wildcards")
+	c.Flags().StringVar(&f.subject, "subject", "", "only the outcomes of inputs with this `subject`, which may have wildcards")
 	return c
 }
 
@@ -55,6 +58,9 @@ func runResults(ctx context.Context, f *resultsFlags) error {
 	}
 	if f.last < 0 || f.last == 0 && !f.follow {
 		return usageError{fmt.Errorf("results: --last is %d: give 1 or more, or --all", f.last)}
+	}
+	if err := checkInputFilter(cfg, f.subject); err != nil {
+		return usageError{fmt.Errorf("results: %w", err)}
 	}
 	sources, err := findOperators(cfg)
 	if err != nil {

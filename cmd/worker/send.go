@@ -20,7 +20,6 @@ import (
 	"millrace/internal/exchange"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/natsconn"
-	"millrace/internal/ingest/topology"
 )
 
 // sendFlags holds the flags of `worker send`.
@@ -40,7 +39,12 @@ func sendCommand() *cobra.Command {
 			"It reads the same MILLRACE_ variables as the worker. Without MILLRACE_NATS_URL it sends to the server of a worker that runs on this machine.",
 		Example: "  echo 'some text' | worker send\n  worker send --lines --subject ingest.web documents.txt\n  worker send --header 'Content-Type: application/x-ndjson' frame.ndjson",
 		Args:    cobra.ArbitraryArgs,
-		RunE:    func(cmd *cobra.Command, files []string) error { return runSend(cmd.Context(), f, files) },
+		RunE: func(cmd *cobra.Command, files []string) error {
+			if err := noEmptyFlags(cmd); err != nil {
+				return err
+			}
+			return runSend(cmd.Context(), f, files)
+		},
 	}
 	c.Flags().StringVar(&f.subject, "subject", "", "the `subject` to send to; default: the first of MILLRACE_SUBJECTS, with send in the place of a wildcard")
 	c.Flags().StringArrayVar(&f.headers, "header", nil, "add the `header` 'Name: value' to each message; may be repeated")
@@ -111,22 +115,6 @@ func printSent(r *exchange.Report, stream, subject string) error {
 		return errReported
 	}
 	return nil
-}
-
-// sendSubject returns the subject to send to. The worker must read it.
-func sendSubject(cfg *config.Config, named string) (string, error) {
-	if named == "" {
-		return strings.NewReplacer("*", "send", ">", "send").Replace(cfg.Subjects[0]), nil
-	}
-	if strings.ContainsAny(named, "*>") {
-		return "", fmt.Errorf("--subject is %q: give a subject without wildcards", named)
-	}
-	for _, filter := range cfg.Subjects {
-		if topology.Covers(filter, named) {
-			return named, nil
-		}
-	}
-	return "", fmt.Errorf("--subject is %q, which the worker doesn't read: it reads %s (MILLRACE_SUBJECTS)", named, cfg.Subjects)
 }
 
 // parseHeaders parses "Name: value".

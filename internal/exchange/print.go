@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -35,8 +36,11 @@ type Printer struct {
 	encoder *json.Encoder
 	decode  decoder
 	parts   client.Collector[jetstream.Msg]
+	letters []string // subjects of dead letters
+	dead    string   // the stream of dead letters; empty if there is none
 	noted   map[string]bool
-	wrong   int
+	lines   int // that were printed
+	wrong   int // messages that could not be read
 }
 
 // mostParts bounds the messages of unfinished results that are kept in memory.
@@ -79,6 +83,9 @@ func (p *Printer) run(ctx context.Context) error {
 			p.note("%s may have more before the last %d: see --last and --all", f.stream, p.Last)
 		}
 	}
+	if p.lines == 0 && p.wrong == 0 && p.most() > 0 {
+		p.note("no results and no dead letters%s yet", p.matching())
+	}
 	if p.Follow {
 		if err := p.follow(ctx, feeds); err != nil {
 			return err
@@ -98,6 +105,14 @@ func (p *Printer) most() uint64 {
 	return p.Last
 }
 
+// matching completes a sentence about results and dead letters with the inputs that Subject selects.
+func (p *Printer) matching() string {
+	if p.Subject == "" {
+		return ""
+	}
+	return " of inputs on " + p.Subject
+}
+
 // unless returns nil if a user who follows has ended the command.
 func (p *Printer) unless(ctx context.Context, err error) error {
 	if p.Follow && ctx.Err() != nil {
@@ -114,6 +129,7 @@ func (p *Printer) open(ctx context.Context, js jetstream.JetStream) (feeds []*fe
 	}
 	results, letters := mapped(t.ResultPrefix, t.Subjects), mapped(t.DeadLetterPrefix, t.Subjects)
 	dead, err := topology.DeadLetterStream(ctx, js, t)
+	p.letters, p.dead = letters, dead
 	switch {
 	case err != nil:
 		return nil, err
@@ -175,6 +191,9 @@ func (p *Printer) print(m jetstream.Msg) error {
 	if jsapi.IsDeleteMarker(h, m.Data()) {
 		return nil
 	}
+	if h.Get(client.HeaderSequence) == "" && p.besideDeadLetter(m) {
+		return nil
+	}
 	if h.Get(client.HeaderSequence) == "" {
 		p.unreadable(m, errors.New("it is neither a result nor a dead letter"))
 		return nil
@@ -185,7 +204,7 @@ func (p *Printer) print(m jetstream.Msg) error {
 	if h.Get(client.HeaderReason) != "" {
 		line := newLine(h)
 		line.DeadLetter = newDeadLetter(m)
-		return p.encoder.Encode(line)
+		return p.write(line)
 	}
 	messages, err := p.parts.Add(h, m)
 	if errors.Is(err, client.ErrIncomplete) && !p.All {
@@ -219,7 +238,7 @@ func (p *Printer) printResult(m jetstream.Msg) error {
 	framed, first := h.Get(client.HeaderRecords) != "", number(h, client.HeaderFirstRecord)
 	if framed && len(records) == 0 {
 		line.Records = new(uint64)
-		return p.encoder.Encode(line)
+		return p.write(line)
 	}
 	for i, record := range records {
 		if framed {
@@ -227,11 +246,24 @@ func (p *Printer) printResult(m jetstream.Msg) error {
 			line.Record = &at
 		}
 		line.Result = record
-		if err := p.encoder.Encode(line); err != nil {
+		if err := p.write(line); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// besideDeadLetter reports whether a message without an input is a payload that a dead letter names, because it is too large for it.
+func (p *Printer) besideDeadLetter(m jetstream.Msg) bool {
+	meta, err := m.Metadata()
+	return err == nil && meta.Stream == p.dead && (p.dead != p.Topology.ResultStream ||
+		slices.ContainsFunc(p.letters, func(filter string) bool { return topology.Covers(filter, m.Subject()) }))
+}
+
+// write prints a line.
+func (p *Printer) write(l Line) error {
+	p.lines++
+	return p.encoder.Encode(l)
 }
 
 // unreadable notes a message that can't be printed.

@@ -290,12 +290,65 @@ func TestSubjectsThatTheStreamMaps(t *testing.T) {
 			for subject, want := range map[string][]uint64{"": {1, 2, 3}, "in.rare": {2, 3}, "in.*": {1, 2, 3}, "in.none": nil} {
 				p, out, notes := r.printer()
 				p.Subject = subject
-				if err := p.Print(r.Ctx()); err != nil || notes.String() != "" {
-					t.Errorf("subject %q: %v, %s", subject, err, notes)
+				note := ""
+				if want == nil {
+					note = "note: no results and no dead letters of inputs on in.none yet\n"
+				}
+				if err := p.Print(r.Ctx()); err != nil || notes.String() != note {
+					t.Errorf("subject %q: %v, %q, want the note %q", subject, err, notes, note)
 				}
 				if got := sequences(t, out); !slices.Equal(got, want) {
 					t.Errorf("subject %q: the inputs %v, want %v", subject, got, want)
 				}
+			}
+		})
+	}
+}
+
+// TestNothingToPrint: an empty output has a reason.
+func TestNothingToPrint(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p, out, notes := r.printer()
+	if err := p.Print(r.Ctx()); err != nil || out.String() != "" || notes.String() != "note: no results and no dead letters yet\n" {
+		t.Errorf("empty streams: %v, %q, notes %q", err, out, notes)
+	}
+	r.publish(result(t, operator.JSON, 1, nil, "x"))
+	for subject, want := range map[string]string{
+		"in.*": "", "*.web": "", "in.none": "note: no results and no dead letters of inputs on in.none yet\n",
+		"none.>": "note: no results and no dead letters of inputs on none.> yet\n", // which results of other inputs are stored like
+	} {
+		p, out, notes := r.printer()
+		p.Subject = subject
+		if err := p.Print(r.Ctx()); err != nil || notes.String() != want || (out.String() == "") != (want != "") {
+			t.Errorf("subject %s: %v, %q, notes %q, want %q", subject, err, out, notes, want)
+		}
+	}
+}
+
+// TestPayloadsBesideDeadLetters: the payload of a dead letter may be in a message of its own, and with a frame's record the whole input.
+func TestPayloadsBesideDeadLetters(t *testing.T) {
+	t.Parallel()
+	for name, own := range map[string]bool{"in their own stream": true, "in the stream of results": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			if !own {
+				r.Delete("DEAD")
+				r.Create(jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>", "dead.>"}})
+			}
+			letter := message("dead.web", 7)
+			letter.Header.Set(client.HeaderReason, "too_large")
+			letter.Header.Set(client.HeaderOmitted, "payload")
+			r.publish(&nats.Msg{Subject: "dead.web", Data: []byte("a large payload")},
+				&nats.Msg{Subject: "dead.web", Header: nats.Header{"Nats-Msg-Id": {"IN:7:1"}}, Data: []byte("a whole input")}, letter)
+			p, out, notes := r.printer()
+			if err := p.Print(r.Ctx()); err != nil || notes.String() != "" || !slices.Equal(sequences(t, out), []uint64{7}) {
+				t.Errorf("%v, %q, notes %q; want the dead letter of input 7 alone", err, out, notes)
+			}
+			r.publish(&nats.Msg{Subject: "out.web", Data: []byte("not of the worker")})
+			if err := p.Print(r.Ctx()); !errors.Is(err, ErrUnreadable) {
+				t.Errorf("a message among results that isn't one: %v", err)
 			}
 		})
 	}

@@ -26,7 +26,7 @@ func unfit(c jetstream.StreamConfig, l Topology, filters []string) (found, advic
 	}
 	stored := storedFilters(c.SubjectTransform, l.Subjects)
 	meets := func(filter string) bool {
-		return slices.ContainsFunc(stored, func(s string) bool { return overlap(s, filter) })
+		return slices.ContainsFunc(stored, func(s string) bool { return Overlap(s, filter) })
 	}
 	if len(filters) == 0 || slices.ContainsFunc(filters, meets) {
 		return "", ""
@@ -131,7 +131,7 @@ func storedFilters(t *jetstream.SubjectTransformConfig, subjects []string) []str
 		if source == "" {
 			source = ">"
 		}
-		if !overlap(source, s) {
+		if !Overlap(source, s) {
 			stored = append(stored, s)
 			continue
 		}
@@ -155,7 +155,7 @@ func StoredFilters(t *jetstream.SubjectTransformConfig, subjects []string) (filt
 		}
 		s = strings.Join(tokens, ".")
 		for i := 0; i < len(filters); i++ {
-			if overlap(filters[i], s) {
+			if Overlap(filters[i], s) {
 				s, filters, i = filterFor(filters[i], s), slices.Delete(filters, i, i+1), -1 // it may overlap those before now
 			}
 		}
@@ -213,9 +213,9 @@ func splitTokens(destination string) (tokens []string) {
 	return append(tokens, destination[from:])
 }
 
-// overlap reports whether a subject can match both filters. Either may have a partition for a token, as in a
+// Overlap reports whether a subject can match both filters. Either may have a partition for a token, as in a
 // transform.
-func overlap(a, b string) bool {
+func Overlap(a, b string) bool {
 	x, y := splitTokens(a), splitTokens(b)
 	for i := 0; ; i++ {
 		switch {

@@ -68,7 +68,7 @@ func TestOverlap(t *testing.T) {
 		{"{{partition(8)}}.ingest.>", "8.ingest.>", false}, {"{{partition(8)}}.ingest.>", "*.ingest.a", true},
 		{"{{partition(8,1,2)}}.ingest.>", "0.>", true}, {"{{partition(8)}}.ingest.>", ">", true},
 	} {
-		if got := overlap(c.a, c.b); got != c.want || overlap(c.b, c.a) != c.want {
+		if got := Overlap(c.a, c.b); got != c.want || Overlap(c.b, c.a) != c.want {
 			t.Errorf("%q and %q: %v, want %v", c.a, c.b, got, c.want)
 		}
 	}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"millrace/internal/config"
+	"millrace/internal/ingest/topology"
+)
+
+// sendSubject returns the subject to send to: the named one, which the worker must read, or a default if the name is empty.
+func sendSubject(cfg *config.Config, named string) (string, error) {
+	if named == "" {
+		return strings.NewReplacer("*", "send", ">", "send").Replace(cfg.Subjects[0]), nil
+	}
+	if strings.ContainsAny(named, "*>") {
+		return "", fmt.Errorf("--subject is %q: give a subject without wildcards", named)
+	}
+	if err := wellFormed(named); err != nil {
+		return "", err
+	}
+	if !slices.ContainsFunc(cfg.Subjects, func(filter string) bool { return topology.Covers(filter, named) }) {
+		return "", fmt.Errorf("--subject is %q, which the worker doesn't read: it reads %s (MILLRACE_SUBJECTS)", named, cfg.Subjects)
+	}
+	return named, nil
+}
+
+// checkInputFilter checks a filter of inputs' subjects. An input that the worker reads must be able to match it. The empty filter matches all.
+func checkInputFilter(cfg *config.Config, filter string) error {
+	if filter == "" {
+		return nil
+	}
+	if err := wellFormed(filter); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(cfg.Subjects, func(read string) bool { return topology.Overlap(read, filter) }) {
+		return nil
+	}
+	advice := "give the subject of inputs, or set MILLRACE_SUBJECTS as for the worker"
+	for _, prefix := range []string{cfg.ResultPrefix, cfg.DeadletterPrefix} {
+		if topology.Covers(prefix+".>", filter) || filter == prefix {
+			advice = "give the subject of inputs, not that of their results or dead letters"
+		}
+	}
+	return fmt.Errorf("--subject is %q, which no input of the worker has: it reads %s (MILLRACE_SUBJECTS): %s", filter, cfg.Subjects, advice)
+}
+
+// wellFormed returns an error if --subject is neither a subject nor a filter.
+func wellFormed(subject string) error {
+	tokens := strings.Split(subject, ".")
+	blank := func(r rune) bool { return r <= ' ' || r == 0x7f }
+	if slices.Contains(tokens, "") || slices.Contains(tokens[:len(tokens)-1], ">") || strings.ContainsFunc(subject, blank) {
+		return fmt.Errorf("--subject is %q: give tokens with dots between them, such as ingest.web.en", subject)
+	}
+	return nil
+}
+
+// noEmptyFlags refuses flags whose value is an empty text, as from an unset variable of a shell: they would act like flags that are left out.
+func noEmptyFlags(cmd *cobra.Command) error {
+	var errs []error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			errs = append(errs, fmt.Errorf("%s: --%s is empty: give a %s, or leave the flag out", nameOf(cmd), f.Name, argumentOf(f)))
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// argumentOf returns what the help calls a flag's value.
+func argumentOf(f *pflag.Flag) string {
+	name, _ := pflag.UnquoteUsage(f)
+	return name
+}
