@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -119,7 +120,29 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		err = fmt.Errorf("flag provided but not defined: %s", name)
 	}
-	return fmt.Errorf("%s: %w: see %s -h", nameOf(cmd), err, cmd.CommandPath())
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		err = invalidValue(invalid)
+	}
+	if err = fmt.Errorf("%w: see %s -h", err, cmd.CommandPath()); cmd.HasParent() {
+		err = fmt.Errorf("%s: %w", nameOf(cmd), err)
+	}
+	return err
+}
+
+// invalidValue returns the error of a flag's value without the words of Go's parsers.
+func invalidValue(err *pflag.InvalidValueError) error {
+	wanted, known := map[string]string{
+		"int": "give a whole number", "uint64": "give a whole number from 0 on", "float64": "give a number", "bool": "give true or false",
+		"duration": "give a duration, such as 1.5s or 8us",
+	}[err.GetFlag().Value.Type()]
+	switch {
+	case !known:
+		wanted = err.Unwrap().Error()
+	case errors.Is(err, strconv.ErrRange):
+		wanted = "the number is out of range"
+	}
+	return fmt.Errorf("--%s is %q: %s", err.GetFlag().Name, err.GetValue(), wanted)
 }
 
 // longFlags returns args with two dashes before every long flag. Earlier versions also took one dash, and scripts may use that.

@@ -85,11 +85,14 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		{"version now", `version takes flags only, not "now": see worker version -h`},
 		{"run -x", "run: flag provided but not defined: -x: see worker run -h"},
 		{"plan --batches", "plan: flag needs an argument: --batches: see worker plan -h"},
-		{"plan --batches many", `plan: invalid argument "many" for "--batches" flag`},
+		{"plan --batches many", `worker: plan: --batches is "many": give a whole number: see worker plan -h`},
 		{"man", "man: give one folder, not 0"},
-		{"--progress=maybe", "worker: invalid argument"},
+		{"--progress=maybe", `worker: --progress is "maybe": give true or false: see worker -h`},
 	} {
-		call(t, nil, strings.Fields(c.args)...).want(t, exitUsage, c.want)
+		r := call(t, nil, strings.Fields(c.args)...)
+		if r.want(t, exitUsage, c.want); strings.Contains(r.errors, "worker: worker:") {
+			t.Errorf("worker %s names itself twice: %s", c.args, r.errors)
+		}
 	}
 }
 

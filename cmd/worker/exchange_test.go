@@ -186,6 +186,13 @@ func TestBadUsageOfSendAndResults(t *testing.T) {
 		{"results --subject results.web", exitUsage, "give the subject of inputs, not that of their results or dead letters"},
 		{"results --subject ingest.>.web", exitUsage, `--subject is "ingest.>.web": give tokens with dots between them`},
 		{"results --subject *.web", exitFailed, "stream RESULTS: nats: API error: code=404"},
+		{"send - -", exitUsage, "standard input (-) is named twice"},
+		{"send --lines=x", exitUsage, `send: --lines is "x": give true or false: see worker send -h`},
+		{"results --last x", exitUsage, `results: --last is "x": give a whole number: see worker results -h`},
+		{"results --last 99999999999999999999", exitUsage, `--last is "99999999999999999999": the number is out of range`},
+		{"audit --from -1", exitUsage, `audit: --from is "-1": give a whole number from 0 on`},
+		{"bench --seconds x", exitUsage, `bench: --seconds is "x": give a number`},
+		{"plan --host x", exitUsage, `plan: --host is "x": give a duration, such as`},
 		{"results --last 0", exitUsage, "--last is 0: give 1 or more, or --all"},
 		{"results --all --last 3", exitUsage, "--all and --last exclude each other"},
 		{"results now", exitUsage, "takes flags only"},
@@ -194,13 +201,30 @@ func TestBadUsageOfSendAndResults(t *testing.T) {
 		{"audit --since yesterday", exitUsage, `--since is "yesterday": give a time such as`},
 		{"audit --since 1h --until 2h", exitUsage, "--since is 1h, and --until is 2h: give a range"},
 	} {
-		call(t, env, strings.Fields(c.args)...).want(t, c.code, c.want)
+		r := call(t, env, strings.Fields(c.args)...)
+		if r.want(t, c.code, c.want); r.out != "" {
+			t.Errorf("worker %s prints %q besides", c.args, r.out)
+		}
 	}
 	for command, flag := range map[string]string{"send": "subject", "results": "subject", "audit": "since"} {
 		call(t, env, command, "--"+flag, "").want(t, exitUsage, command+": --"+flag+" is empty: give a ")
 	}
 	call(t, append(env, "MILLRACE_LANES=0"), "send").want(t, exitUsage, "MILLRACE_LANES")
 	call(t, append(env, "MILLRACE_OPERATORS=mine"), "send").want(t, exitFailed, "no stream stores ingest.send") // an operator of your own
+}
+
+func TestSequencesOfWhatWasSent(t *testing.T) {
+	t.Parallel()
+	for want, r := range map[string]exchange.Report{
+		"":                                    {},
+		", sequence 7":                        {Stored: 1, First: 7, Last: 7},
+		", sequences 7 to 9":                  {Stored: 3, First: 7, Last: 9},
+		", 1,500 of the sequences 7 to 30000": {Stored: 1500, First: 7, Last: 30000}, // others sent too
+	} {
+		if got := sequences(&r); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
 }
 
 func TestSendReadsStandardInput(t *testing.T) {

@@ -48,7 +48,7 @@ func sendCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&f.subject, "subject", "", "the `subject` to send to; default: the first of MILLRACE_SUBJECTS, with send in the place of a wildcard")
 	c.Flags().StringArrayVar(&f.headers, "header", nil, "add the `header` 'Name: value' to each message; may be repeated")
-	c.Flags().BoolVar(&f.lines, "lines", false, "send each line as a payload, without its line break")
+	c.Flags().BoolVar(&f.lines, "lines", false, "send each line as a payload, without its line break; not for text in UTF-16")
 	return c
 }
 
@@ -60,7 +60,7 @@ func runSend(ctx context.Context, f *sendFlags, files []string) (err error) {
 	}
 	subject, err := sendSubject(cfg, f.subject)
 	header, badHeader := parseHeaders(f.headers)
-	if err := errors.Join(err, badHeader); err != nil {
+	if err := errors.Join(err, badHeader, stdinOnce(files)); err != nil {
 		return usageError{fmt.Errorf("send: %w", err)}
 	}
 	nc, err := dialWorker(cfg, "millrace-send")
@@ -87,15 +87,14 @@ func runSend(ctx context.Context, f *sendFlags, files []string) (err error) {
 
 // printSent prints what was sent. It returns errReported if something was not stored.
 func printSent(r *exchange.Report, stream, subject string) error {
-	sequences, noun := "", "payloads"
-	switch {
-	case r.Stored == 1:
-		noun, sequences = "payload", fmt.Sprintf(", sequence %d", r.First)
-	case r.Stored > 1:
-		sequences = fmt.Sprintf(", sequences %d to %d", r.First, r.Last)
+	noun := "payloads"
+	if r.Stored == 1 {
+		noun = "payload"
 	}
-	fmt.Printf("stored %s %s, %s, in %s (%s/s): subject %s, stream %s%s\n", console.Count(r.Stored), noun, console.Bytes(float64(r.Bytes)), console.Time(r.Took),
-		console.Count(int64(float64(r.Stored)/max(r.Took.Seconds(), 1e-9))), subject, stream, sequences)
+	if r.Stored > 0 || r.Failed == 0 && r.Err == nil {
+		fmt.Printf("stored %s %s, %s, in %s (%s/s): subject %s, stream %s%s\n", console.Count(r.Stored), noun, console.Bytes(float64(r.Bytes)), console.Time(r.Took),
+			console.Count(int64(float64(r.Stored)/max(r.Took.Seconds(), 1e-9))), subject, stream, sequences(r))
+	}
 	for _, err := range r.Failures {
 		what := "not stored:"
 		if errors.Is(err, exchange.ErrUnanswered) {
@@ -117,6 +116,19 @@ func printSent(r *exchange.Report, stream, subject string) error {
 	return nil
 }
 
+// sequences names the sequences of what was stored, behind other text. Payloads of other senders may be between them.
+func sequences(r *exchange.Report) string {
+	switch {
+	case r.Stored == 0:
+		return ""
+	case r.Stored == 1:
+		return fmt.Sprintf(", sequence %d", r.First)
+	case uint64(r.Stored) == r.Last-r.First+1:
+		return fmt.Sprintf(", sequences %d to %d", r.First, r.Last)
+	}
+	return fmt.Sprintf(", %s of the sequences %d to %d", console.Count(r.Stored), r.First, r.Last)
+}
+
 // parseHeaders parses "Name: value".
 func parseHeaders(list []string) (nats.Header, error) {
 	h := nats.Header{}
@@ -134,6 +146,14 @@ func parseHeaders(list []string) (nats.Header, error) {
 		}
 	}
 	return h, errors.Join(errs...)
+}
+
+// stdinOnce refuses standard input that is named twice: the second payload would be empty.
+func stdinOnce(files []string) error {
+	if first := slices.Index(files, "-"); first >= 0 && slices.Contains(files[first+1:], "-") {
+		return errors.New("standard input (-) is named twice: name it once")
+	}
+	return nil
 }
 
 // sendSources returns what to read, and its size in bytes, which is 0 if it isn't known.

@@ -38,6 +38,10 @@ func (p *Payloads) Read() int64 { return p.read.Load() }
 // errTooLarge is the Err of a payload of more than Most bytes.
 var errTooLarge = errors.New("larger than the server's max_payload")
 
+// linesAdvice says what to do about a source that checkText refuses.
+const linesAdvice = "--lines needs an encoding in which every line feed ends a line, such as UTF-8 (iconv -f UTF-16 -t UTF-8 converts); " +
+	"leave out --lines to send each file whole"
+
 // Start reads in another goroutine until the sources or ctx end. Reading from a terminal or a pipe may wait for ever, so the goroutine may
 // outlive ctx. It then ends with the process.
 func (p *Payloads) Start(ctx context.Context) <-chan Payload {
@@ -75,6 +79,10 @@ func (p *Payloads) payloadsOf(s Source) func(yield func(Payload) bool) {
 			yield(Payload{Place: s.Name, Data: data, Err: err})
 			return
 		}
+		if err := checkText(in); err != nil {
+			yield(Payload{Place: s.Name, Err: err})
+			return
+		}
 		for number := 1; ; number++ {
 			line, err := p.line(in)
 			if errors.Is(err, io.EOF) {
@@ -85,6 +93,20 @@ func (p *Payloads) payloadsOf(s Source) func(yield func(Payload) bool) {
 			}
 		}
 	}
+}
+
+// checkText returns an error if a line feed in this source need not end a line. It looks at the first bytes that are available, and consumes
+// nothing. Text in UTF-16 or UTF-32 begins with a byte order mark or has zero bytes, and so has nearly everything that is no text.
+func checkText(in *bufio.Reader) error {
+	_, _ = in.Peek(1) // waits for the first read; if it fails, so does the next one
+	begin, _ := in.Peek(in.Buffered())
+	if bytes.HasPrefix(begin, []byte("\xff\xfe")) || bytes.HasPrefix(begin, []byte("\xfe\xff")) {
+		return fmt.Errorf("it is text in UTF-16 or UTF-32, by its byte order mark: %s", linesAdvice)
+	}
+	if zero := bytes.IndexByte(begin, 0); zero >= 0 {
+		return fmt.Errorf("it has a zero byte at offset %d, so it is no text, or text in UTF-16 or UTF-32: %s", zero, linesAdvice)
+	}
+	return nil
 }
 
 // line returns the next line without its LF or CRLF. The last line needs none. It returns io.EOF after the last line. It skips a line that is

@@ -44,7 +44,13 @@ func TestPayloads(t *testing.T) {
 		"lines of the most bytes": {&Payloads{Sources: []Source{source("a", "1234567\r\n12345678\n"+long+"\n1234567\n"+long)}, Lines: true, Most: 7},
 			[]string{`a:1 "1234567"`, "a:2: larger than the server's max_payload of 7 bytes", "a:3: larger than the server's max_payload of 7 bytes", `a:4 "1234567"`,
 				"a:5: larger than the server's max_payload of 7 bytes"}},
-		"no lines": {&Payloads{Sources: []Source{source("a", "")}, Lines: true, Most: 7}, nil},
+		"lines of UTF-16 and of what is no text": {&Payloads{Sources: []Source{source("le", "\xff\xfea\x00\n\x00"), source("be", "\xfe\xff\n\x0a"), source("bare", "a\x00\n\x00"),
+			source("zip", "PK\x03\x04\n\x00"), source("latin1", "caf\xe9\n")}, Lines: true, Most: 10},
+			[]string{"le: it is text in UTF-16 or UTF-32, by its byte order mark: " + linesAdvice, "be: it is text in UTF-16 or UTF-32, by its byte order mark: " + linesAdvice,
+				"bare: it has a zero byte at offset 1, so it is no text, or text in UTF-16 or UTF-32: " + linesAdvice,
+				"zip: it has a zero byte at offset 5, so it is no text, or text in UTF-16 or UTF-32: " + linesAdvice, `latin1:1 "caf\xe9"`}},
+		"what is no text, whole": {&Payloads{Sources: []Source{source("a", "\xff\xfe\n\x00")}, Most: 10}, []string{`a "\xff\xfe\n\x00"`}},
+		"no lines":               {&Payloads{Sources: []Source{source("a", "")}, Lines: true, Most: 7}, nil},
 	} {
 		if got := described(t, c.p); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
@@ -54,7 +60,7 @@ func TestPayloads(t *testing.T) {
 
 // TestLargeLinesTakeNoMemory reads a line of 64 MiB with a bound of 1 KiB.
 func TestLargeLinesTakeNoMemory(t *testing.T) {
-	endless := io.LimitReader(zeros{}, 64<<20)
+	endless := io.LimitReader(spaces{}, 64<<20)
 	p := &Payloads{Sources: []Source{{"a", func() (io.ReadCloser, error) { return io.NopCloser(endless), nil }}}, Lines: true, Most: 1 << 10}
 	allocated := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
@@ -69,9 +75,35 @@ func TestLargeLinesTakeNoMemory(t *testing.T) {
 	}
 }
 
-type zeros struct{}
+type spaces struct{}
 
-func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+func (spaces) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = ' '
+	}
+	return len(b), nil
+}
+
+// TestLinesAreSentAsTheyCome: nobody waits for the end of a pipe.
+func TestLinesAreSentAsTheyCome(t *testing.T) {
+	r, w := io.Pipe()
+	p := &Payloads{Sources: []Source{{"pipe", func() (io.ReadCloser, error) { return r, nil }}}, Lines: true, Most: 10}
+	out := p.Start(t.Context())
+	for _, line := range []string{"", "two"} {
+		if _, err := io.WriteString(w, line+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-out; string(got.Data) != line || got.Err != nil {
+			t.Errorf("got %q, %v, want %q", got.Data, got.Err, line)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, more := <-out; more {
+		t.Errorf("got %q after the end", got.Data)
+	}
+}
 
 func TestABrokenSourceEndsWithAnError(t *testing.T) {
 	for _, lines := range []bool{false, true} {

@@ -53,9 +53,9 @@ type Sender struct {
 
 // Report tells what Send has done.
 type Report struct {
-	Stored      int64 // payloads that the server has confirmed
-	Bytes       int64 // of those payloads
-	First, Last uint64
+	Stored      int64   // payloads that the server has confirmed
+	Bytes       int64   // of those payloads
+	First, Last uint64  // the least and the greatest of their sequences; other senders' messages may be between them
 	Failed      int64   // payloads that were tried, and not stored or not confirmed
 	Failures    []error // the first of them
 	Err         error   // why Send ended before the last payload, or nil
@@ -180,7 +180,7 @@ func (c *collector) collect(ctx context.Context, p *pending) {
 		return
 	}
 	c.row = 0
-	if c.report.Stored == 0 {
+	if c.report.Stored == 0 || ack.Sequence < c.report.First {
 		c.report.First = ack.Sequence
 	}
 	c.report.Last = max(c.report.Last, ack.Sequence)
