@@ -90,7 +90,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		{"--progress=maybe", `worker: --progress is "maybe": give true or false: see worker -h`},
 	} {
 		r := call(t, nil, strings.Fields(c.args)...)
-		if r.want(t, exitUsage, c.want); strings.Contains(r.errors, "worker: worker:") {
+		if r.want(t, exitUsage, c.want); strings.Count(r.errors, "worker:") > 1 {
 			t.Errorf("worker %s names itself twice: %s", c.args, r.errors)
 		}
 	}
