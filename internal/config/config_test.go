@@ -334,27 +334,45 @@ func TestChecksOfTheCaller(t *testing.T) {
 	}
 }
 
-func TestMisspeltNamesAreWarnings(t *testing.T) {
-	c := good(t, map[string]string{
-		"MILLRACE_LANE": "8", "MILLRACE_BATCH_BYTS": "1", "MILLRACE_STRAEM": "x", "MILLRACE_RESULTS_FORMAT": "x",
-		// Kubernetes adds these for services called millrace and millrace-nats:
-		"MILLRACE_PORT": "tcp://10.0.0.1:9464", "MILLRACE_SERVICE_HOST": "10.0.0.1", "MILLRACE_SERVICE_PORT": "9464",
-		"MILLRACE_SERVICE_PORT_METRICS": "9464", "MILLRACE_PORT_9464_TCP": "x", "MILLRACE_PORT_9464_TCP_ADDR": "x",
-		"MILLRACE_PORT_9464_TCP_PORT": "x", "MILLRACE_PORT_9464_TCP_PROTO": "x",
-		"MILLRACE_NATS_PORT": "x", "MILLRACE_NATS_SERVICE_HOST": "x", "MILLRACE_NATS_SERVICE_PORT": "x",
-	})
-	want := map[string]string{
-		"MILLRACE_LANE": "MILLRACE_LANES", "MILLRACE_BATCH_BYTS": "MILLRACE_BATCH_BYTES",
-		"MILLRACE_STRAEM": "MILLRACE_STREAM", "MILLRACE_RESULTS_FORMAT": "MILLRACE_RESULT_FORMAT",
+func TestUnknownNamesAreWarnings(t *testing.T) {
+	for name, advice := range map[string]string{
+		"MILLRACE_LANE": "did you mean MILLRACE_LANES?", "MILLRACE_BATCH_BYTS": "did you mean MILLRACE_BATCH_BYTES?",
+		"MILLRACE_STRAEM": "did you mean MILLRACE_STREAM?", "MILLRACE_RESULTS_FORMAT": "did you mean MILLRACE_RESULT_FORMAT?",
+		"MILLRACE_BATCH_SIZE": "did you mean MILLRACE_BATCH_BYTES?", "MILLRACE_HTTP_PORT": "did you mean MILLRACE_HTTP_ADDR?",
+		"MILLRACE_COLOUR": "see worker config", "MILLRACE_": "see worker config",
+		"MILRACE_LANES": "did you mean MILLRACE_LANES?", "MIRLRACE_STRAEM": "did you mean MILLRACE_STREAM?", "MILRACE_COLOUR": "see worker config",
+		"MILLRACELANES": "did you mean MILLRACE_LANES?", "MILL_RACE_LANES": "did you mean MILLRACE_LANES?",
+		"millrace_lanes": "did you mean MILLRACE_LANES?", "Millrace_Lane": "did you mean MILLRACE_LANES?",
+		// Not Kubernetes' variables, because it sets those of a service together:
+		"MILLRACE_PORT": "see worker config", "MILLRACE_PORT_9464_TCP": "see worker config",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := good(t, map[string]string{name: "8"})
+			want := name + " is not a variable of this worker and has no effect: " + advice
+			if got := c.Warnings(); len(got) != 1 || got[0] != want {
+				t.Errorf("warnings are %q, want %q", got, want)
+			}
+		})
 	}
-	if len(c.Warnings()) != len(want) {
-		t.Errorf("%d warnings, want %d: %q", len(c.Warnings()), len(want), c.Warnings())
-	}
-	for wrong, right := range want {
-		if !slices.ContainsFunc(c.Warnings(), func(w string) bool {
-			return strings.HasPrefix(w, wrong+" ") && strings.HasSuffix(w, "did you mean "+right+"?")
-		}) {
-			t.Errorf("no warning for %s in %q", wrong, c.Warnings())
+}
+
+// TestOtherNamesAreNoWarnings sets names of other programs, and those that Kubernetes sets for services called millrace, millrace-nats and
+// mill-race.
+func TestOtherNamesAreNoWarnings(t *testing.T) {
+	env := map[string]string{"MILL_LANES": "8", "MILLER_RACE_LANES": "8", "TERRACE_LANES": "8", "MILL": "8"}
+	for _, service := range []string{"MILLRACE", "MILLRACE_NATS", "MILL_RACE"} {
+		for _, suffix := range []string{
+			"SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_METRICS", "PORT", "PORT_9464_TCP", "PORT_9464_TCP_PROTO", "PORT_9464_TCP_PORT", "PORT_9464_TCP_ADDR",
+			"PORT_53_UDP",
+		} {
+			env[service+"_"+suffix] = "x"
 		}
+	}
+	if c := good(t, env); len(c.Warnings()) != 0 {
+		t.Errorf("warnings: %q", c.Warnings())
+	}
+	env["MILLRACE_PORT_9464"] = "x"
+	if c := good(t, env); len(c.Warnings()) != 1 {
+		t.Errorf("MILLRACE_PORT_9464 is no variable of Kubernetes, and the warnings are %q", c.Warnings())
 	}
 }

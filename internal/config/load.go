@@ -60,29 +60,22 @@ func Load(find Finder, checks ...Check) (*Config, error) {
 	return c, &Error{Problems: c.read.problems}
 }
 
-// scanEnvironment records which variables are set, and warns about unknown names that look misspelt.
+// scanEnvironment records which variables are set, and warns about names that look like variables.
 func (c *Config) scanEnvironment() {
 	c.read.set = map[string]string{}
 	c.read.unread = map[string]bool{}
-	var known, unknown []string
+	var known, names []string
 	for _, f := range c.fields() {
 		known = append(known, f.name)
 	}
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")
-		switch {
-		case slices.Contains(known, name):
+		if slices.Contains(known, name) {
 			c.read.set[name] = value
-		case strings.HasPrefix(name, Prefix+"_"):
-			unknown = append(unknown, name)
 		}
+		names = append(names, name)
 	}
-	slices.Sort(unknown)
-	for _, name := range unknown {
-		if meant := nearest(name, known); meant != "" {
-			c.warn("%s is not a variable of this worker and has no effect: did you mean %s?", name, meant)
-		}
-	}
+	c.warnUnknown(names, known)
 }
 
 // noVariable is a prefix that no variable can have, because names in the environment do not contain "=".

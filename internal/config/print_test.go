@@ -81,7 +81,10 @@ func TestSecretsAreMasked(t *testing.T) {
 }
 
 func TestSize(t *testing.T) {
-	for text, want := range map[string]config.Size{"0": 0, "1": 1, "4KiB": 4096, " 3 MiB ": 3 << 20, "2GiB": 2 << 30, "1025": 1025} {
+	for text, want := range map[string]config.Size{
+		"0": 0, "1": 1, "4KiB": 4096, " 3 MiB ": 3 << 20, "2GiB": 2 << 30, "1TiB": 1 << 40, "1025": 1025,
+		"4Ki": 4096, "4Mi": 4 << 20, "4Gi": 4 << 30, "4Ti": 4 << 40, "4k": 4000, "4M": 4_000_000, "4G": 4_000_000_000, "4T": 4_000_000_000_000,
+	} {
 		var got config.Size
 		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
 			t.Errorf("%q is %d, %v; want %d", text, got, err, want)
@@ -91,10 +94,14 @@ func TestSize(t *testing.T) {
 			t.Errorf("%q is formatted as %q and parsed as %d, %v", text, got, again, err)
 		}
 	}
-	for _, text := range []string{"", "-1", "MiB", "4 mib", "4MB", "1e6", "0x10", "9223372036854775808", "8589934592GiB"} {
+	const units = "not a whole number of bytes, KiB, MiB, GiB or TiB (Ki, Mi, Gi or Ti for short), or k, M, G or T (powers of 1000)"
+	for text, want := range map[string]string{
+		"": units, "-1": units, "+1": units, "MiB": units, "4 mib": units, "4MB": units, "4K": units, "4m": units, "1.5Mi": units, "1e6": units, "0x10": units,
+		"9223372036854775808MB": units, "9223372036854775808": "more than 9223372036854775807 bytes", "8589934592GiB": "more than 9223372036854775807 bytes",
+	} {
 		var got config.Size
-		if err := got.UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("UnmarshalText parses %q as %d", text, got)
+		if err := got.UnmarshalText([]byte(text)); err == nil || err.Error() != want {
+			t.Errorf("UnmarshalText parses %q as %d, %v; want %s", text, got, err, want)
 		}
 	}
 }

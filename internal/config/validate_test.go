@@ -30,7 +30,7 @@ func TestBadValues(t *testing.T) {
 		{"BATCH_BYTES=4095", "BATCH_BYTES", "less than 4KiB; set a size from 4KiB to 1GiB"},
 		{"BATCH_BYTES=1025MiB", "BATCH_BYTES", "more than 1GiB"},
 		{"BATCH_BYTES=99999999999GiB", "BATCH_BYTES", "more than 9223372036854775807 bytes"},
-		{"BATCH_BYTES=1.5MiB", "BATCH_BYTES", "not a size"},
+		{"BATCH_BYTES=4MB", "BATCH_BYTES", "not a whole number of bytes, KiB, MiB, GiB or TiB"},
 		{"BATCH_PAYLOADS=1048577", "BATCH_PAYLOADS", "more than 1048576"},
 		{"SCRATCH_LIMIT=2097151", "SCRATCH_LIMIT", "less than 2MiB"},
 		{"LINGER=61s", "LINGER", "more than 1m"},
