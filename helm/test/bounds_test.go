@@ -170,8 +170,10 @@ func tried(t *testing.T) (all []values) {
 		add(key, "1ms", "59.9s", "1m", "99999999h")
 	}
 	for _, key := range []string{"streamMaxBytes", "resultMaxBytes", "deadletterMaxBytes"} {
-		add(key, "1", "16383KiB", "16MiB", "99999999999GiB")
+		add(key, "1", "16383KiB", "16MiB", "99999999999GiB", "16Mi", "16M", "17M", "1Ti", "2T", "1MB")
 	}
+	add("batchBytes", "4Ki", "4k", "5k", "8Mi", "8M", "1Gi", "1025Mi", "1073M", "1074M", "1G", "2G", "8K", "8KB", "8m", "8mi", "8P", "1.5Mi")
+	add("memoryLimit", "2TiB", "2Ti", "2T", "2Pi", "2G", "2Gi", "2GB")
 	for _, key := range []string{"stream", "consumer", "resultStream"} {
 		add(key, "a", "a\nb", "ü", strings.Repeat("a", 255), strings.Repeat("a", 256), "RESULTS", "INGEST")
 	}

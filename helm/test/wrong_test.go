@@ -22,7 +22,7 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		"config.batchBytes":                  {"4 MiB", "4MB", "4.5MiB", 4096},
 		"config.batchPayloads":               {0, 1 << 21},
 		"config.linger":                      {"2", "two", 2},
-		"config.memoryLimit":                 {"4Gi", 0, ""},
+		"config.memoryLimit":                 {"4GB", 0, ""},
 		"config.drainTimeout":                {25, "25", "-1s", ""},
 		"config.batchDeadlineMin":            {10, "10", "-1s", ""},
 		"config.batchDeadlineMax":            {"2 m"},

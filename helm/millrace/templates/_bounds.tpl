@@ -53,7 +53,7 @@ config.{{ .key }} is {{ .value }}, {{ .low | ternary (printf "less than %s" (fir
 {{/* millrace.sizeNumber returns the bytes of a size of the worker, also of one that fits into no integer. */}}
 {{- define "millrace.sizeNumber" -}}
 {{- $unit := regexFind "[A-Za-z]*$" . -}}
-{{ mulf (trimSuffix $unit . | float64) (get (dict "" 1 "KiB" 1024 "MiB" 1048576 "GiB" 1073741824) $unit) }}
+{{ mulf (trimSuffix $unit . | float64) (get (include "millrace.units" . | fromYaml) $unit) }}
 {{- end }}
 
 {{/* Inside a pod, its GPUs have the ordinals from 0 on. Their number isn't known with a ResourceClaimTemplate of one's own. */}}

@@ -4,10 +4,33 @@ cmd/worker/memory.go for CUDA's share. Payloads in flight and frames need additi
 the worker checks that itself.
 */}}
 
+{{/* millrace.units returns the bytes of each unit. The worker takes those of sizes, and Kubernetes those of quantities. */}}
+{{- define "millrace.units" -}}
+# sizes and quantities
+"": 1
+Ki: 1024
+Mi: 1048576
+Gi: 1073741824
+Ti: 1099511627776
+k: 1000
+M: 1000000
+G: 1000000000
+T: 1000000000000
+# sizes
+KiB: 1024
+MiB: 1048576
+GiB: 1073741824
+TiB: 1099511627776
+# quantities
+m: 0.001
+P: 1000000000000000
+Pi: 1125899906842624
+{{- end }}
+
 {{/* millrace.bytes converts a size of the worker (4MiB) or a quantity of Kubernetes (4Gi, 4000M) to bytes; empty for other forms. */}}
 {{- define "millrace.bytes" -}}
 {{- $text := kindIs "float64" . | ternary (printf "%.0f" .) (toString .) -}}
-{{- $units := dict "" 1 "m" 0.001 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "P" 1000000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "KiB" 1024 "MiB" 1048576 "GiB" 1073741824 -}}
+{{- $units := include "millrace.units" . | fromYaml -}}
 {{- $unit := regexFind "[A-Za-z]*$" $text -}}
 {{- if and (hasKey $units $unit) (regexMatch "^([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][+-]?[0-9]+|[A-Za-z]*)$" $text) -}}
 {{ mulf (trimSuffix $unit $text) (get $units $unit) | floor | int64 }}
