@@ -251,6 +251,19 @@ func sameDeclarations(a, b *compiled.Description) error {
 	return nil
 }
 
+// ownNames returns an error if a side has the name of a built-in operator, which no worker would find.
+func ownNames(file string, sides ...*side) error {
+	for _, s := range sides {
+		if s.missing != nil {
+			continue
+		}
+		if err := compiled.CheckName(s.description.Name); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return nil
+}
+
 // declaration returns everything about an operator that results depend on as text.
 func declaration(d *compiled.Description) string {
 	return fmt.Sprintf("%s, version %d, parameters %+v, fields %+v, reasons %q, passes %+v, scratch %+v", d.Name, d.Version, d.Parameters, d.Fields, d.Reasons,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,6 +55,32 @@ func TestBadUsageOfOperator(t *testing.T) {
 	} {
 		call(t, nil, append([]string{"operator"}, strings.Fields(c.args)...)...).want(t, c.code, c.want)
 	}
+}
+
+// TestNamesOfBuiltInOperatorsAreRefused: a worker would refuse such an operator, so the commands refuse it too.
+func TestNamesOfBuiltInOperatorsAreRefused(t *testing.T) {
+	const refusal = `"minhash" is the name of a built-in operator: choose another`
+	folder := entropyFolder(t)
+	call(t, nil, "operator", "new", "minhash", "--in", folder).want(t, exitFailed, refusal)
+	source, library := filepath.Join(folder, "minhash.cu"), filepath.Join(folder, "minhash.cpu.so")
+	for from, to := range map[string]string{"entropy.cu": source, "entropy.cpu.so": library} {
+		text, err := os.ReadFile(filepath.Join(folder, from))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(to, bytes.ReplaceAll(text, []byte("entropy"), []byte("minhash")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	call(t, nil, "operator", "test", source).want(t, exitFailed, source+": "+refusal)
+	call(t, nil, "operator", "build", source).want(t, exitFailed, source+": "+refusal)
+	call(t, nil, "operator", "build", source, "--arch", "90").want(t, exitFailed, source+": "+refusal)
+	call(t, nil, "operator", "test", library, "--brief").want(t, exitFailed, library+": "+refusal)
+	other := filepath.Join(folder, "mine.cu")
+	if err := os.Rename(source, other); err != nil {
+		t.Fatal(err)
+	}
+	call(t, nil, "operator", "build", other).want(t, exitFailed, other+": MILLRACE_OPERATOR: "+refusal)
 }
 
 // gpuFolder returns a folder with an operator that is compiled for the CPU and for the fake GPU.

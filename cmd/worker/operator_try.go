@@ -104,6 +104,9 @@ func (t *trial) both(ctx context.Context, cpu, gpu *side) error {
 			return err
 		}
 	}
+	if err := ownNames(t.file, cpu, gpu); err != nil {
+		return err
+	}
 	var outcomes []develop.Outcome
 	var reference *side
 	var o *compiled.Operator

@@ -308,8 +308,13 @@ func text(field []byte) (string, error) {
 	return string(s), nil
 }
 
-// CheckName returns an error if an operator can't have that name.
+// CheckName returns an error if an operator of your own can't have that name.
 func CheckName(name string) error {
+	for _, d := range BuiltIn() {
+		if d.Name == name {
+			return fmt.Errorf("%q is the name of a built-in operator: choose another", name)
+		}
+	}
 	if !goodName(name) || len(name) >= nameBytes {
 		return fmt.Errorf("%q can't be the name of an operator: begin with a lower-case letter, continue with those, digits and underscores, end with a letter or digit, and use at most %d characters",
 			name, nameBytes-1)

@@ -115,8 +115,11 @@ func Compile(ctx context.Context, source, output string) (*compiled.Description,
 	return d, os.Rename(made.Name(), output)
 }
 
-// CheckName returns an error if the operator in a source file doesn't have the name of the file.
+// CheckName returns an error if the operator in a source file has the name of a built-in one, or doesn't have the name of the file.
 func CheckName(source string, d *compiled.Description) error {
+	if err := compiled.CheckName(d.Name); err != nil {
+		return fmt.Errorf("%s: MILLRACE_OPERATOR: %w", source, err)
+	}
 	if name := strings.TrimSuffix(filepath.Base(source), SourceSuffix); d.Name != name {
 		return fmt.Errorf("%s declares the operator %q: rename the file to %s%s, or the operator to %s", source, d.Name, d.Name, SourceSuffix, name)
 	}
@@ -138,7 +141,10 @@ func nameOf(source string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("%s: the source of an operator has a name that ends with %s", source, SourceSuffix)
 	}
-	return name, compiled.CheckName(name)
+	if err := compiled.CheckName(name); err != nil {
+		return "", fmt.Errorf("%s: %w", source, err)
+	}
+	return name, nil
 }
 
 func readSource(path string) ([]byte, error) {

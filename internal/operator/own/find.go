@@ -93,11 +93,6 @@ func sources(folder string, entries []fs.DirEntry, gpus GPUs) []*Source {
 
 // read reads the source and the descriptions of the compiled files, and checks that they belong together.
 func (s *Source) read() error {
-	for _, d := range compiled.BuiltIn() {
-		if d.Name == s.name {
-			return fmt.Errorf("%s: %q is the name of a built-in operator: choose another", s.path(), s.name)
-		}
-	}
 	if err := compiled.CheckName(s.name); err != nil {
 		return fmt.Errorf("%s: %w", s.path(), err)
 	}
