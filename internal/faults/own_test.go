@@ -38,8 +38,8 @@ MILLRACE_RECORD(record, params, result) {
     if (mood == 'e' && !ENDS) for (volatile uint32_t i = 0;; i = i + 1) {}
     if (mood == 'c' && !ENDS) __builtin_trap();
     result.size = record.size() + VERSION;
-    if (mood == 's') result.code_ = 9;
-    if (mood == 'o') result.code_ = 254;
+    if (mood == 's') result.internal_code_ = 9;
+    if (mood == 'o') result.internal_code_ = 254;
     if (mood == 't') result.text.resize(4);
     else result.text.push('x');
 }

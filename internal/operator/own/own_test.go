@@ -174,7 +174,7 @@ MILLRACE_OPERATOR(liar, 1)
 MILLRACE_RESULT(uint32_t, size)
 MILLRACE_RECORD(record, params, result) {
     result.size = 7;
-    if (record.size() == 3) result.code_ = 9;
+    if (record.size() == 3) result.internal_code_ = 9;
 }
 `, true)
 	op, err := operator.Parse("liar", find(t, dir)...)

@@ -4,7 +4,8 @@
 // member more. For any other N, Parameters<N> is Parameters<N - 1>. Result and Reasons work in the same way. So the last
 // of each is the operator's, and it knows at compile time what it consists of.
 //
-// Members of these structs that don't belong to the operator end with an underscore. Declared names can't.
+// Members of these structs that don't belong to the operator have names like internal_count_. Declared names can't end with
+// an underscore, and a compiler suggests no name that is so different for a misspelt one.
 #pragma once
 
 #include "millrace/description.h"
@@ -24,8 +25,9 @@ MILLRACE_CONSTEXPR uint32_t flags(uint32_t given) { return given; }
 
 // ---- types ----
 
+// The type's number in a description; 0 if parameters and fields can't have it.
 template <class T>
-struct TypeOf;
+struct TypeOf { static constexpr uint32_t value = 0; };
 template <> struct TypeOf<uint8_t> { static constexpr uint32_t value = MILLRACE_UINT8; };
 template <> struct TypeOf<uint16_t> { static constexpr uint32_t value = MILLRACE_UINT16; };
 template <> struct TypeOf<uint32_t> { static constexpr uint32_t value = MILLRACE_UINT32; };
@@ -38,6 +40,12 @@ template <> struct TypeOf<long> { static constexpr uint32_t value = MILLRACE_INT
 template <> struct TypeOf<long long> { static constexpr uint32_t value = MILLRACE_INT64; };
 template <> struct TypeOf<float> { static constexpr uint32_t value = MILLRACE_FLOAT32; };
 template <> struct TypeOf<double> { static constexpr uint32_t value = MILLRACE_FLOAT64; };
+
+template <class T>
+constexpr bool kIsNumber = TypeOf<T>::value != 0;
+
+// What to do about any other type. The assertions are in the outermost macros, so that a compiler shows one of them.
+#define MILLRACE_TYPES "use uint8_t to uint64_t, int8_t to int64_t, float or double"
 
 MILLRACE_CONSTEXPR uint32_t align(uint32_t at, uint32_t size) { return (at + size - 1) / size * size; }
 
@@ -94,17 +102,17 @@ MILLRACE_CONSTEXPR void copy_text(char *to, const char *from) {
 
 template <int N>
 struct Parameters : Parameters<N - 1> {
-    using Before_ = Parameters<N - 1>;
-    MILLRACE_DEVICE Parameters(const uint8_t *block, uint64_t tables) : Before_(block, tables) {}
+    using InternalBefore_ = Parameters<N - 1>;
+    MILLRACE_DEVICE Parameters(const uint8_t *block, uint64_t tables) : InternalBefore_(block, tables) {}
 };
 
 struct NoParameters {
-    static constexpr uint32_t count_ = 0, bytes_ = 0;
-    static constexpr uint64_t table_bytes_ = 0; // the largest size of all tables
+    static constexpr uint32_t internal_count_ = 0, internal_bytes_ = 0;
+    static constexpr uint64_t internal_table_bytes_ = 0; // the largest size of all tables
     MILLRACE_DEVICE NoParameters(const uint8_t *, uint64_t) {}
-    static MILLRACE_CONSTEXPR void describe_(millrace_parameter *) {}
-    MILLRACE_DEVICE bool out_of_bounds_() const { return false; }
-    MILLRACE_DEVICE void forget_out_of_bounds_() const {}
+    static MILLRACE_CONSTEXPR void internal_describe_(millrace_parameter *) {}
+    MILLRACE_DEVICE bool internal_out_of_bounds_() const { return false; }
+    MILLRACE_DEVICE void internal_forget_out_of_bounds_() const {}
 };
 
 template <class T>
@@ -120,9 +128,9 @@ MILLRACE_CONSTEXPR millrace_parameter describe_parameter(const char *name, uint3
 // Returns the index of a parameter plus 1, or 0 if there is none with that name.
 template <class P>
 MILLRACE_CONSTEXPR uint32_t find_parameter(const char *name) {
-    millrace_parameter all[P::count_ + 1]{};
-    P::describe_(all);
-    for (uint32_t i = 0; i != P::count_; i++) {
+    millrace_parameter all[P::internal_count_ + 1]{};
+    P::internal_describe_(all);
+    for (uint32_t i = 0; i != P::internal_count_; i++) {
         if (same(all[i].name, name)) return i + 1;
     }
     return 0;
@@ -177,9 +185,9 @@ struct Place {
 
 template <int N>
 struct Result : Result<N - 1> {
-    using Before_ = Result<N - 1>;
+    using InternalBefore_ = Result<N - 1>;
     template <class P>
-    MILLRACE_DEVICE Result(Place &place, const P &params) : Before_(place, params) {}
+    MILLRACE_DEVICE Result(Place &place, const P &params) : InternalBefore_(place, params) {}
 };
 
 // Marks the types of reasons.
@@ -189,9 +197,9 @@ struct IsReason {
 };
 
 struct NoResult {
-    static constexpr uint32_t count_ = 0;
-    static constexpr bool arrays_ = false; // whether a field is an array
-    uint32_t code_ = MILLRACE_DONE;
+    static constexpr uint32_t internal_count_ = 0;
+    static constexpr bool internal_arrays_ = false; // whether a field is an array
+    uint32_t internal_code_ = MILLRACE_DONE;
 
     template <class P>
     MILLRACE_DEVICE NoResult(Place &, const P &) {}
@@ -200,18 +208,18 @@ struct NoResult {
     template <class Reason>
     MILLRACE_DEVICE void reject(Reason reason) {
         static_assert(IsReason<Reason>::value, "reject takes a name that MILLRACE_REASON declares");
-        code_ = static_cast<uint32_t>(reason);
+        internal_code_ = static_cast<uint32_t>(reason);
     }
 
     // Reports that the operator can't compute the record, although the record is valid.
-    MILLRACE_DEVICE void fail() { code_ = MILLRACE_FAILED; }
+    MILLRACE_DEVICE void fail() { internal_code_ = MILLRACE_FAILED; }
 
-    static MILLRACE_CONSTEXPR void describe_(millrace_field *) {}
-    MILLRACE_DEVICE bool out_of_bounds_() const { return false; }
+    static MILLRACE_CONSTEXPR void internal_describe_(millrace_field *) {}
+    MILLRACE_DEVICE bool internal_out_of_bounds_() const { return false; }
     template <class P, class Team>
-    static MILLRACE_DEVICE void clear_(Place &, const P &, const Team &) {}
+    static MILLRACE_DEVICE void internal_clear_(Place &, const P &, const Team &) {}
     template <class P>
-    MILLRACE_DEVICE void store_(Place &, const P &, bool) const {}
+    MILLRACE_DEVICE void internal_store_(Place &, const P &, bool) const {}
 };
 
 // Each kind of field says what its member in the result is, and where its value goes. open is called before the
@@ -305,9 +313,9 @@ MILLRACE_CONSTEXPR millrace_field describe_field(const char *name, uint32_t give
 // Reports whether a field has that name.
 template <class R>
 MILLRACE_CONSTEXPR bool has_field(const char *name) {
-    millrace_field all[R::count_ + 1]{};
-    R::describe_(all);
-    for (uint32_t i = 0; i != R::count_; i++) {
+    millrace_field all[R::internal_count_ + 1]{};
+    R::internal_describe_(all);
+    for (uint32_t i = 0; i != R::internal_count_; i++) {
         if (same(all[i].name, name)) return true;
     }
     return false;
@@ -319,8 +327,8 @@ template <int N>
 struct Reasons : Reasons<N - 1> {};
 
 struct NoReasons {
-    static constexpr uint32_t count_ = 0;
-    static MILLRACE_CONSTEXPR void describe_(millrace_reason *) {}
+    static constexpr uint32_t internal_count_ = 0;
+    static MILLRACE_CONSTEXPR void internal_describe_(millrace_reason *) {}
 };
 
 // ---- scratch memory and passes (passes.cuh) ----
@@ -383,46 +391,50 @@ __host__ __device__ millrace::Index<0> millrace_count(millrace::Rank<0>);
     static constexpr uint32_t millrace_operator_version = (version);                                                \
     MILLRACE_END(N)
 
-#define MILLRACE_PARAM(type, name, preset, least, most, ...) \
+#define MILLRACE_PARAM(type, name, preset, least, most, ...)                                               \
+    static_assert(millrace::kIsNumber<type>, "parameter " #name " can't be a " #type ": " MILLRACE_TYPES); \
     MILLRACE_PARAM_AT(millrace_param_##name, type, name, preset, least, most, millrace::flags(__VA_ARGS__))
 #define MILLRACE_PARAM_AT(N, type, name, preset, least, most, given)                                               \
     MILLRACE_BEGIN(N)                                                                                               \
     template <>                                                                                                     \
     struct millrace::Parameters<N> : millrace::Parameters<N - 1> {                                                  \
-        using Before_ = millrace::Parameters<N - 1>;                                                                \
+        using InternalBefore_ = millrace::Parameters<N - 1>;                                                        \
         static_assert(millrace::good_name(#name), "parameter " #name ": a name has lower-case letters, digits and " \
                                                   "underscores, and at most 31 characters");                        \
         static_assert(static_cast<type>(least) <= static_cast<type>(preset) &&                                      \
                           static_cast<type>(preset) <= static_cast<type>(most),                                     \
                       "parameter " #name ": its default must be from the least to the most");                       \
-        static_assert(millrace::find_parameter<Before_>(#name) == 0, "parameter " #name " is declared twice");      \
-        static constexpr uint32_t count_ = Before_::count_ + 1, at_ = millrace::align(Before_::bytes_, sizeof(type)), \
-                                  bytes_ = at_ + sizeof(type);                                                      \
+        static_assert(millrace::find_parameter<InternalBefore_>(#name) == 0, "parameter " #name " is declared twice"); \
+        static constexpr uint32_t internal_count_ = InternalBefore_::internal_count_ + 1, internal_at_ = millrace::align(InternalBefore_::internal_bytes_, sizeof(type)), \
+                                  internal_bytes_ = internal_at_ + sizeof(type);                                    \
         type name;                                                                                                  \
         MILLRACE_DEVICE Parameters(const uint8_t *block, uint64_t tables)                                           \
-            : Before_(block, tables), name(millrace::load_unaligned<type>(block + at_)) {}                          \
-        static MILLRACE_CONSTEXPR void describe_(millrace_parameter *all) {                                         \
-            Before_::describe_(all);                                                                                \
-            all[count_ - 1] = millrace::describe_parameter<type>(#name, at_, preset, least, most, given);           \
+            : InternalBefore_(block, tables), name(millrace::load_unaligned<type>(block + internal_at_)) {}         \
+        static MILLRACE_CONSTEXPR void internal_describe_(millrace_parameter *all) {                                \
+            InternalBefore_::internal_describe_(all);                                                               \
+            all[internal_count_ - 1] = millrace::describe_parameter<type>(#name, internal_at_, preset, least, most, given); \
         }                                                                                                           \
     };                                                                                                              \
     MILLRACE_END(N)
 
-#define MILLRACE_RESULT(type, name, ...) \
+#define MILLRACE_RESULT(type, name, ...)                                                               \
+    static_assert(millrace::kIsNumber<type>, "field " #name " can't be a " #type ": " MILLRACE_TYPES); \
     MILLRACE_FIELD_AT(millrace_field_##name, name, millrace::flags(__VA_ARGS__), false, millrace::NumberField<type>)
 
-#define MILLRACE_RESULT_ARRAY(type, name, size, ...)                           \
-    MILLRACE_FIELD_AT(millrace_field_##name, name, millrace::flags(__VA_ARGS__), true, \
+#define MILLRACE_RESULT_ARRAY(type, name, size, ...)                                                   \
+    static_assert(millrace::kIsNumber<type>, "field " #name " can't be a " #type ": " MILLRACE_TYPES); \
+    MILLRACE_FIELD_AT(millrace_field_##name, name, millrace::flags(__VA_ARGS__), true,                 \
                       millrace::ArrayField<type, millrace::FixedSize<(size)>>)
 
-#define MILLRACE_RESULT_ARRAY_BY(type, name, param, ...) \
+#define MILLRACE_RESULT_ARRAY_BY(type, name, param, ...)                                               \
+    static_assert(millrace::kIsNumber<type>, "field " #name " can't be a " #type ": " MILLRACE_TYPES); \
     MILLRACE_RESULT_ARRAY_BY_AT(millrace_field_##name, type, name, param, millrace::flags(__VA_ARGS__))
 #define MILLRACE_RESULT_ARRAY_BY_AT(N, type, name, param, given)                                                   \
     struct millrace_size_of_##name {                                                                                \
-        using P_ = millrace::Parameters<MILLRACE_COUNT>;                                                            \
-        static constexpr uint32_t kCount = 0, kParameter = millrace::find_parameter<P_>(#param);                    \
+        using InternalP_ = millrace::Parameters<MILLRACE_COUNT>;                                                    \
+        static constexpr uint32_t kCount = 0, kParameter = millrace::find_parameter<InternalP_>(#param);            \
         static_assert(kParameter > 0, "field " #name ": declare the parameter " #param " before it");               \
-        static MILLRACE_DEVICE uint32_t of(const P_ &params) { return static_cast<uint32_t>(params.param); }        \
+        static MILLRACE_DEVICE uint32_t of(const InternalP_ &params) { return static_cast<uint32_t>(params.param); } \
     };                                                                                                              \
     MILLRACE_FIELD_AT(N, name, given, true, millrace::ArrayField<type, millrace_size_of_##name>)
 
@@ -435,33 +447,33 @@ __host__ __device__ millrace::Index<0> millrace_count(millrace::Rank<0>);
     MILLRACE_BEGIN(N)                                                                                               \
     template <>                                                                                                     \
     struct millrace::Result<N> : millrace::Result<N - 1> {                                                          \
-        using Before_ = millrace::Result<N - 1>;                                                                    \
-        using Field_ = __VA_ARGS__;                                                                                 \
+        using InternalBefore_ = millrace::Result<N - 1>;                                                            \
+        using InternalField_ = __VA_ARGS__;                                                                         \
         static_assert(millrace::good_name(#name), "field " #name ": a name has lower-case letters, digits and "     \
                                                   "underscores, and at most 31 characters");                        \
-        static_assert(!millrace::has_field<Before_>(#name), "field " #name " is declared twice");                   \
-        static constexpr uint32_t count_ = Before_::count_ + 1;                                                     \
-        static constexpr bool arrays_ = Before_::arrays_ || is_array;                                               \
-        Field_::Member name;                                                                                        \
+        static_assert(!millrace::has_field<InternalBefore_>(#name), "field " #name " is declared twice");           \
+        static constexpr uint32_t internal_count_ = InternalBefore_::internal_count_ + 1;                           \
+        static constexpr bool internal_arrays_ = InternalBefore_::internal_arrays_ || is_array;                     \
+        InternalField_::Member name;                                                                                \
         template <class P>                                                                                          \
         MILLRACE_DEVICE Result(millrace::Place &place, const P &params)                                             \
-            : Before_(place, params), name(Field_::open(place, params)) {}                                          \
-        static MILLRACE_CONSTEXPR void describe_(millrace_field *all) {                                             \
-            Before_::describe_(all);                                                                                \
-            all[count_ - 1] = millrace::describe_field<Field_>(#name, given);                                       \
+            : InternalBefore_(place, params), name(InternalField_::open(place, params)) {}                          \
+        static MILLRACE_CONSTEXPR void internal_describe_(millrace_field *all) {                                    \
+            InternalBefore_::internal_describe_(all);                                                               \
+            all[internal_count_ - 1] = millrace::describe_field<InternalField_>(#name, given);                      \
         }                                                                                                           \
-        MILLRACE_DEVICE bool out_of_bounds_() const {                                                               \
-            return Before_::out_of_bounds_() || Field_::out_of_bounds(name);                                        \
+        MILLRACE_DEVICE bool internal_out_of_bounds_() const {                                                      \
+            return InternalBefore_::internal_out_of_bounds_() || InternalField_::out_of_bounds(name);               \
         }                                                                                                           \
         template <class P, class Team>                                                                              \
-        static MILLRACE_DEVICE void clear_(millrace::Place &place, const P &params, const Team &team) {             \
-            Before_::clear_(place, params, team);                                                                   \
-            Field_::clear(place, params, team);                                                                     \
+        static MILLRACE_DEVICE void internal_clear_(millrace::Place &place, const P &params, const Team &team) {    \
+            InternalBefore_::internal_clear_(place, params, team);                                                  \
+            InternalField_::clear(place, params, team);                                                             \
         }                                                                                                           \
         template <class P>                                                                                          \
-        MILLRACE_DEVICE void store_(millrace::Place &place, const P &params, bool done) const {                     \
-            Before_::store_(place, params, done);                                                                   \
-            Field_::store(place, params, name, done);                                                               \
+        MILLRACE_DEVICE void internal_store_(millrace::Place &place, const P &params, bool done) const {            \
+            InternalBefore_::internal_store_(place, params, done);                                                  \
+            InternalField_::store(place, params, name, done);                                                       \
         }                                                                                                           \
     };                                                                                                              \
     MILLRACE_END(N)
@@ -471,14 +483,14 @@ __host__ __device__ millrace::Index<0> millrace_count(millrace::Rank<0>);
     MILLRACE_BEGIN(N)                                                                                               \
     template <>                                                                                                     \
     struct millrace::Reasons<N> : millrace::Reasons<N - 1> {                                                        \
-        using Before_ = millrace::Reasons<N - 1>;                                                                   \
+        using InternalBefore_ = millrace::Reasons<N - 1>;                                                           \
         static_assert(millrace::good_reason(reason), "reason " #name ": its text has 1 to 63 printable characters"); \
-        static constexpr uint32_t count_ = Before_::count_ + 1;                                                     \
-        static MILLRACE_CONSTEXPR void describe_(millrace_reason *all) {                                            \
-            Before_::describe_(all);                                                                                \
-            millrace::copy_text(all[count_ - 1].text, reason);                                                      \
+        static constexpr uint32_t internal_count_ = InternalBefore_::internal_count_ + 1;                           \
+        static MILLRACE_CONSTEXPR void internal_describe_(millrace_reason *all) {                                   \
+            InternalBefore_::internal_describe_(all);                                                               \
+            millrace::copy_text(all[internal_count_ - 1].text, reason);                                             \
         }                                                                                                           \
     };                                                                                                              \
-    enum millrace_reason_##name : uint32_t { name = millrace::Reasons<N>::count_ };                                 \
+    enum millrace_reason_##name : uint32_t { name = millrace::Reasons<N>::internal_count_ };                        \
     template <> struct millrace::IsReason<millrace_reason_##name> { static constexpr bool value = true; };          \
     MILLRACE_END(N)

@@ -39,7 +39,7 @@ namespace millrace {
 // Describes host code: it says nothing about threads, and its accesses aren't checked.
 template <class P, class R, class Reason, class S, class Pass>
 MILLRACE_CONSTEXPR DescriptionOf<P, R, Reason, S, Pass> describe_host_code(const char *name, uint32_t version) {
-    static_assert(Pass::count_ == 0, "host code launches its kernels itself: remove MILLRACE_PASS and MILLRACE_SCRATCH");
+    static_assert(Pass::internal_count_ == 0, "host code launches its kernels itself: remove MILLRACE_PASS and MILLRACE_SCRATCH");
     DescriptionOf<P, R, Reason, S, Pass> all = describe<P, R, Reason, S, Pass>(name, version, MILLRACE_LIBRARY, 0, 0);
     all.head.checked = 0;
     return all;

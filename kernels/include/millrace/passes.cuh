@@ -86,7 +86,7 @@ private:
     uint32_t row_, start_;
 };
 
-template <class S, bool kHasScratch = (S::count_ > 0)>
+template <class S, bool kHasScratch = (S::internal_count_ > 0)>
 struct RecordOf {
     using Type = Record;
     static MILLRACE_DEVICE Record open(const Record &record, S &, uint32_t, uint32_t) { return record; }
@@ -122,8 +122,8 @@ template <int N>
 struct Passes : Passes<N - 1> {};
 
 struct NoPasses {
-    static constexpr uint32_t count_ = 0;
-    static MILLRACE_CONSTEXPR void describe_(millrace_pass *) {}
+    static constexpr uint32_t internal_count_ = 0;
+    static MILLRACE_CONSTEXPR void internal_describe_(millrace_pass *) {}
 };
 
 MILLRACE_CONSTEXPR millrace_pass describe_pass(const char *name, uint32_t threads, Grid grid) {
@@ -143,7 +143,7 @@ MILLRACE_DEVICE void run_block(const millrace_batch &batch, const P &params, uin
     S scratch(place);
     const Batch all(batch, block, blocks);
     Code::run(all, params, scratch, team);
-    if (kChecked && (all.out_of_bounds_occurred() || scratch.out_of_bounds_() || params.out_of_bounds_())) {
+    if (kChecked && (all.out_of_bounds_occurred() || scratch.internal_out_of_bounds_() || params.internal_out_of_bounds_())) {
         Atomic::set_bits(fault_word(batch), 1u);
     }
 }
@@ -155,7 +155,7 @@ MILLRACE_DEVICE void run_block(const millrace_batch &batch, const P &params, uin
 #define MILLRACE_PASS_ENTRY(N, name, threads)                                                                      \
     extern "C" __global__ void __launch_bounds__(threads) millrace_operator_pass_##name(                            \
         const __grid_constant__ millrace_batch batch,                                                               \
-        const __grid_constant__ millrace::Block<millrace::Parameters<N>::bytes_> block) {                           \
+        const __grid_constant__ millrace::Block<millrace::Parameters<N>::internal_bytes_> block) {                  \
         const millrace::Parameters<N> params(block.bytes, batch.tables);                                            \
         const millrace::BlockTeam<threads> team;                                                                    \
         millrace::run_block<millrace::Parameters<N>, millrace::Scratch<N>, millrace::BlockTeam<threads>,            \
@@ -192,14 +192,14 @@ MILLRACE_DEVICE void run_block(const millrace_batch &batch, const P &params, uin
                   "pass " #name ": give a multiple of 32 threads, at most 1024");                                   \
     static_assert(millrace::good_grid(grid), "pass " #name ": its grid has at most one block per record or byte, "  \
                                              "and at most 65536 for any batch");                                    \
-    static_assert(millrace::Scratch<N>::count_ > 0, "pass " #name ": declare what it fills with MILLRACE_SCRATCH before it"); \
+    static_assert(millrace::Scratch<N>::internal_count_ > 0, "pass " #name ": declare what it fills with MILLRACE_SCRATCH before it"); \
     template <>                                                                                                     \
     struct millrace::Passes<N> : millrace::Passes<N - 1> {                                                          \
-        using Before_ = millrace::Passes<N - 1>;                                                                    \
-        static constexpr uint32_t count_ = Before_::count_ + 1;                                                     \
-        static MILLRACE_CONSTEXPR void describe_(millrace_pass *all) {                                              \
-            Before_::describe_(all);                                                                                \
-            all[count_ - 1] = millrace::describe_pass(#name, threads, grid);                                        \
+        using InternalBefore_ = millrace::Passes<N - 1>;                                                            \
+        static constexpr uint32_t internal_count_ = InternalBefore_::internal_count_ + 1;                           \
+        static MILLRACE_CONSTEXPR void internal_describe_(millrace_pass *all) {                                     \
+            InternalBefore_::internal_describe_(all);                                                               \
+            all[internal_count_ - 1] = millrace::describe_pass(#name, threads, grid);                               \
         }                                                                                                           \
     };                                                                                                              \
     MILLRACE_END(N)                                                                                                 \

@@ -143,7 +143,7 @@ template <class T>
 class Array {
 public:
     MILLRACE_DEVICE Array(uint8_t *at, uint32_t size)
-        : at_(reinterpret_cast<T *>(at)), size_(size), sink_(), out_of_bounds_(false) {}
+        : elements_(reinterpret_cast<T *>(at)), size_(size), sink_(), out_of_bounds_(false) {}
 
     MILLRACE_DEVICE uint32_t size() const { return size_; }
 
@@ -152,13 +152,13 @@ public:
             out_of_bounds_ = true;
             return sink_;
         }
-        return at_[i];
+        return elements_[i];
     }
 
     MILLRACE_DEVICE bool out_of_bounds_occurred() const { return out_of_bounds_; }
 
 private:
-    T *at_;
+    T *elements_;
     uint32_t size_;
     T sink_; // gets what is written outside the array
     bool out_of_bounds_;
@@ -171,7 +171,7 @@ private:
 class Bytes {
 public:
     MILLRACE_DEVICE Bytes(uint8_t *at, uint32_t capacity)
-        : at_(at), capacity_(capacity), size_(0), sink_(0), out_of_bounds_(false) {}
+        : contents_(at), capacity_(capacity), size_(0), sink_(0), out_of_bounds_(false) {}
 
     MILLRACE_DEVICE uint32_t size() const { return size_; }
     MILLRACE_DEVICE uint32_t capacity() const { return capacity_; }
@@ -181,7 +181,7 @@ public:
             out_of_bounds_ = true;
             return;
         }
-        at_[size_++] = byte;
+        contents_[size_++] = byte;
     }
 
     MILLRACE_DEVICE void resize(uint32_t size) {
@@ -197,13 +197,13 @@ public:
             out_of_bounds_ = true;
             return sink_;
         }
-        return at_[i];
+        return contents_[i];
     }
 
     MILLRACE_DEVICE bool out_of_bounds_occurred() const { return out_of_bounds_; }
 
 private:
-    uint8_t *at_;
+    uint8_t *contents_;
     uint32_t capacity_, size_;
     uint8_t sink_; // gets what is written outside the string
     bool out_of_bounds_;

@@ -18,17 +18,17 @@ struct Description {
 };
 
 template <class P, class R, class Reason, class S, class Pass>
-using DescriptionOf = Description<P::count_, R::count_, Reason::count_, Pass::count_>;
+using DescriptionOf = Description<P::internal_count_, R::internal_count_, Reason::internal_count_, Pass::internal_count_>;
 
 template <class P, class R, class Reason, class S, class Pass>
 MILLRACE_CONSTEXPR DescriptionOf<P, R, Reason, S, Pass> describe(const char *name, uint32_t version, uint32_t form,
                                                                  uint32_t threads, uint32_t teams) {
-    static_assert(R::count_ > 0, "declare at least one field with MILLRACE_RESULT");
-    static_assert(P::count_ <= MILLRACE_MOST_PARAMETERS, "too many parameters");
-    static_assert(R::count_ <= MILLRACE_MOST_FIELDS, "too many fields");
-    static_assert(Reason::count_ <= MILLRACE_MOST_REASONS, "too many reasons");
-    static_assert(Pass::count_ <= MILLRACE_MOST_PASSES, "an operator has at most 8 passes");
-    static_assert(S::count_ == 0 || Pass::count_ > 0, "no pass fills the scratch memory: add one with MILLRACE_PASS");
+    static_assert(R::internal_count_ > 0, "declare at least one field with MILLRACE_RESULT");
+    static_assert(P::internal_count_ <= MILLRACE_MOST_PARAMETERS, "too many parameters");
+    static_assert(R::internal_count_ <= MILLRACE_MOST_FIELDS, "too many fields");
+    static_assert(Reason::internal_count_ <= MILLRACE_MOST_REASONS, "too many reasons");
+    static_assert(Pass::internal_count_ <= MILLRACE_MOST_PASSES, "an operator has at most 8 passes");
+    static_assert(S::internal_count_ == 0 || Pass::internal_count_ > 0, "no pass fills the scratch memory: add one with MILLRACE_PASS");
     using All = DescriptionOf<P, R, Reason, S, Pass>;
     All all{};
     millrace_description &head = all.head;
@@ -36,26 +36,26 @@ MILLRACE_CONSTEXPR DescriptionOf<P, R, Reason, S, Pass> describe(const char *nam
     copy_text(head.name, name);
     head.size = sizeof head, head.bytes = sizeof all, head.contract = 1, head.batch_size = sizeof(millrace_batch);
     head.version = version, head.form = form, head.threads = threads, head.teams = teams, head.checked = kChecked;
-    head.parameter_bytes = P::bytes_;
-    head.parameters = P::count_, head.parameter_size = sizeof(millrace_parameter);
+    head.parameter_bytes = P::internal_bytes_;
+    head.parameters = P::internal_count_, head.parameter_size = sizeof(millrace_parameter);
     head.parameters_at = sizeof head;
-    head.fields = R::count_, head.field_size = sizeof(millrace_field);
+    head.fields = R::internal_count_, head.field_size = sizeof(millrace_field);
     head.fields_at = head.parameters_at + sizeof all.parameters;
-    head.reasons = Reason::count_, head.reason_size = sizeof(millrace_reason);
+    head.reasons = Reason::internal_count_, head.reason_size = sizeof(millrace_reason);
     head.reasons_at = head.fields_at + sizeof all.fields;
 #ifdef MILLRACE_SOURCE // the bytes of the source file's hash, separated by commas
     constexpr uint8_t source[32] = {MILLRACE_SOURCE};
     for (uint32_t i = 0; i < 32; i++) head.source[i] = source[i];
 #endif
-    head.passes = Pass::count_, head.pass_size = sizeof(millrace_pass);
+    head.passes = Pass::internal_count_, head.pass_size = sizeof(millrace_pass);
     head.passes_at = head.reasons_at + sizeof all.reasons;
-    if (Pass::count_ > 0) {
-        head.scratch_bytes = S::bytes_, head.scratch_per_row = S::per_row_, head.scratch_per_byte = S::per_byte_;
+    if (Pass::internal_count_ > 0) {
+        head.scratch_bytes = S::internal_bytes_, head.scratch_per_row = S::internal_per_row_, head.scratch_per_byte = S::internal_per_byte_;
     }
-    P::describe_(all.parameters);
-    R::describe_(all.fields);
-    Reason::describe_(all.reasons);
-    Pass::describe_(all.passes);
+    P::internal_describe_(all.parameters);
+    R::internal_describe_(all.fields);
+    Reason::internal_describe_(all.reasons);
+    Pass::internal_describe_(all.passes);
     return all;
 }
 
@@ -95,8 +95,8 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
     const uint32_t *offsets = reinterpret_cast<const uint32_t *>(batch.offsets);
     uint32_t start = offsets[row], size = offsets[row + 1] - start;
     Place place(batch, row, start, size);
-    if (R::arrays_) {
-        R::clear_(place, params, team);
+    if (R::internal_arrays_) {
+        R::internal_clear_(place, params, team);
         place.restart();
         team.sync();
     }
@@ -106,22 +106,22 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
     const typename RecordOf<S>::Type record =
         RecordOf<S>::open(Record(data + start, size, data, data + batch.bytes, Team::kReading), scratch, row, start);
     R result(place, params);
-    params.forget_out_of_bounds_(); // of the record before
+    params.internal_forget_out_of_bounds_(); // of the record before
     kBody(record, params, result, team);
 
-    uint32_t code = result.code_;
-    bool outside = record.out_of_bounds_occurred() || result.out_of_bounds_() || scratch.out_of_bounds_() || params.out_of_bounds_();
+    uint32_t code = result.internal_code_;
+    bool outside = record.out_of_bounds_occurred() || result.internal_out_of_bounds_() || scratch.internal_out_of_bounds_() || params.internal_out_of_bounds_();
     if (kChecked && outside) code = MILLRACE_OUT_OF_BOUNDS;
     code = team.max(code);
-    if (kChecked && S::count_ > 0 && *fault_word(batch) != 0) code = MILLRACE_BATCH_OUT_OF_BOUNDS; // for all lanes
+    if (kChecked && S::internal_count_ > 0 && *fault_word(batch) != 0) code = MILLRACE_BATCH_OUT_OF_BOUNDS; // for all lanes
     place.restart();
-    if (code != MILLRACE_DONE && R::arrays_) {
+    if (code != MILLRACE_DONE && R::internal_arrays_) {
         team.sync(); // what any lane has written to an array comes before its zeros
-        R::clear_(place, params, team);
+        R::internal_clear_(place, params, team);
         place.restart();
     }
     if (team.lane() == 0) {
-        result.store_(place, params, code == MILLRACE_DONE);
+        result.internal_store_(place, params, code == MILLRACE_DONE);
         for (uint32_t i = place.at; i < batch.stride; i++) place.record[i] = 0;
         reinterpret_cast<uint8_t *>(batch.status)[row] = static_cast<uint8_t>(code);
     }
@@ -144,7 +144,7 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
         millrace::describe<MILLRACE_DECLARED(N)>(millrace_operator_name, millrace_operator_version, form, threads, teams); \
     __global__ void __launch_bounds__(threads) millrace_operator_run(                                               \
         const __grid_constant__ millrace_batch batch,                                                               \
-        const __grid_constant__ millrace::Block<millrace::Parameters<N>::bytes_> block) {                           \
+        const __grid_constant__ millrace::Block<millrace::Parameters<N>::internal_bytes_> block) {                  \
         constexpr uint32_t lanes = threads / teams;                                                                 \
         const millrace::Parameters<N> params(block.bytes, batch.tables);                                            \
         const Team team;                                                                                            \

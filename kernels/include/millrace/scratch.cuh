@@ -84,7 +84,7 @@ template <class T>
 class ScratchArray {
 public:
     MILLRACE_DEVICE ScratchArray(uint64_t at, uint64_t size)
-        : at_(reinterpret_cast<T *>(at)), size_(size), sink_(), out_of_bounds_(false) {}
+        : elements_(reinterpret_cast<T *>(at)), size_(size), sink_(), out_of_bounds_(false) {}
 
     MILLRACE_DEVICE uint64_t size() const { return size_; }
 
@@ -93,7 +93,7 @@ public:
             sink_ = T();
             return sink_;
         }
-        return at_[i];
+        return elements_[i];
     }
 
     // These change element i at once, and return its value before. T has 32 or 64 bits.
@@ -114,10 +114,10 @@ private:
     MILLRACE_DEVICE T *word(uint64_t i) {
         static_assert((sizeof(T) == 4 || sizeof(T) == 8) && static_cast<T>(1) / 2 == 0,
                       "atomic functions of scratch memory need an integer of 32 or 64 bits");
-        return at_ + i;
+        return elements_ + i;
     }
 
-    T *at_;
+    T *elements_;
     uint64_t size_;
     T sink_; // gets what is written outside the array
     bool out_of_bounds_;
@@ -143,15 +143,15 @@ struct ScratchPlace {
 
 template <int N>
 struct Scratch : Scratch<N - 1> {
-    using Before_ = Scratch<N - 1>;
-    MILLRACE_DEVICE explicit Scratch(ScratchPlace &place) : Before_(place) {}
+    using InternalBefore_ = Scratch<N - 1>;
+    MILLRACE_DEVICE explicit Scratch(ScratchPlace &place) : InternalBefore_(place) {}
 };
 
 struct NoScratch {
-    static constexpr uint32_t count_ = 0;
-    static constexpr uint64_t bytes_ = ScratchPlace::kAlign, per_row_ = 0, per_byte_ = 0; // the most, with alignment
+    static constexpr uint32_t internal_count_ = 0;
+    static constexpr uint64_t internal_bytes_ = ScratchPlace::kAlign, internal_per_row_ = 0, internal_per_byte_ = 0; // the most, with alignment
     MILLRACE_DEVICE explicit NoScratch(ScratchPlace &) {}
-    MILLRACE_DEVICE bool out_of_bounds_() const { return false; }
+    MILLRACE_DEVICE bool internal_out_of_bounds_() const { return false; }
 };
 
 constexpr uint64_t kMostScratch = 1 << 30, kMostScratchPerRow = 1 << 20, kMostScratchPerByte = 1 << 10;
@@ -164,24 +164,24 @@ constexpr uint64_t kMostScratch = 1 << 30, kMostScratchPerRow = 1 << 20, kMostSc
     MILLRACE_BEGIN(N)                                                                                               \
     template <>                                                                                                     \
     struct millrace::Scratch<N> : millrace::Scratch<N - 1> {                                                        \
-        using Before_ = millrace::Scratch<N - 1>;                                                                   \
+        using InternalBefore_ = millrace::Scratch<N - 1>;                                                           \
         static_assert(millrace::good_name(#name), "scratch " #name ": a name has lower-case letters, digits and "   \
                                                   "underscores, and at most 31 characters");                        \
         static_assert((constant) >= 0 && (per_record) >= 0 && (per_byte) >= 0 && (constant) + (per_record) + (per_byte) > 0, \
                       "scratch " #name ": give its number of elements, per batch, per record and per byte");        \
-        static_assert(millrace::Passes<N>::count_ == 0, "scratch " #name ": declare it before the first MILLRACE_PASS"); \
-        static constexpr uint32_t count_ = Before_::count_ + 1;                                                     \
-        static constexpr uint64_t bytes_ = Before_::bytes_ + sizeof(type) * (constant) + millrace::ScratchPlace::kAlign - 1, \
-                                  per_row_ = Before_::per_row_ + sizeof(type) * (per_record),                       \
-                                  per_byte_ = Before_::per_byte_ + sizeof(type) * (per_byte);                       \
-        static_assert(bytes_ <= millrace::kMostScratch && per_row_ <= millrace::kMostScratchPerRow &&               \
-                          per_byte_ <= millrace::kMostScratchPerByte,                                               \
+        static_assert(millrace::Passes<N>::internal_count_ == 0, "scratch " #name ": declare it before the first MILLRACE_PASS"); \
+        static constexpr uint32_t internal_count_ = InternalBefore_::internal_count_ + 1;                           \
+        static constexpr uint64_t internal_bytes_ = InternalBefore_::internal_bytes_ + sizeof(type) * (constant) + millrace::ScratchPlace::kAlign - 1, \
+                                  internal_per_row_ = InternalBefore_::internal_per_row_ + sizeof(type) * (per_record), \
+                                  internal_per_byte_ = InternalBefore_::internal_per_byte_ + sizeof(type) * (per_byte); \
+        static_assert(internal_bytes_ <= millrace::kMostScratch && internal_per_row_ <= millrace::kMostScratchPerRow && \
+                          internal_per_byte_ <= millrace::kMostScratchPerByte,                                      \
                       "scratch " #name ": all scratch has at most 1 GiB, 1 MiB per record and 1 KiB per byte");     \
         millrace::ScratchArray<type> name;                                                                          \
         MILLRACE_DEVICE explicit Scratch(millrace::ScratchPlace &place)                                             \
-            : Before_(place), name(place.take<type>(constant, per_record, per_byte)) {}                             \
-        MILLRACE_DEVICE bool out_of_bounds_() const {                                                               \
-            return Before_::out_of_bounds_() || name.out_of_bounds_occurred();                                      \
+            : InternalBefore_(place), name(place.take<type>(constant, per_record, per_byte)) {}                     \
+        MILLRACE_DEVICE bool internal_out_of_bounds_() const {                                                      \
+            return InternalBefore_::internal_out_of_bounds_() || name.out_of_bounds_occurred();                     \
         }                                                                                                           \
     };                                                                                                              \
     MILLRACE_END(N)

@@ -75,28 +75,28 @@ MILLRACE_CONSTEXPR millrace_parameter describe_table(const char *name, uint32_t 
     MILLRACE_BEGIN(N)                                                                                               \
     template <>                                                                                                     \
     struct millrace::Parameters<N> : millrace::Parameters<N - 1> {                                                  \
-        using Before_ = millrace::Parameters<N - 1>;                                                                \
+        using InternalBefore_ = millrace::Parameters<N - 1>;                                                        \
         static_assert(millrace::good_name(#name), "table " #name ": a name has lower-case letters, digits and "     \
                                                   "underscores, and at most 31 characters");                        \
-        static_assert(millrace::find_parameter<Before_>(#name) == 0, "parameter " #name " is declared twice");      \
+        static_assert(millrace::find_parameter<InternalBefore_>(#name) == 0, "parameter " #name " is declared twice"); \
         static_assert((most) >= 1, "table " #name ": its size must be at least 1");                                 \
-        static constexpr uint64_t table_bytes_ = Before_::table_bytes_ + (most);                                    \
-        static_assert((most) <= MILLRACE_MOST_TABLE_BYTES && table_bytes_ <= MILLRACE_MOST_TABLE_BYTES,             \
+        static constexpr uint64_t internal_table_bytes_ = InternalBefore_::internal_table_bytes_ + (most);          \
+        static_assert((most) <= MILLRACE_MOST_TABLE_BYTES && internal_table_bytes_ <= MILLRACE_MOST_TABLE_BYTES,    \
                       "table " #name ": the tables of an operator have at most 16 MiB together");                   \
-        static constexpr uint32_t count_ = Before_::count_ + 1, at_ = millrace::align(Before_::bytes_, 8),          \
-                                  bytes_ = at_ + 8;                                                                 \
+        static constexpr uint32_t internal_count_ = InternalBefore_::internal_count_ + 1, internal_at_ = millrace::align(InternalBefore_::internal_bytes_, 8), \
+                                  internal_bytes_ = internal_at_ + 8;                                               \
         millrace::Table name;                                                                                       \
         MILLRACE_DEVICE Parameters(const uint8_t *block, uint64_t tables)                                           \
-            : Before_(block, tables), name(millrace::open_table(block + at_, tables)) {}                            \
-        static MILLRACE_CONSTEXPR void describe_(millrace_parameter *all) {                                         \
-            Before_::describe_(all);                                                                                \
-            all[count_ - 1] = millrace::describe_table(#name, at_, most);                                           \
+            : InternalBefore_(block, tables), name(millrace::open_table(block + internal_at_, tables)) {}           \
+        static MILLRACE_CONSTEXPR void internal_describe_(millrace_parameter *all) {                                \
+            InternalBefore_::internal_describe_(all);                                                               \
+            all[internal_count_ - 1] = millrace::describe_table(#name, internal_at_, most);                         \
         }                                                                                                           \
-        MILLRACE_DEVICE bool out_of_bounds_() const {                                                               \
-            return Before_::out_of_bounds_() || name.out_of_bounds_occurred();                                      \
+        MILLRACE_DEVICE bool internal_out_of_bounds_() const {                                                      \
+            return InternalBefore_::internal_out_of_bounds_() || name.out_of_bounds_occurred();                     \
         }                                                                                                           \
-        MILLRACE_DEVICE void forget_out_of_bounds_() const {                                                        \
-            Before_::forget_out_of_bounds_();                                                                       \
+        MILLRACE_DEVICE void internal_forget_out_of_bounds_() const {                                               \
+            InternalBefore_::internal_forget_out_of_bounds_();                                                      \
             name.forget_out_of_bounds();                                                                            \
         }                                                                                                           \
     };                                                                                                              \

@@ -9,6 +9,6 @@ MILLRACE_REASON(no, "no")
 
 MILLRACE_RECORD(record, params, result) {
     result.size = static_cast<uint8_t>(record.size());
-    if (!record.empty() && record[0] == 's') result.code_ = 2;
+    if (!record.empty() && record[0] == 's') result.internal_code_ = 2;
     if (!record.empty() && record[0] == 't') result.text.resize(4);
 }
