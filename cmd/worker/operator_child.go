@@ -90,12 +90,13 @@ type note struct {
 	Record      int // -1 if it is a whole batch
 }
 
-// note writes what is about to be computed. A note that can't be written only makes the report of a crash less exact.
+// note remembers what is about to be computed, and writes it down. A note that can't be written only makes the report of a crash less exact.
 func (t *trial) note(side, batch string, record int) {
+	t.at = note{side, batch, record}
 	if t.mark == "" {
 		return
 	}
-	if text, err := json.Marshal(note{side, batch, record}); err == nil {
+	if text, err := json.Marshal(t.at); err == nil {
 		_ = os.WriteFile(t.mark, text, 0o600)
 	}
 }

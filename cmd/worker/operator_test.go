@@ -191,6 +191,25 @@ func TestCrashOfAnOperatorIsAFinding(t *testing.T) {
 	}
 }
 
+// A loop that doesn't end is a finding only after a minute. The command says before what it waits for.
+func TestOperatorThatDoesNotEndIsNoticed(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("c++"); err != nil {
+		t.Skip("SKIPPED: no C++ compiler")
+	}
+	source := filepath.Join(t.TempDir(), "loops.cu")
+	text := strings.Replace(ends, "MILLRACE_OPERATOR(ends,", "MILLRACE_OPERATOR(loops,", 1)
+	text = strings.Replace(text, "result.size = record.size();", "for (volatile uint32_t i = 0; i < 1;) result.size = i;", 1)
+	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, nil, "operator", "test", source, "--brief")
+	p.await(`the CPU still computes batch "empties": waiting for up to 1m0s; if that is unexpected, look for a loop that doesn't end`)
+	if code := p.terminate(); code == exitDone {
+		t.Error("the command was stopped, and its exit status is 0")
+	}
+}
+
 // sanitizer returns a folder with a program in place of compute-sanitizer, which runs its argument and ends with a status.
 func sanitizer(t *testing.T, script string) string {
 	t.Helper()

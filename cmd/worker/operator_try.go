@@ -28,6 +28,8 @@ type trial struct {
 	mark             string
 
 	samples []develop.Sample
+	at      note // what is being computed
+	waited  note // what waiting printed last
 }
 
 // command returns a command that tests one file, with the flags that every trial has.
@@ -156,7 +158,7 @@ func (t *trial) one(ctx context.Context, s *side, o *compiled.Operator, referenc
 // subject returns what the suite tests on one side.
 func (t *trial) subject(s *side, o *compiled.Operator) conformance.Subject {
 	return conformance.Subject{Device: s.device, Operator: o, Apart: t.separate, Brief: t.brief, Patience: t.patience(),
-		Before: func(batch string, record int) { t.note(s.name, batch, record) }}
+		Before: func(batch string, record int) { t.note(s.name, batch, record) }, Waiting: t.waiting}
 }
 
 // patience returns the time that a batch may take. Under a sanitizer, batches take much longer.
@@ -165,6 +167,15 @@ func (t *trial) patience() time.Duration {
 		return 10 * time.Minute
 	}
 	return time.Minute
+}
+
+// waiting prints which batch takes long, once for each batch.
+func (t *trial) waiting() {
+	if t.at == t.waited {
+		return
+	}
+	t.waited = t.at
+	fmt.Printf("the %s still computes batch %q: waiting for up to %v; if that is unexpected, look for a loop that doesn't end\n", t.at.Side, t.at.Batch, t.patience())
 }
 
 // test runs the suite, the samples and the measurements on one side.
@@ -176,6 +187,7 @@ func (t *trial) test(ctx context.Context, r, reference *conformance.Runner, outc
 		return nil
 	}
 	if len(t.samples) > 0 {
+		t.note(outcome.Device, develop.SamplesBatch, -1)
 		var found *conformance.Finding // which the suite has reported
 		if outcome.Answers, err = r.Compute(ctx, develop.Records(t.samples)); errors.As(err, &found) {
 			return nil
@@ -194,6 +206,7 @@ func (t *trial) measure(ctx context.Context, r *conformance.Runner, outcome *dev
 		return nil
 	}
 	for _, bytes := range develop.RateBytes {
+		t.note(outcome.Device, fmt.Sprintf("records of %d bytes", bytes), -1)
 		rate, err := r.Rate(ctx, bytes)
 		if err != nil {
 			return err

@@ -21,6 +21,10 @@ type Subject struct {
 	// Patience bounds the time of one batch on the device; 0 means one minute.
 	Patience time.Duration
 
+	// Waiting is called when a batch still runs after Notice, once for each run. A Notice of 0 means three seconds.
+	Waiting func()
+	Notice  time.Duration
+
 	// Apart allocates each part of a batch separately, with exactly the bytes that it needs. Without it, the parts are spans of one
 	// allocation, and tools that check addresses don't see an access from one part to another.
 	Apart bool
@@ -49,8 +53,14 @@ func Open(s Subject) (r *Runner, err error) {
 	if s.Patience == 0 {
 		s.Patience = time.Minute
 	}
+	if s.Notice == 0 {
+		s.Notice = 3 * time.Second
+	}
 	if s.Before == nil {
 		s.Before = func(string, int) {}
+	}
+	if s.Waiting == nil {
+		s.Waiting = func() {}
 	}
 	r = &Runner{subject: s, buffers: buffers{device: s.Device, apart: s.Apart}}
 	defer func() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -180,6 +181,17 @@ func TestBatchThatDoesNotEndIsFound(t *testing.T) {
 	if err != nil || len(report.Findings) != 1 || report.Findings[0].Kind != conformance.Endless ||
 		report.Findings[0].String() != `batch "nothing": it didn't finish within 1ms: look for a loop that doesn't end` {
 		t.Errorf("%v, %v", report.Findings, err)
+	}
+}
+
+// TestBatchThatTakesLongIsNoticed ends the batch when the notice comes, so the test waits for nothing else.
+func TestBatchThatTakesLongIsNoticed(t *testing.T) {
+	noticed := make(chan struct{})
+	k := &tampered{HostKernel: operator.HostKernels()[0], after: func([]uint32, []byte, []byte) { <-noticed }}
+	r := runner(t, conformance.Subject{Device: onHost(t, k), Operator: bind(t, compiled.BuiltIn()[0], ""),
+		Notice: time.Millisecond, Waiting: sync.OnceFunc(func() { close(noticed) })})
+	if answers, err := r.Compute(t.Context(), [][]byte{[]byte("123456789")}); err != nil || answers[0].String() != `"e3069283"` {
+		t.Errorf("%v, %v", answers, err)
 	}
 }
 

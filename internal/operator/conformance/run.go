@@ -133,7 +133,7 @@ func (r *Runner) arguments(p places, shape device.Shape, mapped bool) (device.La
 func (r *Runner) wait(ctx context.Context) error {
 	patient, cancel := context.WithTimeout(ctx, r.subject.Patience)
 	defer cancel()
-	token, err := r.subject.Device.WaitCompletion(patient)
+	token, err := r.completion(patient)
 	switch {
 	case err == nil && token != r.token:
 		return fmt.Errorf("conformance: completion %d arrived, want %d", token, r.token)
@@ -141,6 +141,18 @@ func (r *Runner) wait(ctx context.Context) error {
 		return finding(Endless, "it didn't finish within %v: look for a loop that doesn't end", r.subject.Patience)
 	}
 	return err
+}
+
+// completion waits for a token of the device. It calls Waiting if there is none after Notice.
+func (r *Runner) completion(ctx context.Context) (uint64, error) {
+	early, cancel := context.WithTimeout(ctx, r.subject.Notice)
+	defer cancel()
+	token, err := r.subject.Device.WaitCompletion(early)
+	if err == nil || early.Err() == nil || ctx.Err() != nil {
+		return token, err
+	}
+	r.subject.Waiting()
+	return r.subject.Device.WaitCompletion(ctx)
 }
 
 // answers cuts a result into the answers for the records, and checks what the operator declares.
