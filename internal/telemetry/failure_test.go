@@ -40,7 +40,7 @@ func TestErrorsAreJSON(t *testing.T) {
 		want        string // part of the text
 		allow       string
 	}{
-		{"GET", public + "/", 404, "not found", ""},
+		{"POST", public + "/", 405, "Method Not Allowed", "GET, HEAD"},
 		{"GET", public + "/elsewhere", 404, "not found", ""},
 		{"POST", public + "/metrics", 405, "Method Not Allowed", "GET, HEAD"},
 		{"DELETE", public + "/healthz", 405, "Method Not Allowed", "GET, HEAD"},

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,25 @@ func TestPublicServer(t *testing.T) {
 	has(t, url+"/healthz", 503, "GPU-1: device lost")
 	has(t, url+"/debug/pprof/", 404, "")
 	has(t, url+"/trace", 404, "")
+}
+
+func TestPublicServerListsItsPages(t *testing.T) {
+	m, _ := observed(t)
+	var p patient
+	url := serve(t, telemetry.Handler(m, p.health()))
+	status, header, list := get(t, url+"/")
+	if status != 200 || !strings.HasPrefix(header.Get("Content-Type"), "text/plain") {
+		t.Errorf("/: %d, %s", status, header.Get("Content-Type"))
+	}
+	var pages []string
+	for line := range strings.Lines(list) {
+		if strings.HasPrefix(line, "/") {
+			pages = append(pages, strings.Fields(line)[0])
+		}
+	}
+	if want := []string{"/metrics", "/healthz", "/readyz"}; !slices.Equal(pages, want) {
+		t.Errorf("/ lists %q, want %q", pages, want)
+	}
 }
 
 func TestDebugServer(t *testing.T) {
