@@ -2,10 +2,13 @@ package test
 
 import (
 	"maps"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+
+	"helm.sh/helm/v3/pkg/chartutil"
 )
 
 // TestOldestKubernetesDecodesEveryMode decodes what the chart renders into the types of the oldest Kubernetes that it supports. The module
@@ -47,6 +50,22 @@ func TestOldestKubernetesDecodesEveryMode(t *testing.T) {
 	}
 	if said, err := decode(deployment); err != nil || !strings.HasPrefix(said, "1 manifests") {
 		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// TestHelmAssumesAVersion: these tests have the Helm that `go install` builds. It assumes an old version of Kubernetes, and
+// docs/kubernetes.md says which one.
+func TestHelmAssumesAVersion(t *testing.T) {
+	assumed := chartutil.DefaultCapabilities.KubeVersion.Version
+	if chartutil.IsCompatibleRange(loaded(t).Metadata.KubeVersion, assumed) {
+		t.Errorf("the chart takes %s, which Helm assumes", assumed)
+	}
+	text, err := os.ReadFile("../../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "built with `go install` assumes " + strings.TrimPrefix(assumed, "v"); !strings.Contains(string(text), want) {
+		t.Errorf("docs/kubernetes.md lacks %q", want)
 	}
 }
 
