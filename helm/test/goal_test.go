@@ -58,10 +58,14 @@ func TestBytesInFlightAreTheWorkers(t *testing.T) {
 	}
 }
 
-// TestKEDAScalesByTheMeasuredRate: one trigger has the wanted pods, and the others only start the first pod.
+// TestKEDAScalesByTheMeasuredRate: one trigger has the wanted pods. With no pods at times, the others start the first one.
 func TestKEDAScalesByTheMeasuredRate(t *testing.T) {
 	for delivery, lags := range map[string]int{"shared": 1, "exclusive": 8} {
-		scaled := find[*keda.ScaledObject](t, objects(t, enough.with(measured).with(values{"config.delivery": delivery})))
+		one := find[*keda.ScaledObject](t, objects(t, enough.with(measured).with(values{"config.delivery": delivery, "autoscaling.keda.natsServerMonitoringEndpoint": ""})))
+		if triggers := one.Spec.Triggers; len(triggers) != 1 || triggers[0].Type != "prometheus" {
+			t.Errorf("%s: want one query of Prometheus, have %+v", delivery, triggers)
+		}
+		scaled := find[*keda.ScaledObject](t, objects(t, enough.with(measured).with(values{"config.delivery": delivery, "autoscaling.minReplicas": 0})))
 		if scaled.Spec.Advanced.ScalingModifiers.Formula != "" {
 			t.Errorf("%s: a formula would hide the triggers: %q", delivery, scaled.Spec.Advanced.ScalingModifiers.Formula)
 		}
@@ -72,7 +76,7 @@ func TestKEDAScalesByTheMeasuredRate(t *testing.T) {
 				wanted++
 				want := map[string]string{
 					"serverAddress": "http://prometheus:9090", "threshold": "1", "ignoreNullValues": "false", "authModes": "bearer",
-					"query": `max(job:millrace_wanted_pods:max1h{namespace="gpu-jobs",job="gpu-jobs/web-millrace"})`,
+					"query": `max(job:millrace_wanted_pods:max1h{namespace="gpu-jobs",job="gpu-jobs/web-millrace"}) or vector(0)`,
 				}
 				if !maps.Equal(trigger.Metadata, want) || trigger.AuthenticationRef == nil || trigger.AuthenticationRef.Name != "prometheus" || trigger.MetricType != autoscaling.AverageValueMetricType {
 					t.Errorf("%s: %+v, want %v", delivery, trigger, want)
@@ -89,9 +93,9 @@ func TestKEDAScalesByTheMeasuredRate(t *testing.T) {
 			t.Errorf("%s: %d triggers for the wanted pods, want 1; %d triggers for lags are missing", delivery, wanted, lags)
 		}
 	}
-	toZero := find[*keda.ScaledObject](t, objects(t, enough.with(measured).with(values{"autoscaling.minReplicas": 0})))
-	if query := toZero.Spec.Triggers[0].Metadata["query"]; !strings.HasSuffix(query, ") or vector(0)") {
-		t.Errorf("without pods the query %s has no value", query)
+	never := find[*keda.ScaledObject](t, objects(t, enough.with(measured)))
+	if query := never.Spec.Triggers[0].Metadata["query"]; strings.Contains(query, "vector") {
+		t.Errorf("with pods at all times, the query %s hides that their metrics are missing", query)
 	}
 	own := find[*keda.ScaledObject](t, objects(t, enough.with(measured).with(values{"autoscaling.lagThreshold": 5000})))
 	if len(own.Spec.Triggers) != 1 || threshold(t, own) != 5000 {

@@ -153,6 +153,7 @@ func TestPartitionsAreScaledTogether(t *testing.T) {
 func TestKEDATakesWhatItIsTold(t *testing.T) {
 	for _, set := range []values{
 		{}, {"autoscaling.minReplicas": 0, "autoscaling.keda.activationLagThreshold": 5_000_000}, measured, measured.with(values{"config.delivery": "exclusive"}),
+		measured.with(values{"config.delivery": "exclusive", "autoscaling.minReplicas": 0}),
 		{"config.delivery": "exclusive"}, {"config.delivery": "exclusive", "config.partitions": 256, "autoscaling.maxReplicas": 256},
 	} {
 		scaled := find[*keda.ScaledObject](t, objects(t, byKEDA.with(set)))

@@ -10,8 +10,8 @@
 {{/*
 millrace.lag returns the settings of KEDA's nats-jetstream scaler, which must all be text. Its lag is the number of messages that the
 consumer has yet to deliver plus those in flight. While the consumer doesn't exist, the scaler fails and the number of pods doesn't
-change. With a measured rate this scaler only starts the first pod, and keeps it while there is a lag. Its threshold is then so high that
-it never wants a second one.
+change. With a measured rate and minReplicas=0, this scaler only starts the first pod, and keeps it while there is a lag. Its threshold is
+then so high that it never wants a second one.
 */}}
 {{- define "millrace.lag" -}}
 {{- $keda := .root.Values.autoscaling.keda -}}

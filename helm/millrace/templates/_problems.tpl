@@ -122,7 +122,7 @@ nats.existingSecret is set but none of its keys is used: name a key (urlKey, cre
 {{- if and (ne .mode "none") (gt (int64 .minReplicas) (int64 .maxReplicas)) }}
 autoscaling.minReplicas is {{ .minReplicas }}, more than maxReplicas ({{ .maxReplicas }}): set less
 {{- end }}
-{{- if and (eq .mode "keda") (not .keda.natsServerMonitoringEndpoint) }}
+{{- if and (eq .mode "keda") (include "millrace.readsLag" $) (not .keda.natsServerMonitoringEndpoint) }}
 autoscaling.keda.natsServerMonitoringEndpoint is empty: set it to host and monitoring port of a NATS server, such as nats.nats.svc:8222
 {{- end }}
 {{- if and (eq .mode "keda") .keda.prometheus.serverAddress (eq (int64 .lagThreshold) 0) (not (include "millrace.scrapeJob" $)) }}

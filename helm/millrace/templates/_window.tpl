@@ -66,6 +66,13 @@ of the goal, if its rate is a value, and never less than lagFactor times what it
 {{- end -}}
 {{- end }}
 
+{{/* millrace.readsLag is not empty if KEDA reads the lag from NATS. With a measured rate, only the first of no pods needs it. */}}
+{{- define "millrace.readsLag" -}}
+{{- if or (not (include "millrace.byMeasuredRate" .)) (eq (int64 .Values.autoscaling.minReplicas) 0) -}}
+yes
+{{- end -}}
+{{- end }}
+
 {{/* millrace.byMeasuredRate is not empty if the number of pods follows the recording rule with the measured rate. */}}
 {{- define "millrace.byMeasuredRate" -}}
 {{- with .Values.autoscaling -}}
