@@ -132,7 +132,8 @@ func TestPayloadsComeBack(t *testing.T) {
 				want(t, exitDone, "stored 1 payload, 20 B", "subject ingest.frame, stream INGEST, sequence 1")
 			call(t, env, "send", "--lines", frame, poor).want(t, exitDone, "stored 4 payloads, 31 B", "sequences 2 to 5")
 			call(t, env, "send", "--header=Content-Encoding: zstd", poor).want(t, exitDone, "sequence 6")
-			awaitResults(t, js, 5)
+			call(t, env, "send", "--framing=length_delimited", "--records=2", "--compress=zstd", "--rate=1000", frame).want(t, exitDone, "stored 2 payloads with 3 records", "sequences 7 to 8")
+			awaitResults(t, js, 7)
 			awaitState(t, "a dead letter is stored", func() bool { return streamMessages(t, js, "RESULTS_DEADLETTER") == 1 })
 
 			r := call(t, env, "results")
@@ -151,14 +152,14 @@ func TestPayloadsComeBack(t *testing.T) {
 			for key, want := range map[string]string{
 				"1#0": `"crc32c":"8a3ea150"`, "1#1": `"crc32c":"00000000","minhash":{"k":3,"seed":1,"signature":[4294967295,4294967295]}`, "1#2": `"minhash":{"k":3`,
 				"2": `{"bytes":5,"crc32c":"8a3ea150","minhash":{"k":3,"seed":1,"signature":[`, "3": `{"bytes":0,"crc32c":"00000000"`, "4": `{"bytes":12,`,
-				"5": `{"bytes":14,`, "6": "invalid_encoding",
+				"5": `{"bytes":14,`, "6": "invalid_encoding", "7#0": `"crc32c":"8a3ea150"`, "7#1": `"crc32c":"00000000"`, "8#0": `"minhash":{"k":3`,
 			} {
 				if !strings.Contains(got[key], want) {
 					t.Errorf("the result of %s is %s, want %s", key, got[key], want)
 				}
 			}
-			if len(got) != 8 {
-				t.Errorf("%d lines, want 8:\n%s", len(got), r.out)
+			if len(got) != 11 {
+				t.Errorf("%d lines, want 11:\n%s", len(got), r.out)
 			}
 		})
 	}
@@ -186,6 +187,12 @@ func TestBadUsageOfSendAndResults(t *testing.T) {
 		{"results --subject results.web", exitUsage, "give the subject of inputs, not that of their results or dead letters"},
 		{"results --subject ingest.>.web", exitUsage, `--subject is "ingest.>.web": give tokens with dots between them`},
 		{"results --subject *.web", exitFailed, "stream RESULTS: nats: API error: code=404"},
+		{"send --records 5", exitUsage, "--records is the number of records of a frame: give --framing too"},
+		{"send --framing auto", exitUsage, "--framing: auto is for workers"},
+		{"send --framing lines", exitUsage, `--framing: unknown framing "lines"`},
+		{"send --framing arrow --records 0", exitUsage, "--records is 0: give 1 to"},
+		{"send --compress gzip", exitUsage, `--compress: unknown encoding "gzip"`},
+		{"send --rate -1", exitUsage, "--rate is -1: give a number of messages a second"},
 		{"send - -", exitUsage, "standard input (-) is named twice"},
 		{"send --lines=x", exitUsage, `send: --lines is "x": give true or false: see worker send -h`},
 		{"results --last x", exitUsage, `results: --last is "x": give a whole number: see worker results -h`},

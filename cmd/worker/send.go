@@ -18,6 +18,7 @@ import (
 	"millrace/internal/config"
 	"millrace/internal/console"
 	"millrace/internal/exchange"
+	"millrace/internal/frame"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/natsconn"
 )
@@ -27,6 +28,8 @@ type sendFlags struct {
 	subject string
 	headers []string
 	lines   bool
+	frames  frameFlags
+	rate    float64
 }
 
 // sendCommand returns `worker send`.
@@ -34,26 +37,36 @@ func sendCommand() *cobra.Command {
 	f := &sendFlags{}
 	c := &cobra.Command{
 		Use: "send [FILE]...", Short: "send payloads to the input stream",
-		Long: "Sends each FILE as one payload, or each of its lines with --lines. Without a FILE, or for the FILE -, it reads standard input. It waits until " +
+		Long: "Sends each FILE as one payload, each of its lines with --lines, or frames of its lines with --framing. Without a FILE, or for the FILE -, it reads standard input. It waits until " +
 			"the server has stored every payload. Exit status 1 if one was not stored.\n\n" +
 			"It reads the same MILLRACE_ variables as the worker. Without MILLRACE_NATS_URL it sends to the server of a worker that runs on this machine.",
-		Example: "  echo 'some text' | worker send\n  worker send --lines --subject ingest.web documents.txt\n  worker send --header 'Content-Type: application/x-ndjson' frame.ndjson",
-		Args:    cobra.ArbitraryArgs,
+		Example: "  echo 'some text' | worker send\n  worker send --lines --subject ingest.web documents.txt\n  worker send --framing newline_delimited --compress zstd documents.txt\n" +
+			"  worker send --header 'Content-Type: application/x-ndjson' frame.ndjson",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if err := noEmptyFlags(cmd); err != nil {
 				return err
 			}
-			return runSend(cmd.Context(), f, files)
+			framer, err := f.frames.framer(cmd)
+			if err == nil && f.rate < 0 {
+				err = fmt.Errorf("--rate is %v: give a number of messages a second, or 0 for no limit", f.rate)
+			}
+			if err != nil {
+				return usageError{fmt.Errorf("send: %w", err)}
+			}
+			return runSend(cmd.Context(), f, framer, files)
 		},
 	}
 	c.Flags().StringVar(&f.subject, "subject", "", "the `subject` to send to; default: the first of MILLRACE_SUBJECTS, with send in the place of a wildcard")
 	c.Flags().StringArrayVar(&f.headers, "header", nil, "add the `header` 'Name: value' to each message; may be repeated")
 	c.Flags().BoolVar(&f.lines, "lines", false, "send each line as a payload, without its line break; not for text in UTF-16")
+	f.frames.add(c)
+	c.Flags().Float64Var(&f.rate, "rate", 0, "the most `messages` a second; 0: as fast as the server stores them")
 	return c
 }
 
 // runSend implements `worker send`.
-func runSend(ctx context.Context, f *sendFlags, files []string) (err error) {
+func runSend(ctx context.Context, f *sendFlags, framer *exchange.Framer, files []string) (err error) {
 	cfg, err := exchangeConfig()
 	if err != nil {
 		return err
@@ -63,21 +76,24 @@ func runSend(ctx context.Context, f *sendFlags, files []string) (err error) {
 	if err := errors.Join(err, badHeader, stdinOnce(files)); err != nil {
 		return usageError{fmt.Errorf("send: %w", err)}
 	}
+	noteMisread(cfg, framer)
+	framer.Describe(header)
 	nc, err := dialWorker(cfg, "millrace-send")
 	if err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
 	defer nc.Close()
-	payloads := &exchange.Payloads{Lines: f.lines, Most: int(nc.MaxPayload())}
+	framer.Most = int(nc.MaxPayload())
+	payloads := &exchange.Payloads{Lines: f.lines || framer.Framing != frame.None, Most: framer.Most}
 	sources, size := sendSources(files)
 	payloads.Sources = sources
-	sender := &exchange.Sender{Conn: nc, API: jetStreamAPI(cfg), Stream: cfg.Stream, Subject: subject, Header: header}
+	sender := &exchange.Sender{Conn: nc, API: jetStreamAPI(cfg), Stream: cfg.Stream, Subject: subject, Header: header, Rate: f.rate}
 	stop := func() {}
 	if console.Redraws(os.Stderr) {
 		p := &exchange.Progress{Out: os.Stderr, Width: console.Width(os.Stderr), Sender: sender, Payloads: payloads, Size: size}
 		stop = p.Start()
 	}
-	report, err := sender.Send(ctx, payloads.Start(ctx))
+	report, err := sender.Send(ctx, framer.Start(ctx, payloads.Start(ctx)))
 	stop()
 	if err != nil {
 		return fmt.Errorf("send: %w", err)
@@ -90,6 +106,9 @@ func printSent(r *exchange.Report, stream, subject string) error {
 	noun := "payloads"
 	if r.Stored == 1 {
 		noun = "payload"
+	}
+	if r.Records > 0 {
+		noun += fmt.Sprintf(" with %s records", console.Count(r.Records))
 	}
 	if r.Stored > 0 || r.Failed == 0 && r.Err == nil {
 		fmt.Printf("stored %s %s, %s, in %s (%s/s): subject %s, stream %s%s\n", console.Count(r.Stored), noun, console.Bytes(float64(r.Bytes)), console.Time(r.Took),

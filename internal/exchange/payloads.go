@@ -18,9 +18,10 @@ type Source struct {
 
 // Payload is what one message carries.
 type Payload struct {
-	Place string // where it comes from: "file", or "file:12" for a line
-	Data  []byte
-	Err   error // why there is no Data, or nil; other payloads may follow
+	Place   string // where it comes from: "file", or "file:12" for a line, or for the first record of a frame
+	Data    []byte
+	Records int   // how many records a frame has; 0 for a message that is no frame
+	Err     error // why there is no Data, or nil; other payloads may follow
 }
 
 // Payloads reads payloads from sources.

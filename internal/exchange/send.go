@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"golang.org/x/time/rate"
 
 	"millrace/internal/ingest/jsapi"
 )
@@ -45,6 +46,7 @@ type Sender struct {
 	Stream  string    // a payload that another stream would store is an error
 	Subject string
 	Header  nats.Header
+	Rate    float64 // the most messages a second; 0: as fast as possible
 
 	outage time.Duration // how long a broken connection has to come back; answerPatience if it is 0; tests have less
 
@@ -55,6 +57,7 @@ type Sender struct {
 type Report struct {
 	Stored      int64   // payloads that the server has confirmed
 	Bytes       int64   // of those payloads
+	Records     int64   // of those that are frames
 	First, Last uint64  // the least and the greatest of their sequences; other senders' messages may be between them
 	Failed      int64   // payloads that were tried, and not stored or not confirmed
 	Failures    []error // the first of them
@@ -67,11 +70,12 @@ func (s *Sender) Stored() (payloads, bytes int64) { return s.stored.Load(), s.by
 
 // pending is a payload that the server hasn't confirmed yet.
 type pending struct {
-	place  string
-	msg    *nats.Msg
-	future jetstream.PubAckFuture // nil if failed is set
-	failed error
-	unsent bool // failed is the payload's own, and says nothing about the next ones
+	place   string
+	msg     *nats.Msg
+	records int
+	future  jetstream.PubAckFuture // nil if failed is set
+	failed  error
+	unsent  bool // failed is the payload's own, and says nothing about the next ones
 }
 
 // Send publishes payloads until there are no more, or until ctx ends, and waits for the server's answers. After the end of ctx it waits for
@@ -111,6 +115,7 @@ func (s *Sender) Send(ctx context.Context, payloads <-chan Payload) (*Report, er
 // publish publishes payloads while the window has room. freed has the bytes of each payload that leaves the window.
 func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <-chan Payload, sent chan<- pending, freed <-chan int) {
 	run := nuid.Next() // the ids of one Send let the stream drop a payload that was published again
+	pace := rate.NewLimiter(rate.Limit(s.Rate), 1)
 	messages, bytes := 0, 0
 	for n := 0; ; n++ {
 		var p Payload
@@ -123,6 +128,12 @@ func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <
 		case <-ctx.Done():
 			return
 		}
+		if s.Rate > 0 {
+			pause(ctx, pace.Reserve().Delay())
+		}
+		if ctx.Err() != nil {
+			return
+		}
 		for messages == windowMessages || messages > 0 && bytes+len(p.Data) > windowBytes {
 			select {
 			case size := <-freed:
@@ -131,7 +142,7 @@ func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <
 				return
 			}
 		}
-		q := pending{place: p.Place, msg: &nats.Msg{Subject: s.Subject, Header: nats.Header{}, Data: p.Data}, failed: p.Err, unsent: p.Err != nil}
+		q := pending{place: p.Place, records: p.Records, msg: &nats.Msg{Subject: s.Subject, Header: nats.Header{}, Data: p.Data}, failed: p.Err, unsent: p.Err != nil}
 		for name, values := range s.Header {
 			q.msg.Header[name] = values
 		}
@@ -186,6 +197,7 @@ func (c *collector) collect(ctx context.Context, p *pending) {
 	c.report.Last = max(c.report.Last, ack.Sequence)
 	c.report.Stored++
 	c.report.Bytes += int64(len(p.msg.Data))
+	c.report.Records += int64(p.records)
 	c.sender.stored.Add(1)
 	c.sender.bytes.Add(int64(len(p.msg.Data)))
 }

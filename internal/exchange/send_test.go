@@ -75,14 +75,14 @@ func TestSendReportsFailures(t *testing.T) {
 		gaveUp   bool
 	}{
 		"too large, with its headers": {header: nats.Header{"Long": {strings.Repeat("x", 1000)}},
-			payloads: []Payload{{"a", []byte("1"), nil}, {"b", make([]byte, 4<<20-500), nil}, {"c", []byte("2"), nil}}, stored: 2,
+			payloads: []Payload{{Place: "a", Data: []byte("1")}, {Place: "b", Data: make([]byte, 4<<20-500)}, {Place: "c", Data: []byte("2")}}, stored: 2,
 			want: []string{"b: larger than the server's max_payload of 4194304 bytes, with its headers"}},
-		"unreadable": {payloads: []Payload{{"a", nil, errors.New("no such file")}, {"b", []byte("1"), nil}}, stored: 1, want: []string{"a: no such file"}},
-		"larger than the stream takes": {input: jetstream.StreamConfig{MaxMsgSize: 500}, payloads: []Payload{{"a", make([]byte, 600), nil}, {"b", []byte("1"), nil}}, stored: 1,
+		"unreadable": {payloads: []Payload{{Place: "a", Err: errors.New("no such file")}, {Place: "b", Data: []byte("1")}}, stored: 1, want: []string{"a: no such file"}},
+		"larger than the stream takes": {input: jetstream.StreamConfig{MaxMsgSize: 500}, payloads: []Payload{{Place: "a", Data: make([]byte, 600)}, {Place: "b", Data: []byte("1")}}, stored: 1,
 			want: []string{"a: nats: API error: code=400 err_code=10054 description=message size exceeds maximum allowed"}},
-		"no stream": {subject: "elsewhere", payloads: []Payload{{"a", []byte("1"), nil}}, gaveUp: true,
+		"no stream": {subject: "elsewhere", payloads: []Payload{{Place: "a", Data: []byte("1")}}, gaveUp: true,
 			want: []string{"a: no stream stores elsewhere: start a worker with MILLRACE_PROVISION=true, which creates the stream IN, or check --subject"}},
-		"another stream": {subject: "out.web", payloads: []Payload{{"a", []byte("1"), nil}}, gaveUp: true,
+		"another stream": {subject: "out.web", payloads: []Payload{{Place: "a", Data: []byte("1")}}, gaveUp: true,
 			want: []string{"a: out.web is a subject of another stream than IN, which the worker reads: set MILLRACE_STREAM, or check --subject"}},
 	} {
 		t.Run(name, func(t *testing.T) {

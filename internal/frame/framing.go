@@ -53,6 +53,16 @@ var mediaTypes = []struct {
 	{"application/vnd.millrace.varint-length-delimited", VarintLengthDelimited},
 }
 
+// ContentTypeOf returns the content type by which Auto recognizes a framing. It is empty for None and Auto.
+func ContentTypeOf(f Framing) string {
+	for _, known := range mediaTypes {
+		if known.framing == f {
+			return known.name
+		}
+	}
+	return ""
+}
+
 // FramingOf returns the framing that belongs to a content type. It ignores the parameters of the content type, such as
 // charset, and the case of its letters. It returns None for every media type that it doesn't know.
 func FramingOf(contentType string) Framing {
