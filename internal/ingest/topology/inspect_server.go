@@ -21,7 +21,12 @@ func (i serverInspector) inspect() bool {
 		i.silent(what, err)
 		return false
 	}
-	if found, advice := tooOld(nc.ConnectedServerVersion(), i.l); found != "" {
+	level, err := apiLevel(i.ctx, nc, i.l.API)
+	if err != nil {
+		i.silent(what, err)
+		return false
+	}
+	if found, advice := tooOld(nc.ConnectedServerVersion(), level, i.l); found != "" {
 		i.say(finding.Error, what, found, advice)
 		return false
 	}

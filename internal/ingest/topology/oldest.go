@@ -1,6 +1,15 @@
 package topology
 
-import "millrace/internal/ingest/jsapi"
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/jsapi"
+)
 
 // The oldest releases of nats-server that the delivery modes work with. `.ci/run oldest` runs both modes on their first versions.
 var (
@@ -14,18 +23,44 @@ var (
 // atomicBatches is the first release with atomic batches.
 var atomicBatches = jsapi.Release{Major: 2, Minor: 12}
 
-// tooOld returns what is wrong with the version of the connected server and what to do, or empty texts. It doesn't know the version of a
-// JetStream that is elsewhere.
-func tooOld(version string, l Topology) (found, advice string) {
-	switch {
-	case l.API != jsapi.API{}:
+// levelExclusive is the level of the JetStream API of OldestExclusive.
+const levelExclusive = 4
+
+// tooOld returns what is wrong with the server and what to do, or empty texts. If JetStream is elsewhere, the connected server's version says
+// nothing about it. Then level is the level of its API, which servers before 2.11 don't have.
+func tooOld(version string, level int, l Topology) (found, advice string) {
+	const shared = ", or set MILLRACE_DELIVERY=shared, which needs "
+	switch elsewhere := l.API != (jsapi.API{}); {
+	case elsewhere && l.Exclusive && level < levelExclusive:
+		return fmt.Sprintf("JetStream elsewhere has level %d of its API, and exclusive delivery needs level %d, of nats-server %s", level, levelExclusive, OldestExclusive),
+			"upgrade its servers" + shared + OldestShared.String()
+	case elsewhere:
 	case !OldestShared.In(version):
 		return "version " + version + ", and Millrace needs nats-server " + OldestShared.String(), "upgrade the server"
 	case l.Exclusive && !OldestExclusive.In(version):
-		return "version " + version + ", and exclusive delivery needs nats-server " + OldestExclusive.String(),
-			"upgrade the server, or set MILLRACE_DELIVERY=shared, which needs " + OldestShared.String()
+		return "version " + version + ", and exclusive delivery needs nats-server " + OldestExclusive.String(), "upgrade the server" + shared + OldestShared.String()
 	}
 	return "", ""
+}
+
+// levelTimeout bounds the wait for the level of the API. A cluster without a leader doesn't answer.
+const levelTimeout = 5 * time.Second
+
+// apiLevel returns the level of the JetStream API.
+func apiLevel(ctx context.Context, nc *nats.Conn, api jsapi.API) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, levelTimeout)
+	defer cancel()
+	m, err := nc.RequestWithContext(ctx, api.Subject("INFO"), nil)
+	if err != nil {
+		return 0, err
+	}
+	var info struct {
+		API struct {
+			Level int `json:"level"`
+		} `json:"api"`
+	}
+	err = json.Unmarshal(m.Data, &info)
+	return info.API.Level, err
 }
 
 // oldest returns the oldest release that the delivery mode works with.
