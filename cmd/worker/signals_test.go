@@ -75,14 +75,17 @@ func TestClosedTerminalDrains(t *testing.T) {
 	if status := w.signal(t, syscall.SIGHUP); status.ExitStatus() != 0 {
 		t.Errorf("it ended with status %v (signal %v), want 0", status.ExitStatus(), status.Signal())
 	}
-	c, err := js.Consumer(t.Context(), "INGEST", "millrace")
-	if err != nil {
-		t.Fatal(err)
-	}
-	info := c.CachedInfo()
 	results := streamMessages(t, js, "RESULTS")
-	if settled := info.Delivered.Consumer - uint64(info.NumAckPending); results != settled || results == n {
-		t.Errorf("%d of %d results are stored and %d inputs settled, want the same number, and fewer than all", results, n, settled)
+	awaitState(t, "the inputs of all results are settled, and no others", func() bool { // the server handles acknowledgements after it has received them
+		c, err := js.Consumer(t.Context(), "INGEST", "millrace")
+		if err != nil {
+			t.Fatal(err)
+		}
+		info := c.CachedInfo()
+		return info.Delivered.Consumer-uint64(info.NumAckPending) == results
+	})
+	if results == n {
+		t.Errorf("all %d results are stored, want fewer", n)
 	}
 	if given, _, err := back.Pending(); err != nil || given > 0 {
 		t.Errorf("%d inputs were given back (%v)", given, err)

@@ -33,8 +33,8 @@ const (
 	// startTimeout is how long recovery of the stored streams may take.
 	startTimeout = 30 * time.Second
 
-	// listenTimeout is how long a started server may take until it listens.
-	listenTimeout = time.Second
+	// listenTimeout is how long a started server may take until it listens, on a machine that is busy with other work too.
+	listenTimeout = 10 * time.Second
 )
 
 // Start starts a server. It fails if the address is in use or the folder can't be used.
