@@ -49,7 +49,7 @@ func has(h nats.Header, name string) bool {
 	return false
 }
 
-// Start packs in another goroutine until there are no more payloads, or until ctx ends. Payloads with an Err are passed on.
+// Start packs payloads in another goroutine until there are no more, or until ctx ends. It passes payloads with an Err through, in order.
 func (f *Framer) Start(ctx context.Context, payloads <-chan Payload) <-chan Payload {
 	out := make(chan Payload)
 	go func() {

@@ -57,7 +57,7 @@ type Sender struct {
 type Report struct {
 	Stored      int64   // payloads that the server has confirmed
 	Bytes       int64   // of those payloads
-	Records     int64   // of those that are frames
+	Records     int64   // records in the stored frames
 	First, Last uint64  // the least and the greatest of their sequences; other senders' messages may be between them
 	Failed      int64   // payloads that were tried, and not stored or not confirmed
 	Failures    []error // the first of them
