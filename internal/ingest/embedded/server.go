@@ -33,8 +33,8 @@ const (
 	// startTimeout is how long recovery of the stored streams may take.
 	startTimeout = 30 * time.Second
 
-	// listenTimeout is how long a started server may take until it listens, on a machine that is busy with other work too.
-	listenTimeout = 10 * time.Second
+	// routesTimeout is how long a started server may take until it listens for the other servers of its cluster.
+	routesTimeout = time.Second
 )
 
 // Start starts a server. It fails if the address is in use or the folder can't be used.
@@ -78,7 +78,7 @@ func Start(o Options) (*Server, error) {
 	case <-started:
 	case <-time.After(startTimeout):
 	}
-	if s.JetStreamEnabled() && s.ReadyForConnections(listenTimeout) {
+	if s.JetStreamEnabled() && s.Addr() != nil && (len(o.Cluster) == 0 || s.ReadyForConnections(routesTimeout)) {
 		return &Server{s: s}, nil
 	}
 	s.Shutdown()
