@@ -8,5 +8,5 @@
 // To send many records in one message, start with AppendNewline, AppendLength or AppendVarint, one for each value of
 // MILLRACE_FRAMING.
 //
-// docs/results.md in Millrace's repository specifies the formats, and docs/clients.md says how another module imports this package.
+// docs/results.md in Millrace's repository specifies the formats, and docs/protocol.md says how another module imports this package.
 package client

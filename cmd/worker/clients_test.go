@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,7 +17,7 @@ import (
 // oneBatch is the size of a batch of clientWorker. A larger payload becomes a dead letter.
 const oneBatch = 4 << 10
 
-// clientWorker starts a worker with that delivery for the programs of docs/clients.md, and returns the server's address.
+// clientWorker starts a worker with that delivery for the programs of docs/protocol.md, and returns the server's address.
 func clientWorker(t *testing.T, delivery string) (url string) {
 	t.Helper()
 	s := serve(t)
@@ -27,7 +28,7 @@ func clientWorker(t *testing.T, delivery string) (url string) {
 	return s.URL()
 }
 
-// wantOutcomes checks what a program of docs/clients.md prints for the payloads first, second and one that is too large.
+// wantOutcomes checks what a program of docs/protocol.md prints for the payloads first, second and one that is too large.
 func wantOutcomes(t *testing.T, out []byte) {
 	t.Helper()
 	want := `input 1 of INGEST: result {"bytes":5,"crc32c":"8a3ea150"}
@@ -56,11 +57,11 @@ func TestTheGoClient(t *testing.T) {
 	}
 }
 
-// TestAnotherModuleCanImportTheClient builds a module as docs/clients.md says, beside this repository: with the two lines of the page and the
+// TestAnotherModuleCanImportTheClient builds a module as docs/protocol.md says, beside this repository: with the two lines of the page and the
 // program. Nothing is downloaded, since all modules are also this repository's.
 func TestAnotherModuleCanImportTheClient(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/clients.md")
+	page, err := os.ReadFile("../../docs/protocol.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,11 +92,75 @@ func TestAnotherModuleCanImportTheClient(t *testing.T) {
 	}
 }
 
+// javascript has the program in JavaScript, with its packages.
+const javascript = examples + "/javascript"
+
+// needNode returns the path of Node.js. Without it or without the program's packages the test skips, or with MILLRACE_REQUIRE_NODE=1 fails.
+func needNode(t *testing.T) string {
+	t.Helper()
+	programs(t)
+	node, err := exec.LookPath("node")
+	if err == nil {
+		_, err = os.Stat(filepath.Join(javascript, "node_modules"))
+	}
+	if err == nil {
+		return node
+	}
+	const missing = "NO NODE.JS, OR NOT THE PACKAGES OF THE JAVASCRIPT CLIENT, SO IT IS NOT TESTED: install Node.js and npm (Debian: apt-get install nodejs npm), " +
+		"and run: npm ci --ignore-scripts --prefix docs/examples/javascript"
+	if os.Getenv("MILLRACE_REQUIRE_NODE") == "1" {
+		t.Fatalf("%s (%v)", missing, err)
+	}
+	t.Skipf("SKIPPED: %s (%v)", missing, err)
+	return ""
+}
+
+func TestTheJavaScriptClient(t *testing.T) {
+	t.Parallel()
+	node := needNode(t)
+	for _, delivery := range []string{"shared", "exclusive"} {
+		t.Run(delivery, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), node, javascript+"/client.js", clientWorker(t, delivery), "first", "second", strings.Repeat("x", oneBatch+1))
+			var complaints strings.Builder
+			cmd.Stderr = &complaints
+			out, err := cmd.Output()
+			if err != nil || complaints.Len() > 0 {
+				t.Fatalf("%v: %.1000s", err, complaints.String())
+			}
+			wantOutcomes(t, out)
+		})
+	}
+}
+
+// TestPackagesOfTheJavaScriptClient: the lock file pins each package to its content, names no registry, and has no licence that the project doesn't take.
+func TestPackagesOfTheJavaScriptClient(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(javascript + "/package-lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lock struct {
+		Packages map[string]struct{ Version, Resolved, Integrity, License string }
+	}
+	if err := json.Unmarshal(text, &lock); err != nil || len(lock.Packages) < 3 {
+		t.Fatalf("%v: %d packages", err, len(lock.Packages))
+	}
+	for name, p := range lock.Packages {
+		if !slices.Contains([]string{"Apache-2.0", "Unlicense"}, p.License) || p.Resolved != "" {
+			t.Errorf("%q has the licence %q and comes from %q", name, p.License, p.Resolved)
+		}
+		if name != "" && (p.Version == "" || p.Integrity == "") {
+			t.Errorf("%q isn't pinned", name)
+		}
+	}
+}
+
 func TestThePythonClient(t *testing.T) {
 	t.Parallel()
 	programs(t)
 	if out, err := exec.CommandContext(t.Context(), "python3", "-c", "import nats").CombinedOutput(); err != nil {
-		t.Skipf("SKIPPED: no python3 with nats-py, so docs/examples/client.py is only compiled: %s", out)
+		t.Skipf("SKIPPED: NO PYTHON3 WITH NATS-PY, SO docs/examples/client.py IS ONLY COMPILED: pip install nats-py: %s", out)
 	}
 	for _, delivery := range []string{"shared", "exclusive"} {
 		t.Run(delivery, func(t *testing.T) {
@@ -106,10 +171,10 @@ func TestThePythonClient(t *testing.T) {
 }
 
 // Ways in which documents create a consumer, each with its configuration.
-var consumers = regexp.MustCompile(`(?s)ConsumerConfig\{.*?\}\)|subscribe\([^)]*\)|nats consumer (?:add|create) [^\n]*`)
+var consumers = regexp.MustCompile(`(?s)ConsumerConfig\{.*?\}\)|subscribe\([^)]*\)|consumers\.add\([^)]*\)|nats consumer (?:add|create) [^\n]*`)
 
 // filtered matches the configuration of a consumer that has a filter.
-var filtered = regexp.MustCompile(`FilterSubject|subscribe\((?:filter|subject),|--filter `)
+var filtered = regexp.MustCompile(`FilterSubject|filter_subject: |subscribe\((?:filter|subject),|--filter `)
 
 // TestEveryConsumerInADocumentHasAFilter: without a filter, a consumer gets the commit markers of exclusive delivery.
 func TestEveryConsumerInADocumentHasAFilter(t *testing.T) {
@@ -117,7 +182,10 @@ func TestEveryConsumerInADocumentHasAFilter(t *testing.T) {
 	found := map[string]int{}
 	for _, folder := range []string{"../../README.md", "../../docs", "../../helm"} {
 		err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") || !slices.Contains([]string{".md", ".go", ".py", ".txt", ".yaml", ".tpl"}, filepath.Ext(path)) {
+			if err == nil && d.Name() == "node_modules" {
+				return fs.SkipDir
+			}
+			if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") || !slices.Contains([]string{".md", ".go", ".py", ".js", ".txt", ".yaml", ".tpl"}, filepath.Ext(path)) {
 				return err
 			}
 			text, err := os.ReadFile(path)
@@ -133,24 +201,24 @@ func TestEveryConsumerInADocumentHasAFilter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for file, want := range map[string]int{"clients.md": 2, "client.py": 1, "main.go": 2, "consume.py": 1, "delivery.md": 1} {
+	for file, want := range map[string]int{"protocol.md": 3, "client.js": 1, "client.py": 1, "main.go": 2, "consume.py": 1, "delivery.md": 1} {
 		if found[file] != want {
 			t.Errorf("files called %s have %d consumers, want %d", file, found[file], want)
 		}
 	}
 }
 
-var codeBlock = regexp.MustCompile("(?s)```(go|python)\n(.*?)```")
+var codeBlock = regexp.MustCompile("(?s)```(javascript|go|python)\n(.*?)```")
 
-// TestCodeOnThePageOfClients: docs/clients.md shows the code of the programs that the tests run.
-func TestCodeOnThePageOfClients(t *testing.T) {
+// TestCodeOnThePageOfTheProtocol: docs/protocol.md shows the code of the programs that the tests run.
+func TestCodeOnThePageOfTheProtocol(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/clients.md")
+	page, err := os.ReadFile("../../docs/protocol.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	programs := map[string]string{}
-	for language, file := range map[string]string{"go": "client/main.go", "python": "client.py"} {
+	for language, file := range map[string]string{"javascript": "javascript/client.js", "go": "client/main.go", "python": "client.py"} {
 		text, err := os.ReadFile(filepath.Join(examples, file))
 		if err != nil {
 			t.Fatal(err)
@@ -164,7 +232,9 @@ func TestCodeOnThePageOfClients(t *testing.T) {
 			t.Errorf("this is not in the %s program:\n%s", block[1], block[2])
 		}
 	}
-	if found["go"] != 4 || found["python"] != 4 {
-		t.Errorf("the page has %v blocks of code, want 4 in each language", found)
+	for language := range programs {
+		if found[language] != 1 {
+			t.Errorf("the page has %d blocks of %s, want 1", found[language], language)
+		}
 	}
 }

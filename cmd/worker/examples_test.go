@@ -14,7 +14,7 @@ import (
 	"millrace/internal/frame"
 )
 
-// examples has the programs of docs/frames.md and docs/clients.md.
+// examples has the programs of docs/frames.md and docs/protocol.md.
 const examples = "../../docs/examples"
 
 // framingWorker starts a worker that accepts any frame, and returns the server's address.

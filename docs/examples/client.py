@@ -12,20 +12,13 @@ import nats.errors
 
 
 async def publish(js, subject, id, payload):
-    """Stores a payload, and returns which input it is.
-
-    If you publish it again with the same id within the stream's duplicate window, because the acknowledgement was lost, the stream
-    stores it once, and you get the same sequence.
-    """
+    """Stores a payload, and returns which input it is."""
     ack = await js.publish(subject, payload, headers={"Nats-Msg-Id": id})
     return ack.stream, ack.seq
 
 
 def input_of(message):
-    """Returns the input of a result or of a dead letter.
-
-    A message that is neither, such as a commit marker of exclusive delivery, has none: the function returns None.
-    """
+    """Returns the input of a result or of a dead letter. For any other message it returns None."""
     headers = message.headers or {}
     if "Millrace-Sequence" not in headers:
         return None
@@ -41,10 +34,7 @@ def outcome(message):
 
 
 async def follow(js, stream, filter, handle):
-    """Calls handle for each message of a stream that the filter matches.
-
-    The server remembers the position of a durable consumer, so a program that is started again continues where it stopped.
-    """
+    """Calls handle for each message of a stream that the filter matches."""
     consumer = await js.pull_subscribe(filter, durable="example", stream=stream)
     while True:
         try:

@@ -23,6 +23,8 @@ var skipped = map[string]string{
 	"kernels/build": "the built kernel library",
 	"gpu-out":       "the output of tools/gpu-check",
 	"millrace-data": "the embedded server's storage",
+
+	"docs/examples/javascript/node_modules": "the packages of the JavaScript example",
 }
 
 // tree is the repository's text, read once.

@@ -3,14 +3,16 @@
 //	worker
 //	go run ./docs/examples/client nats://127.0.0.1:4222 'some text' 'some other text'
 //
-// It is an example for programs that send inputs and read JSON results. docs/clients.md explains it. Start reading with run.
+// It is an example for programs that send inputs and read JSON results. docs/protocol.md explains it. Start reading with run.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -60,35 +62,13 @@ func run(url string, payloads []string) error {
 	return err
 }
 
-// publish stores a payload, and returns which input it is. If you publish it again with the same id within the stream's duplicate
-// window, because the acknowledgement was lost, the stream stores it once, and you get the same sequence.
+// publish stores a payload, and returns which input it is.
 func publish(ctx context.Context, js jetstream.JetStream, subject, id string, payload []byte) (client.Input, error) {
 	ack, err := js.Publish(ctx, subject, payload, jetstream.WithMsgID(id))
 	if err != nil {
 		return client.Input{}, err // not stored, or not known to be: publish it again with the same id
 	}
 	return client.Input{Stream: ack.Stream, Sequence: ack.Sequence}, nil
-}
-
-// found is the outcome of an input.
-type found struct {
-	client.Input
-	text string
-}
-
-// find sends the outcome that a message has to outcomes. If the message is neither a result nor a dead letter, such as a commit marker of
-// exclusive delivery, it has no input, and find ignores it.
-func find(ctx context.Context, m jetstream.Msg, outcomes chan<- found) error {
-	in, ok := client.InputOf(m.Headers())
-	if !ok {
-		return nil
-	}
-	select {
-	case outcomes <- found{in, outcome(m)}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // outcome describes a message. Every dead letter has a reason, and no result has one.
@@ -99,9 +79,8 @@ func outcome(m jetstream.Msg) string {
 	return "result " + string(m.Data())
 }
 
-// follow calls handle for each message of a stream that the filter matches. The server remembers the position of a durable consumer, so a
-// program that is started again continues where it stopped.
-func follow(ctx context.Context, js jetstream.JetStream, stream, filter string, handle func(jetstream.Msg) error) (jetstream.ConsumeContext, error) {
+// follow calls handle for each result or dead letter of a stream that the filter matches.
+func follow(ctx context.Context, js jetstream.JetStream, stream, filter string, handle func(client.Input, jetstream.Msg)) (jetstream.ConsumeContext, error) {
 	consumer, err := js.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		Durable: "example", FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy,
 	})
@@ -109,40 +88,45 @@ func follow(ctx context.Context, js jetstream.JetStream, stream, filter string, 
 		return nil, err
 	}
 	return consumer.Consume(func(m jetstream.Msg) {
-		if err := handle(m); err != nil {
-			fmt.Fprintln(os.Stderr, "client:", err)
-			_ = m.NakWithDelay(time.Second) // it comes again
-			return
+		if in, ok := client.InputOf(m.Headers()); ok { // otherwise it is neither
+			handle(in, m)
 		}
-		_ = m.Ack() // if that is lost, it comes again
+		_ = m.Ack() // if that is lost, the message comes again
 	})
 }
 
 // collect returns the outcome of each input.
 func collect(ctx context.Context, js jetstream.JetStream, inputs []client.Input) (map[client.Input]string, error) {
-	arrived := make(chan found)
+	waiting, outcomes, done := map[client.Input]bool{}, map[client.Input]string{}, make(chan struct{})
+	for _, in := range inputs {
+		waiting[in] = true
+	}
+	var mu sync.Mutex
+	handle := func(in client.Input, m jetstream.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !waiting[in] {
+			return // it is of an input of somebody else, or comes a second time
+		}
+		outcomes[in] = outcome(m)
+		if delete(waiting, in); len(waiting) == 0 {
+			close(done)
+		}
+	}
 	for stream, filter := range map[string]string{"RESULTS": "results.>", "RESULTS_DEADLETTER": "deadletter.>"} {
-		following, err := follow(ctx, js, stream, filter, func(m jetstream.Msg) error { return find(ctx, m, arrived) })
+		following, err := follow(ctx, js, stream, filter, handle)
 		if err != nil {
 			return nil, err
 		}
 		defer following.Stop()
 	}
-	waiting := map[client.Input]bool{}
-	for _, in := range inputs {
-		waiting[in] = true
+	var err error
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = errors.New("not every input has a result yet")
 	}
-	outcomes := map[client.Input]string{}
-	for len(waiting) > 0 {
-		select {
-		case f := <-arrived:
-			if waiting[f.Input] { // otherwise it is of an input of somebody else, or comes a second time
-				outcomes[f.Input] = f.text
-				delete(waiting, f.Input)
-			}
-		case <-ctx.Done():
-			return outcomes, errors.New("not every input has a result yet")
-		}
-	}
-	return outcomes, nil
+	mu.Lock()
+	defer mu.Unlock()
+	return maps.Clone(outcomes), err
 }

@@ -20,7 +20,7 @@ func TestHeaderTextIsOneBoundedLine(t *testing.T) {
 func TestTheDocumentsTellTheTwoKindsOfTooLargeApart(t *testing.T) {
 	t.Parallel()
 	begins, _, _ := strings.Cut(errUnstorable(errors.New("cause")).Error(), ":")
-	for page, separator := range map[string]string{"clients.md": "\n", "troubleshooting.md": "\n", "runbooks/MillraceDeadLetters.md": "\n- "} {
+	for page, separator := range map[string]string{"protocol.md": "\n", "runbooks/MillraceDeadLetters.md": "\n- "} {
 		text, err := os.ReadFile("../../../docs/" + page)
 		if err != nil {
 			t.Fatal(err)
