@@ -67,8 +67,8 @@ func unfitForPartitions(c jetstream.StreamConfig, l Topology) (found, advice str
 			fmt.Sprintf("set MILLRACE_STREAM to a stream with the subject transform %q to %q", want.Source, want.Destination)
 	}
 	return "does not put a partition before its subjects",
-		fmt.Sprintf("give it the subject transform %q to %q, or set MILLRACE_DELIVERY=shared. Stored messages keep their subjects and are not "+
-			"seen with exclusive delivery: process them first", want.Source, want.Destination)
+		fmt.Sprintf("give it the subject transform %q to %q, or set MILLRACE_DELIVERY=shared. Stored messages keep their subjects: keep "+
+			"workers with shared delivery running until these are processed (docs/answers.md)", want.Source, want.Destination)
 }
 
 // checkInput fails if the input stream exists and a worker could receive nothing from it.
