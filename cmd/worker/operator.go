@@ -90,6 +90,9 @@ func listOperators(files []string) error {
 	}
 	for _, path := range files {
 		d, err := compiled.ReadFile(path)
+		if err == nil {
+			err = ownName(path, d)
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue

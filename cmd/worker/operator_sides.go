@@ -251,15 +251,23 @@ func sameDeclarations(a, b *compiled.Description) error {
 	return nil
 }
 
-// ownNames returns an error if a side has the name of a built-in operator, which no worker would find.
+// ownNames returns an error if a side has the name of a built-in operator.
 func ownNames(file string, sides ...*side) error {
 	for _, s := range sides {
 		if s.missing != nil {
 			continue
 		}
-		if err := compiled.CheckName(s.description.Name); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+		if err := ownName(file, s.description); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// ownName returns an error if an operator has the name of a built-in one, which no worker would find.
+func ownName(file string, d *compiled.Description) error {
+	if err := compiled.CheckName(d.Name); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
 	}
 	return nil
 }

@@ -76,6 +76,7 @@ func TestNamesOfBuiltInOperatorsAreRefused(t *testing.T) {
 	call(t, nil, "operator", "build", source).want(t, exitFailed, source+": "+refusal)
 	call(t, nil, "operator", "build", source, "--arch", "90").want(t, exitFailed, source+": "+refusal)
 	call(t, nil, "operator", "test", library, "--brief").want(t, exitFailed, library+": "+refusal)
+	call(t, nil, "operator", "list", library).want(t, exitFailed, library+": "+refusal)
 	other := filepath.Join(folder, "mine.cu")
 	if err := os.Rename(source, other); err != nil {
 		t.Fatal(err)
