@@ -89,8 +89,8 @@ func (cr *creator) fit(ctx context.Context, b Bounds, c jetstream.StreamConfig) 
 			if err := cr.halve(ctx, c.MaxBytes); err != nil {
 				return nil, err
 			}
-		case open && c.Replicas > 1 && tooFewServers(refused):
-			cr.log.Warn("the cluster has too few servers for three replicas, so the stream is on one server alone", "stream", c.Name, "reason", refused.Description)
+		case open && c.Replicas > 1 && noPlaces(refused):
+			cr.log.Warn("the servers can't place three replicas, so the stream is on one server alone", "stream", c.Name, "reason", refused.Description)
 			c.Replicas = 1
 		default:
 			return nil, err
@@ -118,9 +118,9 @@ func (cr *creator) halve(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// tooFewServers reports whether a cluster doesn't have the servers for several replicas. A server that is only offline may come back: then
-// creating the stream fails, and is tried again.
-func tooFewServers(refused *jetstream.APIError) bool {
+// noPlaces reports whether several replicas have no place: the servers are too few, or too few of them have room for max_bytes. The server's
+// description names which. A server that is only offline may come back: then creating the stream fails, and is tried again.
+func noPlaces(refused *jetstream.APIError) bool {
 	return refused.ErrorCode == errNoCluster || refused.ErrorCode == errNoPeers && !strings.Contains(refused.Description, "offline")
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/natstest"
@@ -195,10 +196,11 @@ func TestWhyACreationFails(t *testing.T) {
 		description string
 		want        bool
 	}{
-		{tooFewServers, errNoCluster, "replicas > 1 not supported in non-clustered mode", true},
-		{tooFewServers, errNoPeers, "no suitable peers for placement", true},
-		{tooFewServers, errNoPeers, "no suitable peers for placement, peer offline", false},
-		{tooFewServers, errNoStorage, "insufficient storage resources available", false},
+		{noPlaces, errNoCluster, "replicas > 1 not supported in non-clustered mode", true},
+		{noPlaces, errNoPeers, "no suitable peers for placement", true},
+		{noPlaces, errNoPeers, "no suitable peers for placement, peer offline", false},
+		{noPlaces, errNoPeers, "no suitable peers for placement, insufficient storage", true},
+		{noPlaces, errNoStorage, "insufficient storage resources available", false},
 		{noRoom, errNoStorage, "insufficient storage resources available", true},
 		{noRoom, errNoMemory, "insufficient memory resources available", true},
 		{noRoom, errNoPeers, "no suitable peers for placement, insufficient storage", true},
@@ -206,6 +208,43 @@ func TestWhyACreationFails(t *testing.T) {
 	} {
 		if got := c.why(&jetstream.APIError{ErrorCode: c.code, Description: c.description}); got != c.want {
 			t.Errorf("%d, %q: %v, want %v", c.code, c.description, got, c.want)
+		}
+	}
+}
+
+// oneReplica is a client of a cluster that refuses streams with several replicas.
+type oneReplica struct {
+	jetstream.JetStream
+	nc     *nats.Conn
+	reason string
+}
+
+func (o oneReplica) Conn() *nats.Conn { return o.nc }
+
+func (o oneReplica) CreateStream(_ context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {
+	if c.Replicas > 1 {
+		return nil, &jetstream.APIError{ErrorCode: errNoPeers, Description: o.reason}
+	}
+	return nil, nil
+}
+
+// TestWhyAStreamHasOneReplica: the warning names the server's reason, and no other one.
+func TestWhyAStreamHasOneReplica(t *testing.T) {
+	t.Parallel()
+	s := natstest.Plain(t, server.Options{Cluster: server.ClusterOpts{Name: "east", Host: "127.0.0.1", Port: server.RANDOM_PORT}})
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	for _, reason := range []string{"no suitable peers for placement", "no suitable peers for placement, insufficient storage"} {
+		log := natstest.NewLog(t)
+		cr := creator{js: oneReplica{nc: nc, reason: reason}, log: log.Logger()}
+		if _, err := cr.fit(t.Context(), Bounds{AskedBytes: true}, jetstream.StreamConfig{Name: "INGEST"}); err != nil {
+			t.Fatal(err)
+		}
+		if want := `msg="the servers can't place three replicas, so the stream is on one server alone" stream=INGEST reason="` + reason + `"`; !log.Has(want) {
+			t.Errorf("the log has no %s", want)
 		}
 	}
 }
