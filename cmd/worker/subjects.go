@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"millrace/internal/config"
-	"millrace/internal/ingest/topology"
+	"millrace/internal/wildcard"
 )
 
 // sendSubject returns the subject to send to: the named one, which the worker must read, or a default if the name is empty.
@@ -24,7 +24,7 @@ func sendSubject(cfg *config.Config, named string) (string, error) {
 	if err := wellFormed(named); err != nil {
 		return "", err
 	}
-	if !slices.ContainsFunc(cfg.Subjects, func(filter string) bool { return topology.Covers(filter, named) }) {
+	if !slices.ContainsFunc(cfg.Subjects, func(filter string) bool { return wildcard.Covers(filter, named) }) {
 		return "", fmt.Errorf("--subject is %q, which the worker doesn't read: it reads %s (MILLRACE_SUBJECTS)", named, cfg.Subjects)
 	}
 	return named, nil
@@ -38,12 +38,12 @@ func checkInputFilter(cfg *config.Config, filter string) error {
 	if err := wellFormed(filter); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(cfg.Subjects, func(read string) bool { return topology.Overlap(read, filter) }) {
+	if slices.ContainsFunc(cfg.Subjects, func(read string) bool { return wildcard.Overlap(read, filter) }) {
 		return nil
 	}
 	advice := "give the subject of inputs, or set MILLRACE_SUBJECTS as for the worker"
 	for _, prefix := range []string{cfg.ResultPrefix, cfg.DeadletterPrefix} {
-		if topology.Covers(prefix+".>", filter) || filter == prefix {
+		if wildcard.Covers(prefix+".>", filter) || filter == prefix {
 			advice = "give the subject of inputs, not that of their results or dead letters"
 		}
 	}

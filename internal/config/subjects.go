@@ -1,6 +1,10 @@
 package config
 
-import "strings"
+import (
+	"strings"
+
+	"millrace/internal/wildcard"
+)
 
 // wrongFilter returns what is wrong with a NATS subject filter, or "". A filter consists of tokens separated by dots. The token * matches
 // any one token, and > as the last token matches one or more.
@@ -71,21 +75,7 @@ func blank(r rune) bool { return r <= ' ' || r == 0x7f }
 // reserved reports whether the server reserves subjects that begin with this token.
 func reserved(token string) bool { return strings.HasPrefix(token, "$") || token == "_INBOX" }
 
-// overlap reports whether a subject can match both filters.
-func overlap(a, b string) bool {
-	as, bs := strings.Split(a, "."), strings.Split(b, ".")
-	for i := 0; i < len(as) && i < len(bs); i++ {
-		switch {
-		case as[i] == ">" || bs[i] == ">":
-			return true
-		case as[i] != bs[i] && as[i] != "*" && bs[i] != "*":
-			return false
-		}
-	}
-	return len(as) == len(bs)
-}
-
 // under reports whether a filter can match the prefix or a subject below it.
 func under(filter, prefix string) bool {
-	return overlap(filter, prefix) || overlap(filter, prefix+".>")
+	return wildcard.Overlap(filter, prefix) || wildcard.Overlap(filter, prefix+".>")
 }

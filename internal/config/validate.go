@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"millrace/internal/operator"
+	"millrace/internal/wildcard"
 )
 
 // validate records every problem of the values that could be parsed.
@@ -213,7 +214,7 @@ func (c *Config) validFilters(variable string) (valid []string) {
 			continue
 		}
 		for _, earlier := range valid {
-			if overlap(earlier, filter) {
+			if wildcard.Overlap(earlier, filter) {
 				c.problemDo(variable, fmt.Sprintf("%q and %q match the same subjects", earlier, filter), "keep the wider one: a consumer's filters must not overlap")
 			}
 		}

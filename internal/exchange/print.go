@@ -16,6 +16,7 @@ import (
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
+	"millrace/internal/wildcard"
 )
 
 // Printer prints results and dead letters, one JSON object per line: see Line.
@@ -198,7 +199,7 @@ func (p *Printer) print(m jetstream.Msg) error {
 		p.unreadable(m, errors.New("it is neither a result nor a dead letter"))
 		return nil
 	}
-	if p.Subject != "" && !topology.Covers(p.Subject, h.Get(client.HeaderSubject)) {
+	if p.Subject != "" && !wildcard.Covers(p.Subject, h.Get(client.HeaderSubject)) {
 		return nil // the stream stores it on the same subject as others
 	}
 	if h.Get(client.HeaderReason) != "" {
@@ -257,7 +258,7 @@ func (p *Printer) printResult(m jetstream.Msg) error {
 func (p *Printer) besideDeadLetter(m jetstream.Msg) bool {
 	meta, err := m.Metadata()
 	return err == nil && meta.Stream == p.dead && (p.dead != p.Topology.ResultStream ||
-		slices.ContainsFunc(p.letters, func(filter string) bool { return topology.Covers(filter, m.Subject()) }))
+		slices.ContainsFunc(p.letters, func(filter string) bool { return wildcard.Covers(filter, m.Subject()) }))
 }
 
 // write prints a line.

@@ -14,6 +14,7 @@ import (
 
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/wildcard"
 )
 
 // inputs is the input stream and the deployment's consumers.
@@ -67,7 +68,7 @@ func (in *inputs) covers() bool {
 
 // reads reports whether the deployment reads all messages with these subjects, as publishers name them.
 func (in *inputs) reads(subject string) bool {
-	return slices.ContainsFunc(in.topology.Subjects, func(filter string) bool { return topology.Covers(filter, subject) })
+	return slices.ContainsFunc(in.topology.Subjects, func(filter string) bool { return wildcard.Covers(filter, subject) })
 }
 
 // consumer returns the index of the consumer that reads a message with that subject, as the stream stores it; -1 for none.

@@ -11,6 +11,7 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/wildcard"
 )
 
 // storedInputs reads a partition's inputs from the stream.
@@ -49,7 +50,7 @@ func (s *storedInputs) between(ctx context.Context, from, to uint64) iter.Seq2[*
 // matches reports whether the consumer delivers messages with that subject.
 func (s *storedInputs) matches(subject string) bool {
 	subject = topology.PartitionSubject(subject)
-	return slices.ContainsFunc(s.subjects, func(f string) bool { return topology.Covers(f, subject) })
+	return slices.ContainsFunc(s.subjects, func(f string) bool { return wildcard.Covers(f, subject) })
 }
 
 // delivery returns a message of the stream as the consumer's number-th delivery.

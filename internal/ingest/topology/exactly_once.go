@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/publisher"
+	"millrace/internal/wildcard"
 )
 
 const (
@@ -90,7 +91,7 @@ func (l Topology) howToCommit(c jetstream.StreamConfig, flag string) string {
 		command += " --retention limits"
 	}
 	if subjects := CommitSubjects(l.CommitPrefix, c.Name); !takes(c, subjects) {
-		keep := slices.DeleteFunc(slices.Clone(c.Subjects), func(s string) bool { return Covers(subjects, s) })
+		keep := slices.DeleteFunc(slices.Clone(c.Subjects), func(s string) bool { return wildcard.Covers(subjects, s) })
 		command += subjectFlags(append(keep, subjects))
 	}
 	return "have the stream take commit markers (" + command + flag + " --force)"
@@ -98,7 +99,7 @@ func (l Topology) howToCommit(c jetstream.StreamConfig, flag string) string {
 
 // takes reports whether a stream stores messages on these subjects.
 func takes(c jetstream.StreamConfig, subjects string) bool {
-	return slices.ContainsFunc(c.Subjects, func(s string) bool { return Covers(s, subjects) })
+	return slices.ContainsFunc(c.Subjects, func(s string) bool { return wildcard.Covers(s, subjects) })
 }
 
 // isSingle reports whether a stream keeps all messages, on one server. There, a fence ends the fast batch of an earlier owner at once.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/wildcard"
 )
 
 func TestCommitSubjects(t *testing.T) {
@@ -15,7 +17,7 @@ func TestCommitSubjects(t *testing.T) {
 	if want := "commits.RESULTS.INGEST.millrace.3"; subject != want {
 		t.Errorf("the subject is %q, want %q", subject, want)
 	}
-	if filter := CommitSubjects("commits", "RESULTS"); filter != "commits.RESULTS.>" || !Covers(filter, subject) {
+	if filter := CommitSubjects("commits", "RESULTS"); filter != "commits.RESULTS.>" || !wildcard.Covers(filter, subject) {
 		t.Errorf("the filter is %q", filter)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/wildcard"
 )
 
 // DeadLetterStream returns the stream that stores dead letters; empty if there is none.
@@ -41,7 +43,7 @@ func streamCovering(ctx context.Context, js jetstream.JetStream, wanted string) 
 	streams := js.ListStreams(ctx, jetstream.WithStreamListSubject(wanted))
 	for info := range streams.Info() {
 		for _, subject := range info.Config.Subjects {
-			if Covers(subject, wanted) {
+			if wildcard.Covers(subject, wanted) {
 				return info.Config.Name, nil
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
+	"millrace/internal/wildcard"
 )
 
 // deadLetterInspector checks the stream that stores dead letters.
@@ -69,9 +70,9 @@ func (i deadLetterInspector) markers(info *jetstream.StreamInfo) string {
 func (i deadLetterInspector) howToMove(results jetstream.StreamConfig) string {
 	dead := mappedSubjects(i.l.DeadLetterPrefix)
 	keep := slices.DeleteFunc(slices.Clone(results.Subjects), func(s string) bool {
-		return slices.ContainsFunc(dead, func(d string) bool { return Covers(s, d) || Covers(d, s) })
+		return slices.ContainsFunc(dead, func(d string) bool { return wildcard.Covers(s, d) || wildcard.Covers(d, s) })
 	})
-	if !slices.ContainsFunc(keep, func(s string) bool { return Covers(s, i.l.ResultPrefix+".>") }) {
+	if !slices.ContainsFunc(keep, func(s string) bool { return wildcard.Covers(s, i.l.ResultPrefix+".>") }) {
 		keep = append(keep, mappedSubjects(i.l.ResultPrefix)...) // one wildcard covered both
 		if i.l.wantsMarkers() {
 			keep = append(keep, CommitSubjects(i.l.CommitPrefix, results.Name))

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
+	"millrace/internal/wildcard"
 )
 
 // streamInspector checks streams: the input stream, and what the result stream and the dead-letter stream have in common.
@@ -37,7 +38,7 @@ func (i streamInspector) input() {
 	c := info.Config
 	what, found := "stream "+c.Name, fmt.Sprintf("the input, subjects %v, %s storage, %d replicas, keeps %s", c.Subjects, c.Storage, c.Replicas, keeps(c))
 	for _, filter := range i.l.Subjects {
-		meets := func(subject string) bool { return Covers(subject, filter) || Covers(filter, subject) }
+		meets := func(subject string) bool { return wildcard.Covers(subject, filter) || wildcard.Covers(filter, subject) }
 		if len(c.Subjects) > 0 && !slices.ContainsFunc(c.Subjects, meets) { // a mirror has no subjects
 			i.say(finding.Warning, what, fmt.Sprintf("stores nothing under %q, only %v", filter, c.Subjects), "add the subject to it, or set MILLRACE_SUBJECTS")
 		}

@@ -181,25 +181,6 @@ func TestProvisionSaysWhyThereIsNoConsumer(t *testing.T) {
 	}
 }
 
-func TestCovers(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		pattern, wanted string
-		want            bool
-	}{
-		{"results.>", "results.>", true}, {">", "results.>", true}, {"*.>", "results.>", true},
-		{"results.>", "results.web.*", true}, {"results.*", "results.web", true}, {"results.*", "results.*", true},
-		{"results", "results", true}, {"results.web.*", "results.web.en", true},
-		{"results.*", "results.>", false}, {"results.web.>", "results.>", false}, {"results", "results.>", false},
-		{"results.>", "results", false}, {"results.web", "results.*", false}, {"results.*", "results.web.en", false},
-		{"results.web.en", "results.web", false}, {"other.>", "results.>", false}, {"results.>", ">", false},
-	} {
-		if got := Covers(c.pattern, c.wanted); got != c.want {
-			t.Errorf("Covers(%q, %q) = %v, want %v", c.pattern, c.wanted, got, c.want)
-		}
-	}
-}
-
 func TestMappedSubjects(t *testing.T) {
 	t.Parallel()
 	for subject, want := range map[string]string{

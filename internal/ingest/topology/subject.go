@@ -3,6 +3,8 @@ package topology
 import (
 	"slices"
 	"strings"
+
+	"millrace/internal/wildcard"
 )
 
 // MapSubject replaces the first token of subject with prefix: with prefix "results", "ingest.web.en" becomes
@@ -30,24 +32,6 @@ func mappedFilters(prefix string, inputs []string) []string {
 	return mapped
 }
 
-// Covers reports whether every subject that matches the filter wanted also matches pattern. Both may have the
-// wildcards of NATS: * for one token, > for all that follow.
-func Covers(pattern, wanted string) bool {
-	for {
-		p, patternRest, patternMore := strings.Cut(pattern, ".")
-		w, wantedRest, wantedMore := strings.Cut(wanted, ".")
-		switch {
-		case p == ">":
-			return true
-		case w == ">", p != "*" && p != w, patternMore != wantedMore:
-			return false
-		case !patternMore:
-			return true
-		}
-		pattern, wanted = patternRest, wantedRest
-	}
-}
-
 // sameSubjects says whether two lists have the same subjects, in any order.
 func sameSubjects(a, b []string) bool {
 	x, y := slices.Clone(a), slices.Clone(b)
@@ -59,7 +43,7 @@ func sameSubjects(a, b []string) bool {
 // allCovered reports whether each subject is covered by one of the filters.
 func allCovered(subjects, filters []string) bool {
 	return !slices.ContainsFunc(subjects, func(subject string) bool {
-		return !slices.ContainsFunc(filters, func(f string) bool { return Covers(f, subject) })
+		return !slices.ContainsFunc(filters, func(f string) bool { return wildcard.Covers(f, subject) })
 	})
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/wildcard"
 )
 
 // How the input stream maps subjects, and what it does with acknowledged messages, determines which consumers can
@@ -26,7 +28,7 @@ func unfit(c jetstream.StreamConfig, l Topology, filters []string) (found, advic
 	}
 	stored := storedFilters(c.SubjectTransform, l.Subjects)
 	meets := func(filter string) bool {
-		return slices.ContainsFunc(stored, func(s string) bool { return Overlap(s, filter) })
+		return slices.ContainsFunc(stored, func(s string) bool { return overlap(s, filter) })
 	}
 	if len(filters) == 0 || slices.ContainsFunc(filters, meets) {
 		return "", ""
@@ -131,11 +133,11 @@ func storedFilters(t *jetstream.SubjectTransformConfig, subjects []string) []str
 		if source == "" {
 			source = ">"
 		}
-		if !Overlap(source, s) {
+		if !overlap(source, s) {
 			stored = append(stored, s)
 			continue
 		}
-		if !Covers(source, s) {
+		if !wildcard.Covers(source, s) {
 			stored = append(stored, s) // the transform leaves some of these subjects unchanged
 		}
 		stored = append(stored, mapped(source, t.Destination, s))
@@ -155,7 +157,7 @@ func StoredFilters(t *jetstream.SubjectTransformConfig, subjects []string) (filt
 		}
 		s = strings.Join(tokens, ".")
 		for i := 0; i < len(filters); i++ {
-			if Overlap(filters[i], s) {
+			if overlap(filters[i], s) {
 				s, filters, i = filterFor(filters[i], s), slices.Delete(filters, i, i+1), -1 // it may overlap those before now
 			}
 		}
@@ -213,27 +215,15 @@ func splitTokens(destination string) (tokens []string) {
 	return append(tokens, destination[from:])
 }
 
-// Overlap reports whether a subject can match both filters. Either may have a partition for a token, as in a
-// transform.
-func Overlap(a, b string) bool {
-	x, y := splitTokens(a), splitTokens(b)
-	for i := 0; ; i++ {
-		switch {
-		case i == len(x) || i == len(y):
-			return len(x) == len(y)
-		case x[i] == ">" || y[i] == ">":
-			return true
-		case !overlapTokens(x[i], y[i]) && !overlapTokens(y[i], x[i]):
-			return false
-		}
-	}
+// overlap is like wildcard.Overlap for filters that may have a partition for a token, as in a transform.
+func overlap(a, b string) bool {
+	return wildcard.OverlapTokens(splitTokens(a), splitTokens(b), func(x, y string) bool {
+		return wildcard.Meet(x, y) || isPartition(x, y) || isPartition(y, x)
+	})
 }
 
-// overlapTokens reports whether a subject token that matches a can equal b.
-func overlapTokens(a, b string) bool {
-	if a == "*" || a == b {
-		return true
-	}
-	number, err := strconv.Atoi(b)
-	return err == nil && number >= 0 && number < partitionToken(a)
+// isPartition reports whether token is the number of a partition that the transform's token can result in.
+func isPartition(transform, token string) bool {
+	number, err := strconv.Atoi(token)
+	return err == nil && number >= 0 && number < partitionToken(transform)
 }

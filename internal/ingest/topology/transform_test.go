@@ -57,18 +57,18 @@ func TestFiltersOfAConsumerDoNotOverlap(t *testing.T) {
 	}
 }
 
-func TestOverlap(t *testing.T) {
+func TestOverlapWithPartitions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		a, b string
 		want bool
 	}{
-		{"ingest.>", "ingest.a", true}, {"ingest.>", "ingest", false}, {"a.*", "a.b", true}, {"a.*", "*.b", true}, {"a.b", "a.c", false},
+		{"ingest.>", "ingest.a", true}, {"ingest.>", "ingest", false},
 		{"{{partition(8)}}.ingest.>", "ingest.>", false}, {"{{partition(8)}}.ingest.>", "7.ingest.>", true},
 		{"{{partition(8)}}.ingest.>", "8.ingest.>", false}, {"{{partition(8)}}.ingest.>", "*.ingest.a", true},
 		{"{{partition(8,1,2)}}.ingest.>", "0.>", true}, {"{{partition(8)}}.ingest.>", ">", true},
 	} {
-		if got := Overlap(c.a, c.b); got != c.want || Overlap(c.b, c.a) != c.want {
+		if got := overlap(c.a, c.b); got != c.want || overlap(c.b, c.a) != c.want {
 			t.Errorf("%q and %q: %v, want %v", c.a, c.b, got, c.want)
 		}
 	}
