@@ -17,9 +17,9 @@ type Settings struct {
 	Created time.Time // when the input stream was created
 	Way     Way       // how batches are stored
 
-	// Again is called before a marker that could not be stored is sent again, with the number of attempts and the last error. If it returns
+	// Again is called before a marker that could not be stored is sent to s again, with the number of attempts and the last error. If it returns
 	// false the lease ends. Otherwise the lease waits: the stream may be full, and its server may be away.
-	Again func(ctx context.Context, attempts int, err error) bool
+	Again func(ctx context.Context, s Store, attempts int, err error) bool
 
 	// Start is the position of a chain without a marker: that of the last acknowledged input.
 	Start Position
@@ -182,8 +182,8 @@ func (c *Chain) resolve(ctx context.Context, way Way, sent *Marker) (fence *Mark
 }
 
 // again waits before a marker is sent again, and reports whether it is.
-func (s *Settings) again(ctx context.Context, attempts int, err error) bool {
-	return s.Again(ctx, attempts, err) && retry.Sleep(ctx, retry.Delay(attempts))
+func (c *Chain) again(ctx context.Context, attempts int, err error) bool {
+	return c.Again(ctx, c.store, attempts, err) && retry.Sleep(ctx, retry.Delay(attempts))
 }
 
 // compare finds out what the last marker says of a write and of the fence behind it.

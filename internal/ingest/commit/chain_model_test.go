@@ -264,7 +264,7 @@ func modelResults(n uint64) (messages int) {
 
 // take begins a lease.
 func (s *modelStream) take(ctx context.Context, owner string) *modelOwner {
-	c, _, err := Open(ctx, Settings{Owner: owner, Created: created, Way: s.way, Again: func(context.Context, int, error) bool { return true }}, s, nil)
+	c, _, err := Open(ctx, Settings{Owner: owner, Created: created, Way: s.way, Again: func(context.Context, Store, int, error) bool { return true }}, s, nil)
 	if err != nil {
 		return nil
 	}

@@ -19,11 +19,11 @@ func Open(ctx context.Context, s Settings, results, letters Store) (*Chain, *Cha
 		o.letters = &Chain{Settings: s, store: letters}
 	}
 	for attempt := 1; ; attempt++ {
-		err := o.take(ctx)
+		failed, err := o.take(ctx)
 		if err == nil {
 			return o.results, o.letters, nil
 		}
-		if errors.Is(err, ErrFenced) || !s.again(ctx, attempt, err) {
+		if errors.Is(err, ErrFenced) || !failed.again(ctx, attempt, err) {
 			return nil, nil, fmt.Errorf("store a commit marker: %w", err)
 		}
 	}
@@ -35,28 +35,28 @@ type opening struct {
 	fenced           bool // whether the fence of the results is stored
 }
 
-// take reads the last markers and stores the fences that are missing.
-func (o *opening) take(ctx context.Context) (err error) {
+// take reads the last markers and stores the fences that are missing. With an error it returns the chain that failed.
+func (o *opening) take(ctx context.Context) (failed *Chain, err error) {
 	var letters, results StoredMarker
 	if o.letters != nil {
 		if letters, err = o.letters.store.Last(ctx); err != nil {
-			return err
+			return o.letters, err
 		}
 	}
 	if results, err = o.results.store.Last(ctx); err != nil {
-		return err
+		return o.results, err
 	}
 	if o.fenced && results.Owner != o.results.Owner {
-		return ErrFenced
+		return o.results, ErrFenced
 	}
 	if err := o.results.fence(ctx, results); err != nil {
-		return err
+		return o.results, err
 	}
 	o.fenced = true
 	if o.letters == nil {
-		return nil
+		return nil, nil
 	}
-	return o.letters.fence(ctx, letters)
+	return o.letters, o.letters.fence(ctx, letters)
 }
 
 // fence stores a fence on the last marker, unless that is the fence of an earlier attempt. Then it looks up what may be stored behind the last

@@ -38,7 +38,7 @@ func TestTwoWorkersTakeOver(t *testing.T) {
 	}
 	results, letters := &overtaken{modelStream: stream()}, stream()
 	open := func(owner string) (*Chain, *Chain, error) {
-		again := func(_ context.Context, attempts int, _ error) bool { return attempts < 3 }
+		again := func(_ context.Context, _ Store, attempts int, _ error) bool { return attempts < 3 }
 		return Open(t.Context(), Settings{Owner: owner, Created: created, Way: Atomic, Again: again}, results, letters)
 	}
 	var newResults, newLetters *Chain

@@ -81,7 +81,7 @@ func (e *modelLease) openCommits(ctx context.Context, p results.Partition) (leas
 	if !m.once {
 		return nil, nil
 	}
-	s := commit.Settings{Owner: fmt.Sprint(e.w.id, " ", e.n), Created: time.Unix(1, 0), Way: m.way, Again: func(context.Context, int, error) bool { return true }, Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered}
+	s := commit.Settings{Owner: fmt.Sprint(e.w.id, " ", e.n), Created: time.Unix(1, 0), Way: m.way, Again: func(context.Context, commit.Store, int, error) bool { return true }, Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered}
 	stores := [2]*modelStore{{e: e, chain: &m.server.chains[0]}, {e: e, chain: &m.server.chains[1]}}
 	of, letters, err := commit.Open(ctx, s, stores[0], stores[1])
 	if err != nil {

@@ -66,7 +66,7 @@ func (s *keptStream) ids() (ids []string) {
 // commits returns what a lease stores in s as fast batches.
 func (r *rig) commits(w *Writer, s *keptStream) *Commits {
 	r.Helper()
-	again := func(context.Context, int, error) bool { return true }
+	again := func(context.Context, commit.Store, int, error) bool { return true }
 	results, _, err := commit.Open(r.Ctx(), commit.Settings{Owner: "owner", Created: time.Unix(1, 0), Way: commit.Fast, Again: again}, s, nil)
 	if err != nil {
 		r.Fatal(err)

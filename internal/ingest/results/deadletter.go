@@ -56,7 +56,7 @@ func (w *Writer) publishLogged(ctx context.Context, letters []*deadLetter) error
 
 func (w *Writer) logUnstoredDeadLetter(d *inflight.Delivery, why Reason, err error) {
 	w.s.Log.Error("could not store a dead letter; its payload is delivered again (is there a stream for the "+
-		"dead-letter subjects, and does it take messages of this size?)",
+		"dead-letter subjects, does it have room, and does it take messages of this size?)",
 		"stream", d.Stream, "sequence", d.Sequence, "reason", why, "error", err)
 }
 

@@ -41,13 +41,14 @@ func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) 
 		return nil, fmt.Errorf("look up the input stream %q: %w", w.s.Stream, err)
 	}
 	s := commit.Settings{
-		Owner: p.Owner, Created: inputs.CachedInfo().Created, Way: chainWay(way), Again: waitsFor(w),
+		Owner: p.Owner, Created: inputs.CachedInfo().Created, Way: chainWay(way),
 		Start: commit.Position{Sequence: p.Floor}, LookUp: p.Delivered, Loose: p.Loose,
 	}
 	dead, kept, err := letterStore(ctx, w, p.Number)
 	if err != nil {
 		return nil, err
 	}
+	s.Again = waitsFor(w, p.Number, dead)
 	results, letters, err := commit.Open(ctx, s, commitStream(w, stored.CachedInfo().Config, p.Number), dead)
 	if err != nil {
 		return nil, err
@@ -79,19 +80,25 @@ func awaitResultStream(ctx context.Context, w *Writer) (jetstream.Stream, error)
 // lookEvery is the number of attempts to store a marker after which the stream's settings are looked up again.
 const lookEvery = 5
 
-// waitsFor returns commit.Settings.Again. Results wait while the stream is full, missing or out of reach. If it doesn't take commit markers any
-// more, the lease ends, and the next one stores without them.
-func waitsFor(w *Writer) func(context.Context, int, error) bool {
-	return func(ctx context.Context, attempts int, err error) bool {
-		warnUnstored(w, attempts, err)
+// waitsFor returns commit.Settings.Again for a partition. letters is the stream of its dead letters, or nil. Results and dead letters wait while
+// their stream is full, missing or out of reach. If it doesn't take commit markers any more, the lease ends, and the next one stores without them.
+func waitsFor(w *Writer, partition int, letters commit.Store) func(context.Context, commit.Store, int, error) bool {
+	return func(ctx context.Context, s commit.Store, attempts int, err error) bool {
+		stream, commitsOf := w.s.ResultStream, w.s.CommitsOf
+		if s == letters {
+			stream, commitsOf = w.clearance.letters, w.s.LetterCommitsOf
+			w.s.Log.Warn(lettersNotStored, "partition", partition, "attempt", attempts, "stream", stream, "error", err)
+		} else {
+			warnUnstored(w, attempts, err)
+		}
 		if attempts%lookEvery != 0 || !errors.Is(err, jetstream.ErrNoStreamResponse) && !publisher.Unstorable(err) {
 			return true
 		}
-		stored, err := w.js.Stream(ctx, w.s.ResultStream)
+		stored, err := w.js.Stream(ctx, stream)
 		if err != nil {
 			return true
 		}
-		way, _, _ := w.s.CommitsOf(stored.CachedInfo().Config, w.conns[0].ConnectedServerVersion())
+		way, _, _ := commitsOf(stored.CachedInfo().Config, w.conns[0].ConnectedServerVersion())
 		return way != topology.NoCommits
 	}
 }

@@ -75,5 +75,8 @@ func commitBytes(t topology.Topology) int {
 	return commit.HeaderBytes
 }
 
-// notStored is the warning about results that wait.
-const notStored = "results could not be stored and are published again; nothing is acknowledged meanwhile"
+// notStored is the warning about results that wait, and lettersNotStored that about the stream of dead letters.
+const (
+	notStored        = "results could not be stored and are published again; nothing is acknowledged meanwhile"
+	lettersNotStored = "the stream of dead letters stores nothing, so the partition waits and none of its inputs is acknowledged: if it is full, make room or raise its limits"
+)

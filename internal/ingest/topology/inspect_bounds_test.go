@@ -154,6 +154,17 @@ func TestOnlyAStreamThatRefusesMessagesIsNearlyFull(t *testing.T) {
 	}
 }
 
+// TestAFullStreamOfDeadLettersHoldsPartitionsUp: the finding says so, because their inputs need no dead letter for that.
+func TestAFullStreamOfDeadLettersHoldsPartitionsUp(t *testing.T) {
+	t.Parallel()
+	i := &inspection{}
+	full := &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: "D", MaxBytes: 1000, Discard: jetstream.DiscardNew}, State: jetstream.StreamState{Bytes: 1000}}
+	streamInspector{i}.fill("stream D", deadLetterRole, full)
+	if len(i.findings) != 1 || !strings.Contains(i.findings[0].String(), "holds 100% of max_bytes") || !strings.Contains(i.findings[0].String(), "with exclusive delivery partitions wait") {
+		t.Errorf("the findings are %v", i.findings)
+	}
+}
+
 // TestASmallerLimitThanAStreamHolds stops it, which the advice says.
 func TestASmallerLimitThanAStreamHolds(t *testing.T) {
 	t.Parallel()

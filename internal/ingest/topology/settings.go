@@ -18,7 +18,7 @@ type role struct {
 var (
 	inputRole      = role{"MILLRACE_STREAM_MAX_AGE", "MILLRACE_STREAM_MAX_BYTES", "the server refuses inputs"}
 	resultRole     = role{"MILLRACE_RESULT_MAX_AGE", "MILLRACE_RESULT_MAX_BYTES", "the worker waits until there is room"}
-	deadLetterRole = role{"MILLRACE_DEADLETTER_MAX_AGE", "MILLRACE_DEADLETTER_MAX_BYTES", "payloads that are given up are delivered again until there is room"}
+	deadLetterRole = role{"MILLRACE_DEADLETTER_MAX_AGE", "MILLRACE_DEADLETTER_MAX_BYTES", "payloads that are given up are delivered again, and with exclusive delivery partitions wait, until there is room"}
 )
 
 // streamSettings returns the settings of a stream to create. A stream that is full refuses messages instead of deleting the oldest, which
