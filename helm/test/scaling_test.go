@@ -149,12 +149,30 @@ func TestPartitionsAreScaledTogether(t *testing.T) {
 	}
 }
 
+// TestQueriesToNATSAreBounded: each reads the state of all consumers. One query to Prometheus is for any number of partitions.
+func TestQueriesToNATSAreBounded(t *testing.T) {
+	many := values{"config.delivery": "exclusive", "config.partitions": 65}
+	for name, set := range map[string]values{
+		"lag": byKEDA.with(many), "scaled to zero": byKEDA.with(measured).with(many).with(values{"autoscaling.minReplicas": 0}),
+		"threshold": byKEDA.with(measured).with(many).with(values{"autoscaling.lagThreshold": 1_000_000}),
+	} {
+		_, err := render(t, set)
+		if err == nil || !strings.Contains(err.Error(), "1 problem in the values:\n  - config.partitions is 65, and KEDA would read the lag from NATS with one query per partition, 64 at most: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	set := byKEDA.with(measured).with(many).with(values{"config.partitions": 256})
+	if triggers := find[*keda.ScaledObject](t, objects(t, set)).Spec.Triggers; len(triggers) != 1 {
+		t.Errorf("%d triggers with Prometheus, want 1", len(triggers))
+	}
+}
+
 // TestKEDATakesWhatItIsTold runs KEDA's own admission check, which compiles the formula with the triggers' names.
 func TestKEDATakesWhatItIsTold(t *testing.T) {
 	for _, set := range []values{
 		{}, {"autoscaling.minReplicas": 0, "autoscaling.keda.activationLagThreshold": 5_000_000}, measured, measured.with(values{"config.delivery": "exclusive"}),
 		measured.with(values{"config.delivery": "exclusive", "autoscaling.minReplicas": 0}),
-		{"config.delivery": "exclusive"}, {"config.delivery": "exclusive", "config.partitions": 256, "autoscaling.maxReplicas": 256},
+		{"config.delivery": "exclusive"}, {"config.delivery": "exclusive", "config.partitions": 64, "autoscaling.maxReplicas": 64},
 	} {
 		scaled := find[*keda.ScaledObject](t, objects(t, byKEDA.with(set)))
 		err := errors.Join(keda.ValidateTriggers(scaled.Spec.Triggers), keda.CheckReplicaCountBoundsAreValid(scaled))

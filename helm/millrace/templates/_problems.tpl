@@ -139,5 +139,8 @@ autoscaling.minReplicas is 0, which a HorizontalPodAutoscaler does not accept: s
 {{- if and (eq .delivery "exclusive") (gt $pods (int64 .partitions)) }}
 there can be {{ $pods }} pods for {{ .partitions }} partitions, and pods without a partition have nothing to do: lower replicaCount or autoscaling.maxReplicas, or raise config.partitions with the stream
 {{- end }}
+{{- if and (eq .delivery "exclusive") (eq $.Values.autoscaling.mode "keda") (include "millrace.readsLag" $) (gt (int64 .partitions) (include "millrace.maxTriggers" $ | int64)) }}
+config.partitions is {{ .partitions }}, and KEDA would read the lag from NATS with one query per partition, {{ include "millrace.maxTriggers" $ }} at most: let KEDA make one query to Prometheus (autoscaling.keda.prometheus.serverAddress, with autoscaling.minReplicas of at least 1 and autoscaling.lagThreshold=0), or set fewer partitions
+{{- end }}
 {{- end }}
 {{- end }}
