@@ -107,7 +107,8 @@ dashboard: ## Generate the Grafana dashboard, helm/millrace/files/dashboard.json
 chart-test: ## Render the chart in every mode, decode it strictly, lint it, and try wrong values
 	cd helm/test && go test -count=1 -skip '$(PROMTOOL_TESTS)'
 
-chart-docs: ## Generate helm/millrace/README.md from values.yaml
+chart-docs: ## Generate helm/millrace/README.md from values.yaml, and the names of the values from values.schema.json
+	cd helm/test && go test -count=1 -run '^TestNamesAreThoseOfTheSchema$$' -update
 	cd helm/test && go tool helm-docs --chart-search-root ../millrace --sort-values-order file --log-level warning
 
 chart-cluster: ## Build API servers and etcd in the versions of helm/cluster into bin/cluster (6 minutes for each of two servers, on 2 cores)

@@ -122,18 +122,12 @@ func TestWrongValuesAreNamed(t *testing.T) {
 	}
 }
 
-// names reports whether a message of the schema checker identifies a value: by its path (at '/gpu/mode') or, if the
-// value doesn't exist, as a property that its parent doesn't permit.
+// names reports whether a message identifies a value: the schema checker's by its path (at '/gpu/mode'), and that of the template by the path of
+// a value that doesn't exist. In lists, the schema checker names such a value.
 func names(message, at string) bool {
 	place := "/" + strings.ReplaceAll(at, ".", "/")
-	if regexp.MustCompile(`at '` + regexp.QuoteMeta(place) + `(/[^']*)?'`).MatchString(message) {
-		return true
-	}
-	parent, last := "", at
-	if i := strings.LastIndex(at, "."); i >= 0 {
-		parent, last = "/"+strings.ReplaceAll(at[:i], ".", "/"), at[i+1:]
-	}
-	return strings.Contains(message, "at '"+parent+"': additional properties '"+last+"' not allowed")
+	return regexp.MustCompile(`at '`+regexp.QuoteMeta(place)+`(/[^']*)?'`).MatchString(message) || strings.Contains(message, "- "+at+" is not a value of this chart: ") ||
+		strings.Contains(message, "- "+at+".")
 }
 
 // TestWhatDoesNotGoTogetherIsNamed tries combinations of values that are each valid.

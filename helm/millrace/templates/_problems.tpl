@@ -7,9 +7,10 @@ This file checks combinations of values that are each valid, which a schema can'
 {{- include "millrace.refuse" (include "millrace.problems" .) -}}
 {{- end }}
 
-{{/* millrace.checkNulls fails if values are missing that other checks and templates need. */}}
+{{/* millrace.checkNulls fails if values are missing that other checks and templates need, or if there are values that the chart doesn't have. */}}
 {{- define "millrace.checkNulls" -}}
 {{- include "millrace.oldDefaults" . -}}
+{{- include "millrace.checkNames" . -}}
 {{- include "millrace.refuse" (include "millrace.nullProblems" .) -}}
 {{- end }}
 
