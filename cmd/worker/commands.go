@@ -25,7 +25,7 @@ func newRoot() (root *cobra.Command, begun *bool) {
 	root.SilenceErrors, root.SilenceUsage = true, true // main prints errors
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(printHelp)
-	root.AddCommand(runCommand(), demoCommand(), benchCommand(), planCommand(), checkCommand(), sendCommand(), resultsCommand(), auditCommand(), operatorCommand(),
+	root.AddCommand(runCommand(), demoCommand(), benchCommand(), planCommand(), checkCommand(), sendCommand(), resultsCommand(), auditCommand(), retryCommand(), operatorCommand(),
 		configCommand(), versionCommand(), manCommand(), benchServerCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

@@ -64,7 +64,7 @@ func wellFormed(subject string) error {
 func noEmptyFlags(cmd *cobra.Command) error {
 	var errs []error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Value.Type() == "string" && f.Value.String() == "" {
+		if f.Value.Type() == "string" && f.Value.String() == "" || f.Value.Type() == "stringSlice" && f.Value.String() == "[]" {
 			errs = append(errs, fmt.Errorf("%s: --%s is empty: give a %s, or leave the flag out", nameOf(cmd), f.Name, argumentOf(f)))
 		}
 	})

@@ -53,7 +53,7 @@ var ErrUnreadable = errors.New("messages could not be read")
 // Print prints everything. If it fails for lack of a permission, the error says which.
 func (p *Printer) Print(ctx context.Context) error {
 	err := p.run(ctx)
-	if missing := refusal(p.Conn); err != nil && missing != nil {
+	if missing := Refusal(p.Conn); err != nil && missing != nil {
 		return fmt.Errorf("%w: %w", err, missing)
 	}
 	return err

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -214,7 +213,7 @@ func (c *collector) answer(p *pending) (*jetstream.PubAck, error) {
 		case err := <-p.future.Err():
 			return nil, err
 		case <-time.After(c.look):
-			if err := refusal(c.sender.Conn); err != nil {
+			if err := Refusal(c.sender.Conn); err != nil {
 				c.look = time.Millisecond // the others are refused too
 				return nil, err
 			}
@@ -229,32 +228,15 @@ func (c *collector) answer(p *pending) (*jetstream.PubAck, error) {
 	}
 }
 
-// refusal returns the error of a user who lacks a permission, or nil. Refusals of a connection are for good.
-func refusal(nc *nats.Conn) error {
-	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
-		return fmt.Errorf("%w: docs/security.md lists the permissions that each user needs", err)
-	}
-	return nil
-}
-
 // lost reports whether a payload wasn't stored, or may not have been, because of the connection.
 func (c *collector) lost(err error) bool {
-	for _, kind := range []error{nats.ErrDisconnected, nats.ErrReconnectBufExceeded, nats.ErrConnectionReconnecting, nats.ErrTimeout, context.DeadlineExceeded,
-		jetstream.ErrAsyncPublishTimeout} {
-		if errors.Is(err, kind) {
-			return true
-		}
-	}
-	if broken := (*net.OpError)(nil); errors.As(err, &broken) {
-		return true
-	}
-	return c.report.Stored > 0 && errors.Is(err, jetstream.ErrNoStreamResponse) // the server has just started
+	return Lost(err) || c.report.Stored > 0 && errors.Is(err, jetstream.ErrNoStreamResponse) // the server has just started
 }
 
 // fail records the failure of a payload that was sent. It ends Send if the next payloads would fail too.
 func (c *collector) fail(p *pending, err error) {
 	c.record(p, err)
-	if c.row++; c.row >= mostFailures || c.lost(err) || hopeless(err) {
+	if c.row++; c.row >= mostFailures || c.lost(err) || Hopeless(err) {
 		c.stop(ErrGivenUp)
 	}
 }
@@ -263,49 +245,8 @@ func (c *collector) fail(p *pending, err error) {
 func (c *collector) record(p *pending, err error) {
 	c.report.Failed++
 	if len(c.report.Failures) < mostFailures {
-		c.report.Failures = append(c.report.Failures, fmt.Errorf("%s: %w", p.place, c.sender.explain(err)))
+		c.report.Failures = append(c.report.Failures, fmt.Errorf("%s: %w", p.place, Explain(err, c.sender.Conn, c.sender.Stream, c.sender.Subject)))
 	}
-}
-
-// The server's codes for a message that another stream than the expected one would store, and for one that the stream can't store.
-const (
-	streamMismatch = 10060
-	storeFailed    = 10077
-)
-
-// hopeless reports whether no payload can be stored.
-func hopeless(err error) bool {
-	var api *jetstream.APIError
-	return errors.Is(err, jetstream.ErrNoStreamResponse) || errors.As(err, &api) && api.ErrorCode == streamMismatch || errors.Is(err, nats.ErrPermissionViolation)
-}
-
-// explain adds what to do to an error of the server.
-func (s *Sender) explain(err error) error {
-	var api *jetstream.APIError
-	switch {
-	case errors.Is(err, nats.ErrMaxPayload):
-		return fmt.Errorf("%w of %d bytes, with its headers", errTooLarge, s.Conn.MaxPayload())
-	case errors.Is(err, jetstream.ErrNoStreamResponse):
-		return fmt.Errorf("no stream stores %s: start a worker with MILLRACE_PROVISION=true, which creates the stream %s, or check --subject", s.Subject, s.Stream)
-	case errors.As(err, &api) && api.ErrorCode == streamMismatch:
-		return fmt.Errorf("%s is a subject of another stream than %s, which the worker reads: set MILLRACE_STREAM, or check --subject", s.Subject, s.Stream)
-	case errors.As(err, &api) && api.ErrorCode == storeFailed:
-		return s.explainFull(err, api.Description)
-	}
-	return err
-}
-
-// explainFull adds what to do if the stream refuses a message because the stream is full. description is the server's.
-func (s *Sender) explainFull(err error, description string) error {
-	switch description {
-	case "maximum bytes exceeded":
-		return fmt.Errorf("the stream %s is full: wait until workers have processed payloads, or raise its limit: nats stream edit %s --max-bytes SIZE "+
-			"(for a stream that a worker will create: MILLRACE_STREAM_MAX_BYTES): %w", s.Stream, s.Stream, err)
-	case "maximum messages exceeded":
-		return fmt.Errorf("the stream %s is full: wait until workers have processed payloads, or raise its limit: nats stream edit %s --max-msgs NUMBER: %w",
-			s.Stream, s.Stream, err)
-	}
-	return err
 }
 
 // pause waits for d, or until ctx ends.

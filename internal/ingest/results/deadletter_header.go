@@ -30,6 +30,9 @@ const (
 	InvalidEncoding Reason = "invalid_encoding" // the message can't be decompressed
 )
 
+// Reasons are all reasons.
+var Reasons = []Reason{TooLarge, MaxDeliver, OperatorError, DeviceFault, InvalidFrame, InvalidEncoding}
+
 // errUnstorable returns the error for a result that is larger than the messages which the server or the result stream takes.
 func errUnstorable(err error) error { return fmt.Errorf("its result cannot be stored: %w", err) }
 

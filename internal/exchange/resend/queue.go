@@ -1,0 +1,186 @@
+package resend
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"millrace/internal/ingest/jsapi"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/topology"
+)
+
+const (
+	// ackWait is how long a dead letter belongs to the run that it was delivered to.
+	ackWait = time.Minute
+
+	// mostHeld bounds the dead letters that the consumer remembers as not sent. The server takes about 100 bytes of memory for each, and a run as much.
+	mostHeld = 1_000_000
+
+	// atOnce and bytesAtOnce bound a request for headers. A message has at most 64 KiB of them.
+	atOnce      = 1000
+	bytesAtOnce = 8 << 20
+
+	// requestTimeout bounds one request to the server, and confirmations is how often a run asks it to confirm an acknowledgement.
+	requestTimeout = 10 * time.Second
+	confirmations  = 3
+
+	// silence is how long the server may not answer requests for messages.
+	silence = 30 * time.Second
+
+	// unused is how long the server keeps the temporary consumer of a dry run.
+	unused = 30 * time.Second
+)
+
+// queue is the consumer of dead letters. It delivers headers only.
+type queue struct {
+	js       jetstream.JetStream
+	stream   string
+	consumer jetstream.Consumer
+	wait     time.Duration     // AckWait
+	held     map[uint64]string // by sequence: where to give back each message that this run leaves to later ones
+}
+
+// openQueue opens the durable consumer with that name. It creates one that doesn't exist, but a dry run uses a temporary one instead.
+func openQueue(ctx context.Context, js jetstream.JetStream, stream, name string, subjects []string, dry bool) (*queue, error) {
+	c := jetstream.ConsumerConfig{
+		Name: name, Durable: name, Description: "worker retry: an acknowledged dead letter was sent again", DeliverPolicy: jetstream.DeliverAllPolicy,
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxDeliver: -1, MaxAckPending: mostHeld, FilterSubjects: subjects, HeadersOnly: true,
+	}
+	q := &queue{js: js, stream: stream, held: map[uint64]string{}}
+	var err error
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if q.consumer, err = js.Consumer(ctx, stream, name); errors.Is(err, jetstream.ErrConsumerNotFound) {
+		if dry {
+			c.Name, c.Durable, c.AckPolicy, c.AckWait, c.MaxAckPending = name+"-"+nuid.Next(), "", jetstream.AckNonePolicy, 0, 0
+			c.InactiveThreshold, c.MemoryStorage, c.Replicas = unused, true, 1
+		}
+		q.consumer, err = js.CreateConsumer(ctx, stream, c)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("consumer %s of stream %s: %w", name, stream, err)
+	}
+	got := q.consumer.CachedInfo().Config
+	if got.AckPolicy != c.AckPolicy && !dry || !got.HeadersOnly || got.DeliverSubject != "" {
+		return nil, fmt.Errorf("consumer %s of stream %s isn't one of worker retry: rename it", name, stream)
+	}
+	q.wait = cmp.Or(got.AckWait, ackWait)
+	return q, nil
+}
+
+// remembers reports whether the consumer remembers what was sent. The temporary one of a dry run doesn't.
+func (q *queue) remembers() bool {
+	return q.consumer.CachedInfo().Config.AckPolicy == jetstream.AckExplicitPolicy
+}
+
+// isFull reports whether the server delivers no more because the consumer remembers too many that were not sent.
+func (q *queue) isFull(others int) bool {
+	most := q.consumer.CachedInfo().Config.MaxAckPending
+	return q.remembers() && most > 0 && len(q.held)+others >= most
+}
+
+// fetch returns the next messages, at most n. It waits for the first of them, if wait isn't 0. It leaves out those that the run holds already.
+func (q *queue) fetch(n int, wait time.Duration) (came []*pull.Message, err error) {
+	request := pull.Request{API: jsapi.Of(q.js), Stream: q.stream, Consumer: q.consumer.CachedInfo().Name, Bytes: bytesAtOnce}
+	_, err = pull.Fetch(q.js.Conn(), request, n, wait, func(m *pull.Message) {
+		sequence := sequenceOf(m)
+		if q.held[sequence] != "" {
+			q.held[sequence] = m.Reply() // AckWait has passed since it was delivered
+		} else if sequence > 0 {
+			came = append(came, m)
+		}
+	})
+	return came, err
+}
+
+// hold leaves a message to later runs.
+func (q *queue) hold(m *pull.Message) { q.held[sequenceOf(m)] = m.Reply() }
+
+// release gives all held messages back.
+func (q *queue) release() error {
+	if !q.remembers() {
+		return nil
+	}
+	for _, reply := range q.held {
+		if err := q.js.Conn().Publish(reply, []byte("-NAK")); err != nil {
+			return err
+		}
+	}
+	return q.js.Conn().FlushTimeout(requestTimeout)
+}
+
+// state returns how many messages were never delivered, and how many belong to other runs.
+func (q *queue) state(ctx context.Context) (waiting uint64, others int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	info, err := q.consumer.Info(ctx)
+	if err != nil {
+		return 0, 0, fmt.Errorf("consumer %s of stream %s: %w", q.consumer.CachedInfo().Name, q.stream, err)
+	}
+	if !q.remembers() {
+		return info.NumPending, 0, nil
+	}
+	return info.NumPending, max(info.NumAckPending-len(q.held), 0), nil
+}
+
+// acknowledge marks a dead letter as sent.
+func (q *queue) acknowledge(ctx context.Context, m *pull.Message) (err error) {
+	for range confirmations {
+		once, cancel := context.WithTimeout(ctx, pull.ConfirmTimeout)
+		err = m.DoubleAck(once)
+		cancel()
+		if err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("the server doesn't confirm that it was sent, so a later run may send it again: %w", err)
+}
+
+// read returns a message of the stream, or nil if the stream no longer has it.
+func (q *queue) read(ctx context.Context, sequence uint64) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	m, err := jsapi.Next(ctx, q.js, q.stream, sequence, ">")
+	if err != nil || m == nil || m.Sequence != sequence {
+		return nil, err
+	}
+	return m, nil
+}
+
+// sequenceOf returns the sequence of a message in its stream, or 0 if the server doesn't say it.
+func sequenceOf(m *pull.Message) uint64 {
+	meta, err := m.Metadata()
+	if err != nil {
+		return 0
+	}
+	return meta.Sequence.Stream
+}
+
+// deadLetters returns the state of the stream of dead letters. It must not remove what its consumers acknowledge.
+func deadLetters(ctx context.Context, js jetstream.JetStream, t topology.Topology) (*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	name, err := topology.DeadLetterStream(ctx, js, t)
+	if err != nil {
+		return nil, err
+	}
+	if name == "" {
+		return nil, fmt.Errorf("no stream stores dead letters, on %s.>: check MILLRACE_DEADLETTER_PREFIX and MILLRACE_SUBJECTS", t.DeadLetterPrefix)
+	}
+	s, err := js.Stream(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", name, err)
+	}
+	info := s.CachedInfo()
+	if info.Config.Retention != jetstream.LimitsPolicy {
+		return nil, fmt.Errorf("stream %s has the retention %v, which removes a dead letter when it is acknowledged, so this command doesn't read it: "+
+			"nats stream edit %s --retention limits", name, info.Config.Retention, name)
+	}
+	return info, nil
+}

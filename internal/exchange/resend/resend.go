@@ -1,0 +1,160 @@
+package resend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/time/rate"
+
+	"millrace/internal/exchange"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/topology"
+)
+
+// Resender publishes dead letters of one deployment again.
+type Resender struct {
+	Conn     *nats.Conn
+	Topology topology.Topology // names of the streams, prefixes and subjects of the deployment
+	Name     string            // of the durable consumer
+	Select   Selection
+	Reading  Reading
+	Rate     float64 // the most messages a second, at least LeastRate; 0: as fast as possible
+	DryRun   bool    // publish and acknowledge nothing
+
+	Each func(Entry)       // is called for each selected dead letter, by one goroutine at a time
+	Note func(text string) // is called with what a user who waits should know
+}
+
+// LeastRate is the least rate that a Resender keeps: a dead letter must be sent soon after it was delivered.
+const LeastRate = 0.1
+
+// Entry tells what became of a selected dead letter.
+type Entry struct {
+	Letter   uint64 // sequence of the dead letter
+	Stream   string // of the input
+	Sequence string // of the input
+	Subject  string // of the input
+	Record   string // index of the record in its frame; empty: the dead letter is of a whole message
+	Reason   string
+	Bytes    int   // of the new input's body
+	Err      error // why it was not sent, or may be sent again
+}
+
+// Report tells what a run has done. All counts are of dead letters.
+type Report struct {
+	Sent    map[string]int // by reason; what a dry run would send
+	Bytes   int64          // of the bodies that were sent
+	Before  int            // stored by an earlier run, which was killed before it could remember that
+	Left    map[string]int // by reason: not selected
+	Refused int            // selected, but their input can't be made
+	Failed  int            // selected, and not sent, or not remembered as sent
+	Others  int            // belong to another run
+	Took    time.Duration
+}
+
+// ErrGivenUp is the error of Run after failures that the next dead letters would have too.
+var ErrGivenUp = errors.New("gave up: nothing more was sent")
+
+// run is the state of one Run.
+type run struct {
+	*Resender
+	js     jetstream.JetStream
+	queue  *queue
+	last   uint64 // sequence of the last dead letter that counts: those that are stored later belong to the next run
+	pace   *rate.Limiter
+	stop   context.CancelCauseFunc
+	report *Report
+
+	reached bool // a message behind last was delivered
+	row     int  // failures since the last success
+}
+
+// Run sends the selected dead letters that are stored now and were not sent before. The report is valid with an error, too.
+func (r *Resender) Run(ctx context.Context) (*Report, error) {
+	began := time.Now()
+	u := &run{Resender: r, report: &Report{Sent: map[string]int{}, Left: map[string]int{}}, pace: rate.NewLimiter(rate.Limit(r.Rate), 1)}
+	err := u.open(ctx)
+	if err == nil {
+		ctx, u.stop = context.WithCancelCause(ctx)
+		err = errors.Join(u.all(ctx), u.queue.release())
+		u.stop(nil)
+	}
+	u.report.Took = time.Since(began)
+	if missing := exchange.Refusal(r.Conn); err != nil && missing != nil {
+		err = fmt.Errorf("%w: %w", err, missing)
+	}
+	return u.report, err
+}
+
+// open opens the consumer of dead letters.
+func (u *run) open(ctx context.Context) (err error) {
+	if u.js, err = u.Topology.API.New(u.Conn, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
+		return err
+	}
+	info, err := deadLetters(ctx, u.js, u.Topology)
+	if err != nil {
+		return err
+	}
+	u.last = info.State.LastSeq
+	subjects := topology.StoredFilters(info.Config.SubjectTransform, []string{u.Topology.DeadLetterPrefix, u.Topology.DeadLetterPrefix + ".>"})
+	u.queue, err = openQueue(ctx, u.js, info.Config.Name, u.Name, subjects, u.DryRun)
+	return err
+}
+
+// all handles all dead letters up to last. It waits for those that belong to another run, because that run may be dead.
+func (u *run) all(ctx context.Context) error {
+	var idle time.Time // since when nothing has come
+	answered := time.Now()
+	for {
+		asked, wait := time.Now(), time.Duration(0)
+		if !idle.IsZero() {
+			wait = time.Second
+		}
+		came, err := u.queue.fetch(u.chunk(), wait)
+		u.handle(ctx, came, asked)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, pull.ErrSilent) && time.Since(answered) < silence:
+			continue // the server is busy
+		case err != nil:
+			return fmt.Errorf("read the dead letters of stream %s: %w", u.queue.stream, err)
+		}
+		if answered = time.Now(); len(came) > 0 && !u.reached {
+			idle = time.Time{}
+			continue
+		}
+		waiting, others, err := u.queue.state(ctx)
+		switch {
+		case err != nil:
+			return err
+		case others == 0 && (waiting == 0 || u.reached):
+			return nil
+		case !u.reached && u.queue.isFull(others):
+			return fmt.Errorf("%d dead letters that no run has sent fill the consumer %s, so the server delivers no others: send some of them, or raise its limit: "+
+				"nats consumer edit %s %s --max-pending NUMBER", len(u.queue.held)+others, u.Name, u.queue.stream, u.Name)
+		case idle.IsZero():
+			idle = time.Now()
+		case time.Since(idle) > u.queue.wait+grace:
+			u.report.Others = others
+			return nil
+		default:
+			u.Note(fmt.Sprintf("another run has some of the dead letters, or had them when it was killed: waiting up to %v", u.queue.wait+grace))
+		}
+	}
+}
+
+// grace is how much longer than AckWait a run waits for dead letters of another one.
+const grace = 5 * time.Second
+
+// chunk returns how many dead letters to request. They must be sent well before AckWait has passed.
+func (u *run) chunk() int {
+	if u.Rate <= 0 {
+		return atOnce
+	}
+	return min(max(int(u.Rate*u.queue.wait.Seconds()/10), 1), atOnce)
+}

@@ -1,0 +1,230 @@
+package resend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/client"
+	"millrace/internal/exchange"
+	"millrace/internal/ingest/pull"
+)
+
+const (
+	// window and windowBytes bound the dead letters that are sent at once.
+	window      = 32
+	windowBytes = 32 << 20
+
+	// publishTimeout is how long the server may take to store an input. If the connection breaks, publishPatience is how long a run tries.
+	publishTimeout  = 5 * time.Second
+	publishPatience = 15 * time.Second
+
+	// sizeHeader has the size of a message's body, on deliveries without the body.
+	sizeHeader = "Nats-Msg-Size"
+
+	// mostFailures is how many dead letters in a row may fail before a run gives up.
+	mostFailures = 10
+)
+
+// handle sends the selected dead letters of a fetch that was asked for at that time, and holds the others.
+func (u *run) handle(ctx context.Context, came []*pull.Message, asked time.Time) {
+	var letters []*pull.Message
+	for _, m := range came {
+		h := m.Headers()
+		switch {
+		case sequenceOf(m) > u.last:
+			u.reached = true
+			u.queue.hold(m)
+		case !isDeadLetter(h):
+			if u.DryRun || u.queue.acknowledge(ctx, m) != nil {
+				u.queue.hold(m)
+			}
+		case h.Get(client.HeaderStream) != u.Topology.Stream || !u.Select.selects(h):
+			u.report.Left[h.Get(client.HeaderReason)]++
+			u.queue.hold(m)
+		default:
+			letters = append(letters, m)
+		}
+	}
+	for len(letters) > 0 && ctx.Err() == nil && time.Since(asked) < u.queue.wait/3 {
+		n := u.fitting(letters)
+		u.sendTogether(ctx, letters[:n])
+		letters = letters[n:]
+	}
+	for _, m := range letters {
+		_ = m.Nak() // otherwise it comes again after AckWait
+	}
+}
+
+// fitting returns how many of the first letters to send at once.
+func (u *run) fitting(letters []*pull.Message) (n int) {
+	for bytes := 0; n < min(len(letters), window); n++ {
+		h := letters[n].Headers()
+		size := int(number(h, sizeHeader))
+		if h.Get(client.HeaderPayloadSequence) != "" {
+			size = int(u.Conn.MaxPayload())
+		}
+		if bytes += size; n > 0 && bytes > windowBytes {
+			break
+		}
+	}
+	return n
+}
+
+// sendTogether sends dead letters at the configured rate. Those that it begins with are finished when ctx ends.
+func (u *run) sendTogether(ctx context.Context, letters []*pull.Message) {
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for _, m := range letters {
+		if u.Rate > 0 && u.pace.Wait(ctx) != nil || ctx.Err() != nil {
+			mu.Lock()
+			u.queue.hold(m)
+			mu.Unlock()
+			continue
+		}
+		all.Go(func() {
+			e := newEntry(m)
+			duplicate, err := u.send(context.WithoutCancel(ctx), m, &e)
+			mu.Lock()
+			defer mu.Unlock()
+			u.record(m, e, duplicate, err)
+		})
+	}
+	all.Wait()
+}
+
+// newEntry returns what the headers of a dead letter say.
+func newEntry(m *pull.Message) Entry {
+	h := m.Headers()
+	return Entry{
+		Letter: sequenceOf(m), Stream: h.Get(client.HeaderStream), Sequence: h.Get(client.HeaderSequence), Subject: h.Get(client.HeaderSubject),
+		Record: h.Get(client.HeaderRecord), Reason: h.Get(client.HeaderReason),
+	}
+}
+
+// errGone is the error of a dead letter that the stream has removed meanwhile.
+var errGone = errors.New("the stream has removed it")
+
+// send publishes the input of a dead letter, and acknowledges the dead letter then. A dry run does neither.
+func (u *run) send(ctx context.Context, m *pull.Message, e *Entry) (duplicate bool, err error) {
+	input, err := u.input(ctx, e.Letter)
+	if err != nil {
+		return false, err
+	}
+	if e.Bytes = len(input.Data); u.DryRun {
+		return false, nil
+	}
+	stored, err := u.publish(ctx, input)
+	switch explained := exchange.Explain(err, u.Conn, u.Topology.Stream, input.Subject); {
+	case isTooLarge(err):
+		return false, refuse("%w: raise the limit (max_payload of the server, max_msg_size of the stream)", explained)
+	case err != nil:
+		return false, explained
+	}
+	return stored.Duplicate, u.queue.acknowledge(ctx, m)
+}
+
+// isTooLarge reports whether the server or the stream takes no message of that size.
+func isTooLarge(err error) bool {
+	const exceedsMaximum = 10054
+	var api *jetstream.APIError
+	return errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &api) && api.ErrorCode == exceedsMaximum
+}
+
+// input returns the input of a dead letter.
+func (u *run) input(ctx context.Context, sequence uint64) (*nats.Msg, error) {
+	letter, err := u.queue.read(ctx, sequence)
+	switch {
+	case err != nil:
+		return nil, err
+	case letter == nil:
+		return nil, errGone
+	}
+	from, err := payloadOf(letter.Header, u.queue.stream, sequence)
+	if err != nil {
+		return nil, err
+	}
+	payload := letter
+	if from != sequence {
+		if payload, err = u.queue.read(ctx, from); err != nil {
+			return nil, err
+		}
+		if payload == nil {
+			return nil, refuse("its payload was message %d of the stream, which has removed it: copy the input while its stream still has it: nats stream get %s %s",
+				from, letter.Header.Get(client.HeaderStream), letter.Header.Get(client.HeaderSequence))
+		}
+	}
+	input, err := u.Reading.newInput(letter.Header, payload.Data)
+	if err != nil {
+		return nil, err
+	}
+	input.Header.Set(jetstream.MsgIDHeader, u.queue.stream+":"+strconv.FormatUint(sequence, 10)+":"+strconv.FormatInt(letter.Time.UnixNano(), 10)+":retry")
+	input.Header.Set(jetstream.ExpectedStreamHeader, u.Topology.Stream)
+	return input, nil
+}
+
+// publish stores an input. It publishes again if the answer was lost with the connection: the id lets the stream drop the second copy.
+func (u *run) publish(ctx context.Context, input *nats.Msg) (*jetstream.PubAck, error) {
+	for began := time.Now(); ; {
+		once, cancel := context.WithTimeout(ctx, publishTimeout)
+		ack, err := u.js.PublishMsg(once, input, jetstream.WithRetryAttempts(4), jetstream.WithRetryWait(500*time.Millisecond))
+		cancel()
+		if missing := exchange.Refusal(u.Conn); err != nil && missing != nil {
+			return nil, missing
+		}
+		if err == nil || !exchange.Lost(err) || time.Since(began) > publishPatience {
+			return ack, err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// record counts what became of a dead letter.
+func (u *run) record(m *pull.Message, e Entry, duplicate bool, err error) {
+	switch {
+	case errors.Is(err, errGone):
+		if !u.DryRun {
+			_ = m.Ack() // it never comes again
+		}
+		return
+	case err == nil && duplicate:
+		u.report.Before++
+	case err == nil:
+		u.report.Sent[e.Reason]++
+		u.report.Bytes += int64(e.Bytes)
+	case errors.Is(err, errRefused):
+		u.report.Refused++
+	default:
+		u.report.Failed++
+		if u.row++; u.row >= mostFailures || exchange.Hopeless(err) || exchange.Lost(err) {
+			u.stop(ErrGivenUp)
+		}
+	}
+	if err == nil {
+		u.row = 0
+	}
+	if err != nil || u.DryRun {
+		u.queue.hold(m)
+	}
+	if e.Err = err; u.Each != nil {
+		u.Each(e)
+	}
+}
+
+// String returns the place of a dead letter, for people.
+func (e Entry) String() string {
+	text := fmt.Sprintf("dead letter %d: input %s of %s", e.Letter, e.Sequence, e.Stream)
+	if e.Record != "" {
+		text += ", record " + e.Record
+	}
+	return text + ", " + e.Subject + ", " + e.Reason
+}
