@@ -25,7 +25,7 @@ type Resender struct {
 	Rate     float64 // the most messages a second, at least LeastRate; 0: as fast as possible
 	DryRun   bool    // publish and acknowledge nothing
 
-	Each func(Entry)       // is called for each selected dead letter, by one goroutine at a time
+	Each func(Entry)       // is called for each selected dead letter
 	Note func(text string) // is called with what a user who waits should know
 }
 

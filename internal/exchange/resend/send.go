@@ -80,23 +80,29 @@ func (u *run) fitting(letters []*pull.Message) (n int) {
 // sendTogether sends dead letters at the configured rate. Those that it begins with are finished when ctx ends.
 func (u *run) sendTogether(ctx context.Context, letters []*pull.Message) {
 	var all sync.WaitGroup
-	var mu sync.Mutex
-	for _, m := range letters {
+	outcomes := make([]*outcome, len(letters))
+	for i, m := range letters {
 		if u.Rate > 0 && u.pace.Wait(ctx) != nil || ctx.Err() != nil {
-			mu.Lock()
-			u.queue.hold(m)
-			mu.Unlock()
-			continue
+			break
 		}
-		all.Go(func() {
-			e := newEntry(m)
-			duplicate, err := u.send(context.WithoutCancel(ctx), m, &e)
-			mu.Lock()
-			defer mu.Unlock()
-			u.record(m, e, duplicate, err)
-		})
+		o := &outcome{Entry: newEntry(m)}
+		outcomes[i] = o
+		all.Go(func() { o.duplicate, o.Err = u.send(context.WithoutCancel(ctx), m, &o.Entry) })
 	}
 	all.Wait()
+	for i, m := range letters {
+		if outcomes[i] == nil {
+			u.queue.hold(m)
+		} else {
+			u.record(m, outcomes[i])
+		}
+	}
+}
+
+// outcome is what became of a dead letter.
+type outcome struct {
+	Entry
+	duplicate bool // the input stream has the input already
 }
 
 // newEntry returns what the headers of a dead letter say.
@@ -189,35 +195,33 @@ func (u *run) publish(ctx context.Context, input *nats.Msg) (*jetstream.PubAck, 
 }
 
 // record counts what became of a dead letter.
-func (u *run) record(m *pull.Message, e Entry, duplicate bool, err error) {
-	switch {
+func (u *run) record(m *pull.Message, o *outcome) {
+	switch err := o.Err; {
 	case errors.Is(err, errGone):
 		if !u.DryRun {
 			_ = m.Ack() // it never comes again
 		}
 		return
-	case err == nil && duplicate:
-		u.report.Before++
-	case err == nil:
-		u.report.Sent[e.Reason]++
-		u.report.Bytes += int64(e.Bytes)
 	case errors.Is(err, errRefused):
 		u.report.Refused++
-	default:
+	case err != nil:
 		u.report.Failed++
 		if u.row++; u.row >= mostFailures || exchange.Hopeless(err) || exchange.Lost(err) {
 			u.stop(ErrGivenUp)
 		}
+	case o.duplicate:
+		u.report.Before++
+	default:
+		u.report.Sent[o.Reason]++
+		u.report.Bytes += int64(o.Bytes)
 	}
-	if err == nil {
+	if o.Err == nil {
 		u.row = 0
 	}
-	if err != nil || u.DryRun {
+	if o.Err != nil || u.DryRun {
 		u.queue.hold(m)
 	}
-	if e.Err = err; u.Each != nil {
-		u.Each(e)
-	}
+	u.Each(o.Entry)
 }
 
 // String returns the place of a dead letter, for people.
