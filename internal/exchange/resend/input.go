@@ -90,7 +90,8 @@ func (r Reading) pack(framing frame.Framing, record []byte) (body []byte, err er
 		var out bytes.Buffer
 		w := gzip.NewWriter(&out)
 		_, err = w.Write(body)
-		return out.Bytes(), errors.Join(err, w.Close())
+		err = errors.Join(err, w.Close())
+		return out.Bytes(), err
 	}
 	return new(compression.Compressor).Append(nil, r.Decompress, body), nil
 }

@@ -99,6 +99,16 @@ func (q *queue) fetch(n int, wait time.Duration) (came []*pull.Message, err erro
 	return came, err
 }
 
+// late reports whether messages that were asked for at that time may soon belong to another run.
+func (q *queue) late(asked time.Time) bool { return q.remembers() && time.Since(asked) > q.wait/3 }
+
+// giveBack asks the server to deliver a message again. If the request is lost, the server does so after AckWait.
+func (q *queue) giveBack(m *pull.Message) {
+	if q.remembers() {
+		_ = m.Nak()
+	}
+}
+
 // hold leaves a message to later runs.
 func (q *queue) hold(m *pull.Message) { q.held[sequenceOf(m)] = m.Reply() }
 

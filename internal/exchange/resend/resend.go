@@ -107,43 +107,43 @@ func (u *run) open(ctx context.Context) (err error) {
 
 // all handles all dead letters up to last. It waits for those that belong to another run, because that run may be dead.
 func (u *run) all(ctx context.Context) error {
-	var idle time.Time // since when nothing has come
-	answered := time.Now()
+	wait, came := time.Duration(0), time.Now() // came is when the last message came
+	var alone time.Time                        // when nothing was left but the dead letters of other runs
 	for {
-		asked, wait := time.Now(), time.Duration(0)
-		if !idle.IsZero() {
-			wait = time.Second
-		}
-		came, err := u.queue.fetch(u.chunk(), wait)
-		u.handle(ctx, came, asked)
+		asked := time.Now()
+		messages, err := u.queue.fetch(u.chunk(), wait)
+		u.handle(ctx, messages, asked)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, pull.ErrSilent) && time.Since(answered) < silence:
-			continue // the server is busy
-		case err != nil:
+		case err != nil && !errors.Is(err, pull.ErrSilent): // a server that is busy, and one whose consumer is full, are silent
 			return fmt.Errorf("read the dead letters of stream %s: %w", u.queue.stream, err)
 		}
-		if answered = time.Now(); len(came) > 0 && !u.reached {
-			idle = time.Time{}
-			continue
+		if wait = 0; len(messages) > 0 {
+			came = time.Now()
+			if !u.reached && alone.IsZero() {
+				continue
+			}
 		}
 		waiting, others, err := u.queue.state(ctx)
-		switch {
+		exhausted := waiting == 0 || u.reached
+		switch wait = min(time.Second, u.queue.wait/10); {
 		case err != nil:
 			return err
-		case others == 0 && (waiting == 0 || u.reached):
+		case exhausted && others == 0:
 			return nil
-		case !u.reached && u.queue.isFull(others):
+		case !exhausted && u.queue.isFull(others):
 			return fmt.Errorf("%d dead letters that no run has sent fill the consumer %s, so the server delivers no others: send some of them, or raise its limit: "+
 				"nats consumer edit %s %s --max-pending NUMBER", len(u.queue.held)+others, u.Name, u.queue.stream, u.Name)
-		case idle.IsZero():
-			idle = time.Now()
-		case time.Since(idle) > u.queue.wait+grace:
+		case !exhausted && time.Since(came) > silence:
+			return fmt.Errorf("read the dead letters of stream %s: the server sends nothing for %v, although it has %d more", u.queue.stream, silence, waiting)
+		case !exhausted:
+		case alone.IsZero():
+			alone = time.Now()
+			u.Note(fmt.Sprintf("another run has %d dead letters, or had them when it was killed: waiting up to %v", others, u.queue.wait+grace))
+		case time.Since(alone) > u.queue.wait+grace:
 			u.report.Others = others
 			return nil
-		default:
-			u.Note(fmt.Sprintf("another run has some of the dead letters, or had them when it was killed: waiting up to %v", u.queue.wait+grace))
 		}
 	}
 }

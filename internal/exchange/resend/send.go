@@ -52,13 +52,13 @@ func (u *run) handle(ctx context.Context, came []*pull.Message, asked time.Time)
 			letters = append(letters, m)
 		}
 	}
-	for len(letters) > 0 && ctx.Err() == nil && time.Since(asked) < u.queue.wait/3 {
+	for len(letters) > 0 && ctx.Err() == nil && !u.queue.late(asked) {
 		n := u.fitting(letters)
 		u.sendTogether(ctx, letters[:n])
 		letters = letters[n:]
 	}
 	for _, m := range letters {
-		_ = m.Nak() // otherwise it comes again after AckWait
+		u.queue.giveBack(m)
 	}
 }
 
