@@ -137,7 +137,7 @@ func auditError(nc *nats.Conn, err error) error {
 // deployment returns the names and subjects of the deployment, and how it delivers.
 func deployment(cfg *config.Config) topology.Topology {
 	return topology.Topology{
-		Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
+		API: jetStreamAPI(cfg), Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
 		ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
 		ExactlyOnce: exactlyOnce(cfg), CommitPrefix: cfg.CommitPrefix, Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions,
 	}

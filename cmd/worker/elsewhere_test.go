@@ -82,6 +82,10 @@ func (e *elsewhere) processes(delivery string) {
 	if got := strings.Count(printed.out, "\n"); got != 2*each+1 {
 		e.Errorf("`worker results` prints %d lines, want %d", got, 2*each+1)
 	}
+	for _, sent := range []string{"sent 1 dead letter again", "sent 0 dead letters again"} {
+		call(e.T, env, "retry").want(e.T, exitDone, sent)
+	}
+	call(e.T, env, "audit").want(e.T, exitDone, "1 have one dead letter", "1 are pending")
 }
 
 // TestJetStreamOfAnotherDomain: the worker's server is a leaf node with a JetStream of its own, which gets no request.

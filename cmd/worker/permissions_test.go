@@ -18,7 +18,7 @@ import (
 )
 
 // documented returns the server configuration in docs/security.md, which has the users admin, worker, exclusive, publisher,
-// reader and auditor.
+// reader, auditor and retrier.
 func documented(t *testing.T) string {
 	t.Helper()
 	return documentedAfter(t, "## What the worker's user must be allowed")
@@ -130,6 +130,10 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 			}
 			call(t, append(env, url("auditor")), "audit").want(t, exitDone, "99 have one result", "1 have one dead letter", "nothing is missing")
 			call(t, append(env, url("publisher")), "audit").want(t, exitFailed, "ermission")
+			call(t, append(env, url("retrier")), "retry", "--dry-run").want(t, exitDone, "would send 1 dead letter again")
+			call(t, append(env, url("reader")), "retry").want(t, exitFailed, "ermission", "docs/security.md")
+			call(t, append(env, url("retrier")), "retry").want(t, exitDone, "sent 1 dead letter again")
+			call(t, append(env, url("retrier")), "retry", "--dry-run").want(t, exitDone, "would send 0 dead letters again")
 		})
 	}
 }
@@ -183,7 +187,9 @@ func TestDocumentedPermissionsAreTheLeast(t *testing.T) {
 		"worker":    {"ingest.test", "$JS.API.STREAM.DELETE.INGEST", "$JS.API.STREAM.UPDATE.INGEST", "$JS.API.STREAM.PURGE.RESULTS", "$JS.API.CONSUMER.DELETE.INGEST.millrace", "other"},
 		"exclusive": {"ingest.test", "$JS.API.STREAM.DELETE.INGEST", "$JS.API.STREAM.UPDATE.INGEST", "$JS.API.STREAM.PURGE.RESULTS", "other"},
 		"publisher": {"results.test", "deadletter.test", "commits.RESULTS.test", "$JS.API.STREAM.INFO.RESULTS", "$JS.API.CONSUMER.MSG.NEXT.INGEST.millrace", "$JS.ACK.INGEST.millrace.1.1.1.1.0"},
-		"reader":    {"ingest.test", "results.test", "commits.RESULTS.test", "$JS.API.CONSUMER.MSG.NEXT.INGEST.millrace", "$JS.API.STREAM.PURGE.RESULTS", "$JS.API.CONSUMER.CREATE.INGEST.x"},
+		"retrier": {"results.test", "deadletter.test", "commits.RESULTS.test", "$JS.API.STREAM.DELETE.DEAD", "$JS.API.STREAM.PURGE.DEAD", "$JS.API.STREAM.MSG.DELETE.DEAD",
+			"$JS.API.CONSUMER.DELETE.DEAD.millrace-retry", "$JS.ACK.INGEST.millrace.1.1.1.1.0", "$JS.API.CONSUMER.CREATE.INGEST.x", "$JS.API.STREAM.MSG.GET.INGEST"},
+		"reader": {"ingest.test", "results.test", "commits.RESULTS.test", "$JS.API.CONSUMER.MSG.NEXT.INGEST.millrace", "$JS.API.STREAM.PURGE.RESULTS", "$JS.API.CONSUMER.CREATE.INGEST.x"},
 	} {
 		nc, _ := as(user)
 		for _, subject := range subjects {

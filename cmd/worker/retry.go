@@ -81,10 +81,8 @@ func runRetry(ctx context.Context, f *retryFlags) error {
 		return fmt.Errorf("retry: %w", err)
 	}
 	defer nc.Close()
-	t := deployment(cfg)
-	t.API = jetStreamAPI(cfg)
 	r := &resend.Resender{
-		Conn: nc, Topology: t, Name: cfg.Consumer + "-retry", Select: selected, Rate: f.rate, DryRun: f.dryRun,
+		Conn: nc, Topology: deployment(cfg), Name: cfg.Consumer + "-retry", Select: selected, Rate: f.rate, DryRun: f.dryRun,
 		Reading: resend.Reading{Framing: cfg.ParsedSplitter().Framing, Column: cfg.ArrowColumn, Decompress: cfg.ParsedDecompress()},
 		Each: func(e resend.Entry) {
 			if e.Err != nil {
