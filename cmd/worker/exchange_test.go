@@ -203,6 +203,8 @@ func TestBadUsageOfSendAndResults(t *testing.T) {
 		{"results --last 0", exitUsage, "--last is 0: give 1 or more, or --all"},
 		{"results --all --last 3", exitUsage, "--all and --last exclude each other"},
 		{"results now", exitUsage, "takes flags only"},
+		{"results --payload-bytes 3", exitUsage, "--payload-bytes is the most bytes of a payload: give --payload too"},
+		{"results --payload --payload-bytes -1", exitUsage, "--payload-bytes is -1: give 1 or more, or 0 for whole payloads"},
 		{"audit", exitFailed, "audit: stream INGEST: nats: API error: code=404 err_code=10059 description=stream not found"},
 		{"audit --from 5 --to 3", exitUsage, "--from is 5, and --to is 3: give a range"},
 		{"audit --since yesterday", exitUsage, `--since is "yesterday": give a time such as`},
@@ -272,6 +274,12 @@ func TestSendAndResultsNeedOnlyTheDocumentedPermissions(t *testing.T) {
 	awaitResults(t, js, 1)
 	awaitState(t, "a dead letter is stored", func() bool { return streamMessages(t, js, "DEAD") == 1 })
 	call(t, []string{url("reader")}, "results").want(t, exitDone, `"result":{"bytes":9,"crc32c":"e3069283"}`, `"dead_letter":{"reason":"too_large"`)
+	for flags, want := range map[string]int{"--payload": defaultPayloadBytes, "--payload --payload-bytes=0": 5000, "--payload --payload-bytes=7": 7} {
+		printed := call(t, []string{url("reader")}, append([]string{"results"}, strings.Fields(flags)...)...)
+		if printed.want(t, exitDone, `"payload":"\u0000`); strings.Count(printed.out, `\u0000`) != want {
+			t.Errorf("results %s prints %d bytes, want %d", flags, strings.Count(printed.out, `\u0000`), want)
+		}
+	}
 	call(t, []string{url("reader")}, "send", small).want(t, exitFailed, "not stored: "+small)
 	call(t, []string{url("publisher")}, "results").want(t, exitFailed, "ermission")
 }

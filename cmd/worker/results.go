@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -15,13 +16,18 @@ import (
 
 // resultsFlags holds the flags of `worker results`.
 type resultsFlags struct {
-	follow, all bool
-	last        int
-	subject     string
+	follow, all  bool
+	last         int
+	subject      string
+	payload      bool
+	payloadBytes int
 }
 
-// defaultLast is the default of --last.
-const defaultLast = 100
+// The defaults of --last, and of --payload-bytes.
+const (
+	defaultLast         = 100
+	defaultPayloadBytes = 4096
+)
 
 // resultsCommand returns `worker results`.
 func resultsCommand() *cobra.Command {
@@ -31,14 +37,19 @@ func resultsCommand() *cobra.Command {
 		Long: "Prints the last results, and then the last dead letters with their reason, as one JSON object per line. A frame has a line for each record. " +
 			"Results in binary and Arrow are decoded, and compressed ones decompressed. It leaves both streams as they are.\n\n" +
 			"It reads the same MILLRACE_ variables as the worker. Without MILLRACE_NATS_URL it reads from the server of a worker that runs on this machine.",
-		Example: "  worker results --follow\n  worker results --last 5 --subject ingest.web.en\n  worker results --all | jq .dead_letter",
+		Example: "  worker results --follow\n  worker results --last 5 --subject ingest.web.en\n  worker results --all | jq .dead_letter\n  worker results --last 1 --payload",
 		Args:    flagsOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := noEmptyFlags(cmd); err != nil {
 				return err
 			}
-			if f.all && cmd.Flags().Changed("last") {
+			switch {
+			case f.all && cmd.Flags().Changed("last"):
 				return usageError{errors.New("results: --all and --last exclude each other: give one of them")}
+			case cmd.Flags().Changed("payload-bytes") && !f.payload:
+				return usageError{errors.New("results: --payload-bytes is the most bytes of a payload: give --payload too")}
+			case f.payloadBytes < 0:
+				return usageError{fmt.Errorf("results: --payload-bytes is %d: give 1 or more, or 0 for whole payloads", f.payloadBytes)}
 			}
 			return runResults(cmd.Context(), f)
 		},
@@ -47,7 +58,20 @@ func resultsCommand() *cobra.Command {
 	c.Flags().BoolVar(&f.all, "all", false, "begin with the first message of each stream")
 	c.Flags().IntVar(&f.last, "last", defaultLast, "the `number` of messages of each stream to begin with; 0 with --follow: only new ones")
 	c.Flags().StringVar(&f.subject, "subject", "", "only the outcomes of inputs with this `subject`, which may have wildcards")
+	c.Flags().BoolVar(&f.payload, "payload", false, "print the payloads of dead letters: as text if they are UTF-8, otherwise in base64")
+	c.Flags().IntVar(&f.payloadBytes, "payload-bytes", defaultPayloadBytes, "the most `bytes` of a payload to print; 0: all")
 	return c
+}
+
+// most returns the most bytes of a dead letter's payload to print.
+func (f *resultsFlags) most() int {
+	switch {
+	case !f.payload:
+		return 0
+	case f.payloadBytes == 0:
+		return math.MaxInt
+	}
+	return f.payloadBytes
 }
 
 // runResults implements `worker results`.
@@ -72,7 +96,7 @@ func runResults(ctx context.Context, f *resultsFlags) error {
 	}
 	defer nc.Close()
 	p := &exchange.Printer{
-		Conn: nc, Subject: f.subject, Follow: f.follow, Last: uint64(f.last), All: f.all,
+		Conn: nc, Subject: f.subject, Follow: f.follow, Last: uint64(f.last), All: f.all, Payload: f.most(),
 		Topology: topology.Topology{API: jetStreamAPI(cfg), Subjects: cfg.Subjects, ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix},
 		Parse:    func(spec string) (operator.Operator, error) { return operator.Parse(spec, sources...) },
 		Out:      os.Stdout, Notes: os.Stderr,

@@ -3,6 +3,7 @@ package exchange
 import (
 	"encoding/json"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,6 +32,10 @@ type DeadLetter struct {
 	Deliveries uint64 `json:"deliveries,omitempty"`
 	Bytes      int    `json:"bytes"`             // length of its payload as stored
 	Omitted    string `json:"omitted,omitempty"` // what it lacks, as in client.HeaderOmitted
+
+	Payload         any    `json:"payload,omitempty"`          // a text if it is UTF-8, otherwise {"base64": "..."}; only if asked for
+	PayloadCut      bool   `json:"payload_cut,omitempty"`      // Payload is only the beginning
+	PayloadSequence uint64 `json:"payload_sequence,omitempty"` // of the message with the payload or the whole input, in the dead letter's stream
 }
 
 // newLine returns a line about the input that the headers name.
@@ -49,6 +54,24 @@ func newDeadLetter(m jetstream.Msg) *DeadLetter {
 	return &DeadLetter{
 		Reason: h.Get(client.HeaderReason), Error: h.Get(client.HeaderError), Operator: h.Get(client.HeaderOperator),
 		Deliveries: number(h, client.HeaderDeliveries), Bytes: len(m.Data()), Omitted: h.Get(client.HeaderOmitted),
+		PayloadSequence: number(h, client.HeaderPayloadSequence),
+	}
+}
+
+// show adds the payload that the dead letter has, at most that many bytes of it.
+func (d *DeadLetter) show(payload []byte, most int) {
+	if len(payload) == 0 && d.Omitted != "" {
+		return // it is in another message, or nowhere
+	}
+	text := utf8.Valid(payload)
+	if d.PayloadCut = len(payload) > most; d.PayloadCut {
+		for text && most > 0 && !utf8.RuneStart(payload[most]) {
+			most--
+		}
+		payload = payload[:most]
+	}
+	if d.Payload = string(payload); !text {
+		d.Payload = map[string][]byte{"base64": payload}
 	}
 }
 

@@ -27,6 +27,7 @@ type Printer struct {
 	Last     uint64            // begin that many messages before the end of each stream
 	All      bool              // begin with the first message, whatever Last is
 	Follow   bool              // wait for more until the context ends
+	Payload  int               // the most bytes of a dead letter's payload to print; 0: none
 
 	// Parse returns an operator with its parameters. The values of an operator that it doesn't know are printed as the worker computed them.
 	Parse func(spec string) (operator.Operator, error)
@@ -204,7 +205,9 @@ func (p *Printer) print(m jetstream.Msg) error {
 	}
 	if h.Get(client.HeaderReason) != "" {
 		line := newLine(h)
-		line.DeadLetter = newDeadLetter(m)
+		if line.DeadLetter = newDeadLetter(m); p.Payload > 0 {
+			line.DeadLetter.show(m.Data(), p.Payload)
+		}
 		return p.write(line)
 	}
 	messages, err := p.parts.Add(h, m)
