@@ -36,8 +36,8 @@ const (
 )
 
 // openFeed opens a feed of a stream's messages that were published under these subjects. It begins with the last of them, at most that
-// many. The caller closes it.
-func openFeed(ctx context.Context, js jetstream.JetStream, stream string, subjects []string, most uint64) (*feed, error) {
+// many, but not before the sequence from. The caller closes it.
+func openFeed(ctx context.Context, js jetstream.JetStream, stream string, subjects []string, most, from uint64) (*feed, error) {
 	s, err := js.Stream(ctx, stream)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", stream, err)
@@ -51,7 +51,7 @@ func openFeed(ctx context.Context, js jetstream.JetStream, stream string, subjec
 	first := max(info.State.FirstSeq, 1)
 	var consumer jetstream.Consumer
 	for back := most; ; back = further(back) {
-		begin := max(first, f.last+1-min(back, f.last))
+		begin := max(first, from, f.last+1-min(back, f.last))
 		consumer, err = js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{
 			FilterSubjects: subjects, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: begin, InactiveThreshold: unused,
 		})
@@ -59,7 +59,7 @@ func openFeed(ctx context.Context, js jetstream.JetStream, stream string, subjec
 			return nil, fmt.Errorf("read stream %s: %w", stream, err)
 		}
 		f.waiting, f.earlier = consumer.CachedInfo().NumPending, begin > first
-		if f.waiting >= most || !f.earlier {
+		if f.waiting >= most || !f.earlier || back == math.MaxUint64 {
 			break
 		}
 	}

@@ -17,7 +17,7 @@ func TestABacklogEndsWhereItBegan(t *testing.T) {
 	r := newRig(t)
 	large := &nats.Msg{Subject: "out.web", Data: bytes.Repeat([]byte("x"), 3<<20)}
 	r.publish(slices.Repeat([]*nats.Msg{large}, n)...)
-	f, err := openFeed(r.Ctx(), r.JS, "OUT", []string{"out.>"}, n)
+	f, err := openFeed(r.Ctx(), r.JS, "OUT", []string{"out.>"}, n, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
-	"millrace/internal/wildcard"
 )
 
 // Printer prints results and dead letters, one JSON object per line: see Line.
@@ -140,7 +139,7 @@ func (p *Printer) open(ctx context.Context, js jetstream.JetStream) (feeds []*fe
 	case dead == t.ResultStream:
 		results = append(results, letters...)
 	}
-	f, err := openFeed(ctx, js, t.ResultStream, results, p.most())
+	f, err := p.feed(ctx, js, t.ResultStream, results)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, fmt.Errorf("%w: start a worker with MILLRACE_PROVISION=true, which creates it, or set MILLRACE_RESULT_STREAM", err)
 	}
@@ -149,7 +148,7 @@ func (p *Printer) open(ctx context.Context, js jetstream.JetStream) (feeds []*fe
 	}
 	feeds = append(feeds, f)
 	if dead != "" && dead != t.ResultStream {
-		if f, err = openFeed(ctx, js, dead, letters, p.most()); err != nil {
+		if f, err = p.feed(ctx, js, dead, letters); err != nil {
 			return feeds, err
 		}
 		feeds = append(feeds, f)
@@ -200,7 +199,7 @@ func (p *Printer) print(m jetstream.Msg) error {
 		p.unreadable(m, errors.New("it is neither a result nor a dead letter"))
 		return nil
 	}
-	if p.Subject != "" && !wildcard.Covers(p.Subject, h.Get(client.HeaderSubject)) {
+	if !p.selects(h) {
 		return nil // the stream stores it on the same subject as others
 	}
 	if h.Get(client.HeaderReason) != "" {

@@ -6,7 +6,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"millrace/client"
-	"millrace/internal/ingest/topology"
+	"millrace/internal/wildcard"
 )
 
 // Range is a range of sequences, with both ends.
@@ -23,7 +23,7 @@ type Selection struct {
 func (s *Selection) selects(h nats.Header) bool {
 	sequence := number(h, client.HeaderSequence)
 	return (len(s.Reasons) == 0 || slices.Contains(s.Reasons, h.Get(client.HeaderReason))) &&
-		(s.Subject == "" || topology.Covers(s.Subject, h.Get(client.HeaderSubject))) &&
+		(s.Subject == "" || wildcard.Covers(s.Subject, h.Get(client.HeaderSubject))) &&
 		(len(s.Inputs) == 0 || slices.ContainsFunc(s.Inputs, func(r Range) bool { return r.First <= sequence && sequence <= r.Last }))
 }
 
