@@ -16,6 +16,7 @@ import (
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
+	"millrace/internal/wildcard"
 )
 
 // Printer prints results and dead letters, one JSON object per line: see Line.
