@@ -3,6 +3,7 @@ package streams_test
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"millrace/internal/device/sim"
@@ -87,6 +88,41 @@ func TestFourBatchesOfThreeUnitStages(t *testing.T) {
 				t.Errorf("overlap of %v, want %v", s.Overlap, wantOverlap)
 			}
 		})
+	}
+}
+
+// TestStatsCoverTheTimeBeforeABatchInFlight: while a batch is on the device, its stages may still turn out to be busy time.
+func TestStatsCoverTheTimeBeforeABatchInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
+		p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "crc32c")})
+		open := d.gate(t, "lane-0")
+		stalled, free := submit(t, p, someRows(1, 5, 100)), submit(t, p, someRows(2, 5, 100))
+		if got := <-p.Completed(); got != free {
+			t.Fatal("the stalled batch came back")
+		}
+		free.Release()
+		if s, err := p.Stats(); err != nil || s.Counted >= unit || s.Uptime < 3*unit {
+			t.Errorf("the figures cover %v of %v (%v), want none since the batch in flight was submitted", s.Counted, s.Uptime, err)
+		}
+		open()
+		if got := <-p.Completed(); got != stalled {
+			t.Fatal("another batch came back")
+		}
+		stalled.Release()
+		if s, err := p.Stats(); err != nil || s.Counted != s.Uptime {
+			t.Errorf("the figures cover %v of %v (%v), want all of it", s.Counted, s.Uptime, err)
+		}
+	})
+}
+
+// TestStatsCoverIdleTime: with no batch in flight, the figures cover all of the time. The clock of a host device goes on.
+func TestStatsCoverIdleTime(t *testing.T) {
+	p := newPipeline(t, openHost(t), streams.Config{Operators: operators(t, "crc32c")})
+	submit(t, p, someRows(1, 5, 100))
+	(<-p.Completed()).Release()
+	if s, err := p.Stats(); err != nil || s.Counted != s.Uptime || s.Busy == 0 {
+		t.Errorf("the figures cover %v of %v, with %v busy (%v), want all of it", s.Counted, s.Uptime, s.Busy, err)
 	}
 }
 

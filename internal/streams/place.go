@@ -176,11 +176,19 @@ func (p *Pipeline) timed(b *Batch, last lateTimestamps, err error) {
 	}
 	b.untimed = false
 	p.untimed = slices.Delete(p.untimed, 0, 1)
-	// No later stage can have started before the oldest batch in flight was submitted.
-	horizon := b.lane.copiedOut
-	for _, other := range p.slots {
-		if (other.phase == inFlight || other.untimed) && !p.activity.crowded() {
-			horizon = min(horizon, other.record.Stages[Fill].End)
+	if p.activity.crowded() {
+		p.activity.advance(b.lane.copiedOut)
+	} else {
+		p.countUntil(b.lane.copiedOut)
+	}
+}
+
+// countUntil adds up the activity until horizon, or until the oldest batch in flight was submitted: no stage that has not arrived yet
+// can have started before that. The caller holds p.mu.
+func (p *Pipeline) countUntil(horizon time.Duration) {
+	for _, b := range p.slots {
+		if b.phase == inFlight || b.untimed {
+			horizon = min(horizon, b.record.Stages[Fill].End)
 		}
 	}
 	p.activity.advance(horizon)

@@ -90,7 +90,7 @@ type Observer interface {
 
 // Stats is the state of a pipeline at one moment. Reading it makes no call to the hardware except for the pool's
 // counters. Engine times cover only the time before which no stage can still arrive, so they lag by the batches in
-// flight. Overlap <= Busy <= Uptime always holds.
+// flight. Overlap <= Busy <= Counted <= Uptime always holds.
 type Stats struct {
 	Device     string // device.Info.ID
 	Lanes      LaneCounts
@@ -100,6 +100,7 @@ type Stats struct {
 	Engines    [NumEngines]time.Duration // how long each engine has been busy since the start
 	Busy       time.Duration             // how long any engine was busy
 	Overlap    time.Duration             // how long two or more engines were busy at once
+	Counted    time.Duration             // the part of Uptime that Engines, Busy and Overlap cover: until the oldest batch in flight was submitted
 	Uptime     time.Duration             // time on the device's clock since the pipeline was created
 	HostWaited time.Duration             // how long submissions waited for stages (see Schedule.HostWaits)
 	InHand     int                       // batches acquired and not yet released

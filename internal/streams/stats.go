@@ -31,8 +31,11 @@ func (p *Pipeline) Stats() (Stats, error) {
 			s.Lanes.Free++
 		}
 	}
+	now := p.dev.Now()
+	p.countUntil(now)
 	s.Engines, s.Busy, s.Overlap = p.activity.busy, p.activity.any, p.activity.several
-	s.Uptime = max(p.dev.Now()-p.started, s.Busy) // the clocks of host and device differ slightly
+	s.Counted = max(p.activity.horizon-p.started, s.Busy)
+	s.Uptime = max(now-p.started, s.Counted) // the clocks of host and device differ slightly
 	s.InHand, s.Progress = p.inHand, p.progress
 	return s, err
 }
