@@ -111,7 +111,7 @@ func (a *app) dial(ctx context.Context) (*nats.Conn, error) {
 	}
 	done := make(chan opened, 1)
 	go func() {
-		nc, err := natsconn.Open(natsServer(a.cfg, a.url), "millrace", a.log, a.meter.Reconnected)
+		nc, err := natsconn.Open(natsServer(a.cfg, a.url), connectionName, a.log, a.meter.Reconnected)
 		done <- opened{nc, err}
 	}()
 	select {

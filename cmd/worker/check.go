@@ -210,6 +210,7 @@ type noObserver struct{}
 func (noObserver) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
 func (noObserver) Frame(inflight.FrameStats)                                        {}
 func (noObserver) OperatorFault(inflight.OperatorFault)                             {}
+func (noObserver) DeadLettered(inflight.DeadLetter)                                 {}
 func (noObserver) PayloadLeftOut()                                                  {}
 func (noObserver) Stalled(int)                                                      {}
 func (noObserver) Trim(uint64, trim.State)                                          {}

@@ -14,9 +14,10 @@ func (a *app) debugPages() telemetry.Debug {
 	watch := telemetry.NewWatch(a.health.Ready, nil)
 	ctx, stop := context.WithCancel(context.Background())
 	go watch.Run(ctx)
+	go a.metrics.RecordJob(ctx, a.cfg.Delivery == "exclusive")
 	a.onClose(func() error { stop(); return nil })
 	return telemetry.Debug{
-		Timeline: a.timeline, Build: build(), Stats: a.stats, Watch: watch, Feed: feedOf(a.cfg, a.url, os.Args[0]), CPU: a.onCPU(), Kept: a.metrics.Kept,
+		Timeline: a.timeline, Build: build(), Stats: a.stats, Watch: watch, Feed: feedOf(a.cfg, a.url, os.Args[0]), CPU: a.onCPU(), Kept: a.metrics.Kept, Job: a.job,
 		Bounds: telemetry.LiveBounds{Lanes: a.cfg.Lanes, Payloads: a.cfg.BatchPayloads, Bytes: int(a.cfg.BatchBytes)},
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// The pictures of docs/troubleshooting.md: the page in four states, at two widths.
+// The pictures of docs/troubleshooting.md: the page in five states, at two widths.
 const (
 	wide, narrow             = 1280, 390
 	wideHeight, narrowHeight = 900, 1400 // at most; a shorter page gives a shorter picture
@@ -22,28 +23,33 @@ const (
 	// broken lists commands in the text that are broken over two lines, where a reader would miss a part.
 	broken = `[...document.querySelectorAll("p code")].filter((c) => c.checkVisibility() && c.getClientRects().length > 1).map((c) => c.innerText)`
 
-	// edges are the positions of the titles in the first column of figures, which should be the same.
-	edges = `[...new Set([...document.querySelectorAll(".tile h3")].map((h) => Math.round(h.getBoundingClientRect().left)))].sort((a, b) => a - b)`
+	// columns are the numbers of columns of the figures: of the job, and of the devices.
+	columns = `[...document.querySelectorAll(".tiles")].filter((tiles) => tiles.checkVisibility()).map((tiles) => new Set([...tiles.querySelectorAll("h3")]
+		.filter((h) => h.checkVisibility()).map((h) => Math.round(h.getBoundingClientRect().left))).size)`
 )
 
-// pictures checks the layout of the page at both widths, and takes a picture of each.
-func (b *tab) pictures(state string) {
+// sharesOfTime is what the legend and the figures say of the time: none, one or several engines are busy, any is, and the overlap.
+const sharesOfTime = `["[data-share=none] b", "[data-share=one] b", "[data-share=several] b", "[data-busy]", "[data-overlap]"].map((e) => parseFloat(document.querySelector(e).textContent)).join(" ")`
+
+// pictures checks the layout of the page at both widths, and takes a picture of each. figures are the numbers of columns at the larger one.
+func (b *tab) pictures(state string, figures ...int) {
 	b.t.Helper()
 	for _, size := range []struct {
 		width, most int64
-		columns     int // of figures
+		columns     []int // of figures
 		name        string
-	}{{wide, wideHeight, 6, "1280"}, {narrow, narrowHeight, 2, "390"}} {
+	}{{wide, wideHeight, figures, "1280"}, {narrow, narrowHeight, slices.Repeat([]int{2}, len(figures)), "390"}} {
 		b.prefers(size.width, "light")
 		b.do(chromedp.EmulateViewport(size.width, min(size.most, value[int64](b, `Math.ceil(document.body.getBoundingClientRect().bottom)`))))
+		b.await("the timelines have the window's width", `[...document.querySelectorAll("canvas")].every((c) => !c.checkVisibility() || c.width === Math.round(c.clientWidth * devicePixelRatio))`)
 		if out := value[[]string](b, overflow); len(out) > 0 {
 			b.t.Errorf("%s, %d pixels wide: these elements are wider than the window: %q", state, size.width, out)
 		}
 		if out := value[[]string](b, broken); len(out) > 0 {
 			b.t.Errorf("%s, %d pixels wide: these commands are broken over two lines: %q", state, size.width, out)
 		}
-		if at := value[[]int](b, edges); len(at) != size.columns {
-			b.t.Errorf("%s, %d pixels wide: the figures begin at %v, want %d columns", state, size.width, at, size.columns)
+		if got := value[[]int](b, columns); !slices.Equal(got, size.columns) {
+			b.t.Errorf("%s, %d pixels wide: the figures have %d columns, want %d", state, size.width, got, size.columns)
 		}
 		if state == "live" {
 			b.settled("the engines are busy until now", `millraceTimeline.drawn().some((b) => b.row === "copy_in" && b.end > millraceTimeline.view.end - 0.1 * millraceTimeline.view.window)`)
@@ -68,7 +74,7 @@ func TestPicturesOfTheStates(t *testing.T) {
 	browser(t)
 	s := serve(t)
 	b := idleWorker(t, s.URL())
-	b.pictures("idle")
+	b.pictures("idle", 6, 5)
 	js := client(t, s)
 	for n := range 3 {
 		if _, err := js.Publish(t.Context(), "ingest.test", []byte("payload")); err != nil {
@@ -80,13 +86,28 @@ func TestPicturesOfTheStates(t *testing.T) {
 	s.Close()
 	b.await("it says that there is no server", pageState+` === "bad" && document.getElementById("trouble").checkVisibility()`)
 	b.settled("it says for how long", `parseInt(document.getElementById("trouble-for").textContent.replace("for ", "")) >= 5`)
-	b.pictures("no-nats")
+	b.pictures("no-nats", 6, 5)
 
 	b = demonstration(t, "MILLRACE_DEVICE=auto")
 	b.await("it is live and says that no GPU is used", pageState+` === "live" && document.getElementById("on-cpu").innerText.includes("found none")`)
 	b.full()
-	b.pictures("no-gpu")
+	b.settled("the rate of the job is known", textOf("job-until")+` !== "–"`)
+	b.pictures("no-gpu", 6, 6)
 	b.wantNoProblems()
+}
+
+// busyJob returns the job to which the batches of TestPictureOfALivePage belong, an hour after it began.
+func busyJob(epoch time.Time) telemetry.Job {
+	const rate, size = 90_300, 772 // records a second, and bytes of one
+	done := uint64(time.Since(epoch).Seconds() * rate)
+	j := *working(400_000_000-done, rate, rate)
+	j.Started, j.Finished, j.Records, j.Bytes, j.RecordRate, j.ByteRate = epoch.UnixMilli(), done, done, done*size, rate, rate*size
+	for n := range 60 {
+		speed := rate * (0.93 + float64(n*n%13)/100)
+		j.Points = append(j.Points, telemetry.JobPoint{At: time.Now().UnixMilli() - int64(59-n)*5000, Records: speed, Bytes: speed * size})
+	}
+	j.Worker = telemetry.JobWorker{Host: "millrace-5d9c7b8f4-x2x9k", Process: 1, Connection: connectionName}
+	return j
 }
 
 // TestPictureOfALivePage checks the page while a GPU's engines overlap. A test has no GPU, so it makes up the batches.
@@ -123,18 +144,20 @@ func TestPictureOfALivePage(t *testing.T) {
 			}
 		}
 	}()
-	b := pages(t, telemetry.Debug{Timeline: line, Build: build(), Bounds: telemetry.LiveBounds{Lanes: lanes, Payloads: 8192, Bytes: 4 << 20}, Stats: func() []streams.Stats {
+	b := pages(t, telemetry.Debug{Timeline: line, Build: build(), Job: func() telemetry.Job { return busyJob(epoch) }, Bounds: telemetry.LiveBounds{Lanes: lanes, Payloads: 8192, Bytes: 4 << 20}, Stats: func() []streams.Stats {
 		up := time.Since(epoch)
 		return []streams.Stats{{
-			Device: device, Uptime: up, Busy: up * 99 / 100, Overlap: up * 84 / 100, Engines: [streams.NumEngines]time.Duration{up * 7 / 10, up * 96 / 100, up / 2},
+			Device: device, Uptime: up, Counted: up, Busy: up * 99 / 100, Overlap: up * 84 / 100, Engines: [streams.NumEngines]time.Duration{up * 7 / 10, up * 96 / 100, up / 2},
 			Lanes: streams.LaneCounts{InFlight: 3, Filling: 1}, Pinned: 65 << 20, Scratch: streams.ScratchStats{Used: 18 << 20, Reserved: 64 << 20, HighWater: 27 << 20, Limit: 1 << 30},
 		}}
 	}})
 	b.await("it is live, and engines overlap", pageState+` === "live" && `+enginesOverlap)
+	b.await("figures and legend cover the same time", sharesOfTime+` === "1 15 84 99 85" && document.querySelector("[data-span]").textContent === "Over the last 3 s:" &&
+		document.querySelector("[data-overlap-sub]").textContent === "85 % since the start"`)
 	if value[bool](b, `document.getElementById("on-cpu").checkVisibility()`) {
 		t.Error("the page of a worker on a GPU says that no GPU is used")
 	}
 	b.full()
-	b.pictures("live")
+	b.pictures("live", 6, 6)
 	b.wantNoProblems()
 }

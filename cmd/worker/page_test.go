@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -151,11 +152,16 @@ func TestPageOfAnIdleWorker(t *testing.T) {
 	p.await(`"msg":"working"`)
 	b := open(t, address(t, p, "serving debug pages"))
 	b.await("it explains that there is no batch", `document.getElementById("empty").checkVisibility() && document.getElementById("state-text").textContent === "Waiting for the first batch"`)
+	version := strings.Fields(strings.NewReplacer("millrace", "", "commit", "", "unknown", "").Replace(strings.Join(strings.Split(call(t, nil, "version").out, "\n")[2:4], " ")))
+	if got := strings.Fields(value[string](b, `document.querySelector(".build").textContent`)); !slices.Equal(got, version) {
+		t.Errorf("the page is of %q, and worker version says %q", got, version)
+	}
 	if _, err := client(t, s).Publish(context.Background(), "ingest.test", []byte("payload")); err != nil {
 		t.Fatal(err)
 	}
 	b.await("the batch is drawn", `millraceTimeline.drawn().some((b) => b.batch === 1 && b.row === "compute") && !document.getElementById("empty").checkVisibility()`)
-	b.await("it says why a CPU has no overlap", `document.querySelector("[data-overlap-sub]").textContent.startsWith("nothing is copied here")`)
+	b.await("a CPU has no engines that could overlap", `[...document.querySelectorAll("#devices .tile h3")].filter((h) => h.checkVisibility()).map((h) => h.innerText).join() === "Throughput,Busy,Batch fill,Scratch,Lanes"
+		&& !document.querySelector("[data-share=several]").checkVisibility()`)
 	b.await("it shows since when the worker is idle", `/^Idle since [0-2][0-9]:[0-5][0-9]:[0-5][0-9]$/.test(document.getElementById("state-text").textContent)`)
 	b.await("it keeps showing the last batch", `millraceTimeline.drawn().some((b) => b.batch === 1) && document.querySelector("[data-pace]").textContent === "the last busy moment"`)
 	b.wantNoProblems()

@@ -69,3 +69,19 @@ func TestPageKnowsWhyTheCPUComputes(t *testing.T) {
 		}
 	}
 }
+
+func TestPageShortensPartitions(t *testing.T) {
+	t.Parallel()
+	var odd []int
+	for n := range 500 {
+		odd = append(odd, 2*n+1)
+	}
+	for want, numbers := range map[string][]int{"": nil, "4": {4}, "0-2, 5, 7-8": {0, 1, 2, 5, 7, 8}} {
+		if got := ranges(numbers); got != want {
+			t.Errorf("%v are %q, want %q", numbers, got, want)
+		}
+	}
+	if got := ranges(odd); !strings.HasPrefix(got, "1, 3, 5, ") || !strings.HasSuffix(got, " ...") || len(got) > maxPartitionText+20 {
+		t.Errorf("many partitions are %q", got)
+	}
+}

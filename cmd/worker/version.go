@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,10 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// The linker sets these (see the Makefile). After a plain go build, build reads them from the module information.
+// unversioned is the version of a program of which neither the linker nor Go's build information says what it is.
+const unversioned = "a build without a version"
+
+// The linker sets these (see the Makefile). After a plain go build, build reads them from Go's build information.
 var (
 	version = ""
 	commit  = ""
@@ -24,24 +28,31 @@ var (
 
 // build returns the version of this program.
 func build() telemetry.Build {
-	b := telemetry.Build{Version: version, Commit: commit, GoVersion: runtime.Version()}
 	info, ok := debug.ReadBuildInfo()
-	if ok && b.Version == "" {
-		b.Version = info.Main.Version
+	if !ok {
+		info = &debug.BuildInfo{}
 	}
-	if b.Version == "" {
-		b.Version = "(devel)"
+	return buildOf(version, commit, info)
+}
+
+// buildOf returns the version that the linker set or, where it set none, the one of Go's build information. Go takes it from the tags
+// of a checkout, and has none for a build with -buildvcs=false.
+func buildOf(version, commit string, info *debug.BuildInfo) telemetry.Build {
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
 	}
-	if ok && b.Commit == "" {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				b.Commit = s.Value
-			}
-		}
+	revision := settings["vcs.revision"]
+	revision = revision[:min(len(revision), 12)] // as in the Makefile
+	if revision != "" && settings["vcs.modified"] == "true" {
+		revision += "-dirty"
 	}
-	if b.Commit == "" {
-		b.Commit = "unknown"
+	b := telemetry.Build{Version: cmp.Or(version, strings.TrimPrefix(info.Main.Version, "(devel)")), GoVersion: runtime.Version()}
+	b.Commit = cmp.Or(commit, revision, "unknown")
+	if b.Version == "" && b.Commit != "unknown" {
+		b.Version = "a build of a checkout"
 	}
+	b.Version = cmp.Or(b.Version, unversioned)
 	return b
 }
 

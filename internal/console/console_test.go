@@ -41,6 +41,7 @@ func (noObserver) Frame(inflight.FrameStats) {}
 
 func (noObserver) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
 func (noObserver) OperatorFault(inflight.OperatorFault)                             {}
+func (noObserver) DeadLettered(inflight.DeadLetter)                                 {}
 func (noObserver) PayloadLeftOut()                                                  {}
 func (noObserver) Stalled(int)                                                      {}
 func (noObserver) Trim(uint64, trim.State)                                          {}

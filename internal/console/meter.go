@@ -51,6 +51,9 @@ func (m *Meter) Pending(n uint64) { m.pending.Store(n); m.next.Pending(n) }
 // OperatorFault implements ingest.Observer.
 func (m *Meter) OperatorFault(f inflight.OperatorFault) { m.next.OperatorFault(f) }
 
+// DeadLettered implements ingest.Observer.
+func (m *Meter) DeadLettered(l inflight.DeadLetter) { m.next.DeadLettered(l) }
+
 // PayloadLeftOut implements ingest.Observer.
 func (m *Meter) PayloadLeftOut() { m.next.PayloadLeftOut() }
 

@@ -43,6 +43,7 @@ func TestAFrameThatFailsAltogetherDoesNotEndTheWorker(t *testing.T) {
 		r.publishFrames(inputs)
 		r.process(openHost(t, pickyKernels()), streams.Config{})
 		r.wantFrames(inputs)
+		r.wantReported(inputs)
 	})
 }
 

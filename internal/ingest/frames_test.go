@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -161,6 +162,22 @@ func (r *rig) wantRecordLetters(seq uint64, in framed, dead []jetstream.Msg) {
 	}
 	for at, s := range missing {
 		r.Errorf("record %s of input %d is %v and has no dead letter", at, seq, s)
+	}
+}
+
+// wantReported checks that the observer was told of the dead letter of each failed record once.
+func (r *rig) wantReported(inputs []framed) {
+	r.Helper()
+	want := map[string]int{}
+	for n, in := range inputs {
+		for i, s := range in.statuses {
+			if s.Failed() {
+				want[fmt.Sprint(n+1, i, " ", s)] = 1
+			}
+		}
+	}
+	if len(want) == 0 || !maps.Equal(r.tally.letters, want) {
+		r.Errorf("the dead letters %v are reported, want %v", r.tally.letters, want)
 	}
 }
 

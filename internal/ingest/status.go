@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/partitioned"
 )
 
 // Status is a worker's state at one moment.
@@ -22,6 +23,16 @@ func (w *Worker) Status() Status {
 	return Status{
 		Partitions: w.mode.Owned(), Stage: Stage(w.life.stage.Load()), Connected: w.conns.Connected(), HeldBack: w.judge.HeldBack(),
 		InHand: w.pool.InFlight(), Progress: time.Unix(0, w.life.progress.Load()), AckWait: w.ackWait,
+	}
+}
+
+// Shares calls share for each worker that has announced itself with exclusive delivery, this one first: with its name, which any
+// client may have chosen, whether it is this worker, and the partitions that it says it owns. It makes no request to the server.
+func (w *Worker) Shares(share func(name string, self bool, owns []int)) {
+	if m, ok := w.mode.(*partitioned.Mode); ok {
+		for _, s := range m.Shares() {
+			share(s.Name, s.Self, s.Owns)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -21,7 +22,8 @@ type tally struct {
 	anew      int // number of lease restarts
 	trimmed   uint64
 	faults    []inflight.OperatorFault
-	leftOut   int // dead letters without their payload
+	letters   map[string]int // dead letters that were reported, by sequence and record
+	leftOut   int            // dead letters without their payload
 	frames    []inflight.FrameStats
 	changed   chan struct{}
 }
@@ -52,6 +54,15 @@ func (c *tally) Frame(s inflight.FrameStats) {
 	c.mu.Lock()
 	c.frames = append(c.frames, s)
 	c.mu.Unlock()
+}
+
+func (c *tally) DeadLettered(l inflight.DeadLetter) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.letters == nil {
+		c.letters = map[string]int{}
+	}
+	c.letters[fmt.Sprintf("%d %d %s", l.Sequence, l.Record, l.Reason)]++
 }
 
 func (c *tally) PayloadLeftOut() {

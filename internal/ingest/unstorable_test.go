@@ -69,6 +69,7 @@ func TestRecordsThatNoMessageHoldsDelayNothing(t *testing.T) {
 			r.wantFrame(uint64(i+1), in, got[uint64(i+1)])
 		}
 		r.wantWithin(all, frames)
+		r.wantReported(all)
 		if r.tally.leftOut > 0 {
 			t.Errorf("%d dead letters have no payload", r.tally.leftOut)
 		}

@@ -24,6 +24,7 @@ type Debug struct {
 	Watch    *Watch                 // observes whether the worker is ready; nil: the page shows that it is
 	Feed     Feed                   // where payloads come from; the zero Feed hides that part of the page
 	CPU      CPU                    // whether the CPU computes
+	Job      func() Job             // reads the work that is done; nil hides that part of the page
 	Kept     func() Kept            // reads what the input stream must keep; nil: the page says nothing about it
 }
 

@@ -77,6 +77,6 @@ func someStats(device string) streams.Stats {
 		Device: device, Lanes: streams.LaneCounts{Free: 1, Filling: 2, InFlight: 3}, Pinned: 64 << 20, Pageable: 4096,
 		Scratch: streams.ScratchStats{Used: 10, Reserved: 20, HighWater: 15, Limit: 1 << 30, Allocations: 7, Failures: 2},
 		Engines: [streams.NumEngines]time.Duration{2 * time.Second, 3 * time.Second, time.Second},
-		Busy:    4 * time.Second, Overlap: 1500 * ms, Uptime: time.Minute, InHand: 3,
+		Busy:    4 * time.Second, Overlap: 1500 * ms, Counted: 55 * time.Second, Uptime: time.Minute, InHand: 3,
 	}
 }

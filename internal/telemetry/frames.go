@@ -46,6 +46,7 @@ func (m *Metrics) Frame(s inflight.FrameStats) {
 		f.records[status].Add(float64(n))
 		records += n
 	}
+	m.job.framed.Add(int64(records) - 1)
 	f.perFrame.Observe(float64(records))
 	f.parts.Add(float64(s.Parts))
 }

@@ -39,6 +39,7 @@ type live struct {
 	Feed      Feed          `json:"feed"`
 	CPU       CPU           `json:"cpu"`
 	Kept      Kept          `json:"kept"`
+	Job       *Job          `json:"job"` // null: nothing is known about it
 }
 
 // liveCondition is a Condition in the page's format.
@@ -73,7 +74,7 @@ type liveStats struct {
 	Engines  map[string]time.Duration `json:"engines"` // busy time of each engine
 	Busy     time.Duration            `json:"busy"`
 	Overlap  time.Duration            `json:"overlap"`
-	Uptime   time.Duration            `json:"uptime"`
+	Counted  time.Duration            `json:"counted"` // the time that they cover
 	InHand   int                      `json:"in_hand"`
 	Pinned   int64                    `json:"pinned"`
 	Pageable int64                    `json:"pageable"`
@@ -150,6 +151,10 @@ func (d Debug) live(after uint64, limit int, newcomer bool) live {
 	if d.Kept != nil {
 		answer.Kept = d.Kept()
 	}
+	if d.Job != nil {
+		job := d.Job()
+		answer.Job = &job
+	}
 	if len(devices) > 0 {
 		answer.Base, answer.Now = nanos(time.Duration(base.UnixNano())), nanos(time.Since(base))
 	}
@@ -201,7 +206,7 @@ func liveStatsOf(s streams.Stats) *liveStats {
 			"used": s.Scratch.Used, "reserved": s.Scratch.Reserved, "high_water": s.Scratch.HighWater, "limit": s.Scratch.Limit,
 			"allocations": int64(s.Scratch.Allocations), "failures": int64(s.Scratch.Failures),
 		},
-		Engines: engines, Busy: s.Busy, Overlap: s.Overlap, Uptime: s.Uptime,
+		Engines: engines, Busy: s.Busy, Overlap: s.Overlap, Counted: s.Counted,
 		InHand: s.InHand, Pinned: s.Pinned, Pageable: s.Pageable,
 	}
 }

@@ -27,10 +27,10 @@ type answer struct {
 		Sums             map[string]uint64
 		Closed           map[string]uint64
 		Stats            *struct {
-			Lanes                 map[string]int
-			Scratch               map[string]int64
-			Engines               map[string]time.Duration
-			Busy, Overlap, Uptime time.Duration
+			Lanes                  map[string]int
+			Scratch                map[string]int64
+			Engines                map[string]time.Duration
+			Busy, Overlap, Counted time.Duration
 		}
 	}
 	Batches []struct {
@@ -210,7 +210,7 @@ func TestLiveGivesThePipelinesState(t *testing.T) {
 	d := ask(t, served(t, line), "").Devices[0]
 	want := someStats("GPU-1")
 	s := d.Stats
-	if s.Busy != want.Busy || s.Overlap != want.Overlap || s.Uptime != want.Uptime || s.Engines["compute"] != want.Engines[streams.ComputeEngine] {
+	if s.Busy != want.Busy || s.Overlap != want.Overlap || s.Counted != want.Counted || s.Engines["compute"] != want.Engines[streams.ComputeEngine] {
 		t.Errorf("times are %+v", s)
 	}
 	if s.Lanes["free"] != 1 || s.Lanes["filling"] != 2 || s.Lanes["in_flight"] != 3 {

@@ -8,6 +8,7 @@ package telemetry
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -53,6 +54,7 @@ type Metrics struct {
 	suppressed [len(logLevels)]prometheus.Counter
 	operators  operatorMetrics
 	trim       *trimMetrics
+	job        *jobCounter
 
 	batches *batchVectors
 	mu      sync.RWMutex
@@ -66,7 +68,7 @@ var (
 
 // NewMetrics creates the metrics in a new registry, together with those of the Go runtime and the process.
 func NewMetrics(build Build) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), devices: map[string]*deviceMetrics{}}
+	m := &Metrics{registry: prometheus.NewRegistry(), devices: map[string]*deviceMetrics{}, job: newJobCounter(time.Now())}
 	m.factory = promauto.With(prometheus.WrapRegistererWithPrefix(namespace+"_", m.registry))
 	m.registry.MustRegister(
 		collectors.NewGoCollector(),

@@ -108,6 +108,7 @@ func (m *Metrics) DeviceError(deviceID, kind string) {
 // Settled implements ingest.Observer. Only a stored result has a latency.
 func (m *Metrics) Settled(o inflight.Outcome, in, out int, latency, headroom time.Duration) {
 	m.outcomes[o].Inc()
+	m.job.settled(o, in)
 	m.in.Add(float64(in))
 	m.out.Add(float64(out))
 	m.headroom.Observe(headroom.Seconds())
@@ -117,13 +118,19 @@ func (m *Metrics) Settled(o inflight.Outcome, in, out int, latency, headroom tim
 }
 
 // Redelivered implements ingest.Observer.
-func (m *Metrics) Redelivered() { m.redelivery.Inc() }
+func (m *Metrics) Redelivered() { m.redelivery.Inc(); m.job.redelivered.Add(1) }
 
 // Pending implements ingest.Observer.
-func (m *Metrics) Pending(messages uint64) { m.pending.Set(float64(messages)) }
+func (m *Metrics) Pending(messages uint64) {
+	m.pending.Set(float64(messages))
+	m.job.pending.Store(messages)
+}
 
 // Unacknowledged implements ingest.Observer.
-func (m *Metrics) Unacknowledged(messages uint64) { m.unacked.Set(float64(messages)) }
+func (m *Metrics) Unacknowledged(messages uint64) {
+	m.unacked.Set(float64(messages))
+	m.job.unacknowledged(messages, time.Now())
+}
 
 // Stalled implements ingest.Observer.
 func (m *Metrics) Stalled(consumers int) { m.stalled.Set(float64(consumers)) }

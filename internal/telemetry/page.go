@@ -17,7 +17,7 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
-var pageScripts = []string{"format.js", "model.js", "poll.js", "view.js", "chart.js", "draw.js", "panels.js", "latest.js", "state.js", "detail.js", "controls.js"}
+var pageScripts = []string{"format.js", "model.js", "poll.js", "view.js", "chart.js", "draw.js", "panels.js", "job.js", "latest.js", "state.js", "detail.js", "controls.js"}
 
 // page is the document, ready to be served.
 type page struct {

@@ -64,6 +64,9 @@ func (*tally) Unacknowledged(uint64) {}
 // OperatorFault implements ingest.Observer.
 func (*tally) OperatorFault(inflight.OperatorFault) {}
 
+// DeadLettered implements ingest.Observer.
+func (*tally) DeadLettered(inflight.DeadLetter) {}
+
 // PayloadLeftOut implements ingest.Observer.
 func (*tally) PayloadLeftOut() {}
 

@@ -34,6 +34,15 @@ type FrameStats struct {
 	Decompressing, Splitting time.Duration // time that decompressing the message and finding its records took
 }
 
+// DeadLetter is a dead letter that is stored.
+type DeadLetter struct {
+	Subject  string // of the input
+	Sequence uint64 // of the input
+	Record   int    // index of the record in its frame, or -1 if the whole message is given up
+	Reason   string // value of the Millrace-Reason header
+	Cause    error
+}
+
 // Payload is one message with rows in a batch, as received.
 type Payload struct {
 	Stream   string

@@ -47,6 +47,9 @@ func New(s Settings) (*Mode, error) {
 // Owned returns how many partitions this worker owns.
 func (m *Mode) Owned() int { return m.members.Owned() }
 
+// Shares returns which worker owns which partitions, this worker first.
+func (m *Mode) Shares() []members.Share { return m.members.Shares() }
+
 // Wanted returns how many partitions this worker should have. It owns them once the server has pinned it.
 func (m *Mode) Wanted() (n int) {
 	for p := range m.s.Topology.Partitions {

@@ -263,6 +263,8 @@ func (e *events) Frame(inflight.FrameStats) {}
 
 func (e *events) OperatorFault(inflight.OperatorFault) {}
 
+func (e *events) DeadLettered(inflight.DeadLetter) {}
+
 func (e *events) PayloadLeftOut() {}
 
 func (e *events) Pending(n uint64)        { e.note(func() { e.backlog = n }) }

@@ -88,6 +88,12 @@ func (c *Commits) commitLetters(ctx context.Context, letters []*deadLetter) (uns
 		return nil, nil
 	}
 	err = c.writeLetters(ctx, letters, msgs)
+	if err == nil {
+		for _, l := range letters {
+			l.stored()
+		}
+		return nil, nil
+	}
 	if !publisher.Unstorable(err) && !publisher.IncompleteBatch(err) {
 		return letters[0], err
 	}
@@ -95,7 +101,7 @@ func (c *Commits) commitLetters(ctx context.Context, letters []*deadLetter) (uns
 		if err := l.publishAlone(ctx); err != nil {
 			return l, fmt.Errorf("dead letter on %q: %w", l.subject, err)
 		}
-		l.logOmission()
+		l.stored()
 	}
 	return nil, nil
 }

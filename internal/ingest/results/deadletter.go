@@ -65,7 +65,13 @@ func (w *Writer) ReportDeadLetter(d *inflight.Delivery, why Reason, cause error)
 	w.s.Log.Warn("payload dead-lettered", withOperator(cause, "stream", d.Stream, "sequence", d.Sequence, "subject", d.Subject,
 		"bytes", len(d.Msg.Data()), "deliveries", d.NumDelivered, "reason", why, "cause", cause)...)
 	w.reportFault(why, cause)
+	w.observeLetter(d, noRecord, why, cause)
 	w.Report(inflight.DeadLettered, d)
+}
+
+// observeLetter notifies the observer of a stored dead letter.
+func (w *Writer) observeLetter(d *inflight.Delivery, record int, why Reason, cause error) {
+	w.s.Observer.DeadLettered(inflight.DeadLetter{Subject: d.Subject, Sequence: d.Sequence, Record: record, Reason: string(why), Cause: cause})
 }
 
 // reportFault reports the fault of an operator that failed on a payload alone, if that is why it is a dead letter. Other faults are
@@ -162,7 +168,7 @@ func (w *Writer) sendLetters(ctx context.Context, letters []*deadLetter) (left [
 			err = l.publishAlone(ctx)
 		}
 		if err == nil {
-			l.logOmission()
+			l.stored()
 		} else {
 			left, last = append(left, l), err
 		}

@@ -111,6 +111,14 @@ func (l *deadLetter) message(inputs bool, omitted string, body []byte) *nats.Msg
 // omitted returns the value of HeaderOmitted.
 func (f form) omitted() string { return [...]string{"", "headers", "payload", "record", "payload"}[f] }
 
+// stored reports that the dead letter is stored. ReportDeadLetter notifies the observer of that of a whole message.
+func (l *deadLetter) stored() {
+	l.logOmission()
+	if l.record != noRecord {
+		l.w.observeLetter(l.d, l.record, l.why, l.cause)
+	}
+}
+
 // logOmission reports what the dead letter omits.
 func (l *deadLetter) logOmission() {
 	switch l.form {

@@ -70,6 +70,8 @@ func (nobody) Frame(inflight.FrameStats) {}
 
 func (nobody) OperatorFault(inflight.OperatorFault) {}
 
+func (nobody) DeadLettered(inflight.DeadLetter) {}
+
 func (nobody) PayloadLeftOut() {}
 
 func (nobody) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}

@@ -44,6 +44,9 @@ type Observer interface {
 	// OperatorFault is called for each failure that a configured operator is to blame for.
 	OperatorFault(inflight.OperatorFault)
 
+	// DeadLettered is called for each dead letter that is stored: of a message, when its input is settled, or of a record of a frame.
+	DeadLettered(inflight.DeadLetter)
+
 	// PayloadLeftOut is called for each dead letter that is stored without its payload, because no message may be that large.
 	PayloadLeftOut()
 }

@@ -166,6 +166,8 @@ func (c *counts) Frame(inflight.FrameStats) {}
 
 func (c *counts) OperatorFault(inflight.OperatorFault) {}
 
+func (c *counts) DeadLettered(inflight.DeadLetter) {}
+
 func (c *counts) PayloadLeftOut() {}
 
 func (c *counts) Settled(o inflight.Outcome, _, _ int, _, _ time.Duration) { c.outcomes[o].Add(1) }

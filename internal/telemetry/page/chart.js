@@ -132,17 +132,6 @@ function unionOf(batches, stage, from, to) {
   return union;
 }
 
-// sharesOf returns which share of the time between from and to 0, 1, 2, ... engines were busy.
-function sharesOf(stretches, from, to) {
-  const shares = [1, ...ENGINES.map(() => 0)];
-  for (const s of stretches) {
-    const share = (s.end - s.start) / (to - from);
-    shares[s.engines] += share;
-    shares[0] -= share;
-  }
-  return shares;
-}
-
 // barAt returns the bar at a point, or the nearest bar within reach if that bar is too narrow to hit.
 function barAt(bars, x, y, reach) {
   let best = null, least = reach;

@@ -10,7 +10,8 @@ const KEPT_BATCHES = 6000; // over all devices
 const KEPT_GAPS = 200;
 const SECOND = 1e9;
 const MINUTE = 60n * BigInt(SECOND);
-const RATE_SPAN = 3 * SECOND; // interval for rates and shares
+const RATE_SPAN = 3 * SECOND, LONGEST_RATE_SPAN = 60 * SECOND; // bounds of the interval for rates and shares
+const RATE_BATCHES = 4; // that interval covers about so many batches of a lane or more, because the counters advance as batches complete
 const SPARK_POINTS = 60; // one per second
 
 const model = {
@@ -26,6 +27,7 @@ const model = {
   condition: { state: "starting", why: "", since: 0 }, // whether the worker accepts payloads, and since when in Unix ms
   feed: { server: "" }, // where payloads come from
   kept: { consumer: "", inputs: 0, why: "" }, // what the input stream must keep: see Kept in trim.go
+  job: null, // the work: see Job in job.go; null: nothing is known about it
   cpu: "", // why the CPU computes; empty: a GPU does
 };
 
@@ -58,7 +60,7 @@ function take(answer) {
 
 // takeCondition adds what a response says about the worker as a whole.
 function takeCondition(answer) {
-  Object.assign(model, { condition: answer.condition, feed: answer.feed, kept: answer.kept, cpu: answer.cpu });
+  Object.assign(model, { condition: answer.condition, feed: answer.feed, kept: answer.kept, job: answer.job, cpu: answer.cpu });
 }
 
 function forget() {
@@ -71,7 +73,7 @@ function takeDevice(d, i, base) {
   Object.assign(device, { index: i, id: d.id, name: d.name, bounds: d.bounds, sums: d.sums, closed: d.closed, stats: d.stats });
   device.epoch = base + BigInt(d.offset) - model.origin;
   device.samples.push({ at: model.now, sums: d.sums, stats: d.stats });
-  while (device.samples.length > 2 && device.samples[1].at <= model.now - RATE_SPAN) device.samples.shift();
+  while (device.samples.length > 2 && device.samples[1].at <= model.now - LONGEST_RATE_SPAN) device.samples.shift();
   const last = device.spark.at(-1);
   if (!last || model.now - last.at >= SECOND) {
     device.spark.push({ at: model.now, rate: last ? (d.sums.payloads - last.payloads) / ((model.now - last.at) / SECOND) : 0, payloads: d.sums.payloads });
@@ -179,14 +181,17 @@ function positionIn(slot, span) {
   return low < slot.length && slot[low].start < span.end ? -1 : low;
 }
 
-// Rates and shares over the last seconds, from the pipeline's own counters; since the start if nothing ran recently.
+// Rates and shares over the last seconds, from the pipeline's own counters. few is true if no batch completed, so that the shares are unknown.
 function recent(device) {
-  const first = device.samples[0], last = device.samples.at(-1);
+  const last = device.samples.at(-1), length = quantile(device.batches.slice(-50).map((b) => deviceSpan(b).end - deviceSpan(b).start), 0.95) || 0;
+  const span = Math.min(Math.max(RATE_SPAN, RATE_BATCHES * length), LONGEST_RATE_SPAN);
+  const first = device.samples.findLast((s) => s.at <= last.at - span) ?? device.samples[0];
   const seconds = (last.at - first.at) / SECOND;
   const rate = (name) => (seconds > 0 ? (last.sums[name] - first.sums[name]) / seconds : 0);
-  const figures = { payloads: rate("payloads"), bytes: rate("bytes"), busy: NaN, overlap: NaN, several: NaN, engines: [NaN, NaN, NaN] };
-  if (first.stats && last.stats && last.stats.uptime > first.stats.uptime) {
-    const up = last.stats.uptime - first.stats.uptime, busy = last.stats.busy - first.stats.busy;
+  const figures = { payloads: rate("payloads"), bytes: rate("bytes"), busy: NaN, overlap: NaN, several: NaN, engines: [NaN, NaN, NaN], seconds, few: true };
+  if (first.stats && last.stats && last.stats.counted > first.stats.counted) {
+    const up = last.stats.counted - first.stats.counted, busy = last.stats.busy - first.stats.busy;
+    figures.few = false;
     figures.busy = busy / up;
     figures.several = (last.stats.overlap - first.stats.overlap) / up;
     figures.overlap = busy > 0 ? (last.stats.overlap - first.stats.overlap) / busy : NaN;

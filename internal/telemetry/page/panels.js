@@ -12,11 +12,20 @@ function sectionOf(device) {
   const section = { root, canvas: root.querySelector("canvas"), bars: [], field: (name) => root.querySelector("[data-" + name + "]") };
   section.field("name").textContent = titleOf(device);
   section.field("id").textContent = device.name.startsWith(device.id) ? "" : device.id;
+  if (model.cpu !== "") throughputFirst(root);
   for (const name of ENGINES) section.field("engines").append(...engineRow(name));
   element("devices").append(root);
   sections[device.index] = section;
   listen(section, device.index);
   return section;
+}
+
+// throughputFirst changes the figures of a CPU device, which has no engines that could overlap.
+function throughputFirst(root) {
+  const overlap = root.querySelector("[data-tile=overlap]"), throughput = root.querySelector("[data-tile=throughput]");
+  overlap.classList.remove("first");
+  throughput.classList.add("first");
+  overlap.parentElement.append(overlap);
 }
 
 // titleOf returns a device's title, numbered if there are several devices with that name.
@@ -52,6 +61,7 @@ function showFigures() {
     if (device.stats) showScratch(section, device);
     showLanes(section, device);
   }
+  showJob();
   showEverything();
   showNote();
 }
@@ -59,10 +69,15 @@ function showFigures() {
 function showThroughput(section, device, rates) {
   section.field("payload-rate").textContent = short(rates.payloads);
   section.field("byte-rate").textContent = bytes(rates.bytes) + "/s";
-  const most = Math.max(...device.spark.map((p) => p.rate), 1e-9);
-  const x = (i) => 60 - (device.spark.length - 1 - i) * (60 / (SPARK_POINTS - 1));
-  const points = device.spark.slice(1).map((p, i) => x(i + 1).toFixed(1) + "," + (19 - (18 * p.rate) / most).toFixed(1));
-  section.field("spark").firstElementChild.setAttribute("points", points.length > 4 ? points.join(" ") : "");
+  showSpark(section.field("spark"), device.spark.slice(1).map((p) => p.rate));
+}
+
+// showSpark draws the last rates, at most SPARK_POINTS.
+function showSpark(svg, rates) {
+  const most = Math.max(...rates, 1e-9);
+  const x = (i) => 60 - (rates.length - 1 - i) * (60 / (SPARK_POINTS - 1));
+  const points = rates.map((rate, i) => x(i).toFixed(1) + "," + (19 - (18 * rate) / most).toFixed(1));
+  svg.firstElementChild.setAttribute("points", points.length > 1 ? points.join(" ") : "");
 }
 
 function showShares(section, device, rates) {
@@ -75,13 +90,22 @@ function showShares(section, device, rates) {
   section.field("overlap").classList.toggle("unknown", !Number.isFinite(rates.overlap));
   setWidth(section.field("overlap-several"), rates.several);
   setWidth(section.field("overlap-any"), rates.busy);
-  section.field("overlap-sub").textContent = overlapNote(device);
+  section.field("overlap-sub").textContent = rates.few && device.batches.length > 0 ? "too few batches to tell" : overlapNote(device);
+  const single = model.cpu !== "" && !copies(device);
+  section.root.querySelector("[data-tile=overlap]").hidden = section.root.querySelector(".shares .several").hidden = single;
+  section.root.querySelector(".tiles").classList.toggle("five", single);
+  showShareLegend(section, rates);
+}
+
+// copies reports whether the device's batches are copied to it and back.
+function copies(device) {
+  return device.batches.slice(-FILL_OF).some((b) => b.stages[COPY_IN] || b.stages[COPY_OUT]);
 }
 
 function overlapNote(device) {
   const stats = device.stats;
   if (!stats || device.batches.length === 0) return "no batch yet";
-  if (device.batches.slice(-FILL_OF).every((b) => !b.stages[COPY_IN] && !b.stages[COPY_OUT])) return "nothing is copied here, so there is nothing to overlap";
+  if (!copies(device)) return "nothing is copied here, so there is nothing to overlap";
   return percent(stats.overlap / stats.busy) + " % since the start";
 }
 
@@ -153,7 +177,7 @@ function showNote() {
   let text = plural(sums("batches"), "batch", "batches") + " with " + plural(sums("payloads"), "payload", "payloads") + " since the start";
   if (sums("failed") > 0) text += ", " + count(sums("failed")) + " failed";
   const missing = model.gaps.reduce((total, g) => total + g.batches, 0);
-  text += ". Figures cover the last " + RATE_SPAN / SECOND + " seconds; batch fill covers the last " + FILL_OF + " batches.";
+  text += ". Figures of a device cover the time that is named above its timeline; batch fill covers the last " + FILL_OF + " batches.";
   if (missing > 0) text += " " + plural(missing, "batch", "batches") + " arrived faster than this page polls, or while it did not poll. The figures count them; the timelines show hatching instead.";
   element("note").textContent = text;
 }
@@ -165,7 +189,6 @@ function showChartHeads() {
     section.root.querySelector(".chart").hidden = !Number.isFinite(view.end) || device.batches.length === 0;
     section.field("when").textContent = roundDuration(view.window) + " from " + clockTime(view.end - view.window);
     section.field("pace").textContent = pace();
-    showShareLegend(section, device);
     if (section.field("hint").textContent === "") section.field("hint").textContent = USAGE;
     const shown = new Set(section.bars.map((b) => b.batch)).size;
     section.canvas.setAttribute("aria-label", "Timeline of " + device.name + ": " + plural(shown, "batch", "batches") + " on three engines and " + plural(laneCount(device), "lane", "lanes")
@@ -173,10 +196,9 @@ function showChartHeads() {
   }
 }
 
-// showShareLegend shows how much of the visible time how many engines were busy: the legend of the strip.
-function showShareLegend(section, device) {
-  const from = view.end - view.window, shares = sharesOf(busyAtOnce(device, from, view.end), from, view.end);
-  shares.forEach((share, engines) => {
-    section.root.querySelector("[data-engines-busy='" + engines + "'] b").textContent = percent(share) + " %";
-  });
+// showShareLegend shows how much of the time how many engines were busy: the legend of the strip. It covers the same time as the figures.
+function showShareLegend(section, rates) {
+  const shares = { several: rates.several, one: rates.busy - rates.several, none: 1 - rates.busy };
+  section.field("span").textContent = rates.few ? "Too few batches to tell" : "Over the last " + Math.max(1, Math.round(rates.seconds)) + " s:";
+  for (const [name, share] of Object.entries(shares)) section.root.querySelector("[data-share=" + name + "] b").textContent = percent(share) + " %";
 }

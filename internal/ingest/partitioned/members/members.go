@@ -3,11 +3,14 @@
 package members
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,8 +31,8 @@ const (
 	// pretend to be any number of workers.
 	most = 256
 
-	// longestID is the length limit of a worker's name, in bytes.
-	longestID = 64
+	// longestID and longestName are the length limits of a worker's id and name, in bytes.
+	longestID, longestName = 64, 128
 )
 
 // Members tracks the workers that share a stream's partitions, and which partitions this worker should have. Workers announce
@@ -40,6 +43,7 @@ type Members struct {
 	nc      *nats.Conn
 	subject string
 	id      string
+	name    string // for people
 	sub     *nats.Subscription
 
 	mu       sync.Mutex
@@ -55,6 +59,7 @@ type Members struct {
 
 // other is the last announcement of another worker.
 type other struct {
+	name string
 	owns []int
 	at   time.Time
 }
@@ -62,6 +67,7 @@ type other struct {
 // announcement is the message that workers send each other.
 type announcement struct {
 	ID      string `json:"id"`
+	Name    string `json:"name,omitempty"`
 	Owns    []int  `json:"owns"`
 	Leaving bool   `json:"leaving,omitempty"`
 	Nonce   string `json:"nonce,omitempty"`
@@ -72,10 +78,12 @@ func subject(stream, consumer string) string {
 	return fmt.Sprintf("millrace.members.%s.%s", stream, consumer)
 }
 
-// Join subscribes to the announcements of a consumer's workers. Run announces this worker to them under id.
+// Join subscribes to the announcements of a consumer's workers. Run announces this worker to them under id, and with its host and
+// process for people.
 func Join(nc *nats.Conn, stream, consumer string, partitions int, id string) (*Members, error) {
+	host, _ := os.Hostname() // the process is enough
 	m := &Members{
-		nc: nc, subject: subject(stream, consumer), id: id,
+		nc: nc, subject: subject(stream, consumer), id: id, name: fmt.Sprintf("%.100s process %d", host, os.Getpid()),
 		others: map[string]other{}, echo: time.Now(), nonce: nuid.Next(), owns: map[int]bool{},
 		assigned: make([]bool, partitions), adopted: make([]bool, partitions), wanted: make([]bool, partitions), change: make(chan struct{}),
 	}
@@ -88,7 +96,7 @@ func Join(nc *nats.Conn, stream, consumer string, partitions int, id string) (*M
 
 func (m *Members) handle(msg *nats.Msg) {
 	var said announcement
-	if json.Unmarshal(msg.Data, &said) != nil || said.ID == "" || len(said.ID) > longestID {
+	if json.Unmarshal(msg.Data, &said) != nil || said.ID == "" || len(said.ID) > longestID || len(said.Name) > longestName {
 		return
 	}
 	m.mu.Lock()
@@ -102,7 +110,7 @@ func (m *Members) handle(msg *nats.Msg) {
 	case said.Leaving:
 		delete(m.others, said.ID)
 	case len(said.Owns) <= len(m.wanted) && (known || len(m.others) < most):
-		m.others[said.ID] = other{said.Owns, time.Now()}
+		m.others[said.ID] = other{said.Name, said.Owns, time.Now()}
 	}
 }
 
@@ -131,7 +139,7 @@ func (m *Members) Run(ctx context.Context) {
 // receives nothing.
 func (m *Members) announce(leaving bool) {
 	m.mu.Lock()
-	say := announcement{ID: m.id, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving || m.deaf(time.Now()), Nonce: m.nonce}
+	say := announcement{ID: m.id, Name: m.name, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving || m.deaf(time.Now()), Nonce: m.nonce}
 	m.mu.Unlock()
 	text, err := json.Marshal(say)
 	if err == nil {
@@ -218,6 +226,25 @@ func (m *Members) Owned() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.owns)
+}
+
+// Share is what a worker has announced.
+type Share struct {
+	Name string // host and process; any client may have chosen it
+	Self bool   // it is this worker
+	Owns []int  // its partitions; of another worker, any numbers, at most one for each partition
+}
+
+// Shares returns the share of this worker, and then those of the others by name.
+func (m *Members) Shares() []Share {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := []Share{{m.name, true, slices.Sorted(maps.Keys(m.owns))}}
+	for id, o := range m.others {
+		all = append(all, Share{cmp.Or(o.name, id), false, slices.Sorted(slices.Values(o.owns))})
+	}
+	slices.SortFunc(all[1:], func(a, b Share) int { return strings.Compare(a.Name, b.Name) })
+	return all
 }
 
 // Has records whether this worker owns a partition.

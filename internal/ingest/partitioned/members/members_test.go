@@ -3,6 +3,7 @@ package members
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -89,6 +90,10 @@ func TestStrangersAreBounded(t *testing.T) {
 	if !m.echo.IsZero() || len(m.others) != 0 {
 		t.Error("what another says under this worker's name counts as its own echo")
 	}
+	handle(`{"id":"long","owns":[],"name":"` + strings.Repeat("x", longestName+1) + `"}`)
+	if len(m.others) != 0 {
+		t.Error("a long name is remembered")
+	}
 	if handle(`{"id":"me","nonce":"mine"}`); m.echo.IsZero() {
 		t.Error("its own echo does not count")
 	}
@@ -117,6 +122,30 @@ func TestMembersShareAllPartitions(t *testing.T) {
 	for _, w := range all[1:] {
 		w.leave()
 	}
+}
+
+// TestSharesNameTheOwners: a worker knows what it and each other worker own, and who they are.
+func TestSharesNameTheOwners(t *testing.T) {
+	t.Parallel()
+	r := natstest.New(t)
+	one, two := join(r, 4, "one"), join(r, 4, "two")
+	defer one.leave()
+	awaitShares(r, 4, one, two)
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("%s process %d", host, os.Getpid())
+	r.Until("the share of the other is announced", func() bool {
+		s := one.Shares()
+		return len(s) == 2 && len(s[0].Owns) == 2 && len(s[1].Owns) == 2
+	})
+	s := one.Shares()
+	if !s[0].Self || s[1].Self || s[0].Name != name || s[1].Name != name || !slices.Equal(slices.Sorted(slices.Values(slices.Concat(s[0].Owns, s[1].Owns))), []int{0, 1, 2, 3}) {
+		t.Errorf("the shares are %+v", s)
+	}
+	two.leave()
+	r.Until("the worker that left has no share", func() bool { return len(one.Shares()) == 1 })
 }
 
 // owned returns a partition that is assigned to a worker.
