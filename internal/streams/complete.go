@@ -91,7 +91,6 @@ func (p *Pipeline) fail(err error) {
 	if first {
 		err = p.attribute(err)
 		p.err, p.endedAt = err, time.Now()
-		close(p.over)
 	}
 	for _, b := range p.slots {
 		if b.phase == inFlight && !b.submitting { // Submit returns a batch that is still being submitted
@@ -103,6 +102,7 @@ func (p *Pipeline) fail(err error) {
 	p.mu.Unlock()
 	if first {
 		p.reportError(err)
+		close(p.over)
 	}
 }
 

@@ -191,8 +191,8 @@ func (p *Pipeline) Epoch() time.Time { return p.dev.Epoch() }
 // the device finished them. The receiver must release each batch. The channel is never closed.
 func (p *Pipeline) Completed() <-chan *Batch { return p.completed }
 
-// Over returns a channel that is closed when the pipeline stops accepting batches, because the device is lost or the
-// pipeline was closed. Err returns the reason.
+// Over returns a channel that is closed when the pipeline has stopped accepting batches, because the device is lost or the
+// pipeline was closed. Err returns the reason. The observer knows of a lost device by then.
 func (p *Pipeline) Over() <-chan struct{} { return p.over }
 
 // Err returns why the pipeline no longer accepts batches: ErrClosed or an error that wraps device.ErrLost. It returns

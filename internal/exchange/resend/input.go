@@ -68,7 +68,7 @@ func (r Reading) newInput(letter nats.Header, payload []byte) (*nats.Msg, error)
 	}
 	var err error
 	if m.Data, err = r.pack(framing, payload); err != nil {
-		return nil, refuse("its record can't be sent as a frame for MILLRACE_FRAMING=%v: %w: set it as when the record was given up, or publish the record in another framing", r.Framing, err)
+		return nil, refuse("its record can't be sent as a frame if MILLRACE_FRAMING is %v: %w: set it as when the record was given up, or publish the record in another framing", r.Framing, err)
 	}
 	return m, nil
 }

@@ -69,7 +69,7 @@ func TestARecordIsSentInItsFraming(t *testing.T) {
 	}
 	for _, record := range []string{"two\nlines", "ends in CR\r"} {
 		m := letter(1, "operator_error", record, client.HeaderRecord, "7")
-		if _, err := (Reading{Framing: frame.NewlineDelimited}).newInput(m.Header, m.Data); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "MILLRACE_FRAMING=newline_delimited") {
+		if _, err := (Reading{Framing: frame.NewlineDelimited}).newInput(m.Header, m.Data); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "MILLRACE_FRAMING is newline_delimited") {
 			t.Errorf("a worker would read another record; the error is %v", err)
 		}
 		if _, err := (Reading{Framing: frame.Auto}).newInput(m.Header, m.Data); err != nil {

@@ -109,6 +109,7 @@ func (u *run) open(ctx context.Context) (err error) {
 func (u *run) all(ctx context.Context) error {
 	wait, came := time.Duration(0), time.Now() // came is when the last message came
 	var alone time.Time                        // when nothing was left but the dead letters of other runs
+	noted := false
 	for {
 		asked := time.Now()
 		messages, err := u.queue.fetch(u.chunk(), wait)
@@ -140,6 +141,8 @@ func (u *run) all(ctx context.Context) error {
 		case !exhausted:
 		case alone.IsZero():
 			alone = time.Now()
+		case !noted && time.Since(alone) > settling:
+			noted = true
 			u.Note(fmt.Sprintf("another run has %d dead letters, or had them when it was killed: waiting up to %v", others, u.queue.wait+grace))
 		case time.Since(alone) > u.queue.wait+grace:
 			u.report.Others = others
@@ -148,8 +151,13 @@ func (u *run) all(ctx context.Context) error {
 	}
 }
 
-// grace is how much longer than AckWait a run waits for dead letters of another one.
-const grace = 5 * time.Second
+const (
+	// grace is how much longer than AckWait a run waits for dead letters of another one.
+	grace = 5 * time.Second
+
+	// settling is how long the server may take to deliver what the last run gave back, before a run says that it waits.
+	settling = 2 * time.Second
+)
 
 // chunk returns how many dead letters to request. They must be sent well before AckWait has passed.
 func (u *run) chunk() int {
