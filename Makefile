@@ -33,7 +33,7 @@ PROMTOOL_TESTS := TestOwnRules|TestChangedAlerts|TestNoWorkers|TestBacklogGoal
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help version build test slowest race invariants nocgo lint fuzz-short faults faults-full faults-ci kernels kernels-check gpu-bundle screenshots gpu-check ci clean model-spin alerts-test dashboard chart-test chart-docs chart-cluster chart-e2e
+.PHONY: help version build test slowest page race invariants nocgo lint fuzz-short faults faults-full faults-ci kernels kernels-check gpu-bundle screenshots gpu-check ci clean model-spin alerts-test dashboard chart-test chart-docs chart-cluster chart-e2e
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,9 +45,12 @@ build: ## Build the worker into bin/
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/worker ./cmd/worker
 
 # Four packages at a time, because tests wait as often as they compute, and the one that waits longest first.
-test: ## Run every test but the faults, and list what was skipped; none needs a GPU or a server
+test: ## Run every test but the faults and those of the timeline page, and list what was skipped; none needs a GPU or a server
 	@mkdir -p $(dir $(RECORD))
 	go run $(GOTESTSUM) --format standard-quiet --jsonfile $(RECORD) -- -p 4 ./internal/ingest ./...
+
+page: ## Test the timeline page in Chromium (1 minute)
+	MILLRACE_PAGE=1 go test -run 'TestPage|TestPicture' ./cmd/worker
 
 slowest: ## List the 20 slowest tests of the last make test
 	@go run $(GOTESTSUM) tool slowest --num 20 --threshold 0s --jsonfile $(RECORD)
@@ -141,7 +144,7 @@ gpu-bundle: ## Build everything that a GPU machine without Go needs into .gpu/
 		{ echo "$(BUNDLE) is over $(BUNDLE_MIB) MiB" >&2; exit 1; }
 
 screenshots: ## Take the screenshots of the timeline page for the documents (needs Chromium)
-	MILLRACE_REQUIRE_BROWSER=1 MILLRACE_SCREENSHOTS=$(CURDIR)/docs/images go test -count=1 -run 'TestPageShowsADemo|TestPicture' ./cmd/worker
+	MILLRACE_PAGE=1 MILLRACE_SCREENSHOTS=$(CURDIR)/docs/images go test -count=1 -run 'TestPageShowsADemo|TestPicture' ./cmd/worker
 
 gpu-check: ## Check everything that needs a GPU, with the bundle (STEPS selects steps)
 	tools/gpu-check $(STEPS)

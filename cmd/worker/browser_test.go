@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,20 +26,22 @@ type tab struct {
 	problems []string // exceptions of the page, and messages in its console
 }
 
-// browser returns the path of Chromium. The test skips or fails without one.
+// browser returns the path of Chromium. The test skips unless MILLRACE_PAGE=1 asks for the tests of the page, and then fails without Chromium.
 func browser(t *testing.T) string {
 	t.Helper()
 	programs(t)
+	if !strings.HasPrefix(t.Name(), "TestPage") && !strings.HasPrefix(t.Name(), "TestPicture") {
+		t.Fatal("make page runs only tests whose names begin with TestPage or TestPicture")
+	}
+	if os.Getenv("MILLRACE_PAGE") != "1" {
+		t.Skip("SKIPPED: THE TIMELINE PAGE IS TESTED BY make page")
+	}
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}
 	}
-	const missing = "NO CHROMIUM ON THE PATH, SO THE TIMELINE PAGE IS NOT TESTED: install it (Debian: apt-get install chromium)"
-	if os.Getenv("MILLRACE_REQUIRE_BROWSER") == "1" {
-		t.Fatal(missing)
-	}
-	t.Skip("SKIPPED: " + missing)
+	t.Fatal("no Chromium on the path: install it (Debian: apt-get install chromium)")
 	return ""
 }
 

@@ -174,8 +174,8 @@ func TestPageReturnsTheFocus(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// TestIdlePageSaysHowToSend checks that the page of a worker without payloads names where they come from, and the commands.
-func TestIdlePageSaysHowToSend(t *testing.T) {
+// TestPageSaysHowToSend checks that the page of a worker without payloads names where they come from, and the commands.
+func TestPageSaysHowToSend(t *testing.T) {
 	browser(t)
 	s := serve(t)
 	p := start(t, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_DEBUG_ADDR=127.0.0.1:0", "MILLRACE_OPERATORS=crc32c",

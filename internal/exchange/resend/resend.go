@@ -141,7 +141,7 @@ func (u *run) all(ctx context.Context) error {
 		case !exhausted:
 		case alone.IsZero():
 			alone = time.Now()
-		case !noted && time.Since(alone) > settling:
+		case !noted && time.Since(alone) > min(settling, u.queue.wait/4):
 			noted = true
 			u.Note(fmt.Sprintf("another run has %d dead letters, or had them when it was killed: waiting up to %v", others, u.queue.wait+grace))
 		case time.Since(alone) > u.queue.wait+grace:
