@@ -34,7 +34,7 @@ type spoiltKernel struct{ device.HostKernel }
 
 func (k spoiltKernel) Bind(params []byte) (device.BoundHostKernel, error) {
 	b, err := k.HostKernel.Bind(params)
-	return spoiltBound{refusingBound{b}}, err
+	return spoiltBound{refusingBound{b, noOther}}, err
 }
 
 type spoiltBound struct{ refusingBound }

@@ -3,10 +3,14 @@ package ingest
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
+	"millrace/client/arrow"
 	"millrace/internal/compression"
 	"millrace/internal/device"
 	"millrace/internal/frame"
@@ -48,14 +52,22 @@ func (r *rig) wantTable(in framed) *table.Table {
 }
 
 // refusingKernel is the kernel of refusing.
-type refusingKernel struct{ device.HostKernel }
+type refusingKernel struct {
+	device.HostKernel
+	also uint32 // another length that is refused, unless it is noOther
+}
+
+const noOther = math.MaxUint32
 
 func (k refusingKernel) Bind(params []byte) (device.BoundHostKernel, error) {
 	b, err := k.HostKernel.Bind(params)
-	return refusingBound{b}, err
+	return refusingBound{b, k.also}, err
 }
 
-type refusingBound struct{ device.BoundHostKernel }
+type refusingBound struct {
+	device.BoundHostKernel
+	also uint32
+}
 
 func (b refusingBound) Needs(s device.Shape) device.Needs {
 	n := b.BoundHostKernel.Needs(s)
@@ -68,7 +80,7 @@ func (b refusingBound) Run(rows []byte, offsets []uint32, scratch, result []byte
 	statuses := result[len(result)-n:]
 	for i := range n {
 		statuses[i] = 0
-		if size := offsets[i+1] - offsets[i]; size == unfit || size == refused {
+		if size := offsets[i+1] - offsets[i]; size == unfit || size == refused || size == b.also {
 			statuses[i] = 1
 		}
 	}
@@ -76,11 +88,14 @@ func (b refusingBound) Run(rows []byte, offsets []uint32, scratch, result []byte
 }
 
 // refuse makes the first operator of the rig, crc32c, refuse records of unfit bytes, and returns a device that does so.
-func (r *rig) refuse(t *testing.T) device.Device {
+func (r *rig) refuse(t *testing.T) device.Device { return r.refuseAlso(t, noOther) }
+
+// refuseAlso is refuse, with another length that is refused.
+func (r *rig) refuseAlso(t *testing.T, also uint32) device.Device {
 	r.opts.Operators = slices.Clone(r.opts.Operators)
 	r.opts.Operators[0] = refusing{r.opts.Operators[0]}
 	kernels := operator.HostKernels()
-	kernels[0] = refusingKernel{kernels[0]}
+	kernels[0] = refusingKernel{kernels[0], also}
 	return openHost(t, kernels)
 }
 
@@ -149,6 +164,37 @@ func TestARefusedRecordOfAFrameFailsAlone(t *testing.T) {
 	}
 }
 
+// TestARecordThatIsNotComputedIsNotRefused: an operator that refuses empty records sees one in place of a null and of a record that exceeds a batch.
+func TestARecordThatIsNotComputedIsNotRefused(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, r *rig) {
+		r.opts.Split.Framing, r.opts.Format = frame.Auto, operator.JSON
+		d := r.refuseAlso(t, 0)
+		large := lines([]byte("fits"), bytes.Repeat([]byte("x"), 20<<10), []byte{}, []byte("fits too"))
+		large.header = nats.Header{"Content-Type": {"application/x-ndjson"}}
+		large.statuses = []record.Status{record.OK, record.TooLarge, record.OperatorError, record.OK}
+		f := arrow.NewFrame("record")
+		f.AppendNull()
+		for _, text := range []string{"a", ""} {
+			if err := f.Append([]byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		body, err := f.Encode(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nulls := framed{
+			body: body, header: nats.Header{"Content-Type": {"application/vnd.apache.arrow.stream"}}, records: [][]byte{nil, []byte("a"), {}},
+			statuses: []record.Status{record.Null, record.OK, record.OperatorError},
+		}
+		r.provision()
+		r.publishFrames([]framed{large, nulls})
+		r.process(d, streams.Config{BatchBytes: 16 << 10})
+		r.wantFrames([]framed{large, nulls})
+	})
+}
+
 // TestARefusedCompressedPayloadIsADeadLetter: a message that is one record takes another path if it was compressed.
 func TestARefusedCompressedPayloadIsADeadLetter(t *testing.T) {
 	eachMode(t, func(t *testing.T, r *rig) {
@@ -174,7 +220,7 @@ func TestARefusedPayloadBesideOneThatFails(t *testing.T) {
 		r.opts.Operators = slices.Clone(r.opts.Operators)
 		r.opts.Operators[0] = refusing{r.opts.Operators[0]}
 		kernels := operator.HostKernels()
-		kernels[0], kernels[1] = refusingKernel{kernels[0]}, picky{kernels[1], false}
+		kernels[0], kernels[1] = refusingKernel{kernels[0], noOther}, picky{kernels[1], false}
 		r.provision()
 		const n, failing = 40, 11
 		payload := func(i int) []byte {

@@ -121,7 +121,7 @@ func TestMaxPayloadLowered(t *testing.T) {
 				r.opts.AckWait = 2 * time.Second // a worker whose connection ends can give nothing back
 				r.provision()
 				r.publish(inputs, payload)
-				kernels, w := watchKernels([]device.HostKernel{refusingKernel{operator.HostKernels()[0]}, operator.HostKernels()[1]})
+				kernels, w := watchKernels([]device.HostKernel{refusingKernel{operator.HostKernels()[0], noOther}, operator.HostKernels()[1]})
 				open := w.hold(t)
 				if computed {
 					why, batch, d = results.OperatorError, 16<<10, openHost(t, kernels)

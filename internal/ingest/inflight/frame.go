@@ -6,6 +6,7 @@ import (
 
 	"millrace/internal/ingest/unpack"
 	"millrace/internal/operator"
+	"millrace/internal/record"
 	"millrace/internal/streams"
 	"millrace/internal/table"
 )
@@ -70,12 +71,12 @@ func (f *Frame) settled() {
 }
 
 // Put stores the results of a run of records, from a completed batch's rows from row on. It marks the records that an operator refused,
-// and passes each refusal to refused, unless that is nil.
+// and passes each refusal to refused, unless that is nil. The row of a record that has a status already is empty, so that it says nothing.
 func (f *Frame) Put(completed *streams.Batch, row, first, records int, refused func(Refused)) {
 	if f.refusals.Possible() {
 		for i := range records {
 			found := f.refusals.Find(completed, row+i)
-			if found.Reason == "" {
+			if found.Reason == "" || f.Table.Status(first+i) != record.OK {
 				continue
 			}
 			f.Table.Refuse(first+i, found.Op, found.Reason)
