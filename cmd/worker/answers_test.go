@@ -119,6 +119,7 @@ func footprintOf(t *testing.T, inputs uint64, exactlyOnce string, fast bool) (f 
 // TestAnswerWhatCommitMarkersCost measures the rows of the table on the page, in the result stream of a worker.
 func TestAnswerWhatCommitMarkersCost(t *testing.T) {
 	t.Parallel()
+	programs(t)
 	const inputs = 2000
 	rows := map[string][]float64{}
 	for _, row := range regexp.MustCompile(`(?m)^\| (.+?) \| (\d+) \| (\d+) \| (\d+) \|$`).FindAllStringSubmatch(answers(t), -1) {
