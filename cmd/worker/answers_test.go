@@ -62,7 +62,7 @@ func resultState(t *testing.T, js jetstream.JetStream) jetstream.StreamState {
 	return s.CachedInfo().State
 }
 
-// footprintOf has a worker with exclusive delivery store the results of inputs in one partition. fast says whether the result stream takes fast
+// footprintOf runs a worker with exclusive delivery, which stores the results of inputs in one partition. fast says whether the result stream takes fast
 // batches, which it doesn't with replicas.
 func footprintOf(t *testing.T, inputs uint64, exactlyOnce string, fast bool) (f footprint) {
 	t.Helper()

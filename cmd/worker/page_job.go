@@ -17,7 +17,7 @@ const (
 	maxPartitionText = 120 // bytes
 )
 
-// job returns the work of this worker, and who does it.
+// job returns the state of this worker's job, and the workers that share it.
 func (a *app) job() telemetry.Job {
 	j := a.metrics.Job()
 	host, _ := os.Hostname() // the process is enough

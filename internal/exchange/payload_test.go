@@ -10,7 +10,7 @@ import (
 	"millrace/client"
 )
 
-// TestPayloadsOfDeadLetters are printed only if asked for, as text or in base64, and no more of them than asked for.
+// TestPayloadsOfDeadLetters: a payload is printed only with --payload, as text or in base64, and cut to --payload-bytes.
 func TestPayloadsOfDeadLetters(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -326,7 +326,7 @@ func TestNothingToPrint(t *testing.T) {
 	}
 }
 
-// TestPayloadsBesideDeadLetters: the payload of a dead letter may be in a message of its own, and with a frame's record the whole input.
+// TestPayloadsBesideDeadLetters: the payload of a dead letter may be in a separate message, which for a record of a frame is the whole input.
 func TestPayloadsBesideDeadLetters(t *testing.T) {
 	t.Parallel()
 	for name, own := range map[string]bool{"in their own stream": true, "in the stream of results": false} {

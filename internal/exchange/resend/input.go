@@ -97,7 +97,7 @@ func (r Reading) pack(framing frame.Framing, record []byte) (body []byte, err er
 }
 
 // restored returns the headers that the input of a dead letter had. Those on which the server acts don't come back: they were meant for the
-// first publish. They and those that no client can write stay in client.HeaderInput, which the next dead letter keeps.
+// first publish. Those headers, and headers that no client can write, stay in client.HeaderInput, which the next dead letter keeps.
 func restored(letter nats.Header) nats.Header {
 	h := nats.Header{}
 	for name, values := range letter {

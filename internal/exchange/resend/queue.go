@@ -79,13 +79,13 @@ func (q *queue) remembers() bool {
 	return q.consumer.CachedInfo().Config.AckPolicy == jetstream.AckExplicitPolicy
 }
 
-// isFull reports whether the server delivers no more because the consumer remembers too many that were not sent.
+// isFull reports whether the consumer has reached its limit of unacknowledged messages, so that the server delivers no others.
 func (q *queue) isFull(others int) bool {
 	most := q.consumer.CachedInfo().Config.MaxAckPending
 	return q.remembers() && most > 0 && len(q.held)+others >= most
 }
 
-// fetch returns the next messages, at most n. It waits for the first of them, if wait isn't 0. It leaves out those that the run holds already.
+// fetch returns the next messages, at most n. If wait isn't 0, it waits for the first of them. It skips messages that the run already holds.
 func (q *queue) fetch(n int, wait time.Duration) (came []*pull.Message, err error) {
 	request := pull.Request{API: jsapi.Of(q.js), Stream: q.stream, Consumer: q.consumer.CachedInfo().Name, Bytes: bytesAtOnce}
 	_, err = pull.Fetch(q.js.Conn(), request, n, wait, func(m *pull.Message) {
