@@ -62,7 +62,7 @@ func benchCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.BoolVar(&b.list, "list", false, "list every row and what it shows, without measuring")
-	f.StringVar(&b.json, "json", "", "write all figures to this `file`, for worker plan --fit and other programs")
+	f.StringVar(&b.json, "json", "", "write all figures to this `file`, for programs")
 	f.StringVar(&b.trace, "trace", "", "write the timelines of the measured pipelines to this `file`, for Perfetto or chrome://tracing")
 	f.StringVar(&b.profile, "cpuprofile", "", "write a CPU profile to this `file`, for go tool pprof")
 	f.StringVar(&b.Yardstick, "yardstick", "", "the baseline `program` to compare with; default: the file yardstick beside the kernel library or the worker")

@@ -134,7 +134,6 @@ func flagError(cmd *cobra.Command, err error) error {
 func invalidValue(err *pflag.InvalidValueError) error {
 	wanted, known := map[string]string{
 		"int": "give a whole number", "uint64": "give a whole number from 0 on", "float64": "give a number", "bool": "give true or false",
-		"duration": "give a duration, such as 1.5s or 8us",
 	}[err.GetFlag().Value.Type()]
 	switch {
 	case !known:

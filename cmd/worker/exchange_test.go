@@ -199,7 +199,6 @@ func TestBadUsageOfSendAndResults(t *testing.T) {
 		{"results --last 99999999999999999999", exitUsage, `--last is "99999999999999999999": the number is out of range`},
 		{"audit --from -1", exitUsage, `audit: --from is "-1": give a whole number from 0 on`},
 		{"bench --seconds x", exitUsage, `bench: --seconds is "x": give a number`},
-		{"plan --host x", exitUsage, `plan: --host is "x": give a duration, such as`},
 		{"results --last 0", exitUsage, "--last is 0: give 1 or more, or --all"},
 		{"results --all --last 3", exitUsage, "--all and --last exclude each other"},
 		{"results now", exitUsage, "takes flags only"},

@@ -1,14 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	benchreport "millrace/internal/bench/report"
 )
 
 func TestPlanShowsSlotsWithoutAndWithOverlap(t *testing.T) {
@@ -55,90 +50,10 @@ func TestBadUsageOfPlan(t *testing.T) {
 		{"--chunks 3", "--chunks is only for --model chunks"},
 		{"--model chunks --batches 3", "use --chunks"},
 		{"--model chunks --chunks 0", "0 chunks: take 1 to 1000"},
-		{"--bytes 1MiB", "--bytes is only for --fit"},
-		{"--host 1us", "--host is only for --fit"},
-		{"--fit x --host -1us", "--host is -1µs"},
-		{"--fit x --batches 3", "--batches is not for --fit"},
-		{"--fit x --bytes 1MB", `--bytes has "1MB"`},
-		{"--fit x --bytes 8GiB", `--bytes has "8GiB"`},
 		{"extra", "takes flags only"},
 	} {
 		if r := call(t, nil, append([]string{"plan"}, strings.Fields(c.args)...)...); r.code != exitUsage || !strings.Contains(r.errors, c.want) {
 			t.Errorf("plan %s: status %d, %q; want %d and %q", c.args, r.code, r.errors, exitUsage, c.want)
 		}
-	}
-}
-
-// planReport writes a report of one operator at one batch size, with stages of 100 us, and returns its path.
-func planReport(t *testing.T) string {
-	t.Helper()
-	of := func(seconds float64) benchreport.Spread {
-		return benchreport.Spread{Median: seconds, Low: seconds, High: seconds, N: 3}
-	}
-	row := func(group, name string, lanes, buffers int, seconds float64) benchreport.Row {
-		batch := of(seconds)
-		return benchreport.Row{
-			Group: group, Name: name, Device: "GPU-1", Lanes: lanes, Buffers: buffers, BatchBytes: 1 << 20, Operator: "crc32c", Batch: &batch,
-			Stages: map[string]benchreport.Spread{"copy_in": of(100e-6), "compute": of(100e-6), "copy_out": of(100e-6)},
-		}
-	}
-	var text bytes.Buffer
-	if err := (&benchreport.Report{
-		Version: benchreport.Version, Devices: []benchreport.Device{{Kind: "cuda", ID: "GPU-1", Name: "a GPU"}},
-		Rows: []benchreport.Row{
-			row("schedules", "serial", 1, 1, 350e-6), row("streams", "lanes", 1, 2, 300e-6),
-			row("streams", "lanes", 2, 2, 200e-6), row("streams", "lanes", 8, 2, 100e-6),
-		},
-	}).Write(&text); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "bench.json")
-	if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
-func TestPlanFromAReport(t *testing.T) {
-	file := planReport(t)
-	call(t, nil, "plan", "--fit", file, "--bytes", "4MiB,256KiB").want(t, exitDone,
-		"GPU-1 (a GPU), operator crc32c", "256KiB", "4MiB", "knee", "bottleneck", "200.0 us",
-		"assumed: All stage times are of batches of 1048576 bytes", "Largest error: -25.0 % (1MiB batches, triple, 2 lanes)")
-
-	var forecasts []struct {
-		Operator    string
-		Predictions []struct {
-			Lanes    int
-			Schedule string
-			Seconds  float64  `json:"batch_seconds"`
-			Error    *float64 `json:"error"`
-		}
-	}
-	r := call(t, nil, "plan", "--fit", file, "--json")
-	if err := json.Unmarshal([]byte(r.out), &forecasts); err != nil {
-		t.Fatalf("%v:\n%s", err, r.out)
-	}
-	if len(forecasts) != 1 || forecasts[0].Operator != "crc32c" || len(forecasts[0].Predictions) != 8 {
-		t.Fatalf("the forecast in JSON is %+v", forecasts)
-	}
-	for _, p := range forecasts[0].Predictions {
-		if measured := p.Lanes < 3 || p.Lanes == 8; measured != (p.Error != nil) || p.Seconds < 99e-6 {
-			t.Errorf("prediction %+v: want an error where a row was measured, and at least the time of one stage", p)
-		}
-	}
-}
-
-func TestPlanRefusesUnusableFiles(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	call(t, nil, "plan", "--fit", file).want(t, exitFailed, file, "no such file")
-	for text, want := range map[string]string{
-		"lanes,seconds\n":    "worker bench --json FILE",
-		`{"version": 9}`:     "version 9",
-		`{"traceEvents":[]}`: "take one of a worker that has work",
-	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		call(t, nil, "plan", "--fit", file).want(t, exitFailed, file, want)
 	}
 }

@@ -1,7 +1,6 @@
 // Package bench is the harness of `worker bench`, with the suites that measure devices and the pipeline on them:
 // copies, schedules, lanes, allocation, completion, operators and latency. Package bench/broker adds the suite that
-// measures the whole path from one stream to another. Package bench/report defines the JSON document of a run, which
-// `worker plan --fit` reads.
+// measures the whole path from one stream to another. Package bench/report defines the JSON document of a run.
 //
 // Start with Suite, Case and Session.Measure. A Suite is one group of rows, and a Case is one row while it is measured.
 // Session.Measure interleaves the cases of an experiment: one round of each, then the next round of each. So a machine

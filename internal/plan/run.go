@@ -3,8 +3,6 @@ package plan
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"millrace/internal/device/sim"
 	"millrace/internal/operator"
@@ -18,23 +16,17 @@ type course struct {
 	schedule streams.Schedule
 	lanes    int
 	batches  int
-	host     time.Duration // host time per submission
 }
 
 // outcome is the result of a course.
 type outcome struct {
 	records []streams.Record // in the order in which the batches came back
-	back    []time.Duration  // when the host received each of them, on the device's clock
-	spans   []sim.Span       // operations of the engines
 }
-
-// spansABatch is an upper bound for the number of operations that a schedule enqueues per batch.
-const spansABatch = 32
 
 // run runs the course. Each batch carries a single byte. The cost model determines its times, so real payloads would
 // only slow the plan down.
 func (c course) run(ctx context.Context) (out outcome, err error) {
-	dev, err := sim.Open(sim.Options{Cost: c.cost, Kernels: operator.HostKernels(), TraceLimit: c.batches * spansABatch})
+	dev, err := sim.Open(sim.Options{Cost: c.cost, Kernels: operator.HostKernels()})
 	if err != nil {
 		return out, err
 	}
@@ -57,7 +49,7 @@ func (c course) run(ctx context.Context) (out outcome, err error) {
 			return out, err
 		}
 		for submitted < c.batches && submitted-len(out.records) < p.Slots() {
-			if err := c.submit(ctx, dev, p); err != nil {
+			if err := submit(ctx, p); err != nil {
 				return out, err
 			}
 			submitted++
@@ -66,20 +58,15 @@ func (c course) run(ctx context.Context) (out outcome, err error) {
 			return out, err
 		}
 	}
-	var dropped int64
-	if out.spans, dropped = dev.Trace(); dropped > 0 {
-		return out, fmt.Errorf("plan: %d operations of %d batches did not fit the trace", dropped, c.batches)
-	}
 	return out, nil
 }
 
-func (c course) submit(ctx context.Context, dev *sim.Device, p *streams.Pipeline) error {
+func submit(ctx context.Context, p *streams.Pipeline) error {
 	b, err := p.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	b.Append([]byte{0})
-	dev.Spend(c.host)
 	if err := b.Submit(streams.ClosedByBytes); err != nil {
 		b.Release()
 		return err
@@ -96,7 +83,6 @@ func (o *outcome) await(ctx context.Context, turns *turnstile, p *streams.Pipeli
 	case b := <-p.Completed():
 		defer b.Release()
 		o.records = append(o.records, *b.ReadRecord())
-		o.back = append(o.back, turns.Now())
 		return b.Err()
 	case <-ctx.Done():
 		return ctx.Err()

@@ -1,5 +1,4 @@
-// Package report defines the JSON document that `worker bench --json` writes. Package plan reads it for `worker plan
-// --fit`, and so may other programs. Start with Report and Row.
+// Package report defines the JSON document that `worker bench --json` writes. Start with Report and Row.
 package report
 
 import (

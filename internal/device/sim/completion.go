@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"sync"
-	"time"
 )
 
 // Notify implements device.Stream.
@@ -21,15 +20,11 @@ func (s *Stream) Notify(token uint64) error {
 	late, isLate := d.match(LateCompletion, n)
 	o := &op{kind: Notify, token: token}
 	o.effect = func() error {
-		after := d.cost.Completion
-		if isLate {
-			after += late.Delay
-		}
 		switch {
 		case never:
-		case after > 0:
+		case isLate && late.Delay > 0:
 			d.promised++
-			heap.Push(&d.running, &op{kind: Notify, token: token, seq: o.seq, due: d.now + after})
+			heap.Push(&d.running, &op{kind: Notify, token: token, seq: o.seq, due: d.now + late.Delay})
 		default:
 			d.complete(token)
 		}
@@ -83,16 +78,6 @@ func (d *Device) block(ctx context.Context) {
 	select {
 	case <-changed:
 	case <-ctx.Done():
-	}
-}
-
-// Spend simulates host work that takes time t > 0 and doesn't use the device. The clock advances by t, and the device
-// continues with its queued work.
-func (d *Device) Spend(t time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if t > 0 && !d.Closed() {
-		d.advance(d.now + t)
 	}
 }
 

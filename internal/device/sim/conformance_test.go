@@ -2,7 +2,6 @@ package sim_test
 
 import (
 	"testing"
-	"time"
 
 	"millrace/internal/device"
 	"millrace/internal/device/conformance"
@@ -10,17 +9,14 @@ import (
 	"millrace/internal/operator"
 )
 
-// TestConformance runs the conformance suite under three models: one in which nothing takes any time, one with rates,
-// jitter and several compute slots, and one with contention and every latency. A short run has only the last.
+// TestConformance runs the conformance suite under two models: one in which nothing takes any time, and one with rates,
+// jitter and several compute slots. A short run has only the second.
 func TestConformance(t *testing.T) {
 	jitter := sim.H100()
 	jitter.Jitter, jitter.ComputeSlots = 1, 4
-	contended := sim.H100()
-	contended.CopyShare, contended.ComputeShare = 0.9, 0.8
-	contended.Dispatch, contended.Completion, contended.Synchronize = time.Microsecond, 20*time.Microsecond, 8*time.Microsecond
-	models := map[string]sim.Model{"Instant": {}, "Jitter": jitter, "Contended": contended}
-	if testing.Short() { // the others run the same code with fewer latencies
-		models = map[string]sim.Model{"Contended": contended}
+	models := map[string]sim.Model{"Instant": {}, "Jitter": jitter}
+	if testing.Short() { // the other runs the same code without times
+		models = map[string]sim.Model{"Jitter": jitter}
 	}
 	for name, cost := range models {
 		t.Run(name, func(t *testing.T) {

@@ -16,10 +16,8 @@ type op struct {
 	bytes    int
 	enqueued time.Duration
 	start    time.Duration
-	cost     time.Duration // time on its engine, at full speed
+	cost     time.Duration // time on its engine
 	due      time.Duration // while waiting for an engine: when it became ready; in service: when it ends
-	service  service       // while it is on an engine
-	arriving bool          // on the way to its engine until due: see Model.Dispatch
 	uses     []use
 	token    uint64 // token of a notify
 	mark     *mark  // mark of a record or a wait
@@ -64,7 +62,7 @@ type loop struct {
 	streams  []*Stream
 	runnable []*Stream // streams that may be able to run their first operation
 	engines  [engineCount]engine
-	running  opHeap // operations on an engine or on the way to one, and completions in progress, ordered by end
+	running  opHeap // operations on an engine, and completions in progress, ordered by end
 	promised int    // completions in progress
 	gates    []*op  // gates that stop a stream now
 }
@@ -127,47 +125,20 @@ func (d *Device) dispatch() {
 			e.busy++
 			o.start = d.now
 			o.due = d.now + o.cost
-			o.service = service{left: float64(o.cost), speed: 1, since: d.now}
 			heap.Push(&d.running, o)
 		}
 	}
-	d.contend()
 }
 
-// end returns the instant at which an operation reaches or leaves its engine, or a completion arrives.
+// end takes an operation off its engine, or lets a completion arrive.
 func (d *Device) end(o *op) {
-	switch {
-	case o.kind == Notify:
+	if o.kind == Notify {
 		d.promised--
 		d.complete(o.token)
-	case o.arriving:
-		o.arriving = false
-		d.arrive(o)
-	default:
-		d.engines[o.kind.engine()].busy--
-		o.service = service{}
-		d.carryOut(o)
-	}
-}
-
-// send sends o to its engine: at once, or later if the work that it follows ended less than Model.Dispatch ago.
-func (d *Device) send(o *op) {
-	follows := max(o.enqueued, o.stream.awaited)
-	if o.stream.engine != o.kind.engine() {
-		follows = max(follows, o.stream.served)
-	}
-	if o.due = follows + d.cost.Dispatch; o.due <= d.now {
-		d.arrive(o)
 		return
 	}
-	o.arriving = true
-	heap.Push(&d.running, o)
-}
-
-// arrive puts o in the queue of its engine.
-func (d *Device) arrive(o *op) {
-	o.due = d.now
-	heap.Push(&d.engines[o.kind.engine()].ready, o)
+	d.engines[o.kind.engine()].busy--
+	d.carryOut(o)
 }
 
 // lossKind returns the kind of loss that o causes. A payload can only be responsible for a kernel's loss.
@@ -191,12 +162,6 @@ func (d *Device) carryOut(o *op) {
 		}
 	}
 	s := o.stream
-	switch {
-	case o.kind.engine() != NoEngine:
-		s.engine, s.served = o.kind.engine(), d.now
-	case o.kind == Wait:
-		s.awaited = max(s.awaited, o.mark.at)
-	}
 	s.queue[0] = nil
 	s.queue = s.queue[1:]
 	s.issued = false
@@ -231,7 +196,8 @@ func (d *Device) issue(o *op) {
 	o.start = d.now
 	switch {
 	case o.kind.engine() != NoEngine:
-		d.send(o)
+		o.due = d.now
+		heap.Push(&d.engines[o.kind.engine()].ready, o)
 	case o.kind == Wait && !o.mark.reached:
 		o.mark.waiting = append(o.mark.waiting, o)
 	case o.kind == Gate && !o.opened:

@@ -28,25 +28,6 @@ type Model struct {
 
 	// ComputeSlots is the number of launches and fills that run concurrently, each at full speed. 0 means 1.
 	ComputeSlots int
-
-	// CopyShare is the fraction of its speed that a copy keeps while a copy in the other direction runs. ComputeShare
-	// is the fraction that a launch or fill keeps while a copy runs. The speed changes at the instant at which the
-	// other operation starts or ends. 0 means 1: concurrent operations don't slow each other down.
-	CopyShare    float64
-	ComputeShare float64
-
-	// Dispatch is the delay before an engine sees a copy, fill or launch. It counts from when the operation was
-	// enqueued, from the end of the work before it in its stream if another engine did that work, and from when an
-	// event that its stream waited for was reached. Work that follows work on the same engine has no delay. During the
-	// delay the stream is occupied but no engine is, so other streams' work hides it.
-	Dispatch time.Duration
-
-	// Completion is the time from when a stream reaches a Notify until WaitCompletion can return its token. The stream
-	// doesn't wait for it.
-	Completion time.Duration
-
-	// Synchronize is the time that the host takes to wake up in Stream.Synchronize after the work has ended.
-	Synchronize time.Duration
 }
 
 // Units returns the model of textbook plans: a copy in, a launch and a copy out take unit each, whatever their size,
@@ -93,30 +74,8 @@ func (m Model) check() error {
 	if m.ComputeSlots < 0 || m.ComputeSlots > maxComputeSlots {
 		problems = append(problems, fmt.Errorf("%d compute slots: must be from 0 to %d", m.ComputeSlots, maxComputeSlots))
 	}
-	problems = append(problems, m.checkContention(), m.checkLatencies())
 	return errors.Join(problems...)
 }
-
-func (m Model) checkContention() error {
-	if !isShare(m.CopyShare) || !isShare(m.ComputeShare) {
-		return fmt.Errorf("copy share %v and compute share %v: must be from %v to 1, or 0 for 1", m.CopyShare, m.ComputeShare, leastShare)
-	}
-	return nil
-}
-
-func (m Model) checkLatencies() error {
-	for _, l := range []time.Duration{m.Dispatch, m.Completion, m.Synchronize} {
-		if l < 0 || l > longest {
-			return fmt.Errorf("dispatch %v, completion %v, synchronize %v: must be from 0 to %v", m.Dispatch, m.Completion, m.Synchronize, longest)
-		}
-	}
-	return nil
-}
-
-// leastShare is the smallest positive share, so that slowed operations still end.
-const leastShare = 0.01
-
-func isShare(s float64) bool { return s == 0 || s >= leastShare && s <= 1 }
 
 // duration returns how long o takes. Jitter depends on o's sequence number, not on the order in which operations happen
 // to run, so a change in one stream doesn't change the random numbers of others.

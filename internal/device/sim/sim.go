@@ -6,12 +6,11 @@
 //
 // The device is a discrete-event simulation with one copy-in engine, one copy-out engine and a compute engine with one
 // or more slots. Each engine serves the operation that has been ready longest. Of two that became ready at the same
-// instant, it serves the one that was enqueued first. A Model sets how long each operation takes, how much concurrent
-// operations slow each other down, and the additional latencies.
+// instant, it serves the one that was enqueued first. A Model sets how long each operation takes.
 //
 // The clock starts at zero and moves only while the host waits. Enqueuing takes no time. Stream.Synchronize, Close and
 // WaitCompletion move the clock to the instant that they wait for. Event.Done moves it by PollCost, so that polling
-// ends, and Spend moves it by the duration of the simulated host work. Two runs with the same Options and the same
+// ends. Two runs with the same Options and the same
 // sequence of calls give the same times. If one goroutine submits while another waits in WaitCompletion, the sequence
 // is not fixed: use Hold to stop the clock while the first one submits.
 //

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"slices"
-	"time"
 
 	"millrace/internal/device"
 	"millrace/internal/device/software"
@@ -17,10 +16,6 @@ type Stream struct {
 	last   uint64 // sequence number of the last operation enqueued
 	done   uint64 // sequence number of the last operation carried out
 	closed bool
-
-	engine  Engine        // the engine that last served the stream
-	served  time.Duration // when that engine finished
-	awaited time.Duration // when the latest event that the stream waited for was reached
 }
 
 // NewStream implements device.Device.
@@ -142,17 +137,12 @@ func (s *Stream) Fill(dst device.Memory, value byte) error {
 	return nil
 }
 
-// Synchronize implements device.Stream. It moves the clock to the end of the stream's work, and then by
-// Model.Synchronize. Gates that nobody has opened by then give way, and pools return unused memory to the device.
+// Synchronize implements device.Stream. It moves the clock to the end of the stream's work. Gates that nobody has opened by then give
+// way, and pools return unused memory to the device.
 func (s *Stream) Synchronize() error {
-	d := s.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := s.synchronize("synchronize"); err != nil {
-		return err
-	}
-	d.advance(d.now + d.cost.Synchronize)
-	return d.Usable("synchronize")
+	s.dev.mu.Lock()
+	defer s.dev.mu.Unlock()
+	return s.synchronize("synchronize")
 }
 
 // synchronize implements Synchronize. The caller holds the lock.
