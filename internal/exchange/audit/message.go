@@ -13,7 +13,7 @@ import (
 // message is what a message of a stream of results or dead letters says about its input.
 type message struct {
 	sequence uint64 // of the input
-	stored   int64  // when the input stream stored the input, in nanoseconds since 1970; 0: an earlier version doesn't say that
+	stored   int64  // when the input stream stored the input, in nanoseconds since 1970; 0: the message has no id
 	subject  string // of the input
 	letter   bool   // it is a dead letter
 	record   int    // of a dead letter: index of the record in its frame, or whole

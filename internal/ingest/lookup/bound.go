@@ -52,6 +52,6 @@ func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time
 // before reports whether a message is the result of an earlier input than in, stored soon after its input's first
 // delivery.
 func before(m *jetstream.RawStreamMsg, in Input, s Settings) bool {
-	of, old, ok := parse(commit.ID(m.Header), s.Input)
-	return ok && !old && of.Sequence < in.Sequence && m.Header.Get(s.Deliveries) == ""
+	of, ok := parse(commit.ID(m.Header), s.Input)
+	return ok && of.Sequence < in.Sequence && m.Header.Get(s.Deliveries) == ""
 }

@@ -5,31 +5,26 @@ import (
 	"strings"
 )
 
-// newestMillis is the largest number after a sequence that counts milliseconds, as in ids of adr/0028. Numbers of
-// nanoseconds have been larger since 1970-01-02.
-const newestMillis = 1e14
-
-// parse returns the input that a message with that id belongs to. old is true if the id is of an earlier version,
-// which doesn't contain the time when the input was stored. ok is false if the id belongs to no input of the stream.
-func parse(id, stream string) (in Input, old, ok bool) {
+// parse returns the input that a message with that id belongs to. ok is false if the id belongs to no input of the stream.
+func parse(id, stream string) (in Input, ok bool) {
 	rest, ok := strings.CutPrefix(id, stream+":")
 	if !ok {
-		return Input{}, false, false
+		return Input{}, false
 	}
 	number, rest, _ := strings.Cut(rest, ":")
 	sequence, err := strconv.ParseUint(number, 10, 64)
 	if err != nil || sequence == 0 {
-		return Input{}, false, false
+		return Input{}, false
 	}
 	number = rest
 	if end := strings.IndexAny(rest, ":/#"); end >= 0 { // a dead letter's reason, a part or a record follows
 		number = rest[:end]
 	}
 	stored, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || stored < newestMillis {
-		return Input{Sequence: sequence}, true, true
+	if err != nil || stored <= 0 {
+		return Input{}, false
 	}
-	return Input{Sequence: sequence, Stored: stored}, false, true
+	return Input{Sequence: sequence, Stored: stored}, true
 }
 
 // isPartial reports whether the message with that id does not finish its input: it is the dead letter of a record, or a part

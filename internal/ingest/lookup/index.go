@@ -27,13 +27,12 @@ const (
 type index struct {
 	blocks map[uint64]*[perBlock]int64 // by sequence / perBlock: Stored, 0 for none
 	others map[Input]bool              // further inputs with a sequence that was used before
-	old    map[uint64]bool             // sequences of results with ids of an earlier version, which don't contain the time when the input was stored
 
 	unfinished unfinished // what is stored of inputs without a result
 }
 
 func newIndex() index {
-	return index{blocks: map[uint64]*[perBlock]int64{}, others: map[Input]bool{}, old: map[uint64]bool{}}
+	return index{blocks: map[uint64]*[perBlock]int64{}, others: map[Input]bool{}}
 }
 
 // add adds an input. It reports false if there is no space.
@@ -61,21 +60,12 @@ func (x *index) add(in Input) bool {
 	return true
 }
 
-// addOld adds an input when only its sequence is known.
-func (x *index) addOld(sequence uint64) bool {
-	if len(x.old) >= mostOthers {
-		return x.old[sequence]
-	}
-	x.old[sequence] = true
-	return true
-}
-
 // has reports whether an input was added.
 func (x *index) has(in Input) bool {
 	if block := x.blocks[in.Sequence/perBlock]; block != nil && block[in.Sequence%perBlock] == in.Stored {
 		return true
 	}
-	return x.others[in] || x.old[in.Sequence]
+	return x.others[in]
 }
 
 // keep removes all inputs except those in the same blocks as the given inputs.
@@ -92,11 +82,6 @@ func (x *index) keep(inputs []Input) {
 	for in := range x.others {
 		if !wanted[in.Sequence/perBlock] {
 			delete(x.others, in)
-		}
-	}
-	for sequence := range x.old {
-		if !wanted[sequence/perBlock] {
-			delete(x.old, sequence)
 		}
 	}
 }

@@ -98,25 +98,3 @@ func (r *Results) Check(ctx context.Context) error {
 	}
 	return nil
 }
-
-// Highest returns the highest sequence of an input with a result or dead letter that was stored after oldest. oldest is the time
-// at which the stream stored the first input in question.
-func (r *Results) Highest(ctx context.Context, oldest time.Time) (highest uint64, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	scan := &r.scanner
-	if scan.since.IsZero() || oldest.Before(scan.since) {
-		scan.restart(oldest.Add(-slack))
-	}
-	for i := range scan.cursors {
-		all, err := scan.scan(ctx, &scan.cursors[i], nil)
-		if !all {
-			scan.since = time.Time{}
-		}
-		if err != nil {
-			return 0, r.explain(err)
-		}
-		highest = max(highest, scan.cursors[i].highest)
-	}
-	return highest, nil
-}

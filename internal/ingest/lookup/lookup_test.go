@@ -142,10 +142,8 @@ func TestWhichIDsAreOfAnInput(t *testing.T) {
 		"IN:7:1700000000123456789":              {true, false},
 		"IN:7:1700000000123456789:max_deliver":  {true, false},
 		"IN:7:1700000000123456788":              {false, false},
-		"IN:7":                                  {true, true}, // a version with ids that don't contain the time when the input was stored
-		"IN:7:too_large":                        {true, true},
-		"IN:7:1700000000123":                    {true, true}, // adr/0028
-		"IN:7:1700000000123:max_deliver":        {true, true},
+		"IN:7":                                  {false, false}, // of another program
+		"IN:7:too_large":                        {false, false},
 		"IN:70:1700000000123456789":             {false, false},
 		"OTHER:7:1700000000123456789":           {false, false},
 		"IN:x:1700000000123456789":              {false, false},
@@ -154,9 +152,7 @@ func TestWhichIDsAreOfAnInput(t *testing.T) {
 		"IN:18446744073709551616:1700000000000": {false, false},
 	} {
 		x := newIndex()
-		if in, old, ok := parse(id, "IN"); ok && old {
-			x.addOld(in.Sequence)
-		} else if ok {
+		if in, ok := parse(id, "IN"); ok {
 			x.add(in)
 		}
 		if got := [2]bool{x.has(Input{7, stored}), x.has(Input{7, stored + 1e9})}; got != want {
@@ -211,7 +207,6 @@ func TestALateBoundIsFound(t *testing.T) {
 		{"in order", false, false, "IN:%d:%d", true},
 		{"in order by subject", true, false, "IN:%d:%d", true},
 		{"all late", false, true, "IN:%d:%d", false},
-		{"of an earlier version", false, false, "IN:%[1]d", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -249,37 +244,6 @@ func TestNoBoundByAnotherSubject(t *testing.T) {
 	in := Wanted{Input: Input{2, storedAt(now, 2)}, Subject: "results.a"}
 	if oldest := time.Unix(0, in.Stored); !r.bound(r.Ctx(), []Wanted{in}, oldest).Equal(oldest) {
 		t.Error("a result of another partition gives a bound")
-	}
-}
-
-func TestResultsOfAnEarlierVersionAreNoticed(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, false)
-	noticed := func(lately time.Duration, samples uint64) bool {
-		t.Helper()
-		at, err := r.Earlier(r.Ctx(), lately, samples)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return !at.IsZero()
-	}
-	if noticed(time.Hour, 100) {
-		t.Error("in empty streams")
-	}
-	for seq := range uint64(200) {
-		id := fmt.Sprintf("IN:%d:%d", seq+1, time.Now().UnixNano())
-		if seq/20 == 4 { // a worker of an earlier version ran for a tenth of them
-			id = fmt.Sprintf("IN:%d", seq+1)
-		}
-		r.store("results.a", id, false)
-	}
-	for samples, want := range map[uint64]bool{1: false, 20: true, 1000: true} {
-		if got := noticed(time.Hour, samples); got != want {
-			t.Errorf("by %d samples: %v, want %v", samples, got, want)
-		}
-	}
-	if noticed(-time.Hour, 1000) {
-		t.Error("before the time in question")
 	}
 }
 

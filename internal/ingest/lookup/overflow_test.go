@@ -54,17 +54,3 @@ func TestALookupThatOverflowedAndFailed(t *testing.T) {
 		t.Error("the result that was dropped isn't found")
 	}
 }
-
-// TestTheHighestInputOfAnOverflow: a search for the highest input is asked for none, so it drops all.
-func TestTheHighestInputOfAnOverflow(t *testing.T) {
-	t.Parallel()
-	r, inputs := overflowing(t)
-	if highest, err := r.Highest(r.Ctx(), time.Now()); highest != inputs[1].Sequence || err != nil {
-		t.Errorf("the highest input is %d, want %d: %v", highest, inputs[1].Sequence, err)
-	}
-	for _, in := range inputs {
-		if !r.find(in)[0].Done {
-			t.Errorf("the result of input %d isn't found afterwards", in.Sequence)
-		}
-	}
-}

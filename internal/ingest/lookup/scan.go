@@ -44,7 +44,6 @@ type cursor struct {
 	stream  string
 	created time.Time
 	next    uint64 // next sequence to read; 0: start by time
-	highest uint64 // highest sequence of an input that was read
 
 	// Scans share a consumer, because the server bounds the consumers of a stream and keeps each for a while.
 	consumer string // name of the consumer that delivers the messages from next on; empty for none
@@ -100,7 +99,7 @@ func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 				break // the remaining messages were removed
 			}
 		}
-		came, err := r.fetch(c, func(m *pull.Message) { complete = r.enter(c, m, wanted) && complete })
+		came, err := r.fetch(c, func(m *pull.Message) { complete = r.enter(m, wanted) && complete })
 		if err != nil {
 			return complete, fmt.Errorf("read the headers of stream %q: %w", c.stream, err)
 		}
@@ -182,23 +181,18 @@ func (p *progress) done() {
 }
 
 // enter records the input that a message belongs to. It returns false if entries had to be dropped.
-func (r *scanner) enter(c *cursor, m *pull.Message, wanted []Input) (kept bool) {
-	in, old, ok := parse(commit.ID(m.Headers()), r.s.Input)
+func (r *scanner) enter(m *pull.Message, wanted []Input) (kept bool) {
+	in, ok := parse(commit.ID(m.Headers()), r.s.Input)
 	if !ok {
 		return true
 	}
-	c.highest = max(c.highest, in.Sequence)
 	if id := commit.ID(m.Headers()); isPartial(id, m.Headers().Get(r.s.Part)) {
 		return r.found.has(in) || r.found.unfinished.add(id, in, wanted)
 	}
-	add := func() bool { return r.found.add(in) }
-	if old {
-		add = func() bool { return r.found.addOld(in.Sequence) }
-	}
-	if add() {
+	if r.found.add(in) {
 		return true
 	}
 	r.found.keep(wanted)
-	_ = add() // there is space now, or the sequence is one of many that were reused
+	_ = r.found.add(in) // there is space now, or the sequence is one of many that were reused
 	return false
 }

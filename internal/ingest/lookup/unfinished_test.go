@@ -15,10 +15,10 @@ import (
 func TestPartsOfUnfinishedInputsAreRemembered(t *testing.T) {
 	t.Parallel()
 	var u unfinished
-	wanted, dropped := Input{Sequence: 7, Stored: newestMillis}, false
+	wanted, dropped := Input{Sequence: 7, Stored: 1}, false
 	u.add("wanted", wanted, []Input{wanted})
 	for i := range uint64(2*mostOthers + 1) {
-		kept := u.add(fmt.Sprint(i), Input{Sequence: 8 + i, Stored: newestMillis}, []Input{wanted})
+		kept := u.add(fmt.Sprint(i), Input{Sequence: 8 + i, Stored: 1}, []Input{wanted})
 		dropped = dropped || !kept
 		if i < mostOthers-1 && dropped {
 			t.Fatalf("after %d messages, some are dropped", i+2)

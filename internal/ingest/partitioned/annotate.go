@@ -24,7 +24,6 @@ const (
 	annotationBeside  = "millrace-beside"  // stream sequence of a payload that is being compared with others: see compare
 	annotationBlamed  = "millrace-blamed"  // the operator that lost the device in the last lease; absent if that isn't known
 	annotationLoose   = "millrace-loose"   // the last lease stored no commit markers; absent otherwise
-	annotationFault   = "millrace-fault"   // written only by earlier versions: an operator failed during the lease
 )
 
 // annotateTimeout is the timeout of one metadata update.

@@ -7,7 +7,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/pull"
-	"millrace/internal/ingest/results"
 )
 
 // TestTakeOverTellsADeathFromACut: a worker that could not end its lease has not died.
@@ -24,7 +23,6 @@ func TestTakeOverTellsADeathFromACut(t *testing.T) {
 		{"nobody", nil, 0},
 		{"another that died", map[string]string{annotationOwner: "another"}, 1},
 		{"itself, cut off", map[string]string{annotationOwner: l.m.id, annotationAlone: "1"}, 0},
-		{"itself, after a failure", map[string]string{annotationOwner: l.m.id, annotationFault: string(results.OperatorError)}, 1},
 	} {
 		config := r.partitionConfig(0)
 		config.Metadata = c.annotations

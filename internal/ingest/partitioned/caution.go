@@ -44,12 +44,11 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 	floor := info.AckFloor.Stream
 	caution := before.Begin(floor)
 	// If this worker itself left the last lease behind, that was no death: the worker could not reach the server to end the
-	// lease. A fault annotation of an earlier version makes this lease cautious, and is no death either.
-	fault := left[annotationFault] != ""
+	// lease.
 	suspected := left[annotationRecords] // of an earlier death, if the worker died for another reason this time
-	if owner, dead := left[annotationOwner]; dead && (owner != c.id || fault) {
+	if owner, dead := left[annotationOwner]; dead && owner != c.id {
 		sequence, records, _ := strings.Cut(left[annotationAlone], " ")
-		if alone, err := strconv.ParseUint(sequence, 10, 64); err == nil && !fault {
+		if alone, err := strconv.ParseUint(sequence, 10, 64); err == nil {
 			c.accused, c.blamed = alone, left[annotationBlamed]
 			if records != "" {
 				suspected = left[annotationAlone]
@@ -70,7 +69,7 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 	}
 	return c.notes.annotateOn(ctx, info, map[string]string{
 		annotationOwner: c.id, annotationCaution: caution.String(), annotationAlone: "", annotationRecords: suspected, annotationBlamed: "",
-		annotationFault: "", annotationLoose: map[bool]string{true: "yes"}[loose],
+		annotationLoose: map[bool]string{true: "yes"}[loose],
 	})
 }
 

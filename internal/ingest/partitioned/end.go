@@ -27,7 +27,7 @@ func (l *lease) end(drainCtx context.Context) {
 	if !l.begun && l.reader.pinned() == "" {
 		return // the server has never chosen this worker
 	}
-	changes := map[string]string{annotationOwner: "", annotationAlone: "", annotationBeside: "", annotationFault: ""}
+	changes := map[string]string{annotationOwner: "", annotationAlone: "", annotationBeside: ""}
 	if l.batches.deviceFailed() != nil {
 		delete(changes, annotationOwner)
 	}

@@ -35,12 +35,6 @@ type leaseHost interface {
 	// publishDeadLetter returns once a dead letter is stored, or with an error.
 	publishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error
 
-	// highestStored returns the highest sequence of an input with a result, among inputs that were stored from oldest on.
-	highestStored(ctx context.Context, oldest time.Time) (uint64, error)
-
-	// upgrading reports whether workers of an earlier version may still publish.
-	upgrading() bool
-
 	// acknowledge acknowledges an input and all inputs before it. confirm also waits until the server has processed that.
 	acknowledge(ctx context.Context, msg pull.Receipt) error
 	confirm(ctx context.Context, msg pull.Receipt) error
@@ -123,12 +117,6 @@ func (h *partitionHost) publishDeadLetter(ctx context.Context, d *inflight.Deliv
 	h.s.Results.ReportDeadLetter(d, why, cause)
 	return nil
 }
-
-func (h *partitionHost) highestStored(ctx context.Context, oldest time.Time) (uint64, error) {
-	return h.s.Results.HighestInput(ctx, oldest)
-}
-
-func (h *partitionHost) upgrading() bool { return h.s.Results.Upgrading() }
 
 func (h *partitionHost) acknowledge(ctx context.Context, msg pull.Receipt) error {
 	if !h.s.Confirm || ctx.Err() != nil {

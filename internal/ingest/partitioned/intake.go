@@ -3,6 +3,7 @@ package partitioned
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -16,7 +17,7 @@ import (
 // because they were delivered to an earlier owner or their delivery was lost. Only the reader uses it.
 type intake struct {
 	*leaseState
-	firsts *firsts
+	before uint64        // highest stream sequence that may have been delivered before this lease
 	pinned func() string // returns the pin of this worker's turn
 }
 
@@ -85,9 +86,8 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 	if !k.host.hold(ctx, d) {
 		return ctx.Err()
 	}
-	if err := k.firsts.judge(drainCtx, d); err != nil {
-		k.host.release(d)
-		return err
+	if !d.First || d.Sequence <= k.before {
+		d.First, d.Cleared = false, time.Time{}
 	}
 	if settled, err := k.isSettled(drainCtx, d); err != nil || settled {
 		k.host.release(d)

@@ -304,9 +304,8 @@ func (e *modelLease) hold(ctx context.Context, d *inflight.Delivery) bool {
 	return e.partitionHost.hold(ctx, d)
 }
 
-func (e *modelLease) upgrading() bool { return false }
-func (e *modelLease) ended()          {}
-func (e *modelLease) handing(bool)    {}
+func (e *modelLease) ended()       {}
+func (e *modelLease) handing(bool) {}
 
 func (e *modelLease) earlierFault(inflight.OperatorFault) {}
 func (e *modelLease) pending(uint64)                      {}
@@ -334,16 +333,6 @@ func (e *modelLease) publishDeadLetter(ctx context.Context, d *inflight.Delivery
 		e.w.m.did("dead letter")
 		return nil
 	})
-}
-
-func (e *modelLease) highestStored(ctx context.Context, _ time.Time) (highest uint64, err error) {
-	err = e.w.call(ctx, "highest", false, func() error {
-		for in := range e.w.m.server.results {
-			highest = max(highest, in)
-		}
-		return nil
-	})
-	return highest, err
 }
 
 func (e *modelLease) acknowledge(ctx context.Context, msg pull.Receipt) error {

@@ -25,7 +25,6 @@ type reader struct {
 	*leaseState
 	batches leaseBatches
 	intake  *intake
-	firsts  *firsts
 	checker *checker
 
 	pull   leasePull
@@ -34,9 +33,8 @@ type reader struct {
 }
 
 func newReader(l *leaseState, batches leaseBatches) *reader {
-	f := &firsts{host: l.host}
-	r := &reader{leaseState: l, batches: batches, firsts: f}
-	r.intake = &intake{leaseState: l, firsts: f, pinned: r.pinned}
+	r := &reader{leaseState: l, batches: batches}
+	r.intake = &intake{leaseState: l, pinned: r.pinned}
 	r.checker = &checker{leaseState: l, intake: r.intake}
 	return r
 }
@@ -121,12 +119,13 @@ func (r *reader) begin(ctx, drainCtx context.Context, d *inflight.Delivery) erro
 		return err
 	}
 	left := info.Config.Metadata
+	// A server that crashed, or a consumer that an administrator reset, has forgotten deliveries. The annotation has not.
+	r.intake.before = delivered(left)
 	if r.commits, err = r.host.openCommits(ctx, results.Partition{
 		Floor: info.AckFloor.Stream, Delivered: max(info.Delivered.Stream, delivered(left)), Loose: left[annotationLoose] != "",
 	}); err != nil {
 		return err
 	}
-	r.firsts.begin(info)
 	if err := r.caution.takeOver(drainCtx, info, r.batches.largest(), r.commits == nil); err != nil {
 		return err
 	}

@@ -3,9 +3,6 @@ package results
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,22 +22,7 @@ type clearance struct {
 	apart   bool            // whether dead letters have their own stream
 	letters string          // its name then
 	lookup  *lookup.Results
-
-	upgrading atomic.Bool // recent results have ids of an earlier version, which the stream does not match with ours
-	probing   sync.Mutex
-	probed    time.Time // when upgrading was last checked
 }
-
-const (
-	// upgradeFor is how long after the newest result with such an id the worker looks up every redelivered input.
-	upgradeFor = time.Hour
-
-	// upgradeSamples is the number of results from that period that are sampled.
-	upgradeSamples = 128
-
-	// probeEvery is the interval between samplings while inputs are redelivered.
-	probeEvery = time.Minute
-)
 
 // newClearance determines which streams store results and dead letters.
 func newClearance(ctx context.Context, js jetstream.JetStream, s Settings) *clearance {
@@ -59,35 +41,10 @@ func newClearance(ctx context.Context, js jetstream.JetStream, s Settings) *clea
 	return c
 }
 
-// probe checks the ids of the newest results, unless it did so within probeEvery. After an error the caller may try again.
-func (c *clearance) probe(ctx context.Context) error {
-	c.probing.Lock()
-	defer c.probing.Unlock()
-	if !c.probed.IsZero() && time.Since(c.probed) < probeEvery {
-		return nil
-	}
-	var newest time.Time
-	err := c.lookup.Check(ctx)
-	if err == nil {
-		newest, err = c.lookup.Earlier(ctx, upgradeFor, upgradeSamples)
-	}
-	if errors.Is(err, lookup.ErrImpossible) {
-		c.s.Log.Warn("results cannot be looked up: an input that comes again after the result stream's duplicate window may get a second result",
-			"stream", c.s.ResultStream, "publishes_for", c.results.publishFor(time.Now()).String(), "error", err)
-	} else if err != nil {
-		return err
-	}
-	c.probed = time.Now()
-	if upgrading := !newest.IsZero(); c.upgrading.Swap(upgrading) != upgrading && upgrading {
-		c.s.Log.Info("results were stored by an earlier version lately; every input that comes again is looked up among them", "newest", newest)
-	}
-	return nil
-}
-
 // clear reports whether a result of a delivery may be published now. The result may be published for most after the delivery was
 // cleared.
 func (c *clearance) clear(d *inflight.Delivery, now time.Time, most time.Duration) bool {
-	return c.results.clear(d, now, most, d.First || !c.upgrading.Load())
+	return c.results.clear(d, now, most)
 }
 
 // until returns the time from which the first of these deliveries may no longer be published. All of them must be clear.
@@ -157,17 +114,12 @@ func (c *clearance) clearDeadLetters(ctx context.Context, all []*inflight.Delive
 	if c.apart {
 		w = &c.dead
 	}
-	if slices.ContainsFunc(all, func(d *inflight.Delivery) bool { return !d.First }) {
-		if err := c.probe(ctx); err != nil {
-			return nil, time.Time{}, err
-		}
-	}
 	now := time.Now()
 	most := w.publishFor(now)
 	var stale []*inflight.Delivery
 	var items []inflight.Delivery
 	for _, d := range all {
-		if !w.clear(d, now, most, d.First || !c.upgrading.Load()) {
+		if !w.clear(d, now, most) {
 			stale, items = append(stale, d), append(items, *d)
 		}
 	}
@@ -200,13 +152,4 @@ func rangeOf(n int) []int {
 		all[i] = i
 	}
 	return all
-}
-
-// highestInput returns the highest sequence of an input with a result or a dead letter that was stored after oldest.
-func (c *clearance) highestInput(ctx context.Context, oldest time.Time) (uint64, error) {
-	highest, err := c.lookup.Highest(ctx, oldest)
-	if errors.Is(err, lookup.ErrImpossible) {
-		return 0, nil // inputs are published without a lookup, and that is logged elsewhere
-	}
-	return highest, err
 }

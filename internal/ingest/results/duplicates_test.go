@@ -43,24 +43,22 @@ func TestClearance(t *testing.T) { // not parallel: it counts allocations
 	// The server's clock is a minute ahead.
 	w.saw(&jetstream.StreamInfo{Config: jetstream.StreamConfig{Duplicates: 2 * time.Minute}, TimeStamp: now.Add(time.Minute)}, now)
 	for name, c := range map[string]struct {
-		d     inflight.Delivery
-		byAge bool
-		want  bool
+		d    inflight.Delivery
+		want bool
 	}{
-		"just delivered":              {inflight.Delivery{Cleared: now.Add(-time.Second), Stored: now.Add(-time.Hour)}, false, true},
-		"held for long":               {inflight.Delivery{Cleared: now.Add(-100 * time.Second), Stored: now.Add(-time.Hour)}, true, false},
-		"again and young":             {inflight.Delivery{Stored: now.Add(-39 * time.Second)}, true, true},
-		"again and old":               {inflight.Delivery{Stored: now.Add(-41 * time.Second)}, true, false},
-		"again, young and in upgrade": {inflight.Delivery{Stored: now}, false, false},
+		"just delivered":  {inflight.Delivery{Cleared: now.Add(-time.Second), Stored: now.Add(-time.Hour)}, true},
+		"held for long":   {inflight.Delivery{Cleared: now.Add(-100 * time.Second), Stored: now.Add(-time.Hour)}, false},
+		"again and young": {inflight.Delivery{Stored: now.Add(-39 * time.Second)}, true},
+		"again and old":   {inflight.Delivery{Stored: now.Add(-41 * time.Second)}, false},
 		"held while suspended": {inflight.Delivery{Cleared: time.Unix(0, now.Add(-100*time.Second).UnixNano()), Stored: now.Add(-time.Hour)},
-			true, false},
+			false},
 	} {
-		if got := w.clear(&c.d, now, w.publishFor(now), c.byAge); got != c.want {
+		if got := w.clear(&c.d, now, w.publishFor(now)); got != c.want {
 			t.Errorf("%s: may be published: %v, want %v", name, got, c.want)
 		}
 	}
 	d := inflight.Delivery{Cleared: now}
-	if n := testing.AllocsPerRun(100, func() { w.clear(&d, now, time.Minute, true) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { w.clear(&d, now, time.Minute) }); n != 0 {
 		t.Errorf("clearing a delivery allocates %v times", n)
 	}
 }

@@ -216,9 +216,6 @@ func outcome(a publisher.Answer) inflight.Outcome {
 // settleKnown looks up the results that may already be stored, and settles their deliveries if so. The rest stay in s.left and
 // may be published.
 func (w *Writer) settleKnown(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) error {
-	if err := w.probeIDs(ctx, b, s.left); err != nil {
-		return err
-	}
 	s.stale, s.known = s.stale[:0], s.known[:0]
 	now := time.Now()
 	most := w.clearance.results.publishFor(now)
@@ -243,14 +240,4 @@ func (w *Writer) settleKnown(ctx context.Context, pipe *streams.Pipeline, b *inf
 	err = w.settleAnswered(ctx, pipe, b, s, sink)
 	s.left = rest
 	return err
-}
-
-// probeIDs checks the ids of the newest results if one of these inputs may have been delivered before.
-func (w *Writer) probeIDs(ctx context.Context, b *inflight.Batch, left []int) error {
-	for _, i := range left {
-		if d := &b.Items[i]; !d.First && d.Cleared.IsZero() {
-			return w.clearance.probe(ctx)
-		}
-	}
-	return nil
 }

@@ -57,9 +57,6 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Wr
 	if err := w.openPublisher(ctx); err != nil {
 		return nil, err
 	}
-	if err := w.clearance.probe(ctx); err != nil {
-		s.Log.Warn("could not look at results; that is tried again when an input comes again", "stream", s.ResultStream, "error", err)
-	}
 	return w, nil
 }
 
@@ -139,16 +136,6 @@ func (w *Writer) publishAttempt(ctx context.Context, attempt int, msgs []*nats.M
 // returns false if ctx ends first.
 func (w *Writer) awaitRetry(ctx context.Context, n int) bool {
 	return retry.Sleep(ctx, retry.Delay(n)) && w.conns.ForResults(w.s.Exclusive).AwaitConnected(ctx)
-}
-
-// Upgrading reports whether results were recently stored under the ids of an earlier version. Every redelivered input is then
-// looked up.
-func (w *Writer) Upgrading() bool { return w.clearance.upgrading.Load() }
-
-// HighestInput returns the highest sequence of an input with a result or a dead letter that was stored since that time, or 0 if
-// they cannot be looked up.
-func (w *Writer) HighestInput(ctx context.Context, since time.Time) (uint64, error) {
-	return w.clearance.highestInput(ctx, since)
 }
 
 // stored notifies tests that the result of an input is stored.

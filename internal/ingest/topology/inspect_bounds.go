@@ -19,7 +19,7 @@ const suggestedBytes = 4 << 30
 func (i streamInspector) bounds(what string, r role, info *jetstream.StreamInfo, wanted jetstream.StreamConfig, b Bounds) {
 	c := info.Config
 	i.fill(what, r, info)
-	d := &differences{stream: c, holds: int64(info.State.Bytes), defaults: c.Description == provisioned && unbounded(c)}
+	d := &differences{stream: c, holds: int64(info.State.Bytes)}
 	d.age(r, b)
 	d.bytes(r, b)
 	d.replicas(wanted.Replicas)
@@ -67,12 +67,11 @@ func grows(c jetstream.StreamConfig) string {
 	return "has no bound: while no worker runs, its backlog can fill the disk"
 }
 
-// differences collects how a stream differs from the settings for new streams, and the flags of `nats stream edit` that change it. A
-// setting that the user chose always counts. A default counts only for a stream without a bound that Millrace created.
+// differences collects how a stream differs from the settings for new streams, and the flags of `nats stream edit` that change it. Only
+// settings that the user chose count.
 type differences struct {
 	stream       jetstream.StreamConfig
 	holds        int64 // bytes
-	defaults     bool  // whether defaults count
 	found, flags []string
 	instead      []string // advice for what can't be changed
 }
@@ -92,7 +91,7 @@ func (d *differences) advice() string {
 
 func (d *differences) age(r role, b Bounds) {
 	got := d.stream.MaxAge
-	if got == b.MaxAge || !b.AskedAge && !d.defaults {
+	if got == b.MaxAge || !b.AskedAge {
 		return
 	}
 	flags := "--max-age " + window(b.MaxAge)
@@ -107,18 +106,14 @@ func (d *differences) age(r role, b Bounds) {
 
 func (d *differences) bytes(r role, b Bounds) {
 	got := max(d.stream.MaxBytes, 0)
-	if got == b.MaxBytes || !b.AskedBytes && !d.defaults {
+	if got == b.MaxBytes || !b.AskedBytes {
 		return
 	}
 	flags := "--max-bytes=-1"
 	if b.MaxBytes > 0 {
-		size := b.MaxBytes
-		if !b.AskedBytes {
-			size = room(d.holds, size)
-		}
-		flags = strings.TrimPrefix(bytesFlags(size), " ")
+		flags = strings.TrimPrefix(bytesFlags(b.MaxBytes), " ")
 	}
-	if b.AskedBytes && b.MaxBytes > 0 && b.MaxBytes < d.holds {
+	if b.MaxBytes > 0 && b.MaxBytes < d.holds {
 		d.instead = append(d.instead, fmt.Sprintf("it holds %d bytes, and refuses messages until it holds less than that size", d.holds))
 	}
 	d.add(flags, "max_bytes %s, and %s is %s", orNone(got > 0, sizeFlag(got)), r.bytes, orNone(b.MaxBytes > 0, sizeFlag(b.MaxBytes)))
