@@ -92,8 +92,8 @@ func TestWrongResultsOfFramesAreFound(t *testing.T) {
 		want string
 		send func(s *stand) // the result of message 0
 	}{
-		"another message's": {"record 0", func(s *stand) { s.publish("results.docs.en", 0, s.parts(1)[0], nil) }},
-		"too few records":   {"records: got 10, want 40", func(s *stand) { s.publish("results.docs.en", 0, s.parts(0, 10)[0], nil) }},
+		"another message's": {"records 0 to 39", func(s *stand) { s.publish("results.docs.en", 0, s.parts(1)[0], nil) }},
+		"too few records":   {"328 bytes, want 1313", func(s *stand) { s.publish("results.docs.en", 0, s.parts(0, 10)[0], nil) }},
 		"a part is missing": {`message 1 of 1 has the part "2/2"`, func(s *stand) { s.publishPart(0, 2, 2, 10, s.parts(0, 10)[1]) }},
 		"parts out of order": {`message 1 of 3 has the part "2/3"`, func(s *stand) {
 			for _, n := range []int{1, 0, 2} {

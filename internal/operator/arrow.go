@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 
@@ -98,26 +97,4 @@ func ArrowValue(op Operator, i int, rows *arrowipc.Rows, row int) []byte {
 		value = slices.Concat(value, rows.Strings[span.From:span.To])
 	}
 	return value
-}
-
-func differenceArrow(ops []Operator, payloadBytes uint64, records [][]byte, body []byte) error {
-	rows, err := arrowipc.Decode(ArrowColumns(ops), body)
-	if err != nil {
-		return err
-	}
-	if len(rows.Lengths) != 1 {
-		return fmt.Errorf("rows: got %d, want 1", len(rows.Lengths))
-	}
-	if got := rows.Lengths[0]; got != payloadBytes {
-		return fmt.Errorf("payload bytes: got %d, want %d", got, payloadBytes)
-	}
-	if got := rows.Statuses[0]; got != record.OK {
-		return fmt.Errorf("status: got %v, want %v", got, record.OK)
-	}
-	for i, op := range ops {
-		if err := CompareRecords(op, ArrowValue(op, i, &rows, 0), records[i]); err != nil {
-			return err
-		}
-	}
-	return nil
 }

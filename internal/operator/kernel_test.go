@@ -121,8 +121,8 @@ func compare(t testing.TB, op Operator, set [][]byte, got, want []byte) {
 	for i, payload := range set {
 		record := got[i*op.Stride():][:op.Stride()]
 		if wanted := want[i*op.Stride():][:op.Stride()]; !bytes.Equal(record, wanted) {
-			t.Fatalf("%s: payload %d of %d bytes: %s", op, i, len(payload),
-				firstDifference(op.AppendJSON(nil, record), op.AppendJSON(nil, wanted)))
+			t.Fatalf("%s: payload %d of %d bytes: %v", op, i, len(payload),
+				Compare(op.AppendJSON(nil, record), op.AppendJSON(nil, wanted)))
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestARefusedRecordHasItsReason(t *testing.T) {
 		t.Error(err)
 	}
 	other := strings.Replace(string(body), "but less", "but more", 1)
-	if err := table.Check([]byte(other), operator.JSON, 0, 4); err == nil || !strings.Contains(err.Error(), "record 1") {
+	if err := table.Check([]byte(other), operator.JSON, 0, 4); err == nil || !strings.Contains(err.Error(), "but more") {
 		t.Errorf("another reason: error %v", err)
 	}
 	table.Reset(refusers(t), 4)
