@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"millrace/internal/device/sim"
+	"millrace/internal/history"
 	"millrace/internal/streams"
 )
 
@@ -42,22 +43,21 @@ type model struct {
 }
 
 func TestPipelineAgreesWithAModelOfOwnership(t *testing.T) {
-	for seed := range uint64(40) {
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				random := rand.New(rand.NewPCG(seed, 3))
-				d := spyOn(openSim(t, sim.Options{Seed: seed, Cost: sim.Units(unit)}))
-				m := &model{t: t, random: random, dev: d, lanes: 1 + random.IntN(4), stalled: map[int]func(){}}
-				m.pipe = newPipeline(t, d, streams.Config{
-					Lanes: m.lanes, Schedule: streams.Schedule{Name: "model", Buffers: 1 + random.IntN(2)}, Operators: operators(t, "crc32c"),
-				})
-				for range 150 {
-					m.step()
-				}
-				m.finish()
+	history.Run(t, history.Bounds{Least: 40}, func(h *history.History) map[string]int {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(h)
+			d := spyOn(openSim(t, sim.Options{Seed: h.Seed, Cost: sim.Units(unit)}))
+			m := &model{t: t, random: random, dev: d, lanes: 1 + random.IntN(4), stalled: map[int]func(){}}
+			m.pipe = newPipeline(t, d, streams.Config{
+				Lanes: m.lanes, Schedule: streams.Schedule{Name: "model", Buffers: 1 + random.IntN(2)}, Operators: operators(t, "crc32c"),
 			})
+			for range 150 {
+				m.step()
+			}
+			m.finish()
 		})
-	}
+		return nil
+	})
 }
 
 // step performs one action that is possible now, waits until everything is idle, and compares.

@@ -2,13 +2,13 @@ package software_test
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"millrace/internal/device"
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
+	"millrace/internal/history"
 )
 
 // gated is a device with streams that tests can stall.
@@ -54,17 +54,15 @@ const modelLimit = 8 << 20
 // never exceeded.
 func TestPoolAgainstModel(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, dev gated) {
-		for seed := range uint64(8) {
-			t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-				m := newPoolModel(t, dev)
-				rng := rand.New(rand.NewPCG(seed, 1))
-				for range 1500 {
-					m.step(rng)
-					m.checkStats()
-				}
-				m.finish()
-			})
-		}
+		history.Run(t, history.Bounds{Least: 8}, func(h *history.History) map[string]int {
+			m, rng := newPoolModel(t, dev), rand.New(h)
+			for range 1500 {
+				m.step(rng)
+				m.checkStats()
+			}
+			m.finish()
+			return nil
+		})
 		if err := dev.Close(); err != nil {
 			t.Error(err)
 		}

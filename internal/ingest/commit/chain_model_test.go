@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/natstest"
+	"millrace/internal/history"
 )
 
 // The model of a chain has one partition with owners that take turns, also while an earlier owner still believes that it has the
@@ -335,17 +335,17 @@ const (
 	modelMost  = 1000
 )
 
-// TestModelOfAChain runs one new seed after another, by turns with each way.
+// TestModelOfAChain runs one new history after another, by turns with each way.
 func TestModelOfAChain(t *testing.T) {
 	t.Parallel()
 	stored := map[string]int{}
-	natstest.Seeds(t, modelLeast, modelMost, []string{"atomic", "fast"}, func(seed uint64) map[string]int {
+	history.Run(t, history.Bounds{Least: modelLeast, Most: modelMost, MustHappen: []string{"atomic", "fast"}}, func(h *history.History) map[string]int {
 		way, name := Atomic, "atomic"
-		if seed%4 < 2 {
+		if h.Seed%4 < 2 {
 			way, name = Fast, "fast"
 		}
 		n := 0
-		synctest.Test(t, func(t *testing.T) { n = modelRun(t, seed, way) })
+		synctest.Test(t, func(t *testing.T) { n = modelRun(t, h, way) })
 		stored[name] += n
 		stored[name+" runs"]++
 		return map[string]int{name: n}
@@ -359,8 +359,8 @@ func TestModelOfAChain(t *testing.T) {
 }
 
 // modelRun runs owners beside each other, and at the end one without faults. It returns the number of results.
-func modelRun(t *testing.T, seed uint64, way Way) int {
-	ctx, s := t.Context(), &modelStream{t: t, random: rand.New(rand.NewPCG(seed, 1)), way: way, faults: true, narrow: seed%2 == 0, results: map[string]int{}}
+func modelRun(t *testing.T, h *history.History, way Way) int {
+	ctx, s := t.Context(), &modelStream{t: t, random: rand.New(h), way: way, faults: true, narrow: h.Seed%2 == 0, results: map[string]int{}}
 	var owners []*modelOwner
 	for step := range 40 {
 		if len(owners) == 0 || s.random.IntN(8) == 0 {

@@ -3,6 +3,8 @@ package partitioned
 import (
 	"testing"
 	"testing/synctest"
+
+	"millrace/internal/history"
 )
 
 // Interleavings that the model of the lease found. Each of them once broke an invariant.
@@ -10,7 +12,7 @@ import (
 // inLeaseModel runs a script with three workers. None of them owns the partition.
 func inLeaseModel(t *testing.T, seed uint64, script func(m *leaseModel)) {
 	t.Helper()
-	m := newLeaseModel(seed, newModelLab(t))
+	m := newLeaseModel(history.New(seed), newModelLab(t))
 	m.addInputs(modelInputs)
 	synctest.Test(t, func(*testing.T) {
 		m.start()

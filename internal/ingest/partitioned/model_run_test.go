@@ -1,24 +1,23 @@
 package partitioned
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 
+	"millrace/internal/history"
 	"millrace/internal/ingest/commit"
-	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/pull"
 )
 
-// TestModelOfTheLease runs one new seed after another. With MILLRACE_MODEL_SEED it runs only that seed, with a trace. A seed doesn't fix the
-// order in which goroutines run, so it may need several tries.
+// TestModelOfTheLease runs one new history after another. With MILLRACE_MODEL_HISTORY it runs only that one, with a trace. A history doesn't
+// fix the order in which goroutines run, so it may need several tries.
 func TestModelOfTheLease(t *testing.T) {
 	t.Parallel()
 	lab := newModelLab(t)
-	natstest.Seeds(t, modelLeast, modelMost, modelMustHappen, func(seed uint64) map[string]int {
-		m := runLeaseModel(t, seed, lab)
-		if os.Getenv("MILLRACE_MODEL_SEED") != "" {
+	history.Run(t, history.Bounds{Least: modelLeast, Most: modelMost, MustHappen: modelMustHappen}, func(h *history.History) map[string]int {
+		m := runLeaseModel(t, h, lab)
+		if history.Replays() {
 			t.Log(strings.Join(m.trace, "\n"))
 		}
 		m.counts["step"] = m.steps
@@ -43,13 +42,13 @@ var modelMustHappen = []string{
 	"committed", "commit refused", "batch cut", "batch proceeded", "message refused in a batch", "batch ended by another", "crashed during a batch", "frozen during a batch", "leader changed", "batch hit by a change of the leader", "read back", "settled by an earlier lease", commit.ErrFenced.Error(),
 }
 
-// runLeaseModel runs one seed and fails the test if an invariant is broken.
-func runLeaseModel(t *testing.T, seed uint64, lab *modelLab) *leaseModel {
+// runLeaseModel runs one history and fails the test if an invariant is broken.
+func runLeaseModel(t *testing.T, h *history.History, lab *modelLab) *leaseModel {
 	t.Helper()
-	m := newLeaseModel(seed, lab)
+	m := newLeaseModel(h, lab)
 	synctest.Test(t, func(*testing.T) { m.run() })
 	if m.broken != "" {
-		t.Errorf("MILLRACE_MODEL_SEED=%d: %s\n%s", seed, m.broken, strings.Join(m.trace[max(len(m.trace)-modelTrace, 0):], "\n"))
+		t.Errorf("%s\n%s", m.broken, strings.Join(m.trace[max(len(m.trace)-modelTrace, 0):], "\n"))
 	}
 	return m
 }

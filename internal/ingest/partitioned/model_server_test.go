@@ -273,7 +273,7 @@ func (s *modelServer) ackWaitPasses() {
 			waiting = append(waiting, in)
 		}
 	}
-	slices.Sort(waiting) // otherwise a seed would not replay
+	slices.Sort(waiting) // otherwise a history would not replay
 	if len(waiting) > 0 {
 		s.pending[waiting[s.m.random.IntN(len(waiting))]] = true
 	}

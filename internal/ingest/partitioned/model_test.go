@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"millrace/internal/history"
 	"millrace/internal/ingest/commit"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/retry"
@@ -23,7 +24,7 @@ import (
 
 // The lease model runs real leases of several workers against a model of the server, in a testing/synctest bubble. Every request
 // of a lease to the server or the device waits until the scheduler, which is this test, picks it. So the scheduler decides the
-// order of all events, when time passes, and what goes wrong in between. All of it follows from a seed.
+// order of all events, when time passes, and what goes wrong in between. All of it follows from a history.
 //
 // The server may also crash, and come back with an older state of the consumer. An administrator may reset the consumer.
 //
@@ -117,10 +118,10 @@ type modelAck struct {
 	number, sequence uint64
 }
 
-func newLeaseModel(seed uint64, lab *modelLab) *leaseModel {
+func newLeaseModel(h *history.History, lab *modelLab) *leaseModel {
 	m := &leaseModel{
 		modelLab: lab, messages: map[uint64]*modelInput{}, failing: map[uint32]bool{}, lethal: map[uint32]bool{},
-		seed: seed, random: rand.New(rand.NewPCG(seed, 11)), log: slog.New(slog.DiscardHandler), counts: map[string]int{},
+		seed: h.Seed, random: rand.New(h), log: slog.New(slog.DiscardHandler), counts: map[string]int{},
 		takes: map[uint64][]*modelLease{}, clean: map[*modelLease]uint64{},
 	}
 	m.burst, m.confirms, m.trouble = 1, m.random.IntN(4) == 0, 0.02+0.5*m.random.Float64()

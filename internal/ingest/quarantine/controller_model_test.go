@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/history"
 	"millrace/internal/ingest/inflight"
 )
 
@@ -288,8 +289,7 @@ func (m *crashModel) pullAhead(c *Controller) error {
 	return nil
 }
 
-func newCrashModel(seed uint64) *crashModel {
-	rng := rand.New(rand.NewPCG(seed, 16))
+func newCrashModel(rng *rand.Rand) *crashModel {
 	m := &crashModel{
 		rng: rng, ackWait: 30 * time.Second, hard: rng.IntN(2) == 0, jumbled: rng.IntN(2) == 0,
 		levels: Levels{Full: []int{1, 7, 64, 300, 1024, 8192}[rng.IntN(6)], Limit: 3 + rng.IntN(8)},
@@ -311,44 +311,38 @@ func newCrashModel(seed uint64) *crashModel {
 	return m
 }
 
-// modelSeeds returns how many seeds each model runs. The models have one goroutine, so the race detector needs few.
-func modelSeeds() uint64 {
-	if testing.Short() {
-		return 60
-	}
-	return 400
-}
+// modelRuns is the number of histories of each model.
+const modelRuns = 400
 
 // TestPoisonCannotWedgeTheModel restarts a worker many times that dies because of its payloads.
 func TestPoisonCannotWedgeTheModel(t *testing.T) {
 	t.Parallel()
-	for seed := range modelSeeds() {
-		survive(t, seed, newCrashModel(seed))
-	}
+	history.Run(t, history.Bounds{Least: modelRuns}, func(h *history.History) map[string]int {
+		survive(t, newCrashModel(rand.New(h)))
+		return nil
+	})
 }
 
 // TestOtherEndsBlameNoPayloadInTheModel ends processes for many other reasons too, far more often than any delivery limit.
 func TestOtherEndsBlameNoPayloadInTheModel(t *testing.T) {
 	t.Parallel()
-	others, most := 0, 0
-	for seed := range modelSeeds() {
-		m := newCrashModel(seed)
+	must := []string{"other ends", "good payloads that came 5 times more than the limit"}
+	history.Run(t, history.Bounds{Least: modelRuns, MustHappen: must}, func(h *history.History) map[string]int {
+		m := newCrashModel(rand.New(h))
 		m.mishaps = 2 + m.rng.IntN(20)
-		survive(t, seed, m)
-		others += m.others
+		survive(t, m)
+		counts := map[string]int{must[0]: m.others}
 		for i := range m.msgs {
-			if msg := &m.msgs[i]; msg.done {
-				most = max(most, msg.count-m.levels.Limit)
+			if msg := &m.msgs[i]; msg.done && msg.count-m.levels.Limit >= 5 {
+				counts[must[1]]++
 			}
 		}
-	}
-	if others == 0 || most < 5 {
-		t.Errorf("%d other ends, and a good payload came %d times more than the limit allows: nothing was shown", others, most)
-	}
+		return counts
+	})
 }
 
 // survive runs processes until nothing is left, and checks the outcome of every payload.
-func survive(t *testing.T, seed uint64, m *crashModel) {
+func survive(t *testing.T, m *crashModel) {
 	t.Helper()
 	poisons := 0
 	for i := range m.msgs {
@@ -363,29 +357,29 @@ func survive(t *testing.T, seed uint64, m *crashModel) {
 			break
 		}
 		if !errors.Is(err, errDied) || m.crashes > most {
-			t.Fatalf("seed %d: after %d crashes, with at most %d expected: %v", seed, m.crashes, most, err)
+			t.Fatalf("after %d crashes, with at most %d expected: %v", m.crashes, most, err)
 		}
 		m.clock += time.Second // the supervisor's restart delay
 	}
-	m.judge(t, seed)
+	m.judge(t)
 }
 
 // judge checks the outcome of every payload.
-func (m *crashModel) judge(t *testing.T, seed uint64) {
+func (m *crashModel) judge(t *testing.T) {
 	t.Helper()
 	for i := range m.msgs {
 		switch msg := &m.msgs[i]; {
 		case msg.poison && (!msg.dead || msg.done):
-			t.Errorf("seed %d: payload %d is poisonous and was not given up", seed, i)
+			t.Errorf("payload %d is poisonous and was not given up", i)
 		case msg.poison && msg.lone < LoneRuns:
-			t.Errorf("seed %d: payload %d was given up after it ran alone %d times", seed, i, msg.lone)
+			t.Errorf("payload %d was given up after it ran alone %d times", i, msg.lone)
 		case !msg.poison && (msg.dead || !msg.done):
-			t.Errorf("seed %d: payload %d is good and was given up, or left", seed, i)
+			t.Errorf("payload %d is good and was given up, or left", i)
 		}
 	}
 	if alone := m.levels.Alone(); m.worst > alone && m.mishaps == 0 {
-		t.Errorf("seed %d: a good payload came to level %d, and is tried alone from %d on (full %d, limit %d, hard %t)",
-			seed, m.worst, alone, m.levels.Full, m.levels.Limit, m.hard)
+		t.Errorf("a good payload came to level %d, and is tried alone from %d on (full %d, limit %d, hard %t)",
+			m.worst, alone, m.levels.Full, m.levels.Limit, m.hard)
 	}
 	if t.Failed() {
 		t.FailNow()

@@ -16,6 +16,7 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/host"
 	"millrace/internal/frame"
+	"millrace/internal/history"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/natstest"
@@ -26,40 +27,32 @@ import (
 )
 
 // The model of settling runs random frames and plain messages through the real pool, batchers, pipeline and Writer. Batches and
-// publishes fail at random, and deliveries are given back, until every message has ended. Goroutines run as they like, so a seed
+// publishes fail at random, and deliveries are given back, until every message has ended. Goroutines run as they like, so a history
 // repeats the inputs and the settings of a run, but not its order of events.
 
-// TestFramesSettleOnceWhateverFails runs one new seed after another.
+// TestFramesSettleOnceWhateverFails runs new histories. Several run at a time, because a run waits for most of its time, before it publishes
+// again.
 func TestFramesSettleOnceWhateverFails(t *testing.T) {
 	t.Parallel()
 	r := natstest.New(t, func(o *server.Options) { o.MaxPayload = modelMaxPayload })
-	natstest.Seeds(t, modelLeast, modelMost, modelMustHappen, func(seed uint64) map[string]int {
-		var models [4]*model // at a time, because a run waits for most of its time, before it publishes again
-		var runs sync.WaitGroup
-		counts := map[string]int{}
-		for i := range models {
-			d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = d.Close() }()
-			models[i] = newModel(t, 4*seed+uint64(i), d, r.NC)
-			runs.Go(models[i].run)
+	bounds := history.Bounds{Least: modelLeast, Most: modelMost, Parallel: 4, MustHappen: modelMustHappen}
+	history.Run(t, bounds, func(h *history.History) map[string]int {
+		d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
+		if err != nil {
+			t.Error(err)
+			return nil
 		}
-		runs.Wait()
-		for _, m := range models {
-			for what, n := range m.counts {
-				counts[what] += n
-			}
-		}
-		return counts
+		defer func() { _ = d.Close() }()
+		m := newModel(t, h, d, r.NC)
+		m.run()
+		return m.counts
 	})
 }
 
 // There are modelLeast runs, and up to modelMost while an event has not happened.
 const (
-	modelLeast = 10
-	modelMost  = 500
+	modelLeast = 48
+	modelMost  = 2000
 )
 
 var modelMustHappen = []string{
@@ -96,9 +89,9 @@ type model struct {
 	released sync.WaitGroup
 }
 
-func newModel(t *testing.T, seed uint64, d device.Device, nc *nats.Conn) *model {
+func newModel(t *testing.T, h *history.History, d device.Device, nc *nats.Conn) *model {
 	t.Helper()
-	m := &model{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 16)), counts: map[string]int{}, ended: []string{""}}
+	m := &model{t: t, seed: h.Seed, random: rand.New(h), counts: map[string]int{}, ended: []string{""}}
 	ops, err := operator.ParseList([]string{"crc32c", "crc32c,minhash?k=4&hashes=8"}[m.random.IntN(2)])
 	if err != nil {
 		t.Fatal(err)

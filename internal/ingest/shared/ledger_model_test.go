@@ -3,12 +3,11 @@ package shared
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
+	"millrace/internal/history"
 	"millrace/internal/ingest/inflight"
 )
 
@@ -20,42 +19,23 @@ import (
 // The invariant: the server counts an input as settled only if its result or dead letter is stored. Once nothing goes wrong any
 // more, every input is settled and has one result.
 
-// ledgerInputs, ledgerSteps and ledgerSeeds result in a million steps.
+// ledgerInputs, ledgerSteps and ledgerRuns result in a million steps.
 const (
 	ledgerInputs = 60
 	ledgerSteps  = 2500
-	ledgerSeeds  = 400
+	ledgerRuns   = 400
 )
 
-// TestModelOfSharedDelivery runs all seeds, or only the one in MILLRACE_MODEL_SEED.
+// TestModelOfSharedDelivery runs one new history after another.
 func TestModelOfSharedDelivery(t *testing.T) {
 	t.Parallel()
-	first, last := uint64(1), uint64(ledgerSeeds)
-	if text := os.Getenv("MILLRACE_MODEL_SEED"); text != "" {
-		seed, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, last = seed, seed
-	}
-	covered := map[string]int{}
-	for seed := first; seed <= last; seed++ {
-		m := newLedgerModel(seed)
+	history.Run(t, history.Bounds{Least: ledgerRuns, MustHappen: ledgerMustHappen}, func(h *history.History) map[string]int {
+		m := newLedgerModel(rand.New(h))
 		if err := m.run(ledgerSteps); err != nil {
-			t.Fatalf("MILLRACE_MODEL_SEED=%d: %v", seed, err)
+			t.Error(err)
 		}
-		for what, n := range m.did {
-			covered[what] += n
-		}
-	}
-	if first != last {
-		for _, what := range ledgerMustHappen {
-			if covered[what] == 0 {
-				t.Errorf("in no run: %s", what)
-			}
-		}
-	}
-	t.Logf("%v", covered)
+		return m.did
+	})
 }
 
 // ledgerMustHappen lists the events that must have happened in some run. Otherwise the model proves nothing.
@@ -101,9 +81,9 @@ type ledgerInput struct {
 	stored bool
 }
 
-func newLedgerModel(seed uint64) *ledgerModel {
+func newLedgerModel(random *rand.Rand) *ledgerModel {
 	m := &ledgerModel{
-		random: rand.New(rand.NewPCG(seed, 11)), did: map[string]int{},
+		random: random, did: map[string]int{},
 		nextSequence: 1, pending: map[uint64]bool{}, counts: map[uint64]int{}, results: map[uint64]int{},
 	}
 	for range 3 {
