@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// TestCommandsOnThePageOfDelivery: docs/delivery.md has the commands that `worker check` prints for exclusive delivery.
-func TestCommandsOnThePageOfDelivery(t *testing.T) {
+// TestCommandsForExclusiveDelivery: docs/streams.md has the commands that `worker check` prints for exclusive delivery.
+func TestCommandsForExclusiveDelivery(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/delivery.md")
+	page, err := os.ReadFile("../../docs/streams.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,11 +31,11 @@ func TestCommandsOnThePageOfDelivery(t *testing.T) {
 	}
 }
 
-// TestCommandsThatMoveDeadLetters: docs/delivery.md has the commands that `worker check` prints for a result stream that was provisioned
+// TestCommandsThatMoveDeadLetters: docs/streams.md has the commands that `worker check` prints for a result stream that was provisioned
 // together with the dead-letter subjects.
 func TestCommandsThatMoveDeadLetters(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/delivery.md")
+	page, err := os.ReadFile("../../docs/streams.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,11 +73,11 @@ func TestCommandsThatMoveDeadLetters(t *testing.T) {
 	}
 }
 
-// TestCommandsForCommitMarkers: docs/delivery.md has the commands that `worker check` prints for streams that were provisioned without
+// TestCommandsForCommitMarkers: docs/streams.md has the commands that `worker check` prints for streams that were provisioned without
 // commit markers.
 func TestCommandsForCommitMarkers(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/delivery.md")
+	page, err := os.ReadFile("../../docs/streams.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,18 +13,18 @@ import (
 
 // refuted are pieces of advice that measurements or the code refute, with the reason. Pages repeated them.
 var refuted = map[string]string{
-	`MILLRACE_NATS_CONNECTIONS=[1-9]|nats\.connections=[1-9]`: "the number of connections hardly matters (docs/delivery.md)",
-	`several connections, a faster`:                           "the number of connections hardly matters (docs/delivery.md)",
+	`MILLRACE_NATS_CONNECTIONS=[1-9]|nats\.connections=[1-9]`: "the number of connections hardly matters (docs/streams.md)",
+	`several connections, a faster`:                           "the number of connections hardly matters (docs/streams.md)",
 	`must be built from the same commit`:                      "library and worker state the versions that they work with (adr/0040)",
 	`ulimit -l.{0,40}or the pod's memory limit`:               "a worker that can't pin its memory ends at startup",
-	`window of the result stream longer than AckWait times`:   "40 s are enough, because older inputs are looked up (docs/delivery.md)",
+	`window of the result stream longer than AckWait times`:   "40 s are enough, because older inputs are looked up (docs/exactly-once.md)",
 	`logs this at most once a second`:                         "repeated lines are summed up (docs/operations.md)",
 	`--reuse-values`:                                          "it loses new defaults: use --reset-then-reuse-values",
 }
 
 // TestRefutedAdviceStaysAway reads all pages for operators.
 func TestRefutedAdviceStaysAway(t *testing.T) {
-	for _, p := range read(t, append(incident, "operations.md", "delivery.md", "alerts.md", "metrics.md", "kubernetes.md", "security.md")...) {
+	for _, p := range read(t, append(incident, "operations.md", "guarantees.md", "exactly-once.md", "streams.md", "alerts.md", "metrics.md", "kubernetes.md", "security.md")...) {
 		text := strings.Join(strings.Fields(p.text), " ")
 		for advice, reason := range refuted {
 			if found := regexp.MustCompile(advice).FindString(text); found != "" {

@@ -69,7 +69,7 @@ var (
 // placeholder inside a command, and commands for a namespace name it.
 func TestCommandsCanBePasted(t *testing.T) {
 	checked := 0
-	for _, p := range read(t, append(incident, "alerts.md", "kubernetes.md", "delivery.md", "operations.md")...) {
+	for _, p := range read(t, append(incident, "alerts.md", "kubernetes.md", "streams.md", "exactly-once.md", "operations.md")...) {
 		for _, b := range p.blocks() {
 			if b.language != "sh" {
 				continue

@@ -42,8 +42,8 @@ type Config struct {
 	CommitPrefix     string `split_words:"true" default:"commits" form:"subject tokens without wildcards, like commits" desc:"begins the subjects of commit markers, for exactly once: commits.RESULTS.INGEST.millrace.3 is the marker of partition 3 in the stream RESULTS"`
 	Provision        bool   `split_words:"true" default:"false" but:", true when embedded" desc:"creates the streams and the consumer if they are missing. It changes no stream that exists"`
 
-	StreamRetention    string        `split_words:"true" default:"auto" oneof:"auto,limits" desc:"what the input stream keeps if the worker creates it. auto: each input until every consumer has acknowledged it; the workers remove it then. limits: every input, processed or not; see docs/delivery.md"`
-	StreamTrim         string        `split_words:"true" default:"auto" oneof:"auto,true,false" desc:"whether this worker removes processed inputs from the input stream. auto: if a worker created the stream with MILLRACE_STREAM_RETENTION=auto, which its metadata say, and no other stream copies it. true: from any stream with retention by limits. false: never; see docs/delivery.md"`
+	StreamRetention    string        `split_words:"true" default:"auto" oneof:"auto,limits" desc:"what the input stream keeps if the worker creates it. auto: each input until every consumer has acknowledged it; the workers remove it then. limits: every input, processed or not; see docs/streams.md"`
+	StreamTrim         string        `split_words:"true" default:"auto" oneof:"auto,true,false" desc:"whether this worker removes processed inputs from the input stream. auto: if a worker created the stream with MILLRACE_STREAM_RETENTION=auto, which its metadata say, and no other stream copies it. true: from any stream with retention by limits. false: never; see docs/streams.md"`
 	StreamMaxAge       time.Duration `split_words:"true" default:"0s" min:"0s" max:"87600h" desc:"how long an input stream that the worker creates keeps an input, processed or not; 0: no limit"`
 	StreamMaxBytes     Size          `split_words:"true" default:"4GiB" min:"0" max:"1048576GiB" desc:"the size at which an input stream that the worker creates refuses inputs; 0: no limit"`
 	ResultMaxAge       time.Duration `split_words:"true" default:"168h" min:"0s" max:"87600h" desc:"how long a result stream that the worker creates keeps a result, read or not; 0: no limit"`
@@ -53,10 +53,10 @@ type Config struct {
 	ProvisionReplicas  int           `split_words:"true" default:"0" min:"0" max:"5" desc:"the number of replicas of the streams that the worker creates; 0: three in a cluster of three or more servers, otherwise one"`
 	ProvisionStorage   string        `split_words:"true" default:"file" oneof:"file,memory" desc:"where the streams that the worker creates are stored"`
 
-	Delivery   string `split_words:"true" default:"shared" oneof:"shared,exclusive" desc:"shared: any number of workers share one consumer and acknowledge each input separately. exclusive: each partition of the stream has one worker, which publishes in order and sends one acknowledgement per batch; see docs/delivery.md"`
+	Delivery   string `split_words:"true" default:"shared" oneof:"shared,exclusive" desc:"shared: any number of workers share one consumer and acknowledge each input separately. exclusive: each partition of the stream has one worker, which publishes in order and sends one acknowledgement per batch; see docs/guarantees.md"`
 	Partitions int    `split_words:"true" default:"8" min:"1" max:"256" desc:"the number of partitions of the input stream, for exclusive delivery. It must be the same for all workers and in the subject transform of the stream"`
 
-	ExactlyOnce string `split_words:"true" default:"auto" oneof:"auto,required,off" desc:"whether results are stored exactly once, with exclusive delivery. auto: if the streams take commit markers, otherwise a result is stored once within the duplicate window. required: the worker doesn't start if they don't. off: within the duplicate window; see docs/delivery.md"`
+	ExactlyOnce string `split_words:"true" default:"auto" oneof:"auto,required,off" desc:"whether results are stored exactly once, with exclusive delivery. auto: if the streams take commit markers, otherwise a result is stored once within the duplicate window. required: the worker doesn't start if they don't. off: within the duplicate window; see docs/exactly-once.md"`
 	Result      Result
 
 	Ack string `split_words:"true" default:"sent" oneof:"sent,confirmed" desc:"sent: if an acknowledgement is lost, the worker publishes a second result, which the result stream drops within its duplicate window. confirmed: the server confirms each acknowledgement"`
@@ -122,7 +122,7 @@ type NATS struct {
 	TLS   TLS
 	JS    JS
 
-	Connections int `default:"0" min:"0" max:"16" desc:"the number of connections to the server; 0: one with shared delivery and four with exclusive. The number hardly matters; see docs/delivery.md"`
+	Connections int `default:"0" min:"0" max:"16" desc:"the number of connections to the server; 0: one with shared delivery and four with exclusive. The number hardly matters; see docs/streams.md"`
 }
 
 // TLS names the PEM files for the connection to NATS.

@@ -168,7 +168,7 @@ func (r *rig) wantBombs(bomb []byte, n int) {
 
 // TestLoadInputRetried has an input under retry, with shared delivery, while publishers store inputs at full speed. It holds the floor, so that
 // nothing is removed, and no publisher is refused. Then everything is removed. In the full form it is retried for 5 minutes, as long as
-// the defaults allow, and the stream has room for that (docs/delivery.md).
+// the defaults allow, and the stream has room for that (docs/streams.md).
 func TestLoadInputRetried(t *testing.T) {
 	need(t)
 	t.Parallel()

@@ -40,7 +40,7 @@ func newTrimMetrics(f promauto.Factory) *trimMetrics {
 			"Workers that leave the trimming to others don't have it."}, []string{"consumer"}),
 		held: map[trim.Reason]prometheus.Gauge{},
 	}
-	held := f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_held", Help: "1 while this worker would remove processed inputs and may not, by reason, else 0; see docs/delivery.md."}, []string{"reason"})
+	held := f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_held", Help: "1 while this worker would remove processed inputs and may not, by reason, else 0; see docs/streams.md."}, []string{"reason"})
 	for _, why := range trim.Reasons {
 		m.held[why] = held.WithLabelValues(string(why))
 	}

@@ -137,7 +137,7 @@ func (d *differences) bound(r role, b Bounds) {
 	switch {
 	case d.stream.Retention != jetstream.LimitsPolicy:
 	case r == inputRole:
-		d.instead = append(d.instead, "processed inputs stay in it and count: docs/delivery.md says how to let them go")
+		d.instead = append(d.instead, "processed inputs stay in it and count: docs/streams.md says how to let them go")
 	case b.MaxAge > 0:
 		d.expires(b.MaxAge)
 		d.flags = append(d.flags, "--max-age "+window(b.MaxAge))

@@ -27,7 +27,7 @@ func (i trimInspector) inspect() {
 	switch c := info.Config; {
 	case c.Retention == jetstream.InterestPolicy:
 		i.say(finding.Warning, what, "retention by interest: when any consumer of the stream is removed, also one of another program that only looks, "+
-			"nats-server may remove inputs that nobody has processed (docs/delivery.md)",
+			"nats-server may remove inputs that nobody has processed (docs/streams.md)",
 			fmt.Sprintf("have the workers remove processed inputs instead (nats stream edit %s --retention limits --discard new%s); they may keep running",
 				c.Name, trim.MetadataFlags(trim.WithMark(c, i.l.Consumers()))))
 	case c.Retention == jetstream.WorkQueuePolicy:
@@ -61,7 +61,7 @@ func (i trimInspector) trimmed(what string, info *jetstream.StreamInfo) {
 			fmt.Sprintf("have the workers remove them (nats stream edit %s%s)", c.Name, trim.MetadataFlags(trim.WithMark(c, i.l.Consumers()))))
 	case state.Held == trim.NotTrimmed:
 	case state.Held != trim.None:
-		i.say(finding.Warning, what, "they stay: "+state.Explain(), "see docs/delivery.md, \"How processed inputs leave the stream\"")
+		i.say(finding.Warning, what, "they stay: "+state.Explain(), "see docs/streams.md, \"How processed inputs leave the stream\"")
 	case state.Holder != "":
 		i.say(finding.OK, what, fmt.Sprintf("workers remove them; consumer %s holds the floor, %d sequences before the end", state.Holder, state.Behind()), "")
 	default:
