@@ -1,6 +1,6 @@
-// Package ingest is the worker: it pulls payloads from a JetStream stream, packs them into batches for a pipeline, publishes the
-// results, and acknowledges each input only when its result is stored. Delivery is at least once: no input is acknowledged before
-// the server has confirmed its result or dead letter, whatever fails in between.
+// Package ingest is the worker: it pulls payloads from a JetStream stream, packs them into batches for a pipeline, and publishes the
+// results. No input is acknowledged before the server has confirmed its result or dead letter, whatever fails in between. Each result
+// is stored exactly once with exclusive delivery and commit markers, and otherwise once within the result stream's duplicate window.
 //
 // cmd/worker and the benchmarks run it. This package only connects the parts, which are separate packages. Package pull receives
 // messages, inflight packs batches and bounds memory, results publishes, and quarantine isolates payloads that may break the
