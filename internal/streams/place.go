@@ -16,7 +16,7 @@ import (
 // event. Otherwise the device would count as busy while the host has not yet given it any work.
 //
 // An event before the first copy would tell when its stream reached that copy. On a GPU such an event, between the end
-// of one batch and the copy in of the next, costs a quarter of the throughput of large batches (docs/benchmarks.md). So
+// of one batch and the copy in of the next, costs a quarter of the throughput of large batches (adr/0012). So
 // the start of a copy in is the latest of three times: when the host enqueued it, when the previous batch on its lane's
 // stream ended, and when its engine, which runs one copy at a time, finished the previous copy. To know the previous
 // copy, copies must be placed in the order of their ends. But batches do not complete in the order in which they were
