@@ -120,7 +120,7 @@ func TestMemoryIsTheWorkers(t *testing.T) {
 	}
 	for _, c := range []struct {
 		operator           string
-		perRecord, perByte int // as docs/operators.md computes them
+		perRecord, perByte int // as docs/operators-kubernetes.md computes them
 	}{
 		{"entropy", 5, 0}, // a uint32 and the status
 		{"redact", 9, 1},  // two uint32, one of them the length of a byte string, and the status

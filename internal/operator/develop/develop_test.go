@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -215,19 +216,33 @@ func TestWithoutACompilerTheErrorSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestTheDocumentShowsTheExample compares the operator in docs/operators.md with its file, without the comment before its code.
-func TestTheDocumentShowsTheExample(t *testing.T) {
-	source, err := os.ReadFile(entropy)
+// TestTheTutorialsOperatorGivesItsResults: the operator in docs/operators.md gives the results that the page expects of its samples.
+func TestTheTutorialsOperatorGivesItsResults(t *testing.T) {
+	needCompiler(t)
+	page, err := os.ReadFile("../../../docs/operators.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	document, err := os.ReadFile("../../../docs/operators.md")
+	code := regexp.MustCompile("(?s)```cuda\n(.*?)```").FindSubmatch(page)
+	records := regexp.MustCompile(`(?m)^\$ printf '(.*)' +> (digits\.samples/\S+)$`).FindAllSubmatch(page, -1)
+	if code == nil || len(records) != 4 {
+		t.Fatalf("the page has no operator, or %d files for samples instead of 4", len(records))
+	}
+	source := filepath.Join(t.TempDir(), "digits.cu")
+	if err := errors.Join(os.Mkdir(samplesFolder(source), 0o700), os.WriteFile(source, code[1], 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(source), string(r[2])), r[1], 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	samples, err := ReadSamples(source, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, code, found := strings.Cut(string(source), "\n#include")
-	if !found || !strings.Contains(string(document), "```cuda\n#include"+code+"```") {
-		t.Error("docs/operators.md doesn't show entropy.cu as it is")
+	for _, f := range CheckSamples(samples, answers(t, open(t, source), "", Records(samples))) {
+		t.Error(f)
 	}
 }
 
