@@ -6,35 +6,30 @@ import (
 	"strings"
 )
 
-// Headers of results and dead letters.
+// Headers of results and dead letters. The text behind each says on which message it is, and its value. docs/protocol.md has them as a table.
 const (
-	HeaderStream     = "Millrace-Stream"     // stream of the input
-	HeaderSequence   = "Millrace-Sequence"   // sequence of the input in its stream
-	HeaderSubject    = "Millrace-Subject"    // subject of the input
-	HeaderOperators  = "Millrace-Operators"  // on a result: the operators in order, with their parameters
-	HeaderDeliveries = "Millrace-Deliveries" // how often the input was delivered
-	HeaderID         = "Millrace-Id"         // the message's id, with MILLRACE_RESULT_IDS=false; otherwise Nats-Msg-Id has it
+	HeaderStream          = "Millrace-Stream"       // all: stream of the input
+	HeaderSequence        = "Millrace-Sequence"     // all: sequence of the input in its stream
+	HeaderSubject         = "Millrace-Subject"      // all: subject of the input
+	HeaderID              = "Millrace-Id"           // all: id of the message, in place of Nats-Msg-Id, with exactly once and MILLRACE_RESULT_IDS=false
+	HeaderContentType     = "Content-Type"          // result: type of the body
+	HeaderContentEncoding = "Content-Encoding"      // result: compression of the body; absent if there is none
+	HeaderOperators       = "Millrace-Operators"    // result: operators in order, with their parameters
+	HeaderDeliveries      = "Millrace-Deliveries"   // dead letter, result: how often the input was delivered; on a result only if it was stored late
+	HeaderRecords         = "Millrace-Records"      // result of a frame: number of records in the whole frame
+	HeaderPart            = "Millrace-Part"         // part of a result: i/n for part i of n, counted from 1
+	HeaderCut             = "Millrace-Cut"          // part of a result: the same value on all parts that belong together
+	HeaderFirstRecord     = "Millrace-First-Record" // part of a result: index in the frame of the part's first record, counted from 0
 
-	HeaderRecords     = "Millrace-Records"      // on a result of a frame: number of records of the whole frame
-	HeaderPart        = "Millrace-Part"         // on a result in several messages: see ParsePart
-	HeaderCut         = "Millrace-Cut"          // on a result in several messages: the same on all parts of one cut, see Collector
-	HeaderFirstRecord = "Millrace-First-Record" // on a result in several messages: index in the input of this message's first record
-
-	HeaderRecord          = "Millrace-Record"           // on a dead letter of one record of a frame: its index in the input
-	HeaderOperator        = "Millrace-Operator"         // on a dead letter: the operator that refused the payload or failed on it; absent if it isn't known
-	HeaderReason          = "Millrace-Reason"           // on a dead letter: why it was given up, for programs
-	HeaderError           = "Millrace-Error"            // on a dead letter: why it was given up, for people
-	HeaderInput           = "Millrace-Input-Header"     // on a dead letter: "name: value" of a header of the input that can't keep its name
-	HeaderOmitted         = "Millrace-Omitted"          // on a dead letter that is too large: headers; payload or record; or both, separated by a comma
-	HeaderPayloadSequence = "Millrace-Payload-Sequence" // on a dead letter without its payload or record: sequence of the message with the payload, or with the whole input that the record is part of
-	HeaderPayloadBytes    = "Millrace-Payload-Bytes"    // on a dead letter whose payload or record is stored nowhere: its length
-	HeaderPayloadDigest   = "Millrace-Payload-Digest"   // on a dead letter whose payload or record is stored nowhere: SHA-256= and its hash in URL-safe base64
-)
-
-// Headers that messages share with HTTP.
-const (
-	HeaderContentType     = "Content-Type"
-	HeaderContentEncoding = "Content-Encoding"
+	HeaderReason          = "Millrace-Reason"           // dead letter: why the worker gave up the payload, for programs
+	HeaderError           = "Millrace-Error"            // dead letter: the same for people
+	HeaderOperator        = "Millrace-Operator"         // dead letter: operator that refused the payload or failed on it; absent if it isn't known
+	HeaderRecord          = "Millrace-Record"           // dead letter of a record: index of the record in its frame, counted from 0
+	HeaderInput           = "Millrace-Input-Header"     // dead letter: `name: value` of a header of the input that can't keep its name; repeated
+	HeaderOmitted         = "Millrace-Omitted"          // dead letter that is too large: what is omitted: headers; payload or record; or both, separated by a comma
+	HeaderPayloadSequence = "Millrace-Payload-Sequence" // dead letter that is too large: sequence of the message with the payload, or with the whole input
+	HeaderPayloadBytes    = "Millrace-Payload-Bytes"    // dead letter whose payload is stored nowhere: length of the payload
+	HeaderPayloadDigest   = "Millrace-Payload-Digest"   // dead letter whose payload is stored nowhere: SHA-256= and its hash in URL-safe base64
 )
 
 // Content types. A worker with MILLRACE_FRAMING=auto splits a message by its content type.

@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"millrace/internal/frame"
+	"millrace/internal/operator"
+	"millrace/internal/record"
+	"millrace/internal/table"
 )
 
 // examples has the programs of docs/frames.md and docs/protocol.md.
@@ -61,8 +64,8 @@ func python(t *testing.T, stdin []byte, args ...string) (stdout []byte) {
 func TestPythonExamplesCompile(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(examples, "*.py"))
-	if err != nil || len(files) != 4 {
-		t.Fatalf("the examples are %q (%v), want 4", files, err)
+	if err != nil || len(files) != 5 {
+		t.Fatalf("the examples are %q (%v), want 5", files, err)
 	}
 	for _, f := range files {
 		python(t, nil, "-m", "py_compile", filepath.Base(f))
@@ -85,6 +88,30 @@ func TestPythonFramesAreSplitIntoTheirRecords(t *testing.T) {
 		}
 		if !slices.Equal(got, records) {
 			t.Errorf("%v: the records are %q, want %q", framing, got, records)
+		}
+	}
+}
+
+// TestPythonReadsBinaryResults: results.py reads the examples of docs/results.md.
+func TestPythonReadsBinaryResults(t *testing.T) {
+	t.Parallel()
+	ops, err := operator.ParseList("crc32c,minhash?k=4&hashes=2&seed=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload := []byte("123456789")
+	var records [][]byte
+	for _, op := range ops {
+		records = append(records, op.AppendReference(nil, payload))
+	}
+	frame := table.Reference(ops, [][]byte{payload, {}, nil}, []record.Status{record.OK, record.OK, record.TooLarge})
+	for want, body := range map[string][]byte{
+		`[0, [0], {"crc32c": [[3808858755]], "minhash?k=4&hashes=2&seed=1": [[194990712, 1669869904]]}]`:                                                   operator.Binary.Append(nil, ops, len(payload), records),
+		`[0, [0, 0, 2], {"crc32c": [[3808858755], [0], [0]], "minhash?k=4&hashes=2&seed=1": [[194990712, 1669869904], [4294967295, 4294967295], [0, 0]]}]`: frame.Append(nil, operator.Binary, 0, 3),
+		"[0, [], {}]": nil,
+	} {
+		if got := strings.TrimSpace(string(python(t, body, "results.py"))); got != want {
+			t.Errorf("it printed %s, want %s", got, want)
 		}
 	}
 }

@@ -10,12 +10,12 @@ import (
 type Framing uint8
 
 const (
-	None                  Framing = iota // the body is one record
-	NewlineDelimited                     // LF ends a record. A CR before it is dropped, and the last LF is optional
+	None                  Framing = iota // the message is one record
+	NewlineDelimited                     // LF ends a record. A CR before it is dropped. The last LF is optional, and empty lines are records
 	LengthDelimited                      // each record follows its length as a big-endian uint32
 	VarintLengthDelimited                // each record follows its length as a protobuf varint
-	Arrow                                // the body is an Arrow IPC stream. Each value of one column is a record
-	Auto                                 // the content type of the message selects the framing: see FramingOf
+	Arrow                                // each value of a string or binary column is a record. MILLRACE_ARROW_COLUMN names the column if there are several
+	Auto                                 // the message's Content-Type selects the framing
 )
 
 // framings holds the names that MILLRACE_FRAMING takes, by Framing.

@@ -3,6 +3,7 @@ package results
 import (
 	"errors"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -43,5 +44,29 @@ func TestTheDocumentsTellTheTwoKindsOfTooLargeApart(t *testing.T) {
 		if !told {
 			t.Errorf("%s doesn't explain a dead letter whose error begins with %q", page, begins)
 		}
+	}
+}
+
+// TestReasonsOfTheProtocol: the table in docs/protocol.md has all reasons, and no others.
+func TestReasonsOfTheProtocol(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "### Reasons\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	told := map[Reason]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)`").FindAllStringSubmatch(section, -1) {
+		told[Reason(row[1])] = true
+	}
+	for _, reason := range Reasons {
+		if !told[reason] {
+			t.Errorf("the page lacks %s", reason)
+		}
+		delete(told, reason)
+	}
+	for reason := range told {
+		t.Errorf("the page has %s, which is no reason", reason)
 	}
 }
