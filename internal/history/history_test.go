@@ -61,7 +61,7 @@ func TestShrinkFindsTheShortestHistory(t *testing.T) {
 // TestBrokenModel is a model that breaks if it draws 7 and then, at any time, 9. It runs only for TestAFailingHistoryIsPrinted.
 func TestBrokenModel(t *testing.T) {
 	if os.Getenv("BROKEN_MODEL") == "" {
-		t.Skip("this model is made to fail")
+		t.Skip("SKIPPED: TestAFailingHistoryIsPrinted RUNS IT, because this model is made to fail")
 	}
 	Run(t, Bounds{Least: 1000}, func(h *History) map[string]int {
 		random, seven := rand.New(h), false
