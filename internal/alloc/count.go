@@ -22,9 +22,11 @@ type Counted struct {
 	held  int64 // allocated bytes, until their Free is enqueued
 }
 
-// Count wraps pool. It refuses an allocation, without calling the device, if callers would then hold more than limit
+// NewCountedPool wraps pool. It refuses an allocation, without calling the device, if callers would then hold more than limit
 // bytes. PoolConfig.Limit, the device's own limit, bounds what the pool takes from the device; a pool needs both.
-func Count(pool device.Pool, limit int64) *Counted { return &Counted{Pool: pool, limit: limit} }
+func NewCountedPool(pool device.Pool, limit int64) *Counted {
+	return &Counted{Pool: pool, limit: limit}
+}
 
 // Instead returns why scratch is preallocated: the device has no pools. It returns nil if scratch comes from a pool.
 func (c *Counted) Instead() error { return c.instead }

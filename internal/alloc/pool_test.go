@@ -143,7 +143,7 @@ func TestLimitAndCountUnderLoad(t *testing.T) {
 			refusals := rand.New(rand.NewPCG(seed, 0)) // guarded by the ledger's mutex
 			well := false
 			l := &ledger{t: t, limit: limit, refuse: func() bool { return !well && refusals.IntN(4) == 0 }}
-			p := alloc.Count(l, limit)
+			p := alloc.NewCountedPool(l, limit)
 			var users sync.WaitGroup
 			for i := range uint64(4) {
 				users.Go(func() { useAtRandom(t, p, rand.New(rand.NewPCG(seed, 1+i))) })
@@ -187,7 +187,7 @@ func useAtRandom(t *testing.T, p device.Pool, random *rand.Rand) {
 // Reading the counter while it changes must not give a difference below zero, which would become a huge number.
 func TestOutstandingWhileItMoves(t *testing.T) {
 	const calls = 300000
-	p := alloc.Count(&ledger{t: t, limit: 1, refuse: func() bool { return false }}, math.MaxInt64)
+	p := alloc.NewCountedPool(&ledger{t: t, limit: 1, refuse: func() bool { return false }}, math.MaxInt64)
 	var user sync.WaitGroup
 	user.Go(func() {
 		for range calls {

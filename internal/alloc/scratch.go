@@ -27,12 +27,12 @@ func NewScratch(dev device.Device, c Scratch) (*Counted, error) {
 	}
 	pool, err := dev.NewPool(device.PoolConfig{Limit: c.Limit, ReleaseThreshold: c.Limit})
 	if errors.Is(err, device.ErrUnavailable) {
-		scratch := Count(newPreallocated(dev, c.Piece, c.Limit), c.Limit)
+		scratch := NewCountedPool(newPreallocated(dev, c.Piece, c.Limit), c.Limit)
 		scratch.instead = err
 		return scratch, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("scratch pool of %d bytes: %w", c.Limit, err)
 	}
-	return Count(pool, c.Limit), nil
+	return NewCountedPool(pool, c.Limit), nil
 }

@@ -82,7 +82,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	limit := topology.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver)
 	w := &Worker{
 		opts: opts, log: opts.Logger, observer: opts.Observer, nc: nc, conns: append(natsconn.Connections{nc}, opts.More...), pipes: pipes,
-		ackWait: settings.AckWait, maxBytes: inflight.SmallestBatch(pipes),
+		ackWait: settings.AckWait, maxBytes: inflight.SmallestBatchBytes(pipes),
 		stalls: stall.NewDetector(opts.consumers(), opts.Logger, opts.Observer),
 	}
 	w.trimmer = trim.New(trim.Settings{

@@ -240,8 +240,8 @@ func (g *Batch) Refuse(i int, reason error) {
 // Refusal returns why the i-th delivery has no result because of an operator, or nil if that isn't so.
 func (g *Batch) Refusal(i int) error { return g.refused[i] }
 
-// Refused returns the number of deliveries with a Refusal.
-func (g *Batch) Refused() int { return len(g.refused) }
+// RefusedCount returns the number of deliveries with a Refusal.
+func (g *Batch) RefusedCount() int { return len(g.refused) }
 
 // Find returns the index of the delivery with that stream sequence, or -1 if there is none. The deliveries must be in stream
 // order.

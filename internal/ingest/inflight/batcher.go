@@ -187,7 +187,7 @@ func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (stream
 		return streams.ClosedByDrain, true
 	}
 	f.in.took(d)
-	if f.takes(b, g, d) && g.Pack(b, d) {
+	if f.accepts(b, g, d) && g.Pack(b, d) {
 		return 0, false
 	}
 	f.carry, f.carrying = d, true
@@ -195,8 +195,8 @@ func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (stream
 	return streams.ClosedByBytes, true
 }
 
-// takes reports whether a batch that is not empty may take a delivery, or some of its records.
-func (f *Batcher) takes(b *streams.Batch, g *Batch, d Delivery) bool {
+// accepts reports whether a batch that is not empty may take a delivery, or some of its records.
+func (f *Batcher) accepts(b *streams.Batch, g *Batch, d Delivery) bool {
 	cost := d.Cost
 	if d.Frame != nil {
 		if !d.Frame.TryOpen() {

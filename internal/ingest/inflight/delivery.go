@@ -17,7 +17,7 @@ type Message interface {
 	Headers() nats.Header
 	Subject() string
 	Reply() string
-	Receipt() pull.Receipt // without the payload
+	AckToken() pull.AckToken // without the payload
 
 	Ack() error
 	DoubleAck(ctx context.Context) error

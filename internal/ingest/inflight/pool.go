@@ -49,7 +49,7 @@ const (
 // NewPool makes the batches for pipelines and divides the memory. It returns a *MemoryError if there is too little.
 func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
 	p := &Pool{holdings: holdings{costs: s.Costs}}
-	slots, full, largest := 0, int64(0), int64(SmallestBatch(pipes))
+	slots, full, largest := 0, int64(0), int64(SmallestBatchBytes(pipes))
 	for _, pipe := range pipes {
 		slots += pipe.Slots()
 		payloads, bytes := int64(pipe.BatchPayloads()), int64(pipe.BatchBytes())
@@ -71,8 +71,8 @@ func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
 	return p, nil
 }
 
-// SmallestBatch returns the number of bytes that every pipeline's batch can hold.
-func SmallestBatch(pipes []*streams.Pipeline) int {
+// SmallestBatchBytes returns the number of bytes that every pipeline's batch can hold.
+func SmallestBatchBytes(pipes []*streams.Pipeline) int {
 	bytes := pipes[0].BatchBytes()
 	for _, p := range pipes {
 		bytes = min(bytes, p.BatchBytes())

@@ -21,16 +21,16 @@ type acknowledgements struct {
 
 	mu         sync.Mutex
 	floor      partition.Floor
-	number     uint64                  // consumer sequence of the last input that was taken, or of the lease's start
-	upTo       uint64                  // stream sequence up to which everything is acknowledged
-	last       pull.Receipt            // receipt of the last acknowledgement; nil before the first
-	receipts   map[uint64]pull.Receipt // receipts of inputs with dead letters, for the next acknowledgement
-	progressed bool                    // whether anything was acknowledged
-	moved      chan struct{}           // signalled when inputs are acknowledged
+	number     uint64                   // consumer sequence of the last input that was taken, or of the lease's start
+	upTo       uint64                   // stream sequence up to which everything is acknowledged
+	last       pull.AckToken            // receipt of the last acknowledgement; nil before the first
+	receipts   map[uint64]pull.AckToken // receipts of inputs with dead letters, for the next acknowledgement
+	progressed bool                     // whether anything was acknowledged
+	moved      chan struct{}            // signalled when inputs are acknowledged
 }
 
 func newAcknowledgements(host leaseHost, log *slog.Logger) *acknowledgements {
-	return &acknowledgements{host: host, log: log, receipts: map[uint64]pull.Receipt{}, moved: make(chan struct{}, 1)}
+	return &acknowledgements{host: host, log: log, receipts: map[uint64]pull.AckToken{}, moved: make(chan struct{}, 1)}
 }
 
 // begin starts from the consumer's acknowledgement floor.
@@ -87,7 +87,7 @@ func (a *acknowledgements) acknowledged() uint64 {
 }
 
 // latest returns the last acknowledgement (nil before the first), its stream sequence, and the number of open inputs after it.
-func (a *acknowledgements) latest() (msg pull.Receipt, sequence uint64, open int) {
+func (a *acknowledgements) latest() (msg pull.AckToken, sequence uint64, open int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.last, a.upTo, a.floor.Open()
@@ -117,7 +117,7 @@ func (a *acknowledgements) settledAlone(d *inflight.Delivery) (alone bool) {
 	defer a.mu.Unlock()
 	alone = a.floor.Open() == 1
 	a.floor.Settle(d.Sequence)
-	a.receipts[d.Sequence] = d.Msg.Receipt()
+	a.receipts[d.Sequence] = d.Msg.AckToken()
 	a.host.keepReceipts(1)
 	return alone
 }
@@ -151,7 +151,7 @@ func (a *acknowledgements) acknowledge(ctx context.Context, g *inflight.Batch) e
 		a.mu.Unlock()
 		return nil
 	}
-	var msg pull.Receipt
+	var msg pull.AckToken
 	if receipt, ok := a.receipts[sequence]; ok {
 		msg = receipt
 	} else if i := g.Find(sequence); i >= 0 {
@@ -177,7 +177,7 @@ func (a *acknowledgements) acknowledge(ctx context.Context, g *inflight.Batch) e
 }
 
 // send sends an acknowledgement. If that fails, its inputs are redelivered and their results are dropped as duplicates.
-func (a *acknowledgements) send(ctx context.Context, msg pull.Receipt, sequence uint64) {
+func (a *acknowledgements) send(ctx context.Context, msg pull.AckToken, sequence uint64) {
 	if err := a.host.acknowledge(ctx, msg); err != nil {
 		a.log.Warn("could not acknowledge; the inputs are delivered again, and their results are dropped as duplicates",
 			"sequence", sequence, "error", err)

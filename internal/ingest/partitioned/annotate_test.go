@@ -84,12 +84,12 @@ type sentReceipts struct {
 	all []string
 }
 
-func (s *sentReceipts) receipt(sequence, number uint64) pull.Receipt {
+func (s *sentReceipts) receipt(sequence, number uint64) pull.AckToken {
 	return &sentReceipt{s: s, name: fmt.Sprint(sequence, "/", number)}
 }
 
 type sentReceipt struct {
-	pull.Receipt
+	pull.AckToken
 	s    *sentReceipts
 	name string
 }

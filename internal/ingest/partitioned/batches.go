@@ -186,8 +186,8 @@ func (b *pipelineBatches) Undeliverable(ctx context.Context, g *inflight.Batch, 
 	return nil
 }
 
-// Refused implements results.Sink.
-func (b *pipelineBatches) Refused(ctx context.Context, g *inflight.Batch, refused []int) error {
+// CollectRefused implements results.Sink.
+func (b *pipelineBatches) CollectRefused(ctx context.Context, g *inflight.Batch, refused []int) error {
 	return b.s.Results.PublishRefused(ctx, g, refused, func(i int) { b.lease.acks.settled(g, i) })
 }
 

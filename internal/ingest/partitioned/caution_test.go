@@ -128,7 +128,7 @@ func TestInputsReadFromTheStreamAreNumberedInOrder(t *testing.T) {
 	}
 	for i := range uint64(n) {
 		d, _ := l.out.Get()
-		meta, err := d.Msg.Receipt().(*pull.Message).Metadata()
+		meta, err := d.Msg.AckToken().(*pull.Message).Metadata()
 		if err != nil {
 			t.Fatal(err)
 		}

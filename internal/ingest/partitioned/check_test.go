@@ -25,8 +25,8 @@ func (w *watched) info(context.Context) (*jetstream.ConsumerInfo, error) { retur
 // plainHost is a leaseHost that only acknowledges.
 type plainHost struct{ leaseHost }
 
-func (plainHost) pending(uint64)                                        {}
-func (plainHost) acknowledge(_ context.Context, msg pull.Receipt) error { return msg.Ack() }
+func (plainHost) pending(uint64)                                         {}
+func (plainHost) acknowledge(_ context.Context, msg pull.AckToken) error { return msg.Ack() }
 
 // TestOnlyAConsumerWithoutAnOwnerIsRepaired: by a worker that doesn't have the partition. The owner repairs its own.
 func TestOnlyAConsumerWithoutAnOwnerIsRepaired(t *testing.T) {

@@ -36,8 +36,8 @@ type leaseHost interface {
 	publishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error
 
 	// acknowledge acknowledges an input and all inputs before it. confirm also waits until the server has processed that.
-	acknowledge(ctx context.Context, msg pull.Receipt) error
-	confirm(ctx context.Context, msg pull.Receipt) error
+	acknowledge(ctx context.Context, msg pull.AckToken) error
+	confirm(ctx context.Context, msg pull.AckToken) error
 
 	// Events: the lease has begun or ended, waits to pass on a delivery, received a delivery with that many messages pending, or
 	// received a redelivery.
@@ -118,14 +118,14 @@ func (h *partitionHost) publishDeadLetter(ctx context.Context, d *inflight.Deliv
 	return nil
 }
 
-func (h *partitionHost) acknowledge(ctx context.Context, msg pull.Receipt) error {
+func (h *partitionHost) acknowledge(ctx context.Context, msg pull.AckToken) error {
 	if !h.s.Confirm || ctx.Err() != nil {
 		return msg.Ack()
 	}
 	return h.confirm(ctx, msg)
 }
 
-func (h *partitionHost) confirm(ctx context.Context, msg pull.Receipt) error {
+func (h *partitionHost) confirm(ctx context.Context, msg pull.AckToken) error {
 	ctx, cancel := context.WithTimeout(ctx, pull.ConfirmTimeout)
 	defer cancel()
 	return msg.DoubleAck(ctx)

@@ -168,7 +168,7 @@ func (m *Mode) newLease(ctx context.Context, p int, inputs *nats.Conn, device *s
 		},
 	}
 	state := newLeaseState(leaseSettings{
-		id: m.id, stream: t.Stream, subjects: t.Subjects, maxBytes: inflight.SmallestBatch(m.s.Pipes), maxBatches: m.s.Pool.Size(),
+		id: m.id, stream: t.Stream, subjects: t.Subjects, maxBytes: inflight.SmallestBatchBytes(m.s.Pipes), maxBatches: m.s.Pool.Size(),
 	}, server, &partitionHost{s: &m.s, watch: m.watch, partition: p}, log)
 	return newLease(state, newPipelineBatches(state, &m.s, device)), nil
 }

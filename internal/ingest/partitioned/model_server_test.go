@@ -307,7 +307,7 @@ func (d *modelMessage) Reply() string        { return "" }
 func (d *modelMessage) HeaderBytes() int     { return 0 }
 func (d *modelMessage) Turn() uint64         { return d.turn }
 
-func (d *modelMessage) Receipt() pull.Receipt { return d }
+func (d *modelMessage) AckToken() pull.AckToken { return d }
 
 func (d *modelMessage) Since() time.Time { return d.since }
 

@@ -262,7 +262,7 @@ func (e *modelLease) message(raw *jetstream.RawStreamMsg, number uint64) infligh
 	return &modelMessage{m: e.w.m, number: number, sequence: raw.Sequence, deliveries: 1}
 }
 
-func (e *modelLease) receipt(sequence, number uint64) pull.Receipt {
+func (e *modelLease) receipt(sequence, number uint64) pull.AckToken {
 	return &modelMessage{m: e.w.m, number: number, sequence: sequence}
 }
 
@@ -335,7 +335,7 @@ func (e *modelLease) publishDeadLetter(ctx context.Context, d *inflight.Delivery
 	})
 }
 
-func (e *modelLease) acknowledge(ctx context.Context, msg pull.Receipt) error {
+func (e *modelLease) acknowledge(ctx context.Context, msg pull.AckToken) error {
 	d := msg.(*modelMessage)
 	m := e.w.m
 	m.acknowledging(e, d)
@@ -350,7 +350,7 @@ func (e *modelLease) acknowledge(ctx context.Context, msg pull.Receipt) error {
 	return nil
 }
 
-func (e *modelLease) confirm(ctx context.Context, msg pull.Receipt) error {
+func (e *modelLease) confirm(ctx context.Context, msg pull.AckToken) error {
 	d := msg.(*modelMessage)
 	return e.w.call(ctx, "confirm", false, func() error {
 		e.w.m.note("%s's acknowledgement %d of %d is confirmed", e.w.id, d.number, d.sequence)

@@ -43,7 +43,7 @@ type leaseServer interface {
 	message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming
 
 	// receipt acknowledges everything up to a stream sequence, as the consumer's number-th delivery.
-	receipt(sequence, number uint64) pull.Receipt
+	receipt(sequence, number uint64) pull.AckToken
 
 	// flush returns when the server has processed everything that was sent over the connection for inputs.
 	flush(ctx context.Context) error
@@ -134,7 +134,7 @@ func (s *consumerServer) message(raw *jetstream.RawStreamMsg, number uint64) inf
 	return pull.Stored(s.inputs, s.stream, s.name, number, raw)
 }
 
-func (s *consumerServer) receipt(sequence, number uint64) pull.Receipt {
+func (s *consumerServer) receipt(sequence, number uint64) pull.AckToken {
 	return s.stored(sequence, number)
 }
 

@@ -57,7 +57,7 @@ func (r *streamReader) read(ctx context.Context, from uint64) (*jetstream.RawStr
 	if r.singly >= readSingly && len(r.ahead) == 0 && !r.refused.Load() {
 		r.fetch(ctx, from)
 	}
-	raw, err := r.first(ctx, from)
+	raw, err := r.nextBuffered(ctx, from)
 	if err != nil || raw == nil {
 		return nil, err
 	}
@@ -65,8 +65,8 @@ func (r *streamReader) read(ctx context.Context, from uint64) (*jetstream.RawStr
 	return raw, nil
 }
 
-// first returns the first message that was fetched, or requests a single one if there is none.
-func (r *streamReader) first(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
+// nextBuffered returns the first message that was fetched, or requests a single one if there is none.
+func (r *streamReader) nextBuffered(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
 	if len(r.ahead) > 0 {
 		raw := r.ahead[0]
 		r.ahead[0], r.ahead = nil, r.ahead[1:]

@@ -62,8 +62,8 @@ func (m *Message) Reply() string { return m.raw.Reply }
 // influence it. It is 0 for a consumer without a priority group, and for a message read from the stream.
 func (m *Message) Turn() uint64 { return m.turn }
 
-// Receipt acknowledges a message. It can do so repeatedly, because an acknowledgement may get lost.
-type Receipt interface {
+// AckToken acknowledges a message. It can do so repeatedly, because an acknowledgement may get lost.
+type AckToken interface {
 	Ack() error
 	DoubleAck(ctx context.Context) error
 }
@@ -71,8 +71,8 @@ type Receipt interface {
 // ConfirmTimeout bounds how long the caller of DoubleAck waits for the server.
 const ConfirmTimeout = 5 * time.Second
 
-// Receipt returns a value that acknowledges the message, without its payload and headers.
-func (m *Message) Receipt() Receipt {
+// AckToken returns a value that acknowledges the message, without its payload and headers.
+func (m *Message) AckToken() AckToken {
 	return &Message{nc: m.nc, raw: &nats.Msg{Subject: m.raw.Subject, Reply: m.raw.Reply}}
 }
 

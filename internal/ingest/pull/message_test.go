@@ -98,7 +98,7 @@ func TestReceipt(t *testing.T) {
 		Subject: "ingest.a", Reply: "$JS.ACK.INGEST.millrace.1.2.3.4.5",
 		Header: nats.Header{"A": {"b"}}, Data: make([]byte, 1000),
 	}}
-	receipt := whole.Receipt().(*Message)
+	receipt := whole.AckToken().(*Message)
 	if receipt.Reply() != whole.Reply() || receipt.Subject() != whole.Subject() {
 		t.Errorf("the receipt is for %q on %q", receipt.Subject(), receipt.Reply())
 	}

@@ -41,10 +41,10 @@ func newClearance(ctx context.Context, js jetstream.JetStream, s Settings) *clea
 	return c
 }
 
-// clear reports whether a result of a delivery may be published now. The result may be published for most after the delivery was
+// mayPublishUnchecked reports whether a result of a delivery may be published now. The result may be published for most after the delivery was
 // cleared.
-func (c *clearance) clear(d *inflight.Delivery, now time.Time, most time.Duration) bool {
-	return c.results.clear(d, now, most)
+func (c *clearance) mayPublishUnchecked(d *inflight.Delivery, now time.Time, most time.Duration) bool {
+	return c.results.mayPublishUnchecked(d, now, most)
 }
 
 // until returns the time from which the first of these deliveries may no longer be published. All of them must be clear.
@@ -119,7 +119,7 @@ func (c *clearance) clearDeadLetters(ctx context.Context, all []*inflight.Delive
 	var stale []*inflight.Delivery
 	var items []inflight.Delivery
 	for _, d := range all {
-		if !w.clear(d, now, most) {
+		if !w.mayPublishUnchecked(d, now, most) {
 			stale, items = append(stale, d), append(items, *d)
 		}
 	}

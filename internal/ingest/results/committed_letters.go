@@ -28,7 +28,7 @@ func (g *givenUp) Undeliverable(_ context.Context, b *inflight.Batch, i int, why
 	return nil
 }
 
-func (g *givenUp) Refused(ctx context.Context, b *inflight.Batch, refused []int) error {
+func (g *givenUp) CollectRefused(ctx context.Context, b *inflight.Batch, refused []int) error {
 	for _, i := range refused {
 		_ = g.Undeliverable(ctx, b, i, OperatorError, b.Refusal(i))
 	}

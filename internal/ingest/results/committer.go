@@ -126,7 +126,7 @@ func (m *committer) next(most int) (n resultBatch) {
 	now := time.Now()
 	soon := m.clearance.results.publishFor(now)
 	for k, i := range m.s.left[:min(most, len(m.s.left))] {
-		if d := &m.b.Items[i]; !m.clearance.clear(d, now, soon) {
+		if d := &m.b.Items[i]; !m.clearance.mayPublishUnchecked(d, now, soon) {
 			d.First = false // the result has HeaderDeliveries, on which lookups rely
 		}
 		msgs := m.messages(i)

@@ -55,9 +55,9 @@ func (w *duplicateWindow) age(stored, now time.Time) (age time.Duration, ok bool
 	return last.server.Sub(stored) + pause.Elapsed(last.at, now), true
 }
 
-// clear reports whether a delivery's result may be published now: for most after it was cleared (see publishFor). A delivery that
+// mayPublishUnchecked reports whether a delivery's result may be published now: for most after it was cleared (see publishFor). A delivery that
 // was not cleared may be cleared by its age, because no result is older than its input.
-func (w *duplicateWindow) clear(d *inflight.Delivery, now time.Time, most time.Duration) bool {
+func (w *duplicateWindow) mayPublishUnchecked(d *inflight.Delivery, now time.Time, most time.Duration) bool {
 	if !d.Cleared.IsZero() && pause.Elapsed(d.Cleared, now) < most {
 		return true
 	}

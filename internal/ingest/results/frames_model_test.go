@@ -364,8 +364,8 @@ func (m *model) Undeliverable(_ context.Context, g *inflight.Batch, i int, why R
 	return nil
 }
 
-// Refused implements Sink.
-func (m *model) Refused(ctx context.Context, g *inflight.Batch, refused []int) error {
+// CollectRefused implements Sink.
+func (m *model) CollectRefused(ctx context.Context, g *inflight.Batch, refused []int) error {
 	for _, i := range refused {
 		if err := m.Undeliverable(ctx, g, i, OperatorError, g.Refusal(i)); err != nil {
 			return err

@@ -60,9 +60,9 @@ type Sink interface {
 	// dead letter. An error ends Settle.
 	Undeliverable(ctx context.Context, b *inflight.Batch, i int, why Reason, cause error) error
 
-	// Refused is called for the deliveries of a batch that have no result because of an operator, all of them at once: see
+	// CollectRefused is called for the deliveries of a batch that have no result because of an operator, all of them at once: see
 	// inflight.Batch.Refusal. Each becomes a dead letter. An error ends Settle.
-	Refused(ctx context.Context, b *inflight.Batch, refused []int) error
+	CollectRefused(ctx context.Context, b *inflight.Batch, refused []int) error
 
 	// Incomplete is called for the i-th delivery of a batch if it is a frame, and another batch could not compute its part. An
 	// error ends Settle.

@@ -125,7 +125,7 @@ func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight
 
 // giveUpRefused removes the deliveries from s.left that have no result because of an operator. They become dead letters.
 func (w *Writer) giveUpRefused(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
-	if b.Refused() == 0 {
+	if b.RefusedCount() == 0 {
 		return nil
 	}
 	var refused []int
@@ -139,7 +139,7 @@ func (w *Writer) giveUpRefused(ctx context.Context, b *inflight.Batch, s *Buffer
 	if len(refused) == 0 {
 		return nil // they are settled
 	}
-	return sink.Refused(ctx, b, refused)
+	return sink.CollectRefused(ctx, b, refused)
 }
 
 // publish sends every result that is left and waits for the server's answers. It returns the last error.
@@ -220,7 +220,7 @@ func (w *Writer) settleKnown(ctx context.Context, pipe *streams.Pipeline, b *inf
 	now := time.Now()
 	most := w.clearance.results.publishFor(now)
 	for _, i := range s.left {
-		if !w.clearance.clear(&b.Items[i], now, most) {
+		if !w.clearance.mayPublishUnchecked(&b.Items[i], now, most) {
 			s.stale = append(s.stale, i)
 		}
 	}

@@ -47,8 +47,8 @@ func (a *acknowledger) Undeliverable(ctx context.Context, b *inflight.Batch, i i
 	return nil
 }
 
-// Refused implements results.Sink.
-func (a *acknowledger) Refused(ctx context.Context, b *inflight.Batch, refused []int) error {
+// CollectRefused implements results.Sink.
+func (a *acknowledger) CollectRefused(ctx context.Context, b *inflight.Batch, refused []int) error {
 	for _, i := range refused {
 		if err := a.Undeliverable(ctx, b, i, results.OperatorError, b.Refusal(i)); err != nil {
 			return err

@@ -35,7 +35,7 @@ func New(s Settings) *Mode {
 		s: s, ends: ends, window: inflight.NewWindow(len(s.Conns.ForResults(false))),
 		buffers: inflight.NewFreeList(inflight.BatchesPerSlot*slots, func() *results.Buffers { return &results.Buffers{} }),
 		admission: &admission{
-			ends: ends, maxBytes: inflight.SmallestBatch(s.Pipes), limit: s.Limit, last: s.Consumer.CachedInfo().Config.MaxDeliver,
+			ends: ends, maxBytes: inflight.SmallestBatchBytes(s.Pipes), limit: s.Limit, last: s.Consumer.CachedInfo().Config.MaxDeliver,
 			levels: quarantine.Levels{Full: fullBatch(s.Pipes), Limit: s.Limit},
 		},
 	}

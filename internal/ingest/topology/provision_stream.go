@@ -39,7 +39,7 @@ func (cr *creator) create(ctx context.Context, b Bounds, c jetstream.StreamConfi
 	if err != nil || there {
 		return err
 	}
-	s, err := cr.fit(ctx, b, c)
+	s, err := cr.createShrinking(ctx, b, c)
 	if refused := (*jetstream.APIError)(nil); errors.As(err, &refused) && noRoom(refused) {
 		return fmt.Errorf("create stream %q with max_bytes %s: %w: the server reserves that much; choose less (MILLRACE_STREAM_MAX_BYTES, "+
 			"MILLRACE_RESULT_MAX_BYTES, MILLRACE_DEADLETTER_MAX_BYTES), or give JetStream more storage", c.Name, sizeFlag(c.MaxBytes), err)
@@ -70,8 +70,8 @@ func streamExists(ctx context.Context, js jetstream.JetStream, name string) (boo
 	return true, nil
 }
 
-// fit creates a stream. If the user left the number of replicas or max_bytes open, it tries what the server can provide.
-func (cr *creator) fit(ctx context.Context, b Bounds, c jetstream.StreamConfig) (jetstream.Stream, error) {
+// createShrinking creates a stream. If the user left the number of replicas or max_bytes open, it tries what the server can provide.
+func (cr *creator) createShrinking(ctx context.Context, b Bounds, c jetstream.StreamConfig) (jetstream.Stream, error) {
 	open := c.Replicas == 0
 	if open && cr.js.Conn().ConnectedClusterName() != "" {
 		c.Replicas = clusterReplicas

@@ -240,7 +240,7 @@ func TestWhyAStreamHasOneReplica(t *testing.T) {
 	for _, reason := range []string{"no suitable peers for placement", "no suitable peers for placement, insufficient storage"} {
 		log := natstest.NewLog(t)
 		cr := creator{js: oneReplica{nc: nc, reason: reason}, log: log.Logger()}
-		if _, err := cr.fit(t.Context(), Bounds{AskedBytes: true}, jetstream.StreamConfig{Name: "INGEST"}); err != nil {
+		if _, err := cr.createShrinking(t.Context(), Bounds{AskedBytes: true}, jetstream.StreamConfig{Name: "INGEST"}); err != nil {
 			t.Fatal(err)
 		}
 		if want := `msg="the servers can't place three replicas, so the stream is on one server alone" stream=INGEST reason="` + reason + `"`; !log.Has(want) {
