@@ -39,13 +39,12 @@ type benchFlags struct {
 	seconds float64
 	server  string
 	storage string
-	program string
 }
 
 const benchAbout = `Measures devices and pipelines. The groups are %s, and all, which is the default.
 
 The rows of a comparison take turns, on fresh random data. A wrong result ends the run with exit status 1. MILLRACE_DEVICE and
-MILLRACE_DEVICES choose the devices. The group nats measures the way from stream to stream, for Millrace, for workers that compute nothing,
+MILLRACE_DEVICES choose the devices. The group nats measures the way from stream to stream, for Millrace, for a worker that computes nothing,
 and for a worker in plain Go.`
 
 // benchCommand returns `worker bench`.
@@ -74,13 +73,9 @@ func benchCommand() *cobra.Command {
 	f.Uint64Var(&b.Seed, "seed", 0, "the seed of the random data; 0: a new one each time")
 	f.StringVar(&b.server, "server", "", "for nats, the `URL` of a running server with JetStream; default: the bench starts one in a separate process. The bench creates streams called MILLRACE_BENCH_* there and removes them")
 	f.StringVar(&b.storage, "storage", "file", "for nats, the storage of the streams: `file` or memory")
-	f.StringVar(&b.program, "external", "", "for nats, the `command` of another program to compare with, with its arguments. It runs once in every round of its rows: from the server MILLRACE_BENCH_URL it reads the stream MILLRACE_BENCH_STREAM (subjects MILLRACE_BENCH_SUBJECTS) with a durable consumer that it creates, stores one result for each message on the subject MILLRACE_BENCH_RESULTS, and acknowledges the message")
 	complete(c, "storage", "file", "memory")
 	return c
 }
-
-// external returns the program of --external and its arguments.
-func (b *benchFlags) external() []string { return strings.Fields(b.program) }
 
 // options checks the flags and translates them. The error names every problem at once.
 func (b *benchFlags) options() (bench.Options, error) {
@@ -114,7 +109,7 @@ func (b *benchFlags) options() (bench.Options, error) {
 	if b.storage != "file" && b.storage != "memory" {
 		errs = append(errs, fmt.Errorf("--storage is %q: give file or memory", b.storage))
 	}
-	nats := broker.New(broker.Options{External: b.external()}).Suite()
+	nats := broker.New(broker.Options{}).Suite()
 	o.Suites = []bench.Suite{nats}
 	if !embedded.Included && b.server == "" && o.Measures(nats.Name) {
 		errs = append(errs, fmt.Errorf("%w: name a running one with --server, or name the groups to measure without %s", embedded.ErrLeftOut, nats.Name))
@@ -153,7 +148,7 @@ func runBench(ctx context.Context, b *benchFlags) (err error) {
 	}
 	streamed := broker.New(broker.Options{
 		Server: natsServer(cfg, b.server), API: jsapi.API{Domain: cfg.NATS.JS.Domain, Prefix: cfg.NATS.JS.Prefix}, Program: benchServerProgram(),
-		Connections: cfg.NATS.Connections, External: b.external(), Memory: b.storage == "memory",
+		Connections: cfg.NATS.Connections, Memory: b.storage == "memory",
 	})
 	o.Suites = []bench.Suite{streamed.Suite()}
 	defer func() { err = errors.Join(err, streamed.Close()) }()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -75,9 +74,7 @@ func TestBenchGoesFromStreamToStream(t *testing.T) {
 	t.Parallel()
 	short := []string{"bench", "nats", "--bytes", "64", "--seconds=0.002", "--rounds", "1", "--storage", "memory", "--row", "millrace-shared"}
 	r := call(t, []string{"MILLRACE_LANES=3"}, short...)
-	r.want(t, exitDone, "payloads/s (p10-p90)", "millrace-shared", "crc32c,minhash", "The server runs in its own process")
-	cluster := append(slices.Clone(short[:len(short)-1]), "cluster-once")
-	call(t, []string{"MILLRACE_LANES=3"}, cluster...).want(t, exitDone, "cluster-once", "Three servers run in processes of their own")
+	r.want(t, exitDone, "records/s (p10-p90)", "millrace-shared", "crc32c,minhash", "The server runs in its own process")
 	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

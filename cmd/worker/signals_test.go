@@ -118,7 +118,7 @@ func TestDemoAndBenchEndOnSIGHUP(t *testing.T) {
 	hangUps(t)
 	for name, c := range map[string]struct{ args, begun string }{
 		"demo":  {"demo --payloads 100000000", "device host"},
-		"bench": {"bench nats --bytes 64 --row null-async", ""},
+		"bench": {"bench nats --bytes 64 --row null", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

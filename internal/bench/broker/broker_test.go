@@ -3,7 +3,6 @@ package broker
 import (
 	"bytes"
 	"context"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +63,7 @@ func run(t *testing.T, o bench.Options) *report.Report {
 func newBench(t *testing.T, o Options) *Bench {
 	t.Helper()
 	b := New(o)
-	b.frameBytes, b.pollFirst = 1<<10, 20*time.Millisecond
+	b.forms, b.frameBytes, b.pollFirst = forms[:2], 1<<10, 20*time.Millisecond
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
 			t.Errorf("closing the bench: %v", err)
@@ -93,149 +92,95 @@ func wantFigures(t *testing.T, row report.Row, names ...string) {
 	}
 }
 
-// wantRates checks that every row that shows how fast a worker is has its figures, for each size.
-func wantRates(t *testing.T, r *report.Report, sizes int) {
-	t.Helper()
-	for name, compared := range map[string][]string{
-		rowAsync: nil, rowBatch: nil, rowAckAll: nil, rowPinned: nil,
-		rowShared:    {figureOverAsync, figureOverNull, figureOverPlain},
-		rowPlain:     {figureOverAsync},
-		rowExclusive: {figureOverAsync, figureOverNull, figureOverPlain, figureOverShared},
+// The figures of rows that show how fast a worker is, and of those with frames.
+var (
+	rateFigures  = []string{figureRecords, figureBytes, bench.FigureCores, figureFill}
+	frameFigures = []string{figureWire, figureCompression}
+)
 
-		rowSharedMore:   {figureOverAsync, figureOverNull, figureOverUsual},
-		rowExclusiveOne: {figureOverAsync, figureOverNull, figureOverUsual},
-	} {
-		list, want := rows(r, name), sizes
-		if slices.Contains([]string{rowShared, rowExclusive, rowPlain}, name) {
-			want *= len(operatorLists)
-		}
-		if len(list) != want {
-			t.Errorf("%d rows %s, want %d", len(list), name, want)
-		}
-		for _, row := range list {
-			wantFigures(t, row, append(compared, figurePayloads, figureBytes, bench.FigureCores)...)
-			wantGroups(t, row)
-		}
-	}
-}
-
-// wantFrames checks that every row with frames has its figures, for each form and each size.
-func wantFrames(t *testing.T, r *report.Report, sizes int) {
-	t.Helper()
-	for name, null := range map[string]bool{rowFramesBatch: true, rowFramesPinned: true, rowFramesShared: false, rowFramesExclusive: false} {
-		list, want := rows(r, name), sizes*len(forms)
-		if !null {
-			want += sizes // with one record per message
-		}
-		if len(list) != want {
-			t.Errorf("%d rows %s, want %d", len(list), name, want)
-		}
-		for _, row := range list {
-			names := []string{figureRecords, figureBytes, figureFill, bench.FigureCores}
-			if row.Framing != "none" {
-				names = append(names, figureWire, figureCompression)
-			}
-			if row.Framing != "none" && !null {
-				names = append(names, figureOverNull, figureOverSingle)
-			}
-			if row.Compression != "none" {
-				names = append(names, figureOverUncompressed)
-			}
-			wantFigures(t, row, names...)
-		}
-	}
-}
-
-// wantGroups checks that rows that store results together have at least one payload per group.
-func wantGroups(t *testing.T, row report.Row) {
-	t.Helper()
-	together := row.Name != rowAsync && row.Name != rowPlain
-	if f, ok := row.Figure(figureFill); ok != together || ok && f.Low < 1 {
-		t.Errorf("%s of %d bytes has %d samples of payloads a batch, the least %v", row.Name, row.PayloadBytes, f.N, f.Low)
-	}
-}
-
-// TestEveryRowIsMeasured checks that every row has its figures and a line in a table. The experiments run at once, because workers
-// mostly wait before their first delivery.
+// TestEveryRowIsMeasured checks that every row has its figures and a line in a table. The experiments run at once, because workers with
+// exclusive delivery mostly wait before their first delivery.
 func TestEveryRowIsMeasured(t *testing.T) {
 	t.Parallel()
-	check := map[string]func(t *testing.T, r *report.Report, sizes int){
-		rowAsync: wantRates, rowWindow: wantOnce, rowWindow3: wantCluster, rowFramesBatch: wantFrames, "latency": wantLatency, "memory": wantMemory,
+	const single, framed = 1, 2 // forms of these tests
+	checks := map[string]struct {
+		lines   int
+		figures []string // of each line
+		framed  []string // and of each line with frames
+	}{
+		rowNull:      {1, rateFigures, nil},
+		rowShared:    {len(operatorLists), append([]string{figureOverNull, figureOverPlain}, rateFigures...), nil},
+		rowExclusive: {len(operatorLists), append([]string{figureOverNull, figureOverPlain}, rateFigures...), nil},
+		rowPlain:     {len(operatorLists), append([]string{figureOverNull}, rateFigures...), nil},
+
+		rowFramesNull:      {framed, rateFigures, frameFigures},
+		rowFramesShared:    {single + framed, rateFigures, append([]string{figureOverNull, figureOverPlain, figureOverSingle}, frameFigures...)},
+		rowFramesExclusive: {single + framed, rateFigures, append([]string{figureOverNull, figureOverPlain, figureOverSingle}, frameFigures...)},
+		rowFramesPlain:     {framed, rateFigures, append([]string{figureOverNull}, frameFigures...)},
+
+		rowLatency:     {len(operatorLists), []string{figureLatency, figureLatencyP99}, nil},
+		rowLatencyNull: {1, []string{figureLatency, figureLatencyP99}, nil},
 	}
 	for _, e := range New(Options{}).Suite().Experiments {
 		t.Run(e.Rows[0].Name, func(t *testing.T) {
 			t.Parallel()
-			// Streams in files cost more, and the other experiments have them.
-			memory := e.Rows[0].Name == rowAsync || e.Rows[0].Name == rowFramesBatch
-			b := newBench(t, Options{Memory: memory})
-			b.memoryLeast = 32
+			b := newBench(t, Options{Memory: true})
 			o := tiny(openHost(t), b)
 			for _, row := range e.Rows {
 				o.Rows = append(o.Rows, row.Name)
 			}
-			where := oneProcess
-			if e.Rows[0].Name == rowWindow3 {
-				where = oneProcessCluster
-			}
 			var table bytes.Buffer
 			o.Out = &table
-			check[e.Rows[0].Name](t, run(t, o), len(o.Bytes))
+			r := run(t, o)
 			for _, name := range o.Rows {
+				c, list := checks[name], rows(r, name)
+				if len(list) != c.lines || c.lines == 0 {
+					t.Errorf("%d rows %s, want %d", len(list), name, c.lines)
+				}
+				for _, row := range list {
+					wantFigures(t, row, c.figures...)
+					if row.Framing != "" {
+						wantFigures(t, row, c.framed...)
+					}
+					if row.Compression == "zstd" {
+						wantFigures(t, row, figureOverUncompressed)
+					}
+				}
 				if !strings.Contains(table.String(), "\n"+name+" ") {
 					t.Errorf("the tables do not show %s", name)
 				}
 			}
-			if !strings.Contains(table.String(), where) {
+			if !strings.Contains(table.String(), oneProcess) {
 				t.Error("the tables do not say that the server shares the cores")
 			}
-			if memory {
-				wantInMemory(t, b.server)
-			}
+			wantInMemory(t, b.server)
 		})
 	}
-}
-
-// wantLatency checks the rows that show latencies.
-func wantLatency(t *testing.T, r *report.Report, _ int) {
-	t.Helper()
-	for _, name := range []string{"latency", "latency-null"} {
-		for _, row := range rows(r, name) {
-			wantFigures(t, row, figureLatency, figureLatencyP99)
-		}
-	}
-	if n := len(rows(r, "latency")); n != len(operatorLists) {
-		t.Errorf("%d rows latency, want %d", n, len(operatorLists))
-	}
-}
-
-// wantMemory checks the rows that show the memory of the process.
-func wantMemory(t *testing.T, r *report.Report, _ int) {
-	t.Helper()
-	wantFigures(t, rows(r, "memory")[0], figureResident, figureBefore, figureBuffers)
-	wantFigures(t, rows(r, "memory-null")[0], figureResident, figureBefore)
 }
 
 // wantInMemory checks that the streams of the last round are in memory.
 func wantInMemory(t *testing.T, s *server) {
 	t.Helper()
-	for _, name := range []string{s.in, s.out, s.dead()} {
-		stream, err := s.js.Stream(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
+	n := 0
+	for stream := range s.js.ListStreams(t.Context()).Info() {
+		n++
+		if stream.Config.Storage != jetstream.MemoryStorage {
+			t.Errorf("the stream %s is in %v storage, want memory", stream.Config.Name, stream.Config.Storage)
 		}
-		if got := stream.CachedInfo().Config.Storage; got != jetstream.MemoryStorage {
-			t.Errorf("the stream %s is in %v storage, want memory", name, got)
-		}
+	}
+	if n != 3 {
+		t.Errorf("there are %d streams, want those of the last round", n)
 	}
 }
 
-// TestEverySizeIsMeasured checks that rows of each kind have figures for each size. The larger records are alone in their frames.
+// TestEverySizeIsMeasured checks that there are figures for each size, with streams in files. The larger records are alone in their frames.
 func TestEverySizeIsMeasured(t *testing.T) {
 	t.Parallel()
-	o := tiny(openHost(t), newBench(t, Options{Memory: true}))
-	o.Rows, o.Bytes = []string{rowAsync, rowWindow, rowFramesBatch}, []int{64, 3000}
+	o := tiny(openHost(t), newBench(t, Options{Connections: 2}))
+	var table bytes.Buffer
+	o.Rows, o.Bytes, o.Out = []string{rowNull, rowFramesNull}, []int{64, 3000}, &table
 	r := run(t, o)
-	for name, each := range map[string]int{rowAsync: 1, rowWindow: 1, rowFramesBatch: len(forms)} {
+	for name, each := range map[string]int{rowNull: 1, rowFramesNull: 2} {
 		for _, size := range o.Bytes {
 			n := 0
 			for _, row := range rows(r, name) {
@@ -249,52 +194,20 @@ func TestEverySizeIsMeasured(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestConnectionsOfEveryWorker checks that another number of connections applies to every worker, and that the tables
-// say so.
-func TestConnectionsOfEveryWorker(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, Options{Connections: 2})
-	o := tiny(openHost(t), b)
-	o.Rows = []string{rowPinned, rowShared, rowExclusive, rowSharedMore}
-	var table bytes.Buffer
-	o.Out = &table
-	r := run(t, o)
 	if !strings.Contains(table.String(), "Every worker has 2 connections") {
 		t.Error("the tables do not say how many connections there are")
 	}
-	if b.server.connections != (connections{shared: 2, exclusive: 2}) {
-		t.Errorf("workers have %+v", b.server.connections)
-	}
-	for _, row := range rows(r, rowSharedMore) {
-		wantFigures(t, row, figurePayloads, figureOverNull)
-		if _, compared := row.Figure(figureOverUsual); compared {
-			t.Error("a row is compared with the usual number of connections, which was not measured")
-		}
-	}
 }
 
-// TestServerWithoutBatches checks that rows that need batches report that, and that the others are measured.
-func TestServerWithoutBatches(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, Options{})
-	b.withoutBatches = true
-	o := tiny(openHost(t), b)
-	o.Rows = []string{rowBatch, rowAckAll, rowPinned, rowShared}
-	r := run(t, o)
-	for _, name := range []string{rowBatch, rowAckAll, rowPinned} {
-		if list := rows(r, name); len(list) != 1 || !strings.Contains(list[0].Skipped, "2.14") {
-			t.Errorf("%s has %+v, want one row that says what it takes", name, list)
+// TestConnections checks the number of connections of each worker.
+func TestConnections(t *testing.T) {
+	for _, exclusive := range []bool{false, true} {
+		if got, want := New(Options{}).connections(exclusive), natsconn.DefaultConnections(exclusive); got != want {
+			t.Errorf("exclusive %v: %d connections by default, want %d", exclusive, got, want)
 		}
-	}
-	ours := rows(r, rowShared)[0]
-	wantFigures(t, ours, figurePayloads, figureOverAsync)
-	if f, ok := ours.Figure(figureOverNull); ok {
-		t.Errorf("it is compared with what was not measured: %+v", f)
-	}
-	if len(rows(r, rowAsync)) != 0 {
-		t.Error("a row that nobody asked for is in the report")
+		if got := New(Options{Connections: 3}).connections(exclusive); got != 3 {
+			t.Errorf("exclusive %v: %d connections, want 3", exclusive, got)
+		}
 	}
 }
 
@@ -316,17 +229,17 @@ func TestServerElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, subject := range map[string]string{"THEIRS": "ingest.>", streamPrefix + "IN_3": inPrefix + ".>"} {
+	for name, subject := range map[string]string{"THEIRS": "ingest.>", inStream + "OLD": inPrefix + "OLD.>"} {
 		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subject}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b := New(Options{Server: natsconn.Server{URL: server.URL()}})
 	o := tiny(openHost(t), b)
-	o.Rows = []string{rowAsync}
+	o.Rows = []string{rowNull}
 	var table bytes.Buffer
 	o.Out = &table
-	wantFigures(t, rows(run(t, o), rowAsync)[0], figurePayloads)
+	wantFigures(t, rows(run(t, o), rowNull)[0], figureRecords)
 	if !strings.Contains(table.String(), elsewhere) {
 		t.Errorf("the table does not say that the server is elsewhere:\n%s", table.String())
 	}

@@ -7,58 +7,70 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"millrace/internal/bench"
 	"millrace/internal/device"
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/trim"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-// linger is the worker's default: how long the oldest payload of a batch waits for more payloads.
-const linger = 2 * time.Millisecond
+// The worker's defaults: the bounds of a batch, for a configuration without bounds, and how long the oldest payload of a batch waits for
+// more payloads.
+const (
+	batchBytes    = 4 << 20
+	batchPayloads = 8192
+	linger        = 2 * time.Millisecond
+)
+
+// pipelineConfig returns the worker's configuration for a device.
+func pipelineConfig(session *bench.Session, d device.Info, ops []operator.Operator) streams.Config {
+	c := session.Pipeline(d, ops)
+	c.Lanes = session.Lanes
+	if c.BatchBytes == 0 {
+		c.BatchBytes = batchBytes
+	}
+	if c.BatchPayloads == 0 {
+		c.BatchPayloads = batchPayloads
+	}
+	return c
+}
 
 // millrace is the real worker, with a pipeline on every device.
 type millrace struct {
-	devices     []device.Device
-	config      func(device.Info) streams.Config
+	session     *bench.Session
 	ops         []operator.Operator
-	exclusive   bool                // exclusive delivery; otherwise shared
-	guarantee   guarantee           // of exclusive delivery
-	connections int                 // number of connections to the server
-	took        func(time.Duration) // receives the time of each payload from received to stored; nil for none
+	connections int // to the server
 
-	client
-	tally *tally
-	ended batchCounter
+	conns []*nats.Conn
 	pipes []*streams.Pipeline
 	w     *ingest.Worker
+	tally *tally
+	ended batchCounter
 	stop  context.CancelFunc // nil while the worker does not run
 	done  chan error         // receives the result of Run
 }
 
-func (m *millrace) ready(ctx context.Context, s *server, l load) (err error) {
-	m.tally = newTally(l.n, m.took)
-	for _, d := range m.devices {
-		p, err := streams.New(d, m.config(d.Info()))
+func (m *millrace) ready(ctx context.Context, p *pair, l load) (err error) {
+	for _, d := range m.session.Devices {
+		pipe, err := streams.New(d, pipelineConfig(m.session, d.Info(), m.ops))
 		if err != nil {
 			return err
 		}
-		m.pipes = append(m.pipes, p)
-		if size := l.recordBytes(); size > p.BatchBytes() {
-			return bench.Unable("a payload of %d bytes is larger than a batch: raise MILLRACE_BATCH_BYTES", size)
+		m.pipes = append(m.pipes, pipe)
+		if l.size > pipe.BatchBytes() {
+			return bench.Unable("a payload of %d bytes is larger than a batch: raise MILLRACE_BATCH_BYTES", l.size)
 		}
 	}
-	if err := m.dial(s, "millrace", m.connections, sendWindow); err != nil {
+	if m.conns, err = p.dial("millrace-bench", m.connections); err != nil {
 		return err
 	}
-	t := s.topology(m.exclusive)
-	m.guarantee.configure(&t)
-	if err := s.takesMarkers(ctx, t); err != nil {
-		return err
-	}
+	m.tally = &tally{want: int64(l.n), all: make(chan struct{}), failed: make(chan error, 1)}
 	o := ingest.Options{
-		Topology: t, More: m.conns[1:], Operators: m.ops, Linger: linger, DrainTimeout: time.Minute,
+		Topology: p.topology(), More: m.conns[1:], Operators: m.ops, Linger: linger, DrainTimeout: time.Minute,
 		Logger: quiet, Observer: m.tally, Records: &m.ended,
 	}
 	l.configure(&o)
@@ -72,7 +84,7 @@ func (m *millrace) run(ctx context.Context, _ load) error {
 	go func() { m.done <- m.w.Run(working) }()
 	select {
 	case <-m.tally.all:
-		return m.conns[0].FlushWithContext(ctx)
+		return flush(ctx, m.conns)
 	case err := <-m.tally.failed:
 		return err
 	case err := <-m.done:
@@ -89,30 +101,55 @@ func (m *millrace) close() error {
 		m.stop()
 		errs = append(errs, <-m.done)
 	}
-	errs = append(errs, m.client.close())
+	closeAll(m.conns)
 	for _, p := range m.pipes {
 		errs = append(errs, p.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// memory returns the host memory of the pipelines' batches in bytes, pinned and pageable.
-func (m *millrace) memory() (bytes int64, err error) {
-	for _, p := range m.pipes {
-		s, err := p.Stats()
-		if err != nil {
-			return 0, err
-		}
-		bytes += s.Pinned + s.Pageable
-	}
-	return bytes, nil
-}
-
-// groups implements grouping.
-func (m *millrace) groups() int64 { return m.ended.Load() }
+func (m *millrace) batches() int64 { return m.ended.Load() }
 
 // batchCounter counts the batches of all pipelines.
 type batchCounter struct{ atomic.Int64 }
 
 // BatchDone implements inflight.RecordObserver.
 func (c *batchCounter) BatchDone(*inflight.Record) { c.Add(1) }
+
+// tally is an observer that signals when a worker has moved its load.
+type tally struct {
+	want    int64
+	settled atomic.Int64
+	all     chan struct{} // closed when every result is stored and its input acknowledged
+	failed  chan error    // receives the error that prevents it
+}
+
+// Settled implements ingest.Observer.
+func (t *tally) Settled(o inflight.Outcome, in, _ int, _, _ time.Duration) {
+	switch o {
+	case inflight.Nacked: // it will be redelivered
+	case inflight.DeadLettered:
+		select {
+		case t.failed <- fmt.Errorf("a payload of %d bytes became a dead letter", in):
+		default:
+		}
+	default:
+		if t.settled.Add(1) == t.want {
+			close(t.all)
+		}
+	}
+}
+
+// The other methods of ingest.Observer do nothing.
+
+func (*tally) Frame(inflight.FrameStats)            {}
+func (*tally) Redelivered()                         {}
+func (*tally) Stalled(int)                          {}
+func (*tally) Trim(uint64, trim.State)              {}
+func (*tally) Restarted()                           {}
+func (*tally) Pending(uint64)                       {}
+func (*tally) Unacknowledged(uint64)                {}
+func (*tally) OperatorFault(inflight.OperatorFault) {}
+func (*tally) DeadLettered(inflight.DeadLetter)     {}
+func (*tally) PayloadLeftOut()                      {}
+func (*tally) Reconnected()                         {}

@@ -2,35 +2,42 @@ package broker
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/bench"
 	"millrace/internal/ingest/topology"
 )
 
-// The names of the streams, their subjects and their consumers. They differ from the worker's defaults, so that the
-// bench can use a server that others use too. Each stream's name has a number, because the server still removes a
-// stream after it has confirmed the deletion. A stream recreated with the same name can contain old messages.
+// pair is an input stream with its consumers, a result stream, and the stream of dead letters. Every round has its own.
+//
+// Its name is random, and a part of the names of its streams and of the first token of all its subjects. So it shares nothing with the
+// streams of other users of the server, with those of an interrupted run, or with another pair.
+type pair struct {
+	*server
+	name      string
+	exclusive bool // the consumers are those of exclusive delivery: one for each partition
+}
+
+// The names of streams and subjects begin with these, and end with the name of the pair.
 const (
 	streamPrefix = "MILLRACE_BENCH_"
-	anchorStream = streamPrefix + "ANCHOR"
+	inStream     = streamPrefix + "IN_"
+	outStream    = streamPrefix + "OUT_"
 
-	inPrefix      = "millrace-bench-in"
-	outPrefix     = "millrace-bench-out"
-	deadPrefix    = "millrace-bench-dead"
-	commitPrefix  = "millrace-bench-commits"
-	anchorSubject = "millrace-bench-anchor"
-	consumer      = "millrace-bench"
+	inPrefix   = "millrace-bench-in-"
+	outPrefix  = "millrace-bench-out-"
+	deadPrefix = "millrace-bench-dead-"
 )
 
-// partitions is the number of partitions of a partitioned input stream. Each has one consumer.
+// partitions is the number of partitions of exclusive delivery. Each has one consumer.
 const partitions = 8
 
 const (
@@ -41,85 +48,34 @@ const (
 	maxAckPending = 1 << 20
 )
 
-// subject returns the subject of input i. There is one subject for each partition, and the server maps each subject to
-// a different partition: it hashes the subject, and the last bits of the hash depend only on the last digit.
-func subject(i int) string { return inPrefix + "." + strconv.Itoa(i%partitions) }
-
-// published returns the subject under which an input was published. A partitioned stream puts the partition's number in
-// front of it.
-func published(stored string) string {
-	if strings.HasPrefix(stored, inPrefix) {
-		return stored
+// newPair creates the streams of a pair as MILLRACE_PROVISION does, and then removes all other pairs: those of earlier rounds and of an
+// interrupted run. The order matters. When an account's last stream is deleted, the server removes the folder of streams, and a stream
+// that is created at that moment has no folder.
+func (s *server) newPair(ctx context.Context, exclusive bool) (*pair, error) {
+	p := &pair{server: s, name: rand.Text(), exclusive: exclusive}
+	if err := topology.Provision(ctx, s.js, p.topology(), quiet); err != nil {
+		return nil, fmt.Errorf("create streams: %w: the user needs permission to create streams, and space for the payloads of a round (at most %d MiB; a smaller --seconds needs less)", err, mostBytes>>20)
 	}
-	_, subject, _ := strings.Cut(stored, ".")
-	return subject
+	return p, s.removeExcept(ctx, p.name)
 }
 
-// mapped returns the subject of the result for the subject of an input.
-func mapped(subject string) string { return outPrefix + strings.TrimPrefix(subject, inPrefix) }
-
-// topology returns the topology of a Millrace worker between the two streams.
-func (s *server) topology(exclusive bool) topology.Topology {
+// topology returns the topology of a Millrace worker between the two streams. It stores no commit markers.
+func (p *pair) topology() topology.Topology {
 	return topology.Topology{
-		Stream: s.in, Subjects: []string{inPrefix + ".>"}, Consumer: consumer, API: s.api,
-		ResultStream: s.out, ResultPrefix: outPrefix, DeadLetterPrefix: deadPrefix,
-		CommitPrefix: commitPrefix, ResultIDs: true, Kept: topology.Kept{Replicas: s.replicas},
-		Exclusive: exclusive, Partitions: partitions, MaxDeliver: 10,
-		Storage: s.storage, AckWait: ackWait, MaxAckPending: maxAckPending,
+		Stream: inStream + p.name, Subjects: []string{inPrefix + p.name + ".>"}, Consumer: "millrace-bench", API: p.api,
+		ResultStream: outStream + p.name, ResultPrefix: outPrefix + p.name, DeadLetterPrefix: deadPrefix + p.name,
+		ExactlyOnce: topology.Off, ResultIDs: true, Kept: topology.Kept{Replicas: 1},
+		Exclusive: p.exclusive, Partitions: partitions, MaxDeliver: 10,
+		Storage: p.storage, AckWait: ackWait, MaxAckPending: maxAckPending,
 	}
 }
 
-// recreate recreates all streams and the consumers, with the given shape of the input stream. The streams of results and dead letters
-// take commit markers, like the streams that the worker creates.
-func (s *server) recreate(ctx context.Context, of shape) error {
-	if err := s.remove(ctx, anchorStream); err != nil {
-		return err
-	}
-	s.rounds++
-	s.in, s.out = fmt.Sprintf("%sIN_%d", streamPrefix, s.rounds), fmt.Sprintf("%sOUT_%d", streamPrefix, s.rounds)
-	for name, prefix := range map[string]string{s.out: outPrefix, s.dead(): deadPrefix} {
-		if err := s.create(ctx, name, []string{prefix, prefix + ".>", topology.CommitSubjects(commitPrefix, name)}); err != nil {
-			return err
-		}
-	}
-	if of == bare {
-		return s.create(ctx, s.in, s.topology(false).Subjects)
-	}
-	if err := topology.Provision(ctx, s.js, s.topology(of != whole), quiet); err != nil {
-		return err
-	}
-	if of == partitioned {
-		return s.unpin(ctx)
-	}
-	return nil
-}
-
-// dead returns the name of the stream of dead letters.
-func (s *server) dead() string { return s.out + "_DEADLETTER" }
-
-// create creates a stream.
-func (s *server) create(ctx context.Context, name string, subjects []string) error {
-	_, err := s.js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: name, Subjects: subjects, Storage: s.storage, Replicas: s.replicas, AllowBatchPublish: s.batches, AllowAtomicPublish: s.batches,
-	})
-	if err != nil {
-		return fmt.Errorf("create stream %s: %w: the user needs permission to create streams, and space for the payloads of a round (at most %d MiB; a smaller --seconds needs less)", name, err, mostBytes>>20)
-	}
-	return nil
-}
-
-// anchor creates a stream that remains while the others are recreated. When an account's last stream is deleted, the
-// server removes the folder of streams. A stream that is created at that moment has no folder.
-func (s *server) anchor(ctx context.Context) error {
-	return s.create(ctx, anchorStream, []string{anchorSubject})
-}
-
-// remove deletes all streams of this program except those in keep, with their consumers.
-func (s *server) remove(ctx context.Context, keep ...string) error {
+// removeExcept deletes the streams of all pairs except the one with that name. They go with their consumers.
+func (s *server) removeExcept(ctx context.Context, kept string) error {
 	var ours []string
 	there := s.js.StreamNames(ctx)
 	for name := range there.Name() {
-		if strings.HasPrefix(name, streamPrefix) && !slices.Contains(keep, name) {
+		if strings.HasPrefix(name, streamPrefix) && (kept == "" || !strings.Contains(name, kept)) {
 			ours = append(ours, name)
 		}
 	}
@@ -134,20 +90,85 @@ func (s *server) remove(ctx context.Context, keep ...string) error {
 	return nil
 }
 
-// acceptsBatches returns an error if the result stream can't store batches.
-func (s *server) acceptsBatches(ctx context.Context) error {
-	stream, err := s.js.Stream(ctx, s.out)
+// subject returns the subject of input i. There is one subject for each partition, and the server maps each subject to a different
+// partition: it hashes the subject, and which of 8 partitions follows is different for each last digit.
+func (p *pair) subject(i int) string { return inPrefix + p.name + "." + strconv.Itoa(i%partitions) }
+
+// published returns the subject under which an input was published. A partitioned stream puts the partition's number in front of it.
+func published(stored string) string {
+	if strings.HasPrefix(stored, inPrefix) {
+		return stored
+	}
+	_, subject, _ := strings.Cut(stored, ".")
+	return subject
+}
+
+// mapped returns the subject of the result for the subject of an input.
+func mapped(subject string) string { return outPrefix + strings.TrimPrefix(subject, inPrefix) }
+
+// messageID is the beginning of the ID that makes the server store the result of an input only once. The rest is the time at which the
+// input was stored, in nanoseconds.
+func (p *pair) messageID(sequence uint64) string {
+	return inStream + p.name + ":" + strconv.FormatUint(sequence, 10) + ":"
+}
+
+const (
+	// fillWindow is how many messages may be unconfirmed while the input stream is filled.
+	fillWindow = 4096
+
+	// fillBytes bounds the bytes of unconfirmed messages.
+	fillBytes = 32 << 20
+
+	// answerTimeout bounds the server's response time. After that the round fails.
+	answerTimeout = time.Minute
+)
+
+// fill stores every message of l in the input stream, in order: as fast as possible, or at the interval of l. A late message does not
+// delay the next ones.
+func (p *pair) fill(ctx context.Context, l load) error {
+	if limit := p.nc.MaxPayload() - maxHeader; int64(len(l.message(0))) > limit {
+		return bench.Unable("the server accepts messages of at most %d bytes: raise its max_payload", limit)
+	}
+	failed := make(chan error, 1)
+	js, err := p.api.New(p.nc,
+		jetstream.WithPublishAsyncMaxPending(min(fillWindow, max(fillBytes/l.bytes(), 1))),
+		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) {
+			select {
+			case failed <- err:
+			default: // the first error is enough
+			}
+		}))
 	if err != nil {
 		return err
 	}
-	if !stream.CachedInfo().Config.AllowBatchPublish {
-		return bench.Unable("the server can't store batches: use version 2.14 or later")
+	start := time.Now()
+	for i := range l.n {
+		if err := pause(ctx, time.Until(start.Add(time.Duration(i)*l.every))); err != nil {
+			return err
+		}
+		m := &nats.Msg{Subject: p.subject(i), Data: l.message(i)}
+		if _, err := js.PublishMsgAsync(m, jetstream.WithStallWait(answerTimeout)); err != nil {
+			return fmt.Errorf("fill the input stream: %w", err)
+		}
 	}
-	return nil
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-failed:
+		return fmt.Errorf("fill the input stream: %w", err)
+	default:
+		return nil
+	}
 }
 
 // pause waits for d, or returns the error of ctx.
 func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

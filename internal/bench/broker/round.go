@@ -6,71 +6,93 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"millrace/internal/bench"
+	"millrace/internal/ingest/results"
+	"millrace/internal/operator"
 )
+
+// worker is a worker to measure, for one round.
+type worker interface {
+	// ready creates objects whose creation is not measured: connections and pipelines. The streams exist, and the input stream is full
+	// unless the messages of l arrive later.
+	ready(ctx context.Context, p *pair, l load) error
+
+	// run moves every message of l. It returns when each result is stored and each input's acknowledgement has reached the server.
+	run(ctx context.Context, l load) error
+
+	// close undoes ready, even if that failed halfway.
+	close() error
+
+	// batches returns the number of batches of results, after close.
+	batches() int64
+}
 
 // roundLimit bounds the duration of a round. A longer round counts as stuck.
 const roundLimit = 5 * time.Minute
 
 // roundFigures holds a round's measurements.
 type roundFigures struct {
-	took   time.Duration // from before the first delivery until everything is acknowledged
-	cpu    time.Duration // processor time of the process in that time
-	groups int64         // batches of results; 0 for a worker that stores each result separately
+	took      time.Duration // from before the first delivery until everything is acknowledged
+	cpu       time.Duration // processor time of the process in that time
+	batches   int64         // of results
+	latencies []float64     // seconds from when an input was stored until its result was, of each input; nil if all were stored beforehand
 }
 
 // round runs a worker of kind k, which moves l between new streams, and checks the stored results.
 func (s *server) round(ctx context.Context, k kind, l load) (r roundFigures, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, roundLimit, fmt.Errorf("a round takes longer than %v: it is stuck, or --seconds is too large", roundLimit))
 	defer cancel()
-	if err := s.recreate(ctx, k.shape); err != nil {
-		return r, err
-	}
-	if !k.later {
-		if err := s.fill(ctx, l); err != nil {
-			return r, err
-		}
-	}
-	w := k.make(nil)
 	defer func() {
-		err = errors.Join(err, w.close())
-		if g, ok := w.(grouping); ok {
-			r.groups = g.groups()
-		}
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
 	}()
-	if err := w.ready(ctx, s, l); err != nil {
+	p, err := s.newPair(ctx, k.exclusive)
+	if err != nil {
 		return r, err
 	}
-	runtime.GC() // so that the worker doesn't collect garbage from filling
-	if r, err = s.timed(ctx, w, l); err != nil {
+	if l.every == 0 {
+		if err := p.fill(ctx, l); err != nil {
+			return r, err
+		}
+	}
+	w := k.make()
+	r, err = p.timed(ctx, w, l)
+	if err := errors.Join(err, w.close()); err != nil {
 		return r, err
 	}
-	if k.foreign {
-		return r, s.counted(ctx, l.n)
-	}
-	return r, s.check(ctx, expected{load: l, stream: s.in, ops: k.ops, guarantee: k.guarantee})
+	r.batches = w.batches()
+	r.latencies, err = p.check(ctx, k.ops, l)
+	return r, err
 }
 
 // timed measures how long w takes to move l.
-func (s *server) timed(ctx context.Context, w worker, l load) (roundFigures, error) {
+func (p *pair) timed(ctx context.Context, w worker, l load) (r roundFigures, err error) {
+	if err := w.ready(ctx, p, l); err != nil {
+		return r, err
+	}
+	runtime.GC() // so that the worker doesn't collect garbage from filling
 	start := now()
-	g := newErrGroup(ctx)
-	g.start(func(ctx context.Context) error { return w.run(ctx, l) })
-	g.start(func(ctx context.Context) (err error) {
-		start, err = s.beforeFirstDelivery(ctx, start)
+	g, running := errgroup.WithContext(ctx)
+	g.Go(func() error { return w.run(running, l) })
+	if l.every > 0 {
+		g.Go(func() error { return p.fill(running, l) })
+	}
+	g.Go(func() (err error) {
+		start, err = p.beforeFirstDelivery(running, start)
 		return err
 	})
-	err := g.wait()
-	if err == nil {
-		err = s.waitForAcks(ctx)
+	if err := g.Wait(); err != nil {
+		return r, err
 	}
+	err = p.waitForAcks(ctx)
 	end := now()
 	return roundFigures{took: end.at.Sub(start.at), cpu: end.cpu - start.cpu}, err
 }
@@ -83,36 +105,41 @@ type moment struct {
 
 func now() moment { return moment{time.Now(), bench.CPUTime()} }
 
-// beforeFirstDelivery waits for the first delivery of the input stream. It returns the last moment at which no consumer had
-// delivered anything: shortly before the first delivery, never after it. The parameter last is an earlier such moment.
+// Pauses between two requests to the server: while waiting for the first delivery, which may take long, and for the last acknowledgement.
+// They are short compared with a round.
+const (
+	pollFirst = time.Millisecond
+	pollLast  = 200 * time.Microsecond
+)
+
+// beforeFirstDelivery waits for the first delivery of the input stream. It returns the last moment at which no consumer had delivered
+// anything: shortly before the first delivery, never after it. The parameter last is an earlier such moment.
 //
-// Before the first delivery a worker looks up its consumers or takes its partitions. That happens once and takes more
-// than a second with exclusive delivery, so it is not measured.
-func (s *server) beforeFirstDelivery(ctx context.Context, last moment) (moment, error) {
+// Before the first delivery a worker looks up its consumers or takes its partitions. That happens once and takes more than a second with
+// exclusive delivery, so it is not measured.
+func (p *pair) beforeFirstDelivery(ctx context.Context, last moment) (moment, error) {
 	for {
 		next := now()
-		consumers, err := s.states(ctx)
+		consumers, err := p.consumers(ctx)
 		if err != nil {
 			return last, fmt.Errorf("look for the first delivery: %w", err)
 		}
-		for _, c := range consumers {
-			if c.Delivered.Consumer > 0 {
-				return last, nil
-			}
+		if slices.ContainsFunc(consumers, func(c *jetstream.ConsumerInfo) bool { return c.Delivered.Consumer > 0 }) {
+			return last, nil
 		}
 		last = next
-		if err := pause(ctx, s.pollFirst); err != nil {
+		if err := pause(ctx, p.pollFirst); err != nil {
 			return last, err
 		}
 	}
 }
 
 // waitForAcks waits until the server has delivered everything and has every acknowledgement.
-func (s *server) waitForAcks(ctx context.Context) error {
+func (p *pair) waitForAcks(ctx context.Context) error {
 	for {
-		consumers, err := s.states(ctx)
+		consumers, err := p.consumers(ctx)
 		waiting := slices.ContainsFunc(consumers, func(c *jetstream.ConsumerInfo) bool { return c.NumPending > 0 || c.NumAckPending > 0 })
-		if err == nil && !waiting && len(consumers) > 0 {
+		if err == nil && !waiting {
 			return nil
 		}
 		if err == nil {
@@ -124,9 +151,106 @@ func (s *server) waitForAcks(ctx context.Context) error {
 	}
 }
 
-// Pauses between two requests to the server: while waiting for the first delivery, which may take long, and for the
-// last acknowledgement. They are short compared with a round.
-const (
-	pollFirst = time.Millisecond
-	pollLast  = 200 * time.Microsecond
-)
+// consumers returns the states of all consumers of the input stream.
+func (p *pair) consumers(ctx context.Context) (all []*jetstream.ConsumerInfo, err error) {
+	stream, err := p.js.Stream(ctx, inStream+p.name)
+	if err != nil {
+		return nil, err
+	}
+	list := stream.ListConsumers(ctx)
+	for c := range list.Info() {
+		all = append(all, c)
+	}
+	return all, list.Err()
+}
+
+// check reads every result back. Each input must have exactly one result, with its ID and on its subject, and no dead letter. The
+// content decides which bodies are right. It returns the latencies of the inputs if they arrived while the worker ran.
+func (p *pair) check(ctx context.Context, ops []operator.Operator, l load) (latencies []float64, err error) {
+	if err := p.checkDeadLetters(ctx); err != nil {
+		return nil, err
+	}
+	stream, err := p.js.Stream(ctx, outStream+p.name)
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return nil, fmt.Errorf("read results back: %w", err)
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes(p.nc)))
+	if err != nil {
+		return nil, fmt.Errorf("read results back: %w", err)
+	}
+	defer messages.Stop()
+	stored, seen, right := int(stream.CachedInfo().State.Msgs), make([]bool, l.n), l.checker(ops, l.n)
+	for range stored {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return nil, fmt.Errorf("read results back: %w", err)
+		}
+		since, err := p.checkResult(m, l, seen, right)
+		if err != nil {
+			return nil, fmt.Errorf("WRONG RESULT: %w", err)
+		}
+		if l.every > 0 {
+			latencies = append(latencies, since.Seconds())
+		}
+	}
+	if stored != l.n {
+		return nil, fmt.Errorf("WRONG RESULT: the result stream holds %d results for %d inputs", stored, l.n)
+	}
+	return latencies, nil
+}
+
+// checkResult checks a message and records its input in seen. right checks its body. It returns the time from when the input was stored
+// until the result was.
+func (p *pair) checkResult(m jetstream.Msg, l load, seen []bool, right func(i int, got []byte) error) (time.Duration, error) {
+	h, id := m.Headers(), m.Headers().Get(jetstream.MsgIDHeader)
+	sequence, err := strconv.Atoi(h.Get(results.HeaderSequence))
+	i := sequence - 1
+	if err != nil || i < 0 || i >= l.n {
+		return 0, fmt.Errorf("a message on %s is for no input: %v", m.Subject(), h)
+	}
+	nanoseconds, ours := strings.CutPrefix(id, p.messageID(uint64(sequence)))
+	stored, err := strconv.ParseInt(nanoseconds, 10, 64)
+	switch {
+	case seen[i]:
+		return 0, fmt.Errorf("input %d has two results", sequence)
+	case !ours || err != nil:
+		return 0, fmt.Errorf("the result of input %d has the id %q", sequence, id)
+	case m.Subject() != mapped(p.subject(i)):
+		return 0, fmt.Errorf("the result of input %d is on %s, want %s", sequence, m.Subject(), mapped(p.subject(i)))
+	}
+	seen[i] = true
+	if err := right(i, m.Data()); err != nil {
+		return 0, fmt.Errorf("input %d of %d bytes: %w", sequence, len(l.message(i)), err)
+	}
+	meta, err := m.Metadata()
+	if err != nil {
+		return 0, err
+	}
+	return meta.Timestamp.Sub(time.Unix(0, stored)), nil
+}
+
+// checkDeadLetters returns an error if there is a dead letter.
+func (p *pair) checkDeadLetters(ctx context.Context) error {
+	subject := deadPrefix + p.name + ".>"
+	name, err := p.js.StreamNameBySubject(ctx, subject)
+	if err != nil {
+		return fmt.Errorf("look for dead letters: %w", err)
+	}
+	stream, err := p.js.Stream(ctx, name)
+	if err != nil {
+		return fmt.Errorf("look for dead letters: %w", err)
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for dead letters: %w", err)
+	}
+	return fmt.Errorf("WRONG RESULT: input %s became a dead letter: %s: %s", m.Header.Get(results.HeaderSequence),
+		m.Header.Get(results.HeaderReason), m.Header.Get(results.HeaderError))
+}

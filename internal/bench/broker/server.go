@@ -1,57 +1,56 @@
 package broker
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/bench"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/natsconn"
 )
 
-// server is the NATS server of some rows, or a cluster of servers, with the streams of the current round.
+// server is the NATS server of all rows.
 type server struct {
-	processes []running // of this bench; none if the server was running before
-	where     string    // describes where it runs
-	dir       string    // its files, removed by close; empty for none
-	replicas  int       // of every stream
+	process   running // of this bench; nil if the server was running before
+	where     string  // describes where it runs
+	dir       string  // its files, removed by close; empty for none
 	address   natsconn.Server
 	api       jsapi.API
 	storage   jetstream.StorageType
 	nc        *nats.Conn // for everything except the workers, which have their own connections
 	js        jetstream.JetStream
-	in, out   string // the streams' names in this round
-	rounds    int    // of all rows so far
-
-	connections connections   // of the workers
-	batches     bool          // the result stream accepts batches, if the server can
-	pollFirst   time.Duration // pause between two looks for a round's first delivery
+	pollFirst time.Duration // pause between two looks for a round's first delivery
 }
+
+// The location of the server, and its effect on the figures.
+const (
+	oneProcess = "The server runs in this process, over TCP on loopback, and shares the cores with every worker."
+	ownProcess = "The server runs in its own process, over TCP on loopback. It shares the machine with every worker, but the column of cores does not include it."
+	elsewhere  = "The server runs elsewhere, so the cores are the worker's alone."
+)
+
+// localhost is where the server listens, on a free port.
+const localhost = "127.0.0.1:0"
 
 // closeTimeout bounds how long removing the streams may take.
 const closeTimeout = 30 * time.Second
 
 // newServer connects to the server of o, or starts one. The caller closes it, unless there is an error.
-func newServer(ctx context.Context, o Options) (*server, error) {
-	return openServer(ctx, o, 1)
-}
-
-// openServer is newServer, for one server or a cluster of several.
-func openServer(ctx context.Context, o Options, servers int) (s *server, err error) {
-	s = &server{
-		address: o.Server, api: o.API, storage: jetstream.FileStorage, batches: true, where: elsewhere, connections: connectionsOf(o.Connections),
-		replicas: servers,
-	}
+func newServer(ctx context.Context, o Options) (s *server, err error) {
+	s = &server{address: o.Server, api: o.API, storage: jetstream.FileStorage, where: elsewhere, pollFirst: pollFirst}
 	if o.Memory {
 		s.storage = jetstream.MemoryStorage
 	}
@@ -61,61 +60,36 @@ func openServer(ctx context.Context, o Options, servers int) (s *server, err err
 		}
 	}()
 	if o.Server.URL == "" {
-		if err := s.start(ctx, o); err != nil {
+		if err := s.start(ctx, o.Program); err != nil {
 			return s, err
 		}
 	}
 	if s.nc, err = s.connect("millrace-bench"); err != nil {
 		return s, err
 	}
-	if s.js, err = s.api.New(s.nc); err != nil {
-		return s, err
-	}
-	if servers > 1 {
-		return s, s.waitForCluster(ctx)
-	}
-	// An interrupted run may have left its streams.
-	if err := s.remove(ctx); err != nil {
-		return s, err
-	}
-	return s, s.anchor(ctx)
+	s.js, err = s.api.New(s.nc)
+	return s, err
 }
 
-// start starts the servers: each in its own process if there is a program for that.
-func (s *server) start(ctx context.Context, o Options) (err error) {
+// start starts the server: in its own process if there is a program for that.
+func (s *server) start(ctx context.Context, program []string) (err error) {
 	if s.dir, err = os.MkdirTemp("", "millrace-bench-*"); err != nil {
 		return fmt.Errorf("make a folder for the server's files: %w: set TMPDIR to a folder that is writable", err)
 	}
-	all := []embedded.Options{{Addr: localhost, Dir: s.dir}}
-	if s.replicas > 1 {
-		if all, err = members(s.replicas, s.dir); err != nil {
+	if len(program) > 0 {
+		if s.process, err = startProcess(ctx, program, s.dir); err != nil {
 			return err
 		}
-	}
-	var urls []string
-	for _, options := range all {
-		var p running
-		if len(o.Program) > 0 {
-			p, err = startProcess(ctx, o.Program, programArgs(options)...)
-		} else {
-			p, err = startInProcess(options)
-		}
+		s.where = ownProcess
+	} else {
+		e, err := embedded.Start(embedded.Options{Addr: localhost, Dir: s.dir})
 		if err != nil {
 			return err
 		}
-		s.processes, urls = append(s.processes, p), append(urls, p.URL())
+		s.process, s.where = inProcess{e}, oneProcess
 	}
-	s.where = places[len(o.Program) > 0][s.replicas > 1]
-	s.address, s.api = natsconn.Server{URL: strings.Join(urls, ",")}, jsapi.API{}
+	s.address, s.api = natsconn.Server{URL: s.process.URL()}, jsapi.API{}
 	return nil
-}
-
-// note adds notes on conditions that affect all figures.
-func (s *server) note(session *bench.Session) {
-	session.Note("%s", s.where)
-	if s.connections != usualConnections {
-		session.Note("Every worker has %d connections to the server, except in rows with a number in their name.", s.connections.shared)
-	}
 }
 
 // quiet discards the logs of the measured workers. Their errors are returned.
@@ -126,22 +100,149 @@ func (s *server) connect(name string) (*nats.Conn, error) {
 	return natsconn.Open(s.address, name, quiet, func() {})
 }
 
-// close undoes newServer, even if that failed halfway.
+// dial opens n connections for a worker. The caller closes them, even after an error.
+func (s *server) dial(name string, n int) (all []*nats.Conn, err error) {
+	for range n {
+		nc, err := s.connect(name)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, nc)
+	}
+	return all, nil
+}
+
+// flush waits until the server has received everything that was sent earlier on the connections.
+func flush(ctx context.Context, conns []*nats.Conn) error {
+	for _, nc := range conns {
+		if err := nc.FlushWithContext(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func closeAll(conns []*nats.Conn) {
+	for _, nc := range conns {
+		nc.Close()
+	}
+}
+
+// close removes the streams and undoes newServer, even if that failed halfway.
 func (s *server) close() error {
 	var errs []error
 	if s.js != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
-		errs = append(errs, s.remove(ctx))
+		errs = append(errs, s.removeExcept(ctx, ""))
 	}
 	if s.nc != nil {
 		s.nc.Close()
 	}
-	for _, p := range s.processes {
-		errs = append(errs, p.Close())
+	if s.process != nil {
+		errs = append(errs, s.process.Close())
 	}
 	if s.dir != "" {
 		errs = append(errs, os.RemoveAll(s.dir))
 	}
 	return errors.Join(errs...)
+}
+
+// running is a server that this bench has started.
+type running interface {
+	URL() string
+	Close() error
+}
+
+// inProcess is a server in this process.
+type inProcess struct{ *embedded.Server }
+
+func (s inProcess) Close() error {
+	s.Server.Close()
+	return nil
+}
+
+// serverProcess is a server in its own process, so that this process's processor time and memory belong to the worker
+// alone. It exits when its standard input ends, and so never outlives this process.
+type serverProcess struct {
+	cmd   *exec.Cmd
+	in    io.Closer
+	url   string
+	wrote bytes.Buffer // standard error
+}
+
+const (
+	// processTimeout is how long the server's process may take to start, or to end after its input has ended.
+	processTimeout = time.Minute
+
+	// maxOutput is the maximum number of bytes of its output that are read or shown.
+	maxOutput = 2 << 10
+)
+
+// startProcess runs program with dir as an additional argument. The program must call ServeUntilEOF with it.
+func startProcess(ctx context.Context, program []string, dir string) (_ running, err error) {
+	p := &serverProcess{cmd: exec.Command(program[0], append(slices.Clone(program[1:]), dir)...)}
+	p.cmd.Env, p.cmd.Stderr, p.cmd.WaitDelay = untuned(os.Environ()), &p.wrote, processTimeout
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("start the server's process: %w", err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start the server's process: %w", err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the server's process: %w", err)
+	}
+	starting, cancel := context.WithTimeoutCause(ctx, processTimeout, fmt.Errorf("it wrote nothing for %v", processTimeout))
+	defer cancel()
+	stop := context.AfterFunc(starting, func() { _ = p.cmd.Process.Kill() }) // which ends its output
+	line, _ := bufio.NewReader(io.LimitReader(out, maxOutput)).ReadString('\n')
+	p.url = strings.TrimSpace(line)
+	if !stop() {
+		p.url, err = "", context.Cause(starting)
+	}
+	if p.url == "" {
+		if err = errors.Join(err, p.Close()); err == nil {
+			err = errors.New("it ended without output")
+		}
+		return nil, fmt.Errorf("the server's process did not start: %w", err)
+	}
+	return p, nil
+}
+
+// untuned removes the variables that tune Go's runtime. They are meant for the worker, not for the server.
+func untuned(environ []string) []string {
+	return slices.DeleteFunc(environ, func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains([]string{"GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG"}, name)
+	})
+}
+
+func (p *serverProcess) URL() string { return p.url }
+
+// Close stops the process and waits for it. If the process fails, the error contains its standard error.
+func (p *serverProcess) Close() error {
+	closed := p.in.Close()
+	defer time.AfterFunc(processTimeout, func() { _ = p.cmd.Process.Kill() }).Stop()
+	err := p.cmd.Wait()
+	if err == nil {
+		return closed
+	}
+	text := p.wrote.String()
+	return fmt.Errorf("the server's process: %w: %s", err, strings.TrimSpace(text[:min(len(text), maxOutput)]))
+}
+
+// ServeUntilEOF is the main function of the server's process. It runs a server with its files in dir, writes its URL to out as one line,
+// and stops the server when in ends.
+func ServeUntilEOF(dir string, in io.Reader, out io.Writer) error {
+	server, err := embedded.Start(embedded.Options{Addr: localhost, Dir: dir})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	if _, err := fmt.Fprintln(out, server.URL()); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, in)
+	return err
 }

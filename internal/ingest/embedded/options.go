@@ -16,11 +16,6 @@ const MaxPayload = 4 << 20
 type Options struct {
 	Addr string // host:port; port 0 selects a free port
 	Dir  string // directory of JetStream's files; created if missing
-
-	// Cluster has the addresses (host:port) at which the servers of a cluster reach each other. Member is this server's index in it. Empty
-	// for a single server. Start doesn't wait for the others.
-	Cluster []string
-	Member  int
 }
 
 // ErrLeftOut is the error of Start in a build without the server.

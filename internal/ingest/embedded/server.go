@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -32,9 +31,6 @@ const (
 
 	// startTimeout is how long recovery of the stored streams may take.
 	startTimeout = 30 * time.Second
-
-	// routesTimeout is how long a started server may take until it listens for the other servers of its cluster.
-	routesTimeout = time.Second
 )
 
 // Start starts a server. It fails if the address is in use or the folder can't be used.
@@ -60,11 +56,6 @@ func Start(o Options) (*Server, error) {
 		ServerName: "millrace-embedded", Host: host, Port: port,
 		JetStream: true, StoreDir: dir, MaxPayload: MaxPayload, NoSigs: true, NoLog: true,
 	}
-	if len(o.Cluster) > 0 {
-		if err := join(options, o.Cluster, o.Member); err != nil {
-			return nil, err
-		}
-	}
 	s, err := server.NewServer(options)
 	if err != nil {
 		return nil, fmt.Errorf("embedded NATS server: %w", err)
@@ -78,35 +69,12 @@ func Start(o Options) (*Server, error) {
 	case <-started:
 	case <-time.After(startTimeout):
 	}
-	if s.JetStreamEnabled() && s.Addr() != nil && (len(o.Cluster) == 0 || s.ReadyForConnections(routesTimeout)) {
+	if s.JetStreamEnabled() && s.Addr() != nil {
 		return &Server{s: s}, nil
 	}
 	s.Shutdown()
 	return nil, fmt.Errorf("embedded NATS server did not start on %s with its files in %s: is the folder intact, and used by "+
 		"no other server? Set MILLRACE_DATA_DIR to another folder, or MILLRACE_NATS_URL to use your own server", o.Addr, dir)
-}
-
-// join makes the server a member of a cluster.
-func join(options *server.Options, addresses []string, member int) error {
-	if member < 0 || member >= len(addresses) {
-		return fmt.Errorf("embedded NATS server: member %d of a cluster of %d servers", member, len(addresses))
-	}
-	for i, address := range addresses {
-		host, portText, err := net.SplitHostPort(address)
-		if err != nil {
-			return fmt.Errorf("embedded NATS server: cluster address %q: %w", address, err)
-		}
-		port, err := strconv.Atoi(portText)
-		if err != nil || port < 1 || port > maxPort {
-			return fmt.Errorf("embedded NATS server: cluster address %q: the port is not a number from 1 to %d", address, maxPort)
-		}
-		if i == member {
-			options.Cluster = server.ClusterOpts{Name: options.ServerName, Host: host, Port: port}
-		}
-		options.Routes = append(options.Routes, &url.URL{Scheme: "nats-route", Host: address})
-	}
-	options.ServerName += "-" + strconv.Itoa(member)
-	return nil
 }
 
 // prepare creates the folder and checks that it is writable, because the server itself wouldn't report that.

@@ -91,28 +91,6 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestWrongCluster checks that Start names what is wrong with the addresses of a cluster.
-func TestWrongCluster(t *testing.T) {
-	for _, c := range []struct {
-		cluster []string
-		member  int
-		want    string
-	}{
-		{[]string{"127.0.0.1:4001"}, 1, "member 1 of a cluster of 1 servers"},
-		{[]string{"127.0.0.1"}, 0, `cluster address "127.0.0.1"`},
-		{[]string{"127.0.0.1:0"}, 0, "from 1 to 65535"},
-	} {
-		s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir(), Cluster: c.cluster, Member: c.member})
-		if err == nil {
-			s.Close()
-			t.Fatalf("a server started as member %d of %q", c.member, c.cluster)
-		}
-		if !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q does not say %q", err, c.want)
-		}
-	}
-}
-
 // TestSpoiltFolder puts a file where the server keeps its streams. Only the server itself detects that.
 func TestSpoiltFolder(t *testing.T) {
 	dir := t.TempDir()

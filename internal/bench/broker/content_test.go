@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,16 +16,16 @@ import (
 )
 
 // everyForm returns small frames of every form.
-func everyForm() (all []*frames) {
+func everyForm() (all []*content) {
 	for _, f := range forms {
-		all = append(all, newFrames(7, formOf(f.framing, f.encoding, 100, 1500)))
+		all = append(all, newContent(f.filled(100, 1500), 7))
 	}
 	return all
 }
 
 // resultOf returns the correct result of message i.
-func resultOf(c *frames, i int) []byte {
-	return table.Reference(bench.Parse("crc32c"), c.recordsOf(i), nil).Append(nil, operator.Arrow, 0, c.records())
+func resultOf(c *content, i int) []byte {
+	return table.Reference(bench.Parse("crc32c"), c.recordsOf(i), nil).Append(nil, operator.Arrow, 0, c.records)
 }
 
 // TestMessagesHoldTheirRecords splits messages as a worker does, with the options that the content sets.
@@ -34,7 +35,7 @@ func TestMessagesHoldTheirRecords(t *testing.T) {
 			var o ingest.Options
 			c.configure(&o)
 			for _, i := range []int{0, 3, differentFrames + 3} {
-				body, err := new(compression.Decompressor).Append(nil, o.Decompress, c.message(nil, i), 1<<20)
+				body, err := new(compression.Decompressor).Append(nil, o.Decompress, c.message(i), 1<<20)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -52,22 +53,33 @@ func TestMessagesHoldTheirRecords(t *testing.T) {
 					}
 				}
 			}
-			if bytes.Equal(c.message(nil, 0), c.message(nil, 1)) || bytes.Equal(c.message(nil, 0), newFrames(8, c.form).message(nil, 0)) {
+			if bytes.Equal(c.message(0), c.message(1)) || bytes.Equal(c.message(0), newContent(c.form, 8).message(0)) {
 				t.Error("two messages are equal, or those of another seed")
 			}
 		})
 	}
 }
 
-// TestNullResultIsAsLargeAsMillraces compares the lengths, because a ratio to the null worker is meaningless otherwise.
-func TestNullResultIsAsLargeAsMillraces(t *testing.T) {
-	for _, c := range everyForm() {
-		null := c.null()
-		if want := len(resultOf(c, 0)); len(null.body) != want || bytes.Equal(null.body, resultOf(c, 0)) {
-			t.Errorf("%v: the null result has %d bytes, want %d and other values", c.framing, len(null.body), want)
+// TestResultsWithoutADevice checks the results of the worker in plain Go, with and without operators. The lengths must be equal, because
+// a ratio to the worker that computes nothing is meaningless otherwise.
+func TestResultsWithoutADevice(t *testing.T) {
+	ops := bench.Parse("crc32c")
+	for _, c := range append(everyForm(), newContent(single(100), 7)) {
+		calc := &calculator{content: c, ops: ops, values: make([][]byte, len(ops))}
+		for _, i := range []int{0, 3} {
+			got, err := calc.result(c.message(i))
+			if err == nil {
+				err = c.checker(ops, 4)(i, got)
+			}
+			if err != nil {
+				t.Errorf("%v, %v: the result of message %d: %v", c.framing, c.encoding, i, err)
+			}
+			if null := c.nullResult(); len(null) != len(got) || bytes.Equal(null, got) {
+				t.Errorf("%v, %v: the null result has %d bytes, want %d and other values", c.framing, c.encoding, len(null), len(got))
+			}
 		}
-		if got := null.header.Get("Millrace-Records"); got != "15" {
-			t.Errorf("%v: the null result has %q records, want 15", c.framing, got)
+		if got, want := c.header().Get("Millrace-Records"), c.records; c.framing != frame.None && got != strconv.Itoa(want) {
+			t.Errorf("%v: the header has %q records, want %d", c.framing, got, want)
 		}
 	}
 }
@@ -78,7 +90,7 @@ func TestWrongResultsOfFramesAreFound(t *testing.T) {
 	broken := func(i int) []byte {
 		result := table.Reference(ops, c.recordsOf(i), nil)
 		result.Put(0, 4, []byte{1, 2, 3, 4})
-		return result.Append(nil, operator.Arrow, 0, c.records())
+		return result.Append(nil, operator.Arrow, 0, c.records)
 	}
 	// The sample is 0 and the seed, 7.
 	check := c.checker(ops, 3*differentFrames)
@@ -102,12 +114,12 @@ func TestWrongResultsOfFramesAreFound(t *testing.T) {
 
 // TestLongRecordsHaveFrames checks that a record larger than a frame is alone in it, and that tiny records are not too many.
 func TestLongRecordsHaveFrames(t *testing.T) {
-	for size, want := range map[int]int{1: mostFrameRecords, 256: 2048, 512 << 10: 1, 1 << 20: 1} {
-		if got := formOf(frame.NewlineDelimited, compression.None, size, usualFrameBytes).records; got != want {
+	for size, want := range map[int]int{1: maxFrameRecords, 256: 2048, 512 << 10: 1, 1 << 20: 1} {
+		if got := forms[0].filled(size, usualFrameBytes).records; got != want {
 			t.Errorf("a frame has %d records of %d bytes, want %d", got, size, want)
 		}
 	}
-	most := table.MostBytes(operator.Arrow, bench.Parse("crc32c"), mostFrameRecords, 0)
+	most := table.MostBytes(operator.Arrow, bench.Parse("crc32c"), maxFrameRecords, 0)
 	if limit := 1<<20 - maxHeader; most > limit {
 		t.Errorf("a result can have %d bytes, and a server with the usual max_payload accepts %d", most, limit)
 	}

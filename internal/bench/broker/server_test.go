@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-
-	"millrace/internal/ingest/embedded"
 )
 
 // TestServerIsServedUntilEOF checks that the server writes its URL, and stops when its input ends.
@@ -18,7 +16,7 @@ func TestServerIsServedUntilEOF(t *testing.T) {
 	in, stop := io.Pipe()
 	output, out := io.Pipe()
 	done := make(chan error, 1)
-	go func() { done <- ServeUntilEOF(embedded.Options{Addr: localhost, Dir: t.TempDir()}, in, out) }()
+	go func() { done <- ServeUntilEOF(t.TempDir(), in, out) }()
 	line := make([]byte, 256)
 	n, err := output.Read(line)
 	if err != nil {

@@ -1,0 +1,274 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
+	"golang.org/x/sync/errgroup"
+
+	"millrace/internal/bench"
+	"millrace/internal/compression"
+	"millrace/internal/frame"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/topology"
+	"millrace/internal/operator"
+	"millrace/internal/table"
+)
+
+// plain is a worker in plain Go on the streams of exclusive delivery. For each partition it pulls inputs in order, takes those that are
+// waiting as a group, computes their results on all cores, stores these in one batch with one confirmation, and acknowledges the group at
+// once. Without operators it computes nothing: then its rate is about the most that the server allows.
+type plain struct {
+	ops           []operator.Operator // nil: it computes nothing
+	connections   int                 // inputs and results are distributed over them as in the worker
+	groupMessages int                 // the most messages of a group
+	groupBytes    int                 // a group with that many bytes takes no further message
+
+	conns   []*nats.Conn
+	results jetstream.JetStream // on the first connection
+	pair    *pair
+	content *content
+	null    []byte    // the result of each message if it computes nothing
+	calc    sync.Pool // of *calculator
+
+	moved  atomic.Int64 // inputs
+	groups atomic.Int64
+}
+
+func (w *plain) ready(ctx context.Context, p *pair, l load) (err error) {
+	if err := p.acceptsBatches(ctx); err != nil {
+		return err
+	}
+	if w.conns, err = p.dial("millrace-bench-plain", w.connections); err != nil {
+		return err
+	}
+	w.pair, w.content, w.null = p, l.content, l.nullResult()
+	w.calc.New = func() any { return &calculator{content: l.content, ops: w.ops, values: make([][]byte, len(w.ops))} }
+	w.results, err = p.api.New(w.conns[0])
+	return err
+}
+
+// acceptsBatches returns an error if the result stream can't store batches.
+func (p *pair) acceptsBatches(ctx context.Context) error {
+	stream, err := p.js.Stream(ctx, outStream+p.name)
+	if err != nil {
+		return err
+	}
+	if !stream.CachedInfo().Config.AllowBatchPublish {
+		return bench.Unable("the server can't store batches: use version 2.14 or later")
+	}
+	return nil
+}
+
+// errMoved ends run when every input is moved.
+var errMoved = errors.New("every input is moved")
+
+func (w *plain) run(ctx context.Context, l load) error {
+	g, working := errgroup.WithContext(ctx)
+	for i, consumer := range w.pair.topology().Consumers() {
+		// The other connections are for inputs, in rotation, unless there is only one.
+		nc := w.conns[min(1+i%max(w.connections-1, 1), w.connections-1)]
+		inputs := make(chan *pull.Message, min(max(w.groupBytes/l.bytes(), 1), w.groupMessages))
+		g.Go(func() error { return w.receive(working, nc, consumer, inputs) })
+		g.Go(func() error { return w.settle(working, inputs, l.n) })
+	}
+	if err := g.Wait(); !errors.Is(err, errMoved) {
+		return err
+	}
+	return flush(ctx, w.conns)
+}
+
+// Bounds, expiry and heartbeat of a pull request, as in the worker.
+const (
+	pullMessages = 4096
+	pullFor      = 3 * time.Second
+	heartbeat    = time.Second
+)
+
+// pullBytes returns the most bytes of a pull request over nc. They must admit the largest message, with its subject and reply subject.
+func pullBytes(nc *nats.Conn) int { return max(2<<20, int(nc.MaxPayload())+64<<10) }
+
+// receive pulls inputs from a consumer until ctx ends.
+func (w *plain) receive(ctx context.Context, nc *nats.Conn, consumer string, inputs chan<- *pull.Message) error {
+	messages, err := pull.Open(nc, pull.Request{
+		API: w.pair.api, Stream: inStream + w.pair.name, Consumer: consumer, Group: topology.PriorityGroup,
+		Messages: pullMessages, Bytes: pullBytes(nc), Expires: pullFor, Heartbeat: heartbeat,
+	})
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	for {
+		m, err := messages.Next(ctx)
+		if err != nil {
+			return err
+		}
+		select {
+		case inputs <- m:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// settle moves one group of inputs after the other. It returns errMoved after the last of n inputs.
+func (w *plain) settle(ctx context.Context, inputs <-chan *pull.Message, n int) error {
+	for {
+		group, err := w.gather(ctx, inputs)
+		if err != nil {
+			return err
+		}
+		answers, err := w.compute(group)
+		if err != nil {
+			return err
+		}
+		if err := w.store(ctx, answers); err != nil {
+			return fmt.Errorf("store a batch of results: %w", err)
+		}
+		if err := group[len(group)-1].Ack(); err != nil {
+			return fmt.Errorf("acknowledge inputs: %w", err)
+		}
+		w.groups.Add(1)
+		if w.moved.Add(int64(len(group))) == int64(n) {
+			return errMoved
+		}
+	}
+}
+
+// gather waits for an input and returns it with those that are waiting behind it, within the bounds of a group.
+func (w *plain) gather(ctx context.Context, inputs <-chan *pull.Message) (group []*pull.Message, err error) {
+	select {
+	case m := <-inputs:
+		group = append(group, m)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	for bytes := len(group[0].Data()); len(group) < w.groupMessages && bytes < w.groupBytes; {
+		select {
+		case m := <-inputs:
+			group, bytes = append(group, m), bytes+len(m.Data())
+		default:
+			return group, nil
+		}
+	}
+	return group, nil
+}
+
+// compute returns the results of a group. With operators it uses all cores.
+func (w *plain) compute(group []*pull.Message) ([]*nats.Msg, error) {
+	answers, part := make([]*nats.Msg, len(group)), len(group)
+	if w.ops != nil {
+		part = (len(group)-1)/runtime.GOMAXPROCS(0) + 1
+	}
+	var g errgroup.Group
+	for from := 0; from < len(group); from += part {
+		g.Go(func() (err error) {
+			c := w.calc.Get().(*calculator)
+			defer w.calc.Put(c)
+			for i := from; i < min(from+part, len(group)) && err == nil; i++ {
+				body := w.null
+				if w.ops != nil {
+					body, err = c.result(group[i].Data())
+				}
+				if err == nil {
+					answers[i], err = w.answer(group[i], body)
+				}
+			}
+			return err
+		})
+	}
+	return answers, g.Wait()
+}
+
+// answer returns the message that Millrace stores for an input, with the same subject, headers and ID.
+func (w *plain) answer(in *pull.Message, body []byte) (*nats.Msg, error) {
+	meta, err := in.Metadata()
+	if err != nil {
+		return nil, err
+	}
+	operators := "none"
+	if w.ops != nil {
+		operators = bench.Specs(w.ops)
+	}
+	from := published(in.Subject())
+	m := &nats.Msg{Subject: mapped(from), Data: body, Header: nats.Header{
+		results.HeaderStream:    {meta.Stream},
+		results.HeaderSequence:  {strconv.FormatUint(meta.Sequence.Stream, 10)},
+		results.HeaderSubject:   {from},
+		results.HeaderOperators: {operators},
+		jetstream.MsgIDHeader:   {w.pair.messageID(meta.Sequence.Stream) + strconv.FormatInt(meta.Timestamp.UnixNano(), 10)},
+	}}
+	maps.Copy(m.Header, w.content.header())
+	return m, nil
+}
+
+// flow sets the number of messages between two progress reports of the server, and the maximum number of outstanding reports.
+var flow = jetstreamext.FastPublishFlowControl{Flow: 500, MaxOutstandingAcks: 3, AckTimeout: answerTimeout}
+
+// store stores results in one batch.
+func (w *plain) store(ctx context.Context, answers []*nats.Msg) error {
+	batch, err := jetstreamext.NewFastPublisher(w.results, flow)
+	if err != nil {
+		return err
+	}
+	last := len(answers) - 1
+	for _, m := range answers[:last] {
+		if _, err := batch.AddMsg(m); err != nil {
+			return err
+		}
+	}
+	_, err = batch.CommitMsg(ctx, answers[last])
+	return err
+}
+
+func (w *plain) close() error {
+	closeAll(w.conns)
+	return nil
+}
+
+func (w *plain) batches() int64 { return w.groups.Load() }
+
+// calculator computes results in plain Go, by the references of operators. Only one goroutine may use it at a time.
+type calculator struct {
+	content *content
+	ops     []operator.Operator
+	values  [][]byte // of one record, by operator
+	unpack  compression.Decompressor
+	frame   frame.Frame
+}
+
+// result returns the result of a message.
+func (c *calculator) result(body []byte) ([]byte, error) {
+	if c.content.framing == frame.None {
+		for i, op := range c.ops {
+			c.values[i] = op.AppendReference(c.values[i][:0], body)
+		}
+		return operator.JSON.Append(nil, c.ops, len(body), c.values), nil
+	}
+	if c.content.encoding != compression.None {
+		var err error
+		if body, err = c.unpack.Append(nil, c.content.encoding, body, frame.DefaultMaxBytes); err != nil {
+			return nil, err
+		}
+	}
+	split := c.content.splitter()
+	if err := split.Open(&c.frame, "", body); err != nil {
+		return nil, err
+	}
+	records := make([][]byte, c.frame.Records())
+	for i := range records {
+		records[i] = c.frame.Record(i)
+	}
+	return c.content.encode(table.Reference(c.ops, records, nil)), nil
+}

@@ -1,0 +1,326 @@
+package broker
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"time"
+
+	"millrace/internal/bench"
+	"millrace/internal/bench/report"
+	"millrace/internal/compression"
+	"millrace/internal/frame"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/operator"
+)
+
+// The names of rows.
+const (
+	rowNull      = "null"
+	rowShared    = "millrace-shared"
+	rowExclusive = "millrace-exclusive"
+	rowPlain     = "go-worker"
+
+	rowFramesNull      = "frames-null"
+	rowFramesShared    = "frames-shared"
+	rowFramesExclusive = "frames-exclusive"
+	rowFramesPlain     = "frames-go-worker"
+
+	rowLatency     = "latency"
+	rowLatencyNull = "latency-null"
+)
+
+// rateEntries are the rows that show how fast workers are with messages of one record.
+var rateEntries = []bench.Entry{
+	{Name: rowNull, Shows: "a worker that computes nothing: for each of 8 partitions it stores the results of a group of inputs in one batch, and acknowledges the group at once"},
+	{Name: rowShared, Shows: "Millrace on the device, with crc32c, and with crc32c and minhash"},
+	{Name: rowExclusive, Shows: "the same with exclusive delivery of 8 partitions: results in order, one acknowledgement per batch"},
+	{Name: rowPlain, Shows: "the same operators in plain Go on all cores, otherwise like null"},
+}
+
+// frameEntries are the rows that show what messages of several records are worth.
+var frameEntries = []bench.Entry{
+	{Name: rowFramesNull, Shows: "null with messages of 512 KiB that hold records of 256 bytes: newline-delimited, also with zstd, length-delimited, Arrow"},
+	{Name: rowFramesShared, Shows: "millrace-shared with crc32c and the same messages, and with one record per message"},
+	{Name: rowFramesExclusive, Shows: "millrace-exclusive with crc32c and the same messages, and with one record per message"},
+	{Name: rowFramesPlain, Shows: "go-worker with crc32c and the same messages"},
+}
+
+// latencyEntries are the rows that show how long a payload takes at a low rate.
+var latencyEntries = []bench.Entry{
+	{Name: rowLatency, Shows: "millrace-shared with 1,000 payloads of 1 KiB per second: from when a payload is stored until its result is"},
+	{Name: rowLatencyNull, Shows: "the same for null"},
+}
+
+// The names of figures in the report.
+const (
+	figureRecords     = "records a second"
+	figureBytes       = "record bytes a second"
+	figureWire        = "message bytes a second"
+	figureCompression = "record bytes over message bytes"
+	figureFill        = "records a batch"
+
+	figureOverNull         = "records a second over the null worker"
+	figureOverPlain        = "records a second over the worker in plain Go"
+	figureOverSingle       = "records a second over one record per message"
+	figureOverUncompressed = "records a second over uncompressed frames"
+
+	figureLatency    = "stored to stored"
+	figureLatencyP99 = "stored to stored p99"
+)
+
+// columns are the suite's own columns.
+var columns = []bench.Column{
+	{Title: "framing", Legend: "MILLRACE_FRAMING; without one, a message is one record", Cell: func(r report.Row) string { return r.Framing }},
+	{Title: "compression", Cell: func(r report.Row) string { return r.Compression }},
+	{
+		Title: "records/s (p10-p90)", Cell: bench.SpreadCell(figureRecords, bench.Number),
+		Legend: "from before the first delivery until every result is stored and the server has every acknowledgement",
+	},
+	{Title: "MB/s", Legend: "bytes of records", Cell: bench.FigureCell(figureBytes, megabytes)},
+	{Title: "wire MB/s", Legend: "bytes of messages, compressed and with their framing", Cell: bench.FigureCell(figureWire, megabytes)},
+	{Title: "ratio", Legend: "bytes of records over bytes of messages", Cell: bench.FigureCell(figureCompression, bench.Number)},
+	bench.CoresColumn,
+	{Title: "a batch", Legend: "records per batch of results that are stored at once", Cell: bench.FigureCell(figureFill, bench.Number)},
+	{Title: "x null", Legend: "records/s over those of the null worker with the same messages", Cell: bench.FigureCell(figureOverNull, bench.Number)},
+	{Title: "x go", Legend: "records/s over those of go-worker with the same operators and messages", Cell: bench.FigureCell(figureOverPlain, bench.Number)},
+	{Title: "x single", Legend: "records/s over those of the same worker with one record per message", Cell: bench.FigureCell(figureOverSingle, bench.Number)},
+	{Title: "x uncompressed", Legend: "records/s over those of the same worker with uncompressed frames", Cell: bench.FigureCell(figureOverUncompressed, bench.Number)},
+	{Title: "p50 us", Legend: "from when the server has stored a payload until it has stored the result", Cell: bench.FigureCell(figureLatency, bench.Micros)},
+	{Title: "p99 us", Cell: bench.FigureCell(figureLatencyP99, bench.Micros)},
+}
+
+func megabytes(v float64) string { return bench.Number(v / 1e6) }
+
+// operatorLists are the operators that Millrace and the worker in plain Go compute. Rows with frames use the first list.
+var operatorLists = []string{"crc32c", "crc32c,minhash"}
+
+// payloadSizes are the default sizes of payloads, in bytes.
+var payloadSizes = []int{256, 2 << 10, 64 << 10, 512 << 10}
+
+// runRates measures all workers with messages of one record, of one size after the other.
+func (b *Bench) runRates(ctx context.Context, session *bench.Session) error {
+	s, err := b.open(ctx, session)
+	if err != nil {
+		return err
+	}
+	for _, size := range session.Sizes(payloadSizes...) {
+		f := single(size)
+		null := s.rate(session, b.plain(session, rowNull, nil), f)
+		var shared, exclusive, plain []*bench.Case // by list of operators
+		for _, list := range operatorLists {
+			ops := bench.Parse(list)
+			shared = append(shared, s.rate(session, b.shared(session, rowShared, ops), f))
+			exclusive = append(exclusive, s.rate(session, b.exclusive(session, rowExclusive, ops), f))
+			plain = append(plain, s.rate(session, b.plain(session, rowPlain, ops), f))
+		}
+		all := slices.Concat([]*bench.Case{null}, shared, exclusive, plain)
+		if err := session.Measure(ctx, all...); err != nil {
+			return err
+		}
+		for i := range plain {
+			compare(null, plain[i], shared[i], exclusive[i])
+		}
+		session.Report(all...)
+	}
+	return nil
+}
+
+// compare adds the ratios of Millrace to the worker that computes nothing and to the one in plain Go.
+func compare(null, plain *bench.Case, millrace ...*bench.Case) {
+	plain.Compare(figureOverNull, figureRecords, null)
+	for _, c := range millrace {
+		c.Compare(figureOverNull, figureRecords, null)
+		c.Compare(figureOverPlain, figureRecords, plain)
+	}
+}
+
+const (
+	// usualFrameBytes is the size of a frame before compression.
+	usualFrameBytes = 512 << 10
+
+	// frameRecordBytes is the default size of a record in a frame.
+	frameRecordBytes = 256
+)
+
+// forms are the framings and compressions that the rows compare. Compressed frames are compared with the first.
+var forms = []form{
+	{framing: frame.NewlineDelimited},
+	{framing: frame.NewlineDelimited, encoding: compression.Zstd},
+	{framing: frame.LengthDelimited},
+	{framing: frame.Arrow},
+}
+
+// runFrames measures workers with frames, and Millrace with one record per message, with records of one size after the other.
+func (b *Bench) runFrames(ctx context.Context, session *bench.Session) error {
+	s, err := b.open(ctx, session)
+	if err != nil {
+		return err
+	}
+	session.Note("Frames have about %d KiB before compression. Results of frames are Arrow streams, and those of single records are JSON.", b.frameBytes>>10)
+	ops := bench.Parse(operatorLists[0])
+	shared, exclusive := b.shared(session, rowFramesShared, ops), b.exclusive(session, rowFramesExclusive, ops)
+	null, plain := b.plain(session, rowFramesNull, nil), b.plain(session, rowFramesPlain, ops)
+	for _, size := range session.Sizes(frameRecordBytes) {
+		alone := []*bench.Case{s.rate(session, shared, single(size)), s.rate(session, exclusive, single(size))}
+		all, framed := alone, [][]*bench.Case(nil)
+		for _, f := range b.forms {
+			f = f.filled(size, b.frameBytes)
+			cases := []*bench.Case{s.rate(session, shared, f), s.rate(session, exclusive, f), s.rate(session, null, f), s.rate(session, plain, f)}
+			all, framed = append(all, cases...), append(framed, cases)
+		}
+		if err := session.Measure(ctx, all...); err != nil {
+			return err
+		}
+		for i, cases := range framed {
+			compare(cases[2], cases[3], cases[:2]...)
+			for k, c := range alone {
+				cases[k].Compare(figureOverSingle, figureRecords, c)
+			}
+			if b.forms[i].encoding != compression.None {
+				for k, c := range cases {
+					c.Compare(figureOverUncompressed, figureRecords, framed[0][k])
+				}
+			}
+		}
+		session.Report(all...)
+	}
+	return nil
+}
+
+// Bounds of a round. It has at least one message for each partition and several for each core, so that none is idle, and at most
+// mostBytes in the input stream. With the largest payloads and a fast server that lasts for two seconds. In a much shorter round, the
+// one-time work for each partition would distort the figures.
+const (
+	messagesPerCore = 4
+	mostMessages    = 1 << 20
+	mostBytes       = 4 << 30
+)
+
+// rate returns a case that measures how fast a kind of worker is with messages of a form. The worker that computes nothing is a reference
+// for the others. The first round finds out how many messages fit into a turn, and is a warm-up.
+func (s *server) rate(session *bench.Session, k kind, f form) *bench.Case {
+	least := max(partitions, messagesPerCore*runtime.GOMAXPROCS(0))
+	most := min(mostMessages, max(mostBytes/(f.records*f.size), least))
+	measure := func(ctx context.Context, c *bench.Case, seed uint64) error {
+		warmup := newContent(f, ^seed)
+		n, err := c.Pace(session.Turn(), least, most, func(n int) (time.Duration, error) {
+			r, err := s.round(ctx, k, load{content: warmup, n: n})
+			return r.took, err
+		})
+		if err != nil {
+			return err
+		}
+		l := load{content: newContent(f, seed), n: n}
+		r, err := s.round(ctx, k, l)
+		if err != nil {
+			return err
+		}
+		seconds, records := r.took.Seconds(), float64(n*f.records)
+		c.Add(figureRecords, "1/s", records/seconds)
+		c.Add(figureBytes, "B/s", records*float64(f.size)/seconds)
+		if f.framing != frame.None {
+			c.Add(figureWire, "B/s", float64(n*l.bytes())/seconds)
+			c.Add(figureCompression, "", float64(f.records*f.size)/float64(l.bytes()))
+		}
+		c.Add(bench.FigureCores, "", r.cpu.Seconds()/seconds)
+		c.Add(figureFill, "", records/float64(r.batches))
+		return nil
+	}
+	c := k.newCase(session, f.size, measure)
+	if f.framing != frame.None {
+		c.Row.Framing, c.Row.Compression = f.framing.String(), f.encoding.String()
+	}
+	return c
+}
+
+const (
+	latencyBytes = 1 << 10
+	latencyEvery = time.Millisecond
+
+	// latencyLeast is the minimum number of payloads of a round, large enough for a 99th percentile.
+	latencyLeast = 300
+)
+
+// runLatency measures the latency of Millrace and of the worker that computes nothing.
+func (b *Bench) runLatency(ctx context.Context, session *bench.Session) error {
+	s, err := b.open(ctx, session)
+	if err != nil {
+		return err
+	}
+	var all []*bench.Case
+	for _, list := range operatorLists {
+		all = append(all, s.latency(session, b.shared(session, rowLatency, bench.Parse(list))))
+	}
+	all = append(all, s.latency(session, b.plain(session, rowLatencyNull, nil)))
+	if err := session.Measure(ctx, all...); err != nil {
+		return err
+	}
+	session.Report(all...)
+	return nil
+}
+
+// latency returns a case that measures how long a payload takes with a kind of worker.
+func (s *server) latency(session *bench.Session, k kind) *bench.Case {
+	n := max(int(session.Turn()/latencyEvery), latencyLeast)
+	return k.newCase(session, latencyBytes, func(ctx context.Context, c *bench.Case, seed uint64) error {
+		r, err := s.round(ctx, k, load{content: newContent(single(latencyBytes), seed), n: n, every: latencyEvery})
+		if err != nil {
+			return err
+		}
+		c.Add(figureLatency, "s", bench.Percentile(r.latencies, 0.5))
+		c.Add(figureLatencyP99, "s", bench.Percentile(r.latencies, 0.99))
+		return nil
+	})
+}
+
+// kind is a kind of worker. It has one row for each list of operators and each form of messages.
+type kind struct {
+	name      string
+	exclusive bool                // the stream and the consumers are those of exclusive delivery
+	ops       []operator.Operator // nil for a worker that computes nothing
+	device    bool                // it uses the devices
+	make      func() worker       // creates the worker of one round
+}
+
+// newCase returns the case of a row of this kind. The worker that computes nothing is a reference for the others.
+func (k kind) newCase(session *bench.Session, size int, measure func(context.Context, *bench.Case, uint64) error) *bench.Case {
+	r := report.Row{Name: k.name, PayloadBytes: size, Operator: bench.Specs(k.ops)}
+	if k.device {
+		r.Device, r.Lanes = session.Devices[0].Info().ID, session.Lanes
+		if len(session.Devices) > 1 {
+			r.Device = "all"
+		}
+	}
+	return &bench.Case{Row: r, Reference: k.ops == nil, Measure: measure}
+}
+
+// shared returns the kind that runs Millrace with shared delivery.
+func (b *Bench) shared(session *bench.Session, name string, ops []operator.Operator) kind {
+	return kind{name: name, ops: ops, device: true, make: func() worker {
+		return &millrace{session: session, ops: ops, connections: b.connections(false)}
+	}}
+}
+
+// exclusive returns the kind that runs Millrace with exclusive delivery.
+func (b *Bench) exclusive(session *bench.Session, name string, ops []operator.Operator) kind {
+	return kind{name: name, exclusive: true, ops: ops, device: true, make: func() worker {
+		return &millrace{session: session, ops: ops, connections: b.connections(true)}
+	}}
+}
+
+// plain returns the kind that runs a worker in plain Go. Without operators it computes nothing.
+func (b *Bench) plain(session *bench.Session, name string, ops []operator.Operator) kind {
+	c := pipelineConfig(session, session.Devices[0].Info(), nil)
+	return kind{name: name, exclusive: true, ops: ops, make: func() worker {
+		return &plain{ops: ops, connections: b.connections(true), groupMessages: c.BatchPayloads, groupBytes: c.BatchBytes}
+	}}
+}
+
+// connections returns a worker's number of connections to the server.
+func (b *Bench) connections(exclusive bool) int {
+	if b.o.Connections != 0 {
+		return b.o.Connections
+	}
+	return natsconn.DefaultConnections(exclusive)
+}
