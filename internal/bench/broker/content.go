@@ -51,8 +51,8 @@ func (f form) filled(size, frameBytes int) form {
 
 // content is what messages of one form hold, and the results that are right for them.
 //
-// A message of one record is random, and different from all others. Frames are text that compresses about as well as English. There are
-// only so many different frames, which repeat in turn, because compressing takes longer than anything that a round measures.
+// A message of one record is random, and different from all others. Frames are text that compresses about as well as English. They repeat
+// after differentFrames messages, because compressing takes longer than anything that a round measures.
 type content struct {
 	form
 	seed   uint64

@@ -90,8 +90,8 @@ func (s *server) removeExcept(ctx context.Context, kept string) error {
 	return nil
 }
 
-// subject returns the subject of input i. There is one subject for each partition, and the server maps each subject to a different
-// partition: it hashes the subject, and which of 8 partitions follows is different for each last digit.
+// subject returns the subject of input i. There is one subject for each partition. The server hashes the subject, and each of the 8 last
+// digits selects a different partition.
 func (p *pair) subject(i int) string { return inPrefix + p.name + "." + strconv.Itoa(i%partitions) }
 
 // published returns the subject under which an input was published. A partitioned stream puts the partition's number in front of it.

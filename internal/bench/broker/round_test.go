@@ -148,13 +148,18 @@ func TestWrongResultEndsTheRun(t *testing.T) {
 	}
 }
 
-// TestPartitionsAreEven checks that each partition has the same number of inputs. A round with unacknowledged inputs ends when its
-// context does.
+// TestPartitionsAreEven checks that each partition has the same number of inputs, which arrive at their interval. A round with
+// unacknowledged inputs ends when its context does.
 func TestPartitionsAreEven(t *testing.T) {
 	const each = 5
 	p := newTestPair(t, true)
-	if err := p.fill(t.Context(), load{content: newContent(single(10), 7), n: each * partitions}); err != nil {
+	l := load{content: newContent(single(10), 7), n: each * partitions, every: time.Millisecond}
+	begun := time.Now()
+	if err := p.fill(t.Context(), l); err != nil {
 		t.Fatal(err)
+	}
+	if took := time.Since(begun); took < time.Duration(l.n-1)*l.every {
+		t.Errorf("%d inputs at an interval of %v took %v", l.n, l.every, took)
 	}
 	inputs, err := p.js.Stream(t.Context(), inStream+p.name)
 	if err != nil {
