@@ -19,14 +19,14 @@ type misuse struct {
 }
 
 var misuses = []misuse{
-	{"look at a source before its copy is done", "host buffer looked at", func(r *rig) {
+	{"look at a source before its copy is done", "host buffer is looked at before", func(r *rig) {
 		m, b := r.memory(64), r.host(64)
 		r.gate(r.s)
 		r.ok(r.s.CopyIn(m, b.Slice(10, 20)))
 		b.Slice(0, 10).Bytes() // a different part: no mistake
 		b.Slice(29, 5).Bytes()
 	}},
-	{"look at a destination before its copy is done", "host buffer looked at", func(r *rig) {
+	{"look at a destination before its copy is done", "host buffer is looked at before", func(r *rig) {
 		m, b := r.memory(64), r.host(64)
 		r.gate(r.s)
 		r.ok(r.s.CopyOut(b, m))
@@ -37,25 +37,25 @@ var misuses = []misuse{
 		r.ok(r.dev.FreeHost(b))
 		b.Bytes()
 	}},
-	{"look at the results of a launch in place before it is done", "host buffer looked at", func(r *rig) {
+	{"look at the results of a launch in place before it is done", "host buffer is looked at before", func(r *rig) {
 		b := r.host(64)
 		r.gate(r.s)
 		r.ok(r.launchInPlace(r.s, b))
 		b.Bytes()
 	}},
-	{"free the results of a launch in place before it is done", "host buffer freed", func(r *rig) {
+	{"free the results of a launch in place before it is done", "host buffer is freed before", func(r *rig) {
 		b := r.host(64)
 		r.gate(r.s)
 		r.ok(r.launchInPlace(r.s, b))
 		r.ok(r.dev.FreeHost(b))
 	}},
-	{"launch in place on a freed buffer", "mapped memory is used after FreeHost", func(r *rig) {
+	{"launch in place on a freed buffer", "used after it was freed", func(r *rig) {
 		b := r.host(64)
 		at := r.mapped(b)
 		r.ok(r.dev.FreeHost(b))
 		r.ok(r.launchTo(r.s, at))
 	}},
-	{"launch in place beyond a buffer's end", "beyond its allocation's end", func(r *rig) {
+	{"launch in place beyond a buffer's end", "never allocated", func(r *rig) {
 		at := r.mapped(r.host(64))
 		at.Addr += 256
 		r.ok(r.launchTo(r.s, at))
@@ -66,7 +66,7 @@ var misuses = []misuse{
 		r.ok(r.launchInPlace(r.s, b))
 		r.ok(r.launchInPlace(r.stream("other"), b))
 	}},
-	{"free a buffer before its copy is done", "host buffer freed", func(r *rig) {
+	{"free a buffer before its copy is done", "host buffer is freed before", func(r *rig) {
 		m, b := r.memory(64), r.host(64)
 		r.gate(r.s)
 		r.ok(r.s.CopyIn(m, b))

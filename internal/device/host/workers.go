@@ -3,6 +3,8 @@ package host
 import (
 	"sync"
 	"sync/atomic"
+
+	"millrace/internal/device/software"
 )
 
 // workers are the goroutines that help streams with launches. The goroutine that calls run works too, so a call always
@@ -28,7 +30,7 @@ type job struct {
 	helpers int       // workers on this job; guarded by workers.mu
 	idle    sync.Cond // the caller waits here until helpers is 0
 
-	panicked atomic.Pointer[kernelPanic]
+	panicked atomic.Pointer[software.Panic]
 }
 
 // startWorkers starts count goroutines.
@@ -51,7 +53,7 @@ func (w *workers) stop() {
 	w.exited.Wait()
 }
 
-// run is the device.Parallel that kernels use. If fn panics, run panics with a *kernelPanic once no other call of fn is
+// run is the device.Parallel that kernels use. If fn panics, run panics with a *software.Panic once no other call of fn is
 // running.
 func (w *workers) run(n int, fn func(i int)) {
 	if n == 1 || w.count == 0 {
@@ -139,7 +141,7 @@ func (w *workers) serve() {
 func (j *job) work() {
 	defer func() {
 		if v := recover(); v != nil {
-			j.panicked.CompareAndSwap(nil, asPanic(v))
+			j.panicked.CompareAndSwap(nil, software.AsPanic(v))
 			j.next.Store(j.n)
 		}
 	}()

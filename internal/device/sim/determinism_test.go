@@ -18,16 +18,22 @@ func program(t *testing.T, seed, calls uint64) []sim.Span {
 	cost.Jitter = 0.5
 	r := open(t, sim.Options{Seed: seed, Cost: cost, Faults: []sim.Fault{{Kind: sim.LaunchFailure, Probability: 0.1}}})
 	rng := rand.New(rand.NewPCG(calls, 0))
-	k, b, e := r.kernel("crc"), r.batch("some", "rows", "of no account"), r.event()
+	k, e := r.kernel("crc"), r.event()
 	r.ok(r.stream("first").Record(e))
 	var streams []device.Stream
+	var batches []*batch // each stream has its own memory, because nothing orders the streams
+	var mems []device.Memory
+	var hosts []device.HostBuffer
 	for i := range 4 {
-		streams = append(streams, r.stream(fmt.Sprint(i)))
+		s, b := r.stream(fmt.Sprint(i)), r.batch("some", "rows", "of no account")
+		r.ok(s.CopyIn(b.dev, b.in))
+		streams, batches = append(streams, s), append(batches, b)
+		mems, hosts = append(mems, r.memory(1<<16)), append(hosts, r.host(1<<16))
 	}
-	mem, host := r.memory(1<<16), r.host(1<<16)
 	pending := 0
 	for range 500 {
-		s, n := streams[rng.IntN(len(streams))], 1+rng.IntN(1<<16)
+		i, n := rng.IntN(len(streams)), 1+rng.IntN(1<<16)
+		s, b, mem, host := streams[i], batches[i], mems[i], hosts[i]
 		switch rng.IntN(8) {
 		case 0:
 			r.ok(s.CopyIn(mem, host.Slice(0, n)))

@@ -2,9 +2,12 @@ package sim
 
 import (
 	"bytes"
+	"container/heap"
 	"errors"
 	"fmt"
 	"time"
+
+	"millrace/internal/device"
 )
 
 // FaultKind is the kind of failure to inject.
@@ -81,37 +84,100 @@ type counts struct {
 	poolAllocs, hostAllocs, launches, notifies uint64
 }
 
-// match returns the first fault of that kind that applies to the nth call.
-func (d *Device) match(kind FaultKind, n uint64) (Fault, bool) {
-	for i, f := range d.faults {
-		if f.Kind != kind {
-			continue
-		}
-		if uint64(f.Nth) == n || draw(d.seed, uint64(i)+1, n) < f.Probability {
-			return f, true
-		}
-	}
-	return Fault{}, false
-}
-
-// injected counts a call and reports whether a fault of that kind applies to it.
-func (d *Device) injected(kind FaultKind, calls *uint64) bool {
-	*calls++
-	_, ok := d.match(kind, *calls)
-	return ok
-}
-
-// marker returns a device loss's marker that one of the rows contains, or nil.
-func (d *Device) marker(rows []byte, offsets []uint32) []byte {
-	for _, f := range d.faults {
-		if len(f.Marker) == 0 {
-			continue
-		}
-		for i, end := range offsets[1:] {
-			if bytes.Contains(rows[offsets[i]:end], f.Marker) {
-				return f.Marker
-			}
+// match returns the first fault of that kind that applies to the nth call, or nil.
+func (l *loop) match(kind FaultKind, n uint64) *Fault {
+	for i := range l.faults {
+		f := &l.faults[i]
+		if f.Kind == kind && (uint64(f.Nth) == n || draw(l.seed, uint64(i)+1, n) < f.Probability) {
+			return f
 		}
 	}
 	return nil
+}
+
+// inject counts a call and returns the error with which it must fail: see software.Config.
+func (l *loop) inject(call string) error {
+	switch call {
+	case "alloc host":
+		return l.refuse(call, PinnedOutOfMemory, &l.counts.hostAllocs, device.ErrOutOfMemory)
+	case "pool alloc":
+		return l.refuse(call, OutOfMemory, &l.counts.poolAllocs, device.ErrOutOfMemory)
+	case "launch":
+		return l.refuse(call, LaunchFailure, &l.counts.launches, device.ErrLaunch)
+	}
+	return nil
+}
+
+func (l *loop) refuse(call string, kind FaultKind, calls *uint64, as error) error {
+	*calls++
+	if l.match(kind, *calls) == nil {
+		return nil
+	}
+	return device.Errorf(call, l.dev.Info().ID, as, "injected")
+}
+
+// plan sets the fault of a launch or a notification that was just enqueued.
+func (l *loop) plan(t *task) {
+	switch t.Kind {
+	case Launch:
+		t.fault = l.match(DeviceLoss, l.counts.launches)
+	case Notify:
+		l.counts.notifies++
+		if t.fault = l.match(LostCompletion, l.counts.notifies); t.fault == nil {
+			t.fault = l.match(LateCompletion, l.counts.notifies)
+		}
+	}
+}
+
+// do applies the effect of an operation that ends, or its fault. An error loses the device.
+func (l *loop) do(t *task) error {
+	switch {
+	case t.Kind == Launch && t.fault != nil:
+		return errors.New("injected loss")
+	case t.Kind == Notify && t.fault == nil:
+		l.dev.Complete(t.Token)
+	case t.Kind == Notify && t.fault.Kind == LateCompletion:
+		l.queued++
+		heap.Push(&l.running, &task{seq: t.seq, due: l.now + t.fault.Delay, late: true, token: t.Token})
+	}
+	return t.Do()
+}
+
+// withMarkers makes operators fail if a row contains the marker of a fault.
+func withMarkers(kernels []device.HostKernel, faults []Fault) (all []device.HostKernel) {
+	for _, k := range kernels {
+		for _, f := range faults {
+			if len(f.Marker) > 0 {
+				k = marked{k, f.Marker}
+			}
+		}
+		all = append(all, k)
+	}
+	return all
+}
+
+type marked struct {
+	device.HostKernel
+	marker []byte
+}
+
+// Bind implements device.HostKernel.
+func (m marked) Bind(params []byte) (device.BoundHostKernel, error) {
+	bound, err := m.HostKernel.Bind(params)
+	return boundMarked{bound, m.marker}, err
+}
+
+type boundMarked struct {
+	device.BoundHostKernel
+	marker []byte
+}
+
+// Run implements device.BoundHostKernel.
+func (b boundMarked) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	for i, end := range offsets[1:] {
+		if bytes.Contains(rows[offsets[i]:end], b.marker) {
+			return fmt.Errorf("injected loss: a row holds the marker %q", b.marker)
+		}
+	}
+	return b.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
 }

@@ -107,10 +107,11 @@ func allLost(r *rig, s device.Stream, k device.Kernel, b *batch) {
 func TestBrokenKernelLosesTheDevice(t *testing.T) {
 	r := faulty(t)
 	s, b := r.stream("lane-0"), r.batch("a")
+	r.ok(s.CopyIn(b.dev, b.in))
 	r.ok(s.Launch(r.kernel("broken"), b.args()))
 	err := s.Synchronize()
 	r.is(err, device.ErrLost)
-	for _, words := range []string{"divided by zero", "launch of broken", "lane-0"} {
+	for _, words := range []string{"divided by zero", "operator broken: launch", "lane-0"} {
 		if !strings.Contains(err.Error(), words) {
 			t.Errorf("error %q does not say %q", err, words)
 		}
@@ -166,6 +167,7 @@ func TestFaultProbability(t *testing.T) {
 	refused := func(seed uint64) (which [launches]bool, n int) {
 		r := open(t, sim.Options{Seed: seed, Faults: []sim.Fault{{Kind: sim.LaunchFailure, Probability: p}}})
 		s, k, b := r.stream("s"), r.kernel("crc"), r.batch("a")
+		r.ok(s.CopyIn(b.dev, b.in))
 		for i := range launches {
 			if err := s.Launch(k, b.args()); err != nil {
 				r.is(err, device.ErrLaunch)

@@ -2,226 +2,276 @@ package sim
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"millrace/internal/device"
+	"millrace/internal/device/software"
 )
 
-// op is one operation of a stream.
-type op struct {
+// gateTime is the device time after which a gate gives way: see device.Gater.
+const gateTime = 10 * time.Second
+
+// loop is the software.Clock of virtual time. It has no goroutines: the caller that waits runs the simulation. The
+// device's lock guards it.
+type loop struct {
+	dev    *software.Device
+	seed   uint64
+	cost   Model
+	faults []Fault
+	counts counts
+	trace  trace
+	holds  int // number of calls of Hold that were not released
+
+	now      time.Duration
+	queued   int                // operations not yet carried out, and late completions
+	runnable []*software.Stream // streams that may be able to run their first operation
+	engines  [engineCount]engine
+	running  taskHeap // operations on an engine, and late completions, ordered by end
+	blocked  []*task  // waits and gates that stop a stream now, in the order in which their streams reached them
+}
+
+// task is an operation in the simulation.
+type task struct {
+	*software.Op
 	seq      uint64
-	kind     Kind
-	stream   *Stream
-	name     string // the kernel of a launch
-	bytes    int
 	enqueued time.Duration
 	start    time.Duration
 	cost     time.Duration // time on its engine
 	due      time.Duration // while waiting for an engine: when it became ready; in service: when it ends
-	uses     []use
-	token    uint64 // token of a notify
-	mark     *mark  // mark of a record or a wait
-	opened   bool   // a gate has been opened
-	pool     *Pool  // pool of a free
-
-	// effect changes memory and state when the operation ends. An error loses the device.
-	effect func() error
-}
-
-// opHeap orders operations by due, then by sequence. It implements heap.Interface.
-type opHeap []*op
-
-func (h opHeap) Len() int { return len(h) }
-func (h opHeap) Less(i, j int) bool {
-	if h[i].due != h[j].due {
-		return h[i].due < h[j].due
-	}
-	return h[i].seq < h[j].seq
-}
-func (h opHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *opHeap) Push(x any)   { *h = append(*h, x.(*op)) }
-func (h *opHeap) Pop() any {
-	last := len(*h) - 1
-	o := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return o
+	issued   bool          // on an engine, or blocked
+	fault    *Fault        // of a launch or a notification
+	late     bool          // the token of a notification arrives now; Op is nil
+	token    uint64
 }
 
 // engine serves as many operations at once as it has slots.
 type engine struct {
 	slots, busy int
-	ready       opHeap
+	ready       taskHeap
 }
 
-// loop is the state of the simulation, guarded by the device's lock.
-type loop struct {
-	now      time.Duration
-	seq      uint64 // number of the last operation enqueued
-	queued   int    // operations not yet carried out
-	streams  []*Stream
-	runnable []*Stream // streams that may be able to run their first operation
-	engines  [engineCount]engine
-	running  opHeap // operations on an engine, and completions in progress, ordered by end
-	promised int    // completions in progress
-	gates    []*op  // gates that stop a stream now
+// taskHeap orders operations by due, then by sequence. It implements heap.Interface.
+type taskHeap []*task
+
+func (h taskHeap) Len() int { return len(h) }
+func (h taskHeap) Less(i, j int) bool {
+	if h[i].due != h[j].due {
+		return h[i].due < h[j].due
+	}
+	return h[i].seq < h[j].seq
+}
+func (h taskHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *taskHeap) Push(x any)   { *h = append(*h, x.(*task)) }
+func (h *taskHeap) Pop() any {
+	last := len(*h) - 1
+	t := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return t
 }
 
-func newLoop(computeSlots int) loop {
-	var l loop
-	l.engines[CopyInEngine].slots = 1
-	l.engines[CopyOutEngine].slots = 1
-	l.engines[ComputeEngine].slots = computeSlots
-	return l
+// Now implements software.Clock.
+func (l *loop) Now() time.Duration { return l.now }
+
+// Admit implements software.Clock. It never waits, because enqueuing takes no time.
+func (l *loop) Admit(*software.Stream) error {
+	if l.queued < maxQueued {
+		return nil
+	}
+	return device.Errorf("enqueue", l.dev.Info().ID, device.ErrOutOfMemory,
+		"%d operations are queued: wait for some before enqueueing more", maxQueued)
+}
+
+// Enqueued implements software.Clock.
+func (l *loop) Enqueued(o *software.Op) {
+	t := &task{Op: o, seq: o.Seq, enqueued: l.now, cost: l.cost.duration(o, l.seed)}
+	l.plan(t)
+	o.Note = t
+	l.queued++
+	l.runnable = append(l.runnable, o.Stream)
+	l.settle()
+	l.dev.Wake()
+}
+
+// settle issues every operation that can be issued at this instant.
+func (l *loop) settle() {
+	for len(l.runnable) > 0 {
+		s := l.runnable[0]
+		l.runnable = l.runnable[1:]
+		if o := s.Head(); o != nil {
+			l.issue(o.Note.(*task))
+		}
+	}
+	l.runnable = nil
+}
+
+// issue starts a stream's first operation, unless it was started before: it goes to its engine, waits for its event or
+// gate, or ends at once if it takes no time.
+func (l *loop) issue(t *task) {
+	if t.issued {
+		return
+	}
+	t.issued, t.start = true, l.now
+	switch e := engineOf(t.Kind); {
+	case e != NoEngine:
+		t.due = l.now
+		heap.Push(&l.engines[e].ready, t)
+	case t.Blocked():
+		l.blocked = append(l.blocked, t)
+	default:
+		l.carryOut(t)
+	}
+}
+
+// Step implements software.Clock. It moves the clock to the next instant at which an operation ends. If no operation is
+// in progress, a gate gives way to a caller that waits for an event or a stream. Streams can't wait for each other in a
+// circle, because a wait needs a record enqueued before it, so one of them always moves.
+func (l *loop) Step(w software.Waiter) bool {
+	switch {
+	case w != software.ForStream && l.holds > 0:
+		return false
+	case l.step():
+		return true
+	case w == software.ForCompletion:
+		return false
+	case !l.giveWay():
+		panic("sim: work is queued that nothing can bring to an end")
+	}
+	return true
 }
 
 // step assigns ready operations to free engines and moves the clock to the next instant at which an operation ends. It
 // returns false if no operation is in progress: then only the host can change the state.
-func (d *Device) step() bool {
-	if d.Lost() {
+func (l *loop) step() bool {
+	l.dispatch()
+	if len(l.running) == 0 {
 		return false
 	}
-	d.dispatch()
-	if len(d.running) == 0 {
-		return false
+	l.now = l.running[0].due
+	for len(l.running) > 0 && l.running[0].due <= l.now {
+		l.end(heap.Pop(&l.running).(*task))
 	}
-	d.now = d.running[0].due
-	for len(d.running) > 0 && d.running[0].due <= d.now {
-		d.end(heap.Pop(&d.running).(*op))
-	}
-	d.settle()
+	l.settle()
 	return true
 }
 
-// advance runs the simulation until the clock reads t.
-func (d *Device) advance(t time.Duration) {
-	for !d.Lost() {
-		d.dispatch()
-		if len(d.running) == 0 || d.running[0].due > t {
-			d.now = t
-			return
-		}
-		d.step()
-	}
-}
-
-// drive runs the simulation until done returns true or the device is lost. When no operation is in progress, only gates
-// are left to wait for, and they give way. Streams can't wait for each other in a circle, because a wait needs a record
-// enqueued before it, so one of them always moves.
-func (d *Device) drive(done func() bool) {
-	for !d.Lost() && !done() {
-		if !d.step() && !d.giveWay() {
-			panic("sim: work is queued that nothing can bring to an end")
-		}
-	}
-}
-
 // dispatch gives each free engine the operation that has been ready longest.
-func (d *Device) dispatch() {
-	for i := range d.engines {
-		e := &d.engines[i]
+func (l *loop) dispatch() {
+	for i := range l.engines {
+		e := &l.engines[i]
 		for e.busy < e.slots && len(e.ready) > 0 {
-			o := heap.Pop(&e.ready).(*op)
+			t := heap.Pop(&e.ready).(*task)
 			e.busy++
-			o.start = d.now
-			o.due = d.now + o.cost
-			heap.Push(&d.running, o)
+			t.start = l.now
+			t.due = l.now + t.cost
+			heap.Push(&l.running, t)
 		}
 	}
 }
 
-// end takes an operation off its engine, or lets a completion arrive.
-func (d *Device) end(o *op) {
-	if o.kind == Notify {
-		d.promised--
-		d.complete(o.token)
+// end takes an operation off its engine, or lets a late completion arrive.
+func (l *loop) end(t *task) {
+	if t.late {
+		l.queued--
+		l.dev.Complete(t.token)
 		return
 	}
-	d.engines[o.kind.engine()].busy--
-	d.carryOut(o)
+	l.engines[engineOf(t.Kind)].busy--
+	l.carryOut(t)
 }
 
-// lossKind returns the kind of loss that o causes. A payload can only be responsible for a kernel's loss.
-func (o *op) lossKind() error {
-	if o.kind == Launch {
-		return device.ErrKernelFault
-	}
-	return device.ErrLost
-}
-
-// carryOut applies the effect of o, the first operation of its stream, and removes it from the queue.
-func (d *Device) carryOut(o *op) {
-	if err := o.touch(); err != nil {
-		d.lose(o, err)
+// carryOut applies the effect of t, the first operation of its stream, and removes it from the queue.
+func (l *loop) carryOut(t *task) {
+	if err := l.do(t); err != nil {
+		l.dev.Lose(t.Op, err)
 		return
 	}
-	if o.effect != nil {
-		if err := o.effect(); err != nil {
-			d.lose(o, err)
+	l.trace.add(t, l.now)
+	l.queued--
+	l.runnable = append(l.runnable, t.Stream)
+	recorded := t.Kind == software.Record
+	l.dev.Finish(t.Op)
+	if recorded {
+		l.unblock()
+	}
+}
+
+// unblock carries out the waits and gates that need not stop their streams any longer.
+func (l *loop) unblock() {
+	for i := 0; i < len(l.blocked); {
+		if t := l.blocked[i]; !t.Blocked() {
+			l.blocked = slices.Delete(l.blocked, i, i+1)
+			l.carryOut(t)
+		} else {
+			i++
+		}
+	}
+}
+
+// Opened implements software.Clock. A gate that its stream has not reached yet won't stop the stream.
+func (l *loop) Opened() {
+	l.unblock()
+	l.settle()
+	l.dev.Wake()
+}
+
+// gate returns the gate that was reached first, or nil if none stops a stream. It is the first one to give way.
+func (l *loop) gate() *task {
+	for _, t := range l.blocked {
+		if t.Kind == software.Gate {
+			return t
+		}
+	}
+	return nil
+}
+
+// giveWay moves the clock to the end of the first gate and opens it. It returns false if there is none.
+func (l *loop) giveWay() bool {
+	first := l.gate()
+	if first == nil {
+		return false
+	}
+	l.now = max(l.now, first.start+gateTime)
+	first.Gate.Opened = true
+	l.unblock()
+	l.settle()
+	return true
+}
+
+// Polled implements software.Clock. It advances the clock by PollCost, unless Hold is in effect. If no operation is in
+// progress, a gate that is ten seconds old gives way, so polling for work behind a gate ends too.
+func (l *loop) Polled() {
+	if l.holds == 0 {
+		l.advance(l.now + PollCost)
+	}
+	if first := l.gate(); first != nil && len(l.running) == 0 && first.start+gateTime <= l.now {
+		l.giveWay()
+	}
+}
+
+// advance runs the simulation until the clock reads end.
+func (l *loop) advance(end time.Duration) {
+	for !l.dev.Lost() {
+		l.dispatch()
+		if len(l.running) == 0 || l.running[0].due > end {
+			l.now = end
 			return
 		}
-	}
-	s := o.stream
-	s.queue[0] = nil
-	s.queue = s.queue[1:]
-	s.issued = false
-	s.done = o.seq
-	d.queued--
-	d.runnable = append(d.runnable, s)
-	d.trace.add(o, d.now)
-	switch o.kind {
-	case Record:
-		d.reach(o.mark)
-	case Free:
-		o.pool.retire()
+		l.step()
 	}
 }
 
-// settle issues every operation that can be issued at this instant.
-func (d *Device) settle() {
-	for len(d.runnable) > 0 {
-		s := d.runnable[0]
-		d.runnable = d.runnable[1:]
-		if len(s.queue) > 0 && !s.issued {
-			d.issue(s.queue[0])
-		}
+// Lost implements software.Clock. Queued operations never run.
+func (l *loop) Lost() {
+	for i := range l.engines {
+		l.engines[i].ready = nil
 	}
-	d.runnable = nil
+	l.running, l.blocked, l.runnable, l.queued = nil, nil, nil, 0
 }
 
-// issue starts a stream's first operation: it goes to its engine, waits for its event or gate, or ends at once if it
-// takes no time.
-func (d *Device) issue(o *op) {
-	o.stream.issued = true
-	o.start = d.now
-	switch {
-	case o.kind.engine() != NoEngine:
-		o.due = d.now
-		heap.Push(&d.engines[o.kind.engine()].ready, o)
-	case o.kind == Wait && !o.mark.reached:
-		o.mark.waiting = append(o.mark.waiting, o)
-	case o.kind == Gate && !o.opened:
-		d.gates = append(d.gates, o)
-	default:
-		d.carryOut(o)
-	}
-}
+// Started implements software.Clock.
+func (l *loop) Started(*software.Stream) {}
 
-// abandon drops all queued operations of a lost device.
-func (d *Device) abandon() {
-	for _, s := range d.streams {
-		s.queue = nil
-	}
-	for i := range d.engines {
-		d.engines[i].ready = nil
-	}
-	d.running, d.gates, d.runnable, d.queued, d.promised = nil, nil, nil, 0, 0
-}
-
-func (o *op) String() string {
-	what := o.kind.String()
-	if o.name != "" {
-		what += " of " + o.name
-	}
-	return what + " on stream " + o.stream.name
-}
+// Stop implements software.Clock.
+func (l *loop) Stop() {}

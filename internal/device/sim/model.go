@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"millrace/internal/device/software"
 )
 
 // Cost is the time that one operation of a kind takes: Latency, plus its bytes divided by BytesPerSecond.
@@ -79,9 +81,9 @@ func (m Model) check() error {
 
 // duration returns how long o takes. Jitter depends on o's sequence number, not on the order in which operations happen
 // to run, so a change in one stream doesn't change the random numbers of others.
-func (m Model) duration(o *op, seed uint64) time.Duration {
+func (m Model) duration(o *software.Op, seed uint64) time.Duration {
 	var c Cost
-	switch o.kind {
+	switch o.Kind {
 	case CopyIn:
 		c = m.CopyIn
 	case CopyOut:
@@ -90,15 +92,15 @@ func (m Model) duration(o *op, seed uint64) time.Duration {
 		c = m.Fill
 	case Launch:
 		c = m.Kernel
-		if named, ok := m.Kernels[o.name]; ok {
+		if named, ok := m.Kernels[o.Kernel.Name()]; ok {
 			c = named
 		}
 	}
 	t := float64(c.Latency)
 	if c.BytesPerSecond > 0 {
-		t += float64(o.bytes) / c.BytesPerSecond * float64(time.Second)
+		t += float64(o.Bytes) / c.BytesPerSecond * float64(time.Second)
 	}
-	t *= 1 + m.Jitter*draw(seed, 0, o.seq)
+	t *= 1 + m.Jitter*draw(seed, 0, o.Seq)
 	return time.Duration(math.Round(min(t, float64(longest))))
 }
 

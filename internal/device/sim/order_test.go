@@ -61,8 +61,11 @@ func TestWaitKeepsItsMark(t *testing.T) {
 }
 
 // TestEffectsComeAtTheEnd checks that data moves when an operation ends, and neither when it is enqueued nor when it
-// starts.
+// starts. It reads while another stream writes, at which the invariants build panics.
 func TestEffectsComeAtTheEnd(t *testing.T) {
+	if device.Invariants {
+		t.Skip("UNDER THE INVARIANTS TAG USE IN NO ORDER PANICS: SEE TestMisusePanics OF HOST")
+	}
 	r := open(t, sim.Options{Cost: sim.Model{CopyIn: sim.Cost{Latency: 10 * ms}, CopyOut: sim.Cost{Latency: ms}}})
 	a, b := r.stream("a"), r.stream("b")
 	mem, in, back := r.memory(3), r.host(3), r.host(3)

@@ -91,9 +91,9 @@ func TestComputeSlots(t *testing.T) {
 		t.Errorf("%d units, want 2", units)
 	}
 	k := r.kernel("crc")
-	b := r.batch("x")
 	for i := range 4 {
-		s := r.stream(fmt.Sprintf("s%d", i))
+		s, b := r.stream(fmt.Sprintf("s%d", i)), r.batch("x")
+		r.ok(s.Fill(b.dev, 0)) // takes no time
 		r.ok(s.Launch(k, b.args()))
 		r.ok(s.Notify(uint64(i)))
 	}
@@ -155,12 +155,16 @@ func TestH100(t *testing.T) {
 func TestReadyFirstServedFirst(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	k, b := r.kernel("crc"), r.batch("x")
-	late, first, second := r.stream("late"), r.stream("first"), r.stream("second")
+	late, streams, batches := r.stream("late"), []device.Stream{r.stream("first"), r.stream("second")}, []*batch{r.batch("x"), r.batch("x")}
+	for i, s := range streams {
+		r.ok(s.Fill(batches[i].dev, 0)) // takes no time
+		r.ok(s.Synchronize())
+	}
 	r.ok(late.CopyIn(b.dev, b.in)) // until 1 ms
 	r.ok(late.Launch(k, b.args()))
 	r.ok(late.Notify(3))
-	for i, s := range []device.Stream{first, second} {
-		r.ok(s.Launch(k, b.args())) // ready at 0, although enqueued after the other
+	for i, s := range streams {
+		r.ok(s.Launch(k, batches[i].args())) // ready at 0, although enqueued after the other
 		r.ok(s.Notify(uint64(i + 1)))
 	}
 	r.completes(1, 2, 3)

@@ -42,9 +42,9 @@ const (
 	DefaultTraceLimit = 1 << 16 // spans
 	maxComputeSlots   = 1024
 
-	// maxPending limits the sum of queued operations and completions not yet fetched. Without it, a host that never
-	// waits would queue operations until the process runs out of memory.
-	maxPending = 1 << 18
+	// maxQueued limits the number of queued operations. Without it, a host that never waits would queue operations
+	// until the process runs out of memory.
+	maxQueued = 1 << 18
 )
 
 // epoch is the wall-clock time at virtual time zero. It is fixed, so that two runs print the same times.
@@ -79,30 +79,11 @@ type Options struct {
 	TraceLimit int
 }
 
-// Device is a simulated device. It has no goroutines: the caller that waits runs the simulation.
+// Device is a simulated device. AllocHost returns ordinary process memory that copies treat as pinned.
 type Device struct {
-	*software.Base
-	seed   uint64
-	cost   Model
-	faults []Fault
-
-	mu      sync.Mutex
-	changed chan struct{} // closed at the next change of state; nil while nobody waits for one
-
-	loop
-	lives
-	counts      counts
-	completions []uint64 // tokens that arrived and were not fetched, in order
-	holds       int      // number of calls of Hold that were not released
-	trace       trace
-	offsets     []uint32 // decoded offsets table of the running launch
+	*software.Device
+	loop *loop
 }
-
-var (
-	_ device.Device = (*Device)(nil)
-	_ device.Gater  = (*Device)(nil)
-	_ device.Mapper = (*Device)(nil)
-)
 
 // Open creates a device. If options are invalid, it fails with ErrInvalid and an error that names every problem.
 func Open(o Options) (*Device, error) {
@@ -110,27 +91,33 @@ func Open(o Options) (*Device, error) {
 	if err := o.check(); err != nil {
 		return nil, device.Errorf("open", id, device.ErrInvalid, "%v", err)
 	}
-	slots := max(o.Cost.ComputeSlots, 1)
-	return &Device{
-		Base: software.NewBase(software.Config{
-			Info: device.Info{
-				Kind:   "sim",
-				ID:     id,
-				Name:   fmt.Sprintf("simulated device (seed %d)", o.Seed),
-				Memory: cmp.Or(o.Memory, DefaultMemory),
-				Units:  slots,
-			},
-			HostMemory: cmp.Or(o.HostMemory, DefaultMemory),
-			Kernels:    o.Kernels,
-			InPlace:    func(s device.Shape, n device.Needs) bool { return s.Bytes+n.Result <= o.MostInPlace },
-		}),
+	l := &loop{
 		seed:   o.Seed,
 		cost:   o.Cost,
 		faults: slices.Clone(o.Faults),
-		loop:   newLoop(slots),
-		lives:  make(lives),
 		trace:  trace{limit: max(cmp.Or(o.TraceLimit, DefaultTraceLimit), 0)},
-	}, nil
+	}
+	slots := max(o.Cost.ComputeSlots, 1)
+	l.engines[CopyInEngine].slots, l.engines[ComputeEngine].slots, l.engines[CopyOutEngine].slots = 1, slots, 1
+	l.dev = software.New(software.Config{
+		Info: device.Info{
+			Kind:   "sim",
+			ID:     id,
+			Name:   fmt.Sprintf("simulated device (seed %d)", o.Seed),
+			Memory: cmp.Or(o.Memory, DefaultMemory),
+			Units:  slots,
+		},
+		Epoch:      epoch,
+		HostMemory: cmp.Or(o.HostMemory, DefaultMemory),
+		HostKind:   device.Pinned,
+		PoolUnit:   software.Alignment,
+		Kernels:    withMarkers(o.Kernels, l.faults),
+		InPlace:    func(s device.Shape, n device.Needs) bool { return s.Bytes+n.Result <= o.MostInPlace },
+		Parallel:   serial,
+		Strict:     true,
+		Inject:     l.inject,
+	}, l)
+	return &Device{l.dev, l}, nil
 }
 
 // check returns all problems of the options, joined.
@@ -154,55 +141,17 @@ func serial(n int, fn func(i int)) {
 	}
 }
 
-// Epoch implements device.Device. It is the same in every run.
-func (d *Device) Epoch() time.Time { return epoch }
-
-// Now implements device.Device. It returns the virtual time and doesn't move the clock.
-func (d *Device) Now() time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.now
-}
-
-// lose makes the device lost because of an operation. Queued operations never run, and all waits end. The caller holds
-// the lock.
-func (d *Device) lose(o *op, why error) {
-	loss := d.Errorf(o.String(), o.lossKind(), "%v", why)
-	loss.Operator = o.name
-	if !d.Lose(loss) {
-		return
-	}
-	d.abandon()
-	d.wake()
-}
-
-// wake tells all goroutines in block that the state has changed. The caller holds the lock.
-func (d *Device) wake() {
-	if d.changed != nil {
-		close(d.changed)
-		d.changed = nil
-	}
-}
-
-// Close implements device.Device. A gate that still delays queued work gives way. Completions not yet fetched are
-// dropped. On a lost device nothing can be freed, so Close returns the loss and no leaks.
-func (d *Device) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.Closed() {
-		return nil
-	}
-	d.drive(func() bool { return d.queued == 0 })
-	d.Shut()
-	for _, s := range d.streams {
-		s.closed = true
-	}
-	d.streams, d.completions = nil, nil
-	leaks := d.FreeAll()
-	clear(d.lives)
-	d.wake()
-	if d.Lost() {
-		return d.Err()
-	}
-	return leaks
+// Hold keeps WaitCompletion, Event.Synchronize and Event.Done from moving the clock until release is called. So one
+// goroutine can submit several operations at one instant although others wait. Hold doesn't affect Stream.Synchronize
+// and Close, and Event.Done returns at once. Holds may overlap; a second call of release does nothing.
+func (d *Device) Hold() (release func()) {
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	d.loop.holds++
+	return sync.OnceFunc(func() {
+		d.Mu.Lock()
+		defer d.Mu.Unlock()
+		d.loop.holds--
+		d.Wake()
+	})
 }

@@ -3,6 +3,8 @@ package sim
 import (
 	"slices"
 	"time"
+
+	"millrace/internal/device/software"
 )
 
 // Engine is the part of the device that serves an operation.
@@ -22,27 +24,23 @@ func (e Engine) String() string {
 }
 
 // Kind is the kind of an operation.
-type Kind uint8
+type Kind = software.Kind
 
 // The kinds of operations, each named after the call that enqueues it.
 const (
-	CopyIn Kind = iota + 1
-	CopyOut
-	Fill
-	Launch
-	Record
-	Wait
-	Notify
-	Free
-	Gate
+	CopyIn  = software.CopyIn
+	CopyOut = software.CopyOut
+	Fill    = software.Fill
+	Launch  = software.Launch
+	Record  = software.Record
+	Wait    = software.Wait
+	Notify  = software.Notify
+	Free    = software.Free
+	Gate    = software.Gate
 )
 
-func (k Kind) String() string {
-	return [...]string{"none", "copy in", "copy out", "fill", "launch", "record", "wait", "notify", "free", "gate"}[k]
-}
-
-// engine returns the engine that serves operations of kind k.
-func (k Kind) engine() Engine {
+// engineOf returns the engine that serves operations of kind k.
+func engineOf(k Kind) Engine {
 	switch k {
 	case CopyIn:
 		return CopyInEngine
@@ -74,21 +72,25 @@ type trace struct {
 	dropped int64
 }
 
-func (t *trace) add(o *op, end time.Duration) {
+func (t *trace) add(o *task, end time.Duration) {
 	if len(t.spans) >= t.limit {
 		t.dropped++
 		return
 	}
-	t.spans = append(t.spans, Span{
-		Seq: o.seq, Kind: o.kind, Engine: o.kind.engine(), Stream: o.stream.name, Kernel: o.name,
-		Bytes: o.bytes, Enqueued: o.enqueued, Start: o.start, End: end,
-	})
+	s := Span{
+		Seq: o.Seq, Kind: o.Kind, Engine: engineOf(o.Kind), Stream: o.Stream.Name(),
+		Bytes: o.Bytes, Enqueued: o.enqueued, Start: o.start, End: end,
+	}
+	if o.Kernel != nil {
+		s.Kernel = o.Kernel.Name()
+	}
+	t.spans = append(t.spans, s)
 }
 
 // Trace returns the operations that the device has carried out so far, in the order in which they ended, and the number
 // of spans that it dropped (see Options.TraceLimit).
 func (d *Device) Trace() (spans []Span, dropped int64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.trace.spans), d.trace.dropped
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	return slices.Clone(d.loop.trace.spans), d.loop.trace.dropped
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"runtime/debug"
 	"sync/atomic"
 
 	"millrace/internal/device"
@@ -11,28 +12,30 @@ import (
 
 // Kernel is an operator in Go with its parameters. It implements device.Kernel.
 type Kernel struct {
-	base   *Base
+	dev    *Device
 	name   string
 	bound  device.BoundHostKernel
 	closed atomic.Bool
 }
 
 // Kernel implements device.Device.
-func (b *Base) Kernel(name string, params []byte) (device.Kernel, error) {
+func (d *Device) Kernel(name string, params []byte) (device.Kernel, error) {
 	const call = "kernel"
-	if err := b.Usable(call); err != nil {
+	if err := d.usable(call); err != nil {
 		return nil, err
 	}
-	source, ok := b.kernels[name]
+	source, ok := d.kernels[name]
 	if !ok {
-		return nil, b.Errorf(call, device.ErrNotFound, "no operator is called %q", name)
+		return nil, d.errorf(call, device.ErrNotFound, "no operator is called %q", name)
 	}
 	bound, err := source.Bind(params)
 	if err != nil {
-		return nil, b.Errorf(call, device.ErrInvalid, "operator %s: %v", name, err)
+		return nil, d.errorf(call, device.ErrInvalid, "operator %s: %v", name, err)
 	}
-	k := &Kernel{base: b, name: name, bound: bound}
-	if err := b.Add(call, k); err != nil {
+	k := &Kernel{dev: d, name: name, bound: bound}
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	if err := d.add(call, k); err != nil {
 		return nil, err
 	}
 	return k, nil
@@ -44,41 +47,37 @@ func (k *Kernel) Name() string { return k.name }
 // Needs implements device.Kernel.
 func (k *Kernel) Needs(shape device.Shape) device.Needs {
 	needs := k.bound.Needs(shape)
-	needs.InPlace = k.base.inPlace(shape, needs)
+	needs.InPlace = k.dev.config.InPlace(shape, needs)
 	return needs
 }
 
-// Run computes a batch: see device.BoundHostKernel.
-func (k *Kernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
-	return k.bound.Run(rows, offsets, scratch, result, parallel)
-}
-
-// Leak implements Object.
-func (k *Kernel) Leak() string { return "kernel " + k.name }
+func (k *Kernel) leak() string { return "kernel " + k.name }
 
 // Close implements device.Kernel. On a lost device it frees the kernel and returns the loss.
 func (k *Kernel) Close() error {
 	if k.closed.Swap(true) {
 		return nil
 	}
-	k.base.Remove(k)
-	return k.base.Err()
+	k.dev.Mu.Lock()
+	defer k.dev.Mu.Unlock()
+	delete(k.dev.open, k)
+	return k.dev.Err()
 }
 
-// CheckLaunch returns k as an open kernel of this device, and the arguments with their memory cut to the batch's size.
+// checkLaunch returns k as an open kernel of this device, and the arguments with their memory cut to the batch's size.
 // It fails if the memory is too small or not aligned, or if the shape is impossible.
-func (b *Base) CheckLaunch(k device.Kernel, args device.LaunchArgs) (*Kernel, device.LaunchArgs, error) {
+func (d *Device) checkLaunch(k device.Kernel, args device.LaunchArgs) (*Kernel, device.LaunchArgs, error) {
 	const call = "launch"
 	own, ok := k.(*Kernel)
-	if !ok || own == nil || own.base != b {
-		return nil, args, b.Errorf(call, device.ErrInvalid, "the kernel is not one of this device")
+	if !ok || own == nil || own.dev != d {
+		return nil, args, d.errorf(call, device.ErrInvalid, "the kernel is not one of this device")
 	}
 	if own.closed.Load() {
-		return nil, args, b.Errorf(call, device.ErrClosed, "kernel %s was closed", own.name)
+		return nil, args, d.errorf(call, device.ErrClosed, "kernel %s was closed", own.name)
 	}
 	shape := args.Shape
 	if shape.Rows < 0 || shape.Rows >= math.MaxInt/4 || shape.Bytes < 0 || shape.Longest < 0 || shape.Longest > shape.Bytes {
-		return nil, args, b.Errorf(call, device.ErrInvalid, "%s: impossible shape %+v", own.name, shape)
+		return nil, args, d.errorf(call, device.ErrInvalid, "%s: impossible shape %+v", own.name, shape)
 	}
 	needs := own.bound.Needs(shape)
 	var errs [4]error
@@ -97,18 +96,37 @@ func (b *Base) CheckLaunch(k device.Kernel, args device.LaunchArgs) (*Kernel, de
 // cut returns the first bytes of one argument's memory.
 func (k *Kernel) cut(part string, m device.Memory, bytes int, aligned uint64) (device.Memory, error) {
 	if m.Bytes < bytes {
-		return m, k.base.Errorf("launch", device.ErrInvalid, "%s: %s has %d bytes, this batch takes %d", k.name, part, m.Bytes, bytes)
+		return m, k.dev.errorf("launch", device.ErrInvalid, "%s: %s has %d bytes, this batch takes %d", k.name, part, m.Bytes, bytes)
 	}
 	if bytes > 0 && m.Addr%aligned != 0 {
-		return m, k.base.Errorf("launch", device.ErrInvalid, "%s: %s at %#x is not aligned to %d", k.name, part, m.Addr, aligned)
+		return m, k.dev.errorf("launch", device.ErrInvalid, "%s: %s at %#x is not aligned to %d", k.name, part, m.Addr, aligned)
 	}
 	m.Bytes = bytes
 	return m, nil
 }
 
-// ReadOffsets appends the decoded table to offsets. The rows have the given number of bytes. An offset outside the rows
+// launch runs the kernel of a launch. A panic in it, on any goroutine, is an error.
+func (o *Op) launch() (err error) {
+	rows, table, scratch, result := o.uses[0].mem, o.uses[1].mem, o.uses[2].mem, o.uses[3].mem
+	offsets, err := readOffsets(o.Stream.offsets[:0], table, len(rows))
+	o.Stream.offsets = offsets
+	if err != nil {
+		return err
+	}
+	if device.Invariants {
+		o.mustBeWithin(offsets)
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = AsPanic(v)
+		}
+	}()
+	return o.Kernel.bound.Run(rows, offsets, scratch, result, o.Stream.dev.config.Parallel)
+}
+
+// readOffsets appends the decoded table to offsets. The rows have the given number of bytes. An offset outside the rows
 // is an error here; a GPU would read an illegal address.
-func ReadOffsets(offsets []uint32, table []byte, bytes int) ([]uint32, error) {
+func readOffsets(offsets []uint32, table []byte, bytes int) ([]uint32, error) {
 	var last uint32
 	for ; len(table) >= 4; table = table[4:] {
 		next := binary.LittleEndian.Uint32(table)
@@ -119,4 +137,21 @@ func ReadOffsets(offsets []uint32, table []byte, bytes int) ([]uint32, error) {
 		last = next
 	}
 	return offsets, nil
+}
+
+// Panic is a panic of an operator, with the stack of the goroutine on which it happened.
+type Panic struct {
+	value any
+	stack []byte
+}
+
+func (p *Panic) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
+
+// AsPanic wraps a value that recover returned. The deferred function must call it, while the panicking stack still
+// exists.
+func AsPanic(v any) *Panic {
+	if p, ok := v.(*Panic); ok {
+		return p
+	}
+	return &Panic{value: v, stack: debug.Stack()}
 }

@@ -3,92 +3,101 @@ package software
 import (
 	"fmt"
 	"slices"
-	"sync"
 
 	"millrace/internal/device"
 )
 
-// Granule is the unit in which pools take memory from the device, in bytes. It is a GPU's unit. A pool with less memory
-// left takes the rest.
-const Granule = 2 << 20
-
 // Pool allocates blocks of arenas in stream order. It makes all decisions at the call: a freed block carries the mark
-// that its stream has to pass, and a later allocation checks whether the stream has passed it. Methods are safe for
-// concurrent use.
+// that its stream has to pass, and a later allocation checks whether the stream has passed it. It implements
+// device.Pool.
 type Pool struct {
-	space *Space
+	dev   *Device
 	limit int64
 
-	mu        sync.Mutex
 	threshold int64
 	arenas    []*arena
 	stats     device.PoolStats
 	closed    bool
 }
 
-// NewPool creates a pool. Its limit is rounded up to Alignment. It fails with device.ErrInvalid for negative values.
-func (s *Space) NewPool(c device.PoolConfig) (*Pool, error) {
-	if err := s.usable("new pool"); err != nil {
+// NewPool implements device.Device. The limit is rounded up to Config.PoolUnit.
+func (d *Device) NewPool(c device.PoolConfig) (device.Pool, error) {
+	const call = "new pool"
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	if err := d.usable(call); err != nil {
 		return nil, err
 	}
 	if c.Limit < 0 || c.ReleaseThreshold < 0 {
-		return nil, s.errorf("new pool", device.ErrInvalid,
+		return nil, d.errorf(call, device.ErrInvalid,
 			"limit %d and release threshold %d must not be negative", c.Limit, c.ReleaseThreshold)
 	}
-	limit := s.limit
+	limit := d.memory.limit
 	if 0 < c.Limit && c.Limit < limit {
-		limit = int64(roundUp(int(c.Limit), Alignment))
+		limit = int64(roundUp(int(c.Limit), d.config.PoolUnit))
 	}
-	p := &Pool{space: s, limit: limit, threshold: c.ReleaseThreshold}
-	s.poolsMu.Lock()
-	defer s.poolsMu.Unlock()
-	s.pools = append(s.pools, p)
-	return p, nil
+	p := &Pool{dev: d, limit: limit, threshold: c.ReleaseThreshold}
+	d.pools = append(d.pools, p)
+	return p, d.add(call, p)
 }
 
-// usable returns nil if the pool accepts calls. The caller holds mu.
+func (p *Pool) leak() string { return fmt.Sprintf("pool %d bytes used", p.stats.Used) }
+
+// usable returns nil if the pool accepts calls. The caller holds the lock.
 func (p *Pool) usable(call string) error {
-	if err := p.space.usable(call); err != nil {
+	if err := p.dev.usable(call); err != nil {
 		return err
 	}
 	if p.closed {
-		return p.space.errorf(call, device.ErrClosed, "the pool was closed")
+		return p.dev.errorf(call, device.ErrClosed, "the pool was closed")
 	}
 	return nil
 }
 
-// Alloc returns memory of that many bytes (> 0) for work that s enqueues from now on.
-func (p *Pool) Alloc(s Stream, bytes int) (device.Memory, error) {
+// Alloc implements device.Pool.
+func (p *Pool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	const call = "pool alloc"
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	d := p.dev
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	own, err := d.stream(call, s)
+	if err != nil {
+		return device.Memory{}, err
+	}
 	if err := p.usable(call); err != nil {
 		return device.Memory{}, err
 	}
 	if bytes <= 0 {
-		return device.Memory{}, p.space.errorf(call, device.ErrInvalid, "%d bytes: ask for at least 1", bytes)
+		return device.Memory{}, d.errorf(call, device.ErrInvalid, "%d bytes: ask for at least 1", bytes)
+	}
+	if err := d.inject(call); err != nil {
+		return device.Memory{}, err
 	}
 	if int64(bytes) > p.limit {
-		return device.Memory{}, p.space.errorf(call, device.ErrOutOfMemory, "%d bytes: the pool's limit is %d", bytes, p.limit)
+		return device.Memory{}, d.errorf(call, device.ErrOutOfMemory, "%d bytes: the pool's limit is %d", bytes, p.limit)
 	}
 	size := roundUp(bytes, Alignment)
-	a, i := p.search(s, size)
+	a, i := p.search(own, size)
 	if a == nil && p.grow(size) {
-		a, i = p.search(s, size)
+		a, i = p.search(own, size)
 	}
 	if a == nil {
-		return device.Memory{}, p.space.errorf(call, device.ErrOutOfMemory,
+		return device.Memory{}, d.errorf(call, device.ErrOutOfMemory,
 			"%d bytes: the pool has taken %d of its limit of %d, %d are handed out; %s",
-			bytes, p.stats.Reserved, p.limit, p.stats.Used, p.space.room())
+			bytes, p.stats.Reserved, p.limit, p.stats.Used, d.memory.room())
 	}
 	p.stats.Used += int64(size)
 	p.stats.UsedHigh = max(p.stats.UsedHigh, p.stats.Used)
-	return a.take(i, size, bytes), nil
+	begun := &a.seg.life
+	if d.config.Strict {
+		begun = new(life)
+	}
+	return a.take(i, size, bytes, begun), nil
 }
 
 // search returns the smallest free block that s may use now. It merges free blocks first, and merges more of them if
-// none is large enough. The caller holds mu.
-func (p *Pool) search(s Stream, size int) (*arena, int) {
+// none is large enough.
+func (p *Pool) search(s *Stream, size int) (*arena, int) {
 	for _, a := range p.arenas {
 		a.settle()
 	}
@@ -101,7 +110,7 @@ func (p *Pool) search(s Stream, size int) (*arena, int) {
 	return p.smallest(s, size)
 }
 
-func (p *Pool) smallest(s Stream, size int) (best *arena, at int) {
+func (p *Pool) smallest(s *Stream, size int) (best *arena, at int) {
 	for _, a := range p.arenas {
 		for i := range a.blocks {
 			b := &a.blocks[i]
@@ -113,8 +122,8 @@ func (p *Pool) smallest(s Stream, size int) (best *arena, at int) {
 	return best, at
 }
 
-// grow takes an arena that can hold a block of size from the space. If the arena doesn't fit, grow first releases idle
-// arenas, all of which are too small. The caller holds mu.
+// grow takes an arena that can hold a block of size from the device. If the arena doesn't fit, grow first releases idle
+// arenas, all of which are too small.
 func (p *Pool) grow(size int) bool {
 	seg := p.segment(size)
 	for i := len(p.arenas) - 1; seg == nil && i >= 0; i-- {
@@ -125,35 +134,36 @@ func (p *Pool) grow(size int) bool {
 	if seg == nil {
 		return false
 	}
-	p.arenas = append(p.arenas, newArena(seg))
+	p.arenas = append(p.arenas, &arena{seg: seg, blocks: []block{{size: len(seg.mem)}}})
 	p.stats.Reserved += int64(len(seg.mem))
 	p.stats.ReservedHigh = max(p.stats.ReservedHigh, p.stats.Reserved)
 	return true
 }
 
-// segment takes at least size bytes from the space. It returns nil if that exceeds the limit of the pool or the space.
-// The caller holds mu.
+// segment takes at least size bytes from the device. It returns nil if that exceeds the limit of the pool or the device.
 func (p *Pool) segment(size int) *segment {
-	room := min(p.limit-p.stats.Reserved, p.space.left())
-	if int64(size) > room {
+	memory := &p.dev.memory
+	room := min(p.limit-p.stats.Reserved, memory.left())
+	bytes := min(roundUp(size, Granule), int(room/Alignment*Alignment))
+	if int64(size) > room || !memory.reserve(bytes) {
 		return nil
 	}
-	return p.space.take(min(roundUp(size, Granule), int(room/Alignment*Alignment)), p)
+	return memory.insert(memory.make(bytes), p)
 }
 
-// release returns arena i to the space if it is idle. The caller holds mu.
+// release returns arena i to the device if it is idle.
 func (p *Pool) release(i int) bool {
 	a := p.arenas[i]
 	if !a.idle() {
 		return false
 	}
-	p.space.give(a.seg)
+	p.dev.memory.remove(a.seg)
 	p.stats.Reserved -= int64(len(a.seg.mem))
 	p.arenas = slices.Delete(p.arenas, i, i+1)
 	return true
 }
 
-// shrink releases idle arenas, the newest first, if may accepts their sizes. The caller holds mu.
+// shrink releases idle arenas, the newest first, if may accepts their sizes.
 func (p *Pool) shrink(may func(size int64) bool) {
 	for i := len(p.arenas) - 1; i >= 0; i-- {
 		if may(int64(len(p.arenas[i].seg.mem))) {
@@ -162,136 +172,215 @@ func (p *Pool) shrink(may func(size int64) bool) {
 	}
 }
 
-// Free frees the allocation m once s has passed the operation that enqueue adds to it. If enqueue fails or panics, m
-// stays allocated. Free fails with device.ErrInvalid if m is not a whole allocation. It also works on a closed pool.
-func (p *Pool) Free(s Stream, m device.Memory, enqueue func() (operation uint64, err error)) error {
-	// The stream may be full, so the pool must not be locked while enqueue adds the operation. Until then the block
-	// counts neither as used nor as free.
-	if !p.change(m, blockUsed, blockFreeing, mark{}) {
-		return p.space.errorf("pool free", device.ErrInvalid, "%v is not a whole live allocation of this pool", Span(m))
-	}
-	state, freed := blockUsed, mark{}
-	defer func() { p.change(m, blockFreeing, state, freed) }()
-	operation, err := enqueue()
+// Free implements device.Pool. m must be a whole allocation. It also works on a closed pool.
+func (p *Pool) Free(s device.Stream, m device.Memory) error {
+	const call = "pool free"
+	d := p.dev
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	own, err := d.stream(call, s)
 	if err != nil {
 		return err
 	}
-	state, freed = blockFree, mark{s, operation}
+	if err := own.admit(call); err != nil {
+		return err
+	}
+	b, seg := p.blockOver(m)
+	if b == nil || b.asked != m.Bytes || seg.base+uint64(b.off) != m.Addr {
+		return d.misuse(call, "%v is not a whole live allocation of this pool", span(m))
+	}
+	o := own.op(Free)
+	o.pool, o.Bytes, o.freed = p, m.Bytes, use{seg.bytes(m), b.life}
+	if device.Invariants {
+		own.mustComeFirst(o.freed.mem)
+	}
+	p.stats.Used -= int64(b.size)
+	b.used, b.freed = false, mark{own, own.dev.seq + 1}
+	own.enqueue(o)
 	return nil
 }
 
-// change moves the block that was handed out as m to the next state. It returns false if no such block is in state
-// from.
-func (p *Pool) change(m device.Memory, from, to blockState, freed mark) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	b := p.blockAt(m.Addr)
-	if b == nil || b.state != from || b.asked != m.Bytes {
-		return false
+// reclaim is called when a stream has reached the free of an allocation.
+func (p *Pool) reclaim(freed use) {
+	if p.dev.config.Strict { // the allocation has a life of its own
+		freed.life.over.Store(true)
 	}
-	b.state, b.freed = to, freed
-	if to == blockFree {
-		p.stats.Used -= int64(b.size)
+	if device.Invariants {
+		fill(freed.mem, poison)
 	}
-	return true
+	p.releaseIfClosed()
 }
 
-// blockAt returns the block that starts at addr, or nil if there is none. The caller holds mu.
-func (p *Pool) blockAt(addr uint64) *block {
-	for _, a := range p.arenas {
-		if b := a.blockOver(addr); b != nil && a.seg.base+uint64(b.off) == addr {
-			return b
-		}
-	}
-	return nil
-}
-
-// find returns the start address of the block that contains m, or false if no allocated block does.
-func (p *Pool) find(m device.Memory) (base uint64, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// blockOver returns the block that is handed out and contains m, and its segment, or nil if there is none.
+func (p *Pool) blockOver(m device.Memory) (*block, *segment) {
 	for _, a := range p.arenas {
 		if b := a.blockOver(m.Addr); b != nil {
-			base = a.seg.base + uint64(b.off)
-			return base, b.state == blockUsed && m.Addr-base+uint64(m.Bytes) <= uint64(b.asked)
+			inside := m.Addr - a.seg.base - uint64(b.off)
+			if b.used && m.Bytes >= 0 && inside+uint64(m.Bytes) <= uint64(b.asked) {
+				return b, a.seg
+			}
 		}
 	}
-	return 0, false
+	return nil, nil
 }
 
-// Trim releases idle memory as long as at least keep bytes stay reserved. It releases memory in the pieces in which the
-// pool took it.
+// Trim implements device.Pool. It releases memory in the pieces in which the pool took it, as long as at least keep
+// bytes stay reserved.
 func (p *Pool) Trim(keep int64) error {
 	const call = "pool trim"
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.dev.Mu.Lock()
+	defer p.dev.Mu.Unlock()
 	if err := p.usable(call); err != nil {
 		return err
 	}
 	if keep < 0 {
-		return p.space.errorf(call, device.ErrInvalid, "keep %d bytes: must not be negative", keep)
+		return p.dev.errorf(call, device.ErrInvalid, "keep %d bytes: must not be negative", keep)
 	}
 	p.shrink(func(size int64) bool { return p.stats.Reserved-size >= keep })
 	return nil
 }
 
-// SetReleaseThreshold changes how many unused bytes Release keeps.
+// SetReleaseThreshold implements device.Pool.
 func (p *Pool) SetReleaseThreshold(bytes int64) error {
 	const call = "pool release threshold"
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.dev.Mu.Lock()
+	defer p.dev.Mu.Unlock()
 	if err := p.usable(call); err != nil {
 		return err
 	}
 	if bytes < 0 {
-		return p.space.errorf(call, device.ErrInvalid, "%d bytes: must not be negative", bytes)
+		return p.dev.errorf(call, device.ErrInvalid, "%d bytes: must not be negative", bytes)
 	}
 	p.threshold = bytes
 	return nil
 }
 
-// Stats returns the pool's counters. Memory counts as used until Free is called, in whole blocks: a multiple of
-// Alignment.
+// Stats implements device.Pool. Memory counts as used until Free is called, in whole blocks: a multiple of Alignment.
 func (p *Pool) Stats() (device.PoolStats, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.dev.Mu.Lock()
+	defer p.dev.Mu.Unlock()
 	if err := p.usable("pool stats"); err != nil {
 		return device.PoolStats{}, err
 	}
 	return p.stats, nil
 }
 
-// Close makes later calls of Alloc fail. The first Release after all Frees have been passed returns the pool's memory.
-// Close returns false if the pool was closed before.
-func (p *Pool) Close() (first bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	first = !p.closed
+// Close implements device.Pool. On a lost device it frees the pool and returns ErrLost.
+func (p *Pool) Close() error {
+	p.dev.Mu.Lock()
+	defer p.dev.Mu.Unlock()
+	if p.closed {
+		return nil
+	}
 	p.closed = true
-	return first
+	delete(p.dev.open, p)
+	p.releaseIfClosed()
+	return p.dev.Err()
 }
 
-// Closed reports whether Close was called.
-func (p *Pool) Closed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.closed
+// releaseIfClosed releases the memory of a closed pool that is not in use.
+func (p *Pool) releaseIfClosed() {
+	if p.closed {
+		p.shrink(func(int64) bool { return true })
+	}
 }
 
-// Release returns idle memory as long as unused memory of the release threshold remains, or all of it if the pool is
-// closed. A device calls it when it synchronizes. It reports whether the pool is closed and empty.
-func (p *Pool) Release() (gone bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.shrink(func(size int64) bool {
-		return p.closed || p.stats.Reserved-p.stats.Used-size >= p.threshold
+// releasePools returns idle memory of all pools to the device as long as unused memory of the release threshold
+// remains. The caller holds the lock.
+func (d *Device) releasePools() {
+	d.pools = slices.DeleteFunc(d.pools, func(p *Pool) bool {
+		p.releaseIfClosed()
+		p.shrink(func(size int64) bool { return p.stats.Reserved-p.stats.Used-size >= p.threshold })
+		return p.closed && p.stats.Reserved == 0
 	})
-	return p.closed && p.stats.Reserved == 0
 }
 
-// Leak describes a pool that was not closed.
-func (p *Pool) Leak() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return fmt.Sprintf("pool %d bytes used", p.stats.Used)
+// block is a span of an arena.
+type block struct {
+	off, size int   // multiples of Alignment
+	asked     int   // size that the caller asked for, if the block is handed out
+	used      bool  // handed out
+	freed     mark  // where its last user freed it; zero once that point was passed
+	life      *life // of the allocation; of the segment, if the device is not strict
+}
+
+// usableBy reports whether work that s enqueues from now on may use the block, because no other stream's work on it can
+// still follow.
+func (b *block) usableBy(s *Stream) bool {
+	return !b.used && (b.freed.stream == nil || b.freed.stream == s)
+}
+
+// arena is one segment that is divided into blocks without gaps, in address order.
+type arena struct {
+	seg    *segment
+	blocks []block
+}
+
+// settle clears the marks that streams have passed, and merges free neighbours that were freed on the same stream or
+// have no mark.
+func (a *arena) settle() {
+	for i := range a.blocks {
+		if b := &a.blocks[i]; !b.used && b.freed.passed() {
+			b.freed = mark{}
+		}
+	}
+	a.mergeFor(nil)
+}
+
+// mergeFor merges free neighbours that were freed on the same stream or have no mark. It also merges neighbours that s
+// may use, even if other streams could use only one of them. s may be nil.
+func (a *arena) mergeFor(s *Stream) {
+	last := 0
+	for i := 1; i < len(a.blocks); i++ {
+		x, y := &a.blocks[last], &a.blocks[i]
+		if !x.joins(y, s) {
+			if last++; last != i {
+				a.blocks[last] = *y
+			}
+			continue
+		}
+		x.size += y.size
+		if y.freed.seq > x.freed.seq {
+			x.freed = y.freed // of the same stream, or x had no mark
+		}
+	}
+	clear(a.blocks[last+1:]) // so that unused entries keep no stream reachable
+	a.blocks = a.blocks[:last+1]
+}
+
+// joins reports whether b and its neighbour may be merged for s.
+func (b *block) joins(next *block, s *Stream) bool {
+	if b.used || next.used {
+		return false
+	}
+	return b.freed.stream == next.freed.stream || b.usableBy(s) && next.usableBy(s)
+}
+
+// take hands out the first size bytes of block i, which must be free and large enough.
+func (a *arena) take(i, size, asked int, of *life) device.Memory {
+	b := a.blocks[i]
+	if rest := b.size - size; rest > 0 {
+		a.blocks = slices.Insert(a.blocks, i+1, block{off: b.off + size, size: rest, freed: b.freed})
+	}
+	a.blocks[i] = block{off: b.off, size: size, asked: asked, used: true, life: of}
+	return device.Memory{Addr: a.seg.base + uint64(b.off), Bytes: asked}
+}
+
+// blockOver returns the block that covers addr, or nil if addr is not in this arena.
+func (a *arena) blockOver(addr uint64) *block {
+	if addr < a.seg.base || addr-a.seg.base >= uint64(len(a.seg.mem)) {
+		return nil
+	}
+	off := int(addr - a.seg.base)
+	i, exact := slices.BinarySearchFunc(a.blocks, off, func(b block, off int) int { return b.off - off })
+	if !exact {
+		i--
+	}
+	return &a.blocks[i]
+}
+
+// idle reports whether the whole arena is free and all marks have been passed.
+func (a *arena) idle() bool {
+	a.settle()
+	return len(a.blocks) == 1 && !a.blocks[0].used && a.blocks[0].freed.stream == nil
 }

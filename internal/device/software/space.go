@@ -1,173 +1,109 @@
-// Package software is the common part of the devices that run in this process: the device's state, its operators, its
-// address space, its pools, and the host buffers that copies and kernels access. Packages host and sim build on it.
-//
-// It maps addresses to bytes, chooses blocks for allocations, and checks whether a launch is possible. The device
-// decides when work runs and what happens after a wrong address. Start reading with Base, then Space and Pool.
 package software
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"millrace/internal/device"
 )
 
 const (
-	// Alignment is the alignment that device.Pool guarantees, and the unit in which all memory is counted, in bytes.
+	// Alignment is the alignment that device.Pool guarantees, and the unit in which device memory is counted, in bytes.
 	Alignment = 256
 
-	// Poison is the value that fills memory with undefined contents, with the invariants tag.
-	Poison = 0xDB
+	// Granule is the unit in which pools take memory from the device, in bytes. It is a GPU's unit. A pool with less
+	// memory left takes the rest.
+	Granule = 2 << 20
 
-	// gap is the unit of addresses, and the size of the unmapped space behind each segment and host buffer, in bytes.
-	// It turns an overrun into a fault instead of a write to the next allocation.
+	// poison is the value that fills memory with undefined contents, with the invariants tag.
+	poison = 0xDB
+
+	// gap is the unit of addresses, and the size of the unmapped space behind each segment, in bytes. It turns an
+	// overrun into a fault instead of a write to the next allocation.
 	gap = 4096
+
+	// mappedBit is set in every address of a host buffer (see Device.Map), and never in one of device memory.
+	mappedBit = 1 << 63
 )
 
-// Space is all memory of a device. It consists of segments. Addresses are never reused, so use after Free is always
-// detected. Methods are safe for concurrent use.
-type Space struct {
-	id    string // the device's ID, for errors
-	limit int64  // bytes
-	unit  int    // allocations are counted in multiples of it
-	fresh byte   // value of memory that was never used
+// space maps addresses to memory. A device has one for its own memory and one for host buffers. It consists of
+// segments. Addresses are never reused, so use after free is always detected. The device's lock guards it.
+type space struct {
+	limit int64 // bytes
+	unit  int   // segments are counted in multiples of it
+	fresh byte  // value of memory that was never used; only 0 costs nothing
 
-	usable func(call string) error // returns nil if the device accepts calls
-
-	mu       sync.RWMutex
 	segments []*segment // by base, ascending
 	next     uint64     // base of the next segment
 	used     int64
-
-	poolsMu sync.Mutex
-	pools   []*Pool // includes closed pools until their memory is released
 }
 
-// segment is memory that was taken in one piece: an allocation of Space.Alloc, or memory that a pool divides.
+// segment is memory that was taken in one piece: an allocation, or memory that a pool divides.
 type segment struct {
 	base uint64
 	mem  []byte
-	pool *Pool // nil for Space.Alloc
+	pool *Pool // nil for an allocation
+	life life
 }
 
-// NewSpace creates the memory of the device with that ID. The limit is in bytes. It allocates no memory yet. Memory
-// that was never used is filled with fresh; only 0 costs nothing.
-func NewSpace(id string, limit int64, fresh byte) *Space {
-	return &Space{id: id, limit: limit, unit: Alignment, fresh: fresh, next: gap, usable: func(string) error { return nil }}
+// life is the lifetime of one allocation. Queued work keeps a pointer to it, so use after free is detected even if the
+// addresses belong to another allocation by then.
+type life struct {
+	over atomic.Bool // freed; for pool memory, once the freeing stream reached the free
 }
 
-// Alloc allocates memory. It fails with device.ErrInvalid if bytes is less than 1, and with device.ErrOutOfMemory.
-func (s *Space) Alloc(bytes int) (device.Memory, error) {
-	seg, err := s.alloc("alloc", bytes)
-	if err != nil {
-		return device.Memory{}, err
+// reserve counts bytes against the limit. It returns false if they would exceed it.
+func (s *space) reserve(bytes int) bool {
+	if int64(bytes) > s.left() || int64(roundUp(bytes, s.unit)) > s.left() { // the first keeps the second from overflowing
+		return false
 	}
-	return device.Memory{Addr: seg.base, Bytes: bytes}, nil
+	s.used += int64(roundUp(bytes, s.unit))
+	return true
 }
 
-func (s *Space) alloc(call string, bytes int) (*segment, error) {
-	if err := s.usable(call); err != nil {
-		return nil, err
-	}
-	if bytes <= 0 {
-		return nil, s.errorf(call, device.ErrInvalid, "%d bytes: ask for at least 1", bytes)
-	}
-	seg := s.take(bytes, nil)
-	if seg == nil {
-		return nil, s.errorf(call, device.ErrOutOfMemory, "%d bytes: %s", bytes, s.room())
-	}
-	return seg, nil
-}
-
-// Free frees a whole allocation of Alloc. It fails with device.ErrInvalid for anything else.
-func (s *Space) Free(m device.Memory) error {
-	if err := s.usable("free"); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := s.index(m.Addr)
-	if i < 0 || s.segments[i].pool != nil || s.segments[i].base != m.Addr || len(s.segments[i].mem) != m.Bytes {
-		return s.errorf("free", device.ErrInvalid, "%v is not a whole live allocation of Alloc", Span(m))
-	}
-	s.remove(i)
-	return nil
-}
-
-// take maps a new segment, or returns nil if that would exceed the limit.
-func (s *Space) take(bytes int, p *Pool) *segment {
-	if int64(bytes) > s.limit {
-		return nil // also keeps the sums below from overflowing
-	}
-	if !s.reserve(int64(roundUp(bytes, s.unit))) {
-		return nil
-	}
-	// Large memory takes long to clear, so it is cleared without holding the lock.
-	seg := &segment{mem: aligned(bytes), pool: p}
-	if s.fresh != 0 {
-		Fill(seg.mem, s.fresh)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seg.base = s.next
-	s.next += uint64(roundUp(bytes, gap) + gap)
+// insert maps memory for which reserve was called.
+func (s *space) insert(mem []byte, p *Pool) *segment {
+	seg := &segment{base: s.next, mem: mem, pool: p}
+	s.next += uint64(roundUp(len(mem), gap) + gap)
 	s.segments = append(s.segments, seg)
 	return seg
 }
 
-// aligned returns new memory at a multiple of Alignment. Kernels need that alignment for results that they write in
-// place.
-func aligned(bytes int) []byte {
+// make returns new memory at a multiple of Alignment. Kernels need that alignment for results that they write in place.
+// It needs no lock.
+func (s *space) make(bytes int) []byte {
 	mem := make([]byte, bytes+Alignment-1)
-	skip := int(-Address(mem) % Alignment)
-	return mem[skip : skip+bytes : skip+bytes]
+	skip := int(-address(mem) % Alignment)
+	mem = mem[skip : skip+bytes : skip+bytes]
+	if s.fresh != 0 {
+		fill(mem, s.fresh)
+	}
+	return mem
 }
 
-// reserve counts bytes against the limit. It returns false if they would exceed it.
-func (s *Space) reserve(bytes int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if bytes > s.limit-s.used {
+// remove unmaps a segment. It returns false if the segment is not mapped.
+func (s *space) remove(seg *segment) bool {
+	i := slices.Index(s.segments, seg)
+	if i < 0 {
 		return false
 	}
-	s.used += bytes
+	seg.life.over.Store(true)
+	s.used -= int64(roundUp(len(seg.mem), s.unit))
+	s.segments = slices.Delete(s.segments, i, i+1)
 	return true
 }
 
-// give unmaps a segment. A second call for the same segment does nothing.
-func (s *Space) give(seg *segment) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i := s.index(seg.base); i >= 0 && s.segments[i] == seg {
-		s.remove(i)
-	}
-}
-
-// remove unmaps segment i. The caller holds mu.
-func (s *Space) remove(i int) {
-	s.used -= int64(roundUp(len(s.segments[i].mem), s.unit))
-	s.segments = slices.Delete(s.segments, i, i+1)
-}
-
-// index returns the last segment that starts at or below addr, or -1 if there is none. The caller holds mu.
-func (s *Space) index(addr uint64) int {
-	i, exact := slices.BinarySearchFunc(s.segments, addr, func(seg *segment, addr uint64) int {
+// find returns the segment that contains all of m, or nil if there is none.
+func (s *space) find(m device.Memory) *segment {
+	i, exact := slices.BinarySearchFunc(s.segments, m.Addr, func(seg *segment, addr uint64) int {
 		return cmp.Compare(seg.base, addr)
 	})
-	if exact {
-		return i
+	if !exact {
+		i--
 	}
-	return i - 1
-}
-
-// lookup returns the segment that contains all of m, or nil if there is none.
-func (s *Space) lookup(m device.Memory) *segment {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	i := s.index(m.Addr)
 	if i < 0 || !s.segments[i].holds(m) {
 		return nil
 	}
@@ -187,39 +123,21 @@ func (seg *segment) bytes(m device.Memory) []byte {
 	return seg.mem[off : off+uint64(m.Bytes) : off+uint64(m.Bytes)]
 }
 
-// Bytes returns the memory at m, or false if it is not all mapped. All memory that a pool has taken is mapped,
-// allocated or not. An empty m is always mapped.
-func (s *Space) Bytes(m device.Memory) ([]byte, bool) {
-	if m.Bytes == 0 {
-		return nil, true
+// around returns the segment whose memory contains mem, or nil if there is none.
+func (s *space) around(mem []byte) *segment {
+	if len(mem) == 0 {
+		return nil
 	}
-	seg := s.lookup(m)
-	if seg == nil {
-		return nil, false
-	}
-	return seg.bytes(m), true
-}
-
-// Find returns the memory at m and the start address of its allocation. It returns false if m is not within one live
-// allocation.
-func (s *Space) Find(m device.Memory) (mem []byte, base uint64, ok bool) {
-	seg := s.lookup(m)
-	if seg == nil {
-		return nil, 0, false
-	}
-	base = seg.base
-	if seg.pool != nil {
-		if base, ok = seg.pool.find(m); !ok {
-			return nil, 0, false
+	for _, seg := range s.segments {
+		if inner, outer := rangeOf(mem), rangeOf(seg.mem); outer.lo <= inner.lo && inner.hi <= outer.hi {
+			return seg
 		}
 	}
-	return seg.bytes(m), base, true
+	return nil
 }
 
-// clear unmaps everything. It returns descriptions of the allocations of Alloc that nobody freed.
-func (s *Space) clear(what string) (leaks []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// clear unmaps everything. It returns descriptions of the allocations that nobody freed.
+func (s *space) clear(what string) (leaks []string) {
 	for _, seg := range s.segments {
 		if seg.pool == nil {
 			leaks = append(leaks, fmt.Sprintf("%s %d bytes", what, len(seg.mem)))
@@ -229,40 +147,32 @@ func (s *Space) clear(what string) (leaks []string) {
 	return leaks
 }
 
-// ReleasePools makes every pool release memory that it needn't keep. A device calls it when it synchronizes.
-func (s *Space) ReleasePools() {
-	s.poolsMu.Lock()
-	defer s.poolsMu.Unlock()
-	s.pools = slices.DeleteFunc(s.pools, (*Pool).Release)
-}
-
 // left returns the number of bytes that may still be taken.
-func (s *Space) left() int64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.limit - s.used
-}
+func (s *space) left() int64 { return s.limit - s.used }
 
 // room returns a description of how full the space is, for error messages.
-func (s *Space) room() string {
-	return fmt.Sprintf("%d of %d bytes are taken", s.limit-s.left(), s.limit)
+func (s *space) room() string { return fmt.Sprintf("%d of %d bytes are taken", s.used, s.limit) }
+
+// span formats device memory as the address range that it covers.
+type span device.Memory
+
+func (m span) String() string { return fmt.Sprintf("device memory %#x+%d", m.Addr, m.Bytes) }
+
+// addressRange covers the addresses from lo to hi-1 of this process.
+type addressRange struct{ lo, hi uint64 }
+
+func rangeOf(mem []byte) addressRange {
+	return addressRange{address(mem), address(mem) + uint64(len(mem))}
 }
 
-func (s *Space) errorf(call string, kind error, format string, args ...any) error {
-	return device.Errorf(call, s.id, kind, format, args...)
-}
+func (r addressRange) overlaps(o addressRange) bool { return r.lo < o.hi && o.lo < r.hi }
 
-// Span formats device memory as the address range that it covers.
-type Span device.Memory
+// address returns the address of mem in this process.
+func address(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-func (m Span) String() string { return fmt.Sprintf("device memory %#x+%d", m.Addr, m.Bytes) }
-
-// Address returns the address of mem in this process.
-func Address(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
-
-// Fill sets every byte of mem to value. It copies twice as many bytes each time, because a loop over bytes is slow, and
+// fill sets every byte of mem to value. It copies twice as many bytes each time, because a loop over bytes is slow, and
 // very slow under the race detector.
-func Fill(mem []byte, value byte) {
+func fill(mem []byte, value byte) {
 	if len(mem) == 0 {
 		return
 	}

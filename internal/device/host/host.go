@@ -1,0 +1,184 @@
+// Package host implements a device on CPU cores. Millrace uses it where there is no GPU.
+//
+// It is a real device, not a fake: package software with a clock for real time. Each stream is a goroutine that runs the
+// operations of a bounded queue in order, and operators run in Go on a set of worker goroutines. Kernels ask for every
+// batch in place.
+package host
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/device/software"
+)
+
+// DefaultMemory is the default for Options.MemoryLimit and Options.HostMemoryLimit, in bytes. It is a limit, not a
+// reservation: the system provides memory as it is allocated.
+const DefaultMemory = 4 << 30
+
+// maxMemory is the maximum of a limit, in bytes: the size of a process's address space.
+const maxMemory = 1 << 47
+
+// Options configures a device.
+type Options struct {
+	// Cores is the maximum number of goroutines that one launch uses; 0 means GOMAXPROCS.
+	Cores int
+
+	// Kernels are the operators that Device.Kernel finds, by their names.
+	Kernels []device.HostKernel
+
+	// MemoryLimit limits device memory, and HostMemoryLimit limits the memory that AllocHost returns, in bytes; 0 means
+	// DefaultMemory.
+	MemoryLimit     int64
+	HostMemoryLimit int64
+}
+
+// withDefaults replaces zero values with defaults, or returns an error that describes an invalid option.
+func (o Options) withDefaults() (Options, error) {
+	if o.Cores < 0 || o.MemoryLimit < 0 || o.HostMemoryLimit < 0 {
+		return o, device.Errorf("open", "host", device.ErrInvalid,
+			"cores %d, memory limit %d and host memory limit %d must not be negative; 0 means the default",
+			o.Cores, o.MemoryLimit, o.HostMemoryLimit)
+	}
+	if o.MemoryLimit > maxMemory || o.HostMemoryLimit > maxMemory {
+		return o, device.Errorf("open", "host", device.ErrInvalid,
+			"memory limit %d and host memory limit %d must be at most %d bytes", o.MemoryLimit, o.HostMemoryLimit, int64(maxMemory))
+	}
+	o.Cores = cmp.Or(o.Cores, runtime.GOMAXPROCS(0))
+	o.MemoryLimit, o.HostMemoryLimit = cmp.Or(o.MemoryLimit, DefaultMemory), cmp.Or(o.HostMemoryLimit, DefaultMemory)
+	return o, nil
+}
+
+// Device is a device on CPU cores. Info.Memory is the limit of device memory, and Info.Units is the number of cores of one
+// launch. AllocHost returns pageable memory: pinning gains nothing on CPU cores.
+type Device struct{ *software.Device }
+
+// Open starts a device. It fails with ErrInvalid for invalid options.
+func Open(o Options) (*Device, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := software.CheckKernels(o.Kernels); err != nil {
+		return nil, device.Errorf("open", "host", device.ErrInvalid, "%v", err)
+	}
+	c := &clock{epoch: time.Now(), workers: startWorkers(o.Cores - 1)} // the launching stream is one more core
+	c.dev = software.New(software.Config{
+		Info: device.Info{
+			Kind: "host", ID: "host", Name: fmt.Sprintf("host (%d cores)", o.Cores),
+			Memory: o.MemoryLimit, Units: o.Cores,
+		},
+		Epoch:      c.epoch,
+		HostMemory: o.HostMemoryLimit,
+		HostKind:   device.Pageable,
+		PoolUnit:   software.Granule,
+		Kernels:    o.Kernels,
+		InPlace:    wantInPlace,
+		Parallel:   c.workers.run,
+	}, c)
+	return &Device{c.dev}, nil
+}
+
+// wantInPlace makes kernels ask for every batch in place. A copy would stay in the same memory chips, so it would only
+// cost a core's time and make no kernel faster.
+func wantInPlace(device.Shape, device.Needs) bool { return true }
+
+// queueBound is the maximum number of operations in a stream's queue. A call waits while the queue is full, as it does
+// on a GPU.
+const queueBound = 1024
+
+// gateLimit is the time after which a gate that nobody opens gives way.
+const gateLimit = 10 * time.Second
+
+// clock is the software.Clock of real time: the system's monotonic clock, and a goroutine for each stream.
+type clock struct {
+	dev     *software.Device
+	epoch   time.Time
+	workers *workers
+	streams sync.WaitGroup // the goroutines of the streams
+}
+
+// Now implements software.Clock.
+func (c *clock) Now() time.Duration { return time.Since(c.epoch) }
+
+// Started implements software.Clock.
+func (c *clock) Started(s *software.Stream) { c.streams.Go(func() { c.serve(s) }) }
+
+// Admit implements software.Clock.
+func (c *clock) Admit(s *software.Stream) error {
+	for s.Queued() >= queueBound && s.Accepts() {
+		s.AwaitChange()
+	}
+	return nil
+}
+
+// serve runs the operations of a stream on the stream's goroutine.
+func (c *clock) serve(s *software.Stream) {
+	c.dev.Mu.Lock()
+	for {
+		o := s.Head()
+		switch {
+		case o != nil:
+			c.run(o)
+			c.dev.Finish(o)
+		case s.Accepts():
+			s.AwaitChange()
+		default:
+			c.dev.Mu.Unlock()
+			return
+		}
+	}
+}
+
+// run carries out an operation. The caller holds the lock.
+func (c *clock) run(o *software.Op) {
+	switch o.Kind {
+	case software.Wait:
+		c.block(o)
+	case software.Gate:
+		limit := time.AfterFunc(gateLimit, o.Gate.Open)
+		defer limit.Stop()
+		c.block(o)
+	case software.Notify:
+		c.dev.Complete(o.Token)
+	case software.CopyIn, software.CopyOut, software.Fill, software.Launch:
+		c.dev.Mu.Unlock()
+		err := o.Do()
+		c.dev.Mu.Lock()
+		if err != nil {
+			c.dev.Lose(o, err)
+		}
+	}
+}
+
+// block returns once a wait or a gate may end or the device is lost.
+func (c *clock) block(o *software.Op) {
+	for o.Blocked() && !c.dev.Lost() {
+		o.Awaits().AwaitChange()
+	}
+}
+
+// Stop implements software.Clock.
+func (c *clock) Stop() {
+	c.streams.Wait()
+	c.workers.stop()
+}
+
+// Enqueued implements software.Clock. The stream's goroutine sees the operation itself, as it does all other changes.
+func (c *clock) Enqueued(*software.Op) {}
+
+// Opened implements software.Clock.
+func (c *clock) Opened() {}
+
+// Polled implements software.Clock.
+func (c *clock) Polled() {}
+
+// Lost implements software.Clock.
+func (c *clock) Lost() {}
+
+// Step implements software.Clock. Real time moves by itself.
+func (c *clock) Step(software.Waiter) bool { return false }

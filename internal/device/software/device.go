@@ -1,0 +1,258 @@
+// Package software implements a device in this process: streams of operations, events, completions, memory, pools and
+// operators in Go. A Clock decides when the operations run. Package host has a clock for real time, with a goroutine
+// for each stream, and package sim has one for virtual time.
+//
+// Device memory is separate from host memory, so a copy moves bytes. The device has its own addresses: an operation at
+// an address outside a live allocation loses the device, as an illegal address loses a GPU. Kernels can access host
+// buffers too. Built with the tag `invariants`, a device panics at a call whose mistake a GPU would punish later: see
+// guard.go.
+//
+// One lock guards all state of a device. It is not held while operations move bytes or run kernels in real time. Start
+// reading with Device, then Clock, op.go and stream.go.
+package software
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"millrace/internal/device"
+)
+
+// Config configures a device. Check the kernels with CheckKernels first.
+type Config struct {
+	Info       device.Info // Info.Memory limits device memory
+	Epoch      time.Time
+	HostMemory int64           // limits host memory, in bytes
+	HostKind   device.HostKind // what AllocHost says it returns
+	PoolUnit   int             // limits of pools are rounded up to it; a power of two, in bytes
+	Kernels    []device.HostKernel
+	InPlace    func(device.Shape, device.Needs) bool // whether kernels ask for such a batch in place
+	Parallel   device.Parallel                       // runs the parts of a kernel
+
+	// Strict means that an operation also loses the device if it uses memory of a pool after that memory was freed. It
+	// costs a Go allocation for each one from a pool. The invariants tag implies it.
+	Strict bool
+
+	// Inject returns an error that a valid call must fail with, or nil. The calls are "alloc host", "pool alloc" and
+	// "launch".
+	Inject func(call string) error
+}
+
+// Device implements device.Device, device.Gater and device.Mapper. Its methods are safe for concurrent use, but those
+// that say so are for its Clock only.
+type Device struct {
+	config  Config
+	clock   Clock
+	kernels map[string]device.HostKernel
+
+	lost   atomic.Pointer[device.Error] // the first loss
+	closed atomic.Bool
+
+	// Mu guards everything below, and all streams, events and pools. The Clock may use it.
+	Mu          sync.Mutex
+	seq         uint64 // number of the last operation enqueued
+	spare       *Op    // operations to use again
+	streams     []*Stream
+	open        map[object]struct{} // what the caller must close
+	memory      space
+	buffers     space
+	pools       []*Pool // includes closed pools until their memory is released
+	completions completions
+}
+
+var (
+	_ device.Device = (*Device)(nil)
+	_ device.Gater  = (*Device)(nil)
+	_ device.Mapper = (*Device)(nil)
+)
+
+// object is an object that the caller must close.
+type object interface {
+	// leak describes the object in a LeakError.
+	leak() string
+}
+
+// New creates a device whose operations the clock runs.
+func New(c Config, clock Clock) *Device {
+	d := &Device{
+		config:      c,
+		clock:       clock,
+		kernels:     make(map[string]device.HostKernel, len(c.Kernels)),
+		open:        make(map[object]struct{}),
+		memory:      space{limit: c.Info.Memory, unit: Alignment, next: gap},
+		buffers:     space{limit: c.HostMemory, unit: 1, next: mappedBit},
+		completions: newCompletions(),
+	}
+	d.config.Strict = c.Strict || device.Invariants
+	if device.Invariants {
+		d.memory.fresh = poison
+	}
+	for _, k := range c.Kernels {
+		d.kernels[k.Name()] = k
+	}
+	return d
+}
+
+// Info implements device.Device.
+func (d *Device) Info() device.Info { return d.config.Info }
+
+// Epoch implements device.Device.
+func (d *Device) Epoch() time.Time { return d.config.Epoch }
+
+// Now implements device.Device. It doesn't move a virtual clock.
+func (d *Device) Now() time.Duration {
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	return d.clock.Now()
+}
+
+// Enqueue implements device.Device.
+func (d *Device) Enqueue(commands []device.Command) error { return device.EnqueueEach(commands) }
+
+// Err implements device.Device.
+func (d *Device) Err() error {
+	if lost := d.lost.Load(); lost != nil {
+		return lost
+	}
+	return nil
+}
+
+// Check implements device.Device. This machine's memory and cores need no probe, so it only returns a known loss.
+func (d *Device) Check(ctx context.Context) error {
+	if err := d.usable("check"); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return d.errorf("check", device.ErrNotReady, "no answer in time: %v", ctx.Err())
+	}
+	return nil
+}
+
+// usable returns nil if the device accepts calls. It needs no lock.
+func (d *Device) usable(call string) error {
+	if err := d.Err(); err != nil {
+		return err
+	}
+	if d.closed.Load() {
+		return d.errorf(call, device.ErrClosed, "the device was closed")
+	}
+	return nil
+}
+
+func (d *Device) errorf(call string, kind error, format string, args ...any) *device.Error {
+	return device.Errorf(call, d.config.Info.ID, kind, format, args...)
+}
+
+// inject returns the error that a valid call must fail with. The caller holds the lock.
+func (d *Device) inject(call string) error {
+	if d.config.Inject == nil {
+		return nil
+	}
+	return d.config.Inject(call)
+}
+
+// misuse returns an ErrInvalid for a free of memory that is not allocated. With the invariants tag it panics, because
+// only a bug in the caller can cause it.
+func (d *Device) misuse(call, format string, args ...any) error {
+	err := d.errorf(call, device.ErrInvalid, format, args...)
+	if device.Invariants {
+		panic(err)
+	}
+	return err
+}
+
+// add registers an object that the caller must close. The caller holds the lock.
+func (d *Device) add(call string, o object) error {
+	if err := d.usable(call); err != nil {
+		return err
+	}
+	d.open[o] = struct{}{}
+	return nil
+}
+
+// Lost reports whether the device is lost. It needs no lock.
+func (d *Device) Lost() bool { return d.lost.Load() != nil }
+
+// Lose makes the device lost permanently, because operation o failed. Queued operations never run, and all waits end.
+// The first loss counts. It is for the Clock, which holds the lock.
+func (d *Device) Lose(o *Op, why error) {
+	loss := d.errorf(o.Kind.String(), device.ErrLost, "%v (stream %s)", why, o.Stream.name)
+	if o.Kind == Launch { // a payload can only be responsible for a kernel's loss
+		loss = d.errorf("launch", device.ErrKernelFault, "kernel %s on stream %s: %v", o.Kernel.name, o.Stream.name, why)
+		loss.Operator = o.Kernel.name
+	}
+	if !d.lost.CompareAndSwap(nil, loss) {
+		return
+	}
+	for _, s := range d.streams {
+		s.head, s.tail, s.queued = nil, nil, 0
+	}
+	d.clock.Lost()
+	d.Wake()
+}
+
+// Wake makes all calls that wait for the device check the state again. It is for the Clock, which holds the lock.
+func (d *Device) Wake() {
+	for _, s := range d.streams {
+		s.changed.Broadcast()
+	}
+	d.completions.signal()
+}
+
+// Close implements device.Device. A gate that delays queued work lasts until it gives way. Completions not yet fetched
+// are dropped. On a lost device nothing can be freed, so Close returns the loss and no leaks.
+func (d *Device) Close() error {
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	if d.closed.Swap(true) {
+		return nil
+	}
+	for _, s := range d.streams {
+		s.closed = true
+		s.changed.Broadcast() // also wakes calls that wait for room in the queue
+	}
+	for _, s := range slices.Clone(d.streams) {
+		d.await(mark{s, s.last}, ForStream)
+	}
+	d.Mu.Unlock()
+	d.clock.Stop()
+	d.Mu.Lock()
+	d.completions.drop()
+	d.Wake()
+	leaks := d.freeAll()
+	d.streams = nil
+	return errors.Join(d.Err(), leaks)
+}
+
+// freeAll frees all memory, and returns an error that names the objects that the caller had not closed or freed.
+func (d *Device) freeAll() error {
+	if d.Lost() {
+		return nil
+	}
+	leaks := append(d.memory.clear("memory"), d.buffers.clear("host buffer")...)
+	for o := range d.open {
+		leaks = append(leaks, o.leak())
+	}
+	if len(leaks) == 0 {
+		return nil
+	}
+	slices.Sort(leaks)
+	return &device.LeakError{Device: d.config.Info.ID, Open: leaks}
+}
+
+// CheckKernels returns an error if two kernels have the same name.
+func CheckKernels(kernels []device.HostKernel) error {
+	names := make(map[string]bool, len(kernels))
+	for _, k := range kernels {
+		if names[k.Name()] {
+			return fmt.Errorf("two kernels are called %q", k.Name())
+		}
+		names[k.Name()] = true
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package software
+
+import (
+	"fmt"
+	"maps"
+
+	"millrace/internal/device"
+)
+
+// With the invariants tag, a device panics at a call that makes a mistake which a GPU would punish later:
+//
+//   - access to a host buffer, or FreeHost of it, while a queued copy or an in-place launch uses it
+//   - Free or Pool.Free of device memory that an operation uses without being ordered before it
+//   - use of memory that was freed or never allocated
+//   - two unordered operations on different streams if one writes memory that the other uses
+//   - a wait for an event that was never recorded
+//
+// The operations in the queues say which memory is in use. Their order is a vector clock: for each stream, it holds how
+// much of every other stream comes before its next operation. Data race detectors use the same structure for threads.
+
+// order maps each stream to the number of its last operation that comes first. It is nil without the invariants tag.
+type order map[*Stream]uint64
+
+func newOrder() order {
+	if device.Invariants {
+		return make(order)
+	}
+	return nil
+}
+
+// with returns a copy of o that includes m.
+func (o order) with(m mark) order {
+	more := maps.Clone(o)
+	more[m.stream] = m.seq
+	return more
+}
+
+// mustFollow makes the next operation on s come after the latest mark of e. It panics if there is none.
+func (s *Stream) mustFollow(e *Event) {
+	if e.latest.stream == nil {
+		panic(fmt.Sprintf("software: stream %s waits for an event that was never recorded: it would hold nothing up", s.name))
+	}
+	for other, seq := range e.order {
+		s.order[other] = max(s.order[other], seq)
+	}
+}
+
+// mustBeSafe panics if o, which is about to be enqueued, uses memory that does not exist, or that an operation of
+// another stream uses at the same time. It overwrites host memory that o will write, so that a read before o has
+// completed finds no old result.
+func (d *Device) mustBeSafe(o *Op) {
+	if o.fault != "" {
+		panic("software: " + o.String() + ": " + o.fault)
+	}
+	for i, next := range o.uses {
+		d.eachUse(next.mem, func(queued *Op, at int) {
+			if !queued.before(o.Stream) && (queued.writes(at) || o.writes(i)) {
+				panic(fmt.Sprintf("software: streams %s and %s use the same memory in no order: record an event and wait for it",
+					queued.Stream.name, o.Stream.name))
+			}
+		})
+	}
+	for i, next := range o.uses {
+		if o.writes(i) && d.buffers.around(next.mem) != nil && !d.inUse(next.mem) {
+			fill(next.mem, poison)
+		}
+	}
+}
+
+// before reports whether o is done before the next operation on s.
+func (o *Op) before(s *Stream) bool { return o.Stream == s || s.order[o.Stream] >= o.Seq }
+
+// mustComeFirst panics if s frees memory while an operation that uses the memory may still run.
+func (s *Stream) mustComeFirst(freed []byte) {
+	s.dev.eachUse(freed, func(o *Op, _ int) {
+		if !o.before(s) {
+			panic(fmt.Sprintf("software: stream %s frees memory in use by stream %s", s.name, o.Stream.name))
+		}
+	})
+}
+
+// mustBeUnused panics if a queued operation uses the memory. It does nothing without the invariants tag.
+func (d *Device) mustBeUnused(mem []byte, what string) {
+	if !device.Invariants {
+		return
+	}
+	d.eachUse(mem, func(o *Op, _ int) {
+		panic(fmt.Sprintf("software: %s before the %v is done: it is in use by stream %s", what, o, o.Stream.name))
+	})
+}
+
+func (d *Device) inUse(mem []byte) (found bool) {
+	d.eachUse(mem, func(*Op, int) { found = true })
+	return found
+}
+
+// eachUse calls fn for every use of a part of mem by an operation that is not finished. The caller holds the lock.
+func (d *Device) eachUse(mem []byte, fn func(o *Op, at int)) {
+	if len(mem) == 0 {
+		return
+	}
+	for _, s := range d.streams {
+		for o := s.head; o != nil; o = o.next {
+			for at, u := range o.uses {
+				if rangeOf(u.mem).overlaps(rangeOf(mem)) {
+					fn(o, at)
+				}
+			}
+		}
+	}
+}
+
+// guard is the device.Guard of every host buffer of a device.
+type guard struct{ dev *Device }
+
+// Access implements device.Guard.
+func (g guard) Access(mem []byte) {
+	g.dev.Mu.Lock()
+	defer g.dev.Mu.Unlock()
+	if len(mem) > 0 && g.dev.buffers.around(mem) == nil {
+		panic("software: a host buffer is used after FreeHost")
+	}
+	g.dev.mustBeUnused(mem, "a host buffer is looked at")
+}
+
+// mustBeWithin panics if a row is longer than the shape of the launch says. A GPU doesn't detect that.
+func (o *Op) mustBeWithin(offsets []uint32) {
+	for i, end := range offsets[1:] {
+		if length := int64(end - offsets[i]); length > int64(o.shape.Longest) {
+			panic(fmt.Sprintf("software: row %d is %d bytes long, the shape says at most %d", i, length, o.shape.Longest))
+		}
+	}
+}
+
+func (o *Op) String() string { return o.Kind.String() + " on stream " + o.Stream.name }
