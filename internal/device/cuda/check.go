@@ -19,7 +19,7 @@ const (
 // makes that call.
 func (d *gpu) Check(ctx context.Context) error {
 	const op = "check"
-	if err := d.enter(op); err != nil {
+	if err := d.beginCall(op); err != nil {
 		return err
 	}
 	answered := make(chan error, 1)

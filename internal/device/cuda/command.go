@@ -11,7 +11,7 @@ import (
 
 // Enqueue implements device.Device. It makes one call into C for each list of up to maxCommands commands.
 func (d *gpu) Enqueue(list []device.Command) error {
-	if err := d.enter("enqueue"); err != nil {
+	if err := d.beginCall("enqueue"); err != nil {
 		return err
 	}
 	defer d.release()

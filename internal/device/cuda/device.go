@@ -164,8 +164,8 @@ func (d *gpu) unused(op string) error {
 	return err
 }
 
-// enter begins a call. It fails if the device is closed or lost; otherwise it holds the device until release.
-func (d *gpu) enter(op string) error {
+// beginCall begins a call. It fails if the device is closed or lost; otherwise it holds the device until release.
+func (d *gpu) beginCall(op string) error {
 	if !d.hold() {
 		return d.errClosed(op, "device")
 	}

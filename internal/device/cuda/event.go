@@ -24,7 +24,7 @@ type event struct {
 
 // NewEvent implements device.Device.
 func (d *gpu) NewEvent(flags device.EventFlags) (device.Event, error) {
-	if err := d.enter("new event"); err != nil {
+	if err := d.beginCall("new event"); err != nil {
 		return nil, err
 	}
 	defer d.release()
@@ -48,7 +48,7 @@ func (d *gpu) eventOf(op string, e device.Event) (*event, error) {
 
 // Done implements device.Event.
 func (e *event) Done() (bool, error) {
-	if err := e.d.enter("event done"); err != nil {
+	if err := e.d.beginCall("event done"); err != nil {
 		return false, err
 	}
 	defer e.d.release()
@@ -64,7 +64,7 @@ func (e *event) Done() (bool, error) {
 // Synchronize implements device.Event. A concurrent Close of the event waits for it.
 func (e *event) Synchronize() error {
 	const op = "await event"
-	if err := e.d.enter(op); err != nil {
+	if err := e.d.beginCall(op); err != nil {
 		return err
 	}
 	defer e.d.release()
@@ -82,7 +82,7 @@ const opEventTime = "event time"
 // Time implements device.Event.
 func (e *event) Time() (time.Duration, error) {
 	const op = opEventTime
-	if err := e.d.enter(op); err != nil {
+	if err := e.d.beginCall(op); err != nil {
 		return 0, err
 	}
 	defer e.d.release()

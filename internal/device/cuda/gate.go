@@ -11,7 +11,7 @@ func (d *gpu) Gate(s device.Stream) (open func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := own.enter(op); err != nil {
+	if err := own.beginCall(op); err != nil {
 		return nil, err
 	}
 	defer own.leave()

@@ -24,7 +24,7 @@ type kernel struct {
 // Kernel implements device.Device.
 func (d *gpu) Kernel(name string, params []byte) (device.Kernel, error) {
 	const op = "kernel"
-	if err := d.enter(op); err != nil {
+	if err := d.beginCall(op); err != nil {
 		return nil, err
 	}
 	defer d.release()

@@ -14,7 +14,7 @@ func describeBytes(what string, bytes int) string { return fmt.Sprintf("%s %d by
 // AllocHost implements device.Device. The memory is always pinned.
 func (d *gpu) AllocHost(bytes int) (device.HostBuffer, error) {
 	const op = "alloc host"
-	if err := d.enter(op); err != nil {
+	if err := d.beginCall(op); err != nil {
 		return device.HostBuffer{}, err
 	}
 	defer d.release()
@@ -38,7 +38,7 @@ func (d *gpu) hostAlloc(bytes int) (unsafe.Pointer, error) {
 // FreeHost implements device.Device.
 func (d *gpu) FreeHost(b device.HostBuffer) error {
 	const op = "free host"
-	if err := d.enter(op); err != nil {
+	if err := d.beginCall(op); err != nil {
 		return err
 	}
 	defer d.release()
@@ -56,7 +56,7 @@ func (d *gpu) FreeHost(b device.HostBuffer) error {
 // Alloc implements device.Device.
 func (d *gpu) Alloc(bytes int) (device.Memory, error) {
 	const op = "alloc"
-	if err := d.enter(op); err != nil {
+	if err := d.beginCall(op); err != nil {
 		return device.Memory{}, err
 	}
 	defer d.release()
@@ -74,7 +74,7 @@ func (d *gpu) Alloc(bytes int) (device.Memory, error) {
 // Free implements device.Device.
 func (d *gpu) Free(m device.Memory) error {
 	const op = "free"
-	if err := d.enter(op); err != nil {
+	if err := d.beginCall(op); err != nil {
 		return err
 	}
 	defer d.release()

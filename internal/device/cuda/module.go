@@ -49,7 +49,7 @@ func (d *gpu) LoadLibrary(path string) (device.Module, error) {
 
 // load loads an operator with a call of the kernel library, and adds it to the device's.
 func (d *gpu) load(op string, call func() (operatorHandle, string, []byte, error)) (device.Module, error) {
-	if err := d.enter(op); err != nil {
+	if err := d.beginCall(op); err != nil {
 		return nil, err
 	}
 	defer d.release()

@@ -23,7 +23,7 @@ type pool struct {
 // NewPool implements device.Device.
 func (d *gpu) NewPool(c device.PoolConfig) (device.Pool, error) {
 	const op = "new pool"
-	if err := d.enter(op); err != nil {
+	if err := d.beginCall(op); err != nil {
 		return nil, err
 	}
 	defer d.release()
@@ -46,7 +46,7 @@ func (p *pool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	if err != nil {
 		return device.Memory{}, err
 	}
-	if err := own.enter(op); err != nil {
+	if err := own.beginCall(op); err != nil {
 		return device.Memory{}, err
 	}
 	defer own.leave()
@@ -74,7 +74,7 @@ func (p *pool) Free(s device.Stream, m device.Memory) error {
 	if err != nil {
 		return err
 	}
-	if err := own.enter(op); err != nil {
+	if err := own.beginCall(op); err != nil {
 		return err
 	}
 	defer own.leave()
@@ -101,9 +101,9 @@ func (p *pool) freeIfDone() error {
 	return p.d.bounded("close pool", func() error { return p.d.lib.poolDestroy(p.handle) })
 }
 
-// enter begins a call that takes no stream, and holds the pool until leave.
-func (p *pool) enter(op string) error {
-	if err := p.d.enter(op); err != nil {
+// beginCall begins a call that takes no stream, and holds the pool until leave.
+func (p *pool) beginCall(op string) error {
+	if err := p.d.beginCall(op); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -122,7 +122,7 @@ func (p *pool) leave() {
 // Trim implements device.Pool.
 func (p *pool) Trim(keep int64) error {
 	const op = "trim pool"
-	if err := p.enter(op); err != nil {
+	if err := p.beginCall(op); err != nil {
 		return err
 	}
 	defer p.leave()
@@ -135,7 +135,7 @@ func (p *pool) Trim(keep int64) error {
 // SetReleaseThreshold implements device.Pool.
 func (p *pool) SetReleaseThreshold(bytes int64) error {
 	const op = "set release threshold"
-	if err := p.enter(op); err != nil {
+	if err := p.beginCall(op); err != nil {
 		return err
 	}
 	defer p.leave()
@@ -147,7 +147,7 @@ func (p *pool) SetReleaseThreshold(bytes int64) error {
 
 // Stats implements device.Pool.
 func (p *pool) Stats() (device.PoolStats, error) {
-	if err := p.enter("pool stats"); err != nil {
+	if err := p.beginCall("pool stats"); err != nil {
 		return device.PoolStats{}, err
 	}
 	defer p.leave()

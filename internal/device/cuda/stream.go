@@ -21,7 +21,7 @@ type stream struct {
 
 // NewStream implements device.Device.
 func (d *gpu) NewStream(name string) (device.Stream, error) {
-	if err := d.enter("new stream"); err != nil {
+	if err := d.beginCall("new stream"); err != nil {
 		return nil, err
 	}
 	defer d.release()
@@ -32,7 +32,7 @@ func (d *gpu) NewStream(name string) (device.Stream, error) {
 // the legacy stream, which synchronizes with all streams except those that NewStream created. `worker bench` shows what
 // they cost; nothing else uses them.
 func (d *gpu) DefaultStream(name string, perThread bool) (device.Stream, error) {
-	if err := d.enter("default stream"); err != nil {
+	if err := d.beginCall("default stream"); err != nil {
 		return nil, err
 	}
 	defer d.release()
@@ -50,9 +50,9 @@ func (d *gpu) keepStream(name string) func(streamHandle, error) (device.Stream, 
 	}
 }
 
-// enter begins a call. It fails if the stream or the device is closed, or if the device is lost.
-func (s *stream) enter(op string) error {
-	if err := s.d.enter(op); err != nil {
+// beginCall begins a call. It fails if the stream or the device is closed, or if the device is lost.
+func (s *stream) beginCall(op string) error {
+	if err := s.d.beginCall(op); err != nil {
 		return err
 	}
 	s.mu.RLock()
@@ -115,7 +115,7 @@ func (s *stream) enqueue(c device.Command) error {
 }
 
 func (s *stream) Synchronize() error {
-	if err := s.enter("synchronize"); err != nil {
+	if err := s.beginCall("synchronize"); err != nil {
 		return err
 	}
 	defer s.leave()
