@@ -5,7 +5,6 @@ package cuda
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"millrace/internal/device"
@@ -68,27 +67,6 @@ func (d *gpu) locked(op string, mu tryLocker) error {
 	}
 }
 
-// closeOnce closes and frees an object once no call uses it. Calls on the object hold mu. closeOnce does nothing if the
-// object is closed, or if the device is closed and has freed it.
-func (d *gpu) closeOnce(op string, o resource, mu tryLocker, closed *atomic.Bool, free func() error) error {
-	if !d.hold() {
-		return nil
-	}
-	defer d.release()
-	if err := d.locked(op, mu); err != nil {
-		return err
-	}
-	defer mu.Unlock()
-	if closed.Swap(true) {
-		return nil
-	}
-	if err := d.unused(op); err != nil {
-		return err
-	}
-	d.remove(o)
-	return d.bounded(op, free)
-}
-
 // Close implements device.Device. It waits for queued work for at most Options.ClosePatience (10 s by default), and
 // then returns an error that wraps device.ErrLost. On a lost device it waits for nothing and frees nothing: the memory
 // is freed when the process exits.
@@ -132,8 +110,8 @@ func (d *gpu) leaks() (leaks []string) {
 	d.regMu.Lock()
 	defer d.regMu.Unlock()
 	for o := range d.open {
-		if _, owned := o.(*module); !owned {
-			leaks = append(leaks, o.describe())
+		if leak := o.leak(); leak != "" {
+			leaks = append(leaks, leak)
 		}
 	}
 	for _, bytes := range d.memory {
@@ -162,14 +140,14 @@ func (d *gpu) shutDown() error {
 // freeAll waits for all streams and frees all open objects.
 func (d *gpu) freeAll() {
 	var frees []func() error
-	var open []resource
+	var open []*object
 	for o := range d.open {
 		open = append(open, o)
-		if s, ok := o.(*stream); ok {
-			frees = append(frees, func() error { return d.lib.streamSynchronize(s.handle) })
+		if o.await != nil {
+			frees = append(frees, o.await)
 		}
 	}
-	slices.SortFunc(open, func(a, b resource) int { return a.stage() - b.stage() })
+	slices.SortFunc(open, func(a, b *object) int { return a.stage - b.stage })
 	for _, o := range open {
 		frees = append(frees, o.free)
 	}

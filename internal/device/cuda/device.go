@@ -51,34 +51,6 @@ type gpu struct {
 	unreported runtime.Cleanup // logs an error if the device is dropped without Close
 }
 
-// resource is an object that Close must free if the caller has not closed it.
-type resource interface {
-	describe() string
-	free() error // frees it without checking whether the device is closed
-	stage() int  // resources with a lower stage are freed first
-}
-
-// registry holds a device's open objects.
-type registry struct {
-	regMu sync.Mutex
-	open  map[resource]struct{}
-	// Memory and host buffers are plain values, so they are registered by address, with their size in bytes.
-	memory  map[uint64]int
-	buffers map[unsafe.Pointer]int
-}
-
-func (r *registry) add(o resource) {
-	r.regMu.Lock()
-	defer r.regMu.Unlock()
-	r.open[o] = struct{}{}
-}
-
-func (r *registry) remove(o resource) {
-	r.regMu.Lock()
-	defer r.regMu.Unlock()
-	delete(r.open, o)
-}
-
 // Open opens a GPU. The caller must close it. Open fails with device.ErrUnavailable if there is no library, driver or
 // GPU, with device.ErrABI if the library can't be used, and with device.ErrNotFound if the selected GPU doesn't exist.
 func Open(o Options) (device.Device, error) {
@@ -94,7 +66,7 @@ func Open(o Options) (device.Device, error) {
 		return nil, err
 	}
 	d := &gpu{lib: lib, info: info, epoch: time.Now(), patience: cmp.Or(o.ClosePatience, closePatience)}
-	d.open = map[resource]struct{}{}
+	d.open = map[*object]struct{}{}
 	d.modules.byName = map[string]*module{}
 	d.memory, d.buffers = map[uint64]int{}, map[unsafe.Pointer]int{}
 	if d.handle, err = lib.deviceOpen(info.Ordinal, cmp.Or(o.Completions, maxCompletions)); err != nil {
@@ -155,15 +127,6 @@ func (d *gpu) hold() bool {
 
 func (d *gpu) release() { d.mu.RUnlock() }
 
-// unused waits until no running Enqueue can still use an object that was marked as closed before the call.
-func (d *gpu) unused(op string) error {
-	err := d.locked(op, &d.enqueuing)
-	if err == nil {
-		d.enqueuing.Unlock()
-	}
-	return err
-}
-
 // beginCall begins a call. It fails if the device is closed or lost; otherwise it holds the device until release.
 func (d *gpu) beginCall(op string) error {
 	if !d.hold() {
@@ -174,4 +137,13 @@ func (d *gpu) beginCall(op string) error {
 		return err
 	}
 	return nil
+}
+
+// call makes a call, and converts its error. It fails like beginCall.
+func (d *gpu) call(op string, fn func() error) error {
+	if err := d.beginCall(op); err != nil {
+		return err
+	}
+	defer d.release()
+	return d.checked(fn())
 }

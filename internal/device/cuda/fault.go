@@ -39,7 +39,7 @@ func (d *gpu) checked(err error) error {
 		return nil
 	}
 	var e *device.Error
-	if !errors.As(err, &e) {
+	if !errors.As(err, &e) || e.Device != "" { // made or converted by the device itself
 		return err
 	}
 	e.Device = d.info.ID

@@ -11,15 +11,15 @@ func (d *gpu) Gate(s device.Stream) (open func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := own.beginCall(op); err != nil {
+	err = own.call(op, func() error {
+		ticket, err := d.lib.gateEnqueue(own.handle)
+		open = func() { d.openGate(ticket) }
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
-	defer own.leave()
-	ticket, err := d.lib.gateEnqueue(own.handle)
-	if err != nil {
-		return nil, d.checked(err)
-	}
-	return func() { d.openGate(ticket) }, nil
+	return open, nil
 }
 
 // openGate opens a gate. It also works while Close waits for the gate's stream.

@@ -3,8 +3,6 @@
 package cuda
 
 import (
-	"sync"
-	"sync/atomic"
 	"unsafe"
 
 	"millrace/internal/device"
@@ -12,34 +10,30 @@ import (
 
 // kernel is an operator with its parameters. The operator is one of the library or one that was loaded.
 type kernel struct {
-	d        *gpu
+	object
 	name     string
 	op       operatorHandle
 	instance unsafe.Pointer
-
-	mu     sync.RWMutex // held for reading by Needs and for writing by Close
-	closed atomic.Bool
 }
 
 // Kernel implements device.Device.
 func (d *gpu) Kernel(name string, params []byte) (device.Kernel, error) {
 	const op = "kernel"
-	if err := d.beginCall(op); err != nil {
+	k := &kernel{name: name}
+	err := d.call(op, func() (err error) {
+		d.modules.mu.RLock() // an operator isn't unloaded meanwhile
+		defer d.modules.mu.RUnlock()
+		if k.op = d.findOperator(name); k.op == nil {
+			return d.errorf(op, device.ErrNotFound, "%s has no operator %q, and none with that name was loaded", d.lib.path, name)
+		}
+		if k.instance, err = d.lib.create(k.op, d.info.Ordinal, params); err == nil {
+			d.add(&k.object, "kernel "+name, 0, func() error { return d.lib.destroy(k.op, k.instance) })
+		}
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
-	defer d.release()
-	d.modules.mu.RLock() // an operator isn't unloaded meanwhile
-	defer d.modules.mu.RUnlock()
-	operator := d.findOperator(name)
-	if operator == nil {
-		return nil, d.errorf(op, device.ErrNotFound, "%s has no operator %q, and none with that name was loaded", d.lib.path, name)
-	}
-	instance, err := d.lib.create(operator, d.info.Ordinal, params)
-	if err != nil {
-		return nil, d.checked(err)
-	}
-	k := &kernel{d: d, name: name, op: operator, instance: instance}
-	d.add(k)
 	return k, nil
 }
 
@@ -96,8 +90,4 @@ func (k *kernel) checkLaunch(args *device.LaunchArgs) error {
 }
 
 // Close implements device.Kernel.
-func (k *kernel) Close() error { return k.d.closeOnce("close kernel", k, &k.mu, &k.closed, k.free) }
-
-func (k *kernel) describe() string { return "kernel " + k.name }
-func (k *kernel) free() error      { return k.d.lib.destroy(k.op, k.instance) }
-func (k *kernel) stage() int       { return 0 }
+func (k *kernel) Close() error { return k.close("close kernel", k.free) }

@@ -3,30 +3,22 @@
 package cuda
 
 import (
-	"fmt"
 	"unsafe"
 
 	"millrace/internal/device"
 )
 
-func describeBytes(what string, bytes int) string { return fmt.Sprintf("%s %d bytes", what, bytes) }
-
 // AllocHost implements device.Device. The memory is always pinned.
-func (d *gpu) AllocHost(bytes int) (device.HostBuffer, error) {
-	const op = "alloc host"
-	if err := d.beginCall(op); err != nil {
-		return device.HostBuffer{}, err
-	}
-	defer d.release()
-	if bytes <= 0 {
-		return device.HostBuffer{}, d.errorf(op, device.ErrInvalid, "%d bytes: give more than 0", bytes)
-	}
-	m, err := d.hostAlloc(bytes)
-	if err != nil {
-		return device.HostBuffer{}, d.checked(err)
-	}
-	put(&d.registry, d.buffers, m, bytes)
-	return device.NewHostBuffer(unsafe.Slice((*byte)(m), bytes), device.Pinned, nil), nil
+func (d *gpu) AllocHost(bytes int) (b device.HostBuffer, err error) {
+	err = d.alloc("alloc host", bytes, func() error {
+		m, err := d.hostAlloc(bytes)
+		if err == nil {
+			put(&d.registry, d.buffers, m, bytes)
+			b = device.NewHostBuffer(unsafe.Slice((*byte)(m), bytes), device.Pinned, nil)
+		}
+		return err
+	})
+	return b, err
 }
 
 // hostAlloc allocates pinned memory on the GPU's NUMA node, if the system reports one.
@@ -37,73 +29,50 @@ func (d *gpu) hostAlloc(bytes int) (unsafe.Pointer, error) {
 
 // FreeHost implements device.Device.
 func (d *gpu) FreeHost(b device.HostBuffer) error {
-	const op = "free host"
-	if err := d.beginCall(op); err != nil {
-		return err
-	}
-	defer d.release()
 	m := unsafe.Pointer(unsafe.SliceData(b.Raw()))
-	if !take(&d.registry, d.buffers, m, b.Len()) {
-		return d.errorf(op, device.ErrInvalid, "%d bytes that AllocHost did not return, or that were freed", b.Len())
-	}
-	err := d.bounded(op, func() error { return d.lib.hostFree(d.handle, m) })
-	if err != nil {
-		put(&d.registry, d.buffers, m, b.Len())
-	}
-	return err
+	return free(d, "free host", d.buffers, m, b.Len(), func() error { return d.lib.hostFree(d.handle, m) })
 }
 
 // Alloc implements device.Device.
-func (d *gpu) Alloc(bytes int) (device.Memory, error) {
-	const op = "alloc"
-	if err := d.beginCall(op); err != nil {
-		return device.Memory{}, err
-	}
-	defer d.release()
-	if bytes <= 0 {
-		return device.Memory{}, d.errorf(op, device.ErrInvalid, "%d bytes: give more than 0", bytes)
-	}
-	address, err := d.lib.deviceAlloc(d.handle, bytes)
-	if err != nil {
-		return device.Memory{}, d.checked(err)
-	}
-	put(&d.registry, d.memory, address, bytes)
-	return device.Memory{Addr: address, Bytes: bytes}, nil
+func (d *gpu) Alloc(bytes int) (m device.Memory, err error) {
+	err = d.alloc("alloc", bytes, func() error {
+		address, err := d.lib.deviceAlloc(d.handle, bytes)
+		if err == nil {
+			put(&d.registry, d.memory, address, bytes)
+			m = device.Memory{Addr: address, Bytes: bytes}
+		}
+		return err
+	})
+	return m, err
 }
 
 // Free implements device.Device.
 func (d *gpu) Free(m device.Memory) error {
-	const op = "free"
-	if err := d.beginCall(op); err != nil {
+	return free(d, "free", d.memory, m.Addr, m.Bytes, func() error { return d.lib.deviceFree(d.handle, m.Addr) })
+}
+
+// alloc makes a call that allocates memory.
+func (d *gpu) alloc(op string, bytes int, call func() error) error {
+	return d.call(op, func() error {
+		if bytes <= 0 {
+			return d.errorf(op, device.ErrInvalid, "%d bytes: give more than 0", bytes)
+		}
+		return call()
+	})
+}
+
+// free makes a call that frees a live allocation. If it fails, the allocation stays live.
+func free[K comparable](d *gpu, op string, live map[K]int, at K, bytes int, call func() error) error {
+	return d.call(op, func() error {
+		if !take(&d.registry, live, at, bytes) {
+			return d.errorf(op, device.ErrInvalid, "%d bytes at %#x, which were not allocated, or which were freed", bytes, any(at))
+		}
+		err := d.bounded(op, call)
+		if err != nil {
+			put(&d.registry, live, at, bytes)
+		}
 		return err
-	}
-	defer d.release()
-	if !take(&d.registry, d.memory, m.Addr, m.Bytes) {
-		return d.errorf(op, device.ErrInvalid, "%d bytes at %#x, which Alloc did not return, or which were freed", m.Bytes, m.Addr)
-	}
-	err := d.bounded(op, func() error { return d.lib.deviceFree(d.handle, m.Addr) })
-	if err != nil {
-		put(&d.registry, d.memory, m.Addr, m.Bytes)
-	}
-	return err
-}
-
-// put registers an allocation.
-func put[K comparable](r *registry, live map[K]int, at K, bytes int) {
-	r.regMu.Lock()
-	defer r.regMu.Unlock()
-	live[at] = bytes
-}
-
-// take removes an allocation from the registry. It returns false if there is none at that address with that size.
-func take[K comparable](r *registry, live map[K]int, at K, bytes int) bool {
-	r.regMu.Lock()
-	defer r.regMu.Unlock()
-	if size, ok := live[at]; !ok || size != bytes {
-		return false
-	}
-	delete(live, at)
-	return true
+	})
 }
 
 // Map implements device.Mapper. Under unified addressing, which every 64-bit Linux has, a GPU uses the same address for

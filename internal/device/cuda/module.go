@@ -22,11 +22,10 @@ type modules struct {
 
 // module is a loaded operator.
 type module struct {
-	d           *gpu
+	object
 	name        string
 	op          operatorHandle
 	description []byte
-	closed      bool // guarded by d.modules.mu
 }
 
 // LoadOperator implements device.Loader.
@@ -49,23 +48,25 @@ func (d *gpu) LoadLibrary(path string) (device.Module, error) {
 
 // load loads an operator with a call of the kernel library, and adds it to the device's.
 func (d *gpu) load(op string, call func() (operatorHandle, string, []byte, error)) (device.Module, error) {
-	if err := d.beginCall(op); err != nil {
+	m := &module{}
+	err := d.call(op, func() (err error) {
+		d.modules.mu.Lock()
+		defer d.modules.mu.Unlock()
+		if m.op, m.name, m.description, err = call(); err != nil {
+			return err
+		}
+		if d.findOperator(m.name) != nil {
+			_ = d.checked(d.lib.operatorUnload(m.op)) // the name is the failure to report
+			return d.errorf(op, device.ErrInvalid, "there is an operator %q already: give this one another name", m.name)
+		}
+		d.modules.byName[m.name] = m
+		m.leak = func() string { return "" }                                                        // it belongs to the device
+		d.add(&m.object, "operator "+m.name, 1, func() error { return d.lib.operatorUnload(m.op) }) // after its kernels
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
-	defer d.release()
-	d.modules.mu.Lock()
-	defer d.modules.mu.Unlock()
-	handle, name, description, err := call()
-	if err != nil {
-		return nil, d.checked(err)
-	}
-	if d.findOperator(name) != nil {
-		_ = d.checked(d.lib.operatorUnload(handle)) // the name is the failure to report
-		return nil, d.errorf(op, device.ErrInvalid, "there is an operator %q already: give this one another name", name)
-	}
-	m := &module{d: d, name: name, op: handle, description: description}
-	d.modules.byName[name] = m
-	d.add(m)
 	return m, nil
 }
 
@@ -94,19 +95,15 @@ func (m *module) Close() error {
 		return err
 	}
 	defer d.modules.mu.Unlock()
-	if m.closed {
+	if m.closed.Load() {
 		return nil
 	}
 	err := d.bounded(opUnload, m.free)
 	if errors.Is(err, device.ErrInvalid) {
 		return err // it is in use
 	}
-	m.closed = true
+	m.closed.Store(true)
 	delete(d.modules.byName, m.name)
-	d.remove(m)
+	d.remove(&m.object)
 	return err
 }
-
-func (m *module) describe() string { return "operator " + m.name }
-func (m *module) free() error      { return m.d.lib.operatorUnload(m.op) }
-func (m *module) stage() int       { return 1 } // after its kernels

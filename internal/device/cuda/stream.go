@@ -2,70 +2,40 @@
 
 package cuda
 
-import (
-	"sync"
-	"sync/atomic"
-
-	"millrace/internal/device"
-)
+import "millrace/internal/device"
 
 // stream is a CUDA stream that doesn't synchronize with any other stream.
 type stream struct {
-	d      *gpu
+	object
 	name   string
 	handle streamHandle
-
-	mu     sync.RWMutex // held for reading by calls other than Enqueue, and for writing by Close
-	closed atomic.Bool
 }
 
 // NewStream implements device.Device.
 func (d *gpu) NewStream(name string) (device.Stream, error) {
-	if err := d.beginCall("new stream"); err != nil {
-		return nil, err
-	}
-	defer d.release()
-	return d.keepStream(name)(d.lib.streamCreate(d.handle))
+	return d.newStream("new stream", name, func() (streamHandle, error) { return d.lib.streamCreate(d.handle) })
 }
 
 // DefaultStream returns one of CUDA's default streams: the per-thread stream of the thread that calls its methods, or
 // the legacy stream, which synchronizes with all streams except those that NewStream created. `worker bench` shows what
 // they cost; nothing else uses them.
 func (d *gpu) DefaultStream(name string, perThread bool) (device.Stream, error) {
-	if err := d.beginCall("default stream"); err != nil {
+	return d.newStream("default stream", name, func() (streamHandle, error) { return d.lib.streamDefault(d.handle, perThread) })
+}
+
+func (d *gpu) newStream(op, name string, create func() (streamHandle, error)) (device.Stream, error) {
+	s := &stream{name: name}
+	err := d.call(op, func() (err error) {
+		if s.handle, err = create(); err == nil {
+			s.await = func() error { return d.lib.streamSynchronize(s.handle) }
+			d.add(&s.object, "stream "+name, 2, func() error { return d.lib.streamDestroy(s.handle) })
+		}
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
-	defer d.release()
-	return d.keepStream(name)(d.lib.streamDefault(d.handle, perThread))
-}
-
-func (d *gpu) keepStream(name string) func(streamHandle, error) (device.Stream, error) {
-	return func(handle streamHandle, err error) (device.Stream, error) {
-		if err != nil {
-			return nil, d.checked(err)
-		}
-		s := &stream{d: d, name: name, handle: handle}
-		d.add(s)
-		return s, nil
-	}
-}
-
-// beginCall begins a call. It fails if the stream or the device is closed, or if the device is lost.
-func (s *stream) beginCall(op string) error {
-	if err := s.d.beginCall(op); err != nil {
-		return err
-	}
-	s.mu.RLock()
-	if s.closed.Load() {
-		s.leave()
-		return s.d.errClosed(op, "stream "+s.name)
-	}
-	return nil
-}
-
-func (s *stream) leave() {
-	s.mu.RUnlock()
-	s.d.release()
+	return s, nil
 }
 
 // streamOf returns s as a stream of this device.
@@ -114,18 +84,12 @@ func (s *stream) enqueue(c device.Command) error {
 	return s.d.Enqueue([]device.Command{c})
 }
 
-func (s *stream) Synchronize() error {
-	if err := s.beginCall("synchronize"); err != nil {
-		return err
-	}
-	defer s.leave()
-	return s.d.checked(s.d.lib.streamSynchronize(s.handle))
-}
+func (s *stream) Synchronize() error { return s.call("synchronize", s.await) }
 
 // Close implements device.Stream.
 func (s *stream) Close() error {
-	return s.d.closeOnce("close stream", s, &s.mu, &s.closed, func() error {
-		synchronized := s.d.checked(s.d.lib.streamSynchronize(s.handle))
+	return s.close("close stream", func() error {
+		synchronized := s.d.checked(s.await())
 		if s.d.Err() != nil {
 			return synchronized
 		}
@@ -135,7 +99,3 @@ func (s *stream) Close() error {
 		return synchronized
 	})
 }
-
-func (s *stream) describe() string { return "stream " + s.name }
-func (s *stream) free() error      { return s.d.lib.streamDestroy(s.handle) }
-func (s *stream) stage() int       { return 2 }
