@@ -8,7 +8,10 @@
 // C.
 package cuda
 
-import "time"
+import (
+	"io/fs"
+	"time"
+)
 
 // Options selects the GPU and the library.
 type Options struct {
@@ -40,3 +43,21 @@ type Versions struct {
 	Runtime string // CUDA runtime that it was built with, for example "12.4"
 	Driver  string // newest CUDA version that the driver supports; empty if there is no driver
 }
+
+// Source is the source file of an operator.
+type Source struct {
+	Name    string   // of the file, for the compiler's messages
+	Text    string   // must not contain a zero byte
+	Headers fs.FS    // the files that it may include, by their paths
+	Compute string   // compute capability of the GPU, for example "9.0"
+	Options []string // for the compiler, such as "-DNAME=VALUE"
+}
+
+// CompileError is the error for a source file that doesn't compile.
+type CompileError struct {
+	Name string
+	Log  string // what the compiler wrote, with file, line and caret
+}
+
+// Error returns what the compiler wrote.
+func (e *CompileError) Error() string { return e.Name + " doesn't compile:\n" + e.Log }

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
 
 	"millrace/internal/device"
+	"millrace/internal/operator/compiled"
 )
 
 // libraryName is the file name of the kernel library.
@@ -160,4 +162,31 @@ func (l *library) find(o Options) (device.Info, error) {
 		there = append(there, fmt.Sprintf("%d (%s)", info.Ordinal, info.ID))
 	}
 	return device.Info{}, device.Errorf("open", "", device.ErrNotFound, "no GPU %s: there are %s", cmp.Or(o.UUID, fmt.Sprint(o.Ordinal)), strings.Join(there, ", "))
+}
+
+// checkDeclared compares what the library says about the built-in operators with what this program declares, from which it makes
+// parameter blocks and reads results. A library may lack an operator: then Kernel doesn't find it.
+func (l *library) checkDeclared() error {
+	for _, want := range compiled.BuiltIn() {
+		op := l.findOperator(want.Name)
+		if op == nil {
+			continue
+		}
+		says := "nothing"
+		if data := l.describe(op); data != nil {
+			got, err := compiled.Decode(data)
+			switch {
+			case err != nil:
+				says = fmt.Sprintf("what can't be read (%v)", err)
+			case reflect.DeepEqual(got, want):
+				continue
+			default:
+				says = got.Declaration()
+			}
+		}
+		return device.Errorf(OpenLibrary, "", device.ErrABI,
+			"%s has another operator %s than this program: it declares %s, and the program declares %s: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
+			l.path, want.Name, says, want.Declaration())
+	}
+	return nil
 }

@@ -2,7 +2,12 @@
 
 package cuda
 
-import "millrace/internal/device"
+import (
+	"sync/atomic"
+	"time"
+
+	"millrace/internal/device"
+)
 
 // stream is a CUDA stream that doesn't synchronize with any other stream.
 type stream struct {
@@ -98,4 +103,105 @@ func (s *stream) Close() error {
 		}
 		return synchronized
 	})
+}
+
+// event is a CUDA event.
+type event struct {
+	object
+	handle   eventHandle
+	timed    bool
+	recorded atomic.Bool
+}
+
+// NewEvent implements device.Device.
+func (d *gpu) NewEvent(flags device.EventFlags) (device.Event, error) {
+	e := &event{timed: flags&device.Timed != 0}
+	err := d.call("new event", func() (err error) {
+		if e.handle, err = d.lib.eventCreate(d.handle, flags); err == nil {
+			d.add(&e.object, "event", 0, func() error { return d.lib.eventDestroy(e.handle) })
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// eventOf returns e as an event of this device.
+func (d *gpu) eventOf(op string, e device.Event) (*event, error) {
+	own, ok := e.(*event)
+	if !ok || own == nil || own.d != d {
+		return nil, d.errorf(op, device.ErrInvalid, "an event that this device did not make")
+	}
+	return own, nil
+}
+
+// Done implements device.Event.
+func (e *event) Done() (done bool, err error) {
+	err = e.call("event done", func() (err error) {
+		done, err = e.d.lib.eventReached(e.handle)
+		return err
+	})
+	return done, err
+}
+
+// Synchronize implements device.Event. A concurrent Close of the event waits for it.
+func (e *event) Synchronize() error {
+	return e.call("await event", func() error { return e.d.lib.eventSynchronize(e.handle) })
+}
+
+// opEventTime is the call for which CUDA's "not ready" is a valid answer.
+const opEventTime = "event time"
+
+// Time implements device.Event.
+func (e *event) Time() (at time.Duration, err error) {
+	const op = opEventTime
+	err = e.call(op, func() (err error) {
+		switch {
+		case !e.timed:
+			return e.d.errorf(op, device.ErrInvalid, "the event was made without timing")
+		case !e.recorded.Load():
+			return e.d.errorf(op, device.ErrInvalid, "the event was never recorded")
+		}
+		at, err = e.d.clock.timeOf(e.d, e.handle)
+		return err
+	})
+	return at, err
+}
+
+// Close implements device.Event.
+func (e *event) Close() error { return e.close("close event", e.free) }
+
+// Gate implements device.Gater with a kernel that waits for a flag in pinned memory.
+func (d *gpu) Gate(s device.Stream) (open func(), err error) {
+	const op = "gate"
+	own, err := d.streamOf(op, s)
+	if err != nil {
+		return nil, err
+	}
+	err = own.call(op, func() error {
+		ticket, err := d.lib.gateEnqueue(own.handle)
+		open = func() { d.openGate(ticket) }
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return open, nil
+}
+
+// openGate opens a gate. It also works while Close waits for the gate's stream.
+func (d *gpu) openGate(ticket uint64) {
+	d.gateMu.Lock()
+	defer d.gateMu.Unlock()
+	if !d.gatesGone {
+		d.lib.gateOpen(d.handle, ticket)
+	}
+}
+
+// Range implements device.Ranger with an NVTX range. Names are truncated to 127 bytes.
+func (d *gpu) Range(name string) (end func()) {
+	id := d.lib.rangeStart(name)
+	return func() { d.lib.rangeEnd(id) }
 }

@@ -8,7 +8,7 @@
 // guard.go.
 //
 // One lock guards all state of a device. It is not held while operations move bytes or run kernels in real time. Start
-// reading with Device, then Clock, op.go and stream.go.
+// reading with Device, then op.go, which has the Clock too, and stream.go.
 package software
 
 import (
