@@ -15,6 +15,7 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/loglimit"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 	"millrace/internal/tracing"
@@ -53,7 +54,7 @@ type app struct {
 // standard library, and packages that are given no logger, log there too.
 func newApp(cfg *config.Config, log *slog.Logger) *app {
 	m := telemetry.NewMetrics(build())
-	limit := limitLog(log, m)
+	limit := loglimit.New(log.Handler(), m.LogSuppressed)
 	slog.SetDefault(slog.New(limit))
 	return &app{
 		cfg: cfg, log: slog.New(limit), metrics: m, meter: console.NewMeter(m),
@@ -82,10 +83,7 @@ func (a *app) start(ctx context.Context, addr, dir string) error {
 
 // openPipelines opens the devices and creates a pipeline on each.
 func (a *app) openPipelines() error {
-	var err error
-	if a.memory, err = newMemoryBudget(a.cfg); err != nil {
-		return err
-	}
+	a.memory = newMemoryBudget(a.cfg)
 	devices, fellBack, err := openDevices(a.cfg, a.log)
 	if err != nil {
 		return err

@@ -99,10 +99,7 @@ func checkDevices(cfg *config.Config) (count int, budget *memoryBudget, findings
 		findings = append(findings, finding.Finding{Level: finding.Warning, What: "device auto",
 			Found: fmt.Sprintf("no GPU, the CPU computes: %v", reason), Advice: "set MILLRACE_DEVICE=host if that is intended"})
 	}
-	budget, err = newMemoryBudget(cfg)
-	if err != nil {
-		return len(devices), nil, append(findings, finding.Finding{Level: finding.Error, What: "memory", Found: err.Error(), Advice: "set MILLRACE_MEMORY_LIMIT"})
-	}
+	budget = newMemoryBudget(cfg)
 	for _, d := range devices {
 		findings = append(findings, checkPipeline(cfg, d, budget))
 	}

@@ -10,22 +10,15 @@ import (
 	"millrace/internal/config"
 	"millrace/internal/console"
 	"millrace/internal/loglimit"
-	"millrace/internal/telemetry"
 )
-
-// limitLog limits how often log repeats a message. m counts the lines that it drops. Dead letters have one limit per reason, so a
-// thousand payloads that are too large do not hide one that broke the device.
-func limitLog(log *slog.Logger, m *telemetry.Metrics) *loglimit.Handler {
-	return loglimit.New(log.Handler(), loglimit.Options{SplitBy: "reason", Suppressed: m.LogSuppressed})
-}
 
 // newLogger logs to standard error, as coloured lines on a terminal or as one JSON object per line elsewhere. It cuts long texts.
 func newLogger(cfg *config.Config) *slog.Logger {
 	if logsJSON(cfg) {
-		return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: loglimit.Cut}))
+		return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: loglimit.TruncateAttr}))
 	}
 	return slog.New(tint.NewTextHandler(os.Stderr, &tint.Options{
-		Level: cfg.LogLevel, TimeFormat: time.TimeOnly + ".000", NoColor: !console.Colours(os.Stderr), ReplaceAttr: loglimit.Cut,
+		Level: cfg.LogLevel, TimeFormat: time.TimeOnly + ".000", NoColor: !console.Colours(os.Stderr), ReplaceAttr: loglimit.TruncateAttr,
 	}))
 }
 

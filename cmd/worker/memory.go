@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"runtime/debug"
+
+	"golang.org/x/sys/unix"
 
 	"millrace/internal/config"
 	"millrace/internal/device"
@@ -23,9 +24,6 @@ const (
 
 	// embeddedMemory is reserved for the embedded server. The server may take more, but it is only meant for trying Millrace out.
 	embeddedMemory = 128 << 20
-
-	// unboundedShare limits a worker without any limit to 1/unboundedShare of the machine's memory.
-	unboundedShare = 2
 )
 
 // memoryBudget divides the memory limit of the process among the pipelines and the payloads that the worker holds. It admits each
@@ -40,26 +38,18 @@ type memoryBudget struct {
 }
 
 // newMemoryBudget finds the limit: MILLRACE_MEMORY_LIMIT, the limit of the cgroup, or half of the machine's memory.
-func newMemoryBudget(cfg *config.Config) (*memoryBudget, error) {
-	b := &memoryBudget{heap: memory.Unset}
+func newMemoryBudget(cfg *config.Config) *memoryBudget {
+	b := &memoryBudget{heap: memory.Unset, limit: memory.Limit{Bytes: int64(cfg.MemoryLimit), Source: "MILLRACE_MEMORY_LIMIT"}}
+	if cfg.MemoryLimit == 0 {
+		b.limit = memory.Find()
+	}
 	if os.Getenv("GOMEMLIMIT") != "" {
 		b.heap = debug.SetMemoryLimit(-1) // the runtime has read GOMEMLIMIT
 	}
 	if cfg.Embedded() {
 		b.fixed.Heap = embeddedMemory
 	}
-	found, err := memory.Find(os.DirFS("/"))
-	switch {
-	case cfg.MemoryLimit > 0:
-		b.limit = memory.Limit{Bytes: int64(cfg.MemoryLimit), Source: "MILLRACE_MEMORY_LIMIT"}
-	case err != nil:
-		return nil, fmt.Errorf("find the memory limit (set MILLRACE_MEMORY_LIMIT to skip this): %w", err)
-	case found.Machine:
-		b.limit = memory.Limit{Bytes: found.Bytes / unboundedShare, Source: "half of the machine's memory"}
-	default:
-		b.limit = found
-	}
-	return b, nil
+	return b
 }
 
 // admit returns a function that adds a pipeline on a device of that kind. It returns an error if the limit is too low for all
@@ -105,12 +95,12 @@ func (b *memoryBudget) explain(err error) error {
 // lockedHint returns advice if the limit of locked memory may be why pinning failed, and "" otherwise. A low limit alone is no
 // reason to refuse a start: driver 580 pins more than the limit and charges the cgroup for it.
 func (b *memoryBudget) lockedHint() string {
-	locked, err := memory.Locked(os.DirFS("/"))
-	if err != nil || locked == math.MaxInt64 || b.pinned <= locked {
+	var locked unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &locked); err != nil || uint64(b.pinned) <= locked.Cur {
 		return ""
 	}
 	return fmt.Sprintf("the worker pins %d MiB, but the process may lock only %d MiB (RLIMIT_MEMLOCK): raise that limit with ulimit -l, LimitMEMLOCK= "+
-		"in a systemd unit, or --ulimit memlock for a container", b.pinned>>20, locked>>20)
+		"in a systemd unit, or --ulimit memlock for a container", b.pinned>>20, locked.Cur>>20)
 }
 
 // finding describes how the limit is divided, for `worker check`.

@@ -1,84 +1,71 @@
-// Package loglimit limits how often a log repeats a message, so that a flood of errors neither fills a disk nor hides
-// other messages. In each interval, the first records of a message pass. If records were dropped, one more record at
-// the end of the interval holds their number. Command worker puts a Handler in front of all its logs.
+// Package loglimit limits how much a log grows, so that a flood of errors neither fills a disk nor hides other messages.
+// Handler limits how often a message repeats: the first records of a message pass in each interval, and at its end one more
+// record holds the number of those that were dropped. TruncateAttr limits the length of a text. Command worker puts both
+// in front of all its logs.
 //
 // Start reading at Handler.Handle.
 package loglimit
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 )
 
-// Options are the limits of a log. A zero field means its default.
-type Options struct {
-	Burst    int           // records of a message that pass in an interval; default 10
-	Interval time.Duration // default 10 s
-	Messages int           // messages that have their own limit at the same time; default 256. The others share one limit per level
+const (
+	burst       = 10 // records of a message that pass in an interval
+	interval    = 10 * time.Second
+	maxMessages = 256 // messages that have their own limit in an interval. The others share one limit per level
+)
 
-	// SplitBy names an attribute. Records of a message with different values of it have separate limits. It must have few values.
-	SplitBy string
-
-	// Suppressed is called for each dropped record. It must not block. It may be nil.
-	Suppressed func(slog.Level)
-}
+// splitBy names an attribute. Records of a message with different values of it have separate limits, so a thousand payloads that
+// are too large do not hide one that broke the device.
+const splitBy = "reason"
 
 // SuppressedKey is the attribute of the record at the end of an interval. Its value is the number of dropped records of
 // the message. That number includes this record, which is the last of them.
 const SuppressedKey = "suppressed"
 
-// OthersText is the message of the record at the end of an interval in which records of messages beyond
-// Options.Messages were dropped. Its attribute last holds the message of the last dropped record.
+// OthersText is the message of the record at the end of an interval in which records of messages beyond the first 256 were
+// dropped. Its attribute last holds the message of the last dropped record.
 const OthersText = "too many different messages"
 
 // Handler is a slog.Handler that passes a limited number of records to the next one. Several goroutines may use it.
 type Handler struct {
 	next slog.Handler
-	*state
+	*limits
 }
 
-// state is shared by all handlers of a log, even if their attributes differ.
-type state struct {
-	Options
+// limits is shared by all handlers of a log, even if their attributes differ.
+type limits struct {
+	suppressed func(slog.Level)
 
-	mu      sync.Mutex
-	windows map[key]*window
-	closed  bool
+	mu     sync.Mutex
+	counts map[message]*count // of the running interval
+	closed bool
 }
 
-// key identifies the records that share a limit. The key without a text is for all messages beyond Options.Messages.
-type key struct {
+// message identifies the records that share a limit. The message without a text is for all beyond maxMessages.
+type message struct {
 	level slog.Level
 	text  string
-	split string // the value of the attribute Options.SplitBy
+	split string // the value of the attribute splitBy
 }
 
-// window counts the records of a key in an interval.
-type window struct {
-	records    int          // all records
-	suppressed int          // the records that were dropped
-	last       slog.Record  // the last dropped record
-	next       slog.Handler // the handler for last
-	end        *time.Timer
+// count counts the records of a message in an interval.
+type count struct {
+	passed, dropped int
+	last            slog.Record  // the last dropped record
+	next            slog.Handler // the handler for last
 }
 
-// New returns a handler that limits the records that next receives. Close it to log the last counts.
-func New(next slog.Handler, o Options) *Handler {
-	if o.Burst <= 0 {
-		o.Burst = 10
-	}
-	if o.Interval <= 0 {
-		o.Interval = 10 * time.Second
-	}
-	if o.Messages <= 0 {
-		o.Messages = 256
-	}
-	if o.Suppressed == nil {
-		o.Suppressed = func(slog.Level) {}
-	}
-	return &Handler{next: next, state: &state{Options: o, windows: map[key]*window{}}}
+// New returns a handler that limits the records that next receives. It calls suppressed for each dropped record; suppressed must
+// not block. Close the handler to log the last counts.
+func New(next slog.Handler, suppressed func(slog.Level)) *Handler {
+	return &Handler{next: next, limits: &limits{suppressed: suppressed, counts: map[message]*count{}}}
 }
 
 // Enabled implements slog.Handler. It returns the answer of the next handler.
@@ -88,12 +75,12 @@ func (h *Handler) Enabled(ctx context.Context, level slog.Level) bool {
 
 // WithAttrs implements slog.Handler. The new handler shares the limits of h.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &Handler{next: h.next.WithAttrs(attrs), state: h.state}
+	return &Handler{next: h.next.WithAttrs(attrs), limits: h.limits}
 }
 
 // WithGroup implements slog.Handler. The new handler shares the limits of h.
 func (h *Handler) WithGroup(name string) slog.Handler {
-	return &Handler{next: h.next.WithGroup(name), state: h.state}
+	return &Handler{next: h.next.WithGroup(name), limits: h.limits}
 }
 
 // Handle implements slog.Handler. It returns no error for a dropped record.
@@ -101,94 +88,110 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	if h.passes(r, h.next) {
 		return h.next.Handle(ctx, r)
 	}
-	h.Suppressed(r.Level)
+	h.suppressed(r.Level)
 	return nil
 }
 
-// Close ends every interval now. Later records all pass.
-func (h *Handler) Close() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closed = true
-	for k, w := range h.windows {
-		w.end.Stop()
-		w.logSuppressed(k)
-	}
-	clear(h.windows)
-	return nil
-}
-
-// passes counts a record and reports whether it passes.
-func (s *state) passes(r slog.Record, next slog.Handler) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+// passes counts a record and reports whether it passes. The first record begins an interval.
+func (l *limits) passes(r slog.Record, next slog.Handler) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
 		return true
 	}
-	w := s.window(key{r.Level, r.Message, s.split(r)})
-	if w.records++; w.records <= s.Burst {
+	if len(l.counts) == 0 {
+		time.AfterFunc(interval, l.endInterval)
+	}
+	m := message{r.Level, r.Message, splitValue(r)}
+	c := l.counts[m]
+	if c == nil && len(l.counts) >= maxMessages {
+		m = message{level: r.Level}
+		c = l.counts[m]
+	}
+	if c == nil {
+		c = &count{}
+		l.counts[m] = c
+	}
+	if c.passed < burst {
+		c.passed++
 		return true
 	}
-	w.suppressed++
-	w.last, w.next = r.Clone(), next
+	c.dropped++
+	c.last, c.next = r.Clone(), next
 	return false
 }
 
-// split returns the value of the record's attribute Options.SplitBy.
-func (s *state) split(r slog.Record) (value string) {
-	if s.SplitBy != "" {
-		r.Attrs(func(a slog.Attr) bool {
-			if a.Key == s.SplitBy {
-				value = a.Value.String()
-			}
-			return a.Key != s.SplitBy
-		})
-	}
+// splitValue returns the value of the record's attribute splitBy.
+func splitValue(r slog.Record) (value string) {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == splitBy {
+			value = a.Value.String()
+		}
+		return a.Key != splitBy
+	})
 	return value
 }
 
-// window returns the window of k. It opens one if there is none.
-func (s *state) window(k key) *window {
-	w := s.windows[k]
-	if w == nil && len(s.windows) >= s.Messages {
-		k = key{level: k.level}
-		w = s.windows[k]
-	}
-	if w == nil {
-		w = &window{}
-		w.end = time.AfterFunc(s.Interval, func() { s.expire(k, w) })
-		s.windows[k] = w
-	}
-	return w
+// endInterval ends the interval, and the next record begins the next one.
+func (l *limits) endInterval() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.logDropped()
 }
 
-// expire ends the interval of a window. If records were dropped, the next interval begins at once. Otherwise it begins
-// with the next record.
-func (s *state) expire(k key, w *window) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.windows[k] != w { // Close has ended it
-		return
-	}
-	if w.suppressed == 0 {
-		delete(s.windows, k)
-		return
-	}
-	w.logSuppressed(k)
-	*w = window{end: w.end}
-	w.end.Reset(s.Interval)
+// Close ends the interval now. Later records all pass.
+func (h *Handler) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.logDropped()
+	h.closed = true
+	return nil
 }
 
-// logSuppressed logs the number of dropped records, if there are any.
-func (w *window) logSuppressed(k key) {
-	if w.suppressed == 0 {
-		return
+// logDropped logs how many records of each message were dropped, and forgets the counts. The caller holds mu.
+func (l *limits) logDropped() {
+	for m, c := range l.counts {
+		if c.dropped == 0 {
+			continue
+		}
+		r := c.last
+		if m.text == "" && r.Message != "" {
+			r.AddAttrs(slog.String("last", r.Message))
+			r.Message = OthersText
+		}
+		r.AddAttrs(slog.Int(SuppressedKey, c.dropped))
+		_ = c.next.Handle(context.Background(), r) // there is no other place to report a log that cannot be written
 	}
-	r := w.last
-	if k.text == "" && r.Message != "" {
-		r.AddAttrs(slog.String("last", r.Message))
-		r.Message = OthersText
+	clear(l.counts)
+}
+
+// MaxText bounds the message of a record and the text of each of its attributes, in bytes. A log collector cuts lines, often at
+// 16 KiB, and a JSON record that is cut can't be read.
+const MaxText = 4 << 10
+
+// TruncateAttr cuts a text that is longer than MaxText and says how much is left out. Use it as slog.HandlerOptions.ReplaceAttr. It
+// leaves values alone that are neither a text nor an error.
+func TruncateAttr(_ []string, a slog.Attr) slog.Attr {
+	text := ""
+	switch a.Value.Kind() {
+	case slog.KindString:
+		text = a.Value.String()
+	case slog.KindAny:
+		text = errorText(a.Value.Any())
 	}
-	r.AddAttrs(slog.Int(SuppressedKey, w.suppressed))
-	_ = w.next.Handle(context.Background(), r) // there is no other place to report a log that cannot be written
+	if len(text) > MaxText {
+		kept := strings.ToValidUTF8(text[:MaxText], "") // without a part of a character
+		a.Value = slog.StringValue(fmt.Sprintf("%s ... (%d bytes left out)", kept, len(text)-len(kept)))
+	}
+	return a
+}
+
+// errorText returns the text of an error, and an empty text for anything else. An error without a value may panic, and the handler
+// deals with that.
+func errorText(value any) (text string) {
+	defer func() { _ = recover() }()
+	if err, ok := value.(error); ok {
+		return err.Error()
+	}
+	return ""
 }

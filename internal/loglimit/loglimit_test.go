@@ -2,6 +2,7 @@ package loglimit
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -20,24 +21,24 @@ type rig struct {
 	suppressed map[slog.Level]int
 }
 
-// remembered returns the number of messages with a running interval.
-func (r *rig) remembered() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.windows)
-}
-
-func newRig(o Options) *rig {
+func newRig() *rig {
 	r := &rig{suppressed: map[slog.Level]int{}}
-	o.Suppressed = func(l slog.Level) { r.suppressed[l]++ }
 	r.Handler = New(slog.NewTextHandler(&r.out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
 		return a
-	}}), o)
+	}}), func(l slog.Level) { r.suppressed[l]++ })
 	r.log = slog.New(r.Handler)
 	return r
+}
+
+// flood logs a message so often that its next record is dropped, and forgets the lines.
+func (r *rig) flood(log *slog.Logger, level slog.Level, msg string, args ...any) {
+	for range burst {
+		log.Log(context.Background(), level, msg, args...)
+	}
+	r.take()
 }
 
 // take returns the lines written since the last call.
@@ -66,39 +67,37 @@ func pass(d time.Duration) {
 
 func TestAFloodIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(Options{Burst: 2, Interval: 10 * time.Second})
+		r := newRig()
 		defer func() { _ = r.Close() }() // another test checks Close
 		for i := range 20000 {
 			r.log.Warn("given up", "sequence", i)
 		}
-		r.want(t, `level=WARN msg="given up" sequence=0`, `level=WARN msg="given up" sequence=1`)
-		pass(10*time.Second - 1)
+		if lines := r.take(); len(lines) != burst || lines[burst-1] != `level=WARN msg="given up" sequence=9` {
+			t.Errorf("logged %q, want the first %d", lines, burst)
+		}
+		pass(interval - 1)
 		r.want(t)
 		pass(1)
-		r.want(t, `level=WARN msg="given up" sequence=19999 suppressed=19998`)
-		if r.suppressed[slog.LevelWarn] != 19998 {
-			t.Errorf("Suppressed counted %v, want 19998 warnings", r.suppressed)
+		r.want(t, `level=WARN msg="given up" sequence=19999 suppressed=19990`)
+		if r.suppressed[slog.LevelWarn] != 19990 {
+			t.Errorf("counted %v, want 19990 warnings", r.suppressed)
 		}
 
-		// The next interval has begun, and the same number of records passes again.
-		for i := range 3 {
-			r.log.Warn("given up", "sequence", 20000+i)
-		}
-		r.want(t, `level=WARN msg="given up" sequence=20000`, `level=WARN msg="given up" sequence=20001`)
-		pass(10 * time.Second)
-		r.want(t, `level=WARN msg="given up" sequence=20002 suppressed=1`)
-		pass(10 * time.Second)
+		// The next interval begins with the next record, and the same number of records passes again.
+		pass(interval)
+		r.flood(r.log, slog.LevelWarn, "given up")
+		r.log.Warn("given up", "sequence", 20000)
+		pass(interval)
+		r.want(t, `level=WARN msg="given up" sequence=20000 suppressed=1`)
+		pass(interval)
 		r.want(t)
-		if n := r.remembered(); n != 0 {
-			t.Errorf("%d messages are remembered after a silent interval", n)
-		}
 	})
 }
 
 // TestASteadyFloodIsBounded logs a flood for six intervals. Each adds its burst and one more line.
 func TestASteadyFloodIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(Options{})
+		r := newRig()
 		defer func() { _ = r.Close() }() // another test checks Close
 		for range 6000 {
 			r.log.Error("failed")
@@ -122,31 +121,31 @@ func TestASteadyFloodIsBounded(t *testing.T) {
 
 func TestEachMessageHasItsOwnLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(Options{Burst: 1, SplitBy: "reason"})
+		r := newRig()
 		defer func() { _ = r.Close() }() // another test checks Close
-		for range 5 {
-			r.log.Warn("given up", "reason", "too_large", "n", 1)
+		r.flood(r.log, slog.LevelWarn, "given up", "reason", "too_large", "n", 1)
+		for range 2 {
+			r.log.Warn("given up", "reason", "too_large")
 			r.log.Warn("given up", "reason", "device_fault")
 			r.log.Error("given up")
-			r.log.Warn("other")
 			r.log.Debug("given up") // not enabled, and not counted
 		}
-		r.want(t, `level=WARN msg="given up" reason=too_large n=1`, `level=WARN msg="given up" reason=device_fault`,
-			`level=ERROR msg="given up"`, `level=WARN msg=other`)
-		if r.suppressed[slog.LevelWarn] != 12 || r.suppressed[slog.LevelError] != 4 || r.suppressed[slog.LevelDebug] != 0 {
-			t.Errorf("Suppressed counted %v", r.suppressed)
+		line := []string{`level=WARN msg="given up" reason=device_fault`, `level=ERROR msg="given up"`}
+		r.want(t, append(line, line...)...)
+		if r.suppressed[slog.LevelWarn] != 2 || len(r.suppressed) != 1 {
+			t.Errorf("counted %v", r.suppressed)
 		}
 	})
 }
 
 func TestAttributesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(Options{Burst: 1})
+		r := newRig()
 		defer func() { _ = r.Close() }() // another test checks Close
-		r.log.With("partition", 1).Info("taken", "owner", "a")
+		r.flood(r.log.With("partition", 1), slog.LevelInfo, "taken")
 		r.log.With("partition", 2).WithGroup("g").Info("taken", "owner", "b")
-		pass(10 * time.Second)
-		r.want(t, `level=INFO msg=taken partition=1 owner=a`, `level=INFO msg=taken partition=2 g.owner=b g.suppressed=1`)
+		pass(interval)
+		r.want(t, `level=INFO msg=taken partition=2 g.owner=b g.suppressed=1`)
 	})
 }
 
@@ -154,22 +153,21 @@ func TestAttributesAreKept(t *testing.T) {
 // memory nor the log grows.
 func TestMessagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(Options{Burst: 2, Messages: 10})
+		r := newRig()
 		defer func() { _ = r.Close() }() // another test checks Close
 		for i := range 1000 {
 			r.log.Warn(fmt.Sprintf("message %d", i))
 		}
-		if got := r.take(); len(got) != 12 {
-			t.Errorf("%d lines, want one for each of 10 messages and 2 for all others", len(got))
+		if got := r.take(); len(got) != maxMessages+burst {
+			t.Errorf("%d lines, want one for each of %d messages and %d for all others", len(got), maxMessages, burst)
 		}
 		r.log.Error("another level")
 		r.want(t, `level=ERROR msg="another level"`)
-		if n := r.remembered(); n != 12 {
-			t.Errorf("%d messages are told apart, want 10 and those that share a bound for each of two levels", n)
+		if n := len(r.counts); n != maxMessages+2 {
+			t.Errorf("%d messages are told apart, want %d and those that share a limit for each of two levels", n, maxMessages)
 		}
-		pass(10 * time.Second)
-		r.want(t, `level=WARN msg="`+OthersText+`" last="message 999" suppressed=988`)
-		pass(10 * time.Second)
+		pass(interval)
+		r.want(t, fmt.Sprintf(`level=WARN msg="%s" last="message 999" suppressed=%d`, OthersText, 1000-maxMessages-burst))
 		r.log.Warn("message 1000")
 		r.want(t, `level=WARN msg="message 1000"`)
 	})
@@ -177,18 +175,19 @@ func TestMessagesAreBounded(t *testing.T) {
 
 func TestCloseLogsTheLastCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(Options{Burst: 1})
-		for i := range 3 {
-			r.log.Error("failed", "i", i)
-		}
+		r := newRig()
+		r.flood(r.log, slog.LevelError, "failed")
+		r.log.Error("failed", "i", 2)
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}
-		for range 3 {
+		r.want(t, `level=ERROR msg=failed i=2 suppressed=1`)
+		for range 2 * burst {
 			r.log.Error("failed at the end")
 		}
-		r.want(t, `level=ERROR msg=failed i=0`, `level=ERROR msg=failed i=2 suppressed=2`,
-			`level=ERROR msg="failed at the end"`, `level=ERROR msg="failed at the end"`, `level=ERROR msg="failed at the end"`)
+		if lines := r.take(); len(lines) != 2*burst {
+			t.Errorf("%d lines after Close, want all %d", len(lines), 2*burst)
+		}
 		pass(time.Minute)
 		r.want(t)
 	})
@@ -199,7 +198,7 @@ func TestManyGoroutinesLogAtOnce(t *testing.T) {
 		var mu sync.Mutex
 		counted := 0
 		var out bytes.Buffer
-		h := New(slog.NewTextHandler(&out, nil), Options{Suppressed: func(slog.Level) { mu.Lock(); counted++; mu.Unlock() }})
+		h := New(slog.NewTextHandler(&out, nil), func(slog.Level) { mu.Lock(); counted++; mu.Unlock() })
 		log := slog.New(h)
 		var wg sync.WaitGroup
 		for range 8 {
@@ -220,7 +219,7 @@ func TestManyGoroutinesLogAtOnce(t *testing.T) {
 }
 
 func TestDroppingARecordAllocatesLittle(t *testing.T) {
-	r := newRig(Options{})
+	r := newRig()
 	defer func() { _ = r.Close() }() // another test checks Close
 	for range 11 {
 		r.log.Warn("same", "sequence", 1)

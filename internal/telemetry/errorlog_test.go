@@ -13,7 +13,7 @@ import (
 func TestWhatNetHTTPLogsIsBounded(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	limit := loglimit.New(slog.NewTextHandler(&out, nil), loglimit.Options{Burst: 3})
+	limit := loglimit.New(slog.NewTextHandler(&out, nil), func(slog.Level) {})
 	log := errorLog(slog.New(limit))
 	const n = 500
 	for i := range n {
@@ -23,7 +23,7 @@ func TestWhatNetHTTPLogsIsBounded(t *testing.T) {
 		t.Error(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 4 || !strings.Contains(lines[0], `msg="HTTP server" error="http: Accept error: from 192.0.2.1:0"`) || !strings.Contains(lines[3], "suppressed=497") {
+	if len(lines) != 11 || !strings.Contains(lines[0], `msg="HTTP server" error="http: Accept error: from 192.0.2.1:0"`) || !strings.Contains(lines[10], "suppressed=490") {
 		t.Errorf("%d lines of %d: %q", len(lines), n, lines)
 	}
 }

@@ -4,7 +4,36 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
 )
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	const machine = 16 << 30
+	fails := func(err error) memlimit.Provider { return func() (uint64, error) { return 0, err } }
+	half := Limit{Bytes: machine / 2, Source: "half of the machine's memory"}
+	for name, c := range map[string]struct {
+		cgroup, machine memlimit.Provider
+		want            Limit
+	}{
+		"a limit":                     {memlimit.Limit(4 << 30), memlimit.Limit(machine), Limit{Bytes: 4 << 30, Source: "cgroup"}},
+		"a limit above the machine's": {memlimit.Limit(64 << 30), memlimit.Limit(machine), half},
+		"no limit":                    {fails(memlimit.ErrNoLimit), memlimit.Limit(machine), half},
+		"no cgroup":                   {fails(memlimit.ErrNoCgroup), memlimit.Limit(machine), half},
+		"no Linux":                    {fails(memlimit.ErrCgroupsNotSupported), memlimit.Limit(machine), half},
+		"an unreadable limit":         {fails(errors.New("broken")), memlimit.Limit(machine), Limit{Bytes: half.Bytes, Source: half.Source + "; the cgroup's limit is unknown: broken"}},
+		"an unknown system":           {fails(memlimit.ErrCgroupsNotSupported), fails(memlimit.ErrNoLimit), Limit{Source: "unknown on this system"}},
+	} {
+		if got := find(c.cgroup, c.machine); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+	// A test in internal/faults runs the worker under a real limit.
+	if got := Find(); got.Bytes < 1<<20 {
+		t.Errorf("on this machine: %+v, less than this test needs", got)
+	}
+}
 
 func TestDivideSubtractsFixedMemory(t *testing.T) {
 	l := Limit{Bytes: 512 * mib, Source: "cgroup"}

@@ -13,7 +13,7 @@ import (
 func logged(t *testing.T, f func(*slog.Logger)) (record map[string]any, bytesOfLine int) {
 	t.Helper()
 	var out bytes.Buffer
-	f(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{ReplaceAttr: Cut})))
+	f(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{ReplaceAttr: TruncateAttr})))
 	if err := json.Unmarshal(out.Bytes(), &record); err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,48 @@
+// Package memory determines how much memory this process may take, and divides it: a fixed part for buffers, a limit for the Go
+// runtime, and the rest for the payloads that the worker holds. The command cmd/worker uses it at the start, before it allocates
+// anything large.
+//
+// Start reading at Find and at Limit.Divide.
 package memory
 
 import (
+	"errors"
 	"fmt"
 	"math"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
 )
+
+// Limit is how much memory the process may take.
+type Limit struct {
+	Bytes  int64  // 0: unknown
+	Source string // where the limit comes from, for people
+}
+
+// Find returns the lowest limit of the process's cgroup, of version 1 or 2, and of the groups above it. If none is below the machine's
+// memory, or if it can't be read, Find returns half of the machine's memory.
+func Find() Limit { return find(memlimit.FromCgroup, memlimit.FromSystem) }
+
+// unlimitedShare limits a process without a limit to 1/unlimitedShare of the machine's memory.
+const unlimitedShare = 2
+
+// find is Find with the sources of the cgroup's limit and of the machine's memory.
+func find(cgroup, machine memlimit.Provider) Limit {
+	total, err := machine()
+	if err != nil {
+		return Limit{Source: "unknown on this system"}
+	}
+	limit, err := cgroup()
+	if err == nil && limit < total {
+		return Limit{Bytes: int64(limit), Source: "cgroup"}
+	}
+	half := Limit{Bytes: int64(total / unlimitedShare), Source: "half of the machine's memory"}
+	none := errors.Is(err, memlimit.ErrNoLimit) || errors.Is(err, memlimit.ErrNoCgroup) || errors.Is(err, memlimit.ErrCgroupsNotSupported)
+	if err != nil && !none {
+		half.Source += fmt.Sprintf("; the cgroup's limit is unknown: %v", err)
+	}
+	return half
+}
 
 // Fixed is the memory in bytes that a process takes under any load.
 type Fixed struct {
