@@ -24,8 +24,8 @@ func TestCredentialsAreCheckedBeforeConnecting(t *testing.T) {
 	}{
 		{"expired", "MILLRACE_NATS_CREDS", secretFile(t, expired), exitFailed, []string{"expired at", "nsc generate creds"}},
 		{"unknown", "MILLRACE_NATS_NKEY", secretFile(t, strange), exitFailed, []string{"Authorization Violation", "add its public key"}},
-		{"no seed", "MILLRACE_NATS_NKEY", secretFile(t, "nothing"), exitFailed, []string{"does not hold an NKey seed", "begins with SU"}},
-		{"no PEM", "MILLRACE_NATS_TLS_CA", secretFile(t, "nothing"), exitFailed, []string{"is not PEM", "BEGIN CERTIFICATE"}},
+		{"no seed", "MILLRACE_NATS_NKEY", secretFile(t, "nothing"), exitFailed, []string{"does not hold the NKey seed of a user", "begins with SU"}},
+		{"no PEM", "MILLRACE_NATS_TLS_CA", secretFile(t, "nothing"), exitFailed, []string{"holds no certificate", "BEGIN CERTIFICATE"}},
 		{"missing", "MILLRACE_NATS_CREDS", missing, exitUsage, []string{missing, "cannot be read: no such file or directory"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

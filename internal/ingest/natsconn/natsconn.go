@@ -1,8 +1,8 @@
 // Package natsconn opens connections to NATS that reconnect for as long as it takes, and logs why there is none.
 //
-// It reads and checks the files that identify the worker and the server: a credentials file, an NKey seed, certificates. It reports
-// what is wrong with a file before a server does, and explains why a connection was refused. Files are read again for every
-// connection, so a file that is replaced on disk takes effect with the next connection. No error or log line quotes their content.
+// It checks the files that identify the worker and the server before a server does: a credentials file, an NKey seed, certificates.
+// Files are read again for every connection, so a file that is replaced on disk takes effect with the next connection. No error or log
+// line quotes their content.
 //
 // The command worker, package ingest and the benchmarks connect with it. Start reading at Server and Open. Connections are all those of
 // one worker.
@@ -31,8 +31,7 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 	if err != nil {
 		return nil, err
 	}
-	why := explainer{c}
-	out := &outage{log: log, explain: why.advice}
+	out := &outage{log: log, advice: c.advice}
 	opts = append(opts,
 		nats.Name(name),
 		nats.Timeout(connectTimeout),
@@ -69,7 +68,35 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 	)
 	nc, err := nats.Connect(c.URL, opts...)
 	if err != nil {
-		return nil, fmt.Errorf("cannot connect to NATS at %s: %w (%s)", Redact(c.URL), withoutAddress(err), why.advice(err))
+		return nil, fmt.Errorf("cannot connect to NATS at %s: %w (%s)", Redact(c.URL), withoutAddress(err), c.advice(err))
 	}
 	return nc, nil
+}
+
+// options returns the options of the NATS client for the files. The client reads them again for each connection.
+func (c Server) options() ([]nats.Option, error) {
+	if err := c.wrong(time.Now()); err != nil {
+		return nil, err
+	}
+	var opts []nats.Option
+	if c.Creds != "" {
+		opts = append(opts, nats.UserCredentials(c.Creds))
+	}
+	if c.NKey != "" {
+		user, err := nats.NkeyOptionFromSeed(c.NKey)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, user)
+	}
+	if c.CA != "" {
+		opts = append(opts, nats.RootCAs(c.CA))
+	}
+	if c.Cert != "" {
+		opts = append(opts, nats.ClientCert(c.Cert, c.Key))
+	}
+	if c.TLSFirst {
+		opts = append(opts, nats.TLSHandshakeFirst())
+	}
+	return opts, nil
 }

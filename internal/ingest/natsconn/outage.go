@@ -1,7 +1,6 @@
 package natsconn
 
 import (
-	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,7 @@ import (
 // For example, it doesn't report a server certificate that has expired.
 type outage struct {
 	log     *slog.Logger
-	explain func(error) string // returns what to do
+	advice  func(error) string // returns what to do
 	watched atomic.Bool        // a watch runs
 
 	mu   sync.Mutex
@@ -25,13 +24,6 @@ const (
 	firstWord = time.Second      // time until the first log line about why a connection isn't back
 	everyWord = 30 * time.Second // time between further log lines
 )
-
-// refused reports whether err is about the worker's identity, from a server or from a file.
-func refused(err error) bool {
-	var finding *fileFinding
-	return errors.As(err, &finding) || errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
-		errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
-}
 
 // began is called by the client when a connection is lost.
 func (o *outage) began(nc *nats.Conn, err error) {
@@ -90,5 +82,5 @@ func (o *outage) say(nc *nats.Conn, lasted time.Duration) {
 		err = nats.ErrNoServers
 	}
 	err = withoutAddress(err)
-	o.log.Warn("not connected to NATS, trying again", "for", lasted.Round(time.Second).String(), "error", err, "advice", o.explain(err))
+	o.log.Warn("not connected to NATS, trying again", "for", lasted.Round(time.Second).String(), "error", err, "advice", o.advice(err))
 }

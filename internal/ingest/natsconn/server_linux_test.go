@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"millrace/internal/ingest/finding"
 )
 
 // nobody is a user that owns no file of the test.
@@ -20,7 +22,7 @@ func TestAFileOfAnotherUser(t *testing.T) {
 	if err := os.WriteFile(path, []byte("SUAseed"), 0o000); err != nil {
 		t.Fatal(err)
 	}
-	found := make(chan *fileFinding)
+	found := make(chan finding.Finding)
 	go func() {
 		// Only the permissions of this thread change. It ends with its goroutine.
 		runtime.LockOSThread()
@@ -29,19 +31,12 @@ func TestAFileOfAnotherUser(t *testing.T) {
 				panic(err)
 			}
 		}
-		found <- seedFile(path).inspect()
+		found <- Server{NKey: path}.Inspect(time.Now())[0]
 	}()
 	f := <-found
-	for _, part := range []string{"MILLRACE_NATS_NKEY: " + path, "may not be read by user", "permission denied", "fsGroup"} {
-		if !f.Wrong || !strings.Contains(f.Error(), part) {
-			t.Errorf("%q does not say %q", f.Error(), part)
+	for _, part := range []string{"MILLRACE_NATS_NKEY: cannot be read", path, "permission denied", "fsGroup"} {
+		if f.Level != finding.Error || !strings.Contains(f.String(), part) {
+			t.Errorf("%q does not say %q", f, part)
 		}
-	}
-}
-
-func TestAFileThatIsNoneOfIt(t *testing.T) {
-	f := authorities("/dev/zero").inspect(time.Now())
-	if !f.Wrong || !strings.Contains(f.Error(), "/dev/zero is larger than 1048576 bytes: name the right file") {
-		t.Errorf("%q", f.Error())
 	}
 }

@@ -1,0 +1,117 @@
+package natsconn
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// errBadAddress means that an address is not a URL.
+var errBadAddress = errors.New("an address is not a URL: percent-encode the special characters of user, password and token (%2F for /)")
+
+// withoutAddress replaces an error of net/url, which quotes the address or a part of it, with its password.
+func withoutAddress(err error) error {
+	var bad *url.Error
+	if errors.As(err, &bad) {
+		return errBadAddress
+	}
+	return err
+}
+
+// Redact removes user, password and token from a list of server addresses. It doesn't parse them, because an address that isn't a URL may
+// have a password too.
+func Redact(urls string) string {
+	list := strings.Split(urls, ",")
+	for i, raw := range list {
+		scheme, rest, found := strings.Cut(strings.TrimSpace(raw), "://")
+		if !found {
+			scheme, rest = "", scheme
+		} else {
+			scheme += "://"
+		}
+		list[i] = scheme + rest[strings.LastIndexByte(rest, '@')+1:]
+	}
+	return strings.Join(list, ",")
+}
+
+// refused reports whether err is about the worker's identity, from a server or from a file.
+func refused(err error) bool {
+	var wrong fileError
+	return errors.As(err, &wrong) || errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
+		errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired) || errors.Is(err, nats.ErrNkeysNotSupported)
+}
+
+// unknownAuthority reports whether the worker doesn't know the authority that issued the server's certificate.
+func unknownAuthority(err error) bool {
+	var unknown x509.UnknownAuthorityError
+	var roots x509.SystemRootsError
+	return errors.As(err, &unknown) || errors.As(err, &roots)
+}
+
+// refusesCertificate reports whether the server ended the connection because of the worker's certificate, or because there is none.
+// The server sends a TLS alert then, which has no error type, and closes the connection. The client sees one or the other.
+func refusesCertificate(err error) bool {
+	_, alert, found := strings.Cut(err.Error(), "remote error: tls: ")
+	if found {
+		return strings.Contains(alert, "certificate") || strings.Contains(alert, "access denied")
+	}
+	return errors.Is(err, nats.ErrTLS) && strings.Contains(err.Error(), "closed by remote after TLS handshake")
+}
+
+// Permanent reports whether an error of Open stays until somebody changes the worker's settings or credentials: a wrong address,
+// a file that no server accepts, a user or a certificate that the server refuses, or a server whose certificate doesn't match the
+// settings. Every other error may go away while the worker waits, such as a server that is not there yet. Of several addresses, the
+// client tries all in a random order and returns the last error.
+func Permanent(err error) bool {
+	var host x509.HostnameError
+	return refused(err) || unknownAuthority(err) || refusesCertificate(err) || errors.As(err, &host) ||
+		errors.Is(err, nats.ErrSecureConnWanted) || errors.Is(err, errBadAddress)
+}
+
+// advice returns what to do after a failed connection.
+func (c Server) advice(err error) string {
+	var op *net.OpError
+	network := errors.As(err, &op)
+	var noTLS tls.RecordHeaderError
+	wrong := c.wrong(time.Now())
+	switch {
+	case network && op.Op == "read" && op.Timeout(), errors.Is(err, io.EOF):
+		return "the program at that address sent nothing: if it is a NATS server with handshake_first in its tls block, set MILLRACE_NATS_TLS_FIRST=true; " +
+			"otherwise check MILLRACE_NATS_URL and the server's log"
+	case network && op.Op == "dial", errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout):
+		return "is a server running there, and is MILLRACE_NATS_URL right? Without it the worker starts its own server"
+	case wrong != nil:
+		return wrong.Error()
+	case refused(err):
+		return "the server does not accept " + c.user()
+	case unknownAuthority(err):
+		return "name the file of the authority that issued the server's certificate in " + caVariable
+	case refusesCertificate(err):
+		return "the server does not accept the worker's certificate, or requires one: check " + certVariable + " and " + keyVariable + ", and the server's tls block"
+	case errors.Is(err, nats.ErrSecureConnWanted):
+		return "the server there has no TLS: let MILLRACE_NATS_URL begin with nats:// and unset MILLRACE_NATS_TLS_CA, _CERT and _KEY, or enable TLS on the server"
+	case errors.As(err, &noTLS) && c.TLSFirst:
+		return "the program at that address does not begin with TLS: unset MILLRACE_NATS_TLS_FIRST, or check MILLRACE_NATS_URL"
+	}
+	return "compare MILLRACE_NATS_URL and the MILLRACE_NATS_ files with the server's settings; its log may say more"
+}
+
+// user returns what identifies the worker to a server, and how to change it.
+func (c Server) user() string {
+	switch {
+	case c.Creds != "":
+		return "the user of " + c.Creds + ": write other credentials to that file (" + credsVariable + "); they take effect with the next connection"
+	case c.NKey != "":
+		return "the user whose seed is in " + c.NKey + ": add its public key (worker check prints it) to the server's users, or change " + nkeyVariable + " and restart the worker"
+	case strings.Contains(c.URL, "@"):
+		return "the user, password or token in MILLRACE_NATS_URL: check them there and in the server's settings"
+	}
+	return "the worker without a user: set " + credsVariable + ", " + nkeyVariable + " or a user in MILLRACE_NATS_URL"
+}
