@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,8 +14,18 @@ import (
 	"helm.sh/helm/v3/pkg/strvals"
 )
 
-// inRepository runs make in the root of the repository and returns its output. The variables of the make that runs the tests don't count.
+// inRepository runs make in the root of the repository and returns its output.
 func inRepository(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := tryInRepository(t, args...)
+	if err != nil {
+		t.Fatalf("make %v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+// tryInRepository is inRepository for a make that may fail. The variables of the make that runs the tests don't count.
+func tryInRepository(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "make", append([]string{"-s", "--no-print-directory", "-C", "../.."}, args...)...)
 	for _, v := range os.Environ() {
@@ -23,10 +34,7 @@ func inRepository(t *testing.T, args ...string) string {
 		}
 	}
 	out, err := command.CombinedOutput()
-	if err != nil {
-		t.Fatalf("make %v: %v\n%s", args, err, out)
-	}
-	return strings.TrimSpace(string(out))
+	return strings.TrimSpace(string(out)), err
 }
 
 // TestOneVersion: the image that `make image` builds and `make image-push` pushes is the one that the chart pulls.
@@ -60,6 +68,54 @@ func TestReleaseHasItsVersionEverywhere(t *testing.T) {
 	}
 	if name := inRepository(t, "image-name", "VERSION="+version); name != "millrace:"+version {
 		t.Errorf("the image of the release is %s", name)
+	}
+}
+
+// TestReleaseIsChecked: make release refuses a version that the chart doesn't announce, and a changelog without its section.
+func TestReleaseIsChecked(t *testing.T) {
+	next := strings.TrimSuffix(loaded(t).Metadata.Version, "-dev")
+	for version, want := range map[string]string{
+		next: "", next + "-rc.1": "",
+		"v" + next: "set it like 0.2.0", next + "+build": "without a plus", "0.2": "VERSION is", "": "VERSION is",
+		"99.0.0": "write 99.0.0-dev as version and appVersion into helm/millrace/Chart.yaml first",
+	} {
+		said, err := tryInRepository(t, "release-check", "VERSION="+version, "DRY_RUN=1")
+		if (err == nil) != (want == "") || !strings.Contains(said, want) {
+			t.Errorf("VERSION=%q: %v, %q; want %q", version, err, said, want)
+		}
+	}
+	if said, err := tryInRepository(t, "release-check", "VERSION="+next+"-none"); err == nil || !strings.Contains(said, `has no section "## `+next+`-none" with a text`) {
+		t.Errorf("without a section of the changelog: %v, %q", err, said)
+	}
+	if notes := inRepository(t, "release-notes", "VERSION="+next, "DRY_RUN=1"); !strings.HasPrefix(notes, "# Millrace "+next+"\n") || !strings.Contains(notes, "\n### Added\n") || strings.Contains(notes, "\n## ") {
+		t.Errorf("the notes are\n%s", notes)
+	}
+}
+
+// TestHeadingsOfTheChangelog: the sections have the headings of Keep a Changelog, in its order and each once.
+func TestHeadingsOfTheChangelog(t *testing.T) {
+	text, err := os.ReadFile("../../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	order := []string{"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+	last, headings := -1, 0
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "## ") {
+			last = -1
+		}
+		heading, is := strings.CutPrefix(strings.TrimSpace(line), "### ")
+		if !is {
+			continue
+		}
+		at := slices.Index(order, heading)
+		if at <= last {
+			t.Errorf("the heading %q is not one of %q, or not in that order", heading, order)
+		}
+		last, headings = at, headings+1
+	}
+	if headings == 0 {
+		t.Error("the changelog has no headings")
 	}
 }
 

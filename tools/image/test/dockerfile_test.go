@@ -5,6 +5,7 @@
 package image
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -152,11 +153,13 @@ func parse(t *testing.T) ([]instructions.Stage, map[string]string) {
 
 // TestArchiveOfAReleaseIsTheSameImage compiles the Dockerfile in a release's archive of the image: it differs only in where files come from.
 func TestArchiveOfAReleaseIsTheSameImage(t *testing.T) {
-	command := exec.CommandContext(t.Context(), "go", "run", "-buildvcs=false", "./tools/release", "dockerfile", "1.2.3", "abc", "1.2.3")
-	command.Dir = repository
+	command := exec.CommandContext(t.Context(), "make", "-s", "-C", repository, "--no-print-directory", "release-dockerfile", "VERSION=1.2.3", "COMMIT=abc")
 	text, err := command.Output()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !bytes.Contains(text, []byte("\nADD root.tar /\n")) || bytes.Contains(text, []byte("--from")) {
+		t.Errorf("it doesn't take the files from the archive:\n%s", text)
 	}
 	want, _, err := compile(t.Context(), dockerfile(t), map[string]string{"VERSION": "1.2.3", "COMMIT": "abc"})
 	if err != nil {
