@@ -33,7 +33,7 @@ PROMTOOL_TESTS := TestOwnRules|TestChangedAlerts|TestNoWorkers|TestBacklogGoal
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help version build test slowest page race invariants nocgo lint fuzz-short faults faults-full faults-ci kernels kernels-check gpu-bundle screenshots gpu-check ci clean model-spin alerts-test dashboard chart-test chart-docs chart-cluster chart-e2e
+.PHONY: help version build test slowest page race invariants nocgo lint fuzz-short faults faults-full faults-ci kernels kernels-check gpu-bundle screenshots gpu-check ci clean model-spin alerts-test chart-test chart-docs chart-cluster chart-e2e
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,9 +103,6 @@ alerts-test: ## Test the alerts and the dashboard, with promtool and a real Prom
 	cd helm && go test -count=1 ./...
 	cd helm/test && MILLRACE_REQUIRE_PROMETHEUS=1 go test -count=1 -run '$(PROMTOOL_TESTS)' .
 	MILLRACE_FAULTS=short MILLRACE_REQUIRE_PROMETHEUS=1 go test -count=1 -v -run '^TestAlerts' ./internal/faults
-
-dashboard: ## Generate the Grafana dashboard, helm/millrace/files/dashboard.json
-	cd helm && go run ./dashboard > dashboard.json.new && mv dashboard.json.new millrace/files/dashboard.json
 
 chart-test: ## Render the chart in every mode, decode it strictly, lint it, and try wrong values
 	cd helm/test && go test -count=1 -skip '$(PROMTOOL_TESTS)'

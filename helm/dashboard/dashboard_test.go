@@ -1,7 +1,7 @@
-package main
+package dashboard
 
 import (
-	"bytes"
+	"encoding/json"
 	"os"
 	"regexp"
 	"slices"
@@ -13,33 +13,78 @@ import (
 )
 
 const (
-	committed   = "../millrace/files/dashboard.json"
+	file        = "../millrace/files/dashboard.json"
 	rulesFile   = "../millrace/files/rules.yaml"
 	metricsFile = "../../docs/metrics.md"
 )
 
-func TestCommittedIsCurrent(t *testing.T) {
-	var want bytes.Buffer
-	if err := write(&want); err != nil {
-		t.Fatal(err)
+// board has the parts of the dashboard that the tests check.
+type board struct {
+	Panels     []panel
+	Templating struct {
+		List []struct {
+			Name, Type, Definition string
+			Query                  any
+			Datasource             source
+		}
 	}
-	got, err := os.ReadFile(committed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want.Bytes()) {
-		t.Errorf("%s is not what this program writes: cd helm && go run ./dashboard > millrace/files/dashboard.json", committed)
+	Annotations struct {
+		List []struct {
+			Name, Expr string
+			Datasource source
+		}
 	}
 }
 
-// TestRunbooksAreWhereTheRulesSay: the dashboard's links begin like those of the rules.
-func TestRunbooksAreWhereTheRulesSay(t *testing.T) {
-	var all bytes.Buffer
-	if err := write(&all); err != nil {
+type panel struct {
+	ID          int
+	Type        string
+	Title       string
+	GridPos     struct{ H, W, X, Y int }
+	Datasource  source
+	Links       []struct{ URL string }
+	FieldConfig struct{ Defaults struct{ Unit string } }
+	Targets     []struct {
+		RefID, Expr, LegendFormat string
+		Datasource                source
+	}
+}
+
+// source is a data source. chosen is the one that the dashboard's variable selects.
+type source struct{ Type, UID string }
+
+var chosen = source{"prometheus", "${datasource}"}
+
+// width is the width of Grafana's grid.
+const width = 24
+
+// read reads the dashboard.
+func read(t *testing.T) (b board) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `"query": "` + runbooks.Address + `"`; !strings.Contains(all.String(), want) {
-		t.Errorf("the dashboard has no variable with %s", want)
+	if err := json.Unmarshal(text, &b); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	if len(b.Panels) == 0 {
+		t.Fatalf("%s has no panels", file)
+	}
+	return b
+}
+
+// TestVariables: the links to the runbooks begin like those of the rules, and every variable asks the chosen data source.
+func TestVariables(t *testing.T) {
+	address := false
+	for _, v := range read(t).Templating.List {
+		address = address || v.Name == "runbooks" && v.Query == runbooks.Address
+		if v.Type == "query" && v.Datasource != chosen {
+			t.Errorf("variable %s asks %v, want %v", v.Name, v.Datasource, chosen)
+		}
+	}
+	if !address {
+		t.Errorf("no variable runbooks has the address %s", runbooks.Address)
 	}
 }
 
@@ -51,25 +96,29 @@ var inGrafana = strings.NewReplacer(
 // queries returns all queries of the dashboard, by the title of their panel.
 func queries(t *testing.T) map[string][]string {
 	t.Helper()
-	all := map[string][]string{}
-	for _, p := range panels() {
+	b, all := read(t), map[string][]string{}
+	for _, p := range b.Panels {
 		for _, target := range p.Targets {
-			all[p.Title] = append(all[p.Title], inGrafana.Replace(target.Expr))
+			all[p.Title] = append(all[p.Title], target.Expr)
 		}
 	}
 	values := regexp.MustCompile(`^label_values\((.+), \w+\)$`)
-	for _, v := range variables() {
-		if v["type"] != "query" {
+	for _, v := range b.Templating.List {
+		if v.Type != "query" {
 			continue
 		}
-		m := values.FindStringSubmatch(v["definition"].(string))
+		m := values.FindStringSubmatch(v.Definition)
 		if m == nil {
-			t.Fatalf("variable %s: %q is not of the form label_values(SELECTOR, LABEL)", v["name"], v["definition"])
+			t.Fatalf("variable %s: %q is not of the form label_values(SELECTOR, LABEL)", v.Name, v.Definition)
 		}
-		all["variable "+v["name"].(string)] = []string{inGrafana.Replace(m[1])}
+		all["variable "+v.Name] = []string{m[1]}
 	}
-	starts := restartsOfWorkers()
-	all["annotation "+starts["name"].(string)] = []string{inGrafana.Replace(starts["expr"].(string))}
+	for _, a := range b.Annotations.List {
+		all["annotation "+a.Name] = []string{a.Expr}
+		if a.Datasource != chosen {
+			t.Errorf("annotation %s asks %v, want %v", a.Name, a.Datasource, chosen)
+		}
+	}
 	return all
 }
 
@@ -99,6 +148,7 @@ func TestQueriesAskForWhatThereIs(t *testing.T) {
 	}
 	for who, exprs := range queries(t) {
 		for _, expr := range exprs {
+			expr = inGrafana.Replace(expr)
 			if strings.Contains(strings.ReplaceAll(expr, `"$1"`, ""), "$") {
 				t.Errorf("%s: a variable that there is not: %s", who, expr)
 			}
@@ -150,10 +200,13 @@ func TestEveryMetricIsOnTheDashboard(t *testing.T) {
 	}
 }
 
+// selected selects the workers of the namespace that the reader has chosen. Nearly every query also has a selector of pods.
+const selected = `namespace=~"$namespace"`
+
 func TestPanels(t *testing.T) {
 	var linked []string
 	ids, titles := map[int]bool{}, map[string]bool{}
-	for _, p := range panels() {
+	for _, p := range read(t).Panels {
 		if ids[p.ID] || titles[p.Title] {
 			t.Errorf("%s: a second panel of that title or number", p.Title)
 		}
@@ -164,19 +217,15 @@ func TestPanels(t *testing.T) {
 		if p.Type == "row" {
 			continue
 		}
-		if len(p.Targets) == 0 {
-			t.Errorf("%s asks nothing", p.Title)
+		if len(p.Targets) == 0 || p.Datasource != chosen {
+			t.Errorf("%s has no query, or the data source %v, want %v", p.Title, p.Datasource, chosen)
 		}
-		if unit := p.FieldConfig.Defaults["unit"]; unit == nil && p.Type != "table" && p.Type != "heatmap" {
+		if p.FieldConfig.Defaults.Unit == "" && p.Type != "table" && p.Type != "heatmap" {
 			t.Errorf("%s has no unit", p.Title)
 		}
-		for _, q := range p.Targets {
-			if q.LegendFormat == "" && p.Type != "table" {
-				t.Errorf("%s: a query without a legend: %s", p.Title, q.Expr)
-			}
-		}
+		p.checkTargets(t)
 		for _, l := range p.Links {
-			linked = append(linked, strings.TrimSuffix(strings.TrimPrefix(l["url"].(string), "${runbooks}/"), ".md"))
+			linked = append(linked, strings.TrimSuffix(strings.TrimPrefix(l.URL, "${runbooks}/"), ".md"))
 		}
 	}
 	alerts := ruleNames(t, "alert")
@@ -192,10 +241,25 @@ func TestPanels(t *testing.T) {
 	}
 }
 
+// checkTargets checks each query of a panel: its letter, its legend, its data source, and that it shows only the chosen workers.
+func (p panel) checkTargets(t *testing.T) {
+	for i, q := range p.Targets {
+		if want := string(rune('A' + i)); q.RefID != want || q.Datasource != chosen {
+			t.Errorf("%s: a query has the letter %s and asks %v, want %s and %v: %s", p.Title, q.RefID, q.Datasource, want, chosen, q.Expr)
+		}
+		if q.LegendFormat == "" && p.Type != "table" {
+			t.Errorf("%s: a query without a legend: %s", p.Title, q.Expr)
+		}
+		if !strings.Contains(q.Expr, selected) && !strings.Contains(q.Expr, "ALERTS{") {
+			t.Errorf("%s: a query without the selector %s: %s", p.Title, selected, q.Expr)
+		}
+	}
+}
+
 // TestPanelsDoNotOverlap checks each square of the grid.
 func TestPanelsDoNotOverlap(t *testing.T) {
 	taken := map[[2]int]string{}
-	for _, p := range panels() {
+	for _, p := range read(t).Panels {
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 				if other := taken[[2]int{x, y}]; other != "" {
@@ -211,7 +275,7 @@ func TestPanelsDoNotOverlap(t *testing.T) {
 func TestWayIsInOrder(t *testing.T) {
 	var titles []string
 	x := -1
-	for _, p := range panels()[1:9] {
+	for _, p := range read(t).Panels[1:9] {
 		if p.GridPos.X <= x {
 			t.Errorf("%s is not right of what comes before it", p.Title)
 		}
