@@ -18,7 +18,7 @@ func newLogger(cfg *config.Config) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: loglimit.TruncateAttr}))
 	}
 	return slog.New(tint.NewTextHandler(os.Stderr, &tint.Options{
-		Level: cfg.LogLevel, TimeFormat: time.TimeOnly + ".000", NoColor: !console.Colours(os.Stderr), ReplaceAttr: loglimit.TruncateAttr,
+		Level: cfg.LogLevel, TimeFormat: time.TimeOnly + ".000", NoColor: !console.UsesColour(os.Stderr), ReplaceAttr: loglimit.TruncateAttr,
 	}))
 }
 

@@ -13,8 +13,8 @@ func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 // Redraws reports whether a line on f may be drawn over, as progress bars do. A terminal with TERM=dumb can't do that.
 func Redraws(f *os.File) bool { return IsTerminal(f) && os.Getenv("TERM") != "dumb" }
 
-// Colours reports whether to write colours to f. Users switch them off with NO_COLOR, see https://no-color.org, or with TERM=dumb.
-func Colours(f *os.File) bool { return Redraws(f) && os.Getenv("NO_COLOR") == "" }
+// UsesColour reports whether to write colours to f. Users switch them off with NO_COLOR, see https://no-color.org, or with TERM=dumb.
+func UsesColour(f *os.File) bool { return Redraws(f) && os.Getenv("NO_COLOR") == "" }
 
 const (
 	// defaultWidth is the width in columns if the terminal's width is unknown.

@@ -36,7 +36,7 @@ func TestPipesAreNotDrawnOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = r.Close(), w.Close() }() // nothing was written
-	if IsTerminal(w) || Redraws(w) || Colours(w) || Width(w) != defaultWidth {
+	if IsTerminal(w) || Redraws(w) || UsesColour(w) || Width(w) != defaultWidth {
 		t.Errorf("a pipe is taken for a terminal of %d columns", Width(w))
 	}
 }
