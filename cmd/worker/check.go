@@ -9,19 +9,22 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"millrace/internal/config"
+	"millrace/internal/console"
 	"millrace/internal/device"
 	"millrace/internal/ingest"
+	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/finding"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
-	"millrace/internal/ingest/trim"
 	"millrace/internal/streams"
 )
 
@@ -150,7 +153,7 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices int, budget *mem
 		return append(findings, finding.Finding{Level: finding.Error, What: "NATS", Found: err.Error(), Advice: "fix that, then check again"})
 	}
 	defer nc.Close()
-	topo := ingestOptions(cfg, log, noObserver{}, nil).Topology
+	topo := ingestOptions(cfg, log, nil, nil).Topology
 	findings = append(findings, checkMessages(cfg, budget, devices, nc, ingest.ConsumerSettings(ctx, nc, topo))...)
 	findings = append(findings, topology.Inspect(ctx, nc, topo, use(cfg, devices))...)
 	if cfg.Provision {
@@ -201,18 +204,130 @@ func writable(dir string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// noObserver is an ingest.Observer that ignores everything.
-type noObserver struct{}
+// checkMessages returns an error if the worker would refuse to start because its memory is too little for the largest message, for the
+// largest frame, or for what it pulls ahead. budget is nil if it is unknown, and c is zero if there is no consumer yet.
+func checkMessages(cfg *config.Config, budget *memoryBudget, devices int, server pull.Server, c jetstream.ConsumerConfig) []finding.Finding {
+	if budget == nil || budget.plan.Payloads == 0 { // another finding says why
+		return nil
+	}
+	options := ingestOptions(cfg, slog.New(slog.DiscardHandler), nil, nil)
+	options.Memory = budget.plan.Payloads
+	err := options.CheckMemory(server, c, devices, connections(cfg), int(cfg.BatchBytes))
+	var little *inflight.MemoryError
+	if !errors.As(err, &little) {
+		return nil
+	}
+	return []finding.Finding{{Level: finding.Error, What: "memory for payloads", Found: "too little memory: " + little.Found, Advice: little.Advice}}
+}
 
-func (noObserver) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
-func (noObserver) Frame(inflight.FrameStats)                                        {}
-func (noObserver) OperatorFault(inflight.OperatorFault)                             {}
-func (noObserver) DeadLettered(inflight.DeadLetter)                                 {}
-func (noObserver) PayloadLeftOut()                                                  {}
-func (noObserver) Stalled(int)                                                      {}
-func (noObserver) Trim(uint64, trim.State)                                          {}
-func (noObserver) Restarted()                                                       {}
-func (noObserver) Redelivered()                                                     {}
-func (noObserver) Pending(uint64)                                                   {}
-func (noObserver) Unacknowledged(uint64)                                            {}
-func (noObserver) Reconnected()                                                     {}
+// ownServer is the embedded server that the worker would start.
+type ownServer struct{}
+
+// MaxPayload implements pull.Server.
+func (ownServer) MaxPayload() int64 { return embedded.MaxPayload }
+
+// checkPorts reports whether the worker could listen on the addresses of its HTTP servers. A taken port is only a warning, because a worker
+// that runs already, such as the one in a pod, has it.
+func checkPorts(cfg *config.Config) (findings []finding.Finding) {
+	for _, a := range []struct{ variable, address string }{{"MILLRACE_HTTP_ADDR", cfg.HTTPAddr}, {"MILLRACE_DEBUG_ADDR", cfg.DebugAddr}} {
+		if a.address == "" {
+			continue
+		}
+		f := finding.Finding{What: a.variable, Found: fmt.Sprintf("the worker can listen on %s", a.address)}
+		l, err := net.Listen("tcp", a.address)
+		if err == nil {
+			err = l.Close()
+		}
+		if err != nil {
+			f.Level, f.Found = finding.Warning, err.Error()
+			f.Advice = "a worker that starts now fails; if none is running here, set another port in " + a.variable
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// report prints the findings and returns errReported if one is an error.
+func report(findings []finding.Finding) error {
+	columns := 0
+	if console.IsTerminal(os.Stdout) {
+		columns = width(os.Stdout)
+	}
+	for _, f := range findings {
+		fmt.Print(foundText(f, columns))
+	}
+	errs, warnings := count(findings)
+	fmt.Printf("\n%s: %s, %s\n", counted(len(findings), "finding"), counted(errs, "error"), counted(warnings, "warning"))
+	return failed(errs)
+}
+
+// counted returns a number with a noun, in the plural unless the number is 1.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// foundText returns a finding and its advice, wrapped at that many columns; 0: in one line each.
+func foundText(f finding.Finding, columns int) string {
+	found, advice := f.What+": "+f.Found, "-> "+f.Advice
+	const indent = 9
+	if columns > 0 {
+		found, advice = strings.TrimSpace(console.Wrap(found, columns, indent)), strings.TrimSpace(console.Wrap(advice, columns, indent))
+	}
+	text := fmt.Sprintf("%-8s %s\n", f.Level, found)
+	if f.Advice != "" {
+		text += fmt.Sprintf("%-8s %s\n", "", advice)
+	}
+	return text
+}
+
+// foundJSON is a finding in the output of `worker check --json`, and reportedJSON the whole output.
+type (
+	foundJSON struct {
+		Level  string `json:"level"` // ok, warning or error
+		What   string `json:"what"`
+		Found  string `json:"found"`
+		Advice string `json:"advice,omitempty"`
+	}
+	reportedJSON struct {
+		Findings []foundJSON `json:"findings"`
+		Errors   int         `json:"errors"`
+		Warnings int         `json:"warnings"`
+	}
+)
+
+// reportJSON is report for programs.
+func reportJSON(findings []finding.Finding) error {
+	r := reportedJSON{Findings: []foundJSON{}}
+	for _, f := range findings {
+		r.Findings = append(r.Findings, foundJSON{f.Level.String(), f.What, f.Found, f.Advice})
+	}
+	r.Errors, r.Warnings = count(findings)
+	if err := writeJSON(os.Stdout, r); err != nil {
+		return err
+	}
+	return failed(r.Errors)
+}
+
+// count returns how many findings are errors and how many are warnings.
+func count(findings []finding.Finding) (errs, warnings int) {
+	for _, f := range findings {
+		switch f.Level {
+		case finding.Error:
+			errs++
+		case finding.Warning:
+			warnings++
+		}
+	}
+	return errs, warnings
+}
+
+// failed returns the error of a check that found that many errors.
+func failed(errs int) error {
+	if errs > 0 {
+		return errReported
+	}
+	return nil
+}

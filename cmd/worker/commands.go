@@ -112,14 +112,6 @@ func nameOf(cmd *cobra.Command) string {
 
 // flagError adds to the error of a flag which command it is of, and where its flags are described.
 func flagError(cmd *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if errors.As(err, &unknown) {
-		name := "--" + unknown.GetSpecifiedName()
-		if short := unknown.GetSpecifiedShortnames(); short != "" {
-			name = "-" + short
-		}
-		err = fmt.Errorf("flag provided but not defined: %s", name)
-	}
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
 		err = invalidValue(invalid)
@@ -142,45 +134,6 @@ func invalidValue(err *pflag.InvalidValueError) error {
 		wanted = "the number is out of range"
 	}
 	return fmt.Errorf("--%s is %q: %s", err.GetFlag().Name, err.GetValue(), wanted)
-}
-
-// longFlags returns args with two dashes before every long flag. Earlier versions also took one dash, and scripts may use that.
-func longFlags(root *cobra.Command, args []string) []string {
-	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
-		return args // a shell asks for completions
-	}
-	cmd, rest, err := root.Find(args)
-	if err != nil {
-		return args
-	}
-	cmd.InitDefaultHelpFlag()
-	return append(strings.Fields(cmd.CommandPath())[1:], withTwoDashes(cmd.Flags(), rest)...)
-}
-
-// withTwoDashes is longFlags for the arguments of a command with these flags.
-func withTwoDashes(flags *pflag.FlagSet, args []string) (out []string) {
-	for i := 0; i < len(args); i++ {
-		arg := args[i]
-		if arg == "--" {
-			return append(out, args[i:]...) // no flags follow
-		}
-		long := strings.HasPrefix(arg, "--")
-		name, _, assigned := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		f := flags.Lookup(name)
-		if f == nil || !strings.HasPrefix(arg, "-") || !long && len(name) == 1 {
-			out = append(out, arg)
-			continue
-		}
-		if !long {
-			arg = "-" + arg
-		}
-		out = append(out, arg)
-		if !assigned && f.NoOptDefVal == "" && i+1 < len(args) {
-			i++
-			out = append(out, args[i]) // its value
-		}
-	}
-	return out
 }
 
 // complete makes shells complete the value of a flag with these words.

@@ -4,9 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"millrace/internal/config"
 	"millrace/internal/device"
@@ -167,4 +171,73 @@ func choose(found []device.Info, names []string) ([]device.Info, error) {
 			strings.Join(missing, ", "), strings.Join(have, ", "))
 	}
 	return chosen, nil
+}
+
+// wrongKernels returns a usageError if MILLRACE_KERNELS names a library that can't be opened, and otherwise nil.
+func wrongKernels(cfg *config.Config) error {
+	if cfg.Kernels == "" {
+		return nil
+	}
+	_, err := cuda.LibraryVersions(cfg.Kernels)
+	if err == nil {
+		return nil
+	}
+	without := "the CPU"
+	if cfg.Device == "cuda" {
+		without = "the library beside the worker"
+	}
+	return usageError{fmt.Errorf("MILLRACE_KERNELS can't be used: correct it, or unset it to use %s: %w", without, err)}
+}
+
+// refuseFallback returns the error of a worker that may not use the CPU instead of GPUs, and nil if it may. err is why there are no GPUs. It may
+// not if the configuration names GPUs. A kernel library that works is no obstacle, because an image may name one and run without a GPU.
+func refuseFallback(cfg *config.Config, err error) error {
+	named := cfg.Devices.String() != "all"
+	if !named && (errors.Is(err, device.ErrUnavailable) || errors.Is(err, device.ErrABI) && cfg.Kernels == "") {
+		return nil
+	}
+	return err
+}
+
+// warnOfFallback logs in two short lines that the CPU computes, because newcomers read them.
+func warnOfFallback(log *slog.Logger, err error) {
+	log.Warn("NO GPU: FALLING BACK TO THE CPU", "reason", fallbackReason(err))
+	log.Warn("the CPU is much slower: set MILLRACE_DEVICE to host to hide this, or to cuda to stop instead")
+}
+
+// fallbackReason returns err in few words if there is simply no kernel library.
+func fallbackReason(err error) string {
+	var e *device.Error
+	if !errors.As(err, &e) || e.Op != cuda.OpenLibrary || !errors.Is(err, device.ErrUnavailable) {
+		return err.Error()
+	}
+	own, failed := os.Executable()
+	if failed != nil {
+		return err.Error()
+	}
+	if _, missing := os.Stat(filepath.Join(filepath.Dir(own), "libmillrace.so")); !errors.Is(missing, os.ErrNotExist) {
+		return err.Error() // it is there and can't be opened
+	}
+	return "there is no kernel library, libmillrace.so; worker check says more"
+}
+
+// spin is how long the pipeline polls for a small batch that is alone on a GPU. Nearly all such batches complete in that time (see
+// docs/benchmarks.md, latency).
+const spin = 60 * time.Microsecond
+
+// pipelineConfig returns the configuration of the pipeline on d.
+func pipelineConfig(cfg *config.Config, d device.Info, ops []operator.Operator, observer streams.Observer) streams.Config {
+	c := streams.Config{
+		Lanes: cfg.Lanes, BatchBytes: int(cfg.BatchBytes), BatchPayloads: cfg.BatchPayloads,
+		ScratchLimit: int64(cfg.ScratchLimit), Operators: ops, Observer: observer, Ranges: cfg.NVTX,
+		Deadline: streams.Deadline{Min: cfg.BatchDeadlineMin, Max: cfg.BatchDeadlineMax},
+	}
+	if d.Kind == "cuda" {
+		c.Schedule = streams.Triple
+	}
+	// Polling needs a core to itself. With few cores, other goroutines need them all, and a CPU device computes on them.
+	if d.Kind == "cuda" && runtime.GOMAXPROCS(0) >= 4 {
+		c.Spin = spin
+	}
+	return c
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"time"
@@ -25,4 +26,28 @@ func newLogger(cfg *config.Config) *slog.Logger {
 // logsJSON reports whether the log is JSON.
 func logsJSON(cfg *config.Config) bool {
 	return cfg.LogFormat == "json" || cfg.LogFormat == "auto" && !console.IsTerminal(os.Stderr)
+}
+
+// failedText is the message of the last record of a worker that fails.
+const failedText = "the worker failed"
+
+// logFailure logs the error that ends `worker run`, if the log is JSON: each problem of the configuration in a record of its own, and
+// any other error in one. It returns an error that main doesn't print again, with the same exit code. In any other log main prints the
+// error as text.
+func logFailure(cfg *config.Config, err error) error {
+	if err == nil || !logsJSON(cfg) {
+		return err
+	}
+	log := newLogger(cfg)
+	status := slog.Int("exit_status", exitCode(err))
+	var bad *config.Error
+	if !errors.As(err, &bad) {
+		log.Error(failedText, "error", err, status)
+		return errors.Join(errReported, err)
+	}
+	for _, p := range bad.Problems {
+		log.Error("a variable is wrong", "variable", p.Variable, "error", p.String())
+	}
+	log.Error(failedText, "error", "the configuration is wrong", status)
+	return errors.Join(errReported, err)
 }

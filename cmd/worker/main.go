@@ -2,7 +2,7 @@
 // pipelines, and publishes the results. Users run it as a service. `worker help` lists its other commands.
 //
 // Start reading at the function newRoot, which lists the subcommands. run.go is `worker run`, and app.go assembles the worker
-// from the internal packages: devices and pipelines (devices.go, pipeline.go, memory.go), NATS (nats.go), HTTP (http.go) and
+// from the internal packages: devices and pipelines (devices.go, memory.go), NATS (nats.go), HTTP (http.go) and
 // tracing (tracing.go). shutdown.go ends it, even if a device hangs.
 package main
 
@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"millrace/internal/config"
 	"millrace/internal/device"
@@ -36,7 +38,7 @@ func main() {
 // dispatch runs the command that args name, or `worker run` if they name none.
 func dispatch(ctx context.Context, args []string) error {
 	root, begun := newRoot()
-	root.SetArgs(longFlags(root, args))
+	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !*begun {
 		return usageError{err} // of the command line
@@ -66,4 +68,23 @@ func exitCode(err error) int {
 		return exitLost
 	}
 	return exitFailed
+}
+
+// untilSignal returns a context that ends when a signal asks the process to stop: SIGTERM, SIGINT (Ctrl-C), or SIGHUP, which a
+// closing terminal sends. A second signal ends the process at once. If the process was started with SIGHUP ignored, as nohup does,
+// it keeps ignoring SIGHUP.
+func untilSignal() context.Context {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	context.AfterFunc(ctx, stop)
+	return ctx
+}
+
+// outliveReaders keeps the process running when the reader of its output ends first, as a program behind a pipe may. By default,
+// SIGPIPE ends a Go program at its first write to such a pipe, even in the middle of a drain.
+func outliveReaders() {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nothing receives: the write returns an error
 }

@@ -42,7 +42,7 @@ func TestBadUsageOfOperator(t *testing.T) {
 		{"test", "give one file, not 0", exitUsage},
 		{"build a.cu b.cu", "give one file, not 2", exitUsage},
 		{"test operator.go", "no such file", exitFailed},
-		{"new x --out y", "flag provided but not defined", exitUsage},
+		{"new x --out y", "unknown flag", exitUsage},
 		{"new Upper", `"Upper" can't be the name of an operator`, exitFailed},
 		{"test nothing.cu", "no such file", exitFailed},
 		{"list nothing.so", "no such file", exitFailed},
