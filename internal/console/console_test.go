@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/ingest"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/trim"
 )
 
 func TestFigures(t *testing.T) {
@@ -34,25 +34,19 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// noObserver is an observer that ignores everything.
-type noObserver struct{}
+// counting is an observer that counts the calls that a Meter forwards.
+type counting struct {
+	ingest.Observer
+	settled, pending, stalled int
+}
 
-func (noObserver) Frame(inflight.FrameStats) {}
-
-func (noObserver) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
-func (noObserver) OperatorFault(inflight.OperatorFault)                             {}
-func (noObserver) DeadLettered(inflight.DeadLetter)                                 {}
-func (noObserver) PayloadLeftOut()                                                  {}
-func (noObserver) Stalled(int)                                                      {}
-func (noObserver) Trim(uint64, trim.State)                                          {}
-func (noObserver) Restarted()                                                       {}
-func (noObserver) Redelivered()                                                     {}
-func (noObserver) Pending(uint64)                                                   {}
-func (noObserver) Unacknowledged(uint64)                                            {}
-func (noObserver) Reconnected()                                                     {}
+func (c *counting) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) { c.settled++ }
+func (c *counting) Pending(uint64)                                                   { c.pending++ }
+func (c *counting) Stalled(int)                                                      { c.stalled++ }
 
 func TestMeterLine(t *testing.T) {
-	m := NewMeter(noObserver{})
+	next := &counting{}
+	m := NewMeter(next)
 	before := m.Read()
 	for range 3000 {
 		m.Settled(inflight.Published, 1024, 10, 0, 0)
@@ -63,5 +57,9 @@ func TestMeterLine(t *testing.T) {
 	want := "3,000 payloads  1,500/s  1.5 MiB/s  77 waiting  1 dead-lettered  0 given back"
 	if got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	m.Stalled(1)
+	if *next != (counting{settled: 3001, pending: 1, stalled: 1}) {
+		t.Errorf("forwarded %+v", *next)
 	}
 }

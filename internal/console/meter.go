@@ -7,19 +7,19 @@ import (
 
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/trim"
 )
 
 // Meter counts messages for progress lines. It is an ingest.Observer that forwards every call to the next one.
 type Meter struct {
-	next     ingest.Observer
+	ingest.Observer // the next one
+
 	outcomes [inflight.NumOutcomes]atomic.Int64
 	bytes    atomic.Int64
 	pending  atomic.Uint64
 }
 
 // NewMeter returns a meter that forwards to next.
-func NewMeter(next ingest.Observer) *Meter { return &Meter{next: next} }
+func NewMeter(next ingest.Observer) *Meter { return &Meter{Observer: next} }
 
 // Settled implements ingest.Observer.
 func (m *Meter) Settled(o inflight.Outcome, in, out int, latency, headroom time.Duration) {
@@ -27,41 +27,11 @@ func (m *Meter) Settled(o inflight.Outcome, in, out int, latency, headroom time.
 	if o == inflight.Published {
 		m.bytes.Add(int64(in))
 	}
-	m.next.Settled(o, in, out, latency, headroom)
+	m.Observer.Settled(o, in, out, latency, headroom)
 }
 
-// Frame implements ingest.Observer.
-func (m *Meter) Frame(s inflight.FrameStats) { m.next.Frame(s) }
-
-// Redelivered implements ingest.Observer.
-func (m *Meter) Redelivered() { m.next.Redelivered() }
-
-// Stalled implements ingest.Observer.
-func (m *Meter) Stalled(consumers int) { m.next.Stalled(consumers) }
-
-// Trim implements ingest.Observer.
-func (m *Meter) Trim(removed uint64, s trim.State) { m.next.Trim(removed, s) }
-
-// Restarted implements ingest.Observer.
-func (m *Meter) Restarted() { m.next.Restarted() }
-
 // Pending implements ingest.Observer.
-func (m *Meter) Pending(n uint64) { m.pending.Store(n); m.next.Pending(n) }
-
-// OperatorFault implements ingest.Observer.
-func (m *Meter) OperatorFault(f inflight.OperatorFault) { m.next.OperatorFault(f) }
-
-// DeadLettered implements ingest.Observer.
-func (m *Meter) DeadLettered(l inflight.DeadLetter) { m.next.DeadLettered(l) }
-
-// PayloadLeftOut implements ingest.Observer.
-func (m *Meter) PayloadLeftOut() { m.next.PayloadLeftOut() }
-
-// Unacknowledged implements ingest.Observer.
-func (m *Meter) Unacknowledged(n uint64) { m.next.Unacknowledged(n) }
-
-// Reconnected implements ingest.Observer.
-func (m *Meter) Reconnected() { m.next.Reconnected() }
+func (m *Meter) Pending(n uint64) { m.pending.Store(n); m.Observer.Pending(n) }
 
 // Reading holds the counts of a meter. Bytes counts the payloads with published results.
 type Reading struct {

@@ -6,6 +6,7 @@
 package telemetry
 
 import (
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -127,4 +128,119 @@ func (m *Metrics) registerWorker(build Build) {
 	info := m.factory.NewGaugeVec(prometheus.GaugeOpts{Name: "build_info", Help: "Always 1; the labels identify the program."},
 		[]string{"version", "commit", "goversion"})
 	info.WithLabelValues(build.Version, build.Commit, build.GoVersion).Set(1)
+}
+
+// The histograms' buckets, in base units: seconds, bytes, payloads, records.
+var (
+	// stageBuckets range from 10 us, below which the cost of the launch dominates, to an hour, the longest deadline of
+	// a batch that can be configured.
+	stageBuckets = []float64{
+		10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6,
+		1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3,
+		1, 2.5, 5, 10, 30, 60, 300, 3600,
+	}
+
+	// latencyBuckets range from 100 us, a round trip to the server, to an hour.
+	latencyBuckets = []float64{
+		100e-6, 250e-6, 500e-6,
+		1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3,
+		1, 2.5, 5, 10, 30, 60, 300, 3600,
+	}
+
+	// headroomBuckets start at 0: a message below that was settled too late and is delivered again. The default AckWait
+	// of a consumer is 30 s, and 6 s is a fifth of it, the threshold of an alert.
+	headroomBuckets = []float64{0, 0.1, 0.5, 1, 2, 5, 6, 10, 15, 20, 25, 30, 60, 120, 300, 600, 3600}
+
+	// frameRecordBuckets end at the most records that MILLRACE_FRAME_RECORDS allows.
+	frameRecordBuckets = append([]float64{0}, prometheus.ExponentialBuckets(1, 4, 13)...) // 0, and 1 to 16777216
+
+	batchPayloadBuckets = prometheus.ExponentialBuckets(1, 2, 21)   // 1 to 1048576
+	batchByteBuckets    = prometheus.ExponentialBuckets(256, 4, 12) // 256 to 1 GiB
+)
+
+// Limits are settings that other metrics are compared with. They are exported as metrics too, so that alerts don't need
+// a copy of the configuration: batch fill and acknowledgement headroom are shares of them.
+type Limits struct {
+	BatchBytes    int           // size at which a batch closes
+	BatchPayloads int           // payload count at which a batch closes
+	AckWait       time.Duration // AckWait of the consumer
+}
+
+// SetLimits registers the limits. Call it once, when the consumer is known.
+func (m *Metrics) SetLimits(l Limits) {
+	m.factory.NewGauge(prometheus.GaugeOpts{Name: "batch_limit_bytes", Help: "Bytes at which a batch closes."}).Set(float64(l.BatchBytes))
+	m.factory.NewGauge(prometheus.GaugeOpts{Name: "batch_limit_payloads", Help: "Payloads at which a batch closes; each record of a frame is one."}).Set(float64(l.BatchPayloads))
+	m.factory.NewGauge(prometheus.GaugeOpts{Name: "ack_wait_seconds", Help: "AckWait of the consumer: how long the server waits for an acknowledgement before it delivers a message again."}).Set(l.AckWait.Seconds())
+}
+
+// WatchHeldBack makes every scrape report how many payloads are held back: an operator fails on each of them alone, and
+// no other payload has succeeded since.
+func (m *Metrics) WatchHeldBack(payloads func() int) {
+	m.watch("held_back_payloads", "Payloads held back because an operator fails on each of them alone and no other payload has succeeded since; they are retried later.", payloads)
+}
+
+// WatchConnected makes every scrape report whether all connections to NATS are up.
+func (m *Metrics) WatchConnected(connected func() bool) {
+	m.watch("nats_connected", "1 while all connections to NATS are up, else 0; also 0 while the worker waits for NATS at its start.", func() int {
+		if connected() {
+			return 1
+		}
+		return 0
+	})
+}
+
+// WatchPartitions makes every scrape report how many partitions the worker owns.
+func (m *Metrics) WatchPartitions(partitions func() int) {
+	m.watch("partitions_owned", "Partitions that this worker owns, with exclusive delivery. A worker owns an assigned partition from its first input on, so 0 is normal while no inputs come.", partitions)
+}
+
+// WatchInHand makes every scrape report how many batches with payloads are being filled, computed or settled.
+func (m *Metrics) WatchInHand(batches func() int) {
+	m.watch("in_hand_batches", "Batches with payloads that are being filled, computed or settled.", batches)
+}
+
+// watch registers a gauge that every scrape reads.
+func (m *Metrics) watch(name, help string, read func() int) {
+	m.factory.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(read()) })
+}
+
+// WatchMemory makes every scrape report how much memory the payloads in flight use, the limit for it, and how often a
+// payload had to wait for memory.
+func (m *Metrics) WatchMemory(read func() inflight.Memory) {
+	budget := func(state string, bytes func() float64) {
+		m.factory.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "memory_budget_bytes",
+			Help:        "Memory for payloads in flight, their results and related data: the maximum (limit) and the reserved amount (used).",
+			ConstLabels: prometheus.Labels{"state": state},
+		}, bytes)
+	}
+	budget("limit", func() float64 { return float64(read().Limit) })
+	budget("used", func() float64 { return float64(read().Used) })
+	m.factory.NewCounterFunc(prometheus.CounterOpts{
+		Name: "memory_budget_waits_total", Help: "Times that a payload had to wait for memory.",
+	}, func() float64 { return float64(read().Waits) })
+}
+
+// logLevels are the values of the label level.
+var logLevels = [...]string{"debug", "info", "warn", "error"}
+
+func (m *Metrics) registerLog() {
+	lines := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "log_suppressed_total", Help: "Log lines suppressed because their message repeated, by level."}, []string{"level"})
+	for i, level := range logLevels {
+		m.suppressed[i] = lines.WithLabelValues(level)
+	}
+}
+
+// LogSuppressed counts a suppressed log line of that level.
+func (m *Metrics) LogSuppressed(level slog.Level) {
+	switch {
+	case level >= slog.LevelError:
+		m.suppressed[3].Inc()
+	case level >= slog.LevelWarn:
+		m.suppressed[2].Inc()
+	case level >= slog.LevelInfo:
+		m.suppressed[1].Inc()
+	default:
+		m.suppressed[0].Inc()
+	}
 }

@@ -2,15 +2,20 @@ package telemetry
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Limits per client. Handlers for profiles and traces that take longer extend the write deadline themselves.
@@ -26,8 +31,8 @@ const (
 type Server struct {
 	http    *http.Server
 	address net.Addr
+	log     *slog.Logger
 	done    chan struct{}
-	err     error // valid once done is closed
 }
 
 // Listen binds address (host:port; port 0 lets the system choose) and serves handler from then on. The argument
@@ -47,8 +52,7 @@ func Listen(address, variable string, handler http.Handler, log *slog.Logger) (*
 			WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 			ErrorLog: errorLog(log),
 		},
-		address: listener.Addr(),
-		done:    make(chan struct{}),
+		address: listener.Addr(), log: log, done: make(chan struct{}),
 	}
 	go s.serve(listener)
 	return s, nil
@@ -69,25 +73,12 @@ func (w errorWriter) Write(line []byte) (int, error) {
 func (s *Server) serve(listener net.Listener) {
 	defer close(s.done)
 	if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		s.err = fmt.Errorf("serving HTTP on %s: %w", s.address, err)
+		s.log.Error("an HTTP server has stopped", "address", s.address.String(), "error", err)
 	}
 }
 
 // Addr returns the bound address.
 func (s *Server) Addr() net.Addr { return s.address }
-
-// Done returns a channel that is closed when the server has stopped. Err then returns the reason.
-func (s *Server) Done() <-chan struct{} { return s.done }
-
-// Err returns nil while the server runs and after Close. Otherwise it returns why the server stopped.
-func (s *Server) Err() error {
-	select {
-	case <-s.done:
-		return s.err
-	default:
-		return nil
-	}
-}
 
 // Close stops listening at once and lets requests finish until ctx is done. It then aborts the rest and returns ctx's
 // error. A second Close returns nil.
@@ -98,4 +89,173 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	<-s.done
 	return err
+}
+
+// Bounds for scrapes, which are rare and short. More concurrent scrapes mean that one hangs.
+const (
+	maxScrapes    = 4
+	scrapeTimeout = 10 * time.Second
+)
+
+// index lists the pages of Handler.
+const index = `/metrics  metrics in the Prometheus format
+/healthz  liveness: 200, or 503 and why the worker must be restarted
+/readyz   readiness: 200, or 503 and why the worker takes no payloads
+
+The timeline is a page of another server: set MILLRACE_DEBUG_ADDR.
+`
+
+// Handler serves a list of its pages at /, /metrics in the Prometheus format, and /healthz and /readyz: 200 and "ok", or 503 and the reason.
+func Handler(m *Metrics, h *Health) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, index) }) // ignore a client that has disconnected
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		Registry: m.registry, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout,
+	}))
+	mux.Handle("GET /healthz", probe(h.Live))
+	mux.Handle("GET /readyz", probe(h.Ready))
+	return mux
+}
+
+func probe(check func() error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		if err := check(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ok\n") // ignore a client that has disconnected
+	})
+}
+
+// failure is the body of every error response, on both servers: a JSON object. Two kinds of responses stay text,
+// because their clients read text: those of probes and those of Go's profiles.
+type failure struct {
+	Error  string `json:"error"`  // what is wrong, and what the client can do about it
+	Status int    `json:"status"` // HTTP status
+}
+
+// maxFailure bounds the text of an error, in bytes. A longer text is cut off.
+const maxFailure = 4 << 10
+
+// readsText reports whether errors are sent as text for a route with that pattern.
+func readsText(pattern string) bool {
+	return pattern == "GET /healthz" || pattern == "GET /readyz" || strings.HasPrefix(pattern, "/debug/pprof/")
+}
+
+// withFailures converts all error responses of next to failures, including those of net/http, and also a panic. It logs
+// a panic with its stack. If the response has already begun, it aborts the connection instead, so that the client
+// doesn't take the response for complete.
+func withFailures(next http.Handler, log *slog.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := &answer{ResponseWriter: w, request: r}
+		defer func() {
+			why := recover()
+			if err, ok := why.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				panic(why) // intentional
+			}
+			if why != nil {
+				log.Error("a request failed", "path", r.URL.Path, "panic", fmt.Sprint(why), "stack", string(debug.Stack()))
+				if a.begun {
+					panic(http.ErrAbortHandler)
+				}
+				a.status, a.text = http.StatusInternalServerError, []byte("the request failed inside the worker; its log says why: report it as a bug")
+			}
+			a.end()
+		}()
+		next.ServeHTTP(a, r)
+	})
+}
+
+// answer is a ResponseWriter that holds back an error response, in order to write it as a failure.
+type answer struct {
+	http.ResponseWriter
+	request *http.Request
+	begun   bool   // part of the response has been sent
+	status  int    // status of the error that is held back; 0 if there is none
+	text    []byte // text of that error
+}
+
+// Unwrap supports http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(status int) {
+	if a.begun || a.status != 0 {
+		return // like net/http, but without a log line
+	}
+	if status >= http.StatusBadRequest && !readsText(a.request.Pattern) {
+		a.status = status
+		return
+	}
+	a.begun = status >= http.StatusOK // an informational status doesn't begin the response
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.begun = true
+		return a.ResponseWriter.Write(p)
+	}
+	a.text = append(a.text, p[:min(len(p), maxFailure-len(a.text))]...)
+	return len(p), nil
+}
+
+// end writes the error that was held back, if there is one.
+func (a *answer) end() {
+	if a.status == 0 {
+		return
+	}
+	f := failure{Error: strings.TrimSpace(strings.ToValidUTF8(string(a.text), "")), Status: a.status}
+	if f.Error == "" {
+		f.Error = http.StatusText(a.status)
+	}
+	h := a.Header()
+	h.Del("Content-Length")
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	a.ResponseWriter.WriteHeader(a.status)
+	_ = json.NewEncoder(a.ResponseWriter).Encode(f) // ignore a client that has disconnected
+}
+
+// localOnly rejects requests that a page from another site makes through a browser on this machine. Such a page can
+// reach a server on loopback. It can't read the responses, but it can start profiles. With DNS rebinding, under a host
+// name that resolves to this machine, it could also read them.
+func localOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case onLoopback(r) && !isThisMachine(r.Host):
+			http.Error(w, "the debug pages are available under localhost or 127.0.0.1, not under another name", http.StatusForbidden)
+		case isCrossSite(r) && (r.URL.Path != "/" || r.Header.Get("Sec-Fetch-Dest") != "document"):
+			http.Error(w, "a page of another site may link to the timeline, but not request anything else", http.StatusForbidden)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// isCrossSite reports whether a browser makes the request on behalf of another page. Pages from other ports of this
+// machine count as other pages too: for a browser they are on the same site, but have a different origin.
+func isCrossSite(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin": // not a browser, an address that the user entered, or our own page
+		return false
+	}
+	return true
+}
+
+// onLoopback reports whether the request arrived at a loopback address.
+func onLoopback(r *http.Request) bool {
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && at.IP.IsLoopback()
+}
+
+// isThisMachine reports whether a request's host is a name of this machine that no other site can use.
+func isThisMachine(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return host == "localhost" || net.ParseIP(host) != nil
 }

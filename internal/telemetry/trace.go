@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/streams"
 )
 
 // traceEvent is an event of the Chrome trace-event format, which Perfetto and chrome://tracing open. Source: "Trace
@@ -155,4 +156,165 @@ func (b bar) events(process, thread int, offset time.Duration) []traceEvent {
 		events = append(events, inner)
 	}
 	return events
+}
+
+// An arrow in a trace follows a batch from the lane that filled it over the engines back to the lane. The trace format
+// calls it a flow: a start, steps and an end, which have the same category, name and ID. Each of them specifies a track
+// and a time, and the viewer attaches it to the slice at that time.
+
+// flowPoint is a point at which an arrow touches a slice.
+type flowPoint struct {
+	at     time.Duration // on the device's clock
+	thread int
+}
+
+// flowPoints collects, for each batch, the points of its arrow.
+type flowPoints map[*inflight.Record][]flowPoint
+
+// add adds the points of a bar on a track: the stage of an engine track, or the other stages of a batch on its lane's
+// track. It skips slices without length, because an arrow can't be attached to them.
+func (f flowPoints) add(b bar, thread int) {
+	parts := []bar{b}
+	if b.whole {
+		parts = slices.DeleteFunc(b.stagesWithin(), func(part bar) bool { return slices.Contains(engineStages[:], streams.Stage(part.stage)) })
+	}
+	for _, part := range parts {
+		if part.span.Duration() > 0 {
+			f[b.batch] = append(f[b.batch], flowPoint{part.span.Start, thread})
+		}
+	}
+}
+
+// events returns the arrows of a device's batches, which are in records. The offset converts times of the device's
+// clock to times of the trace.
+func (f flowPoints) events(records []inflight.Record, process int, offset time.Duration) (events []traceEvent) {
+	for i := range records {
+		points := f[&records[i]]
+		slices.SortStableFunc(points, func(a, b flowPoint) int { return cmp.Compare(a.at, b.at) })
+		if len(points) < 2 {
+			continue // an arrow needs two ends
+		}
+		for n, p := range points {
+			events = append(events, traceEvent{
+				Name: fmt.Sprintf("batch %d", records[i].Batch), Category: "flow", Phase: flowPhase(n, len(points)),
+				Process: process, Thread: p.thread, Start: micros(p.at + offset),
+				// Batches of different pipelines can have the same number, so the ID is the position in the trace.
+				ID: uint64(process)<<32 | uint64(i+1), Bind: "e",
+			})
+		}
+	}
+	return events
+}
+
+// flowPhase returns the phase of point n of an arrow.
+func flowPhase(n, points int) string {
+	switch n {
+	case 0:
+		return "s"
+	case points - 1:
+		return "f"
+	}
+	return "t"
+}
+
+// A trace viewer draws one track per thread. If two events on a track overlap, it shows one as part of the other. So
+// work that really overlaps, such as a lane's next batch filling while the previous one computes, goes to additional
+// rows of the track.
+
+// bar is one rectangle on a track.
+type bar struct {
+	span  streams.Span
+	batch *inflight.Record
+	stage inflight.Stage // valid unless whole is set
+	whole bool           // the bar represents the batch, with its stages inside
+}
+
+// track is a named group of bars that is drawn in as many rows as necessary.
+type track struct {
+	name string
+	id   int // thread ID of the first row; the other rows follow
+	bars []bar
+}
+
+// maxRows is the number of thread IDs reserved for each track. A lane has two batches, plus a few that may still be
+// publishing.
+const maxRows = 1000
+
+// engineTracks returns the device stages of each engine.
+func engineTracks(records []inflight.Record) []track {
+	tracks := make([]track, streams.NumEngines)
+	for e := range streams.NumEngines {
+		tracks[e] = track{name: e.String(), id: 1 + int(e)*maxRows}
+		for i := range records {
+			stage := engineStages[e]
+			if span := records[i].Stages[stage]; span != (streams.Span{}) {
+				tracks[e].bars = append(tracks[e].bars, bar{span: span, batch: &records[i], stage: inflight.Stage(stage)})
+			}
+		}
+	}
+	return tracks
+}
+
+// engineStages maps each engine to the stage that runs on it.
+var engineStages = [streams.NumEngines]streams.Stage{
+	streams.CopyInEngine: streams.CopyIn, streams.ComputeEngine: streams.Compute, streams.CopyOutEngine: streams.CopyOut,
+}
+
+// laneTracks returns the batches of each lane, from the start of filling to the end of settling.
+func laneTracks(records []inflight.Record) []track {
+	var tracks []track
+	byLane := map[int]int{}
+	for i := range records {
+		whole := records[i].Extent()
+		if whole == (streams.Span{}) {
+			continue
+		}
+		lane := records[i].Lane
+		at, known := byLane[lane]
+		if !known {
+			at = len(tracks)
+			byLane[lane] = at
+			tracks = append(tracks, track{name: fmt.Sprintf("lane %d", lane), id: 1 + (int(streams.NumEngines)+lane)*maxRows})
+		}
+		tracks[at].bars = append(tracks[at].bars, bar{span: whole, batch: &records[i], whole: true})
+	}
+	slices.SortFunc(tracks, func(a, b track) int { return a.id - b.id })
+	return tracks
+}
+
+// rows distributes the bars over as few rows as possible, so that bars in a row don't overlap. Each row is in order of
+// time. Bars that don't fit into maxRows rows are omitted.
+func (t track) rows() [][]bar {
+	bars := slices.Clone(t.bars)
+	slices.SortStableFunc(bars, func(a, b bar) int {
+		return cmp.Or(cmp.Compare(a.span.Start, b.span.Start), cmp.Compare(a.span.End, b.span.End))
+	})
+	var rows [][]bar
+	for _, b := range bars {
+		row := slices.IndexFunc(rows, func(r []bar) bool { return r[len(r)-1].span.End <= b.span.Start })
+		switch {
+		case row >= 0:
+			rows[row] = append(rows[row], b)
+		case len(rows) < maxRows:
+			rows = append(rows, []bar{b})
+		}
+	}
+	return rows
+}
+
+// stagesWithin returns the stages of a whole bar without overlap: if two stages overlap, the earlier one keeps the
+// common time.
+func (b bar) stagesWithin() []bar {
+	var parts []bar
+	var from time.Duration
+	for s, span := range b.batch.Spans() {
+		if span == (streams.Span{}) {
+			continue
+		}
+		span.Start = max(span.Start, from)
+		span.End = max(span.End, span.Start)
+		from = span.End
+		parts = append(parts, bar{span: span, batch: b.batch, stage: inflight.Stage(s)})
+	}
+	return parts
 }

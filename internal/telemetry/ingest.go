@@ -1,0 +1,181 @@
+package telemetry
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/trim"
+	"millrace/internal/record"
+)
+
+// frameMetrics holds the metrics of messages that are split into records or decompressed.
+type frameMetrics struct {
+	records                  [record.Statuses]prometheus.Counter
+	perFrame                 prometheus.Histogram
+	parts                    prometheus.Counter
+	compressed, decompressed prometheus.Counter
+	decompressing, splitting prometheus.Counter
+}
+
+func newFrameMetrics(f promauto.Factory) (m frameMetrics) {
+	records := f.NewCounterVec(prometheus.CounterOpts{Name: "records_total", Help: "Records of frames whose results are stored, by outcome. All outcomes but ok and null also have dead letters. Messages that are not frames do not count."}, []string{"outcome"})
+	for s := range record.Status(record.Statuses) {
+		m.records[s] = records.WithLabelValues(s.String())
+	}
+	m.perFrame = f.NewHistogram(prometheus.HistogramOpts{Name: "frame_records", Help: "Records in a frame whose result is stored.", Buckets: frameRecordBuckets})
+	m.parts = f.NewCounter(prometheus.CounterOpts{Name: "frame_result_parts_total", Help: "Messages in which results of frames are stored: one for each frame, more if a result exceeds the server's max_payload or the result stream's max_msg_size."})
+	bytes := f.NewCounterVec(prometheus.CounterOpts{Name: "decompression_bytes_total", Help: "Bytes of compressed messages whose results are stored, before (in) and after (out) decompression."}, []string{"direction"})
+	m.compressed, m.decompressed = bytes.WithLabelValues("in"), bytes.WithLabelValues("out")
+	seconds := f.NewCounterVec(prometheus.CounterOpts{Name: "unpack_seconds_total", Help: "Time that goroutines spent on unpacking messages whose results are stored: decompressing them, and finding their records."}, []string{"step"})
+	m.decompressing, m.splitting = seconds.WithLabelValues("decompress"), seconds.WithLabelValues("split")
+	return m
+}
+
+// Frame implements ingest.Observer.
+func (m *Metrics) Frame(s inflight.FrameStats) {
+	f := &m.frames
+	f.compressed.Add(float64(s.Compressed))
+	f.decompressed.Add(float64(s.Decompressed))
+	f.decompressing.Add(s.Decompressing.Seconds())
+	f.splitting.Add(s.Splitting.Seconds())
+	if !s.Framed {
+		return // a compressed message of one record
+	}
+	records := 0
+	for status, n := range s.Records {
+		f.records[status].Add(float64(n))
+		records += n
+	}
+	m.job.framed.Add(int64(records) - 1)
+	f.perFrame.Observe(float64(records))
+	f.parts.Add(float64(s.Parts))
+}
+
+// operatorMetrics are the metrics of the operators that the worker runs.
+//
+// A process that loses its device ends before anybody can scrape the count of that. So the time of the third-last fault is exported
+// too: the worker learns from the consumer's metadata what earlier processes observed. An alert compares that time with its window.
+type operatorMetrics struct {
+	faults *prometheus.CounterVec
+	third  *prometheus.GaugeVec
+
+	mu     sync.Mutex
+	latest map[string][]time.Time // by operator: times of the latest faults, in order, at most remembered
+}
+
+// remembered is the number of an operator's faults of which the times are kept. The alert reports an operator that was to blame that
+// many times.
+const remembered = 3
+
+func newOperatorMetrics(f promauto.Factory) operatorMetrics {
+	return operatorMetrics{
+		faults: f.NewCounterVec(prometheus.CounterOpts{Name: "operator_faults_total", Help: "Failures that an operator is to blame for, as far as this process observed them."}, []string{"operator", "fault"}),
+		third:  f.NewGaugeVec(prometheus.GaugeOpts{Name: "operator_third_last_fault_timestamp_seconds", Help: "When the third-last failure that an operator is to blame for was observed, in seconds since 1970, also if an earlier process observed it; 0 if there were fewer."}, []string{"operator"}),
+		latest: map[string][]time.Time{},
+	}
+}
+
+// AddOperators registers the metrics of operators with these names, with value zero. Faults of other operators aren't counted.
+func (m *Metrics) AddOperators(names []string) {
+	o := &m.operators
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, name := range names {
+		if _, known := o.latest[name]; known {
+			continue // of another device's pipeline
+		}
+		o.latest[name] = nil
+		o.third.WithLabelValues(name).Set(0)
+		for _, fault := range inflight.Faults() {
+			o.faults.WithLabelValues(name, fault)
+		}
+	}
+}
+
+// OperatorFault implements ingest.Observer. A fault that was reported before, with the same time, counts once.
+func (m *Metrics) OperatorFault(f inflight.OperatorFault) {
+	o := &m.operators
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	times, known := o.latest[f.Operator]
+	if !known || !slices.Contains(inflight.Faults(), f.Fault) {
+		return
+	}
+	if !f.Earlier {
+		o.faults.WithLabelValues(f.Operator, f.Fault).Inc()
+	}
+	at, found := slices.BinarySearchFunc(times, f.At, time.Time.Compare)
+	if found && f.Earlier {
+		return
+	}
+	times = slices.Insert(times, at, f.At)
+	times = times[max(0, len(times)-remembered):]
+	o.latest[f.Operator] = times
+	if len(times) == remembered {
+		o.third.WithLabelValues(f.Operator).Set(float64(times[0].UnixNano()) / float64(time.Second))
+	}
+}
+
+// trimMetrics holds the metrics about the removal of processed inputs. One goroutine changes them.
+type trimMetrics struct {
+	removed prometheus.Counter
+	floor   *prometheus.GaugeVec // by consumer; it exists for one at a time
+	holder  string               // that consumer, or empty
+	held    map[trim.Reason]prometheus.Gauge
+	kept    atomic.Pointer[Kept] // for the timeline page
+}
+
+// Kept says which processed inputs the input stream must keep. It is zero while it keeps none, and in workers that leave the trimming to others.
+type Kept struct {
+	Consumer string `json:"consumer"` // needs the first input that is kept
+	Inputs   uint64 `json:"inputs"`   // sequences from that input to the stream's end
+	Why      string `json:"why"`      // why no processed input may be removed; a value of the metric's label reason
+}
+
+// Kept returns what the input stream must keep.
+func (m *Metrics) Kept() Kept {
+	if k := m.trim.kept.Load(); k != nil {
+		return *k
+	}
+	return Kept{}
+}
+
+func newTrimMetrics(f promauto.Factory) *trimMetrics {
+	m := &trimMetrics{
+		removed: f.NewCounter(prometheus.CounterOpts{Name: "trimmed_inputs_total", Help: "Processed inputs that this worker removed from the input stream."}),
+		floor: f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_floor_distance", Help: "Sequences from the first input that the stream must keep to its end, with the name of the consumer that needs that input. " +
+			"Workers that leave the trimming to others don't have it."}, []string{"consumer"}),
+		held: map[trim.Reason]prometheus.Gauge{},
+	}
+	held := f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_held", Help: "1 while this worker would remove processed inputs and may not, by reason, else 0; see docs/streams.md."}, []string{"reason"})
+	for _, why := range trim.Reasons {
+		m.held[why] = held.WithLabelValues(string(why))
+	}
+	return m
+}
+
+// Trim implements ingest.Observer.
+func (m *Metrics) Trim(removed uint64, s trim.State) {
+	t := m.trim
+	t.removed.Add(float64(removed))
+	kept := Kept{Consumer: s.Holder, Inputs: s.Behind(), Why: string(s.Held)}
+	if s.Held == trim.NotTrimmed {
+		kept = Kept{} // somebody wants that
+	}
+	t.kept.Store(&kept)
+	for why, gauge := range t.held {
+		gauge.Set(map[bool]float64{true: 1}[why == s.Held])
+	}
+	if t.holder != s.Holder && t.holder != "" {
+		t.floor.DeleteLabelValues(t.holder)
+	}
+	if t.holder = s.Holder; t.holder != "" {
+		t.floor.WithLabelValues(t.holder).Set(float64(s.Behind()))
+	}
+}
