@@ -25,6 +25,7 @@ const Prefix = "MILLRACE"
 //   - desc: its meaning
 //   - min, max: the bounds of a number, a size or a duration
 //   - oneof: the words that it may be
+//   - is: the syntax of a text, a key of syntaxes
 //   - form: its possible values in words, if no other tag states them
 //
 // Do not use the tag envconfig. With it, that library also reads the name without the prefix, and the variables STREAM or DEVICE of
@@ -33,13 +34,13 @@ type Config struct {
 	NATS NATS
 
 	DataDir          string `split_words:"true" default:"millrace-data" form:"a directory" desc:"where the embedded server stores its streams"`
-	Stream           string `split_words:"true" default:"INGEST" form:"a stream name" desc:"the input stream"`
+	Stream           string `split_words:"true" default:"INGEST" is:"name" form:"a stream name" desc:"the input stream"`
 	Subjects         List   `split_words:"true" default:"ingest.>" form:"subject filters, separated by commas" desc:"the subjects of the input"`
-	Consumer         string `split_words:"true" default:"millrace" form:"a consumer name" desc:"the durable pull consumer"`
-	ResultStream     string `split_words:"true" default:"RESULTS" form:"a stream name" desc:"the stream that stores results"`
-	ResultPrefix     string `split_words:"true" default:"results" form:"subject tokens without wildcards, like results" desc:"replaces the first token of an input's subject: the result of ingest.web.en goes to results.web.en"`
-	DeadletterPrefix string `split_words:"true" default:"deadletter" form:"subject tokens without wildcards, like deadletter" desc:"replaces the first token of an input's subject: the dead letter of ingest.web.en goes to deadletter.web.en"`
-	CommitPrefix     string `split_words:"true" default:"commits" form:"subject tokens without wildcards, like commits" desc:"begins the subjects of commit markers: commits.RESULTS.INGEST.millrace.3 is the marker of partition 3 in the stream RESULTS"`
+	Consumer         string `split_words:"true" default:"millrace" is:"name" form:"a consumer name" desc:"the durable pull consumer"`
+	ResultStream     string `split_words:"true" default:"RESULTS" is:"name" form:"a stream name" desc:"the stream that stores results"`
+	ResultPrefix     string `split_words:"true" default:"results" is:"prefix" form:"subject tokens without wildcards, like results" desc:"replaces the first token of an input's subject: the result of ingest.web.en goes to results.web.en"`
+	DeadletterPrefix string `split_words:"true" default:"deadletter" is:"prefix" form:"subject tokens without wildcards, like deadletter" desc:"replaces the first token of an input's subject: the dead letter of ingest.web.en goes to deadletter.web.en"`
+	CommitPrefix     string `split_words:"true" default:"commits" is:"prefix" form:"subject tokens without wildcards, like commits" desc:"begins the subjects of commit markers: commits.RESULTS.INGEST.millrace.3 is the marker of partition 3 in the stream RESULTS"`
 	Provision        bool   `split_words:"true" default:"false" but:", true when embedded" desc:"creates the streams and the consumer if they are missing; changes no stream that exists"`
 
 	StreamRetention    string        `split_words:"true" default:"auto" oneof:"auto,limits" desc:"which inputs a stream that the worker creates keeps. auto: each input until every consumer has acknowledged it. limits: every input; see docs/streams.md"`
@@ -94,8 +95,8 @@ type Config struct {
 
 	DrainTimeout time.Duration `split_words:"true" default:"25s" min:"1s" max:"1h" desc:"how long the worker may take to finish its payloads after it is told to stop; keep it below the supervisor's grace period"`
 
-	HTTPAddr  string     `split_words:"true" default:":9464" form:"host:port, or empty for off" desc:"serves /metrics, /healthz and /readyz"`
-	DebugAddr string     `split_words:"true" form:"host:port, or empty for off" desc:"serves the timeline, /trace?seconds=N and /debug/pprof, on 127.0.0.1 without a host; worker demo uses 127.0.0.1:6060 if the variable is not set"`
+	HTTPAddr  string     `split_words:"true" default:":9464" is:"address" form:"host:port, or empty for off" desc:"serves /metrics, /healthz and /readyz"`
+	DebugAddr string     `split_words:"true" is:"address" form:"host:port, or empty for off" desc:"serves the timeline, /trace?seconds=N and /debug/pprof, on 127.0.0.1 without a host; worker demo uses 127.0.0.1:6060 if the variable is not set"`
 	LogLevel  slog.Level `split_words:"true" default:"info" oneof:"debug,info,warn,error" desc:"the lowest level that is logged"`
 	LogFormat string     `split_words:"true" default:"auto" oneof:"auto,text,json" desc:"text: coloured lines. json: one object per line. auto: text on a terminal, json elsewhere"`
 	NVTX      bool       `default:"false" desc:"shows batches and stages in Nsight Systems; costs one call to the GPU per stage instead of one per batch"`
@@ -117,8 +118,8 @@ type Result struct {
 // NATS describes how to connect to the NATS servers.
 type NATS struct {
 	URL   List   `form:"nats://, tls://, ws:// or wss:// addresses or host:port, separated by commas" desc:"the servers; empty: an embedded server on 127.0.0.1:4222"`
-	Creds string `form:"a readable file" desc:"the user's credentials (JWT and seed)"`
-	NKey  string `form:"a readable file" desc:"the user's NKey seed"`
+	Creds string `is:"file" form:"a readable file" desc:"the user's credentials (JWT and seed)"`
+	NKey  string `is:"file" form:"a readable file" desc:"the user's NKey seed"`
 	TLS   TLS
 	JS    JS
 
@@ -127,17 +128,17 @@ type NATS struct {
 
 // TLS names the PEM files for the connection to NATS.
 type TLS struct {
-	CA   string `form:"a readable file" desc:"PEM file of the authorities that may sign the server's certificate; empty: those of the system"`
-	Cert string `form:"a readable file" desc:"PEM file of the client's certificate"`
-	Key  string `form:"a readable file" desc:"PEM file of the client's private key"`
+	CA   string `is:"file" form:"a readable file" desc:"PEM file of the authorities that may sign the server's certificate; empty: those of the system"`
+	Cert string `is:"file" form:"a readable file" desc:"PEM file of the client's certificate"`
+	Key  string `is:"file" form:"a readable file" desc:"PEM file of the client's private key"`
 
 	First bool `default:"false" desc:"begins with TLS before the server sends anything, for a server with handshake_first in its tls block"`
 }
 
 // JS says where JetStream is. At most one field is set.
 type JS struct {
-	Domain string `form:"a JetStream domain, or empty" desc:"the JetStream domain of all streams, if the worker connects to a leaf node; empty: the JetStream of the server"`
-	Prefix string `form:"subject tokens without wildcards, or empty" desc:"the prefix of JetStream's subjects, if the streams are in another account whose API this one imports: with from.hub the worker asks on from.hub.STREAM.INFO.INGEST; see docs/security.md"`
+	Domain string `is:"domain" form:"a JetStream domain, or empty" desc:"the JetStream domain of all streams, if the worker connects to a leaf node; empty: the JetStream of the server"`
+	Prefix string `is:"api" form:"subject tokens without wildcards, or empty" desc:"the prefix of JetStream's subjects, if the streams are in another account whose API this one imports: with from.hub the worker asks on from.hub.STREAM.INFO.INGEST; see docs/security.md"`
 }
 
 // Embedded reports whether the worker starts an embedded NATS server, because NATS.URL is empty.

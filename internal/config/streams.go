@@ -5,7 +5,12 @@ import (
 	"time"
 
 	"github.com/kelseyhightower/envconfig"
+
+	"millrace/internal/compression"
+	"millrace/internal/frame"
 )
+
+// This file checks the settings of streams, of exactly once and of frames, which depend on each other.
 
 const (
 	// leastAge is the smallest maximum age of a stream. The result stream must know the id of a result for some time.
@@ -50,5 +55,64 @@ func (c *Config) validateStreams() {
 	if c.Provision && c.StreamRetention == "limits" && c.StreamMaxBytes > 0 && c.StreamMaxAge == 0 {
 		c.warn("%s is limits and %s_STREAM_MAX_AGE is 0: an input stream that the worker creates keeps processed inputs, and refuses new ones when it holds %s.",
 			retention, Prefix, c.StreamMaxBytes)
+	}
+}
+
+// validateExactlyOnce checks the settings that need exclusive delivery.
+func (c *Config) validateExactlyOnce() {
+	const exactlyOnce, ids, delivery = Prefix + "_EXACTLY_ONCE", Prefix + "_RESULT_IDS", Prefix + "_DELIVERY"
+	exclusive := c.Delivery == "exclusive"
+	if c.ExactlyOnce == "required" && !exclusive {
+		c.problemDo(exactlyOnce, "shared delivery can't store results exactly once", fmt.Sprintf("set %s=exclusive, or set auto", delivery))
+	}
+	switch {
+	case c.Result.IDs:
+	case !exclusive:
+		c.problemDo(ids, "shared delivery needs the ids to recognize results that are stored already", fmt.Sprintf("set %s=exclusive, or set true", delivery))
+	case c.ExactlyOnce == "off":
+		c.problemDo(ids, "without exactly once, the worker needs the ids to recognize results that are stored already", fmt.Sprintf("set %s=auto or required, or set true", exactlyOnce))
+	}
+}
+
+// validateCommitPrefix checks the prefix of commit markers. Other subjects matter only if the worker may store markers.
+func (c *Config) validateCommitPrefix() {
+	const commits, subjects = Prefix + "_COMMIT_PREFIX", Prefix + "_SUBJECTS"
+	if wrongPrefix(c.CommitPrefix) != "" || c.Delivery != "exclusive" || c.ExactlyOnce == "off" {
+		return
+	}
+	for _, filter := range c.Subjects {
+		if wrongFilter(filter) == "" && under(filter, c.CommitPrefix) {
+			c.problemDo(commits, fmt.Sprintf("the input %q of %s matches commit markers, so the worker would feed itself", filter, subjects),
+				"set another prefix or narrower subjects")
+		}
+	}
+	for _, other := range []struct{ variable, prefix, of string }{
+		{Prefix + "_RESULT_PREFIX", c.ResultPrefix, "results"}, {Prefix + "_DEADLETTER_PREFIX", c.DeadletterPrefix, "dead letters"},
+	} {
+		if wrongPrefix(other.prefix) == "" && (under(c.CommitPrefix, other.prefix) || under(other.prefix, c.CommitPrefix)) {
+			c.problemDo(commits, fmt.Sprintf("commit markers and %s would share subjects, since %s is %s", other.of, other.variable, other.prefix),
+				"set a prefix that does not overlap it")
+		}
+	}
+}
+
+// parseFrames parses how messages hold records and how bodies are compressed, and checks settings that have no effect without that.
+// Unknown words have already been reported.
+func (c *Config) parseFrames() {
+	c.framing, _ = frame.ParseFraming(c.Framing)
+	c.decompress, _ = compression.Parse(c.Decompress)
+	c.resultEncoding, _ = compression.ParseResult(c.ResultEncoding)
+	if c.ArrowColumn != "" && c.framing != frame.Arrow && c.framing != frame.Auto {
+		c.problemDo(Prefix+"_ARROW_COLUMN", fmt.Sprintf("has no effect, because %s_FRAMING is %q", Prefix, c.Framing),
+			fmt.Sprintf("set %s_FRAMING=arrow or auto, or unset it", Prefix))
+	}
+	if c.framing != frame.None {
+		return
+	}
+	if c.FrameRecords != frame.DefaultMaxRecords {
+		c.warn("%s_FRAME_RECORDS has no effect: %s_FRAMING is none.", Prefix, Prefix)
+	}
+	if c.decompress == compression.None && c.FrameBytes != frame.DefaultMaxBytes {
+		c.warn("%s_FRAME_BYTES has no effect: %s_FRAMING and %s_DECOMPRESS are none.", Prefix, Prefix, Prefix)
 	}
 }

@@ -1,10 +1,7 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -25,7 +22,9 @@ func (c *Config) validate(find Finder) {
 		}
 	}
 	c.validateServer()
-	c.validateNames()
+	if c.Provision && c.Stream == c.ResultStream {
+		c.problemDo(Prefix+"_RESULT_STREAM", "the same as "+Prefix+"_STREAM", "set another name: the worker creates two streams")
+	}
 	c.validateSubjects()
 	c.validateDevices()
 	c.validateAddresses()
@@ -92,52 +91,19 @@ func (c *Config) validateServer() {
 	if sockets != 0 && sockets != len(c.NATS.URL) {
 		c.problemDo(Prefix+"_NATS_URL", "WebSocket addresses are mixed with others", "use only ws:// and wss:// addresses, or none")
 	}
-	files := map[string]string{
-		Prefix + "_NATS_CREDS": c.NATS.Creds, Prefix + "_NATS_NKEY": c.NATS.NKey,
-		Prefix + "_NATS_TLS_CA": c.NATS.TLS.CA, Prefix + "_NATS_TLS_CERT": c.NATS.TLS.Cert, Prefix + "_NATS_TLS_KEY": c.NATS.TLS.Key,
-	}
 	for _, f := range c.fields() {
-		path := files[f.name]
-		if path == "" {
-			continue
-		}
-		if what := wrongFile(path); what != "" {
-			c.problem(f.name, what)
-		}
-		if c.Embedded() {
+		if strings.HasPrefix(f.name, Prefix+"_NATS_") && f.name != Prefix+"_NATS_CONNECTIONS" && c.Embedded() && c.IsChanged(f.name) {
 			c.warn("%s has no effect: %s_NATS_URL is empty, so the worker uses its embedded server.", f.name, Prefix)
 		}
 	}
-	c.validateAPI()
+	if c.NATS.JS.Domain != "" && c.NATS.JS.Prefix != "" {
+		c.problemDo(Prefix+"_NATS_JS_PREFIX", Prefix+"_NATS_JS_DOMAIN is set too", "unset one of them")
+	}
 	if c.NATS.Creds != "" && c.NATS.NKey != "" {
 		c.problemDo(Prefix+"_NATS_NKEY", Prefix+"_NATS_CREDS is set too", "unset one of them")
 	}
 	c.validatePair(Prefix+"_NATS_TLS_CERT", c.NATS.TLS.Cert, Prefix+"_NATS_TLS_KEY", c.NATS.TLS.Key)
 	c.validatePair(Prefix+"_NATS_TLS_KEY", c.NATS.TLS.Key, Prefix+"_NATS_TLS_CERT", c.NATS.TLS.Cert)
-}
-
-// validateAPI checks the settings that say where JetStream is, and warns of settings without a server that they apply to.
-func (c *Config) validateAPI() {
-	const domain, prefix = Prefix + "_NATS_JS_DOMAIN", Prefix + "_NATS_JS_PREFIX"
-	js := c.NATS.JS
-	if js.Domain != "" {
-		if what := wrongDomain(js.Domain); what != "" {
-			c.problem(domain, what)
-		}
-	}
-	if js.Prefix != "" {
-		if what := wrongAPIPrefix(js.Prefix); what != "" {
-			c.problem(prefix, what)
-		}
-	}
-	if js.Domain != "" && js.Prefix != "" {
-		c.problemDo(prefix, domain+" is set too", "unset one of them")
-	}
-	for _, variable := range []string{domain, prefix, Prefix + "_NATS_TLS_FIRST"} {
-		if c.Embedded() && c.IsChanged(variable) {
-			c.warn("%s has no effect: %s_NATS_URL is empty, so the worker uses its embedded server.", variable, Prefix)
-		}
-	}
 }
 
 // validatePair records a problem if a variable is set but the other variable that it requires is not.
@@ -147,41 +113,7 @@ func (c *Config) validatePair(variable, value, other, otherValue string) {
 	}
 }
 
-// wrongFile returns why a file cannot be read, or "".
-func wrongFile(path string) string {
-	if pasted(path) {
-		return "looks like a key and not like the path of a file"
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		var at *fs.PathError
-		if errors.As(err, &at) {
-			err = at.Err
-		}
-		return "cannot be read: " + err.Error()
-	}
-	defer func() { _ = file.Close() }() // the file is only read
-	if info, err := file.Stat(); err == nil && info.IsDir() {
-		return "is a directory"
-	}
-	return ""
-}
-
-// validateNames checks the names of the streams and the consumer.
-func (c *Config) validateNames() {
-	for _, n := range []struct{ variable, name string }{
-		{Prefix + "_STREAM", c.Stream}, {Prefix + "_CONSUMER", c.Consumer}, {Prefix + "_RESULT_STREAM", c.ResultStream},
-	} {
-		if what := wrongName(n.name); what != "" {
-			c.problem(n.variable, what)
-		}
-	}
-	if c.Provision && c.Stream == c.ResultStream {
-		c.problemDo(Prefix+"_RESULT_STREAM", "the same as "+Prefix+"_STREAM", "set another name: the worker creates two streams")
-	}
-}
-
-// validateSubjects checks the filters of the input and the prefixes of results and dead letters. If the worker consumed its own results, it
+// validateSubjects checks the filters of the input against the prefixes of results and dead letters. If the worker consumed its own results, it
 // would never finish.
 func (c *Config) validateSubjects() {
 	const subjects, results, dead = Prefix + "_SUBJECTS", Prefix + "_RESULT_PREFIX", Prefix + "_DEADLETTER_PREFIX"
@@ -190,8 +122,7 @@ func (c *Config) validateSubjects() {
 	}
 	valid := c.validFilters(subjects)
 	for _, p := range []struct{ variable, prefix, other string }{{results, c.ResultPrefix, c.DeadletterPrefix}, {dead, c.DeadletterPrefix, c.ResultPrefix}} {
-		if what := wrongPrefix(p.prefix); what != "" {
-			c.problem(p.variable, what)
+		if wrongPrefix(p.prefix) != "" {
 			continue
 		}
 		for _, filter := range valid {
@@ -252,17 +183,9 @@ func (c *Config) validateDevices() {
 	}
 }
 
-// validateAddresses checks the addresses of the HTTP servers.
+// validateAddresses compares the addresses of the HTTP servers.
 func (c *Config) validateAddresses() {
 	const public, debug = Prefix + "_HTTP_ADDR", Prefix + "_DEBUG_ADDR"
-	for _, a := range []struct{ variable, address string }{{public, c.HTTPAddr}, {debug, c.DebugAddr}} {
-		if a.address == "" {
-			continue
-		}
-		if what := wrongListen(a.address); what != "" {
-			c.problem(a.variable, what)
-		}
-	}
 	if c.DebugAddr == "" || wrongListen(c.DebugAddr) != "" {
 		return
 	}

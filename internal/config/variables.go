@@ -1,12 +1,16 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"math"
 	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/kelseyhightower/envconfig"
@@ -126,7 +130,23 @@ func joinOr(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// wrong returns how the value violates the tags min, max and oneof, or "".
+// syntaxes maps the values of the tag is to functions that return what is wrong with a text, or "".
+var syntaxes = map[string]func(text string) string{
+	"name": wrongName, "prefix": wrongPrefix,
+	"address": orEmpty(wrongListen), "file": orEmpty(wrongFile), "domain": orEmpty(wrongDomain), "api": orEmpty(wrongAPIPrefix),
+}
+
+// orEmpty returns a syntax that also allows an empty text.
+func orEmpty(wrong func(string) string) func(string) string {
+	return func(text string) string {
+		if text == "" {
+			return ""
+		}
+		return wrong(text)
+	}
+}
+
+// wrong returns how the value violates the tags min, max, oneof and is, or "".
 func (f field) wrong() string {
 	switch value := f.value.Interface().(type) {
 	case int:
@@ -135,6 +155,9 @@ func (f field) wrong() string {
 		return outside(value, f.decl.Tag, func(s string) (size Size) { must(0, size.UnmarshalText([]byte(s))); return size })
 	case time.Duration:
 		return outside(value, f.decl.Tag, func(s string) time.Duration { return must(time.ParseDuration(s)) })
+	}
+	if syntax := f.decl.Tag.Get("is"); syntax != "" {
+		return syntaxes[syntax](f.text())
 	}
 	words := f.decl.Tag.Get("oneof")
 	if words == "" {
@@ -165,4 +188,95 @@ func must[T any](value T, err error) T {
 		panic("config: bad tag: " + err.Error())
 	}
 	return value
+}
+
+// List holds values separated by commas. Spaces around a value are ignored. An empty text is an empty list.
+type List []string
+
+// UnmarshalText parses "a, b". It keeps an empty value between commas, which validation reports.
+func (l *List) UnmarshalText(text []byte) error {
+	*l = nil
+	if strings.TrimSpace(string(text)) == "" {
+		return nil
+	}
+	for value := range strings.SplitSeq(string(text), ",") {
+		*l = append(*l, strings.TrimSpace(value))
+	}
+	return nil
+}
+
+// String formats the list so that UnmarshalText parses it.
+func (l List) String() string { return strings.Join(l, ",") }
+
+// Size is a number of bytes. Its text is a whole number, followed by a unit or by nothing.
+type Size int64
+
+// sizeUnits maps each unit of Size to its bytes. Kubernetes writes Mi and M, and they have the same meaning here.
+var sizeUnits = map[string]int64{
+	"":    1,
+	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+	"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
+	"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
+}
+
+// errSizeForm is the error for a text that is no size.
+var errSizeForm = errors.New("not a whole number of bytes, KiB, MiB, GiB or TiB (Ki, Mi, Gi or Ti for short), or k, M, G or T (powers of 1000)")
+
+// UnmarshalText parses "4194304", "4MiB", "4Mi" or "4M". Case matters. It refuses fractions: write "1536KiB" for 1.5 MiB.
+func (s *Size) UnmarshalText(text []byte) error {
+	trimmed := strings.TrimSpace(string(text))
+	unit := strings.TrimLeft(trimmed, "0123456789")
+	n, err := strconv.ParseUint(strings.TrimSuffix(trimmed, unit), 10, 63)
+	bytes, known := sizeUnits[strings.TrimSpace(unit)]
+	switch tooLarge := errors.Is(err, strconv.ErrRange); {
+	case !known || err != nil && !tooLarge:
+		return errSizeForm
+	case tooLarge || n > uint64(math.MaxInt64/bytes):
+		return fmt.Errorf("more than %d bytes", int64(math.MaxInt64))
+	}
+	*s = Size(int64(n) * bytes)
+	return nil
+}
+
+// String formats the size in the largest of the units KiB, MiB, GiB and TiB that divides it. UnmarshalText parses the result.
+func (s Size) String() string {
+	for _, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
+		if bytes := sizeUnits[unit]; s != 0 && int64(s)%bytes == 0 {
+			return strconv.FormatInt(int64(s)/bytes, 10) + unit
+		}
+	}
+	return strconv.FormatInt(int64(s), 10)
+}
+
+// Print writes a table of every variable: its current value, the source of that value ("set" in the environment, or "default"), its
+// default and its meaning. It masks secrets and does not read files.
+func (c *Config) Print(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	lines := [][]string{{"VARIABLE", "VALUE", "FROM", "DEFAULT", "MEANING"}}
+	for _, v := range c.Variables() {
+		from := "default"
+		if v.Set {
+			from = "set"
+		}
+		lines = append(lines, []string{v.Name, orDash(v.Value), from, orDash(v.Default), v.Meaning})
+	}
+	for _, line := range lines {
+		if _, err := io.WriteString(table, strings.Join(line, "\t")+"\n"); err != nil {
+			return err
+		}
+	}
+	return table.Flush()
+}
+
+// orDash returns "-" for an empty cell, and replaces control characters in others.
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' { // a tab or a line feed would break the table
+			return ' '
+		}
+		return r
+	}, s)
 }
