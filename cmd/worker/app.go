@@ -84,7 +84,7 @@ func (a *app) start(ctx context.Context, addr, dir string) error {
 // openPipelines opens the devices and creates a pipeline on each.
 func (a *app) openPipelines() error {
 	a.memory = newMemoryBudget(a.cfg)
-	devices, fellBack, err := openDevices(a.cfg, a.log)
+	devices, fellBack, err := openDevicesOr(a.cfg, a.log, openHost)
 	if err != nil {
 		return err
 	}

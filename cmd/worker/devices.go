@@ -21,13 +21,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// openDevices opens the devices that MILLRACE_DEVICE and MILLRACE_DEVICES name. fellBack reports that it opened the CPU because
-// no GPU is usable. After an error no device is open.
-func openDevices(cfg *config.Config, log *slog.Logger) (devices []device.Device, fellBack bool, err error) {
-	return openDevicesOr(cfg, log, openHost)
-}
-
-// openDevicesOr is openDevices with a replaceable function for opening the CPU device.
+// openDevicesOr opens the devices that MILLRACE_DEVICE and MILLRACE_DEVICES name. openHost opens the CPU device. fellBack reports that it
+// opened the CPU because no GPU is usable. After an error no device is open.
 func openDevicesOr(cfg *config.Config, log *slog.Logger, openHost func(*config.Config) (device.Device, error)) (
 	devices []device.Device, fellBack bool, err error) {
 	return openDevicesReporting(cfg, log, openHost, func(err error) {

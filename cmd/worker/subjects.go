@@ -52,10 +52,8 @@ func checkInputFilter(cfg *config.Config, filter string) error {
 
 // wellFormed returns an error if --subject is neither a subject nor a filter.
 func wellFormed(subject string) error {
-	tokens := strings.Split(subject, ".")
-	blank := func(r rune) bool { return r <= ' ' || r == 0x7f }
-	if slices.Contains(tokens, "") || slices.Contains(tokens[:len(tokens)-1], ">") || strings.ContainsFunc(subject, blank) {
-		return fmt.Errorf("--subject is %q: give tokens with dots between them, such as ingest.web.en", subject)
+	if what := config.WrongFilter(subject); what != "" {
+		return fmt.Errorf("--subject is %q: %s: give tokens with dots between them, such as ingest.web.en", subject, what)
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func (c *Config) validateCommitPrefix() {
 		return
 	}
 	for _, filter := range c.Subjects {
-		if wrongFilter(filter) == "" && under(filter, c.CommitPrefix) {
+		if WrongFilter(filter) == "" && under(filter, c.CommitPrefix) {
 			c.problemDo(commits, fmt.Sprintf("the input %q of %s matches commit markers, so the worker would feed itself", filter, subjects),
 				"set another prefix or narrower subjects")
 		}

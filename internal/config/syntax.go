@@ -104,10 +104,10 @@ func collide(a, b string) bool {
 	return aPort == bPort && aPort != "0" && (aHost == bHost || aHost == "" || bHost == "")
 }
 
-// wrongFilter returns what is wrong with a NATS subject filter, or "". A filter consists of tokens separated by dots. The token * matches
+// WrongFilter returns what is wrong with a NATS subject filter, or "". A filter consists of tokens separated by dots. The token * matches
 // any one token, and > as the last token matches one or more.
 // Source: the NATS documentation, "Subject-Based Messaging".
-func wrongFilter(filter string) string {
+func WrongFilter(filter string) string {
 	if filter == "" {
 		return "a subject in the list is empty"
 	}
@@ -139,7 +139,7 @@ func wrongPrefix(prefix string) string {
 	if strings.ContainsAny(prefix, "*>") {
 		return "a prefix may contain no wildcards"
 	}
-	return wrongFilter(prefix)
+	return WrongFilter(prefix)
 }
 
 // wrongDomain returns what is wrong with the name of a JetStream domain, or "". It is one token of a subject.

@@ -140,7 +140,7 @@ func (c *Config) validateSubjects() {
 // validFilters records the problems of the input's filters, and returns the valid filters.
 func (c *Config) validFilters(variable string) (valid []string) {
 	for _, filter := range c.Subjects {
-		if what := wrongFilter(filter); what != "" {
+		if what := WrongFilter(filter); what != "" {
 			c.problem(variable, what)
 			continue
 		}

@@ -84,7 +84,11 @@ func (l Limit) Divide(f Fixed, heap int64) (Plan, error) {
 	if heap < l.Bytes-slack-f.OffHeap {
 		return Plan{}, fmt.Errorf("GOMEMLIMIT is %d MiB, but these settings need %d MiB: raise it, or unset it and the worker derives it", heap/mib, ceil(f.Heap+program+2*leastPayloads))
 	}
-	return Plan{}, &ShortError{Limit: l, Fixed: f, Need: l.need(f)}
+	buffers, need := f.Heap+f.OffHeap, l.need(f)
+	return Plan{}, fmt.Errorf("the memory limit is %d MiB (%s), and these settings need %d MiB: %d MiB for the buffers of batches and scratch, and %d MiB for "+
+		"the program and the payloads that it holds: raise the limit (resources.limits.memory in Kubernetes, MILLRACE_MEMORY_LIMIT if that sets it), or lower "+
+		"MILLRACE_LANES, MILLRACE_BATCH_PAYLOADS, MILLRACE_BATCH_BYTES or an operator's parameters",
+		l.Bytes/mib, l.Source, ceil(need), ceil(buffers), ceil(need-buffers))
 }
 
 // need returns a limit in bytes with which Divide succeeds. It is at most a few MiB above the lowest such limit.
@@ -95,20 +99,6 @@ func (l Limit) need(f Fixed) int64 {
 
 // ceil converts bytes to MiB, rounded up.
 func ceil(bytes int64) int64 { return (bytes + mib - 1) / mib }
-
-// ShortError is the error that Divide returns if the limit is too low.
-type ShortError struct {
-	Limit Limit
-	Fixed Fixed
-	Need  int64 // a sufficient limit in bytes
-}
-
-func (e *ShortError) Error() string {
-	return fmt.Sprintf("the memory limit is %d MiB (%s), and these settings need %d MiB: %d MiB for the buffers of batches and scratch, and %d MiB for "+
-		"the program and the payloads that it holds: raise the limit (resources.limits.memory in Kubernetes, MILLRACE_MEMORY_LIMIT if that sets it), or lower "+
-		"MILLRACE_LANES, MILLRACE_BATCH_PAYLOADS, MILLRACE_BATCH_BYTES or an operator's parameters",
-		e.Limit.Bytes/mib, e.Limit.Source, ceil(e.Need), ceil(e.Fixed.Heap+e.Fixed.OffHeap), ceil(e.Need-e.Fixed.Heap-e.Fixed.OffHeap))
-}
 
 // Unset is the heap argument of Divide if the user has not set GOMEMLIMIT.
 const Unset = math.MaxInt64

@@ -1,4 +1,4 @@
-{{/* This file checks the addresses of NATS servers and of the worker's own servers as the worker does: internal/config/address.go. */}}
+{{/* This file checks the addresses of NATS servers and of the worker's own servers as the worker does: internal/config/syntax.go. */}}
 
 {{/* millrace.addresses returns the addresses in nats.url as a JSON list. */}}
 {{- define "millrace.addresses" -}}

@@ -1,4 +1,4 @@
-{{/* This file checks subjects, prefixes and streams as the worker does: internal/config/subjects.go. */}}
+{{/* This file checks subjects, prefixes and streams as the worker does: internal/config/syntax.go. */}}
 
 {{/* millrace.overlap returns a text if a subject can match both filters of a list. */}}
 {{- define "millrace.overlap" -}}
