@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -15,96 +14,63 @@ import (
 
 // program is the baseline program, a subprocess that does the same work in plain CUDA C++ (kernels/bench). Each request
 // is one line, such as "balanced bytes=1048576 rounds=900 slots=4 batches=1000". Each answer is one JSON object on a
-// line, or {"error": "..."} if the program can't do the work. A nil program means that there is no baseline.
+// line, or {"error": "..."} if the program can't do the work.
 type program struct {
-	path string
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  io.Reader
-	line *bufio.Scanner // reads out
-	gone error          // why it no longer answers
+	path    string
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	out     io.Reader
+	answers *json.Decoder // reads out
+	gone    error         // why it no longer answers
+
+	round map[string]answer // the answers of this round, by request: cases may share an answer
 }
 
 // Bounds on the program.
 const (
-	maxAnswer     = 1 << 20          // bytes of one answer
 	answerTimeout = 2 * time.Minute  // for one answer; the longest request takes seconds
 	exitTimeout   = 10 * time.Second // to exit after its input has ended
 )
 
-// answer is one JSON object of the program.
-type answer map[string]any
-
-// number returns a positive number from the answer. The key "a.b" selects b in the object a.
-func (a answer) number(key string) (float64, error) {
-	var value any = map[string]any(a)
-	for part := range strings.SplitSeq(key, ".") {
-		object, _ := value.(map[string]any)
-		value = object[part]
+// startProgram starts the program. It returns nil if path is empty: there is no baseline.
+func startProgram(ctx context.Context, path string) (*program, error) {
+	if path == "" {
+		return nil, nil
 	}
-	n, ok := value.(float64)
-	if !ok || n <= 0 {
-		return 0, fmt.Errorf("the answer of the baseline program has no positive number %q: build it and the worker from one commit", key)
-	}
-	return n, nil
-}
-
-// startProgram starts the program in Options.Yardstick, unless that option is empty.
-func (s *Session) startProgram(ctx context.Context) error {
-	if s.Yardstick == "" {
-		return nil
-	}
-	p := &program{path: s.Yardstick, cmd: exec.CommandContext(ctx, s.Yardstick)}
-	var err, outErr error
-	p.in, err = p.cmd.StdinPipe()
+	p := &program{path: path, cmd: exec.CommandContext(ctx, path)}
+	var inErr, outErr error
+	p.in, inErr = p.cmd.StdinPipe()
 	p.out, outErr = p.cmd.StdoutPipe()
-	if err := errors.Join(err, outErr); err != nil {
-		return fmt.Errorf("baseline program %s: %w", p.path, err)
+	if err := cmp.Or(inErr, outErr); err != nil {
+		return nil, fmt.Errorf("baseline program %s: %w", path, err)
 	}
 	if err := p.cmd.Start(); err != nil {
-		return fmt.Errorf("baseline program: %w: build it with `make -C kernels yardstick`, or leave --yardstick out", err)
+		return nil, fmt.Errorf("baseline program: %w: build it with `make -C kernels yardstick`, or leave --yardstick out", err)
 	}
-	p.line = bufio.NewScanner(p.out)
-	p.line.Buffer(nil, maxAnswer)
-	s.program = p
-	return nil
+	p.answers, p.round = json.NewDecoder(p.out), map[string]answer{}
+	return p, nil
 }
 
-// ask sends one request and waits for its answer. After the program has failed to answer once, every request fails with
+// ask sends one request and waits for its answer, once in a round. After the program has failed to answer once, every request fails with
 // the same error, because answers would no longer match their requests.
-func (p *program) ask(request string) (answer, error) {
-	if p.gone != nil {
-		return nil, p.gone
+func (p *program) ask(request string) (a answer, err error) {
+	if a, known := p.round[request]; known || p.gone != nil {
+		return a, p.gone
 	}
-	text, err := p.exchange(request)
+	defer p.endAfter(answerTimeout).Stop()
+	_, err = fmt.Fprintln(p.in, request)
+	if err == nil {
+		err = p.answers.Decode(&a)
+	}
 	if err != nil {
-		p.gone = fmt.Errorf("the baseline program (%s) did not answer %q: %w", p.path, request, err)
+		p.gone = fmt.Errorf("the baseline program (%s) did not answer %q with a JSON object within %v: %w", p.path, request, answerTimeout, err)
 		return nil, p.gone
-	}
-	var a answer
-	if err := json.Unmarshal([]byte(text), &a); err != nil {
-		return nil, fmt.Errorf("the baseline program (%s) answered %q with %.200q, which is no JSON object: %w", p.path, request, text, err)
 	}
 	if problem, ok := a["error"]; ok {
 		return nil, fmt.Errorf("the baseline program (%s) refused %q: %v", p.path, request, problem)
 	}
+	p.round[request] = a
 	return a, nil
-}
-
-// exchange writes a line and reads one. It stops the program if no answer arrives within answerTimeout.
-func (p *program) exchange(request string) (string, error) {
-	if _, err := fmt.Fprintln(p.in, request); err != nil {
-		return "", err
-	}
-	timer := p.endAfter(answerTimeout)
-	if p.line.Scan() {
-		timer.Stop()
-		return p.line.Text(), nil
-	}
-	if !timer.Stop() {
-		return "", fmt.Errorf("there was no answer for %v", answerTimeout)
-	}
-	return "", cmp.Or(p.line.Err(), errors.New("it has ended"))
 }
 
 // endAfter stops the program after d unless the caller stops the timer first.
@@ -128,66 +94,8 @@ func (p *program) close() error {
 	return nil
 }
 
-// question is a request to the baseline program, made once per round. Several cases may share its answer.
-type question struct {
-	t       *target
-	request func() string // called just before the request, because it may depend on the pace of the previous case
-	answers []answer      // one per round
-}
-
-// ask returns a new question, or nil if there is no baseline program.
-func (t *target) ask(request func() string) *question {
-	t.compares = true
-	if t.program == nil {
-		return nil
-	}
-	return &question{t: t, request: request}
-}
-
-// seconds returns a case that takes its seconds per batch from the answer under key, or nil if there is no baseline
-// program.
-func (q *question) seconds(key string) *Case {
-	return q.answer(func(a answer) (float64, error) { return a.number(key) })
-}
-
-// answer returns a case that computes its seconds per batch from the answer. If the baseline program fails, the
-// comparison is omitted and the run continues.
-func (q *question) answer(of func(answer) (float64, error)) *Case {
-	if q == nil {
-		return nil
-	}
-	return &Case{Measure: func(_ context.Context, c *Case, _ uint64) error {
-		round := len(c.seconds)
-		if round == len(q.answers) {
-			request := fmt.Sprintf("%s device=%d", q.request(), q.t.info.Ordinal)
-			a, err := q.t.program.ask(request)
-			if err != nil {
-				return errUnable{err}
-			}
-			q.answers = append(q.answers, a)
-		}
-		seconds, err := of(q.answers[round])
-		if err != nil {
-			return errUnable{err}
-		}
-		c.seconds = append(c.seconds, seconds)
-		return nil
-	}}
-}
-
-// compareBaseline adds the time of the baseline program and its ratio to ours.
-func (c *Case) compareBaseline(s *Session) {
-	switch {
-	case c.baseline == nil:
-	case !c.baseline.measured():
-		s.Note("%s: not compared with the baseline program: %s", c.Row.Name, c.baseline.Row.Skipped)
-	case c.measured():
-		c.Add(figureBaseline, "s", c.baseline.seconds...)
-		if c.Row.Group != groupCompletion { // in that group the baseline program does less: it copies nothing
-			c.ratio(figureOverBaseline, "x", c.baseline.seconds, c.seconds)
-		}
-	}
-}
+// answer is one JSON object of the program.
+type answer map[string]any
 
 // The keys of the program's answers. `yardstick --help` explains them.
 const (
@@ -200,6 +108,20 @@ const (
 	yardLaunch  = "calls.total_seconds.median"
 )
 
+// number returns a positive number from the answer. The key "a.b" selects b in the object a.
+func (a answer) number(key string) (float64, error) {
+	var value any = map[string]any(a)
+	for part := range strings.SplitSeq(key, ".") {
+		object, _ := value.(map[string]any)
+		value = object[part]
+	}
+	n, ok := value.(float64)
+	if !ok || n <= 0 {
+		return 0, fmt.Errorf("the answer of the baseline program has no positive number %q: build it and the worker from one commit", key)
+	}
+	return n, nil
+}
+
 // slowest returns how long n bytes take at the lowest of the rates under these keys.
 func (a answer) slowest(n int, keys []string) (seconds float64, err error) {
 	for _, key := range keys {
@@ -211,3 +133,36 @@ func (a answer) slowest(n int, keys []string) (seconds float64, err error) {
 	}
 	return seconds, nil
 }
+
+// baseline is the same work in the baseline program. It is measured in every round after its case.
+type baseline struct {
+	request func() string // called just before the request, because it may depend on the pace of the case
+	batch   func(answer) (seconds float64, err error)
+	unlike  bool // the baseline program does less, so a ratio would mislead
+
+	seconds []float64 // per batch, one value per round
+	err     error     // why it can't be measured; nil if it can
+}
+
+// baselineOf returns a baseline that takes its seconds per batch from the answer under key.
+func baselineOf(key string, request func() string) *baseline {
+	return &baseline{request: request, batch: func(a answer) (float64, error) { return a.number(key) }}
+}
+
+// measure asks for one round. If the baseline program fails, the comparison is omitted and the run continues.
+func (b *baseline) measure(p *program, device int) {
+	if b.err != nil {
+		return
+	}
+	a, err := p.ask(fmt.Sprintf("%s device=%d", b.request(), device))
+	var seconds float64
+	if err == nil {
+		seconds, err = b.batch(a)
+	}
+	if b.err = err; err == nil {
+		b.seconds = append(b.seconds, seconds)
+	}
+}
+
+// values returns the seconds per batch, one value per round.
+func (b *baseline) values() []float64 { return b.seconds }

@@ -2,7 +2,7 @@ package bench
 
 import (
 	"bufio"
-	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 
 // playProgram answers every request with all figures that any request needs.
 func playProgram(how string) int {
-	requests := bufio.NewScanner(os.Stdin)
+	requests, count := bufio.NewScanner(os.Stdin), 0
 	for requests.Scan() {
 		name, rest, _ := strings.Cut(requests.Text(), " ")
 		known := []string{"copy", "serial", "balanced", "balanced-three", "alloc", "completion", "launch"}
@@ -39,8 +39,9 @@ func playProgram(how string) int {
 			fmt.Println(`{"checked": true}`)
 		case how == "ends":
 			return 1
-		case how == "floods":
-			fmt.Println(strings.Repeat("x", maxAnswer+1))
+		case how == "counts":
+			count++
+			fmt.Printf("{\"seconds\": %d, \"median\": %[1]d}\n", count)
 		default:
 			fmt.Println(fakeAnswer())
 		}
@@ -86,9 +87,9 @@ func TestRowsAreComparedWithTheBaselineProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, row := range r.Rows {
-		want := figureOverBaseline
+		want := overBaseline.name
 		if row.Group == "completion" {
-			want = figureBaseline
+			want = baselineTime.name
 		}
 		if f, ok := row.Figure(want); !ok || f.N != o.Rounds || f.Median <= 0 {
 			t.Errorf("%s/%s has %q %+v", row.Group, row.Name, want, f)
@@ -103,8 +104,8 @@ func TestRowsAreComparedWithTheBaselineProgram(t *testing.T) {
 // there is no comparison.
 func TestABaselineProgramThatFailsIsReported(t *testing.T) {
 	for how, want := range map[string]string{
-		"refuses": "refused \"serial", "stutters": "which is no JSON object", "lacks": "no positive number",
-		"ends": "it has ended", "floods": "token too long",
+		"refuses": "refused \"serial", "stutters": "did not answer \"serial", "lacks": "no positive number",
+		"ends": "EOF",
 	} {
 		t.Run(how, func(t *testing.T) {
 			o := tiny(openHost(t))
@@ -120,7 +121,7 @@ func TestABaselineProgramThatFailsIsReported(t *testing.T) {
 				t.Errorf("the table does not say %q:\n%s", want, table.String())
 			}
 			for _, row := range r.Rows {
-				if _, ok := row.Figure(figureOverBaseline); ok || row.Batch == nil {
+				if _, ok := row.Figure(overBaseline.name); ok || row.Batch == nil {
 					t.Errorf("%s has the ratio %v and takes %v", row.Name, ok, row.Batch)
 				}
 			}
@@ -136,27 +137,23 @@ func TestABaselineProgramThatIsMissing(t *testing.T) {
 	}
 }
 
-// TestAskOnceARound checks that cases with the same question share its answer.
+// TestAskOnceARound checks that baselines with the same request share its answer.
 func TestAskOnceARound(t *testing.T) {
-	tg := newTarget(2)
-	tg.Yardstick = playing(t, "well")
-	if err := tg.startProgram(t.Context()); err != nil {
+	p, err := startProgram(t.Context(), playing(t, "counts"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	asked := 0
-	q := tg.ask(func() string { asked++; return "copy bytes=1" })
-	in, out := q.seconds(yardMedian), q.seconds(yardSeconds)
+	request := func() string { return "copy bytes=1" }
+	in, out := baselineOf(yardMedian, request), baselineOf(yardSeconds, request)
 	for range 2 {
-		for _, c := range []*Case{in, out} {
-			if err := c.Measure(context.Background(), c, 0); err != nil {
-				t.Fatal(err)
-			}
-		}
+		clear(p.round)
+		in.measure(p, 0)
+		out.measure(p, 0)
 	}
-	if asked != 2 || len(in.seconds) != 2 || len(out.seconds) != 2 {
-		t.Errorf("asked %d times for %d and %d figures", asked, len(in.seconds), len(out.seconds))
+	if want := []float64{1, 2}; !slices.Equal(in.seconds, want) || !slices.Equal(out.seconds, want) {
+		t.Errorf("the figures are of the answers %v and %v, want %v", in.seconds, out.seconds, want)
 	}
-	if err := tg.program.close(); err != nil {
+	if err := errors.Join(in.err, out.err, p.close()); err != nil {
 		t.Error(err)
 	}
 }
@@ -181,15 +178,15 @@ func TestSpeedupsAgreeWithTheTimes(t *testing.T) {
 		want := map[string]float64{}
 		switch row.Group {
 		case "schedules":
-			want[figureSpeedup] = reference["serial"] / row.Batch.Median
-			want[figureOverCUDASerial] = serialInCUDA / row.Batch.Median
+			want[overSerial.name] = reference["serial"] / row.Batch.Median
+			want[overCUDASerial.name] = serialInCUDA / row.Batch.Median
 		case "streams":
-			want[figureOverCUDASerial] = serialInCUDA / row.Batch.Median
+			want[overCUDASerial.name] = serialInCUDA / row.Batch.Median
 		case "alloc":
-			want[figureOverPreallocate] = row.Batch.Median / reference["preallocated"]
+			want[overPreallocated.name] = row.Batch.Median / reference["preallocated"]
 		}
-		if of, compared := row.Figure(figureBaseline); compared {
-			want[figureOverBaseline] = of.Median / row.Batch.Median
+		if of, compared := row.Figure(baselineTime.name); compared {
+			want[overBaseline.name] = of.Median / row.Batch.Median
 		}
 		for name, ratio := range want {
 			if f, ok := row.Figure(name); !ok || math.Abs(f.Median-ratio) > 1e-9*ratio || f.N != o.Rounds {

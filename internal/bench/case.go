@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"syscall"
 	"time"
 
 	"millrace/internal/bench/report"
@@ -13,25 +15,26 @@ import (
 
 // Case is one row while it is measured.
 type Case struct {
-	// Row holds the fields that are known before the first round, except Group. Session.Report adds the figures.
+	// Row holds the fields that are known before the first round, except Group. The figures follow from the other
+	// fields of the case.
 	Row report.Row
 
-	// Measure runs one round over data derived from seed and adds its measurements to the case.
+	// Measure runs one round over data derived from seed and adds its measurements to the case. See repeat.
 	Measure func(ctx context.Context, c *Case, seed uint64) error
 
 	// Reference marks a case that others are compared with. It is measured even if its row was not requested.
 	Reference bool
 
-	// Close frees the objects that Measure keeps between rounds; nil if there are none.
-	Close func() error
+	hidden   bool      // a case without a row, which is only compared with
+	baseline *baseline // the same work in the baseline program; nil if it has no such work
+	ordinal  int       // of the device, for the baseline program
 
-	baseline *Case // the same work in the baseline program; nil if there is none
-
-	times   int       // how often Measure repeats its work in a round; 0 until the first round has determined it
-	seconds []float64 // per batch, one value per round
-	stages  [streams.NumEngines][]float64
+	times   int                           // how often Measure repeats its work in a round; 0 until the first round has determined it
+	seconds []float64                     // per batch, one value per round
+	stages  [streams.NumEngines][]float64 // seconds on each engine, the median of each round
 	samples []samples
 	ratios  []report.Figure
+	compare []func() // compare the case with others, after the last round
 }
 
 // samples are the values of one figure, usually one per round.
@@ -45,134 +48,215 @@ func (c *Case) Add(name, unit string, values ...float64) {
 	if len(values) == 0 {
 		return
 	}
-	for i := range c.samples {
-		if c.samples[i].name == name {
-			c.samples[i].values = append(c.samples[i].values, values...)
-			return
-		}
+	i := slices.IndexFunc(c.samples, func(s samples) bool { return s.name == name })
+	if i < 0 {
+		c.samples = append(c.samples, samples{name, unit, values})
+		return
 	}
-	c.samples = append(c.samples, samples{name, unit, values})
+	c.samples[i].values = append(c.samples[i].values, values...)
 }
 
+func (c *Case) add(f figure, value float64) { c.Add(f.name, f.unit, value) }
+
+// perRound returns one value for each round. A comparison calls it after the last round.
+type perRound func() []float64
+
+// batch returns the seconds per batch.
+func (c *Case) batch() []float64 { return c.seconds }
+
+// stage returns the seconds per batch on an engine.
+func (c *Case) stage(e streams.Engine) perRound { return func() []float64 { return c.stages[e] } }
+
 // figure returns the samples of a figure, or nil if it was not measured.
-func (c *Case) figure(name string) []float64 {
-	for _, s := range c.samples {
-		if s.name == name {
-			return s.values
+func (c *Case) figure(name string) perRound {
+	return func() []float64 {
+		for _, s := range c.samples {
+			if s.name == name {
+				return s.values
+			}
 		}
+		return nil
 	}
-	return nil
+}
+
+// longerStage returns the larger value of each round.
+func longerStage(a, b perRound) perRound {
+	return func() []float64 {
+		all := make([]float64, min(len(a()), len(b())))
+		for i := range all {
+			all[i] = max(a()[i], b()[i])
+		}
+		return all
+	}
 }
 
 // Compare adds a ratio with that name: a figure of this case divided by the same figure of another case.
-func (c *Case) Compare(ratio, figure string, other *Case) {
-	c.ratio(ratio, "x", c.figure(figure), other.figure(figure))
+func (c *Case) Compare(ratio, of string, other *Case) {
+	c.ratio(figure{name: ratio, unit: "x"}, c.figure(of), other.figure(of))
 }
 
-// ratio adds a figure that compares two others. See ratioOf. It adds nothing if they can't be compared.
-func (c *Case) ratio(name, unit string, dividend, divisor []float64) {
-	if of, ok := ratioOf(dividend, divisor); ok {
-		c.ratios = append(c.ratios, report.Figure{Name: name, Unit: unit, Spread: of})
+// ratio adds a figure that compares two others after the last round. See ratioOf. It adds nothing if they can't be
+// compared.
+func (c *Case) ratio(f figure, dividend, divisor perRound) {
+	c.later(f, func() (report.Spread, bool) { return ratioOf(dividend(), divisor()) })
+}
+
+// later adds a figure that is computed after the last round.
+func (c *Case) later(f figure, compute func() (of report.Spread, ok bool)) {
+	c.compare = append(c.compare, func() {
+		if of, ok := compute(); ok {
+			c.ratios = append(c.ratios, report.Figure{Name: f.name, Unit: f.unit, Spread: of})
+		}
+	})
+}
+
+// measured reports whether the case has been measured.
+func (c *Case) measured() bool { return c.Row.Skipped == "" && len(c.seconds) > 0 }
+
+// row returns the row with its figures. It ignores figures of a case that could not be measured to the end.
+func (c *Case) row() report.Row {
+	row := c.Row
+	if row.Skipped != "" {
+		return row
+	}
+	if len(c.seconds) > 0 {
+		batch := spread(c.seconds)
+		row.Batch = &batch
+	}
+	for e, seconds := range c.stages {
+		if len(seconds) == 0 {
+			continue
+		}
+		if row.Stages == nil {
+			row.Stages = map[string]report.Spread{}
+		}
+		row.Stages[streams.Engine(e).String()] = spread(seconds)
+	}
+	for _, s := range c.samples {
+		row.Figures = append(row.Figures, report.Figure{Name: s.name, Unit: s.unit, Spread: spread(s.values)})
+	}
+	row.Figures = append(row.Figures, c.ratios...)
+	return row
+}
+
+// work is what a case repeats.
+type work interface {
+	// open sets up a round over data derived from seed.
+	open(ctx context.Context, seed uint64) error
+	// least returns the smallest number of repetitions.
+	least() int
+	// run repeats the work n times and returns how long that took.
+	run(ctx context.Context, n int) (time.Duration, error)
+	// finish checks the results of the last run and adds its figures to c.
+	finish(c *Case) error
+	// close frees what open has set up, even after a failure of open.
+	close() error
+}
+
+// repeat returns a Case.Measure that runs one round of w, of about the duration turn: set-up, warm-up, measurement,
+// check.
+func repeat(w work, turn time.Duration) func(context.Context, *Case, uint64) error {
+	return func(ctx context.Context, c *Case, seed uint64) (err error) {
+		defer func() { err = errors.Join(err, w.close()) }()
+		if err := w.open(ctx, seed); err != nil {
+			return err
+		}
+		run := func(n int) (time.Duration, error) { return w.run(ctx, n) }
+		if _, err := run(w.least()); err != nil {
+			return err
+		}
+		n, err := c.Pace(turn, w.least(), maxTimes, run)
+		if err != nil {
+			return err
+		}
+		took, err := run(n)
+		if err != nil {
+			return err
+		}
+		c.Row.Batches += n
+		c.seconds = append(c.seconds, took.Seconds()/float64(n))
+		return w.finish(c)
 	}
 }
 
-// derive adds a figure that f computes from a spread. The function f must be decreasing.
-func (c *Case) derive(name, unit string, from report.Spread, f func(float64) float64) {
-	c.ratios = append(c.ratios, report.Figure{Name: name, Unit: unit, Spread: report.Spread{
-		Median: f(from.Median), Low: f(from.High), High: f(from.Low), N: from.N,
-	}})
-}
-
-// measured reports whether the case has figures.
-func (c *Case) measured() bool { return c.Row.Skipped == "" }
+// maxTimes is the maximum number of repetitions in one round.
+const maxTimes = 1000000
 
 // Pace returns how often the case repeats its work in a round: from least to most times, so that it takes about turn.
-// The first round determines the number with run, which does the work n times and returns how long that took.
-func (c *Case) Pace(turn time.Duration, least, most int, run func(n int) (time.Duration, error)) (n int, err error) {
-	if c.times == 0 {
-		c.times, err = pace(turn, least, most, run)
+// The first round determines the number with run, which does the work n times and returns how long that took. The calls
+// also warm up.
+func (c *Case) Pace(turn time.Duration, least, most int, run func(n int) (time.Duration, error)) (int, error) {
+	for n := least; c.times == 0; {
+		took, err := run(n)
+		if err != nil {
+			return 0, err
+		}
+		fits := float64(turn) / float64(max(took, 1)) // how many repetitions fit into a turn
+		// Half a turn is long enough to extrapolate from. In a shorter time, one-time costs weigh too much.
+		if fits <= 2 || n == most {
+			c.times = min(max(int(float64(n)*fits), least), most)
+		}
+		n = min(int(float64(n)*min(fits, 4)), most)
 	}
-	return c.times, err
+	return c.times, nil
 }
 
-// timed runs one round with run, which does the work n times and returns how long that took. The first call is a
-// warm-up that determines how often the work fits into turn. The second call is the measurement.
-func (c *Case) timed(turn time.Duration, least int, run func(n int) (time.Duration, error)) error {
-	if _, err := run(least); err != nil {
-		return err
+// CPUTime returns the processor time that this process has used so far, on all cores, from getrusage(2).
+func CPUTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic("bench: getrusage of this process: " + err.Error()) // it can't fail with these arguments
 	}
-	n, err := c.Pace(turn, least, maxTimes, run)
-	if err != nil {
-		return err
-	}
-	took, err := run(n)
-	if err != nil {
-		return err
-	}
-	c.Row.Batches += n
-	c.seconds = append(c.seconds, took.Seconds()/float64(n))
-	return nil
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// Measure interleaves the rounds of the cases: every case once, then every case again. All cases of a round use the
-// same seed, so they have the same data. If a case can't be measured, the reason is in Row.Skipped; every other error
-// ends the run. Measure ignores nil cases.
-func (s *Session) Measure(ctx context.Context, cases ...*Case) (err error) {
-	cases = s.selected(cases)
-	defer func() {
-		for _, c := range cases {
-			if c.Close != nil {
-				err = errors.Join(err, c.Close())
-			}
-		}
-	}()
-	for round := range s.Rounds {
-		seed := s.seed()
-		for _, c := range cases {
-			if !c.measured() {
-				continue
-			}
-			name := c.Row.Group + "/" + c.Row.Name + onDevice(c.Row.Device)
-			s.Progress(fmt.Sprintf("%s, round %d of %d", name, round+1, s.Rounds))
-			err := c.Measure(ctx, c, seed)
-			if err != nil && ctx.Err() != nil {
-				return fmt.Errorf("interrupted: %w", ctx.Err())
-			}
-			if reason, cannot := unable(err); cannot {
-				c.Row.Skipped = reason
-			} else if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-		}
+// spread returns the median of values with the 10th and the 90th percentile. It panics if there are no values.
+func spread(values []float64) report.Spread {
+	sorted := slices.Sorted(slices.Values(values))
+	return report.Spread{
+		Median: quantile(sorted, 0.5), Low: quantile(sorted, 0.1), High: quantile(sorted, 0.9), N: len(sorted),
 	}
-	return nil
 }
 
-// onDevice names a row's device. It returns an empty string for a row without one.
-func onDevice(id string) string {
-	if id == "" {
-		return ""
+// ratioOf compares two figures that have one value per round. Median is the quotient of their medians, so that a table
+// never shows a ratio that contradicts its other columns. Low and High are percentiles of the ratios round by round. ok
+// is false unless both figures come from the same rounds and the divisor is positive in each.
+func ratioOf(dividend, divisor []float64) (of report.Spread, ok bool) {
+	if len(divisor) == 0 || len(dividend) != len(divisor) || slices.Min(divisor) <= 0 {
+		return report.Spread{}, false
 	}
-	return " on " + id
+	rounds := make([]float64, len(divisor))
+	for i := range rounds {
+		rounds[i] = dividend[i] / divisor[i]
+	}
+	of = spread(rounds)
+	of.Median = median(dividend) / median(divisor)
+	of.Low, of.High = min(of.Low, of.Median), max(of.High, of.Median)
+	return of, true
 }
 
-// selected returns the requested cases and the cases that they are compared with, each followed by its baseline.
-func (s *Session) selected(all []*Case) (list []*Case) {
-	for _, c := range all {
-		if c == nil {
-			continue
-		}
-		c.Row.Group = s.suite.Name
-		if !c.Reference && !s.wants(c.Row.Group, c.Row.Name) {
-			continue
-		}
-		list = append(list, c)
-		if c.baseline != nil {
-			c.baseline.Row = report.Row{Group: c.Row.Group, Name: c.Row.Name + " by the baseline program", Device: c.Row.Device}
-			list = append(list, c.baseline)
-		}
+// inverse maps a spread by a decreasing function.
+func inverse(of report.Spread, f func(float64) float64) report.Spread {
+	return report.Spread{Median: f(of.Median), Low: f(of.High), High: f(of.Low), N: of.N}
+}
+
+// quantile returns the q-th quantile (0 to 1) of sorted values, interpolated between the two nearest.
+func quantile(sorted []float64, q float64) float64 {
+	at := q * float64(len(sorted)-1)
+	below := int(at)
+	if below+1 >= len(sorted) {
+		return sorted[len(sorted)-1]
 	}
-	return list
+	share := at - float64(below)
+	return sorted[below] + share*(sorted[below+1]-sorted[below]) // exact if both are equal
+}
+
+// median returns the median of values. It panics if there are no values.
+func median(values []float64) float64 { return Percentile(values, 0.5) }
+
+// Percentile returns a quantile (0 to 1) of values. It panics if there are no values.
+func Percentile(values []float64, q float64) float64 {
+	return quantile(slices.Sorted(slices.Values(values)), q)
 }
 
 // errUnable is the reason why something can't be measured here. It ends a row, not the run.
@@ -194,40 +278,4 @@ func unable(err error) (reason string, cannot bool) {
 		return err.Error(), true
 	}
 	return "", false
-}
-
-// Report adds the requested rows to the report, in this order.
-func (s *Session) Report(cases ...*Case) {
-	for _, c := range cases {
-		if s.wants(c.Row.Group, c.Row.Name) {
-			c.compareBaseline(s)
-			s.report.Rows = append(s.report.Rows, c.finished())
-		}
-	}
-}
-
-// finished returns the row with its figures.
-func (c *Case) finished() report.Row {
-	row := c.Row
-	if row.Skipped != "" {
-		return row
-	}
-	if len(c.seconds) > 0 {
-		batch := spread(c.seconds)
-		row.Batch = &batch
-	}
-	for e, values := range c.stages {
-		if len(values) == 0 {
-			continue
-		}
-		if row.Stages == nil {
-			row.Stages = map[string]report.Spread{}
-		}
-		row.Stages[streams.Engine(e).String()] = spread(values)
-	}
-	for _, s := range c.samples {
-		row.Figures = append(row.Figures, report.Figure{Name: s.name, Unit: s.unit, Spread: spread(s.values)})
-	}
-	row.Figures = append(row.Figures, c.ratios...)
-	return row
 }

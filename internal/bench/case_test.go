@@ -6,27 +6,25 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"millrace/internal/bench/report"
 	"millrace/internal/device"
 )
 
-// newTarget creates a target for cases that don't use the device.
-func newTarget(rounds int) *target {
-	s := &Session{
-		Options: Options{Rounds: rounds, Progress: func(string) {}}, report: &report.Report{}, explained: map[string]bool{},
-		suite: deviceSuite("schedules"),
-	}
-	return &target{Session: s, info: device.Info{ID: "none"}}
+// idleSession returns a session of the suite schedules without devices.
+func idleSession(rounds int) *Session {
+	s := newSession(Options{Rounds: rounds}.withDefaults())
+	s.suite = scheduleSuite
+	return s
 }
 
-// TestCasesAreMeasuredInTurns checks that every round measures each case once, followed by its baseline, all with the
-// same seed.
+// TestCasesAreMeasuredInTurns checks that every round measures each case once, all with the same seed.
 func TestCasesAreMeasuredInTurns(t *testing.T) {
 	var order []string
 	seeds := map[uint64]int{}
-	newCase := func(name string, reference bool) *Case {
-		c := &Case{Row: report.Row{Name: name}, Reference: reference}
+	newCase := func(name string) *Case {
+		c := &Case{Row: report.Row{Name: name}}
 		c.Measure = func(_ context.Context, c *Case, seed uint64) error {
 			order = append(order, name)
 			seeds[seed]++
@@ -35,29 +33,55 @@ func TestCasesAreMeasuredInTurns(t *testing.T) {
 		}
 		return c
 	}
-	a, b, unwanted := newCase("triple", false), newCase("serial", true), newCase("double", false)
-	a.baseline = newCase("baseline", false)
-	tg := newTarget(2)
-	tg.Rows = []string{"triple"}
-	if err := tg.Measure(t.Context(), a, nil, b, unwanted); err != nil {
+	a, b, copied, unwanted := newCase("triple"), newCase("serial"), newCase("pinned-both"), newCase("double")
+	b.Reference, copied.hidden = true, true
+	a.ratio(overSerial, b.batch, a.batch)
+	s := idleSession(2)
+	s.Rows = []string{"triple"}
+	if err := s.Measure(t.Context(), a, nil, b, copied, unwanted); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"triple", "baseline", "serial", "triple", "baseline", "serial"}; !slices.Equal(order, want) {
+	if want := []string{"triple", "serial", "pinned-both", "triple", "serial", "pinned-both"}; !slices.Equal(order, want) {
 		t.Errorf("the order is %v, want %v", order, want)
 	}
 	if len(seeds) != 2 {
 		t.Errorf("%d seeds in 2 rounds", len(seeds))
 	}
-	a.ratio(figureSpeedup, "x", b.seconds, a.seconds)
-	tg.Report(a, b, unwanted)
-	if len(tg.report.Rows) != 1 || tg.report.Rows[0].Name != "triple" {
-		t.Fatalf("the report has %+v", tg.report.Rows)
+	s.Rows = nil // everything but hidden cases is reported
+	s.Report(a, b, copied)
+	if len(s.report.Rows) != 2 || s.report.Rows[0].Name != "triple" || s.report.Rows[1].Name != "serial" {
+		t.Fatalf("the report has %+v", s.report.Rows)
 	}
-	// Medians are compared: those of 3 and 6 with those of 1 and 4; the baseline has 2 and 5.
-	for name, want := range map[string]float64{figureSpeedup: 4.5 / 2.5, figureOverBaseline: 3.5 / 2.5} {
-		if f, ok := tg.report.Rows[0].Figure(name); !ok || f.Median != want || f.N != 2 {
-			t.Errorf("%s is %+v, want %v", name, f, want)
+	// Medians are compared: those of 2 and 5 with those of 1 and 4.
+	if f, ok := s.report.Rows[0].Figure(overSerial.name); !ok || f.Median != 3.5/2.5 || f.N != 2 {
+		t.Errorf("the speedup is %+v, want %v", f, 3.5/2.5)
+	}
+}
+
+// fakeWork takes a second for each repetition, and fails when it is opened.
+type fakeWork struct {
+	fails          error
+	opened, closed int
+}
+
+func (w *fakeWork) open(context.Context, uint64) error { w.opened++; return w.fails }
+func (w *fakeWork) least() int                         { return 2 }
+func (w *fakeWork) run(_ context.Context, n int) (time.Duration, error) {
+	return time.Duration(n) * time.Second, nil
+}
+func (w *fakeWork) finish(*Case) error { return nil }
+func (w *fakeWork) close() error       { w.closed++; return nil }
+
+// TestRepeatedWorkTakesATurn checks that the time of a round is divided by its repetitions.
+func TestRepeatedWorkTakesATurn(t *testing.T) {
+	c, w := &Case{}, &fakeWork{}
+	for range 2 {
+		if err := repeat(w, 10*time.Second)(t.Context(), c, 1); err != nil {
+			t.Fatal(err)
 		}
+	}
+	if !slices.Equal(c.seconds, []float64{1, 1}) || c.Row.Batches != 20 || w.closed != 2 {
+		t.Errorf("two rounds of 10 seconds made %d batches of %v seconds, and were closed %d times", c.Row.Batches, c.seconds, w.closed)
 	}
 }
 
@@ -76,16 +100,11 @@ func TestCasesThatCannotBeMeasuredAreDropped(t *testing.T) {
 		{errors.Join(errWrong{errors.New("wrong")}, errUnable{errors.New("too small")}), false},
 		{device.Errorf("launch", "none", device.ErrInvalid, "a bug"), false},
 	} {
-		measured, closed := 0, 0
-		bad := &Case{
-			Row:     report.Row{Name: "triple"},
-			Measure: func(context.Context, *Case, uint64) error { measured++; return c.err },
-			Close:   func() error { closed++; return nil },
-		}
-		tg := newTarget(3)
-		err := tg.Measure(t.Context(), bad)
-		if (err == nil) != c.drops || measured != 1 || closed != 1 {
-			t.Errorf("%v: measuring ended with %v, after %d rounds and %d closes", c.err, err, measured, closed)
+		w := &fakeWork{fails: c.err}
+		bad := &Case{Row: report.Row{Name: "triple"}, Measure: repeat(w, time.Second)}
+		err := idleSession(3).Measure(t.Context(), bad)
+		if (err == nil) != c.drops || w.opened != 1 || w.closed != 1 {
+			t.Errorf("%v: measuring ended with %v, after %d rounds and %d closes", c.err, err, w.opened, w.closed)
 		}
 		if c.drops != strings.Contains(bad.Row.Skipped, c.err.Error()) {
 			t.Errorf("%v: the row gives the reason %q", c.err, bad.Row.Skipped)
@@ -98,9 +117,11 @@ func TestCasesThatCannotBeMeasuredAreDropped(t *testing.T) {
 func TestRatiosAgreeWithTheFiguresBesideThem(t *testing.T) {
 	serial := []float64{10, 20, 60, 61, 62}
 	c := &Case{Row: report.Row{Name: "triple"}, seconds: []float64{10, 1, 20, 15, 2}} // by round: 1, 20, 3, 4.07, 31
-	c.ratio(figureSpeedup, "x", serial, c.seconds)
-	row := c.finished()
-	f, ok := row.Figure(figureSpeedup)
+	c.ratio(overSerial, func() []float64 { return serial }, c.batch)
+	s := idleSession(1)
+	s.Report(c)
+	row := s.report.Rows[0]
+	f, ok := row.Figure(overSerial.name)
 	if want := median(serial) / row.Batch.Median; !ok || f.Median != want || f.Low > want || f.High < want || f.N != len(serial) {
 		t.Errorf("the speedup is %+v, and the medians give %v", f, want)
 	}
@@ -130,11 +151,62 @@ func TestKneeIsTheLeastNearTheBest(t *testing.T) {
 	}
 	skipped := row(1, 0.5)
 	skipped.Row.Skipped = "no room"
-	k := knee([]*Case{skipped, row(2, 2), row(3, 1.019), row(4, 1), row(6, 1.1)})
+	k := kneeOf([]*Case{skipped, row(2, 2), row(3, 1.019), row(4, 1), row(6, 1.1)})
 	if k == nil || k.Row.Lanes != 3 {
 		t.Errorf("the knee is %+v, want 3 lanes", k)
 	}
-	if k := knee([]*Case{skipped}); k != nil {
+	if k := kneeOf([]*Case{skipped}); k != nil {
 		t.Errorf("without figures the knee is %+v", k)
+	}
+}
+
+func TestSpread(t *testing.T) {
+	samples := []float64{11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1}
+	if got, want := spread(samples), (report.Spread{Median: 6, Low: 2, High: 10, N: 11}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got, want := spread([]float64{3}), (report.Spread{Median: 3, Low: 3, High: 3, N: 1}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := Percentile([]float64{4, 1}, 0.5); got != 2.5 {
+		t.Errorf("the middle of 1 and 4 is %v", got)
+	}
+	if samples[0] != 11 {
+		t.Error("the samples were reordered")
+	}
+}
+
+// TestSpreadOfEqualValuesIsTheirValue: rounding must not put a percentile on the wrong side of the median.
+func TestSpreadOfEqualValuesIsTheirValue(t *testing.T) {
+	for _, v := range []float64{2.143e-06, 0.1, 1.0 / 3} {
+		if s := spread([]float64{v, v}); s.Low != v || s.Median != v || s.High != v {
+			t.Errorf("twice %v is %v", v, s)
+		}
+	}
+}
+
+// TestPace repeats work that takes exactly a microsecond.
+func TestPace(t *testing.T) {
+	tried := 0
+	work := func(n int) (time.Duration, error) {
+		tried = n
+		return time.Duration(n) * time.Microsecond, nil
+	}
+	for _, c := range []struct {
+		turn  time.Duration
+		least int
+		want  int
+	}{{time.Millisecond, 1, 1000}, {time.Microsecond, 50, 50}, {time.Hour, 1, maxTimes}} {
+		got, err := (&Case{}).Pace(c.turn, c.least, maxTimes, work)
+		if err != nil || got != c.want {
+			t.Errorf("%v, at least %d: %d times, error %v, want %d", c.turn, c.least, got, err, c.want)
+		}
+		if tried > maxTimes {
+			t.Errorf("%d were tried at once", tried)
+		}
+	}
+	broken := errors.New("broken")
+	if _, err := (&Case{}).Pace(time.Second, 1, maxTimes, func(int) (time.Duration, error) { return 0, broken }); !errors.Is(err, broken) {
+		t.Errorf("the error is %v", err)
 	}
 }

@@ -30,126 +30,148 @@ var copySuite = deviceSuite("copy", Experiment{
 		{Name: pinnedOut.name, Shows: "device to host, pinned memory, nothing else running"},
 		{Name: pinnedBoth.name, Shows: "both directions at once: the rate of each direction"},
 	},
-	each: runCopies,
-})
-
-// copySizes are the default sizes of copies, in bytes.
-var copySizes = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20}
-
-func runCopies(ctx context.Context, t *target) error {
-	for _, n := range t.Sizes(copySizes...) {
-		q := t.ask(func() string { return fmt.Sprintf("copy bytes=%d", n) })
+	sizes: func(s *Session) []int { return s.Sizes(64<<10, 256<<10, 1<<20, 4<<20, 16<<20, 64<<20) },
+	cases: func(_ context.Context, s *Session, size int) ([]*Case, error) {
 		var cases []*Case
 		for _, d := range []direction{pinnedIn, pinnedOut, pinnedBoth} {
-			c := t.copies(d, n)
-			c.baseline = q.answer(func(a answer) (float64, error) { return a.slowest(n, d.rates) })
+			c := copies(s, d, size)
+			request := func() string { return fmt.Sprintf("copy bytes=%d", size) }
+			c.baseline = &baseline{request: request, batch: func(a answer) (float64, error) { return a.slowest(size, d.rates) }}
 			cases = append(cases, c)
 		}
-		if err := t.Measure(ctx, cases...); err != nil {
-			return err
-		}
-		t.Report(cases...)
-	}
-	return nil
-}
-
-// copyBuffers is the number of buffers that the copies of one direction use in rotation, as batches do.
-const copyBuffers = 2
+		return cases, nil
+	},
+})
 
 // copyShare is the divisor of a turn's length for copies. They need less time than other rows, because they reach a
 // steady state at once.
 const copyShare = 4
 
-// copies measures copies between host and device while nothing else runs. This is the upper bound for every pipeline.
-type copies struct {
-	t *target
-	direction
-	bytes int
+// copies returns a case that makes copies of that many bytes while nothing else runs. This is the upper bound for every
+// pipeline.
+func copies(s *Session, d direction, bytes int) *Case {
+	w := &copyWork{direction: d, bytes: bytes, holder: holder{dev: s.dev}}
+	return &Case{Row: report.Row{Name: d.name, Device: s.info.ID, BatchBytes: bytes}, Measure: repeat(w, s.Turn()/copyShare), ordinal: s.info.Ordinal}
+}
 
+// copyBuffers is the number of buffers that the copies of one direction use in rotation, as batches do.
+const copyBuffers = 2
+
+// copyWork makes copies between host and device.
+type copyWork struct {
 	holder
-	streams  [2]device.Stream // in, out
+	direction
+	bytes    int
+	ins      device.Stream
+	outs     device.Stream
 	from, to [copyBuffers]device.HostBuffer
 	sink     device.Memory // the target of copies in
 	source   device.Memory // the source of copies out
+	last     int           // index of the host buffers of the last copies
 }
 
-// copies returns a case that makes copies of that many bytes.
-func (t *target) copies(d direction, bytes int) *Case {
-	k := &copies{t: t, direction: d, bytes: bytes, holder: holder{dev: t.dev}}
-	return &Case{
-		Row:     report.Row{Name: d.name, Device: t.info.ID, BatchBytes: bytes},
-		Measure: k.measure, Close: k.close,
-	}
-}
-
-// open creates streams and allocates memory, once.
-func (k *copies) open() error {
-	if k.streams[0] != nil {
-		return nil
-	}
-	k.streams = [2]device.Stream{k.stream("bench in"), k.stream("bench out")}
+// open implements work.
+func (w *copyWork) open(_ context.Context, seed uint64) error {
+	w.ins, w.outs = w.stream("bench in"), w.stream("bench out")
 	for i := range copyBuffers {
-		k.from[i], k.to[i] = k.pinned(k.bytes), k.pinned(k.bytes)
+		w.from[i], w.to[i] = w.pinned(w.bytes), w.pinned(w.bytes)
 	}
-	k.sink, k.source = k.memory(k.bytes), k.memory(k.bytes)
-	return k.err
+	w.sink, w.source = w.memory(w.bytes), w.memory(w.bytes)
+	if w.err != nil {
+		return w.err
+	}
+	for i := range w.from {
+		random(w.from[i].Bytes(), derive(seed, i), 0, anyByte)
+	}
+	if err := w.ins.CopyIn(w.source, w.from[0]); err != nil {
+		return err
+	}
+	return w.ins.Synchronize()
 }
 
-// measure implements Case.Measure.
-func (k *copies) measure(_ context.Context, c *Case, seed uint64) error {
-	if err := k.open(); err != nil {
-		return err
-	}
-	for i := range k.from {
-		random(k.from[i].Bytes(), derive(seed, i), 0, ^uint64(0))
-	}
-	if err := k.streams[0].CopyIn(k.source, k.from[0]); err != nil {
-		return err
-	}
-	if err := k.streams[0].Synchronize(); err != nil {
-		return err
-	}
-	if err := c.timed(k.t.Turn()/copyShare, copyBuffers, k.burst); err != nil {
-		return err
-	}
-	return k.verify((c.times - 1) % copyBuffers)
-}
+// least implements work.
+func (w *copyWork) least() int { return copyBuffers }
 
-// burst makes n copies in each direction, one after the other, and waits for all of them.
-func (k *copies) burst(n int) (time.Duration, error) {
+// run implements work. It makes n copies in each direction, one after the other, and waits for all of them.
+func (w *copyWork) run(_ context.Context, n int) (time.Duration, error) {
 	start := time.Now()
 	for i := range n {
-		if k.in {
-			if err := k.streams[0].CopyIn(k.sink, k.from[i%copyBuffers]); err != nil {
+		w.last = i % copyBuffers
+		if w.in {
+			if err := w.ins.CopyIn(w.sink, w.from[w.last]); err != nil {
 				return 0, err
 			}
 		}
-		if k.out {
-			if err := k.streams[1].CopyOut(k.to[i%copyBuffers], k.source); err != nil {
+		if w.out {
+			if err := w.outs.CopyOut(w.to[w.last], w.source); err != nil {
 				return 0, err
 			}
 		}
 	}
-	err := errors.Join(k.streams[0].Synchronize(), k.streams[1].Synchronize())
+	err := errors.Join(w.ins.Synchronize(), w.outs.Synchronize())
 	return time.Since(start), err
 }
 
-// verify checks the bytes of the last copy in each direction, which used the host buffers with index last.
-func (k *copies) verify(last int) error {
-	if k.out && !bytes.Equal(k.to[last].Bytes(), k.from[0].Bytes()) {
-		return errWrong{fmt.Errorf("WRONG RESULT: %d bytes copied out differ from those on the device", k.bytes)}
+// finish implements work. It checks the bytes of the last copy in each direction.
+func (w *copyWork) finish(*Case) error {
+	if w.out && !bytes.Equal(w.to[w.last].Bytes(), w.from[0].Bytes()) {
+		return errWrong{fmt.Errorf("WRONG RESULT: %d bytes copied out differ from those on the device", w.bytes)}
 	}
-	if !k.in {
+	if !w.in {
 		return nil
 	}
-	if err := k.streams[0].CopyOut(k.to[0], k.sink); err != nil {
+	if err := w.outs.CopyOut(w.to[0], w.sink); err != nil {
 		return err
 	}
-	if err := k.streams[0].Synchronize(); err != nil {
+	if err := w.outs.Synchronize(); err != nil {
 		return err
 	}
-	if !bytes.Equal(k.to[0].Bytes(), k.from[last].Bytes()) {
-		return errWrong{fmt.Errorf("WRONG RESULT: %d bytes copied in and out again differ", k.bytes)}
+	if !bytes.Equal(w.to[0].Bytes(), w.from[w.last].Bytes()) {
+		return errWrong{fmt.Errorf("WRONG RESULT: %d bytes copied in and out again differ", w.bytes)}
 	}
 	return nil
+}
+
+// holder creates streams and allocates memory on a device, and close frees all of them. After a failure err is set, and
+// every further call returns a zero value.
+type holder struct {
+	dev  device.Device
+	err  error
+	undo []func() error // in the order of the calls
+}
+
+// hold returns the result of take. close frees it with giveBack.
+func hold[T any](h *holder, take func() (T, error), giveBack func(T) error) (taken T) {
+	if h.err != nil {
+		return taken
+	}
+	if taken, h.err = take(); h.err == nil {
+		h.undo = append(h.undo, func() error { return giveBack(taken) })
+	}
+	return taken
+}
+
+// stream returns a new stream.
+func (h *holder) stream(name string) device.Stream {
+	return hold(h, func() (device.Stream, error) { return h.dev.NewStream(name) }, device.Stream.Close)
+}
+
+// pinned returns host memory, for copies.
+func (h *holder) pinned(bytes int) device.HostBuffer {
+	return hold(h, func() (device.HostBuffer, error) { return h.dev.AllocHost(bytes) }, h.dev.FreeHost)
+}
+
+// memory returns device memory.
+func (h *holder) memory(bytes int) device.Memory {
+	return hold(h, func() (device.Memory, error) { return h.dev.Alloc(bytes) }, h.dev.Free)
+}
+
+// close frees everything in reverse order. The holder can be used again.
+func (h *holder) close() error {
+	var errs []error
+	for i := len(h.undo) - 1; i >= 0; i-- {
+		errs = append(errs, h.undo[i]())
+	}
+	h.undo, h.err = nil, nil
+	return errors.Join(errs...)
 }

@@ -2,112 +2,125 @@ package bench
 
 import (
 	"context"
+	"runtime"
 
+	"millrace/internal/bench/report"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-// measuredOperators lists the operators that the suite measures. The name is the first part of the rows' names.
-var measuredOperators = []struct{ name, list string }{
-	{"crc32c", "crc32c"}, {"minhash", minhashSpec}, {"both", "crc32c," + minhashSpec},
-}
-
 var operatorSuite = Suite{
-	Name: "operators", Sizes: batchSizes, Columns: []Column{CoresColumn},
-	Experiments: append(eachOperator(), Experiment{
-		Rows: []Entry{{Name: "host-cpu", Shows: "cores that the host uses with 4 MiB batches at full speed (crc32c, without filling)"}},
-		each: runHostCPU,
-	}, Experiment{
-		Rows: []Entry{
-			{Name: "device", Shows: "the balanced kernel on each device alone"},
-			{Name: "devices", Shows: "on all devices at once: one queue of work, and whichever has a free batch takes the next piece"},
+	Name: "operators", Sizes: copySuite.Sizes, Columns: []Column{CoresColumn},
+	Experiments: []Experiment{
+		operatorExperiment("crc32c", "crc32c", 256<<10, 1<<20),
+		operatorExperiment("minhash", minhashSpec, 16<<10, 64<<10),
+		operatorExperiment("both", "crc32c,"+minhashSpec, 16<<10, 64<<10),
+		{
+			Rows:  []Entry{{Name: "host-cpu", Shows: "cores that the host uses with 4 MiB batches at full speed (crc32c, without filling)"}},
+			sizes: func(s *Session) []int { return lastOf(s.Sizes(4 << 20)) },
+			cases: func(_ context.Context, s *Session, size int) ([]*Case, error) {
+				return []*Case{batches(s, "host-cpu", newDocuments(Parse("crc32c"), size, false), workerSchedule(s))}, nil
+			},
 		},
-		Run: runDevices,
-	}),
+		{
+			Rows: []Entry{
+				{Name: "device", Shows: "the balanced kernel on each device alone"},
+				{Name: "devices", Shows: "on all devices at once: one queue of work, and whichever has a free batch takes the next piece"},
+			},
+			cases: deviceCases, together: true,
+		},
+	},
 }
 
-// eachOperator returns an experiment for each of measuredOperators.
-func eachOperator() []Experiment {
-	var list []Experiment
-	for _, o := range measuredOperators {
-		list = append(list, Experiment{
-			Rows: []Entry{
-				{Name: o.name + "-kernel", Shows: o.list + ": the kernels alone, by device events, one batch at a time"},
-				{Name: o.name + "-pipeline", Shows: o.list + ": batches through the worker's schedule, filled beforehand"},
-				{Name: o.name + "-append", Shows: o.list + ": the whole path with filling, from Append to the results"},
-				{Name: o.name + "-ragged", Shows: o.list + ": the kernels alone, payloads of log-normal sizes and one of 100 times the median"},
-			},
-			each: func(ctx context.Context, t *target) error { return runOperator(ctx, t, o.name, Parse(o.list)) },
+// operatorExperiment measures a list of operators. A CPU takes seconds where a GPU takes milliseconds, so it has
+// default sizes of its own.
+func operatorExperiment(name, list string, onCPU ...int) Experiment {
+	return Experiment{
+		Rows: []Entry{
+			{Name: name + "-kernel", Shows: list + ": the kernels alone, by device events, one batch at a time"},
+			{Name: name + "-pipeline", Shows: list + ": batches through the worker's schedule, filled beforehand"},
+			{Name: name + "-append", Shows: list + ": the whole path with filling, from Append to the results"},
+			{Name: name + "-ragged", Shows: list + ": the kernels alone, payloads of log-normal sizes and one of 100 times the median"},
+		},
+		sizes: func(s *Session) []int {
+			if s.isGPU() {
+				return s.batchSizes()
+			}
+			return s.Sizes(onCPU...)
+		},
+		cases: func(_ context.Context, s *Session, size int) ([]*Case, error) {
+			return operatorCases(s, name, Parse(list), size), nil
+		},
+	}
+}
+
+// maxFillers bounds the number of goroutines that fill batches, because the worker has few of them.
+const maxFillers = 8
+
+func operatorCases(s *Session, name string, ops []operator.Operator, size int) []*Case {
+	uniform, uneven := newDocuments(ops, size, false), newDocuments(ops, size, true)
+	kernel := batches(s, name+"-kernel", uniform, streams.Serial)
+	ragged := batches(s, name+"-ragged", uneven, streams.Serial)
+	pipeline := batches(s, name+"-pipeline", uniform, workerSchedule(s))
+	appended := batches(s, name+"-append", uniform, workerSchedule(s), func(w *batchWork) {
+		w.refill, w.drivers = true, min(maxFillers, runtime.GOMAXPROCS(0))
+	})
+	in := copies(s, pinnedIn, size)
+	kernel.Reference, in.hidden = true, true
+
+	alone := kernel.stage(streams.ComputeEngine)
+	for _, c := range []*Case{pipeline, appended} {
+		compareCeiling(c, longerStage(in.batch, alone))
+		c.ratio(ofKernel, alone, c.batch)
+	}
+	ragged.ratio(overUniform, alone, ragged.stage(streams.ComputeEngine))
+	for _, c := range []*Case{kernel, ragged} {
+		c.later(kernelRate, func() (of report.Spread, ok bool) {
+			took := c.stages[streams.ComputeEngine]
+			if len(took) == 0 {
+				return of, false
+			}
+			return inverse(spread(took), func(seconds float64) float64 { return float64(size) / seconds / 1e9 }), true
 		})
 	}
-	return list
+	return []*Case{kernel, pipeline, appended, ragged, in}
 }
 
-func runOperator(ctx context.Context, t *target, name string, ops []operator.Operator) error {
-	done := 0
-	for _, size := range t.sizes() {
-		size, err := t.afford(ctx, name, size, 2*t.Lanes*t.schedule().Buffers,
-			func(n int) load { return newDocuments(ops, n, false) })
-		if err != nil {
-			return err
+// deviceCases measures the balanced kernel on each device alone and on all devices at once. All devices do the same
+// work: the kernel is balanced for the first device.
+func deviceCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
+	m, err := balanced(ctx, s, size)
+	if err != nil {
+		return nil, err
+	}
+	load := newWords(m, size)
+	var rigs []*rig
+	var alone []*Case
+	for _, d := range s.Devices {
+		s.use(d)
+		c := batches(s, "device", load, workerSchedule(s))
+		c.Reference = true
+		rigs, alone = append(rigs, newRig(s, load, workerSchedule(s))), append(alone, c)
+	}
+	s.use(s.Devices[0])
+	all := batches(s, "devices", load, workerSchedule(s), func(w *batchWork) { w.others = rigs[1:] })
+	all.Row.Device, all.Row.Lanes = "all", all.Row.Lanes*len(rigs)
+	if len(rigs) == 1 {
+		all.Row.Skipped = "there is one device: name two or more in MILLRACE_DEVICES"
+		if s.info.Kind == "host" {
+			all.Row.Skipped = "there is one device, the CPU"
 		}
-		if size == done {
-			continue // a larger size was reduced to the previous size
+	}
+	all.ratio(overOne, func() []float64 { return fastest(alone) }, all.batch)
+	return append(alone, all), nil
+}
+
+// fastest returns the seconds per batch of the case with the smallest median.
+func fastest(cases []*Case) (seconds []float64) {
+	for _, c := range cases {
+		if len(c.seconds) > 0 && (seconds == nil || median(c.seconds) < median(seconds)) {
+			seconds = c.seconds
 		}
-		done = size
-		if err := t.runOperatorOf(ctx, name, ops, size); err != nil {
-			return err
-		}
 	}
-	return nil
-}
-
-func (t *target) runOperatorOf(ctx context.Context, name string, ops []operator.Operator, size int) error {
-	uniform, ragged := newDocuments(ops, size, false), newDocuments(ops, size, true)
-	kernel, kernelFlow := t.flow(name+"-kernel", uniform, streams.Serial)
-	uneven, unevenFlow := t.flow(name+"-ragged", ragged, streams.Serial)
-	kernelFlow.kernelAlone, unevenFlow.kernelAlone = true, true
-	pipeline, _ := t.flow(name+"-pipeline", uniform, t.schedule())
-	appended := t.whole(name+"-append", uniform)
-	in := t.copies(pinnedIn, size)
-	kernel.Reference, in.Reference = true, true
-
-	rows := []*Case{kernel, pipeline, appended, uneven}
-	if err := t.Measure(ctx, append(rows, in)...); err != nil {
-		return err
-	}
-	alone := kernel.figure(figureKernelTime)
-	ceiling := make([]float64, min(len(in.seconds), len(alone)))
-	for i := range ceiling {
-		ceiling[i] = max(in.seconds[i], alone[i])
-	}
-	for _, c := range []*Case{pipeline, appended} {
-		c.compareCeiling(ceiling)
-		c.ratio(figureOfKernel, "", alone, c.seconds)
-	}
-	uneven.ratio(figureOverUniform, "x", alone, uneven.figure(figureKernelTime))
-	kernel.addKernelRate(size)
-	uneven.addKernelRate(size)
-	t.Report(rows...)
-	return nil
-}
-
-// addKernelRate adds the rate at which the kernels alone process bytes, computed from the spread of their time.
-func (c *Case) addKernelRate(bytes int) {
-	if took := c.figure(figureKernelTime); len(took) > 0 {
-		c.derive(figureKernelRate, "GB/s", spread(took), func(seconds float64) float64 { return float64(bytes) / seconds / 1e9 })
-	}
-}
-
-// hostCPUBytes is the default batch size of the row host-cpu.
-const hostCPUBytes = 4 << 20
-
-func runHostCPU(ctx context.Context, t *target) error {
-	sizes := t.Sizes(hostCPUBytes)
-	c, _ := t.flow("host-cpu", newDocuments(Parse("crc32c"), sizes[len(sizes)-1], false), t.schedule())
-	if err := t.Measure(ctx, c); err != nil {
-		return err
-	}
-	t.Report(c)
-	return nil
+	return seconds
 }

@@ -6,47 +6,72 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
-	"millrace/internal/bench/report"
 	"millrace/internal/device"
 	"millrace/internal/operator"
 )
 
-// persistent returns a case that sends payloads of the given size through persistent kernels, one per operator.
-func (t *target) persistent(ops []operator.Operator, bytes int) *Case {
-	c := &Case{Row: report.Row{
-		Group: groupLatency, Name: "persistent", Device: t.info.ID, BatchBytes: bytes, Operator: Specs(ops),
-	}}
-	o := &oneByOne{t: t, ops: ops, bytes: bytes}
-	o.open = func(context.Context) (sender, error) {
-		s := &persistentSender{dev: t.dev}
-		if err := s.open(ops, bytes); err != nil {
-			return nil, errors.Join(err, s.close())
-		}
-		return s, nil
+// HostKernels returns the kernels that the bench needs in addition to those of the operators, for devices that use the
+// host's memory.
+func HostKernels() []device.HostKernel {
+	all := []device.HostKernel{mixHost{}}
+	for _, k := range operator.HostKernels() {
+		all = append(all, persistentHost{k, persistentIdle})
 	}
-	c.Measure = o.measure
-	return c
+	return all
 }
 
-// persistentSender sends payloads through persistent kernels.
+// mailboxWords is the head of a persistent kernel's mailbox, in host memory to which the kernel has access; the payload
+// follows it. kernels/persistent.cuh has the same layout.
+//
+// Payloads are numbered from 1. The host writes a payload and its length, and then stores its number in posted. The
+// kernel writes the record, and then stores the number in finished.
+type mailboxWords struct {
+	posted   atomic.Uint64 // by the host: number of the last payload, or mailboxStop
+	bytes    uint32        // by the host: the payload's length
+	_        [52]byte
+	finished atomic.Uint64 // by the kernel: number of the last payload whose record is written
+	_        [56]byte
+}
+
+// mailboxStop in mailboxWords.posted ends the kernel.
+const mailboxStop = ^uint64(0)
+
+const (
+	mailboxHead  = int(unsafe.Sizeof(mailboxWords{})) // bytes before the payload
+	mailboxAlign = 16                                 // a mailbox's size is a multiple of this many bytes
+)
+
+// mailboxBytes returns the size of a mailbox for payloads of up to that many bytes.
+func mailboxBytes(payload int) int { return mailboxHead + roundUp(payload, mailboxAlign) }
+
+// wordsOf returns the words of the mailbox in memory, which must be aligned to 64 bytes.
+func wordsOf(memory []byte) *mailboxWords {
+	return (*mailboxWords)(unsafe.Pointer(unsafe.SliceData(memory[:mailboxHead])))
+}
+
+// persistentSender sends payloads through persistent kernels, one for each operator.
 type persistentSender struct {
 	dev   device.Device
+	ops   []operator.Operator
+	bytes int // maximum size of a payload
 	boxes []*mailbox
 }
 
-// open creates the mailboxes and launches their kernels. It allocates first, because an allocation may wait for a
-// persistent kernel.
-func (s *persistentSender) open(ops []operator.Operator, bytes int) error {
+// open implements sender. It creates the mailboxes and launches their kernels. It allocates first, because an
+// allocation may wait for a persistent kernel.
+func (s *persistentSender) open() error {
 	mapper, ok := s.dev.(device.Mapper)
 	if info := s.dev.Info(); !ok || info.Kind == "sim" { // on a virtual clock no time passes while the host polls
-		return errUnable{fmt.Errorf("%s has no persistent kernels", info.ID)}
+		return Unable("%s has no persistent kernels", info.ID)
 	}
-	for _, op := range ops {
+	for _, op := range s.ops {
 		m := &mailbox{holder: holder{dev: s.dev}, record: op.Stride()}
 		s.boxes = append(s.boxes, m)
-		if err := m.open(op, mapper, bytes); err != nil {
+		if err := m.open(op, mapper, s.bytes); err != nil {
 			return err
 		}
 	}
@@ -58,7 +83,7 @@ func (s *persistentSender) open(ops []operator.Operator, bytes int) error {
 	return nil
 }
 
-// close stops all kernels before it waits for any of them.
+// close implements sender. It stops all kernels before it waits for any of them.
 func (s *persistentSender) close() error {
 	var errs []error
 	for _, m := range s.boxes {
@@ -67,6 +92,7 @@ func (s *persistentSender) close() error {
 	for _, m := range s.boxes {
 		errs = append(errs, m.close())
 	}
+	s.boxes = nil
 	return errors.Join(errs...)
 }
 
@@ -96,11 +122,10 @@ type mailbox struct {
 	args   device.LaunchArgs
 	record int // bytes of a result
 
-	region  device.HostBuffer // the words, the payload, and the table of the launch's one row
-	result  device.HostBuffer
-	words   *mailboxWords // in region
-	posted  uint64        // number of the last payload
-	checked time.Time     // when the device was last queried for the posted payload; zero until await polls
+	region device.HostBuffer // the words, the payload, and the table of the launch's one row
+	result device.HostBuffer
+	words  *mailboxWords // in region
+	posted uint64        // number of the last payload
 }
 
 // open allocates the memory for launches. No payload may be larger than bytes.
@@ -127,11 +152,6 @@ func (m *mailbox) open(op operator.Operator, mapper device.Mapper, bytes int) er
 	clear(shared)
 	binary.LittleEndian.PutUint32(shared[row+4:], uint32(row))
 	m.words = wordsOf(shared)
-	return m.addresses(mapper, row)
-}
-
-// addresses sets the addresses at which the kernel accesses host memory.
-func (m *mailbox) addresses(mapper device.Mapper, row int) error {
 	region, err := mapper.Map(m.region)
 	if err != nil {
 		return err
@@ -162,42 +182,90 @@ func (m *mailbox) post(payload []byte) {
 	m.words.bytes = uint32(len(payload))
 	m.posted++
 	m.words.posted.Store(m.posted)
-	m.checked = time.Time{}
-}
-
-// mailboxSpins is the number of times that await reads the word before it lets other goroutines run.
-const mailboxSpins = 64
-
-// await polls until the kernel has finished the payload.
-func (m *mailbox) await(ctx context.Context) error {
-	for spins := 1; m.words.finished.Load() != m.posted; spins++ {
-		if spins%mailboxSpins != 0 {
-			continue
-		}
-		if err := errors.Join(ctx.Err(), m.check()); err != nil {
-			return err
-		}
-		runtime.Gosched()
-	}
-	return nil
 }
 
 // mailboxPatience is how long a payload may take before the host queries the device about the kernel, and the interval
 // between such queries. Until then the host only reads a word in its own memory.
 const mailboxPatience = time.Millisecond
 
-// check returns an error if the device is lost, and launches the kernel again if it has stopped after an idle period.
-func (m *mailbox) check() error {
-	now := time.Now()
-	if m.checked.IsZero() {
-		m.checked = now
+// await polls until the kernel has finished the payload. It returns an error if the device is lost, and launches the
+// kernel again if it has stopped after an idle period.
+func (m *mailbox) await(ctx context.Context) error {
+	for since := time.Now(); m.words.finished.Load() != m.posted; runtime.Gosched() {
+		if time.Since(since) < mailboxPatience {
+			continue
+		}
+		since = time.Now()
+		ended, err := m.ended.Done()
+		if err = errors.Join(ctx.Err(), err); err == nil && ended {
+			err = m.launch()
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if now.Sub(m.checked) < mailboxPatience {
-		return nil
+	return nil
+}
+
+// persistentSuffix follows the operator's name in the name of its persistent kernel.
+const persistentSuffix = ":persistent"
+
+// persistentIdle is the time without a payload after which a persistent kernel stops. A GPU's kernel has the same
+// limit.
+const persistentIdle = time.Second
+
+// persistentHost is an operator's persistent kernel, for devices that use the host's memory. One launch processes
+// payloads from a mailbox, which is its only row, until the host stops it.
+type persistentHost struct {
+	device.HostKernel               // the kernel of the operator
+	idle              time.Duration // time without a payload after which the kernel stops
+}
+
+// Name implements device.HostKernel.
+func (k persistentHost) Name() string { return k.HostKernel.Name() + persistentSuffix }
+
+// Bind implements device.HostKernel.
+func (k persistentHost) Bind(params []byte) (device.BoundHostKernel, error) {
+	bound, err := k.HostKernel.Bind(params)
+	return persistentKernel{bound, k.idle}, err
+}
+
+type persistentKernel struct {
+	device.BoundHostKernel
+	idle time.Duration
+}
+
+// Needs implements device.BoundHostKernel. It returns the operator's needs for the mailbox's largest payload.
+func (k persistentKernel) Needs(mailbox device.Shape) device.Needs {
+	payload := max(mailbox.Bytes-mailboxHead, 0)
+	return k.BoundHostKernel.Needs(device.Shape{Rows: 1, Bytes: payload, Longest: payload})
+}
+
+// Run implements device.BoundHostKernel.
+func (k persistentKernel) Run(mailbox []byte, _ []uint32, scratch, result []byte, parallel device.Parallel) error {
+	if len(mailbox) < mailboxHead {
+		return fmt.Errorf("a mailbox of %d bytes: give at least %d", len(mailbox), mailboxHead)
 	}
-	m.checked = now
-	if ended, err := m.ended.Done(); !ended || err != nil {
-		return err
+	words, payloads, offsets := wordsOf(mailbox), mailbox[mailboxHead:], make([]uint32, 2)
+	for number := words.next(k.idle); number != mailboxStop; number = words.next(k.idle) {
+		offsets[1] = words.bytes
+		if err := k.BoundHostKernel.Run(payloads[:words.bytes], offsets, scratch, result, parallel); err != nil {
+			return err
+		}
+		words.finished.Store(number)
 	}
-	return m.launch()
+	return nil
+}
+
+// next waits for a payload and returns its number. It returns mailboxStop if the host has stored that value, or if no
+// payload arrives within idle.
+func (w *mailboxWords) next(idle time.Duration) uint64 {
+	for since := time.Now(); ; runtime.Gosched() {
+		if posted := w.posted.Load(); posted != w.finished.Load() {
+			return posted
+		}
+		if time.Since(since) > idle {
+			return mailboxStop
+		}
+	}
 }

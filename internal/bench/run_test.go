@@ -65,6 +65,14 @@ func tiny(devices ...device.Device) Options {
 	}
 }
 
+// sessionOn returns a session that measures d as tiny does, in the suite schedules.
+func sessionOn(d device.Device) *Session {
+	s := newSession(tiny(d).withDefaults())
+	s.suite = scheduleSuite
+	s.use(d)
+	return s
+}
+
 // TestEveryRowRuns checks that every row of every suite has figures or a reason for their absence, and that every
 // pipeline is in the trace.
 func TestEveryRowRuns(t *testing.T) {
@@ -155,16 +163,16 @@ func TestFiguresOfTheComparedRows(t *testing.T) {
 	knees := 0
 	for _, row := range r.Rows {
 		for _, want := range map[string][]string{
-			"triple": {figureSpeedup, figureShare, figureOverLongest}, "chunked": {figureOverWhole, figurePieces},
-			"host-sync": {figureBlocked, figureInSubmit}, "lanes": {figureSpeedup}, "cluster": {figureOverPlain},
-			"async-kept":    {figureAllocation, figureLessAllocation, figureOverPreallocate},
-			"crc32c-ragged": {figureOverUniform, figureKernelRate}, "crc32c-pipeline": {figureShare, figureOfKernel},
+			"triple": {overSerial.name, ofCeiling.name, overLongest.name}, "chunked": {overWhole.name, pieces.name},
+			"host-sync": {blocked.name, inSubmit.name}, "lanes": {overSerial.name}, "cluster": {overPlain.name},
+			"async-kept":    {allocation.name, lessAllocation.name, overPreallocated.name},
+			"crc32c-ragged": {overUniform.name, kernelRate.name}, "crc32c-pipeline": {ofCeiling.name, ofKernel.name},
 		}[row.Name] {
 			if f, ok := row.Figure(want); !ok || f.N != 2 {
 				t.Errorf("%s/%s has %q %+v, want one of 2 rounds", row.Group, row.Name, want, f)
 			}
 		}
-		if _, ok := row.Figure(figureKnee); ok {
+		if _, ok := row.Figure(knee.name); ok {
 			knees++
 		}
 		if !slices.Contains(o.Rows, row.Name) {
@@ -193,8 +201,8 @@ func TestSeveralDevices(t *testing.T) {
 	for _, row := range r.Rows {
 		devices = append(devices, row.Device)
 		if row.Device == "all" {
-			if f, ok := row.Figure(figureOverOne); !ok || f.Median <= 0 {
-				t.Errorf("the row of all devices has %q %+v", figureOverOne, f)
+			if f, ok := row.Figure(overOne.name); !ok || f.Median <= 0 {
+				t.Errorf("the row of all devices has %q %+v", overOne.name, f)
 			}
 		}
 	}
@@ -264,17 +272,16 @@ func TestADeviceWithoutTheVariants(t *testing.T) {
 // TestBalanceIsFound checks that the search finds a number of rounds, and runs only once.
 func TestBalanceIsFound(t *testing.T) {
 	d := openHost(t)
-	s := &Session{Options: tiny(d).withDefaults(), report: &report.Report{}}
+	s := sessionOn(d)
 	s.MixRounds = 0
-	target := &target{Session: s, dev: d, info: d.Info(), balance: map[int]int{}}
-	first, err := target.balanced(t.Context(), 64<<10)
+	first, err := balanced(t.Context(), s, 64<<10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if first.rounds < 1 || first.rounds > maxMixRounds {
 		t.Errorf("%d rounds", first.rounds)
 	}
-	if again, err := target.balanced(t.Context(), 64<<10); err != nil || again != first {
+	if again, err := balanced(t.Context(), s, 64<<10); err != nil || again != first {
 		t.Errorf("the second call gives %v, error %v, want %v", again, err, first)
 	}
 }

@@ -2,8 +2,15 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
+	"slices"
+	"strings"
 
+	"millrace/internal/bench/report"
+	"millrace/internal/device"
+	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
@@ -16,75 +23,74 @@ var scheduleSuite = deviceSuite("schedules", Experiment{
 		{Name: "host-sync", Shows: "the same streams, but the host synchronizes after each stage"},
 		{Name: "event-timing", Shows: "stage times by device events against the host's clock around a synchronized stage"},
 	},
-	each: runSchedules,
+	cases: scheduleCases,
 }, Experiment{
-	Rows: []Entry{{Name: "chunked", Shows: "one large payload whole, and cut into 4, 16 and 64 pieces on as many lanes: same results"}},
-	each: runChunked,
+	Rows:  []Entry{{Name: "chunked", Shows: "one large payload whole, and cut into 4, 16 and 64 pieces on as many lanes: same results"}},
+	sizes: func(s *Session) []int { return lastOf(s.batchSizes()) },
+	cases: chunkedCases,
 }, Experiment{
 	Rows: []Entry{
 		{Name: "plain", Shows: "minhash, where every warp loads and computes: the reference of the next two rows"},
 		{Name: "warp-specialized", Shows: "minhash with producer warps that load while consumer warps compute, on several streams"},
 		{Name: "cluster", Shows: "minhash on thread-block clusters that share work through distributed shared memory"},
 	},
-	each: runVariants,
+	cases: kernelCases,
 })
 
-func runSchedules(ctx context.Context, t *target) error {
-	return t.eachBalanced(ctx, func(m mix, bytes int) error {
-		load := newWords(m, bytes)
-		serial := t.serial(load)
+func scheduleCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
+	m, err := balanced(ctx, s, size)
+	if err != nil {
+		return nil, err
+	}
+	load := newWords(m, size)
+	serial := serialCase(s, load)
+	double := batches(s, "double", load, streams.DoubleBuffered)
+	double.baseline = slotsBaseline("balanced-three", double, load, streams.DoubleBuffered.Lanes)
+	triple := batches(s, "triple", load, workerSchedule(s))
+	triple.baseline = slotsBaseline("balanced", triple, load, s.Lanes)
+	events := batches(s, "events", load, threeStreams(s.Lanes, false), waiting)
+	waits := batches(s, "host-sync", load, threeStreams(s.Lanes, true), waiting)
+	both := copies(s, pinnedBoth, size)
+	both.hidden = true
 
-		double, _ := t.flow("double", load, streams.DoubleBuffered)
-		double.baseline = t.balancedBaseline("balanced-three", double, load, streams.DoubleBuffered.Lanes)
-		triple, _ := t.flow("triple", load, t.schedule())
-		triple.baseline = t.balancedBaseline("balanced", triple, load, t.Lanes)
-
-		events, eventsFlow := t.flow("events", load, threeStreams(t.Lanes, false))
-		waits, waitsFlow := t.flow("host-sync", load, threeStreams(t.Lanes, true))
-		eventsFlow.figures, waitsFlow.figures = waiting, waiting
-
-		timing := t.eventTiming(load)
-		both := t.copies(pinnedBoth, bytes)
-		both.Reference = true
-
-		rows := []*Case{serial, double, triple, events, waits, timing}
-		if err := t.Measure(ctx, append(rows, both)...); err != nil {
-			return err
-		}
-		longest := longestStage(both.seconds, serial.stages[streams.ComputeEngine])
-		for _, c := range rows {
-			c.compareSerial(serial)
-			c.compareCeiling(longest)
-		}
-		t.Report(rows...)
-		return nil
-	})
+	rows := append([]*Case{serial, double, triple, events, waits}, timingCases(s, load)...)
+	stage := longerStage(both.batch, serial.stage(streams.ComputeEngine))
+	for _, c := range rows {
+		compareSerial(c, serial)
+		compareCeiling(c, stage)
+	}
+	return append(rows, both), nil
 }
 
-// serial returns the case of the serial schedule, with the baseline program's serial schedule as its baseline.
-func (t *target) serial(load *words) *Case {
-	c, _ := t.flow("serial", load, streams.Serial)
+// serialCase returns the serial schedule, with that of the baseline program as its baseline.
+func serialCase(s *Session, load *words) *Case {
+	c := batches(s, "serial", load, streams.Serial)
 	c.Reference = true
-	c.baseline = t.ask(func() string {
+	c.baseline = baselineOf(yardSeconds, func() string {
 		return fmt.Sprintf("serial bytes=%d rounds=%d batches=%d", load.size, load.rounds, c.times)
-	}).seconds(yardSeconds)
+	})
 	return c
 }
 
-// balancedBaseline returns the baseline of c: a schedule of the baseline program with the given number of slots.
-func (t *target) balancedBaseline(schedule string, c *Case, load *words, slots int) *Case {
-	return t.ask(func() string {
+// slotsBaseline returns the baseline of c: a schedule of the baseline program with the given number of slots.
+func slotsBaseline(schedule string, c *Case, load *words, slots int) *baseline {
+	return baselineOf(yardSeconds, func() string {
 		return fmt.Sprintf("%s bytes=%d rounds=%d slots=%d batches=%d", schedule, load.size, load.rounds, slots, c.times)
-	}).seconds(yardSeconds)
+	})
 }
 
 // compareSerial adds two speedups: over the baseline program's serial schedule in plain CUDA, and over our own serial
 // schedule, which is the slower of the two.
-func (c *Case) compareSerial(serial *Case) {
-	if serial.baseline != nil {
-		c.ratio(figureOverCUDASerial, "x", serial.baseline.seconds, c.seconds)
-	}
-	c.ratio(figureSpeedup, "x", serial.seconds, c.seconds)
+func compareSerial(c, serial *Case) {
+	c.ratio(overCUDASerial, serial.baseline.values, c.batch)
+	c.ratio(overSerial, serial.batch, c.batch)
+}
+
+// compareCeiling adds the case's share of the maximum throughput of any schedule: one batch in the time of its longest
+// stage when all engines run, which is a copy while the other direction is busy too, or the kernel alone.
+func compareCeiling(c *Case, longest perRound) {
+	c.ratio(ofCeiling, longest, c.batch)
+	c.ratio(overLongest, c.batch, longest)
 }
 
 // threeStreams returns a schedule with a stream for each engine.
@@ -93,31 +99,138 @@ func threeStreams(lanes int, hostWaits bool) streams.Schedule {
 		Completion: streams.ByAdaptivePolling}
 }
 
-// longestStage returns, for each round, the longest stage of a batch when all engines run: a copy while the other
-// direction is busy too, or the kernel alone.
-func longestStage(copying, kernels []float64) []float64 {
-	if len(kernels) == 0 {
-		return nil
-	}
-	kernel := median(kernels)
-	stages := make([]float64, len(copying))
-	for i, s := range copying {
-		stages[i] = max(s, kernel)
-	}
-	return stages
-}
-
-// compareCeiling adds the case's share of the maximum throughput of any schedule: one batch in the time of its longest
-// stage.
-func (c *Case) compareCeiling(longest []float64) {
-	c.ratio(figureShare, "", longest, c.seconds)
-	c.ratio(figureOverLongest, "x", c.seconds, longest)
-}
-
 // waiting adds the share of the time in which the submitting goroutine was blocked: waiting for a completed batch, or
 // for the device within Submit.
-func waiting(c *Case, r ran, before, after streams.Stats) {
-	within := after.HostWaited - before.HostWaited
-	c.Add(figureBlocked, "", (r.blocked+within).Seconds()/r.elapsed.Seconds())
-	c.Add(figureInSubmit, "", within.Seconds()/r.elapsed.Seconds())
+func waiting(w *batchWork) {
+	w.figures = func(c *Case, r ran) {
+		c.add(blocked, (r.blocked+r.waited).Seconds()/r.elapsed.Seconds())
+		c.add(inSubmit, r.waited.Seconds()/r.elapsed.Seconds())
+	}
+}
+
+// timingTolerance is the permitted relative difference between stage times from events and from the clock.
+const timingTolerance = 0.05
+
+// timingCases returns the case that compares two measurements of the stage times of serial batches: by device events
+// and by the host's clock. If the host waits for each stage, its clock shows the stage's length plus the cost of
+// waiting. That cost is measured with the same schedule over almost empty batches, by a hidden case.
+func timingCases(s *Session, load *words) []*Case {
+	var byClocks, byEvents [2][]float64 // seconds per batch and round
+	row := func(i int, name string, l *words) *Case {
+		return batches(s, name, l, streams.Serial, func(w *batchWork) {
+			w.quiet = true
+			w.figures = func(_ *Case, r ran) {
+				byClocks[i] = append(byClocks[i], r.waited.Seconds()/float64(r.batches))
+				byEvents[i] = append(byEvents[i], r.staged)
+			}
+		})
+	}
+	timing, empty := row(0, "event-timing", load), row(1, "event-timing over empty batches", newWords(mix{}, scratchAlign))
+	empty.hidden = true
+	timing.later(byClock, func() (of report.Spread, ok bool) {
+		if len(byClocks[0]) != len(byClocks[1]) {
+			return of, false
+		}
+		adjusted := slices.Clone(byClocks[0])
+		for i := range adjusted {
+			adjusted[i] -= byClocks[1][i] - byEvents[1][i]
+		}
+		if of, ok = ratioOf(adjusted, byEvents[0]); !ok {
+			return of, false
+		}
+		// Compared with a short stage the cost of waiting is too large.
+		if off := math.Abs(of.Median - 1); off > timingTolerance && load.size == slices.Max(s.batchSizes()) {
+			s.Note("event-timing: events and clock differ by %s on %s. Don't rely on stage times.", share(off), s.info.ID)
+		}
+		return of, true
+	})
+	return []*Case{timing, empty}
+}
+
+// chunkedPieces are the numbers of pieces that the payload is cut into.
+var chunkedPieces = []int{1, 4, 16, 64}
+
+// chunkedFactor is the size of the payload in batches of the largest size: 64 MiB on a GPU.
+const chunkedFactor = 4
+
+func chunkedCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
+	m, err := balanced(ctx, s, size)
+	if err != nil {
+		return nil, err
+	}
+	most := chunkedPieces[len(chunkedPieces)-1]
+	payload := roundUp(min(chunkedFactor*size, MaxBatchBytes), most*scratchAlign)
+	same := &sameResults{}
+	var cases []*Case
+	for _, n := range chunkedPieces {
+		c := chunked(s, m, payload, n, same)
+		cases = append(cases, c)
+		c.ratio(overWhole, cases[0].batch, c.batch)
+	}
+	cases[0].Reference = true
+	return cases, nil
+}
+
+// chunked returns a case that runs one payload in n pieces, each on its own lane. The payload counts as one batch.
+func chunked(s *Session, m mix, payload, n int, same *sameResults) *Case {
+	load := newWords(m, payload/n)
+	load.pieces = true
+	schedule := workerSchedule(s)
+	schedule.Lanes, schedule.Buffers = n, 1
+	c := batches(s, "chunked", load, schedule, func(w *batchWork) {
+		w.passes = true
+		w.figures = func(c *Case, _ ran) { c.add(pieces, float64(n)) }
+		w.check = func(held []*streams.Batch, seed uint64) error {
+			return same.check(fmt.Sprintf("the payload in %d pieces", n), seed, held)
+		}
+	})
+	c.Row.BatchBytes = payload
+	return c
+}
+
+// kernelVariant is an operator that uses a different kernel of the device's library. Parameters and results are the same.
+type kernelVariant struct {
+	operator.Operator
+	kernel string
+}
+
+// Name implements operator.Operator.
+func (v kernelVariant) Name() string { return v.kernel }
+
+// String implements operator.Operator. Package operator can't parse it.
+func (v kernelVariant) String() string {
+	_, parameters, _ := strings.Cut(v.Operator.String(), "?")
+	return v.kernel + "?" + parameters
+}
+
+func kernelCases(_ context.Context, s *Session, size int) (cases []*Case, _ error) {
+	same := &sameResults{}
+	for _, name := range []string{"plain", "warp-specialized", "cluster"} {
+		c := kernelCase(s, name, size, same)
+		cases = append(cases, c)
+		c.ratio(overPlain, cases[0].batch, c.batch)
+	}
+	cases[0].Reference = true
+	return cases, nil
+}
+
+// kernelCase returns a case of a minhash kernel with the worker's schedule. In every round, all results of the first
+// batch are also compared with those of the first kernel.
+func kernelCase(s *Session, name string, size int, same *sameResults) *Case {
+	op := kernelVariant{Operator: Parse(minhashSpec)[0], kernel: "minhash:" + name}
+	c := batches(s, name, newDocuments([]operator.Operator{op}, size, true), workerSchedule(s), func(w *batchWork) {
+		w.check = func(held []*streams.Batch, seed uint64) error { return same.check(name, seed, held[:1]) }
+	})
+	measure, gpu, id := c.Measure, s.isGPU(), s.info.ID
+	c.Measure = func(ctx context.Context, c *Case, seed uint64) error {
+		err := measure(ctx, c, seed)
+		switch {
+		case !errors.Is(err, device.ErrNotFound):
+			return err
+		case gpu:
+			return Unable("this kernel library doesn't have the kernel: build the one of the same commit")
+		}
+		return Unable("this compares kernels of a GPU, and device %s has none of them", id)
+	}
+	return c
 }

@@ -2,112 +2,169 @@ package bench
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 
+	"millrace/internal/bench/report"
+	"millrace/internal/device"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
+// The payloads of the suites that send one payload at a time, in bytes.
+const (
+	completionBytes = 64 // an almost empty batch
+	latencyBytes    = 1 << 10
+)
+
+// baselineRepeats is how often the baseline program repeats quick operations.
+const baselineRepeats = 1000
+
+var completionSuite = deviceSuite("completion", Experiment{
+	Rows: []Entry{
+		{Name: "polling", Shows: "an almost empty batch; an event is polled without pause until the batch ends"},
+		{Name: "blocking-event", Shows: "the same, waiting for an event that yields the processor"},
+		{Name: "napping", Shows: "the same by adaptive polling, as the worker runs on a GPU unless a batch is small and alone"},
+		{Name: "host-function", Shows: "the same by a host function that wakes a waiting goroutine, as the worker runs on a CPU"},
+	},
+	sizes: func(*Session) []int { return []int{completionBytes} },
+	cases: completionCases,
+})
+
+func completionCases(_ context.Context, s *Session, size int) ([]*Case, error) {
+	row := func(name, way string, completion streams.Completion, variant func(device.Device) device.Device) *Case {
+		schedule := streams.Overlapped
+		schedule.Completion = completion
+		c, r := single(s, name, Parse("crc32c"), size, schedule)
+		r.variant = variant
+		r.cfg.Spin = 0 // otherwise a lone batch would be polled first in every row
+		if way != "" {
+			c.baseline = baselineOf(yardMedian, func() string { return fmt.Sprintf("completion way=%s repeats=%d", way, baselineRepeats) })
+			c.baseline.unlike = true // it copies nothing
+		}
+		return c
+	}
+	return []*Case{
+		row("polling", "poll", streams.ByNotify, polling), row("blocking-event", "blocking", streams.ByNotify, blocking),
+		row("napping", "", streams.ByAdaptivePolling, nil), row("host-function", "hostfunc", streams.ByNotify, nil),
+	}, nil
+}
+
+var latencySuite = deviceSuite("latency", Experiment{
+	Rows: []Entry{
+		{Name: "streams", Shows: "one payload of 1 KiB on an idle device, from Append to its results, as the worker runs"},
+		{Name: "persistent", Shows: "the same through a persistent kernel that takes payloads from a mailbox: no launch"},
+	},
+	sizes: func(*Session) []int { return []int{latencyBytes} },
+	cases: latencyCases,
+})
+
+func latencyCases(_ context.Context, s *Session, size int) (cases []*Case, _ error) {
+	for _, list := range []string{"crc32c", "crc32c," + minhashSpec} {
+		ops := Parse(list)
+		pipeline, _ := single(s, "streams", ops, size, workerSchedule(s))
+		pipeline.baseline = baselineOf(yardLaunch, func() string {
+			return fmt.Sprintf("launch kernels=%d bytes=%d repeats=%d", len(ops), size, baselineRepeats)
+		})
+		sender := &persistentSender{dev: s.dev, ops: ops, bytes: size}
+		persistent := &Case{
+			Row:     report.Row{Name: "persistent", Device: s.info.ID, BatchBytes: size, Operator: Specs(ops)},
+			Measure: repeat(&singleWork{sender: sender, ops: ops, bytes: size}, s.Turn()),
+		}
+		cases = append(cases, pipeline, persistent)
+	}
+	return cases, nil
+}
+
+// single returns a case that sends payloads of the given size through a pipeline, one at a time. The caller may change
+// the rig.
+func single(s *Session, name string, ops []operator.Operator, bytes int, schedule streams.Schedule) (*Case, *rig) {
+	r := newRig(s, &documents{ops: ops, count: 1, total: bytes}, schedule)
+	r.cfg.Copies = false // as the worker runs, on a CPU too
+	w := &singleWork{sender: &pipelineSender{rig: r}, ops: ops, bytes: bytes}
+	return &Case{Row: r.row(name), Measure: repeat(w, s.Turn()), ordinal: r.info.Ordinal}, r
+}
+
 // sender sends one payload at a time through an idle device.
 type sender interface {
+	open() error
 	// send sends payload through the device and appends the records of all operators to dst.
 	send(ctx context.Context, payload, dst []byte) ([]byte, error)
 	// ready prepares the sender for the next payload.
 	ready()
+	// close frees what open has created, even after a failure of open.
 	close() error
 }
 
-// oneByOne measures payloads that go through an idle device one at a time. The time runs from the payload on the heap
-// to its results on the heap. Every result is compared with the reference.
-type oneByOne struct {
-	t     *target
+// The number of payloads of singleWork.
+const (
+	singleLeast = 64 // in a round, and in a warm-up
+	singleKinds = 16 // different payloads, which are sent in rotation
+)
+
+// singleWork sends payloads through an idle device one at a time. The time runs from the payload on the heap to its
+// results on the heap. Every result is compared with the reference.
+type singleWork struct {
+	sender
 	ops   []operator.Operator
 	bytes int // size of a payload
-	open  func(context.Context) (sender, error)
-	took  []float64 // seconds of each payload of the last run
+
+	payloads, want [singleKinds][]byte // and their references, computed before the measurement
+	took           []float64           // seconds of each payload of the last run
+	cpu            time.Duration       // processor time of the last run
 }
 
-// single returns a case that sends payloads of the given size through a pipeline.
-func (t *target) single(name string, ops []operator.Operator, bytes int, s streams.Schedule) (*Case, *flow) {
-	l := newDocuments(ops, bytes, false)
-	l.count = 1 // the pipeline's bound on payloads; this file fills the batches
-	c, f := t.flow(name, l, s)
-	o := &oneByOne{t: t, ops: ops, bytes: bytes, open: func(context.Context) (sender, error) {
-		p, err := f.open()
-		return &pipelineSender{p: p, operators: len(ops)}, err
-	}}
-	c.Measure = o.measure
-	return c, f
-}
-
-// singleLeast is the minimum number of payloads in a round, and in a warm-up.
-const singleLeast = 64
-
-func (o *oneByOne) measure(ctx context.Context, c *Case, seed uint64) (err error) {
-	s, err := o.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	var cpu time.Duration // processor time of the last run
-	err = c.timed(o.t.Turn(), singleLeast, func(n int) (took time.Duration, err error) {
-		before := CPUTime()
-		took, err = o.run(ctx, s, seed, n)
-		cpu = CPUTime() - before
-		return took, err
-	})
-	if err != nil {
-		return err
-	}
-	c.seconds[len(c.seconds)-1] = median(o.took) // without the time between payloads
-	c.Add(figureLatency, "s", median(o.took))
-	c.Add(figureLatencyP99, "s", Percentile(o.took, 0.99))
-	c.Add(figureCPU, "s", cpu.Seconds()/float64(len(o.took)))
-	return nil
-}
-
-// singleKinds is the number of different payloads, which are sent in rotation. Their references are computed before the
-// measurement.
-const singleKinds = 16
-
-// run sends n payloads, records how long each takes in o.took, and returns how long all of them take.
-func (o *oneByOne) run(ctx context.Context, s sender, seed uint64, n int) (time.Duration, error) {
-	var payloads, want [singleKinds][]byte
-	for i := range payloads {
-		payloads[i] = make([]byte, o.bytes)
-		Document(payloads[i], seed, i)
-		for _, op := range o.ops {
-			want[i] = op.AppendReference(want[i], payloads[i])
+// open implements work.
+func (w *singleWork) open(_ context.Context, seed uint64) error {
+	for i := range w.payloads {
+		w.payloads[i], w.want[i] = make([]byte, w.bytes), nil
+		Document(w.payloads[i], seed, i)
+		for _, op := range w.ops {
+			w.want[i] = op.AppendReference(w.want[i], w.payloads[i])
 		}
 	}
-	o.took = o.took[:0]
-	got := make([]byte, 0, len(want[0]))
-	start := time.Now()
+	return w.sender.open()
+}
+
+// least implements work.
+func (w *singleWork) least() int { return singleLeast }
+
+// run implements work.
+func (w *singleWork) run(ctx context.Context, n int) (took time.Duration, err error) {
+	w.took = w.took[:0]
+	got := make([]byte, 0, len(w.want[0]))
+	cpu, start := CPUTime(), time.Now()
 	for i := range n {
 		began := time.Now()
-		var err error
-		if got, err = s.send(ctx, payloads[i%singleKinds], got[:0]); err != nil {
+		if got, err = w.send(ctx, w.payloads[i%singleKinds], got[:0]); err != nil {
 			return 0, err
 		}
-		o.took = append(o.took, time.Since(began).Seconds())
-		s.ready()
-		if err := equal(o.ops[0], 0, got, want[i%singleKinds]); err != nil {
+		w.took = append(w.took, time.Since(began).Seconds())
+		w.ready()
+		if err := equal(w.ops[0], 0, got, w.want[i%singleKinds]); err != nil {
 			return 0, err
 		}
 	}
+	w.cpu = CPUTime() - cpu
 	return time.Since(start), nil
+}
+
+// finish implements work. The seconds per batch don't include the time between payloads.
+func (w *singleWork) finish(c *Case) error {
+	c.seconds[len(c.seconds)-1] = median(w.took)
+	c.add(latency, median(w.took))
+	c.add(latencyP99, Percentile(w.took, 0.99))
+	c.add(cpuTime, w.cpu.Seconds()/float64(len(w.took)))
+	return nil
 }
 
 // pipelineSender sends payloads through a pipeline.
 type pipelineSender struct {
-	p         *streams.Pipeline
-	operators int
-	back      *streams.Batch // holds the results of the previous payload; nil if there is none
+	*rig
+	back *streams.Batch // holds the results of the previous payload; nil if there is none
 }
 
-func (s *pipelineSender) close() error { return s.p.Close() }
-
+// send implements sender.
 func (s *pipelineSender) send(ctx context.Context, payload, dst []byte) ([]byte, error) {
 	b, err := s.p.Acquire(ctx)
 	if err != nil {
@@ -122,7 +179,7 @@ func (s *pipelineSender) send(ctx context.Context, payload, dst []byte) ([]byte,
 	if s.back, _, err = receive(ctx, s.p); err != nil {
 		return dst, err
 	}
-	for i := range s.operators {
+	for i := range s.cfg.Operators {
 		dst = append(dst, s.back.Results(i)...)
 	}
 	return dst, nil

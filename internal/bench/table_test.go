@@ -10,8 +10,8 @@ import (
 
 func TestTableShowsWhatRowsHaveToSay(t *testing.T) {
 	var out bytes.Buffer
-	s := newTarget(1).Session
-	s.Out = &out
+	s := idleSession(1)
+	s.printer.out = &out
 	one := func(v float64) report.Spread { return report.Spread{Median: v, Low: v, High: v, N: 1} }
 	batch := report.Spread{Median: 300e-6, Low: 290e-6, High: 310e-6, N: 5}
 	s.report.Rows = []report.Row{
@@ -19,14 +19,14 @@ func TestTableShowsWhatRowsHaveToSay(t *testing.T) {
 		{Group: "schedules", Name: "triple", Device: "gpu", Operator: "mix?rounds=9", BatchBytes: 16 << 20, Lanes: 4, Batch: &batch,
 			Stages: map[string]report.Spread{"copy_in": one(250e-6)},
 			Figures: []report.Figure{
-				{Name: figureSpeedup, Unit: "x", Spread: one(2.84)}, {Name: figureShare, Spread: one(0.973)}, {Name: figureOverBaseline, Unit: "x", Spread: one(0.995)}, {Name: figureOverCUDASerial, Unit: "x", Spread: one(2.77)},
+				{Name: overSerial.name, Unit: "x", Spread: one(2.84)}, {Name: ofCeiling.name, Spread: one(0.973)}, {Name: overBaseline.name, Unit: "x", Spread: one(0.995)}, {Name: overCUDASerial.name, Unit: "x", Spread: one(2.77)},
 			}},
 		{Group: "schedules", Name: "cluster", Device: "gpu", Operator: "mix?rounds=9", BatchBytes: 16 << 20, Skipped: "no clusters"},
 	}
-	s.compares = true
+	s.compareBaseline(&Case{baseline: &baseline{}})
 	s.Note("a note")
 	s.Note("a note")
-	if err := s.printRows(1); err != nil {
+	if err := s.print(1); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
@@ -53,7 +53,7 @@ func TestTableShowsWhatRowsHaveToSay(t *testing.T) {
 		t.Log(text)
 	}
 	out.Reset()
-	if err := s.printRows(1); err != nil {
+	if err := s.print(1); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(out.String(), "x own serial: speedup") || strings.Contains(out.String(), "a note") {

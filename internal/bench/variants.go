@@ -2,71 +2,259 @@ package bench
 
 import (
 	"context"
-	"errors"
-	"strings"
+	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"millrace/internal/device"
-	"millrace/internal/operator"
-	"millrace/internal/streams"
 )
 
-// variant is an operator that uses a different kernel of the device's library. Parameters and results are the same.
-type variant struct {
-	operator.Operator
-	kernel string
-}
+// This file has the variants of a device (adr/0036). A variant wraps a device and differs from it only in the respect
+// that a row measures: the kind of its streams, where scratch comes from, or how the host learns that a batch has ended.
+// The pipeline on it is the worker's.
 
-// Name implements operator.Operator.
-func (v variant) Name() string { return v.kernel }
+// below is the device that a variant wraps.
+type below struct{ device.Device }
 
-// String implements operator.Operator. Package operator can't parse it.
-func (v variant) String() string {
-	_, parameters, _ := strings.Cut(v.Operator.String(), "?")
-	return v.kernel + "?" + parameters
-}
-
-// minhashSpec is minhash with the parameters that all figures use.
-const minhashSpec = "minhash?k=24&hashes=128"
-
-func runVariants(ctx context.Context, t *target) error {
-	for _, size := range t.sizes() {
-		var rows []*Case
-		same := &sameResults{}
-		for _, name := range []string{"plain", "warp-specialized", "cluster"} {
-			rows = append(rows, t.variant(name, size, same))
-		}
-		plain := rows[0]
-		plain.Reference = true
-		if err := t.Measure(ctx, rows...); err != nil {
-			return err
-		}
-		for _, c := range rows {
-			c.ratio(figureOverPlain, "x", plain.seconds, c.seconds)
-		}
-		t.Report(rows...)
+// Map implements device.Mapper, which every measured device implements.
+func (d below) Map(b device.HostBuffer) (device.Memory, error) {
+	m, ok := d.Device.(device.Mapper)
+	if !ok {
+		return device.Memory{}, device.Errorf("map", d.Info().ID, device.ErrUnavailable, "its kernels do not reach host memory")
 	}
+	return m.Map(b)
+}
+
+// legacyDefault is a variant on which all streams are CUDA's legacy default stream, which is one queue for all.
+func legacyDefault(d device.Device) device.Device { return &onDefaultStreams{below: below{d}} }
+
+// perThreadDefault is a variant on which every stream is the default stream of the submitting thread. So the submitting
+// goroutine must be locked to its thread.
+func perThreadDefault(d device.Device) device.Device {
+	return &onDefaultStreams{below: below{d}, perThread: true}
+}
+
+// defaultStreamer is a device with CUDA's default streams.
+type defaultStreamer interface {
+	DefaultStream(name string, perThread bool) (device.Stream, error)
+}
+
+// onDefaultStreams is a device on which all streams are default streams. A device without default streams uses one
+// stream instead of the legacy one, and ordinary streams instead of the others.
+type onDefaultStreams struct {
+	below
+	perThread bool
+
+	mu   sync.Mutex
+	only device.Stream // replaces the legacy default stream; nil if the device has one, and before the first call of NewStream
+	turn sync.Mutex    // keeps the work of two batches from interleaving on the legacy default stream
+}
+
+// NewStream implements device.Device.
+func (d *onDefaultStreams) NewStream(name string) (device.Stream, error) {
+	if cuda, ok := d.Device.(defaultStreamer); ok {
+		return cuda.DefaultStream(name, d.perThread)
+	}
+	if i := d.Info(); i.Kind == "cuda" {
+		return nil, device.Errorf("default stream", i.ID, device.ErrUnavailable, "this build of the device has none")
+	}
+	if d.perThread {
+		return d.Device.NewStream(name)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var err error
+	if d.only == nil {
+		d.only, err = d.Device.NewStream(name)
+	}
+	return d.only, err
+}
+
+// Enqueue implements device.Device.
+func (d *onDefaultStreams) Enqueue(commands []device.Command) error {
+	if !d.perThread {
+		d.turn.Lock()
+		defer d.turn.Unlock()
+	}
+	return d.Device.Enqueue(commands)
+}
+
+// withPools is a device with other pools.
+type withPools struct {
+	below
+	newPool func(device.PoolConfig) (device.Pool, error)
+}
+
+// NewPool implements device.Device.
+func (d withPools) NewPool(c device.PoolConfig) (device.Pool, error) { return d.newPool(c) }
+
+// releasing is a variant with pools that release unused memory at every synchronization.
+func releasing(d device.Device) device.Device {
+	return withPools{below{d}, func(c device.PoolConfig) (device.Pool, error) {
+		c.ReleaseThreshold = 0
+		return d.NewPool(c)
+	}}
+}
+
+// poolless is a variant without pools, like some GPUs. A pipeline preallocates its scratch there: one piece per stream,
+// of the largest size.
+func poolless(d device.Device) device.Device {
+	return withPools{below{d}, func(device.PoolConfig) (device.Pool, error) {
+		return nil, device.Errorf("new pool", d.Info().ID, device.ErrUnavailable, "this row is about a device without pools")
+	}}
+}
+
+// synchronous is a variant with a synchronousPool as its pools.
+func synchronous(d device.Device) device.Device {
+	return withPools{below{d}, func(device.PoolConfig) (device.Pool, error) { return &synchronousPool{dev: d}, nil }}
+}
+
+// synchronousPool doesn't pool memory: every allocation calls the device, and every free waits for the stream, like
+// cudaMalloc and cudaFree.
+type synchronousPool struct {
+	dev  device.Device
+	used atomic.Int64 // bytes
+}
+
+// Alloc allocates memory from the device, which may wait for all of its work.
+func (p *synchronousPool) Alloc(_ device.Stream, bytes int) (device.Memory, error) {
+	m, err := p.dev.Alloc(bytes)
+	p.used.Add(int64(m.Bytes))
+	return m, err
+}
+
+// Free waits for the work on s and frees m.
+func (p *synchronousPool) Free(s device.Stream, m device.Memory) error {
+	if err := s.Synchronize(); err != nil {
+		return err
+	}
+	p.used.Add(-int64(m.Bytes))
+	return p.dev.Free(m)
+}
+
+// Trim, SetReleaseThreshold and Close do nothing, because there is no unused memory.
+func (p *synchronousPool) Trim(int64) error                { return nil }
+func (p *synchronousPool) SetReleaseThreshold(int64) error { return nil }
+func (p *synchronousPool) Close() error                    { return nil }
+
+// Stats returns what is used now. It doesn't know the highest value.
+func (p *synchronousPool) Stats() (device.PoolStats, error) {
+	return device.PoolStats{Used: p.used.Load(), Reserved: p.used.Load()}, nil
+}
+
+// asking is a device that detects completions by querying the event after each batch, one batch after another. The
+// underlying device would notify the host.
+type asking struct {
+	below
+	flags device.EventFlags // flags of its events, in addition to the requested ones
+	wait  func(ctx context.Context, e device.Event) error
+	ends  chan end // in the order of Notify, with capacity for more batches than a row has in flight
+
+	mu       sync.Mutex
+	commands []device.Command // reused by Enqueue, to avoid allocation
+}
+
+// end is the end of a batch that was enqueued.
+type end struct {
+	token uint64
+	event device.Event
+}
+
+// polling is a variant that queries the oldest batch's event repeatedly, which keeps a core busy.
+func polling(d device.Device) device.Device {
+	return newAsking(d, 0, func(ctx context.Context, e device.Event) error {
+		for {
+			if done, err := e.Done(); done || err != nil {
+				return err
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			runtime.Gosched()
+		}
+	})
+}
+
+// blocking is a variant on which a thread sleeps in the driver until the oldest batch's event is reached. This costs a
+// GPU one interrupt per batch.
+func blocking(d device.Device) device.Device {
+	return newAsking(d, device.BlockingSync, func(_ context.Context, e device.Event) error { return e.Synchronize() })
+}
+
+func newAsking(d device.Device, flags device.EventFlags, wait func(context.Context, device.Event) error) device.Device {
+	return &asking{below: below{d}, flags: flags, wait: wait, ends: make(chan end, 2*maxLanes)}
+}
+
+// NewEvent implements device.Device.
+func (d *asking) NewEvent(flags device.EventFlags) (device.Event, error) {
+	return d.Device.NewEvent(flags | d.flags)
+}
+
+// WaitCompletion implements device.Device.
+func (d *asking) WaitCompletion(ctx context.Context) (uint64, error) {
+	select {
+	case e := <-d.ends:
+		return e.token, d.wait(ctx, e.event)
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// askedStream is a stream of an asking device. It remembers the event that was recorded last.
+type askedStream struct {
+	device.Stream
+	dev  *asking
+	last device.Event // guarded by asking.mu
+}
+
+// NewStream implements device.Device.
+func (d *asking) NewStream(name string) (device.Stream, error) {
+	s, err := d.Device.NewStream(name)
+	if err != nil {
+		return nil, err
+	}
+	return &askedStream{Stream: s, dev: d}, nil
+}
+
+// Enqueue implements device.Device.
+func (d *asking) Enqueue(commands []device.Command) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.commands = append(d.commands[:0], commands...)
+	for i := range d.commands {
+		c := &d.commands[i]
+		s := c.Stream.(*askedStream)
+		if c.Kind == device.DoRecord {
+			s.last = c.Event
+		}
+		c.Stream = s.Stream
+	}
+	return d.Device.Enqueue(d.commands)
+}
+
+// Notify implements device.Stream.
+func (s *askedStream) Notify(token uint64) error {
+	s.dev.mu.Lock()
+	defer s.dev.mu.Unlock()
+	s.dev.ends <- end{token, s.last}
 	return nil
 }
 
-// variant returns a case of a minhash kernel with the worker's schedule. In every round, all results of the first batch
-// are also compared with those of the first kernel.
-func (t *target) variant(name string, size int, same *sameResults) *Case {
-	op := variant{Operator: Parse(minhashSpec)[0], kernel: "minhash:" + name}
-	c, f := t.flow(name, newDocuments([]operator.Operator{op}, size, true), t.schedule())
-	f.check = func(held []*streams.Batch, seed uint64) error { return same.check(name, seed, held[:1]) }
-	c.Measure = func(ctx context.Context, c *Case, seed uint64) error {
-		return t.withoutVariant(f.measure(ctx, c, seed))
-	}
-	return c
+// askedPool is a pool of the device that an asking device wraps.
+type askedPool struct{ device.Pool }
+
+// NewPool implements device.Device.
+func (d *asking) NewPool(c device.PoolConfig) (device.Pool, error) {
+	p, err := d.Device.NewPool(c)
+	return askedPool{p}, err
 }
 
-// withoutVariant returns err, or the reason that a person understands if the device has no kernel of that name.
-func (t *target) withoutVariant(err error) error {
-	switch {
-	case !errors.Is(err, device.ErrNotFound):
-		return err
-	case t.info.Kind == "cuda":
-		return Unable("this kernel library doesn't have the kernel: build the one of the same commit")
-	}
-	return Unable("this compares kernels of a GPU, and device %s has none of them", t.info.ID)
+// Alloc implements device.Pool.
+func (p askedPool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
+	return p.Pool.Alloc(s.(*askedStream).Stream, bytes)
+}
+
+// Free implements device.Pool.
+func (p askedPool) Free(s device.Stream, m device.Memory) error {
+	return p.Pool.Free(s.(*askedStream).Stream, m)
 }

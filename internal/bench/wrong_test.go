@@ -82,10 +82,7 @@ func TestWrongResultsEndTheRun(t *testing.T) {
 // TestPiecesAreComparedWithTheWhole checks that a piece that differs from the whole payload's result is detected.
 func TestPiecesAreComparedWithTheWhole(t *testing.T) {
 	same := &sameResults{first: "the whole", seed: 1, results: []byte("right all over")}
-	d := openHost(t)
-	s := &Session{Options: tiny(d).withDefaults()}
-	target := &target{Session: s, dev: d, info: d.Info()}
-	c := target.chunked(mix{}, 64<<10, 4, same)
+	c := chunked(sessionOn(openHost(t)), mix{}, 64<<10, 4, same)
 	if err := c.Measure(t.Context(), c, 1); err == nil || !strings.Contains(err.Error(), "4 pieces differs from the whole") {
 		t.Errorf("the error is %v", err)
 	}
@@ -93,15 +90,12 @@ func TestPiecesAreComparedWithTheWhole(t *testing.T) {
 
 // TestVariantsAreComparedWhole checks that a variant that differs from the first kernel in any byte is detected.
 func TestVariantsAreComparedWhole(t *testing.T) {
-	d := openHost(t)
-	s := &Session{Options: tiny(d).withDefaults()}
-	target := &target{Session: s, dev: d, info: d.Info()}
-	same := &sameResults{}
-	plain := target.variant("plain", 8<<10, same)
+	s, same := sessionOn(openHost(t)), &sameResults{}
+	plain := kernelCase(s, "plain", 8<<10, same)
 	if err := plain.Measure(t.Context(), plain, 1); err != nil {
 		t.Fatal(err)
 	}
-	other := target.variant("cluster", 8<<10, same)
+	other := kernelCase(s, "cluster", 8<<10, same)
 	if err := other.Measure(t.Context(), other, 1); err != nil {
 		t.Errorf("equal results are taken for different ones: %v", err)
 	}

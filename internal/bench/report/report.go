@@ -8,11 +8,8 @@ import (
 	"time"
 )
 
-// Version is the version of the document that this package writes and reads.
+// Version is the version of the document that this package writes.
 const Version = 1
-
-// maxBytes bounds the size of a document. A run of every row needs less than a tenth of it.
-const maxBytes = 16 << 20
 
 // Report is one run. All times are seconds, all sizes bytes.
 type Report struct {
@@ -88,28 +85,4 @@ func (r *Report) Write(w io.Writer) error {
 		return fmt.Errorf("write the bench report: %w", err)
 	}
 	return nil
-}
-
-// Read reads a document that Write wrote. It returns an error if the document is not JSON, has another version, is
-// longer than 16 MiB, or has no rows.
-func Read(r io.Reader) (*Report, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read the bench report: %w", err)
-	}
-	if len(data) > maxBytes {
-		return nil, fmt.Errorf("the bench report has more than %d bytes: give the file that worker bench --json wrote", maxBytes)
-	}
-	report := &Report{}
-	if err := json.Unmarshal(data, report); err != nil {
-		return nil, fmt.Errorf("not a bench report (%w): give the file that worker bench --json wrote", err)
-	}
-	switch {
-	case report.Version != Version:
-		return nil, fmt.Errorf("the bench report has version %d, and this program reads version %d: measure again with this worker",
-			report.Version, Version)
-	case len(report.Rows) == 0:
-		return nil, fmt.Errorf("the bench report has no rows: measure again with worker bench --json")
-	}
-	return report, nil
 }

@@ -1,0 +1,134 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"millrace/internal/bench/report"
+	"millrace/internal/device"
+	"millrace/internal/streams"
+)
+
+// rig is the pipeline of a case on one device. It is opened for each round.
+type rig struct {
+	dev     device.Device
+	info    device.Info
+	cfg     streams.Config
+	variant func(device.Device) device.Device // changes the device in the one respect that the row measures; nil: no change
+
+	p    *streams.Pipeline // nil while it is closed
+	held []*streams.Batch  // the batches of all slots, which the case owns between two runs
+}
+
+// newRig returns a rig for batches of l on the session's device.
+func newRig(s *Session, l load, schedule streams.Schedule) *rig {
+	r := &rig{dev: s.dev, info: s.info, cfg: s.Pipeline(s.info, l.operators())}
+	r.cfg.Lanes, r.cfg.Schedule = s.Lanes, schedule
+	r.cfg.Copies = s.info.Kind == "host" // the CPU needs no copies, but without them nothing could overlap
+	r.cfg.BatchBytes, r.cfg.BatchPayloads = l.bytes(), l.payloads()
+	return r
+}
+
+// row returns the row of the rig.
+func (r *rig) row(name string) report.Row {
+	c := r.cfg
+	return report.Row{
+		Name: name, Device: r.info.ID, Lanes: cmp.Or(c.Schedule.Lanes, c.Lanes), Buffers: c.Schedule.Buffers,
+		BatchBytes: c.BatchBytes, Operator: Specs(c.Operators),
+	}
+}
+
+func (r *rig) open() (err error) {
+	dev := r.dev
+	if r.variant != nil {
+		dev = r.variant(dev)
+	}
+	r.p, err = streams.New(dev, r.cfg)
+	return err
+}
+
+func (r *rig) close() error {
+	if r.p == nil {
+		return nil
+	}
+	p := r.p
+	r.p, r.held = nil, nil
+	return p.Close()
+}
+
+// workerSchedule returns the worker's schedule on the session's device.
+func workerSchedule(s *Session) streams.Schedule {
+	schedule := s.Pipeline(s.info, nil).Schedule
+	if schedule.Buffers == 0 {
+		return streams.Overlapped
+	}
+	return schedule
+}
+
+// receive waits for a completed batch and returns it with the waiting time.
+func receive(ctx context.Context, p *streams.Pipeline) (b *streams.Batch, waited time.Duration, err error) {
+	select {
+	case b = <-p.Completed():
+	default:
+		start := time.Now()
+		select {
+		case b = <-p.Completed():
+		case <-p.Over():
+			return nil, 0, p.Err()
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		}
+		waited = time.Since(start)
+	}
+	if err := b.Err(); err != nil {
+		return nil, waited, fmt.Errorf("a batch came back with an error: %w", err)
+	}
+	return b, waited, nil
+}
+
+// verifyAll checks the results of the last run in the held batches. It uses all cores, because references are slow.
+func verifyAll(held []*streams.Batch, l load, seed uint64) error {
+	var group sync.WaitGroup
+	errs := make([]error, len(held))
+	cores := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i, b := range held {
+		cores <- struct{}{}
+		group.Go(func() {
+			defer func() { <-cores }()
+			if err := l.verify(b, seed); err != nil {
+				errs[i] = fmt.Errorf("slot %d: %w", b.Slot(), err)
+			}
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// Numbers of batches.
+const (
+	recentBatches = 256 // of a run, in its stage times
+	tracedBatches = 48  // of a row's last round, in a trace
+)
+
+// recent keeps the records of the last recentBatches batches, and up to as many older ones.
+type recent struct {
+	mu      sync.Mutex
+	records []streams.Record
+}
+
+func (r *recent) note(record *streams.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.records) == 2*recentBatches {
+		r.records = r.records[:copy(r.records, r.records[recentBatches:])]
+	}
+	r.records = append(r.records, *record)
+}
+
+// last returns the last n records, or all if there are fewer, oldest first.
+func (r *recent) last(n int) []streams.Record { return r.records[max(len(r.records)-n, 0):] }

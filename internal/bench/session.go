@@ -1,0 +1,362 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"millrace/internal/bench/report"
+	"millrace/internal/device"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// Options selects the measurements and their duration.
+type Options struct {
+	Devices []device.Device // at least one, owned by the caller; none may have a pipeline during Run
+
+	Groups []string // names of suites; none: all
+	Rows   []string // names of rows, "triple" or "schedules/triple"; none: all
+
+	Suites []Suite // measured after the suites of this package
+
+	Bytes  []int         // sizes of batches, or of payloads (see Suite.Sizes); none: the suite's defaults
+	Rounds int           // 0: DefaultRounds
+	Budget time.Duration // per row, for all rounds together, without warm-up and checks; 0: DefaultBudget
+	Lanes  int           // for rows that don't set their own; 0: DefaultLanes
+	Seed   uint64        // seed of the random data
+
+	// Pipeline returns the worker's configuration for a device. Rows change the settings that they compare. nil: the
+	// defaults of package streams with a scratch pool of 1 GiB.
+	Pipeline func(d device.Info, ops []operator.Operator) streams.Config
+
+	// Yardstick is the path of the baseline program, which does the same work in plain CUDA C++ (kernels/bench). Empty:
+	// rows are only compared with each other.
+	Yardstick string
+
+	// MixRounds is the work of the balanced kernel, in rounds per word. 0: the bench finds the number of rounds that
+	// takes as long as a copy.
+	MixRounds int
+
+	Out      io.Writer          // receives each table when its rows are done; nil: none
+	Progress func(doing string) // receives the name of the next measurement, and "" when it is done; nil: none
+	Trace    Tracer             // receives the last batches of every measured pipeline; nil: none
+
+	Command, Commit string // for the report
+}
+
+// Tracer receives batches in order to draw them. telemetry.Timeline implements it.
+type Tracer interface {
+	// AddDevice announces a pipeline before its first batch, as if it were a device: its batches have id as their
+	// Device. epoch is the wall-clock time at which the device's clock read zero.
+	AddDevice(id, name string, epoch time.Time)
+	AddBatch(*streams.Record)
+}
+
+// Suite is a group of rows of `worker bench`.
+type Suite struct {
+	Name        string // the group
+	Experiments []Experiment
+	Columns     []Column // shown in this suite's tables only, after the columns of every suite
+	Sizes       Sizes    // bounds of Options.Bytes for this suite
+}
+
+// Experiment is a set of rows that are measured in interleaved rounds and printed as one table.
+type Experiment struct {
+	Rows []Entry // without Group
+
+	// Run measures the rows on all devices at once. If it is nil, the rows are those of cases.
+	Run func(context.Context, *Session) error
+
+	// cases returns the cases for one size on Session.dev. The session measures the cases of a size side by side.
+	cases func(ctx context.Context, s *Session, size int) ([]*Case, error)
+
+	sizes    func(*Session) []int // the sizes for cases; nil: Session.batchSizes
+	together bool                 // the cases are of all devices at once, and dev is the first one
+}
+
+// Entry is a row as shown by --list.
+type Entry struct {
+	Group string
+	Name  string
+	Shows string // one line
+}
+
+// named reports whether name refers to the row: "triple" or "schedules/triple".
+func (e Entry) named(name string) bool { return name == e.Name || name == e.Group+"/"+e.Name }
+
+// Sizes sets the bounds of Options.Bytes.
+type Sizes struct {
+	Of          string // "batch" or "payload"
+	Least, Most int    // in bytes
+}
+
+func (b Sizes) contains(n int) bool { return n >= b.Least && n <= b.Most }
+
+// Bounds of the sizes and lanes of rows that measure devices.
+const (
+	MinBatchBytes = 4 << 10 // smallest batch
+	MaxBatchBytes = 1 << 30 // largest batch
+	maxLanes      = 64
+)
+
+// deviceSuite returns a suite that measures devices.
+func deviceSuite(name string, experiments ...Experiment) Suite {
+	return Suite{Name: name, Experiments: experiments, Sizes: Sizes{Of: "batch", Least: MinBatchBytes, Most: MaxBatchBytes}}
+}
+
+// Session is one run. It measures the cases of suites side by side.
+type Session struct {
+	Options
+	report  *report.Report
+	printer printer
+	program *program // the baseline program; nil for none
+	seeds   int      // number of seeds handed out so far
+
+	suite   Suite         // the suite being measured
+	dev     device.Device // the device whose rows are measured
+	info    device.Info   // its description
+	notes   []string      // lines to print below this table
+	balance map[string]int
+}
+
+// newSession returns a session without a baseline program that has measured nothing.
+func newSession(o Options) *Session {
+	s := &Session{
+		Options: o, printer: printer{out: o.Out, explained: map[string]bool{}}, balance: map[string]int{},
+		report: &report.Report{Version: report.Version, Command: o.Command, Commit: o.Commit, Started: time.Now()},
+	}
+	for _, d := range o.Devices {
+		i := d.Info()
+		s.report.Devices = append(s.report.Devices, report.Device{
+			Kind: i.Kind, ID: i.ID, Name: i.Name, Driver: i.Driver, Runtime: i.Runtime, Compute: i.Compute, Units: i.Units,
+		})
+	}
+	return s
+}
+
+// run measures the experiments of the suites and prints a table for each.
+func (s *Session) run(ctx context.Context, suites []Suite) error {
+	for _, s.suite = range suites {
+		for _, e := range s.suite.Experiments {
+			if !slices.ContainsFunc(e.Rows, func(row Entry) bool { return s.wants(s.suite.Name, row.Name) }) {
+				continue
+			}
+			from := len(s.report.Rows)
+			err := s.runExperiment(ctx, e)
+			if err := errors.Join(err, s.print(from)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// runExperiment measures an experiment, once or on each device.
+func (s *Session) runExperiment(ctx context.Context, e Experiment) error {
+	if e.Run != nil {
+		return s.leaveOut(e, "all", e.Run(ctx, s))
+	}
+	devices := s.Devices
+	if e.together {
+		devices = devices[:1]
+	}
+	for _, d := range devices {
+		s.use(d)
+		id := s.info.ID
+		if e.together {
+			id = "all"
+		}
+		if err := s.leaveOut(e, id, s.runCases(ctx, e)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// use sets the device whose rows are measured.
+func (s *Session) use(d device.Device) { s.dev, s.info = d, d.Info() }
+
+// isGPU reports whether the device is a GPU.
+func (s *Session) isGPU() bool { return s.info.Kind == "cuda" }
+
+func (s *Session) runCases(ctx context.Context, e Experiment) error {
+	sizes := (*Session).batchSizes
+	if e.sizes != nil {
+		sizes = e.sizes
+	}
+	for _, size := range sizes(s) {
+		cases, err := e.cases(ctx, s, size)
+		if err != nil {
+			return err
+		}
+		if err := s.Measure(ctx, cases...); err != nil {
+			return err
+		}
+		s.Report(cases...)
+	}
+	return nil
+}
+
+// leaveOut reports the rows of an experiment that the device can't run at all, with the reason. It returns every other
+// error.
+func (s *Session) leaveOut(e Experiment, device string, err error) error {
+	reason, cannot := unable(err)
+	if !cannot {
+		return err
+	}
+	for _, row := range e.Rows {
+		if s.wants(s.suite.Name, row.Name) {
+			s.report.Rows = append(s.report.Rows, report.Row{Group: s.suite.Name, Name: row.Name, Device: device, Skipped: reason})
+		}
+	}
+	return nil
+}
+
+// Measure interleaves the rounds of the cases: every case once, then every case again. All cases of a round use the
+// same seed, so they have the same data. If a case can't be measured, the reason is in Row.Skipped; every other error
+// ends the run. Measure ignores nil cases.
+func (s *Session) Measure(ctx context.Context, cases ...*Case) error {
+	cases = s.selected(cases)
+	for round := range s.Rounds {
+		seed := s.seed()
+		if s.program != nil {
+			clear(s.program.round)
+		}
+		for _, c := range cases {
+			if c.Row.Skipped != "" {
+				continue
+			}
+			name := c.Row.Group + "/" + c.Row.Name + onDevice(c.Row.Device)
+			s.Progress(fmt.Sprintf("%s, round %d of %d", name, round+1, s.Rounds))
+			err := c.Measure(ctx, c, seed)
+			if err != nil && ctx.Err() != nil {
+				return fmt.Errorf("interrupted: %w", ctx.Err())
+			}
+			if reason, cannot := unable(err); cannot {
+				c.Row.Skipped = reason
+			} else if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			} else if c.baseline != nil && s.program != nil {
+				s.Progress(name + " by the baseline program")
+				c.baseline.measure(s.program, c.ordinal)
+			}
+		}
+	}
+	return nil
+}
+
+// selected returns the requested cases and the cases that they are compared with.
+func (s *Session) selected(all []*Case) (list []*Case) {
+	for _, c := range all {
+		if c == nil {
+			continue
+		}
+		c.Row.Group = s.suite.Name
+		if !c.Reference && !c.hidden && !s.wants(c.Row.Group, c.Row.Name) {
+			continue
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// Report compares the cases and adds the requested rows to the report, in this order.
+func (s *Session) Report(cases ...*Case) {
+	for _, c := range cases {
+		for _, compare := range c.compare {
+			compare()
+		}
+	}
+	for _, c := range cases {
+		if !c.hidden && s.wants(c.Row.Group, c.Row.Name) {
+			s.compareBaseline(c)
+			s.report.Rows = append(s.report.Rows, c.row())
+		}
+	}
+}
+
+// noBaseline is printed below the first table that could have a comparison with plain CUDA.
+const noBaseline = "Nothing here is compared with plain CUDA, because there is no baseline program. " +
+	"Build it with `make -C kernels yardstick` and name it with --yardstick (it needs a GPU)."
+
+// compareBaseline adds the time of the baseline program and its ratio to ours.
+func (s *Session) compareBaseline(c *Case) {
+	switch b := c.baseline; {
+	case b == nil:
+	case s.program == nil && !s.printer.explained[noBaseline]:
+		s.printer.explained[noBaseline] = true
+		s.Note(noBaseline)
+	case b.err != nil:
+		s.Note("%s: not compared with the baseline program: %v", c.Row.Name, b.err)
+	case len(b.seconds) > 0:
+		c.Add(baselineTime.name, baselineTime.unit, b.seconds...)
+		if of, ok := ratioOf(b.seconds, c.seconds); ok && !b.unlike {
+			c.ratios = append(c.ratios, report.Figure{Name: overBaseline.name, Unit: overBaseline.unit, Spread: of})
+		}
+	}
+}
+
+// print prints the rows of the report with index from and above, and the notes.
+func (s *Session) print(from int) error {
+	rows, notes := s.report.Rows[from:], s.notes
+	s.notes = nil
+	if len(rows) == 0 {
+		return nil
+	}
+	s.Progress("") // ends the progress line
+	return s.printer.print(s.suite.Name, s.suite.Columns, rows, notes)
+}
+
+// seed returns a seed that nothing else in this run uses.
+func (s *Session) seed() uint64 {
+	s.seeds++
+	return derive(s.Seed, s.seeds)
+}
+
+// Note prints a line below the experiment's table, once.
+func (s *Session) Note(format string, args ...any) {
+	s.notes = append(s.notes, fmt.Sprintf(format, args...))
+}
+
+// Turn returns the duration of one round of a row.
+func (s *Session) Turn() time.Duration { return s.Budget / time.Duration(s.Rounds) }
+
+// Sizes returns the sizes to measure, in bytes: those of Options.Bytes that the suite accepts, or the defaults.
+func (s *Session) Sizes(defaults ...int) []int {
+	if len(s.Bytes) == 0 {
+		return defaults
+	}
+	var sizes []int
+	for _, n := range s.Bytes {
+		if b := s.suite.Sizes; !b.contains(n) {
+			s.Note("Left out: %ss of %s. Give %d to %d bytes.", b.Of, bytesText(n), b.Least, b.Most)
+			continue
+		}
+		sizes = append(sizes, n)
+	}
+	return sizes
+}
+
+// batchSizes returns the batch sizes to measure, in bytes.
+func (s *Session) batchSizes() []int {
+	if s.isGPU() {
+		return s.Sizes(1<<20, 16<<20)
+	}
+	return s.Sizes(256<<10, 1<<20)
+}
+
+// lastOf returns only the last size, if there is one.
+func lastOf(sizes []int) []int { return sizes[max(len(sizes)-1, 0):] }
+
+// wants reports whether the row was requested.
+func (o Options) wants(group, name string) bool {
+	if len(o.Groups) > 0 && !slices.Contains(o.Groups, group) {
+		return false
+	}
+	e := Entry{Group: group, Name: name}
+	return len(o.Rows) == 0 || slices.ContainsFunc(o.Rows, e.named)
+}

@@ -1,0 +1,262 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"millrace/internal/alloc"
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// variants are the devices that rows use instead of the measured device.
+var variants = map[string]func(device.Device) device.Device{
+	"legacy": legacyDefault, "per-thread": perThreadDefault,
+	"releasing": releasing, "synchronous": synchronous, "poolless": poolless,
+	"polling": polling, "blocking": blocking,
+}
+
+// variantPipeline creates a pipeline that is closed before its device.
+func variantPipeline(t *testing.T, d device.Device, list string, s streams.Schedule) (*streams.Pipeline, []operator.Operator) {
+	t.Helper()
+	ops := Parse(list)
+	p, err := streams.New(d, streams.Config{
+		Lanes: 4, BatchBytes: 1 << 16, BatchPayloads: 64, ScratchLimit: 64 << 20, Operators: ops, Schedule: s, Copies: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("closing the pipeline: %v", err)
+		}
+	})
+	return p, ops
+}
+
+// submitDocuments submits a batch of n payloads of the given size. It passes the payloads to tell before the
+// submission.
+func submitDocuments(t *testing.T, p *streams.Pipeline, seed uint64, n, bytes int, tell func(slot int, payloads [][]byte)) {
+	t.Helper()
+	b, err := p.Acquire(t.Context())
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	payloads := make([][]byte, n)
+	for i := range payloads {
+		payloads[i] = make([]byte, bytes)
+		Document(payloads[i], seed, i)
+		b.Append(payloads[i])
+	}
+	tell(b.Slot(), payloads)
+	if err := b.Submit(streams.ClosedByBytes); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestVariantsGiveTheSameResults checks that every variant gives the results of the operator's reference. Each submitter
+// is locked to a thread.
+func TestVariantsGiveTheSameResults(t *testing.T) {
+	for name, variant := range variants {
+		for _, d := range []device.Device{openHost(t), openSim(t)} {
+			t.Run(fmt.Sprintf("%s on %s", name, d.Info().Kind), func(t *testing.T) {
+				p, ops := variantPipeline(t, variant(d), "crc32c,minhash?hashes=2", streams.Schedule{Name: name, Buffers: 1})
+				const submitters, each = 3, 8
+				want := make([][][]byte, p.Slots()) // entries belong to the owner of the slot's batch
+				var left sync.WaitGroup
+				for s := range submitters {
+					left.Go(func() {
+						runtime.LockOSThread()
+						defer runtime.UnlockOSThread()
+						for i := range each {
+							submitDocuments(t, p, uint64(s*each+i), 1+i, 1+100*i*s, func(slot int, all [][]byte) { want[slot] = all })
+						}
+					})
+				}
+				for range submitters * each {
+					b := <-p.Completed()
+					wantReference(t, b, ops, want[b.Slot()])
+					b.Release()
+				}
+				left.Wait()
+				stats, err := p.Stats()
+				if err != nil || stats.Scratch.Used != 0 || stats.Scratch.Allocations == 0 || stats.Scratch.HostTime <= 0 {
+					t.Errorf("scratch at the end: %+v, %v", stats.Scratch, err)
+				}
+			})
+		}
+	}
+}
+
+// wantReference compares a completed batch with the reference.
+func wantReference(t *testing.T, b *streams.Batch, ops []operator.Operator, payloads [][]byte) {
+	t.Helper()
+	if err := b.Err(); err != nil {
+		t.Fatalf("batch failed: %v", err)
+	}
+	for i, op := range ops {
+		var want []byte
+		for _, payload := range payloads {
+			want = op.AppendReference(want, payload)
+		}
+		if got := b.Results(i); !bytes.Equal(got, want) {
+			t.Errorf("%s over %d payloads differs from the reference", op, b.Rows())
+		}
+	}
+}
+
+// TestLegacyDefaultStreamIsSerial checks that lanes don't overlap on the legacy default stream, and do on others.
+func TestLegacyDefaultStreamIsSerial(t *testing.T) {
+	const unit = time.Millisecond
+	for name, want := range map[string]time.Duration{"non-blocking": 6 * unit, "legacy": 12 * unit, "per-thread": 6 * unit} {
+		d, err := sim.Open(sim.Options{Cost: sim.Units(unit), Kernels: hostKernels()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var on device.Device = d
+		if variant := variants[name]; variant != nil {
+			on = variant(d)
+		}
+		p, _ := variantPipeline(t, on, "crc32c", streams.Schedule{Name: name, Buffers: 1})
+		release := d.Hold()
+		for i := range 4 {
+			submitDocuments(t, p, uint64(i), 1, 10, func(int, [][]byte) {})
+		}
+		release()
+		for range 4 {
+			(<-p.Completed()).Release()
+		}
+		if took := d.Now(); took != want {
+			t.Errorf("%s: four batches took %v, want %v", name, took, want)
+		}
+	}
+}
+
+// TestAskingVariantsDoNotNotify checks that a variant that queries events doesn't use the device's own notifications.
+func TestAskingVariantsDoNotNotify(t *testing.T) {
+	for name, want := range map[string]int{"polling": 0, "blocking": 0, "per-thread": 3} {
+		d := openSim(t).(*sim.Device)
+		p, _ := variantPipeline(t, variants[name](d), "crc32c", streams.Overlapped)
+		for i := range 3 {
+			submitDocuments(t, p, uint64(i), 1, 10, func(int, [][]byte) {})
+			(<-p.Completed()).Release()
+		}
+		trace, _ := d.Trace()
+		if got := len(slices.DeleteFunc(trace, func(s sim.Span) bool { return s.Kind != sim.Notify })); got != want {
+			t.Errorf("%s: %d notifications for 3 batches, want %d", name, got, want)
+		}
+	}
+}
+
+// scratchRig is a stream and scratch on a device, allocated like a pipeline's.
+type scratchRig struct {
+	*testing.T
+	dev     device.Device
+	stream  device.Stream
+	scratch *alloc.Counted
+}
+
+func newScratchRig(t *testing.T, dev device.Device) *scratchRig {
+	t.Helper()
+	r := &scratchRig{T: t, dev: dev}
+	var err error
+	r.stream, err = dev.NewStream("scratch")
+	r.ok(err)
+	t.Cleanup(func() { r.ok(r.stream.Close()) })
+	r.scratch, err = alloc.NewScratch(dev, alloc.Scratch{Limit: 64 << 20, Piece: 8 << 20})
+	r.ok(err)
+	t.Cleanup(func() { r.ok(r.scratch.Close()) })
+	return r
+}
+
+func (r *scratchRig) ok(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *scratchRig) stats() device.PoolStats {
+	r.Helper()
+	s, err := r.scratch.Stats()
+	r.ok(err)
+	return s
+}
+
+// onScratchVariants runs a test on both devices with every variant that changes how scratch is allocated.
+func onScratchVariants(t *testing.T, test func(r *scratchRig, name string)) {
+	for _, name := range []string{"releasing", "synchronous", "poolless"} {
+		for _, d := range []device.Device{openHost(t), openSim(t)} {
+			t.Run(fmt.Sprintf("%s on %s", name, d.Info().Kind), func(t *testing.T) {
+				test(newScratchRig(t, variants[name](d)), name)
+			})
+		}
+	}
+}
+
+// TestScratchOfVariantsIsMemory checks that scratch can be written and read in stream order and is counted.
+func TestScratchOfVariantsIsMemory(t *testing.T) {
+	onScratchVariants(t, func(r *scratchRig, _ string) {
+		b, err := r.dev.AllocHost(1 << 10)
+		r.ok(err)
+		for i, bytes := range []int{1 << 10, 8 << 20, 4 << 10} {
+			m, err := r.scratch.Alloc(r.stream, bytes)
+			r.ok(err)
+			r.ok(r.stream.Fill(m, byte(i+1)))
+			r.ok(r.stream.CopyOut(b, m.Slice(bytes-b.Len(), b.Len())))
+			if used := r.stats().Used; used < int64(bytes) {
+				r.Errorf("%d bytes used with %d handed out", used, bytes)
+			}
+			r.ok(r.scratch.Free(r.stream, m))
+			r.ok(r.stream.Synchronize())
+			if got := b.Bytes()[7]; got != byte(i+1) {
+				r.Errorf("allocation %d held %d", i, got)
+			}
+		}
+		if n, left := r.scratch.Allocations(), r.scratch.Outstanding(); n != 3 || left != 0 {
+			r.Errorf("%d allocations, %d outstanding, want 3 and none", n, left)
+		}
+		if s := r.stats(); s.Used != 0 {
+			r.Errorf("%d bytes used at the end", s.Used)
+		}
+		r.ok(r.dev.FreeHost(b))
+	})
+}
+
+// TestWhatScratchVariantsKeep checks how much memory each variant keeps between two batches, which is the property that
+// differs.
+func TestWhatScratchVariantsKeep(t *testing.T) {
+	onScratchVariants(t, func(r *scratchRig, name string) {
+		m, err := r.scratch.Alloc(r.stream, 1<<20)
+		r.ok(err)
+		r.ok(r.scratch.Free(r.stream, m))
+		r.ok(r.stream.Synchronize())
+		if kept := r.stats().Reserved; (kept > 0) != (name == "poolless") {
+			r.Errorf("%d bytes are kept", kept)
+		}
+	})
+}
+
+// TestSynchronousFreeWaits checks that a free waits for the work before it.
+func TestSynchronousFreeWaits(t *testing.T) {
+	r := newScratchRig(t, synchronous(openHost(t)))
+	m, err := r.scratch.Alloc(r.stream, 1<<10)
+	r.ok(err)
+	e, err := r.dev.NewEvent(0)
+	r.ok(err)
+	r.ok(r.stream.Fill(m, 1))
+	r.ok(r.stream.Record(e))
+	r.ok(r.scratch.Free(r.stream, m))
+	if done, err := e.Done(); !done || err != nil {
+		t.Errorf("the memory was freed before the stream was done with it (%v)", err)
+	}
+	r.ok(e.Close())
+}
