@@ -18,7 +18,7 @@ import (
 type batchWork struct {
 	*rig  // the only one, unless others has more
 	s     *Session
-	load  load
+	load  *load
 	quiet bool // omit the case from the trace
 
 	others  []*rig // rigs on other devices, which share the work: a device with a free batch takes the next piece
@@ -49,7 +49,7 @@ type ran struct {
 }
 
 // batches returns a case that sends batches of l through a pipeline. The options change its work.
-func batches(s *Session, name string, l load, schedule streams.Schedule, options ...func(*batchWork)) *Case {
+func batches(s *Session, name string, l *load, schedule streams.Schedule, options ...func(*batchWork)) *Case {
 	// One driver: CUDA takes one call at a time, and a second driver would mostly spin while it waits.
 	w := &batchWork{rig: newRig(s, l, schedule), s: s, load: l, drivers: 1}
 	for _, option := range options {

@@ -81,7 +81,7 @@ func (w *copyWork) open(_ context.Context, seed uint64) error {
 		return w.err
 	}
 	for i := range w.from {
-		random(w.from[i].Bytes(), derive(seed, i), 0, anyByte)
+		random(w.from[i].Bytes(), derive(seed, i), ^uint64(0))
 	}
 	if err := w.ins.CopyIn(w.source, w.from[0]); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"strings"
 
@@ -12,58 +13,106 @@ import (
 	"millrace/internal/streams"
 )
 
-// load fills batches with payloads derived from a seed, fresh for every batch and every round. It checks the results
-// against the operators' references.
-type load interface {
-	// fill appends the payloads for the batch's slot, derived from seed, to an empty batch.
-	fill(b *streams.Batch, seed uint64) error
-	// verify compares a sample of a completed batch's results with the reference. The sample includes the first and
-	// the last result. The error says where they differ. Several batches may be verified at once.
-	verify(b *streams.Batch, seed uint64) error
-	// operators returns the operators for which verify checks the results.
-	operators() []operator.Operator
-	// bytes and payloads bound a batch.
-	bytes() int
-	payloads() int
+// load is what a case fills its batches with: payloads derived from a seed, fresh for every slot and every round. It
+// checks the results against the operators' references. Cases that have the same load share the payloads of a round.
+type load struct {
+	operators []operator.Operator
+	size      int // bytes of the largest batch
+	least     int // bytes of the smallest batch; slots have different sizes up to size
+	count     int // payloads in a batch
+
+	mask  uint64                             // of the random data
+	parts func(total int, seed uint64) []int // sizes of the parts of which verify checks a sample; the payloads if count is not 1
+	pitch func(op operator.Operator) int     // distance of the results of two parts, in bytes
+	whole *load                              // the batches of all slots are one batch of this load in pieces; nil for none
+	slots []content
 }
 
-// words is a load for the operator mix: batches of one payload.
-type words struct {
-	mix
-	size    int    // bytes of the largest batch
-	least   int    // bytes of the smallest batch; slots have different sizes up to size
-	pieces  bool   // the batches of all slots are one payload in pieces, in the order of the slots
-	scratch []byte // buffer of size bytes in which payloads are generated
+// content is what a slot's batch holds.
+type content struct {
+	seed   uint64
+	memory []byte
+	parts  [][]byte // of memory
 }
 
-func newWords(m mix, size int) *words {
-	return &words{mix: m, size: size, least: size, scratch: make([]byte, size)}
-}
+// stretchBytes is the size of the parts of a batch that is one payload.
+const stretchBytes = 256
 
-func (w *words) operators() []operator.Operator { return []operator.Operator{w.mix} }
-func (w *words) bytes() int                     { return w.size }
-func (w *words) payloads() int                  { return 1 }
-
-// length returns the size of a slot's batches: the fractional part of a multiple of the golden ratio, scaled to the
-// range of sizes. So the sizes of consecutive slots are evenly spread.
-func (w *words) length(slot int) int {
-	share := float64(golden*uint64(slot+1)) / (1 << 64)
-	return w.least + int(share*float64(w.size-w.least))
-}
-
-// source returns the random sequence of a slot's batch, and the offset at which the batch begins in it.
-func (w *words) source(slot int, seed uint64) (of uint64, off int) {
-	if w.pieces {
-		return seed, slot * w.size
+// newWords creates a load for the operator mix: batches of one payload of any bytes.
+func newWords(m mix, size int) *load {
+	return &load{
+		operators: []operator.Operator{m}, size: size, least: size, count: 1, mask: ^uint64(0),
+		parts: func(total int, _ uint64) (sizes []int) {
+			for ; total > 0; total -= stretchBytes {
+				sizes = append(sizes, min(total, stretchBytes))
+			}
+			return sizes
+		},
+		pitch: func(operator.Operator) int { return stretchBytes }, // a result has as many bytes as the batch
 	}
-	return derive(seed, slot), 0
 }
 
-func (w *words) fill(b *streams.Batch, seed uint64) error {
-	payload := w.scratch[:w.length(b.Slot())]
-	of, off := w.source(b.Slot(), seed)
-	random(payload, of, off, anyByte)
-	return appendTo(b, payload)
+// documentBytes is the mean size of documents.
+const documentBytes = 2 << 10
+
+// newDocuments creates a load for the worker's operators: batches of at least two documents whose sizes add up to total
+// bytes. They are random ASCII. Every byte is a character and so starts a shingle, which is the maximum work for
+// minhash.
+func newDocuments(ops []operator.Operator, total int, ragged bool) *load {
+	n := max(total/documentBytes, 2)
+	l := &load{operators: ops, size: total, least: total, count: n, mask: asciiMask, pitch: operator.Operator.Stride}
+	l.parts = func(total int, _ uint64) []int { return uniformSizes(n, total) }
+	if ragged {
+		l.parts = func(total int, seed uint64) []int { return raggedSizes(n, total, seed) }
+	}
+	return l
+}
+
+// length returns the size of a slot's batches. The sizes of the first slots are evenly spread.
+func (l *load) length(slot int) int {
+	return l.least + (l.size-l.least)*int(bits.Reverse8(uint8(slot)))/256
+}
+
+// content returns what the slot's batch holds. The first call for a seed generates it. After that, several goroutines
+// may call content.
+func (l *load) content(slot int, seed uint64) *content {
+	for len(l.slots) <= slot {
+		l.slots = append(l.slots, content{})
+	}
+	c := &l.slots[slot]
+	if c.seed == seed && len(c.parts) > 0 {
+		return c
+	}
+	of := derive(seed, slot)
+	switch {
+	case l.whole != nil:
+		c.memory = l.whole.content(0, seed).memory[slot*l.size:][:l.size]
+	case c.memory == nil:
+		c.memory = make([]byte, l.length(slot)) // rounds share it, so that no garbage is collected during a measurement
+		fallthrough
+	default:
+		random(c.memory, of, l.mask)
+	}
+	c.seed, c.parts = seed, c.parts[:0]
+	rest := c.memory
+	for _, size := range l.parts(len(c.memory), of) {
+		c.parts, rest = append(c.parts, rest[:size]), rest[size:]
+	}
+	return c
+}
+
+// fill appends the payloads for the batch's slot, derived from seed, to an empty batch.
+func (l *load) fill(b *streams.Batch, seed uint64) error {
+	c := l.content(b.Slot(), seed)
+	if l.count == 1 {
+		return appendTo(b, c.memory)
+	}
+	for _, payload := range c.parts {
+		if err := appendTo(b, payload); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func appendTo(b *streams.Batch, payload []byte) error {
@@ -73,124 +122,29 @@ func appendTo(b *streams.Batch, payload []byte) error {
 	return nil
 }
 
-// For a batch of words, verify checks sampleStretches stretches of stretchBytes. The reference computes a word's rounds
-// one after another, and there may be thousands.
+// verify checks the results of sampleParts parts of a batch, of at most sampleBytes in total, in addition to the first
+// and the last. References process one byte or word at a time, and a word may have thousands of rounds.
 const (
-	sampleStretches = 16
-	stretchBytes    = 256
+	sampleParts = 16
+	sampleBytes = 64 << 10
 )
 
-func (w *words) verify(b *streams.Batch, seed uint64) error {
-	length := w.length(b.Slot())
-	got := b.Results(0)
-	if want := roundUp(length, wordBytes); len(got) != want {
-		return fmt.Errorf("%s over %d bytes gave %d bytes, want %d", w.mix, length, len(got), want)
-	}
-	of, from := w.source(b.Slot(), seed)
-	payload := make([]byte, stretchBytes)
-	for _, stretch := range sample(roundUp(length, stretchBytes)/stretchBytes, sampleStretches, seed) {
-		off := stretch * stretchBytes
-		part := payload[:min(stretchBytes, length-off)]
-		random(part, of, from+off, anyByte)
-		want := w.AppendReference(nil, part)
-		if err := equal(w.mix, off, got[off:off+len(want)], want); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// documents is a load for the worker's operators: many payloads of ASCII. Every byte is a character and so starts a
-// shingle, which is the maximum work for minhash.
-type documents struct {
-	ops    []operator.Operator
-	count  int // number of documents in a batch
-	total  int // their bytes
-	ragged bool
-	texts  []texts // by slot
-}
-
-// texts are the documents of a slot's batch.
-type texts struct {
-	seed   uint64
-	memory []byte
-	all    [][]byte // parts of memory
-}
-
-// documentBytes is the size of a document if all have the same size.
-const documentBytes = 2 << 10
-
-// newDocuments creates a load of at least two documents of about documentBytes each. Their sizes add up to total bytes.
-func newDocuments(ops []operator.Operator, total int, ragged bool) *documents {
-	return &documents{ops: ops, count: max(total/documentBytes, 2), total: total, ragged: ragged}
-}
-
-func (d *documents) operators() []operator.Operator { return d.ops }
-func (d *documents) bytes() int                     { return d.total }
-func (d *documents) payloads() int                  { return d.count }
-
-// Document fills dst with document i of a seed: random ASCII. Each document can be recreated without the others.
-func Document(dst []byte, seed uint64, i int) { random(dst, derive(seed, i), 0, asciiMask) }
-
-// fill implements load. It generates the documents of a slot and a seed once. After that, several goroutines may fill
-// batches of different slots.
-func (d *documents) fill(b *streams.Batch, seed uint64) error {
-	for len(d.texts) <= b.Slot() {
-		d.texts = append(d.texts, texts{})
-	}
-	t := &d.texts[b.Slot()]
-	if t.seed != seed || t.all == nil {
-		d.generate(t, seed, b.Slot())
-	}
-	for _, payload := range t.all {
-		if err := appendTo(b, payload); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// generate replaces the documents of a slot. It reuses their memory, so that no garbage is collected during a
-// measurement.
-func (d *documents) generate(t *texts, seed uint64, slot int) {
-	if t.memory == nil {
-		t.memory = make([]byte, d.total)
-	}
-	t.seed, t.all = seed, t.all[:0]
-	seed = derive(seed, slot)
-	sizes := uniformSizes(d.count, d.total)
-	if d.ragged {
-		sizes = raggedSizes(d.count, d.total, seed)
-	}
-	rest := t.memory
-	for i, size := range sizes {
-		Document(rest[:size], seed, i)
-		t.all, rest = append(t.all, rest[:size]), rest[size:]
-	}
-}
-
-// verify checks sampleDocuments documents of a batch, of at most sampleBytes in total, in addition to the first and the
-// last. References process one byte at a time.
-const (
-	sampleDocuments = 8
-	sampleBytes     = 64 << 10
-)
-
-func (d *documents) verify(b *streams.Batch, seed uint64) error {
-	all, checked := d.texts[b.Slot()].all, 0
-	for n, i := range sample(len(all), sampleDocuments, derive(seed, b.Slot())) {
-		if n >= 2 && checked+len(all[i]) > sampleBytes {
+// verify compares a sample of a completed batch's results with the reference. The error says where they differ. Several
+// batches may be verified at once.
+func (l *load) verify(b *streams.Batch, seed uint64) error {
+	parts, checked := l.content(b.Slot(), seed).parts, 0
+	for n, i := range sample(len(parts), sampleParts, seed) {
+		if n >= 2 && checked+len(parts[i]) > sampleBytes {
 			continue
 		}
-		checked += len(all[i])
-		for o, op := range d.ops {
-			want, got := op.AppendReference(nil, all[i]), b.Results(o)
-			at := i * op.Stride()
+		checked += len(parts[i])
+		for o, op := range l.operators {
+			want, got, at := op.AppendReference(nil, parts[i]), b.Results(o), i*l.pitch(op)
 			if at+len(want) > len(got) {
-				return fmt.Errorf("%s over %d payloads gave %d bytes, want %d", op, len(all), len(got), len(all)*op.Stride())
+				return fmt.Errorf("%s gave %d bytes, want %d or more", op, len(got), at+len(want))
 			}
 			if err := equal(op, at, got[at:at+len(want)], want); err != nil {
-				return fmt.Errorf("payload %d of %d: %w", i, len(all), err)
+				return fmt.Errorf("part %d of %d: %w", i+1, len(parts), err)
 			}
 		}
 	}
@@ -245,37 +199,25 @@ func (s *sameResults) check(name string, seed uint64, batches []*streams.Batch) 
 	return nil
 }
 
-// golden is 2^64 divided by the golden ratio. Steps of this size visit all 64-bit numbers.
-const golden = 0x9e3779b97f4a7c15
-
-// hash64 is the output function of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
-// generators, 2014): close inputs give unrelated outputs.
-func hash64(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
 // derive returns the n-th seed derived from seed.
-func derive(seed uint64, n int) uint64 { return hash64(seed + golden*uint64(n+1)) }
+func derive(seed uint64, n int) uint64 { return rand.NewPCG(seed, uint64(n)).Uint64() }
 
-// Masks for random: every byte, and ASCII.
-const (
-	anyByte   = ^uint64(0)
-	asciiMask = 0x7f7f7f7f7f7f7f7f
-)
+// asciiMask clears the top bit of every byte.
+const asciiMask = 0x7f7f7f7f7f7f7f7f
 
-// random fills dst with the bytes of seed's infinite random sequence from offset off, a multiple of 8, and-ed with
-// mask. Any section can be recreated without the others, so nothing has to be kept for checks.
-func random(dst []byte, seed uint64, off int, mask uint64) {
-	n := uint64(off / 8)
-	for ; len(dst) >= 8; dst, n = dst[8:], n+1 {
-		binary.LittleEndian.PutUint64(dst, hash64(seed+golden*n)&mask)
+// random fills dst with random bytes, and-ed with mask.
+func random(dst []byte, seed, mask uint64) {
+	r := rand.NewPCG(seed, 0)
+	for ; len(dst) >= 8; dst = dst[8:] {
+		binary.LittleEndian.PutUint64(dst, r.Uint64()&mask)
 	}
 	var last [8]byte
-	binary.LittleEndian.PutUint64(last[:], hash64(seed+golden*n)&mask)
+	binary.LittleEndian.PutUint64(last[:], r.Uint64()&mask)
 	copy(dst, last[:])
 }
+
+// Document fills dst with document i of a seed: random ASCII. Each document can be recreated without the others.
+func Document(dst []byte, seed uint64, i int) { random(dst, derive(seed, i), asciiMask) }
 
 // uniformSizes returns n sizes that differ by at most one byte and add up to total.
 func uniformSizes(n, total int) []int {
@@ -290,7 +232,7 @@ func uniformSizes(n, total int) []int {
 // one size at a random place, which is 100 times their median.
 func raggedSizes(n, total int, seed uint64) []int {
 	const sigma, longest = 1.0, 100.0
-	r := rand.New(rand.NewPCG(seed, golden))
+	r := rand.New(rand.NewPCG(seed, 0))
 	shares := make([]float64, n) // relative to the median
 	for i := range shares {
 		shares[i] = math.Exp(sigma * r.NormFloat64())

@@ -6,26 +6,39 @@ import (
 	"testing"
 )
 
-func TestRandomCanBeMadeAgainInParts(t *testing.T) {
-	whole := make([]byte, 1003)
-	random(whole, 5, 0, ^uint64(0))
-	for _, off := range []int{0, 8, 512, 1000} {
-		part := make([]byte, len(whole)-off)
-		random(part, 5, off, ^uint64(0))
-		if !bytes.Equal(part, whole[off:]) {
-			t.Errorf("the stretch from byte %d differs", off)
+func TestRandomDependsOnlyOnTheSeed(t *testing.T) {
+	of := func(seed, mask uint64) []byte {
+		data := make([]byte, 1003)
+		random(data, seed, mask)
+		return data
+	}
+	all := of(5, ^uint64(0))
+	if !bytes.Equal(all, of(5, ^uint64(0))) || bytes.Equal(all, of(6, ^uint64(0))) {
+		t.Error("the bytes don't depend on the seed alone")
+	}
+	for i, b := range of(5, asciiMask) {
+		if b != all[i]&0x7f {
+			t.Fatalf("byte %d is %#x, want %#x", i, b, all[i]&0x7f)
 		}
 	}
-	other := make([]byte, 1003)
-	random(other, 6, 0, ^uint64(0))
-	if bytes.Equal(whole, other) {
-		t.Error("seeds 5 and 6 give the same bytes")
+}
+
+// TestPiecesAreThoseOfTheWhole also checks that the content of a slot changes with the seed, and only then.
+func TestPiecesAreThoseOfTheWhole(t *testing.T) {
+	whole, quarter := newWords(mix{}, 4000), newWords(mix{}, 1000)
+	quarter.whole = whole
+	var joined []byte
+	for slot := range 4 {
+		joined = append(joined, quarter.content(slot, 1).memory...)
 	}
-	random(other, 5, 0, asciiMask)
-	for i, b := range other {
-		if b != whole[i]&0x7f {
-			t.Fatalf("byte %d is %#x, want %#x", i, b, whole[i]&0x7f)
-		}
+	if !bytes.Equal(joined, whole.content(0, 1).memory) {
+		t.Error("the pieces are not the whole")
+	}
+	if bytes.Equal(joined, whole.content(0, 2).memory) || bytes.Equal(joined[:1000], quarter.content(0, 2).memory) {
+		t.Error("seeds 1 and 2 give the same bytes")
+	}
+	if !bytes.Equal(joined[:1000], quarter.content(0, 1).memory) {
+		t.Error("seed 1 gives other bytes than before")
 	}
 }
 

@@ -31,7 +31,7 @@ func TestMixKernelGivesTheReference(t *testing.T) {
 	for _, bytesOf := range []int{0, 1, 3, 4, 15, 16, 17, 256, 1000, mixPieceBytes, mixPieceBytes + 5, 3 * mixPieceBytes} {
 		for _, m := range []mix{{}, {rounds: 1}, {rounds: 7, scratchFactor: 1}, {rounds: 2, scratchFactor: maxScratchFactor}} {
 			rows := make([]byte, bytesOf)
-			random(rows, 7, 0, ^uint64(0))
+			random(rows, 7, ^uint64(0))
 			k, err := mixHost{}.Bind(m.Params())
 			if err != nil {
 				t.Fatal(err)

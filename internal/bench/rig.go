@@ -26,11 +26,11 @@ type rig struct {
 }
 
 // newRig returns a rig for batches of l on the session's device.
-func newRig(s *Session, l load, schedule streams.Schedule) *rig {
-	r := &rig{dev: s.dev, info: s.info, cfg: s.Pipeline(s.info, l.operators())}
+func newRig(s *Session, l *load, schedule streams.Schedule) *rig {
+	r := &rig{dev: s.dev, info: s.info, cfg: s.Pipeline(s.info, l.operators)}
 	r.cfg.Lanes, r.cfg.Schedule = s.Lanes, schedule
 	r.cfg.Copies = s.info.Kind == "host" // the CPU needs no copies, but without them nothing could overlap
-	r.cfg.BatchBytes, r.cfg.BatchPayloads = l.bytes(), l.payloads()
+	r.cfg.BatchBytes, r.cfg.BatchPayloads = l.size, l.count
 	return r
 }
 
@@ -92,7 +92,7 @@ func receive(ctx context.Context, p *streams.Pipeline) (b *streams.Batch, waited
 }
 
 // verifyAll checks the results of the last run in the held batches. It uses all cores, because references are slow.
-func verifyAll(held []*streams.Batch, l load, seed uint64) error {
+func verifyAll(held []*streams.Batch, l *load, seed uint64) error {
 	var group sync.WaitGroup
 	errs := make([]error, len(held))
 	cores := make(chan struct{}, runtime.GOMAXPROCS(0))

@@ -43,11 +43,11 @@ func scheduleCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 		return nil, err
 	}
 	load := newWords(m, size)
-	serial := serialCase(s, load)
+	serial := serialCase(s, load, m)
 	double := batches(s, "double", load, streams.DoubleBuffered)
-	double.baseline = slotsBaseline("balanced-three", double, load, streams.DoubleBuffered.Lanes)
+	double.baseline = slotsBaseline("balanced-three", double, size, m, streams.DoubleBuffered.Lanes)
 	triple := batches(s, "triple", load, workerSchedule(s))
-	triple.baseline = slotsBaseline("balanced", triple, load, s.Lanes)
+	triple.baseline = slotsBaseline("balanced", triple, size, m, s.Lanes)
 	events := batches(s, "events", load, threeStreams(s.Lanes, false), waiting)
 	waits := batches(s, "host-sync", load, threeStreams(s.Lanes, true), waiting)
 	both := copies(s, pinnedBoth, size)
@@ -63,19 +63,19 @@ func scheduleCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 }
 
 // serialCase returns the serial schedule, with that of the baseline program as its baseline.
-func serialCase(s *Session, load *words) *Case {
+func serialCase(s *Session, load *load, m mix) *Case {
 	c := batches(s, "serial", load, streams.Serial)
 	c.Reference = true
 	c.baseline = baselineOf(yardSeconds, func() string {
-		return fmt.Sprintf("serial bytes=%d rounds=%d batches=%d", load.size, load.rounds, c.times)
+		return fmt.Sprintf("serial bytes=%d rounds=%d batches=%d", load.size, m.rounds, c.times)
 	})
 	return c
 }
 
 // slotsBaseline returns the baseline of c: a schedule of the baseline program with the given number of slots.
-func slotsBaseline(schedule string, c *Case, load *words, slots int) *baseline {
+func slotsBaseline(schedule string, c *Case, size int, m mix, slots int) *baseline {
 	return baselineOf(yardSeconds, func() string {
-		return fmt.Sprintf("%s bytes=%d rounds=%d slots=%d batches=%d", schedule, load.size, load.rounds, slots, c.times)
+		return fmt.Sprintf("%s bytes=%d rounds=%d slots=%d batches=%d", schedule, size, m.rounds, slots, c.times)
 	})
 }
 
@@ -114,9 +114,9 @@ const timingTolerance = 0.05
 // timingCases returns the case that compares two measurements of the stage times of serial batches: by device events
 // and by the host's clock. If the host waits for each stage, its clock shows the stage's length plus the cost of
 // waiting. That cost is measured with the same schedule over almost empty batches, by a hidden case.
-func timingCases(s *Session, load *words) []*Case {
+func timingCases(s *Session, full *load) []*Case {
 	var byClocks, byEvents [2][]float64 // seconds per batch and round
-	row := func(i int, name string, l *words) *Case {
+	row := func(i int, name string, l *load) *Case {
 		return batches(s, name, l, streams.Serial, func(w *batchWork) {
 			w.quiet = true
 			w.figures = func(_ *Case, r ran) {
@@ -125,7 +125,7 @@ func timingCases(s *Session, load *words) []*Case {
 			}
 		})
 	}
-	timing, empty := row(0, "event-timing", load), row(1, "event-timing over empty batches", newWords(mix{}, scratchAlign))
+	timing, empty := row(0, "event-timing", full), row(1, "event-timing over empty batches", newWords(mix{}, scratchAlign))
 	empty.hidden = true
 	timing.later(byClock, func() (of report.Spread, ok bool) {
 		if len(byClocks[0]) != len(byClocks[1]) {
@@ -139,7 +139,7 @@ func timingCases(s *Session, load *words) []*Case {
 			return of, false
 		}
 		// Compared with a short stage the cost of waiting is too large.
-		if off := math.Abs(of.Median - 1); off > timingTolerance && load.size == slices.Max(s.batchSizes()) {
+		if off := math.Abs(of.Median - 1); off > timingTolerance && full.size == slices.Max(s.batchSizes()) {
 			s.Note("event-timing: events and clock differ by %s on %s. Don't rely on stage times.", share(off), s.info.ID)
 		}
 		return of, true
@@ -160,10 +160,10 @@ func chunkedCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 	}
 	most := chunkedPieces[len(chunkedPieces)-1]
 	payload := roundUp(min(chunkedFactor*size, MaxBatchBytes), most*scratchAlign)
-	same := &sameResults{}
+	whole, same := newWords(m, payload), &sameResults{}
 	var cases []*Case
 	for _, n := range chunkedPieces {
-		c := chunked(s, m, payload, n, same)
+		c := chunked(s, m, whole, n, same)
 		cases = append(cases, c)
 		c.ratio(overWhole, cases[0].batch, c.batch)
 	}
@@ -171,10 +171,10 @@ func chunkedCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 	return cases, nil
 }
 
-// chunked returns a case that runs one payload in n pieces, each on its own lane. The payload counts as one batch.
-func chunked(s *Session, m mix, payload, n int, same *sameResults) *Case {
-	load := newWords(m, payload/n)
-	load.pieces = true
+// chunked returns a case that runs a whole payload in n pieces, each on its own lane. The payload counts as one batch.
+func chunked(s *Session, m mix, whole *load, n int, same *sameResults) *Case {
+	load := newWords(m, whole.size/n)
+	load.whole = whole
 	schedule := workerSchedule(s)
 	schedule.Lanes, schedule.Buffers = n, 1
 	c := batches(s, "chunked", load, schedule, func(w *batchWork) {
@@ -184,7 +184,7 @@ func chunked(s *Session, m mix, payload, n int, same *sameResults) *Case {
 			return same.check(fmt.Sprintf("the payload in %d pieces", n), seed, held)
 		}
 	})
-	c.Row.BatchBytes = payload
+	c.Row.BatchBytes = whole.size
 	return c
 }
 

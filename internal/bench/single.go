@@ -79,7 +79,7 @@ func latencyCases(_ context.Context, s *Session, size int) (cases []*Case, _ err
 // single returns a case that sends payloads of the given size through a pipeline, one at a time. The caller may change
 // the rig.
 func single(s *Session, name string, ops []operator.Operator, bytes int, schedule streams.Schedule) (*Case, *rig) {
-	r := newRig(s, &documents{ops: ops, count: 1, total: bytes}, schedule)
+	r := newRig(s, &load{operators: ops, size: bytes, count: 1}, schedule)
 	r.cfg.Copies = false // as the worker runs, on a CPU too
 	w := &singleWork{sender: &pipelineSender{rig: r}, ops: ops, bytes: bytes}
 	return &Case{Row: r.row(name), Measure: repeat(w, s.Turn()), ordinal: r.info.Ordinal}, r

@@ -30,14 +30,14 @@ func laneCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 		return nil, err
 	}
 	load := newWords(m, size)
-	serial := serialCase(s, load)
+	serial := serialCase(s, load, m)
 	serial.hidden = true
 	var rows []*Case
 	for _, lanes := range laneCounts {
 		schedule := workerSchedule(s)
 		schedule.Lanes = lanes
 		c := batches(s, "lanes", load, schedule)
-		c.baseline = slotsBaseline("balanced", c, load, lanes)
+		c.baseline = slotsBaseline("balanced", c, size, m, lanes)
 		compareSerial(c, serial)
 		rows = append(rows, c)
 	}

@@ -82,7 +82,7 @@ func TestWrongResultsEndTheRun(t *testing.T) {
 // TestPiecesAreComparedWithTheWhole checks that a piece that differs from the whole payload's result is detected.
 func TestPiecesAreComparedWithTheWhole(t *testing.T) {
 	same := &sameResults{first: "the whole", seed: 1, results: []byte("right all over")}
-	c := chunked(sessionOn(openHost(t)), mix{}, 64<<10, 4, same)
+	c := chunked(sessionOn(openHost(t)), mix{}, newWords(mix{}, 64<<10), 4, same)
 	if err := c.Measure(t.Context(), c, 1); err == nil || !strings.Contains(err.Error(), "4 pieces differs from the whole") {
 		t.Errorf("the error is %v", err)
 	}
