@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-// The head of a mailbox; the payload follows it. internal/bench/mailbox.go has the same layout.
+// The head of a mailbox; the payload follows it. internal/bench/persistent.go has the same layout.
 //
 // Payloads are numbered from 1. The host writes a payload and its length, and then stores its number in `posted`. The
 // kernel writes the record, and then stores the number in `finished`. Each side writes to its own cache line.
@@ -24,7 +24,7 @@ struct MailboxWords {
     alignas(64) uint64_t finished; // by the kernel: number of the last payload whose record is written
 };
 static_assert(offsetof(MailboxWords, bytes) == 8 && offsetof(MailboxWords, finished) == 64 && sizeof(MailboxWords) == 128,
-              "internal/bench/mailbox.go has this layout");
+              "internal/bench/persistent.go has this layout");
 
 constexpr uint64_t kMailboxStop = ~0ull;
 

@@ -2,13 +2,15 @@ package bench
 
 import (
 	"bufio"
-	"errors"
+	"context"
 	"fmt"
 	"math"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"millrace/internal/bench/report"
 )
 
 // fakeProgram is an environment variable that makes this test binary a baseline program. Its value selects the
@@ -137,23 +139,29 @@ func TestABaselineProgramThatIsMissing(t *testing.T) {
 	}
 }
 
-// TestAskOnceARound checks that baselines with the same request share its answer.
+// TestAskOnceARound checks that cases with the same request share its answer in a round.
 func TestAskOnceARound(t *testing.T) {
-	p, err := startProgram(t.Context(), playing(t, "counts"))
-	if err != nil {
+	s := idleSession(2)
+	var err error
+	if s.program, err = startProgram(t.Context(), playing(t, "counts")); err != nil {
 		t.Fatal(err)
 	}
-	request := func() string { return "copy bytes=1" }
-	in, out := baselineOf(yardMedian, request), baselineOf(yardSeconds, request)
-	for range 2 {
-		clear(p.round)
-		in.measure(p, 0)
-		out.measure(p, 0)
+	newCase := func(key string) *Case {
+		return &Case{
+			Row: report.Row{Name: "triple"}, Measure: func(context.Context, *Case, uint64) error { return nil },
+			baseline: baselineOf(key, func() string { return "copy bytes=1" }),
+		}
 	}
-	if want := []float64{1, 2}; !slices.Equal(in.seconds, want) || !slices.Equal(out.seconds, want) {
-		t.Errorf("the figures are of the answers %v and %v, want %v", in.seconds, out.seconds, want)
+	in, out := newCase(yardMedian), newCase(yardSeconds)
+	if err := s.Measure(t.Context(), in, out); err != nil {
+		t.Fatal(err)
 	}
-	if err := errors.Join(in.err, out.err, p.close()); err != nil {
+	for _, b := range []*baseline{in.baseline, out.baseline} {
+		if !slices.Equal(b.seconds, []float64{1, 2}) || b.err != nil {
+			t.Errorf("the figures are of the answers %v, error %v, want 1 and 2", b.seconds, b.err)
+		}
+	}
+	if err := s.program.close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -210,3 +210,14 @@ func TestPace(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+func TestClockIsComparedWithoutTheCostOfWaiting(t *testing.T) {
+	empty := stageTimes{byClock: []float64{5, 3}, byEvents: []float64{1, 1}} // waiting takes 4 and 2
+	of, ok := stageTimes{byClock: []float64{16, 14}, byEvents: []float64{10, 10}}.clockOverEvents(empty)
+	if want := (report.Spread{Median: 1.2, Low: 1.2, High: 1.2, N: 2}); !ok || of != want {
+		t.Errorf("got %+v, %v, want %+v", of, ok, want)
+	}
+	if _, ok := (stageTimes{byClock: []float64{16}, byEvents: []float64{10}}).clockOverEvents(empty); ok {
+		t.Error("different rounds are compared")
+	}
+}

@@ -301,3 +301,33 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+// TestRefilledBatchesHoldThePayloadsAgain changes the payloads after the first fill. Only a row that fills its batches
+// during the measurement notices.
+func TestRefilledBatchesHoldThePayloadsAgain(t *testing.T) {
+	for _, refill := range []bool{true, false} {
+		s := sessionOn(openHost(t))
+		w := &batchWork{s: s, load: newDocuments(Parse("crc32c"), 8<<10, false), drivers: 3, refill: refill}
+		w.rig = newRig(s, w.load, workerSchedule(s))
+		if err := w.open(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.run(t.Context(), w.least()); err != nil { // with the first payloads
+			t.Fatal(err)
+		}
+		for _, c := range w.load.slots {
+			for i := range c.memory {
+				c.memory[i] ^= 1
+			}
+		}
+		if _, err := w.run(t.Context(), w.least()); err != nil {
+			t.Fatal(err)
+		}
+		if err := verifyAll(w.held, w.load, 1); (err == nil) != refill {
+			t.Errorf("refill %v: the results are of the new payloads: %v", refill, err)
+		}
+		if err := w.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -111,40 +111,48 @@ func waiting(w *batchWork) {
 // timingTolerance is the permitted relative difference between stage times from events and from the clock.
 const timingTolerance = 0.05
 
+// stageTimes holds the times of a batch's three stages by the host's clock and by device events, in seconds: one value
+// per round.
+type stageTimes struct{ byClock, byEvents []float64 }
+
 // timingCases returns the case that compares two measurements of the stage times of serial batches: by device events
 // and by the host's clock. If the host waits for each stage, its clock shows the stage's length plus the cost of
 // waiting. That cost is measured with the same schedule over almost empty batches, by a hidden case.
 func timingCases(s *Session, full *load) []*Case {
-	var byClocks, byEvents [2][]float64 // seconds per batch and round
-	row := func(i int, name string, l *load) *Case {
+	row := func(name string, l *load, times *stageTimes) *Case {
 		return batches(s, name, l, streams.Serial, func(w *batchWork) {
 			w.quiet = true
 			w.figures = func(_ *Case, r ran) {
-				byClocks[i] = append(byClocks[i], r.waited.Seconds()/float64(r.batches))
-				byEvents[i] = append(byEvents[i], r.staged)
+				times.byClock = append(times.byClock, r.waited.Seconds()/float64(r.batches))
+				times.byEvents = append(times.byEvents, r.staged)
 			}
 		})
 	}
-	timing, empty := row(0, "event-timing", full), row(1, "event-timing over empty batches", newWords(mix{}, scratchAlign))
+	var stages, overhead stageTimes
+	timing := row("event-timing", full, &stages)
+	empty := row("event-timing over empty batches", newWords(mix{}, scratchAlign), &overhead)
 	empty.hidden = true
-	timing.later(byClock, func() (of report.Spread, ok bool) {
-		if len(byClocks[0]) != len(byClocks[1]) {
-			return of, false
-		}
-		adjusted := slices.Clone(byClocks[0])
-		for i := range adjusted {
-			adjusted[i] -= byClocks[1][i] - byEvents[1][i]
-		}
-		if of, ok = ratioOf(adjusted, byEvents[0]); !ok {
-			return of, false
-		}
+	timing.later(byClock, func() (report.Spread, bool) {
+		of, ok := stages.clockOverEvents(overhead)
 		// Compared with a short stage the cost of waiting is too large.
-		if off := math.Abs(of.Median - 1); off > timingTolerance && full.size == slices.Max(s.batchSizes()) {
+		if off := math.Abs(of.Median - 1); ok && off > timingTolerance && full.size == slices.Max(s.batchSizes()) {
 			s.Note("event-timing: events and clock differ by %s on %s. Don't rely on stage times.", share(off), s.info.ID)
 		}
-		return of, true
+		return of, ok
 	})
 	return []*Case{timing, empty}
+}
+
+// clockOverEvents compares the clock with the events. Over almost empty batches, they differ by the cost of waiting.
+func (t stageTimes) clockOverEvents(empty stageTimes) (of report.Spread, ok bool) {
+	if len(t.byClock) != len(empty.byClock) {
+		return of, false
+	}
+	stages := make([]float64, len(t.byClock))
+	for i := range stages {
+		stages[i] = t.byClock[i] - (empty.byClock[i] - empty.byEvents[i])
+	}
+	return ratioOf(stages, t.byEvents)
 }
 
 // chunkedPieces are the numbers of pieces that the payload is cut into.
