@@ -65,7 +65,7 @@ func benchCommand() *cobra.Command {
 	f.StringVar(&b.trace, "trace", "", "write the timelines of the measured pipelines to this `file`, for Perfetto or chrome://tracing")
 	f.StringVar(&b.profile, "cpuprofile", "", "write a CPU profile to this `file`, for go tool pprof")
 	f.StringVar(&b.Yardstick, "yardstick", "", "the baseline `program` to compare with; default: the file yardstick beside the kernel library or the worker")
-	f.StringVar(&b.sizes, "bytes", "", "batch `sizes`, like 1MiB,16MiB (the default on a GPU; 256KiB,1MiB on a CPU); for nats, payload sizes (256,2KiB,64KiB,512KiB)")
+	f.StringVar(&b.sizes, "bytes", "", "batch `sizes`, like 1MiB,16MiB (the default on a GPU; 256KiB,1MiB on a CPU, less for minhash); for nats, payload sizes (256,2KiB,64KiB,512KiB)")
 	f.StringVar(&b.rows, "row", "", "measure only the rows with these `names`, separated by commas: triple, or schedules/triple")
 	f.IntVar(&b.Rounds, "rounds", bench.DefaultRounds, "how often to measure each row, in turn with the others")
 	f.Float64Var(&b.seconds, "seconds", bench.DefaultBudget.Seconds(), "how long to measure each row, all rounds together")
