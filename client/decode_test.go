@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"millrace/client"
+	"millrace/internal/corpus"
 	"millrace/internal/operator"
-	"millrace/internal/operator/payloads"
 )
 
 // column is what an operator contributes to a body.
@@ -162,7 +162,7 @@ func TestResultOfOneRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, payload := range payloads.Lengths(71, 40) {
+		for _, payload := range corpus.Lengths(71, 40) {
 			var records [][]byte
 			var columns []column
 			for _, op := range ops {

@@ -13,8 +13,7 @@ import (
 
 	"millrace/internal/config"
 	"millrace/internal/operator/compiled"
-	"millrace/internal/operator/develop"
-	"millrace/internal/operator/own"
+	"millrace/internal/operator/devkit"
 )
 
 // operatorCommand returns `worker operator` with its commands.
@@ -24,7 +23,7 @@ func operatorCommand() *cobra.Command {
 		Long: "Writes, compiles and tests operators of your own. To use one, name its folder in MILLRACE_OPERATOR_PATH and its name in MILLRACE_OPERATORS.",
 	}
 	needsCommand(c)
-	c.AddCommand(newOperatorCommand(), testOperatorCommand(), buildOperatorCommand(), listOperatorsCommand(), testInProcessCommand())
+	c.AddCommand(newOperatorCommand(), testOperatorCommand(), buildOperatorCommand(), listOperatorsCommand())
 	return c
 }
 
@@ -43,7 +42,7 @@ func newOperatorCommand() *cobra.Command {
 
 // newOperator implements `worker operator new`.
 func newOperator(folder, name string) error {
-	written, err := develop.New(folder, name)
+	written, err := devkit.New(folder, name)
 	if err != nil {
 		return err
 	}
@@ -71,11 +70,7 @@ func listOperators(files []string) error {
 		describe(os.Stdout, d, "built in", "GPU, CPU")
 	}
 	cfg, _ := config.Load(nil) // only the folders count, and Find checks those
-	var g own.GPUs
-	if cfg.Device != "host" {
-		g = &gpus{cfg: cfg} // compiles what is only a source
-	}
-	found, err := own.Find(cfg.OperatorPath, g)
+	found, err := findOwn(cfg) // compiles what is only a source
 	errs := []error{err}
 	for _, s := range found {
 		from := filepath.Join(s.Folder(), strings.Join(s.Files(), ", "))
@@ -90,11 +85,12 @@ func listOperators(files []string) error {
 	}
 	for _, path := range files {
 		d, err := compiled.ReadFile(path)
-		if err == nil {
-			err = ownName(path, d)
-		}
 		if err != nil {
 			errs = append(errs, err)
+			continue
+		}
+		if err := compiled.CheckName(d.Name); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", path, err))
 			continue
 		}
 		describe(os.Stdout, d, path, devicesOf(path))
@@ -105,14 +101,13 @@ func listOperators(files []string) error {
 // devicesOf says on which devices an operator runs, by the names of its files.
 func devicesOf(files ...string) string {
 	var devices []string
-	for _, one := range []struct {
-		device   string
-		suffixes []string
-	}{{"GPU", append([]string{develop.SourceSuffix, develop.HostSuffix}, develop.GPUSuffixes...)}, {"CPU", []string{develop.CPUSuffix}}} {
-		if slices.ContainsFunc(files, func(file string) bool {
-			return slices.Contains(one.suffixes, strings.TrimPrefix(file, develop.Stem(file)))
-		}) {
-			devices = append(devices, one.device)
+	for _, file := range files {
+		device := "GPU"
+		if _, suffix := compiled.CutSuffix(file); suffix == compiled.CPUSuffix {
+			device = "CPU"
+		}
+		if !slices.Contains(devices, device) {
+			devices = append(devices, device)
 		}
 	}
 	return strings.Join(devices, ", ")

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"millrace/internal/config"
-	"millrace/internal/device/cuda"
 	"millrace/internal/operator/compiled"
-	"millrace/internal/operator/develop"
+	"millrace/internal/operator/cpulib"
+	"millrace/internal/operator/devkit"
+	"millrace/internal/operator/images"
 )
 
 // buildFlags holds the flags of `worker operator build`.
@@ -39,24 +39,30 @@ func buildOperatorCommand() *cobra.Command {
 
 // buildOperator implements `worker operator build`.
 func buildOperator(ctx context.Context, f *buildFlags, source string) error {
-	if _, _, err := develop.ReadSource(source); err != nil {
+	_, text, err := compiled.ReadSource(source)
+	if err != nil {
 		return err
 	}
 	computes, err := architectures(f.arch)
 	if err != nil {
 		return usageError{err}
 	}
-	stem := develop.Stem(source)
+	stem, _ := compiled.CutSuffix(source)
 	if f.folder != "" {
 		stem = filepath.Join(f.folder, filepath.Base(stem))
 	}
 	if len(computes) > 0 {
-		if err := buildForGPUs(ctx, source, stem, computes); err != nil {
-			return err
+		if err := buildForGPUs(ctx, images.Source{Name: source, Text: text}, stem, computes); err != nil {
+			return operatorError(err)
 		}
 	}
 	if f.cpu || len(computes) == 0 {
-		return buildForCPU(ctx, source, stem+develop.CPUSuffix)
+		output := stem + compiled.CPUSuffix
+		d, err := cpulib.Compile(ctx, source, output)
+		if err != nil {
+			return operatorError(err)
+		}
+		fmt.Printf("%s: operator %s, version %d, for the CPU\n", output, d.Name, d.Version)
 	}
 	return nil
 }
@@ -81,48 +87,35 @@ func architectures(list string) (computes []string, err error) {
 }
 
 // buildForGPUs writes NAME.cubin or NAME.fatbin.
-func buildForGPUs(ctx context.Context, source, stem string, computes []string) error {
-	cfg, _ := config.Load(nil) // only the kernel library counts, and a wrong one has an error of its own
-	c, err := cuda.OpenCompiler(cfg.Kernels, findNVRTC(cfg))
+func buildForGPUs(ctx context.Context, source images.Source, stem string, computes []string) error {
+	g := compileGPUs()
+	version, err := g.Compiler()
 	if err != nil {
 		return err
 	}
-	var images []develop.Image
+	var cubins [][]byte
 	var d *compiled.Description
 	for _, compute := range computes {
-		cubin, err := compileForGPU(c, source, compute)
+		image, err := g.Image(source, compute)
 		if err != nil {
 			return err
 		}
-		if d, err = compiled.Read(cubin); err != nil {
-			return fmt.Errorf("%s has no operator: declare one with MILLRACE_OPERATOR and its code with MILLRACE_RECORD (%w)", source, err)
-		}
-		if err := develop.CheckName(source, d); err != nil {
+		if d, err = compiled.ReadCompiled(source.Name, image.Code); err != nil {
 			return err
 		}
-		images = append(images, develop.Image{Compute: compute, Cubin: cubin})
+		cubins = append(cubins, image.Code)
 	}
-	output, contents := stem+develop.CubinSuffix, images[0].Cubin
-	if len(images) > 1 {
-		output = stem + develop.FatbinSuffix
-		if contents, err = develop.Fatbin(ctx, images); err != nil {
+	output, contents := stem+compiled.CubinSuffix, cubins[0]
+	if len(cubins) > 1 {
+		output = stem + compiled.FatbinSuffix
+		if contents, err = devkit.Fatbin(ctx, computes, cubins); err != nil {
 			return err
 		}
 	}
-	if err := develop.WriteFile(output, contents); err != nil {
+	if err := devkit.WriteFile(output, contents); err != nil {
 		return err
 	}
 	fmt.Printf("%s: operator %s, version %d, for GPUs of compute capability %s, compiled with NVRTC %s\n", output, d.Name, d.Version,
-		strings.Join(computes, ", "), c.Version())
-	return nil
-}
-
-// buildForCPU writes NAME.cpu.so.
-func buildForCPU(ctx context.Context, source, output string) error {
-	d, err := develop.Compile(ctx, source, output)
-	if err != nil {
-		return compileFailed(err)
-	}
-	fmt.Printf("%s: operator %s, version %d, for the CPU\n", output, d.Name, d.Version)
+		strings.Join(computes, ", "), version)
 	return nil
 }

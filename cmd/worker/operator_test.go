@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"millrace/internal/device/cuda/fakecuda"
-	"millrace/internal/operator/develop"
+	"millrace/internal/operator/compiled"
 )
 
 func TestOperatorFromAnEmptyFolder(t *testing.T) {
@@ -94,7 +94,7 @@ func gpuFolder(t *testing.T, source string) (stem string) {
 	name, _, _ := strings.Cut(filepath.Base(source), ".")
 	folder := ownFolder(t, name, text)
 	stem = filepath.Join(folder, name)
-	if err := os.WriteFile(stem+develop.CubinSuffix, fakecuda.Image(t, source), 0o600); err != nil {
+	if err := os.WriteFile(stem+compiled.CubinSuffix, fakecuda.Image(t, source), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return stem
@@ -104,36 +104,45 @@ func gpuFolder(t *testing.T, source string) (stem string) {
 func TestOperatorOnAGPUIsComparedWithTheCPU(t *testing.T) {
 	stem := gpuFolder(t, "examples/operators/entropy/entropy.cu")
 	env := gpu(t, "")
-	for _, file := range []string{stem + develop.CubinSuffix, stem + develop.CPUSuffix} {
+	for _, file := range []string{stem + compiled.CubinSuffix, stem + compiled.CPUSuffix} {
 		call(t, env, "operator", "test", file, "--with", "bits=5", "--brief").want(t, exitDone, "entropy?bits=5: version 1", "CPU: host (",
 			"the library "+stem, "GPU: fake GPU 0 ", "every check passed, and the GPU gives the same bytes as the CPU")
 	}
-	call(t, env, "operator", "test", stem+develop.CPUSuffix).want(t, exitDone, "every check passed, and the GPU gives the same bytes", "GB/s")
-	call(t, env, "operator", "test", stem+develop.CubinSuffix, "--device", "cuda", "--brief").want(t, exitDone,
+	call(t, env, "operator", "test", stem+compiled.CPUSuffix).want(t, exitDone, "every check passed, and the GPU gives the same bytes", "GB/s")
+	call(t, env, "operator", "test", stem+compiled.CubinSuffix, "--device", "cuda", "--brief").want(t, exitDone,
 		"CPU: not tested: only results of the GPU were asked for", "every check passed, and the GPU gives the same bytes as the CPU")
-	call(t, env, "operator", "test", stem+develop.CPUSuffix, "--device", "host", "--brief").want(t, exitDone, "GPU: not tested: --device host was given")
-	call(t, env, "operator", "test", stem+develop.CubinSuffix, "--with", "bits=9").want(t, exitUsage, "give a whole number from 1 to 6")
-	if err := os.Remove(stem + develop.CPUSuffix); err != nil {
+	call(t, env, "operator", "test", stem+compiled.CPUSuffix, "--device", "host", "--brief").want(t, exitDone, "GPU: not tested: --device host was given")
+	call(t, env, "operator", "test", stem+compiled.CubinSuffix, "--with", "bits=9").want(t, exitUsage, "give a whole number from 1 to 6")
+	if err := os.Remove(stem + compiled.CPUSuffix); err != nil {
 		t.Fatal(err)
 	}
-	call(t, env, "operator", "test", stem+develop.CubinSuffix, "--brief").want(t, exitDone, "CPU: not tested: there is no entropy.cpu.so beside "+stem,
+	call(t, env, "operator", "test", stem+compiled.CubinSuffix, "--brief").want(t, exitDone, "CPU: not tested: there is no entropy.cpu.so beside "+stem,
 		"every check passed on the GPU; not compared with the CPU")
-	call(t, nil, "operator", "test", stem+develop.CubinSuffix).want(t, exitFailed, "nothing can run "+stem, "there is no entropy.cpu.so", "MILLRACE_KERNELS")
-	call(t, nil, "operator", "test", stem+develop.SourceSuffix, "--device", "cuda").want(t, exitFailed, "--device cuda: ", "MILLRACE_KERNELS")
+	call(t, nil, "operator", "test", stem+compiled.CubinSuffix).want(t, exitFailed, "nothing can run "+stem, "there is no entropy.cpu.so", "MILLRACE_KERNELS")
+	call(t, nil, "operator", "test", stem+compiled.SourceSuffix, "--device", "cuda").want(t, exitFailed, "--device cuda: ", "MILLRACE_KERNELS")
 }
 
 func TestOperatorsOfTwoSourcesAreNotCompared(t *testing.T) {
 	stem := gpuFolder(t, "examples/operators/entropy/entropy.cu")
-	if err := os.WriteFile(stem+develop.CubinSuffix, fakecuda.Image(t, "kernels/test/operators/kinds.cu"), 0o600); err != nil {
+	cubin := stem + compiled.CubinSuffix
+	image, err := os.ReadFile(cubin)
+	if err != nil {
 		t.Fatal(err)
 	}
-	call(t, gpu(t, ""), "operator", "test", stem+develop.CubinSuffix).want(t, exitFailed, "declare different operators: compile both from one source",
-		"CPU: entropy, version 1", "GPU: kinds, version 7")
+	for want, code := range map[string][]byte{
+		cubin + ` has the operator "kinds": name the file kinds.cubin`:                   fakecuda.Image(t, "kernels/test/operators/kinds.cu"),
+		`are different versions of the operator "entropy": compile both from one source`: bytes.ReplaceAll(image, []byte("the record is empty"), []byte("the record is EMPTY")),
+	} {
+		if err := os.WriteFile(cubin, code, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		call(t, gpu(t, ""), "operator", "test", cubin).want(t, exitFailed, want)
+	}
 }
 
 func TestMistakesOnAGPUAreReported(t *testing.T) {
 	stem := gpuFolder(t, "kernels/test/operators/wrong/leftover.cu")
-	call(t, gpu(t, ""), "operator", "test", stem+develop.CubinSuffix, "--brief").want(t, exitFailed,
+	call(t, gpu(t, ""), "operator", "test", stem+compiled.CubinSuffix, "--brief").want(t, exitFailed,
 		`wrong on the CPU: batch "empties", record 0 (0 bytes, ""): its result depends on what was in memory before`,
 		`wrong on the GPU: batch "empties", record 0 (0 bytes, ""): its result depends on what was in memory before`, "(and the like in 7 more batches)")
 }
@@ -156,7 +165,7 @@ func TestSourceForAGPU(t *testing.T) {
 	} else {
 		r.want(t, exitFailed, "the CUDA toolkit's program fatbinary", "give one architecture")
 	}
-	typo := filepath.Join("..", "..", "internal", "operator", "develop", "testdata", "typo.cu")
+	typo := filepath.Join("..", "..", "internal", "operator", "cpulib", "testdata", "typo.cu")
 	absolute, err := filepath.Abs(typo)
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +232,7 @@ func sanitizer(t *testing.T, script string) string {
 
 func TestSanitizerRunsTheCommandAgain(t *testing.T) {
 	stem := gpuFolder(t, "examples/operators/entropy/entropy.cu")
-	test := []string{"operator", "test", stem + develop.CubinSuffix, "--sanitize", "--with", "bits=2"}
+	test := []string{"operator", "test", stem + compiled.CubinSuffix, "--sanitize", "--with", "bits=2"}
 	call(t, gpu(t, "", sanitizer(t, `echo "$1 $2 $3 $4"; shift 4; exec "$@"`)), test...).want(t, exitDone, "--tool memcheck --error-exitcode 9", "entropy?bits=2",
 		"CPU: not tested: only results of the GPU were asked for", "every check passed")
 	call(t, gpu(t, "", sanitizer(t, "exit 9")), test...).want(t, exitFailed, "compute-sanitizer found wrong accesses: see above")
@@ -239,7 +248,7 @@ func TestListShowsWhatTheFoldersHave(t *testing.T) {
 	path := filepath.Join(folder, "entropy.")
 	call(t, env, "operator", "list").want(t, exitDone, "crc32c, version 1, built in, host code, runs on: GPU, CPU",
 		"entropy, version 1, "+path+"cu, entropy.cpu.so, thread per record, runs on: GPU, CPU", "parameter bits=4 (uint32, 1 to 6)")
-	if err := os.Remove(filepath.Join(folder, "entropy"+develop.CPUSuffix)); err != nil {
+	if err := os.Remove(filepath.Join(folder, "entropy"+compiled.CPUSuffix)); err != nil {
 		t.Fatal(err)
 	}
 	call(t, env, "operator", "list").want(t, exitDone, "entropy, "+path+"cu, can't be described: ", "run `worker operator build "+path+"cu`")

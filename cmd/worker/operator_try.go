@@ -1,45 +1,52 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
-	"time"
+	"strings"
 
 	"github.com/spf13/cobra"
 
-	"millrace/internal/config"
-	"millrace/internal/operator/compiled"
-	"millrace/internal/operator/conformance"
-	"millrace/internal/operator/develop"
-	"millrace/internal/operator/payloads"
+	"millrace/internal/device/cuda"
+	"millrace/internal/operator/cpulib"
+	"millrace/internal/operator/devkit"
 )
 
-// trial is one run of `worker operator test`.
+// `worker operator test` runs the operator in a process of its own, because code that uses a wrong pointer ends the process. The child is
+// the same command with more flags. It writes what it computes into a file, as the finding that the parent reports if the child crashes.
+
+// trial has the flags of `worker operator test`.
 type trial struct {
 	file, query, samplesFolder string
 	on                         string // auto, cuda or host
 	brief, sanitize            bool
 
-	// Those of the hidden command.
+	// Those of the child, hidden from help.
 	separate, singly bool
 	mark             string
-
-	samples []develop.Sample
-	at      note // what is being computed
-	waited  note // what waiting printed last
 }
 
-// command returns a command that tests one file, with the flags that every trial has.
-func (t *trial) command() *cobra.Command {
+// testOperatorCommand returns `worker operator test`.
+func testOperatorCommand() *cobra.Command {
+	t := &trial{}
 	c := &cobra.Command{
+		Use: "test FILE", Short: "compile an operator for the CPU and the GPU, test both and compare them",
 		Long: "Compiles NAME.cu for the CPU with the machine's C++ compiler, and for the GPU with NVRTC. It runs the operator on both, over adversarial " +
 			"batches and over samples, compares every byte, and prints the throughput. Each result must depend on its record and the parameters alone. " +
 			"FILE may also be compiled: NAME.cpu.so, NAME.cubin, NAME.fatbin, NAME.ptx or NAME.so.\n\n" +
 			"Exit status: 0 every check passed, 1 something is wrong, 2 the source doesn't compile, or bad usage.",
 		Args: oneOf("file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t.file = args[0]
+			return t.run(cmd.Context())
+		},
 	}
 	f := c.Flags()
 	f.StringVar(&t.samplesFolder, "on", "", "a `folder` with samples, one record per file; RECORD.json has the expected result of RECORD; the default is NAME.samples")
@@ -47,171 +54,143 @@ func (t *trial) command() *cobra.Command {
 	f.StringVar(&t.on, "device", "auto", "auto: the CPU, and a GPU if there is one; cuda: a GPU, compared with the CPU; host: the CPU")
 	f.BoolVar(&t.sanitize, "sanitize", false, "run the GPU's part under compute-sanitizer memcheck, which finds wrong addresses in code that uses pointers")
 	f.BoolVar(&t.brief, "brief", false, "omit the throughput, and records of a megabyte or more")
+	f.BoolVar(&t.separate, "separate", false, "allocate each part of a batch separately, as tools need that check addresses")
+	f.BoolVar(&t.singly, "singly", false, "only compute each record alone on the CPU")
+	f.StringVar(&t.mark, "mark", "", "the `file` that says what is being computed")
+	for _, hidden := range []string{"separate", "singly", "mark"} {
+		f.Lookup(hidden).Hidden = true
+	}
 	complete(c, "device", "auto", "cuda", "host")
 	return c
 }
 
-// open checks the flags and reads the samples.
-func (t *trial) open(file string) (err error) {
-	t.file = file
+// run implements the command, in the child or the parent.
+func (t *trial) run(ctx context.Context) error {
 	if !slices.Contains([]string{"auto", "cuda", "host"}, t.on) || t.sanitize && t.on == "host" {
 		return usageError{fmt.Errorf("operator test: --device %s: give auto, cuda or host, and no host with --sanitize", t.on)}
 	}
-	t.samples, err = develop.ReadSamples(t.file, t.samplesFolder)
+	samples, err := devkit.ReadSamples(t.file, t.samplesFolder)
+	switch {
+	case err != nil:
+		return err
+	case t.mark != "" || t.separate:
+		return t.test(ctx, samples)
+	case t.sanitize:
+		return t.underSanitizer(ctx)
+	}
+	return t.supervised(ctx)
+}
+
+// test tests the operator in this process.
+func (t *trial) test(ctx context.Context, samples []devkit.Sample) error {
+	trial := &devkit.Trial{File: t.file, Query: t.query, Samples: samples, Device: t.on, GPU: compileGPUs(), Out: os.Stdout, Brief: t.brief, Apart: t.separate}
+	if t.mark != "" { // a note that can't be written only makes the report of a crash less exact
+		trial.Before = func(device string, crash devkit.Finding) {
+			_ = os.WriteFile(t.mark, fmt.Appendf(nil, "wrong on the %s: %v\n", device, crash), 0o600)
+		}
+	}
+	run := trial.Run
+	if t.singly {
+		run = trial.Singly
+	}
+	err := operatorError(run(ctx))
+	if t.mark != "" {
+		err = errors.Join(err, os.WriteFile(t.mark, nil, 0o600)) // nothing crashed
+	}
 	return err
 }
 
-// batches returns the batches of the suite, and the samples.
-func (t *trial) batches() []payloads.Set {
-	batches := conformance.Batches(1)
-	if len(t.samples) > 0 {
-		batches = append(batches, payloads.Set{Name: develop.SamplesBatch, Payloads: develop.Records(t.samples)})
+// operatorError makes the error of a source that doesn't compile a usage error, which is the user's to correct.
+func operatorError(err error) error {
+	if errors.As(err, new(*cpulib.CompileError)) || errors.As(err, new(*cuda.CompileError)) || errors.As(err, new(devkit.BadUsage)) {
+		return usageError{err}
 	}
-	return batches
+	return err
 }
 
-// run opens the sides, tests them, and prints the report.
-func (t *trial) run(ctx context.Context) error {
-	files, err := findFiles(t.file)
+// command returns the command of the child, perhaps run by a program with arguments.
+func (t *trial) command(ctx context.Context, flags []string, program ...string) (*exec.Cmd, error) {
+	own, err := os.Executable()
 	if err != nil {
+		return nil, err
+	}
+	args := append(program, own, "operator", "test", "--device", t.on, "--with", t.query, "--on", t.samplesFolder, fmt.Sprintf("--brief=%v", t.brief))
+	args = append(append(args, flags...), "--", t.file)
+	return exec.CommandContext(ctx, args[0], args[1:]...), nil
+}
+
+// supervised runs the child. If it crashes, supervised reports in which batch and, if it can be found, in which record.
+func (t *trial) supervised(ctx context.Context) error {
+	crash, err := t.runChild(ctx, os.Stdout)
+	if crash == "" {
 		return err
 	}
-	cfg, _ := config.Load(nil) // only the kernel library and the GPUs count, and a wrong one of these has an error of its own
-	cpu, err := openCPU(ctx, files)
-	if err != nil {
-		return err
-	}
-	if t.singly {
-		return errors.Join(t.alone(ctx, cpu), cpu.close())
-	}
-	gpu := &side{name: "GPU", missing: errors.New("--device host was given")}
-	if t.on != "host" {
-		if gpu, err = openGPU(files, cfg); err != nil {
-			return errors.Join(err, cpu.close())
+	if strings.HasPrefix(crash, "wrong on the CPU") {
+		if record, _ := t.runChild(ctx, io.Discard, "--singly"); record != "" {
+			crash = record
 		}
 	}
-	err = t.both(ctx, cpu, gpu)
-	return errors.Join(err, cpu.close(), gpu.close())
+	fmt.Print(crash)
+	return fmt.Errorf("%s: 1 checks failed, and the others were not tried", t.file)
 }
 
-// both tests the sides that there are, the CPU first. Results of the GPU are compared with those of the CPU.
-func (t *trial) both(ctx context.Context, cpu, gpu *side) error {
+// runChild runs the child, and returns its last note if it crashed. Otherwise the error has the child's exit status, and the child has
+// printed the reason.
+func (t *trial) runChild(ctx context.Context, out io.Writer, flags ...string) (crash string, err error) {
+	folder, err := os.MkdirTemp("", "millrace-operator-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	mark := filepath.Join(folder, "mark")
+	command, err := t.command(ctx, append(flags, "--mark", mark))
+	if err != nil {
+		return "", err
+	}
+	var errs bytes.Buffer
+	command.Stdout, command.Stderr = out, &errs
+	err = command.Run()
+	if note, _ := os.ReadFile(mark); err != nil && ctx.Err() == nil && len(note) > 0 { // without a note, there was no crash in a batch
+		return string(note), nil
+	}
+	_, _ = io.Copy(os.Stderr, &errs)
+	return "", childStatus(err)
+}
+
+// childStatus returns the error for what exec returned for a child that has printed what is wrong.
+func childStatus(err error) error {
+	var exit *exec.ExitError
 	switch {
-	case t.on == "cuda" && gpu.missing != nil:
-		return fmt.Errorf("--device cuda: %w", gpu.missing)
-	case cpu.missing != nil && gpu.missing != nil:
-		return fmt.Errorf("nothing can run %s:\nCPU: %w\nGPU: %w", t.file, cpu.missing, gpu.missing)
-	case cpu.missing == nil && gpu.missing == nil:
-		if err := sameDeclarations(cpu.description, gpu.description); err != nil {
-			return err
-		}
+	case !errors.As(err, &exit):
+		return err
+	case exit.ExitCode() == exitUsage:
+		return usageError{errReported}
 	}
-	if err := ownNames(t.file, cpu, gpu); err != nil {
+	return errReported
+}
+
+// sanitizerFound is the exit status with which compute-sanitizer reports errors.
+const sanitizerFound = 9
+
+// underSanitizer runs the child under compute-sanitizer, for the GPU alone.
+func (t *trial) underSanitizer(ctx context.Context) error {
+	sanitizer, err := devkit.Sanitizer()
+	if err != nil {
 		return err
 	}
-	var outcomes []develop.Outcome
-	var reference *side
-	var o *compiled.Operator
-	for _, s := range []*side{cpu, gpu} {
-		if s.missing != nil {
-			outcomes = append(outcomes, develop.Outcome{Device: s.name, Missing: s.missing})
-			continue
-		}
-		var err error
-		if o, err = s.description.Bind(t.query); err != nil {
-			return usageError{err}
-		}
-		outcome, err := t.one(ctx, s, o, reference)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		outcomes = append(outcomes, outcome)
-		if !s.stopped {
-			reference = s
-		}
+	if _, err := compileGPUs().Computes(); err != nil {
+		return fmt.Errorf("--sanitize needs a GPU: %w", err)
 	}
-	if n := develop.Print(os.Stdout, o, t.samples, outcomes); n > 0 {
-		return fmt.Errorf("%s: %d checks failed", o, n)
-	}
-	return nil
-}
-
-// one tests one side. With --device cuda, the CPU is only there for comparison.
-func (t *trial) one(ctx context.Context, s *side, o *compiled.Operator, reference *side) (outcome develop.Outcome, err error) {
-	outcome = develop.Outcome{Device: s.name, With: s.with}
-	if s.runner, err = conformance.Open(t.subject(s, o)); err != nil {
-		return outcome, err
-	}
-	if s.name == "CPU" && t.on == "cuda" {
-		outcome.Missing = errors.New("only results of the GPU were asked for")
-		return outcome, nil
-	}
-	var other *conformance.Runner
-	if reference != nil {
-		other, outcome.Against = reference.runner, reference.name
-	}
-	err = t.test(ctx, s.runner, other, &outcome)
-	s.stopped = err == nil && outcome.Report.Stopped
-	return outcome, err
-}
-
-// subject returns what the suite tests on one side.
-func (t *trial) subject(s *side, o *compiled.Operator) conformance.Subject {
-	return conformance.Subject{Device: s.device, Operator: o, Apart: t.separate, Brief: t.brief, Patience: t.patience(),
-		Before: func(batch string, record int) { t.note(s.name, batch, record) }, Waiting: t.waiting}
-}
-
-// patience returns the time that a batch may take. Under a sanitizer, batches take much longer.
-func (t *trial) patience() time.Duration {
-	if t.separate {
-		return 10 * time.Minute
-	}
-	return time.Minute
-}
-
-// waiting prints which batch takes long, once for each batch.
-func (t *trial) waiting() {
-	if t.at == t.waited {
-		return
-	}
-	t.waited = t.at
-	fmt.Printf("the %s still computes batch %q: waiting for up to %v; if that is unexpected, look for a loop that doesn't end\n", t.at.Side, t.at.Batch, t.patience())
-}
-
-// test runs the suite, the samples and the measurements on one side.
-func (t *trial) test(ctx context.Context, r, reference *conformance.Runner, outcome *develop.Outcome) (err error) {
-	if outcome.Report, err = r.Test(ctx, t.batches(), reference); err != nil {
+	t.on, t.brief = "cuda", true
+	command, err := t.command(ctx, []string{"--separate"}, sanitizer, "--tool", "memcheck", "--error-exitcode", fmt.Sprint(sanitizerFound))
+	if err != nil {
 		return err
 	}
-	if outcome.Report.Stopped {
-		return nil
+	command.Stdout, command.Stderr = os.Stdout, os.Stderr
+	err = command.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == sanitizerFound {
+		return errors.New("compute-sanitizer found wrong accesses: see above")
 	}
-	if len(t.samples) > 0 {
-		t.note(outcome.Device, develop.SamplesBatch, -1)
-		var found *conformance.Finding // which the suite has reported
-		if outcome.Answers, err = r.Compute(ctx, develop.Records(t.samples)); errors.As(err, &found) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		outcome.Report.Findings = append(outcome.Report.Findings, develop.CheckSamples(t.samples, outcome.Answers)...)
-	}
-	return t.measure(ctx, r, outcome)
-}
-
-// measure measures the throughput of an operator without findings.
-func (t *trial) measure(ctx context.Context, r *conformance.Runner, outcome *develop.Outcome) error {
-	if t.brief || len(outcome.Report.Findings) > 0 {
-		return nil
-	}
-	for _, bytes := range develop.RateBytes {
-		t.note(outcome.Device, fmt.Sprintf("records of %d bytes", bytes), -1)
-		rate, err := r.Rate(ctx, bytes)
-		if err != nil {
-			return err
-		}
-		outcome.Rates = append(outcome.Rates, rate)
-	}
-	return nil
+	return childStatus(err)
 }

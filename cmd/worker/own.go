@@ -3,10 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"millrace/internal/config"
 	"millrace/internal/device"
@@ -18,70 +20,100 @@ import (
 	include "millrace/kernels/include"
 )
 
-// findOperators returns the operators in the folders of MILLRACE_OPERATOR_PATH, for the devices that the configuration names.
-func findOperators(cfg *config.Config) ([]operator.Source, error) {
-	var g own.GPUs
-	if cfg.Device != "host" {
-		g = &gpus{cfg: cfg}
+// findOwn returns the operators in the folders of MILLRACE_OPERATOR_PATH, for the devices that the configuration names.
+func findOwn(cfg *config.Config) ([]*own.Source, error) {
+	if cfg.Device == "host" {
+		return own.Find(cfg.OperatorPath, nil)
 	}
-	found, err := own.Find(cfg.OperatorPath, g)
-	sources := make([]operator.Source, len(found))
-	for i, s := range found {
-		sources[i] = s
+	return own.Find(cfg.OperatorPath, &gpus{cfg: cfg})
+}
+
+// findOperators is findOwn for the parser of the configuration.
+func findOperators(cfg *config.Config) (sources []operator.Source, err error) {
+	found, err := findOwn(cfg)
+	for _, s := range found {
+		sources = append(sources, s)
 	}
 	return sources, err
 }
 
-// gpus implements own.GPUs with the GPUs that the configuration names.
+// gpus implements own.GPUs and devkit.GPU with the GPUs that the configuration names.
 type gpus struct {
 	cfg      *config.Config
+	warnings io.Writer     // gets the compiler's warnings; nil for none
 	maker    *images.Maker // nil until something must be compiled
 	uncached error         // why there is no cache, although the configuration names a folder
 }
 
-// Computes implements own.GPUs.
-func (g *gpus) Computes() ([]string, error) {
+// compileGPUs returns the GPUs for `worker operator`, which compiles anew and prints warnings.
+func compileGPUs() *gpus {
+	cfg, _ := config.Load(nil) // only the kernel library and the GPUs count, and a wrong one of these has an error of its own
+	cfg.CacheDir = ""
+	return &gpus{cfg: cfg, warnings: os.Stderr}
+}
+
+// chosen returns the GPUs, at least one.
+func (g *gpus) chosen() ([]device.Info, error) {
 	found, err := cuda.List(g.cfg.Kernels)
 	if err != nil {
 		return nil, err
 	}
 	chosen, err := choose(found, g.cfg.Devices)
-	if err != nil {
-		return nil, err
+	if err == nil && len(chosen) == 0 {
+		err = errors.New("this machine has no GPU")
 	}
-	var all []string
+	return chosen, err
+}
+
+// Computes implements own.GPUs.
+func (g *gpus) Computes() (all []string, err error) {
+	chosen, err := g.chosen()
 	for _, info := range chosen {
 		if !slices.Contains(all, info.Compute) {
 			all = append(all, info.Compute)
 		}
 	}
-	return all, nil
+	return all, err
 }
+
+// Open implements devkit.GPU with the first GPU.
+func (g *gpus) Open() (device.Device, error) {
+	chosen, err := g.chosen()
+	if err != nil {
+		return nil, err
+	}
+	return cuda.Open(cuda.Options{Library: g.cfg.Kernels, Ordinal: chosen[0].Ordinal})
+}
+
+// Compiler implements devkit.GPU.
+func (g *gpus) Compiler() (version string, err error) { return g.images().Version() }
 
 // Image implements own.GPUs.
 func (g *gpus) Image(s images.Source, compute string) (images.Image, error) {
-	if g.maker == nil {
-		g.maker, g.uncached = newMaker(g.cfg)
-	}
-	image, err := g.maker.Image(s, compute)
+	image, err := g.images().Image(s, compute)
 	if image.NotKept == nil {
 		image.NotKept = g.uncached
+	}
+	if text := strings.TrimSpace(image.Warnings); text != "" && g.warnings != nil {
+		_, _ = fmt.Fprintln(g.warnings, text)
 	}
 	return image, err
 }
 
-// newMaker returns what compiles operators as the configuration says. uncached is the reason if there can't be a cache.
-func newMaker(cfg *config.Config) (m *images.Maker, uncached error) {
-	path := findNVRTC(cfg)
-	m = &images.Maker{Identity: identity(path), Open: func() (images.Compiler, error) {
-		c, err := cuda.OpenCompiler(cfg.Kernels, path)
-		if err != nil {
-			return nil, err
-		}
-		return compiler{c}, nil
-	}}
-	m.Cache, uncached = cache.Open(cfg.CacheDir)
-	return m, uncached
+// images returns what compiles operators as the configuration says.
+func (g *gpus) images() *images.Maker {
+	if g.maker == nil {
+		path := findNVRTC(g.cfg)
+		g.maker = &images.Maker{Identity: identity(path), Open: func() (images.Compiler, error) {
+			c, err := cuda.OpenCompiler(g.cfg.Kernels, path)
+			if err != nil {
+				return nil, err
+			}
+			return compiler{c}, nil
+		}}
+		g.maker.Cache, g.uncached = cache.Open(g.cfg.CacheDir)
+	}
+	return g.maker
 }
 
 // findNVRTC returns the path of NVRTC: the configured one, or one beside the kernel library. It returns "" if the system must find it.
@@ -124,14 +156,11 @@ func identity(path string) string {
 }
 
 // compiler implements images.Compiler with NVRTC.
-type compiler struct{ nvrtc *cuda.Compiler }
-
-// Version implements images.Compiler.
-func (c compiler) Version() string { return c.nvrtc.Version() }
+type compiler struct{ *cuda.Compiler }
 
 // Compile implements images.Compiler.
 func (c compiler) Compile(s images.Source, compute string, options []string) (image []byte, warnings string, err error) {
-	return c.nvrtc.Compile(cuda.Source{Name: s.Name, Text: string(s.Text), Headers: include.Headers, Compute: compute, Options: options})
+	return c.Compiler.Compile(cuda.Source{Name: s.Name, Text: string(s.Text), Headers: include.Headers, Compute: compute, Options: options})
 }
 
 // loadEverywhere loads the operators of your own into each device. After an error no device is open.

@@ -12,7 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device/cuda/fakecuda"
-	"millrace/internal/operator/develop"
+	"millrace/internal/operator/compiled"
+	"millrace/internal/operator/cpulib"
 	"millrace/internal/operator/testbuild"
 )
 
@@ -24,11 +25,11 @@ func ownFolder(t *testing.T, name string, text []byte) string {
 		t.Skip("SKIPPED: no C++ compiler")
 	}
 	folder := t.TempDir()
-	source := filepath.Join(folder, name+develop.SourceSuffix)
+	source := filepath.Join(folder, name+compiled.SourceSuffix)
 	if err := os.WriteFile(source, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := testbuild.Compile(t.Context(), develop.Compile, source, filepath.Join(folder, name+develop.CPUSuffix)); err != nil {
+	if err := testbuild.Compile(t.Context(), cpulib.Compile, source, filepath.Join(folder, name+compiled.CPUSuffix)); err != nil {
 		t.Fatal(err)
 	}
 	return folder
@@ -85,7 +86,7 @@ func TestOperatorsOfOnesOwnAreRefusedWithWhatToDo(t *testing.T) {
 	call(t, []string{path, "MILLRACE_OPERATORS=entropy?bits=7"}, "run").
 		want(t, exitUsage, `parameter "bits" is "7": give a whole number from 1 to 6`)
 	call(t, []string{"MILLRACE_OPERATORS=entropy"}, "run").want(t, exitUsage, `unknown operator "entropy": known are crc32c, minhash`)
-	if err := os.Remove(filepath.Join(folder, "entropy"+develop.CPUSuffix)); err != nil {
+	if err := os.Remove(filepath.Join(folder, "entropy"+compiled.CPUSuffix)); err != nil {
 		t.Fatal(err)
 	}
 	call(t, []string{path, "MILLRACE_OPERATORS=entropy"}, "run").want(t, exitUsage, "run `worker operator build "+filepath.Join(folder, "entropy.cu"))

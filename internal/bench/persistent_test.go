@@ -8,10 +8,10 @@ import (
 	"time"
 	"unsafe"
 
+	"millrace/internal/corpus"
 	"millrace/internal/device"
 	"millrace/internal/device/host"
 	"millrace/internal/operator"
-	"millrace/internal/operator/payloads"
 )
 
 // openPersistent opens a sender that runs crc32c through a persistent kernel on d. No payload may be larger than bytes.
@@ -54,7 +54,7 @@ func wantRecord(t *testing.T, s *persistentSender, payload []byte) {
 func TestPersistentKernelTakesPayloadsOfEverySize(t *testing.T) {
 	s := openPersistent(t, openHost(t), 5000)
 	for i, bytes := range []int{0, 1, 15, 16, 17, 5000, 0, 63, 64, 65, 4999, 1024, 1} {
-		wantRecord(t, s, payloads.Text(uint64(i), bytes))
+		wantRecord(t, s, corpus.Text(uint64(i), bytes))
 	}
 }
 
@@ -68,7 +68,7 @@ func TestPersistentKernelIsLaunchedAgain(t *testing.T) {
 		if err := m.ended.Synchronize(); err != nil {
 			t.Fatal(err)
 		}
-		wantRecord(t, s, payloads.Text(uint64(i), 1000+i))
+		wantRecord(t, s, corpus.Text(uint64(i), 1000+i))
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"millrace/internal/operator/payloads"
+	"millrace/internal/corpus"
 )
 
 // TestCompressedBytesDependOnTheBodyAlone holds because a message gives the same result bytes in every worker.
@@ -13,8 +13,8 @@ func TestCompressedBytesDependOnTheBodyAlone(t *testing.T) {
 	for _, e := range ofResults {
 		var warm Compressor
 		for i := range 8 {
-			warm.Append(nil, e, payloads.Text(uint64(i), 9000*i))
-			warm.Append(nil, e, payloads.Random(uint64(i), 1000*i))
+			warm.Append(nil, e, corpus.Text(uint64(i), 9000*i))
+			warm.Append(nil, e, corpus.Bytes(uint64(i), 1000*i))
 			for name, body := range bodies() {
 				body = body[:min(len(body), 70_000)]
 				used := warm.Append(slices.Grow([]byte("before"), 10_000*i), e, body)

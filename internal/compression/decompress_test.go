@@ -15,7 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
 
-	"millrace/internal/operator/payloads"
+	"millrace/internal/corpus"
 )
 
 func TestBodiesOfOtherProgramsAreDecompressed(t *testing.T) {
@@ -64,7 +64,7 @@ func TestConcatenatedBodiesAreOneBody(t *testing.T) {
 
 func TestEveryPrefixIsTruncated(t *testing.T) {
 	var d Decompressor
-	body := payloads.Text(5, 3000)
+	body := corpus.Text(5, 3000)
 	for _, w := range writers {
 		compressed := append(w.write(body[:1000]), w.write(body[1000:])...)
 		middle := len(w.write(body[:1000]))
@@ -92,7 +92,7 @@ func TestEveryPrefixIsTruncated(t *testing.T) {
 
 func TestChangedBytesNeverPassAChecksum(t *testing.T) {
 	var d Decompressor
-	body := payloads.Text(6, 2000)
+	body := corpus.Text(6, 2000)
 	for _, w := range writers {
 		if w.name == "lz4 without checksum" {
 			continue
@@ -113,7 +113,7 @@ func TestChangedBytesNeverPassAChecksum(t *testing.T) {
 func isPrefixOfChunks(ends bool, got, body []byte) bool { return !ends && len(got) < len(body) }
 
 func TestOffsetsNameTheFault(t *testing.T) {
-	body := payloads.Text(7, 200_000)
+	body := corpus.Text(7, 200_000)
 	whole := map[Encoding][]byte{}
 	for _, w := range writers {
 		whole[w.encoding] = w.write(body)
@@ -275,14 +275,14 @@ func TestNothingIsAllocatedOnceWarm(t *testing.T) {
 			continue // the library makes strings of the name and the comment
 		}
 		var d Decompressor
-		compressed := w.write(payloads.Text(8, 512<<10))
+		compressed := w.write(corpus.Text(8, 512<<10))
 		dst, err := d.Append(nil, w.encoding, compressed, 1<<20)
 		must(err)
 		if n := testing.AllocsPerRun(20, func() { dst, _ = d.Append(dst[:0], w.encoding, compressed, 1<<20) }); n > 0 {
 			t.Errorf("%s: %v allocations per body", w.name, n)
 		}
 	}
-	body := payloads.Text(8, 512<<10)
+	body := corpus.Text(8, 512<<10)
 	for _, e := range ofResults {
 		var c Compressor
 		dst := c.Append(nil, e, body)
@@ -349,7 +349,7 @@ func TestNothingRemainsOfTheBodyBefore(t *testing.T) {
 }
 
 func TestDeclaredSizes(t *testing.T) {
-	body := payloads.Text(9, 300_000)
+	body := corpus.Text(9, 300_000)
 	for _, w := range writers {
 		size, known := Declared(w.encoding, w.write(body))
 		want := !strings.Contains(w.name, "zstd streamed") && !strings.Contains(w.name, "zstd flushed") &&

@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
 
-	"millrace/internal/operator/payloads"
+	"millrace/internal/corpus"
 )
 
 func FuzzZstd(f *testing.F)   { fuzz(f, Zstd) }
@@ -27,7 +27,7 @@ func fuzz(f *testing.F, e Encoding) {
 	var d Decompressor
 	for _, w := range writers {
 		if w.encoding == e {
-			for _, body := range [][]byte{nil, []byte("a short body, a short body"), payloads.Text(3, 3000), make([]byte, limit+1)} {
+			for _, body := range [][]byte{nil, []byte("a short body, a short body"), corpus.Text(3, 3000), make([]byte, limit+1)} {
 				whole := w.write(body)
 				f.Add(whole)
 				f.Add(whole[:max(len(whole)-1, 0)])

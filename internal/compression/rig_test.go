@@ -9,7 +9,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
 
-	"millrace/internal/operator/payloads"
+	"millrace/internal/corpus"
 )
 
 type writer struct {
@@ -116,9 +116,9 @@ func bodies() map[string][]byte {
 	return map[string][]byte{
 		"empty":     {},
 		"a byte":    []byte("x"),
-		"text":      payloads.Text(1, 300_000),
-		"random":    payloads.Random(2, 300_000),
+		"text":      corpus.Text(1, 300_000),
+		"random":    corpus.Bytes(2, 300_000),
 		"zeros":     make([]byte, 5<<20),
-		"one block": payloads.Text(3, 64<<10),
+		"one block": corpus.Text(3, 64<<10),
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"math"
 
+	"millrace/internal/corpus"
 	"millrace/internal/operator"
-	"millrace/internal/textframes"
 )
 
 // Bounds and shape of the distribution of document sizes, in bytes. It is log-normal, like the sizes of texts on the
@@ -24,43 +24,20 @@ const (
 // Documents is a set of generated texts. For a given seed, document i is always the same, so the checker can regenerate
 // the documents instead of keeping them.
 type Documents struct {
-	seed  uint64
-	words [][]byte
+	seed uint64
+	text *corpus.Vocabulary
 }
 
 // NewDocuments returns the set for seed.
 func NewDocuments(seed uint64) *Documents {
-	return &Documents{seed: seed, words: vocabulary(seed)}
-}
-
-// vocabularySize is the number of different words.
-const vocabularySize = 4096
-
-// letters are the characters that words are made of: one, two or three bytes each in UTF-8.
-var letters = []rune("eeeeeetttttaaaaooooiiiinnnnsssshhhrrrddlluucmwfgypbvkjxqzäöüßéñçøåžлитера書語文")
-
-func vocabulary(seed uint64) [][]byte {
-	r := textframes.Random{State: seed}
-	words := make([][]byte, vocabularySize)
-	for i := range words {
-		var word []rune
-		for range 2 + r.Below(9) {
-			word = append(word, letters[r.Below(len(letters))])
-		}
-		words[i] = append([]byte(string(word)), ' ')
-	}
-	return words
+	return &Documents{seed: seed, text: corpus.NewVocabulary(seed)}
 }
 
 // Append appends document i to dst.
 func (d *Documents) Append(dst []byte, i int) []byte {
 	r := d.generator(i)
 	size := drawSize(&r)
-	end := len(dst) + size
-	for len(dst) < end {
-		dst = append(dst, d.words[r.Below(len(d.words))]...)
-	}
-	return dst[:end] // the last character may be cut off; operators accept any bytes
+	return d.text.Append(dst, r.Next(), size) // the last character may be cut off; operators accept any bytes
 }
 
 func (d *Documents) records() int { return 1 }
@@ -75,15 +52,15 @@ func (d *Documents) check(buffer []byte, i int, ops []operator.Operator, format 
 }
 
 // generator returns the random numbers for document i; the first ones determine its size.
-func (d *Documents) generator(i int) textframes.Random {
-	return textframes.Random{State: d.seed ^ uint64(i+1)*0x9e3779b97f4a7c15}
+func (d *Documents) generator(i int) corpus.Random {
+	return corpus.Random{State: d.seed ^ uint64(i+1)*0x9e3779b97f4a7c15}
 }
 
 // unit returns a number in (0, 1].
-func unit(r *textframes.Random) float64 { return float64(r.Next()>>11+1) / (1 << 53) }
+func unit(r *corpus.Random) float64 { return float64(r.Next()>>11+1) / (1 << 53) }
 
 // drawSize draws a document's size in bytes.
-func drawSize(r *textframes.Random) int {
+func drawSize(r *corpus.Random) int {
 	normal := math.Sqrt(-2*math.Log(unit(r))) * math.Cos(2*math.Pi*unit(r)) // Box and Muller, 1958
 	return int(min(max(MedianDocument*math.Exp(sigma*normal), MinDocument), MaxDocument))
 }

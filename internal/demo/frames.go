@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"millrace/internal/compression"
+	"millrace/internal/corpus"
 	"millrace/internal/frame"
 	"millrace/internal/operator"
 	"millrace/internal/table"
@@ -70,25 +71,25 @@ func newSource(seed uint64, f Frames) source {
 	if f.Framing == frame.None {
 		return NewDocuments(seed)
 	}
-	return &framed{Frames: f.withDefaults(), seed: seed, text: textframes.NewText(seed)}
+	return &framed{Frames: f.withDefaults(), seed: seed, text: corpus.NewVocabulary(seed)}
 }
 
 // framed makes messages of several records of random text. Most records differ in size.
 type framed struct {
 	Frames
 	seed uint64
-	text *textframes.Text
+	text *corpus.Vocabulary
 }
 
 func (f *framed) records() int { return f.Records }
 
 // texts appends the text of all records of message i to buffer, and returns it and the records in it.
 func (f *framed) texts(buffer []byte, i int) ([]byte, [][]byte) {
-	set := textframes.Seed(f.seed, i)
+	set := corpus.Seed(f.seed, i)
 	ends := make([]int, f.Records)
 	for r := range ends {
-		seed := textframes.Seed(set, r)
-		size := textframes.Random{State: seed}
+		seed := corpus.Seed(set, r)
+		size := corpus.Random{State: seed}
 		buffer = f.text.Append(buffer, seed, size.Below(2*f.RecordBytes+1))
 		ends[r] = len(buffer)
 	}

@@ -18,7 +18,7 @@ import (
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/operator/compiled"
-	"millrace/internal/operator/develop"
+	"millrace/internal/operator/cpulib"
 	"millrace/internal/operator/own"
 	"millrace/internal/operator/testbuild"
 )
@@ -51,12 +51,12 @@ func writeMoody(t testing.TB, folder, version, ends string) {
 	if _, err := exec.LookPath("c++"); err != nil {
 		t.Skip("NOT TESTED: THERE IS NO C++ COMPILER (c++) TO BUILD AN OPERATOR OF ONE'S OWN WITH")
 	}
-	source := filepath.Join(folder, "moody"+develop.SourceSuffix)
+	source := filepath.Join(folder, "moody"+compiled.SourceSuffix)
 	text := strings.NewReplacer("VERSION", version, "ENDS", ends).Replace(moody)
 	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := testbuild.Compile(t.Context(), develop.Compile, source, filepath.Join(folder, "moody"+develop.CPUSuffix)); err != nil {
+	if err := testbuild.Compile(t.Context(), cpulib.Compile, source, filepath.Join(folder, "moody"+compiled.CPUSuffix)); err != nil {
 		t.Fatal(err)
 	}
 }

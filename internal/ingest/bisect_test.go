@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/corpus"
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
-	"millrace/internal/operator/payloads"
 	"millrace/internal/streams"
 )
 
@@ -24,7 +24,7 @@ func unfitAt(at ...int) func(i int) []byte {
 		if slices.Contains(at, i) {
 			return bytes.Repeat([]byte{'x'}, unfit)
 		}
-		return payloads.Text(uint64(i)+1, i*7%400)
+		return corpus.Text(uint64(i)+1, i*7%400)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/compression"
+	"millrace/internal/corpus"
 	"millrace/internal/ingest/topology"
-	"millrace/internal/operator/payloads"
 	"millrace/internal/record"
 	"millrace/internal/streams"
 )
@@ -22,7 +22,7 @@ import (
 func manyLines(seed uint64, n int, bad ...int) framed {
 	records := make([][]byte, n)
 	for i := range records {
-		records[i] = bytes.ReplaceAll(payloads.Text(seed<<32+uint64(i), i*7%200), []byte("\n"), []byte(" "))
+		records[i] = bytes.ReplaceAll(corpus.Text(seed<<32+uint64(i), i*7%200), []byte("\n"), []byte(" "))
 	}
 	statuses := make([]record.Status, n)
 	for _, i := range bad {

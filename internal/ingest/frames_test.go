@@ -15,11 +15,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/compression"
+	"millrace/internal/corpus"
 	"millrace/internal/device"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
-	"millrace/internal/operator/payloads"
 	"millrace/internal/record"
 	"millrace/internal/streams"
 	"millrace/internal/table"
@@ -42,7 +42,7 @@ func lines(records ...[]byte) framed {
 func randomLines(random *rand.Rand, most int) framed {
 	records := make([][]byte, random.IntN(most+1))
 	for i := range records {
-		records[i] = bytes.ReplaceAll(payloads.Text(random.Uint64(), random.IntN(400)), []byte("\n"), []byte(" "))
+		records[i] = bytes.ReplaceAll(corpus.Text(random.Uint64(), random.IntN(400)), []byte("\n"), []byte(" "))
 	}
 	if len(records) == 0 {
 		return framed{}

@@ -5,14 +5,14 @@ import (
 	"strconv"
 	"testing"
 
+	"millrace/internal/corpus"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/results"
-	"millrace/internal/operator/payloads"
 	"millrace/internal/streams"
 )
 
 // document returns the payload of the i-th input.
-func document(i int) []byte { return payloads.Text(uint64(i)+1, (i*997)%1000) }
+func document(i int) []byte { return corpus.Text(uint64(i)+1, (i*997)%1000) }
 
 func TestEveryPayloadComesBackOnceAndRight(t *testing.T) {
 	t.Parallel()

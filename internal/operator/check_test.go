@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"millrace/internal/operator/payloads"
+	"millrace/internal/corpus"
 )
 
 func TestCheckTakesWhatIsRight(t *testing.T) {
 	ops := parseList(t, "crc32c,minhash?hashes=8")
 	for _, f := range []Format{JSON, Binary, Arrow} {
-		for _, payload := range payloads.InvalidUTF8(81) {
+		for _, payload := range corpus.InvalidUTF8(81) {
 			if err := f.Check(ops, payload, message(f, ops, payload)); err != nil {
 				t.Errorf("%v of %q: %v", f, payload, err)
 			}

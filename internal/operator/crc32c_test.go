@@ -6,7 +6,7 @@ import (
 	"hash/crc32"
 	"testing"
 
-	"millrace/internal/operator/payloads"
+	"millrace/internal/corpus"
 )
 
 // The first two vectors come from the specification, the others from RFC 3720, appendix B.4.
@@ -35,7 +35,7 @@ func TestCRC32CVectors(t *testing.T) {
 }
 
 func TestCRC32CReferenceAgainstStandardLibrary(t *testing.T) {
-	for i, payload := range payloads.Adversarial(3) {
+	for i, payload := range corpus.Adversarial(3) {
 		want := crc32.Checksum(payload, crc32.MakeTable(crc32.Castagnoli))
 		if got := binary.LittleEndian.Uint32(crc32cReference(nil, payload)); got != want {
 			t.Fatalf("payload %d of %d bytes: %#08x, want %#08x", i, len(payload), got, want)
@@ -44,7 +44,7 @@ func TestCRC32CReferenceAgainstStandardLibrary(t *testing.T) {
 }
 
 func TestCRC32CConcat(t *testing.T) {
-	data := payloads.Random(9, 70000)
+	data := corpus.Bytes(9, 70000)
 	for _, n := range []int{0, 1, 2, 7, 8, 9, 255, 256, 4096, 65535, 65536, 69999, 70000} {
 		at := len(data) - n
 		first, second := crc32.Checksum(data[:at], castagnoliTable), crc32.Checksum(data[at:], castagnoliTable)

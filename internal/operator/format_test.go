@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"millrace/internal/operator/payloads"
+	"millrace/internal/corpus"
 )
 
 func parseList(t testing.TB, list string) []Operator {
@@ -62,7 +62,7 @@ func TestJSONBytes(t *testing.T) {
 
 func TestJSONAsOthersReadIt(t *testing.T) {
 	ops := parseList(t, "minhash?seed=18446744073709551615&hashes=33,crc32c")
-	for _, payload := range payloads.InvalidUTF8(61) {
+	for _, payload := range corpus.InvalidUTF8(61) {
 		var got struct {
 			Bytes   int
 			CRC32C  string
@@ -112,7 +112,7 @@ func TestMostBoundsEveryResult(t *testing.T) {
 			if most > longest+slack {
 				t.Errorf("%s as %v: Most is %d, far above the longest body of %d bytes", list, f, most, longest)
 			}
-			for _, payload := range payloads.Lengths(73, 40) {
+			for _, payload := range corpus.Lengths(73, 40) {
 				if n := len(message(f, ops, payload)); n > most {
 					t.Errorf("%s as %v: a payload of %d bytes has a body of %d, and Most is %d", list, f, len(payload), n, most)
 				}
@@ -123,7 +123,7 @@ func TestMostBoundsEveryResult(t *testing.T) {
 
 func TestAppendAllocatesNothing(t *testing.T) {
 	ops := parseList(t, "crc32c,minhash")
-	payload := payloads.Text(1, 2048)
+	payload := corpus.Text(1, 2048)
 	records := [][]byte{ops[0].AppendReference(nil, payload), ops[1].AppendReference(nil, payload)}
 	for _, f := range []Format{JSON, Binary} {
 		body := f.Append(nil, ops, len(payload), records)
@@ -181,7 +181,7 @@ func TestResultsDocument(t *testing.T) {
 
 func BenchmarkAppend(b *testing.B) {
 	ops := parseList(b, "crc32c,minhash")
-	payload := payloads.Text(1, 2048)
+	payload := corpus.Text(1, 2048)
 	records := [][]byte{ops[0].AppendReference(nil, payload), ops[1].AppendReference(nil, payload)}
 	for _, f := range []Format{JSON, Binary, Arrow} {
 		b.Run(f.String(), func(b *testing.B) {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"millrace/internal/device"
-	"millrace/internal/operator/payloads"
 )
 
 // goldenFile has specs, parameter blocks, needs and result messages of the built-in operators. It was written when each of them had
@@ -18,11 +17,7 @@ const goldenFile = "testdata/builtin.golden"
 
 // TestBuiltInOperatorsWriteTheSameBytes compares what the built-in operators write with goldenFile.
 func TestBuiltInOperatorsWriteTheSameBytes(t *testing.T) {
-	file, err := os.ReadFile(goldenFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, got := strings.Split(string(file), "\n"), strings.Split(goldenText(t), "\n")
+	want, got := strings.Split(string(readFile(t, goldenFile)), "\n"), strings.Split(goldenText(t), "\n")
 	if len(got) != len(want) {
 		t.Errorf("%d lines, want %d", len(got), len(want))
 	}
@@ -31,6 +26,15 @@ func TestBuiltInOperatorsWriteTheSameBytes(t *testing.T) {
 			t.Errorf("line %d:\n%s\nwant\n%s", i+1, got[i], want[i])
 		}
 	}
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
 
 // goldenText returns what goldenFile has: one line per operator, and one per message.
@@ -45,7 +49,7 @@ func goldenText(t *testing.T) string {
 		text.WriteByte('\n')
 	}
 	contents := map[string][]byte{
-		"empty": {}, "digits": []byte("123456789"), "text": payloads.Text(5, 700), "bytes": payloads.Random(6, 300),
+		"empty": {}, "digits": []byte("123456789"), "text": readFile(t, "testdata/text"), "bytes": readFile(t, "testdata/bytes"),
 		"characters": []byte("größer als die 水車, 🌊 naïve"),
 	}
 	for _, list := range []string{"crc32c", "minhash?hashes=5", "minhash?k=1&hashes=1&seed=18446744073709551615", "crc32c,minhash?k=4&hashes=2",

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"millrace/internal/corpus"
 	"millrace/internal/device"
-	"millrace/internal/operator/payloads"
 )
 
 // The ways in which a device may carry out device.Parallel.
@@ -93,7 +93,7 @@ func reference(op Operator, set [][]byte) []byte {
 // compute runs k over a batch in memory of exactly the requested size, filled with garbage.
 func compute(t testing.TB, k device.BoundHostKernel, set [][]byte, parallel device.Parallel) []byte {
 	t.Helper()
-	rows, offsets := payloads.Pack(set)
+	rows, offsets := corpus.Pack(set)
 	needs := k.Needs(shapeOf(set))
 	scratch := bytes.Repeat([]byte{0xA5}, needs.Scratch)
 	result := bytes.Repeat([]byte{0x01}, needs.Result)
@@ -131,7 +131,7 @@ func compare(t testing.TB, op Operator, set [][]byte, got, want []byte) {
 func TestHostKernelsOnAllSets(t *testing.T) {
 	for _, spec := range []string{"crc32c", "minhash?hashes=32", "minhash?k=1&hashes=1", "minhash?k=256&hashes=3&seed=0"} {
 		op := parse(t, spec)
-		for _, set := range payloads.Sets(11) {
+		for _, set := range corpus.Sets(11) {
 			t.Run(spec+"/"+set.Name, func(t *testing.T) {
 				want := reference(op, set.Payloads)
 				compare(t, op, set.Payloads, compute(t, bind(t, op), set.Payloads, atOnce), want)
@@ -143,10 +143,10 @@ func TestHostKernelsOnAllSets(t *testing.T) {
 // Tests small rows that are cut into tiny pieces, so that boundaries fall at every position: within characters, within
 // shingles and between empty rows.
 func TestHostKernelsSplitAnywhere(t *testing.T) {
-	set := payloads.InvalidUTF8(21)[:40]
-	set = append(set, payloads.Empties(9)...)
-	set = append(set, payloads.TextLengths(22, 60)...)
-	set = append(set, payloads.Empties(1)...)
+	set := corpus.InvalidUTF8(21)[:40]
+	set = append(set, corpus.Empties(9)...)
+	set = append(set, corpus.TextLengths(22, 60)...)
+	set = append(set, corpus.Empties(1)...)
 	for _, spec := range []string{"crc32c", "minhash?k=1&hashes=2", "minhash?k=5&hashes=3", "minhash?k=24&hashes=1"} {
 		op := parse(t, spec)
 		want := reference(op, set)
@@ -162,7 +162,7 @@ func TestHostKernelsSplitAnywhere(t *testing.T) {
 }
 
 func TestMinhashHostKernelParameters(t *testing.T) {
-	set := append(payloads.TextLengths(31, 50), payloads.Text(32, 500), payloads.Random(33, 500))
+	set := append(corpus.TextLengths(31, 50), corpus.Text(32, 500), corpus.Bytes(33, 500))
 	for _, k := range []int{1, 2, 3, 4, 23, 24, 25, 255, 256} {
 		for _, hashes := range []int{1, 2, 3, 127, 128, 1023, 1024} {
 			if k > 3 && hashes > 128 && k != 256 {
@@ -178,8 +178,8 @@ func TestMinhashHostKernelParameters(t *testing.T) {
 // A batch may start anywhere in memory, and memory may be larger than needed. The kernel writes nothing beyond its
 // memory.
 func TestHostKernelsKeepToTheirMemory(t *testing.T) {
-	set := payloads.TextLengths(41, 100)
-	rows, offsets := payloads.Pack(set)
+	set := corpus.TextLengths(41, 100)
+	rows, offsets := corpus.Pack(set)
 	rows = append(bytes.Repeat([]byte{'x'}, 1000), rows...)
 	for i := range offsets {
 		offsets[i] += 1000
@@ -285,7 +285,7 @@ func TestHostKernelsAllocateNothingAPayload(t *testing.T) {
 	for _, spec := range []string{"crc32c", "minhash?hashes=4"} {
 		kernel := bind(t, parse(t, spec))
 		allocations := func(set [][]byte) float64 {
-			rows, offsets := payloads.Pack(set)
+			rows, offsets := corpus.Pack(set)
 			needs := kernel.Needs(shapeOf(set))
 			scratch, result := make([]byte, needs.Scratch), make([]byte, needs.Result)
 			return testing.AllocsPerRun(10, func() {
@@ -294,7 +294,7 @@ func TestHostKernelsAllocateNothingAPayload(t *testing.T) {
 				}
 			})
 		}
-		one, many := allocations(payloads.Lengths(51, 0)), allocations(payloads.Lengths(51, 400))
+		one, many := allocations(corpus.Lengths(51, 0)), allocations(corpus.Lengths(51, 400))
 		if many > one || one > 4 {
 			t.Errorf("%s: %v allocations for a batch of 1 payload, %v for 401", spec, one, many)
 		}
@@ -313,7 +313,7 @@ func benchmarkOperator(b *testing.B, spec string) {
 		for i := range batchBytes / rowBytes {
 			set = append(set, asciiText(uint64(i), rowBytes))
 		}
-		rows, offsets := payloads.Pack(set)
+		rows, offsets := corpus.Pack(set)
 		op := parse(b, spec)
 		kernel := bind(b, op)
 		needs := kernel.Needs(shapeOf(set))
@@ -344,7 +344,7 @@ func benchmarkOperator(b *testing.B, spec string) {
 
 // asciiText returns text in which every byte is a character, which gives the most shingles per byte.
 func asciiText(seed uint64, n int) []byte {
-	text := payloads.Text(seed, n)
+	text := corpus.Text(seed, n)
 	for i := range text {
 		text[i] &= 0x7F
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"millrace/internal/operator/payloads"
+	"millrace/internal/corpus"
 )
 
 func signature(t *testing.T, spec string, payload []byte) []uint32 {
@@ -58,8 +58,8 @@ func TestMinhashOfNothing(t *testing.T) {
 
 func TestMinhashReferenceAgainstSlow(t *testing.T) {
 	sets := slices.Concat(
-		payloads.Lengths(1, 40), payloads.TextLengths(2, 60), payloads.InvalidUTF8(3)[:20],
-		[][]byte{payloads.Text(4, 300)})
+		corpus.Lengths(1, 40), corpus.TextLengths(2, 60), corpus.InvalidUTF8(3)[:20],
+		[][]byte{corpus.Text(4, 300)})
 	for _, spec := range []string{
 		"minhash?k=1&hashes=1&seed=0", "minhash?k=2&hashes=3&seed=5", "minhash?k=24&hashes=7", "minhash?k=256&hashes=2",
 	} {
@@ -110,12 +110,12 @@ func slowMinhash(payload []byte, k, hashes int, seed uint64) []uint32 {
 // operator.
 func TestMinhashEstimatesSimilarity(t *testing.T) {
 	const spec = "minhash?k=5&hashes=1024"
-	left := payloads.Random(1, 4000)
+	left := corpus.Bytes(1, 4000)
 	for i := range left {
 		left[i] &= 0x7F
 	}
 	right := slices.Clone(left)
-	copy(right[3000:], payloads.Text(2, 1000)) // three quarters in common: a similarity of 3/5
+	copy(right[3000:], corpus.Text(2, 1000)) // three quarters in common: a similarity of 3/5
 	equal := 0
 	a, b := signature(t, spec, left), signature(t, spec, right)
 	for i := range a {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"millrace/internal/operator/payloads"
+	"millrace/internal/corpus"
 )
 
 // These are well-known vectors for MurmurHash3_x86_32, which implementations in other languages also use.
@@ -38,7 +38,7 @@ func TestMurmur3Vectors(t *testing.T) {
 
 func TestMurmur3AgainstSlow(t *testing.T) {
 	for n := range 301 {
-		data := payloads.Random(uint64(n), n)
+		data := corpus.Bytes(uint64(n), n)
 		for _, seed := range []uint32{0, 1, 0xDEADBEEF} {
 			if got, want := murmur3(data, seed), slowMurmur3(data, seed); got != want {
 				t.Fatalf("murmur3 of %d bytes, seed %#x: %#08x, want %#08x", n, seed, got, want)
@@ -74,7 +74,7 @@ func slowMurmur3(data []byte, seed uint32) uint32 {
 func BenchmarkMurmur3(b *testing.B) {
 	for _, n := range []int{24, 72} {
 		b.Run(fmt.Sprintf("%dB", n), func(b *testing.B) {
-			data := payloads.Text(1, n)
+			data := corpus.Text(1, n)
 			b.SetBytes(int64(n))
 			for b.Loop() {
 				murmur3(data, 0)

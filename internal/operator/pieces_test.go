@@ -3,21 +3,21 @@ package operator
 import (
 	"testing"
 
-	"millrace/internal/operator/payloads"
+	"millrace/internal/corpus"
 )
 
 // The parts of all pieces, in order, must form the batch: every row begins once, its bytes follow without a gap, and a
 // part that continues a row is the first of its piece and is not empty.
 func TestPartsCoverTheBatch(t *testing.T) {
 	sets := map[string][][]byte{
-		"lengths":      payloads.Lengths(91, 30),
-		"empties":      payloads.Empties(100),
-		"one long row": {payloads.Random(92, 1000)},
-		"mixed":        append(payloads.LongAmongShort(93, 500, 20), payloads.Empties(5)...),
+		"lengths":      corpus.Lengths(91, 30),
+		"empties":      corpus.Empties(100),
+		"one long row": {corpus.Bytes(92, 1000)},
+		"mixed":        append(corpus.LongAmongShort(93, 500, 20), corpus.Empties(5)...),
 		"no rows":      {},
 	}
 	for name, set := range sets {
-		rows, offsets := payloads.Pack(set)
+		rows, offsets := corpus.Pack(set)
 		for pieceUnits := 1; pieceUnits < 1100; pieceUnits += 1 + pieceUnits/4 {
 			checkParts(t, name, batch{rows, offsets, pieceUnits})
 		}

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"testing"
 
+	"millrace/internal/corpus"
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
-	"millrace/internal/operator/payloads"
 	"millrace/internal/streams"
 )
 
@@ -29,7 +29,7 @@ func TestEveryScheduleGivesTheReferencesResults(t *testing.T) {
 		if batches[n] == nil {
 			rows := someRows(uint64(n), 50+n, most)
 			if sets := []func() [][]byte{
-				func() [][]byte { return payloads.Adversarial(1) }, func() [][]byte { return payloads.Empties(8192) }, func() [][]byte { return payloads.Mixed(2) },
+				func() [][]byte { return corpus.Adversarial(1) }, func() [][]byte { return corpus.Empties(8192) }, func() [][]byte { return corpus.Mixed(2) },
 			}; n < len(sets) {
 				rows = sets[n]()
 			}

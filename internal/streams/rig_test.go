@@ -7,12 +7,12 @@ import (
 	"os"
 	"testing"
 
+	"millrace/internal/corpus"
 	"millrace/internal/device"
 	"millrace/internal/device/cuda"
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
 	"millrace/internal/operator"
-	"millrace/internal/operator/payloads"
 	"millrace/internal/streams"
 )
 
@@ -183,7 +183,7 @@ func (e *expected) check(t testing.TB, b *streams.Batch) {
 func someRows(seed uint64, n, most int) [][]byte {
 	rows := make([][]byte, n)
 	for i := range rows {
-		rows[i] = payloads.Random(seed+uint64(i), (i*7919)%(most+1))
+		rows[i] = corpus.Bytes(seed+uint64(i), (i*7919)%(most+1))
 	}
 	return rows
 }

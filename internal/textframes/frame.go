@@ -1,3 +1,5 @@
+// Package textframes makes frames of records, and re-exports the random text for them. The subcommands `worker bench nats` and `worker demo`
+// send such frames.
 package textframes
 
 import (
@@ -5,8 +7,18 @@ import (
 
 	"millrace/client"
 	"millrace/client/arrow"
+	"millrace/internal/corpus"
 	"millrace/internal/frame"
 )
+
+// Text is the random text of records.
+type Text = corpus.Vocabulary
+
+// NewText returns the text with the vocabulary of a seed.
+func NewText(seed uint64) *Text { return corpus.NewVocabulary(seed) }
+
+// Seed returns the seed of the i-th record of a set, for Text.Append.
+func Seed(set uint64, i int) uint64 { return corpus.Seed(set, i) }
 
 // Append appends a frame of these records to dst. Without a framing, there must be one record. Records of a newline-delimited frame
 // must not contain a line break.

@@ -1,5 +1,5 @@
 // Package include contains the headers that the source of an operator includes, so that the worker can compile operators on a machine
-// where nothing else of this repository is installed. internal/operator/develop uses it.
+// where nothing else of this repository is installed. internal/operator/cpulib uses it.
 package include
 
 import "embed"

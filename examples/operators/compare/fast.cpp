@@ -15,26 +15,10 @@ void each(const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t 
 
 // ---- entropy with 4 bits ----
 
-// Eight tables, so that equal bytes in a row don't wait for each other.
-uint64_t peak_by_tables(const uint8_t *record, uint32_t size) {
-    uint32_t count[8][256] = {}, bins[16] = {};
-    uint32_t i = 0;
-    for (; i + 8 <= size; i += 8) {
-        uint64_t word;
-        memcpy(&word, record + i, 8);
-        for (uint32_t t = 0; t < 8; t++) count[t][word >> 8 * t & 255]++;
-    }
-    for (; i < size; i++) count[0][record[i]]++;
-    for (uint32_t t = 0; t < 8; t++) {
-        for (uint32_t b = 0; b < 256; b++) bins[b / 16] += count[t][b];
-    }
-    return *std::max_element(bins, bins + 16);
-}
-
 typedef uint8_t Bytes __attribute__((vector_size(64)));
 
 // Compares 64 bytes at a time with each bin, and counts in bytes, of which none can exceed 255.
-uint64_t peak_by_vectors(const uint8_t *record, uint32_t size) {
+uint64_t peak(const uint8_t *record, uint32_t size) {
     uint32_t bins[16] = {}, i = 0;
     while (size - i >= 64) {
         Bytes count[16] = {};
@@ -109,12 +93,8 @@ uint64_t similar(const uint8_t *record, uint32_t size) {
 
 } // namespace
 
-void fast_entropy_tables(const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t first, uint32_t end) {
-    each(data, offsets, out, first, end, peak_by_tables);
-}
-
-void fast_entropy_vectors(const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t first, uint32_t end) {
-    each(data, offsets, out, first, end, peak_by_vectors);
+void fast_entropy(const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t first, uint32_t end) {
+    each(data, offsets, out, first, end, peak);
 }
 
 void fast_simhash(const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t first, uint32_t end) {

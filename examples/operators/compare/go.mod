@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	github.com/petar-dambovaliev/aho-corasick v0.0.0-20250424160509-463d218d4745
 	github.com/zeebo/blake3 v0.2.4
-	lukechampine.com/blake3 v1.4.1
 	millrace v0.0.0
 )
 

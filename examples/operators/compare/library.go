@@ -15,10 +15,9 @@ package main
 // }
 // static void each(int i, const void *automaton, const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t first, uint32_t end) {
 //     switch (i) {
-//     case 0: fast_entropy_tables(data, offsets, out, first, end); break;
-//     case 1: fast_entropy_vectors(data, offsets, out, first, end); break;
-//     case 2: fast_simhash(data, offsets, out, first, end); break;
-//     case 3: fast_keywords(automaton, data, offsets, out, first, end); break;
+//     case 0: fast_entropy(data, offsets, out, first, end); break;
+//     case 1: fast_simhash(data, offsets, out, first, end); break;
+//     case 2: fast_keywords(automaton, data, offsets, out, first, end); break;
 //     }
 // }
 import "C"
@@ -48,8 +47,8 @@ type room struct {
 // perByte bytes per byte of a record.
 func (l library) implementation(operator string, stride, perByte int) implementation {
 	var mutex sync.Mutex
-	rooms := map[*corpus]*room{}
-	roomOf := func(c *corpus) *room {
+	rooms := map[*records]*room{}
+	roomOf := func(c *records) *room {
 		mutex.Lock()
 		defer mutex.Unlock()
 		if rooms[c] == nil {
@@ -58,7 +57,7 @@ func (l library) implementation(operator string, stride, perByte int) implementa
 		}
 		return rooms[c]
 	}
-	return implementation{operator, "operator's code, C++", func(c *corpus, out []uint64, first, end int) {
+	return implementation{operator, "operator's code, C++", func(c *records, out []uint64, first, end int) {
 		r := roomOf(c)
 		C.call(C.own_at(C.int(l)), bytesOf(c.data), offsetsOf(c), bytesOf(r.result), bytesOf(r.status), bytesOf(r.strings),
 			C.uint32_t(c.rows()), C.uint32_t(len(c.data)), C.uint32_t(stride), C.uint32_t(first), C.uint32_t(end))
@@ -77,14 +76,13 @@ func (l library) implementation(operator string, stride, perByte int) implementa
 type fast int
 
 const (
-	fastEntropyTables fast = iota
-	fastEntropyVectors
+	fastEntropy fast = iota
 	fastSimhash
 	fastKeywords
 )
 
 func (f fast) implementation(operator, name string, automaton unsafe.Pointer) implementation {
-	return implementation{operator, name, func(c *corpus, out []uint64, first, end int) {
+	return implementation{operator, name, func(c *records, out []uint64, first, end int) {
 		C.each(C.int(f), automaton, bytesOf(c.data), offsetsOf(c), (*C.uint64_t)(unsafe.SliceData(out)), C.uint32_t(first), C.uint32_t(end))
 	}}
 }
@@ -102,4 +100,4 @@ func automatonOf(words []string) unsafe.Pointer {
 
 func bytesOf(b []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(b)) }
 
-func offsetsOf(c *corpus) *C.uint32_t { return (*C.uint32_t)(unsafe.SliceData(c.offsets)) }
+func offsetsOf(c *records) *C.uint32_t { return (*C.uint32_t)(unsafe.SliceData(c.offsets)) }

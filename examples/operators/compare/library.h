@@ -21,8 +21,7 @@ void own_simhash(const batch *batch, uint32_t first, uint32_t end);
 void own_redact(const batch *batch, uint32_t first, uint32_t end);
 
 // Set out[i] to the result of record i.
-void fast_entropy_tables(const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t first, uint32_t end);
-void fast_entropy_vectors(const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t first, uint32_t end);
+void fast_entropy(const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t first, uint32_t end);
 void fast_simhash(const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t first, uint32_t end);
 void fast_keywords(const void *automaton, const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t first, uint32_t end);
 

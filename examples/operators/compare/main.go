@@ -21,7 +21,7 @@ const corpusBytes = 64 << 20
 type implementation struct {
 	operator, name string
 	// run computes records [first, end), and sets out[i] to a number that represents the result of record i.
-	run func(c *corpus, out []uint64, first, end int)
+	run func(c *records, out []uint64, first, end int)
 }
 
 // implementations returns all implementations, those of one operator one after the other.
@@ -51,7 +51,7 @@ func compare(operators []string) error {
 	fmt.Printf("%d cores, %s\n\n", cores, processor())
 	fmt.Printf("%-9s %-30s %8s %12s %12s\n", "operator", "implementation", "records", "1 core", fmt.Sprintf("%d cores", cores))
 	for _, size := range []int{256, 2 << 10, 64 << 10} {
-		if err := compareRecords(all, newCorpus(size, corpusBytes), cores); err != nil {
+		if err := compareRecords(all, newRecords(size, corpusBytes), cores); err != nil {
 			return fmt.Errorf("records of %d bytes: %w", size, err)
 		}
 	}
@@ -59,7 +59,7 @@ func compare(operators []string) error {
 }
 
 // compareRecords measures the implementations with a corpus and prints their rows.
-func compareRecords(all []implementation, c *corpus, cores int) error {
+func compareRecords(all []implementation, c *records, cores int) error {
 	var expected []uint64
 	previous := ""
 	for _, i := range all {

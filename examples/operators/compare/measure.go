@@ -9,32 +9,32 @@ import (
 	"sync/atomic"
 	"time"
 
-	"millrace/internal/operator/payloads"
+	"millrace/internal/corpus"
 )
 
-// corpus is a ragged batch of records of one size, with the text that `worker operator test` measures with.
-type corpus struct {
+// records is a ragged batch of records of one size, with the text that `worker operator test` measures with.
+type records struct {
 	data    []byte
 	offsets []uint32
 }
 
-// newCorpus returns a corpus of that many bytes in records of size bytes.
-func newCorpus(size, bytes int) *corpus {
+// newRecords returns records of that many bytes of size bytes each.
+func newRecords(size, bytes int) *records {
 	var rows [][]byte
 	for seed := range 64 {
-		rows = append(rows, payloads.Text(uint64(seed+1), size))
+		rows = append(rows, corpus.Text(uint64(seed+1), size))
 	}
-	data, offsets := payloads.Pack(slices.Repeat(rows, bytes/size/len(rows)))
-	return &corpus{data: data, offsets: offsets}
+	data, offsets := corpus.Pack(slices.Repeat(rows, bytes/size/len(rows)))
+	return &records{data: data, offsets: offsets}
 }
 
-func (c *corpus) rows() int { return len(c.offsets) - 1 }
+func (c *records) rows() int { return len(c.offsets) - 1 }
 
-func (c *corpus) record(i int) []byte { return c.data[c.offsets[i]:c.offsets[i+1]:c.offsets[i+1]] }
+func (c *records) record(i int) []byte { return c.data[c.offsets[i]:c.offsets[i+1]:c.offsets[i+1]] }
 
 // perRecord makes an implementation's run from a function for one record.
-func perRecord(one func(record []byte) uint64) func(*corpus, []uint64, int, int) {
-	return func(c *corpus, out []uint64, first, end int) {
+func perRecord(one func(record []byte) uint64) func(*records, []uint64, int, int) {
+	return func(c *records, out []uint64, first, end int) {
 		for i := first; i < end; i++ {
 			out[i] = one(c.record(i))
 		}
@@ -42,7 +42,7 @@ func perRecord(one func(record []byte) uint64) func(*corpus, []uint64, int, int)
 }
 
 // measure returns the median of 5 runs in GB/s, after one that isn't measured. That many goroutines take pieces of the corpus in turn.
-func measure(c *corpus, i implementation, out []uint64, goroutines int) float64 {
+func measure(c *records, i implementation, out []uint64, goroutines int) float64 {
 	const runs, pieceBytes = 5, 256 << 10
 	piece := max(1, pieceBytes*c.rows()/len(c.data))
 	var times []time.Duration

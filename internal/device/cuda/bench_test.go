@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/corpus"
 	"millrace/internal/device"
 	"millrace/internal/device/conformance/operators"
 	"millrace/internal/device/cuda"
 	"millrace/internal/operator"
-	"millrace/internal/operator/payloads"
 )
 
 const (
@@ -129,7 +129,7 @@ func newBenchBatch(b *testing.B, dev device.Device, sizes []int) *benchBatch {
 	var data []byte
 	table := make([]byte, 4, 4*(len(sizes)+1))
 	for i, size := range sizes {
-		for _, c := range payloads.Random(seed+uint64(i), size) {
+		for _, c := range corpus.Bytes(seed+uint64(i), size) {
 			data = append(data, c&0x7f) // one character, and so one shingle, per byte
 		}
 		table = binary.LittleEndian.AppendUint32(table, uint32(len(data)))

@@ -16,7 +16,7 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/cuda"
 	"millrace/internal/operator/compiled"
-	"millrace/internal/operator/conformance"
+	"millrace/internal/operator/devkit"
 	include "millrace/kernels/include"
 )
 
@@ -115,7 +115,7 @@ func imageRates(b *testing.B, d device.Device, file string, image []byte) (rates
 	if err != nil {
 		b.Fatal(err)
 	}
-	r, err := conformance.Open(conformance.Subject{Device: d, Operator: o})
+	r, err := devkit.Open(devkit.Subject{Device: d, Operator: o})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -12,39 +12,38 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"millrace/internal/corpus"
 	"millrace/internal/device"
 	"millrace/internal/device/cuda"
 	"millrace/internal/device/cuda/fakecuda"
 	"millrace/internal/device/host"
 	"millrace/internal/operator"
 	"millrace/internal/operator/compiled"
-	"millrace/internal/operator/conformance"
 	"millrace/internal/operator/cpulib"
-	"millrace/internal/operator/develop"
-	"millrace/internal/operator/payloads"
+	"millrace/internal/operator/devkit"
 	"millrace/internal/operator/testbuild"
 	include "millrace/kernels/include"
 )
 
 // pair runs an operator on a GPU and on the CPU.
-type pair struct{ gpu, cpu *conformance.Runner }
+type pair struct{ gpu, cpu *devkit.Runner }
 
 // conforms runs the suite on the GPU, compares each byte with the CPU, and returns the findings.
-func (p pair) conforms(t *testing.T) []conformance.Finding {
+func (p pair) conforms(t *testing.T) []devkit.Finding {
 	t.Helper()
-	return p.conformsOn(t, conformance.Batches(1))
+	return p.conformsOn(t, devkit.Batches(1))
 }
 
 // conformsBriefly is conforms without records of a megabyte. It's for operators on the fake GPU, where such records take long and reach no
 // other code of the runtime. One operator runs with them.
-func (p pair) conformsBriefly(t *testing.T) []conformance.Finding {
+func (p pair) conformsBriefly(t *testing.T) []devkit.Finding {
 	t.Helper()
-	return p.conformsOn(t, slices.DeleteFunc(conformance.Batches(1), func(set payloads.Set) bool {
+	return p.conformsOn(t, slices.DeleteFunc(devkit.Batches(1), func(set corpus.Set) bool {
 		return slices.ContainsFunc(set.Payloads, func(p []byte) bool { return len(p) >= 1<<20 })
 	}))
 }
 
-func (p pair) conformsOn(t *testing.T, batches []payloads.Set) []conformance.Finding {
+func (p pair) conformsOn(t *testing.T, batches []corpus.Set) []devkit.Finding {
 	t.Helper()
 	report, err := p.gpu.Test(t.Context(), batches, p.cpu)
 	if err != nil {
@@ -57,13 +56,13 @@ func (p pair) conformsOn(t *testing.T, batches []payloads.Set) []conformance.Fin
 }
 
 // newRunner opens a Runner for an operator with its default parameters, which is closed before its device.
-func newRunner(t *testing.T, d device.Device, description *compiled.Description) *conformance.Runner {
+func newRunner(t *testing.T, d device.Device, description *compiled.Description) *devkit.Runner {
 	t.Helper()
-	o, err := conformance.BindAny(description, t.TempDir())
+	o, err := devkit.BindAny(description, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := conformance.Open(conformance.Subject{Device: d, Operator: o})
+	r, err := devkit.Open(devkit.Subject{Device: d, Operator: o})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,9 +100,9 @@ func builtInPair(t *testing.T, gpu device.Device, description *compiled.Descript
 // ownPair loads an operator's image into a GPU, and compiles its source for the CPU.
 func ownPair(t *testing.T, gpu device.Device, image []byte, source string) pair {
 	t.Helper()
-	output := filepath.Join(t.TempDir(), "operator"+develop.CPUSuffix)
-	if err := testbuild.Compile(t.Context(), develop.Compile, filepath.Join("..", "..", "..", source), output); err != nil {
-		if errors.Is(err, develop.ErrNoCompiler) {
+	output := filepath.Join(t.TempDir(), "operator"+compiled.CPUSuffix)
+	if err := testbuild.Compile(t.Context(), cpulib.Compile, filepath.Join("..", "..", "..", source), output); err != nil {
+		if errors.Is(err, cpulib.ErrNoCompiler) {
 			t.Skipf("NOT TESTED: OPERATORS ARE COMPARED WITH WHAT A C++ COMPILER MAKES OF THEM: %v", err)
 		}
 		t.Fatal(err)
@@ -143,13 +142,13 @@ func operatorSources(t *testing.T, patterns ...string) (sources []string) {
 }
 
 // onPurpose has what operators of the repository do wrong on purpose.
-var onPurpose = map[string][]conformance.Kind{
-	"careless.cu": {conformance.OutOfBounds},
-	"stray.cu":    {conformance.OutOfBounds},
+var onPurpose = map[string][]devkit.Kind{
+	"careless.cu": {devkit.OutOfBounds},
+	"stray.cu":    {devkit.OutOfBounds},
 }
 
 // fails reports findings as failures, except for what the operator does on purpose.
-func fails(t *testing.T, source string, findings []conformance.Finding) {
+func fails(t *testing.T, source string, findings []devkit.Finding) {
 	t.Helper()
 	for _, f := range findings {
 		if !slices.Contains(onPurpose[filepath.Base(source)], f.Kind) {
@@ -271,16 +270,16 @@ func TestHostCodeConforms(t *testing.T) {
 }
 
 // mistakes are operators that the suite must not accept, and the kinds of findings of which a GPU gives one.
-var mistakes = map[string][]conformance.Kind{
-	"beyond":    {conformance.OutOfBounds},
-	"pass":      {conformance.OutOfBounds},
-	"leftover":  {conformance.Uninitialized},
-	"neighbor":  {conformance.ReadOutside, conformance.Neighbors},
-	"overwrite": {conformance.WroteOutside},
-	"scribble":  {conformance.WroteOutside},
-	"counting":  {conformance.Unrepeatable},
-	"aligned":   {conformance.Placement},
-	"lanes":     {conformance.Devices},
+var mistakes = map[string][]devkit.Kind{
+	"beyond":    {devkit.OutOfBounds},
+	"pass":      {devkit.OutOfBounds},
+	"leftover":  {devkit.Uninitialized},
+	"neighbor":  {devkit.ReadOutside, devkit.Neighbors},
+	"overwrite": {devkit.WroteOutside},
+	"scribble":  {devkit.WroteOutside},
+	"counting":  {devkit.Unrepeatable},
+	"aligned":   {devkit.Placement},
+	"lanes":     {devkit.Devices},
 }
 
 // TestOperatorsConformFindsMistakesOnGPUs checks that the suite finds each kind of mistake on a real GPU.
@@ -295,7 +294,7 @@ func TestOperatorsConformFindsMistakesOnGPUs(t *testing.T) {
 					t.Fatal(err)
 				}
 				gpu, err := cuda.Open(cuda.Options{Library: library, UUID: info.ID})
-				found := map[conformance.Kind]bool{}
+				found := map[devkit.Kind]bool{}
 				for _, f := range ownPair(t, closing(t, gpu, err), image, source).conforms(t) {
 					t.Log(f)
 					found[f.Kind] = true

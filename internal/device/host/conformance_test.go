@@ -4,17 +4,17 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/internal/corpus"
 	"millrace/internal/device"
 	"millrace/internal/device/conformance"
 	"millrace/internal/device/conformance/operators"
 	"millrace/internal/device/host"
 	"millrace/internal/operator"
-	"millrace/internal/operator/payloads"
 )
 
 // isCheap reports whether a case is quick. The slow ones run in package operator with the same kernels; here it's about the device, which
 // divides large records of crc32c and of the smallest minhash.
-func isCheap(spec string, set payloads.Set) bool {
+func isCheap(spec string, set corpus.Set) bool {
 	bytes := 0
 	for _, payload := range set.Payloads {
 		bytes += len(payload)

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/corpus"
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
@@ -22,12 +23,11 @@ import (
 	"millrace/internal/ingest/stall"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
-	"millrace/internal/operator/payloads"
 	"millrace/internal/streams"
 )
 
 // document is the payload of the i-th input.
-func document(i int) []byte { return payloads.Text(uint64(i)+1, (i*997)%5000) }
+func document(i int) []byte { return corpus.Text(uint64(i)+1, (i*997)%5000) }
 
 // rig is a server with a partitioned stream.
 type rig struct {

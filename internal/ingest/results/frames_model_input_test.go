@@ -15,9 +15,9 @@ import (
 
 	"millrace/client"
 	"millrace/internal/compression"
+	"millrace/internal/corpus"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
-	"millrace/internal/operator/payloads"
 	"millrace/internal/record"
 	"millrace/internal/table"
 )
@@ -53,7 +53,7 @@ func (m *model) newInput(sequence uint64) *modelInput {
 		most = min(most, 60)
 	}
 	for i := range n {
-		text := payloads.Text(m.random.Uint64(), m.random.IntN(most))
+		text := corpus.Text(m.random.Uint64(), m.random.IntN(most))
 		if n <= 10 && m.random.IntN(6) == 0 {
 			text = bytes.Repeat([]byte{'x'}, modelMostBytes) // compressed it fits a message that the record doesn't fit
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/corpus"
 	"millrace/internal/device/host"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
@@ -19,7 +20,6 @@ import (
 	"millrace/internal/ingest/stall"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
-	"millrace/internal/operator/payloads"
 	"millrace/internal/streams"
 )
 
@@ -178,11 +178,11 @@ func (c *counts) Unacknowledged(n uint64)                                  { c.u
 func (c *counts) Stalled(int)                                              {}
 
 // document returns the payload of the i-th input.
-func document(i int) []byte { return payloads.Text(uint64(i)+1, (i*997)%5000) }
+func document(i int) []byte { return corpus.Text(uint64(i)+1, (i*997)%5000) }
 
 // someBytes returns a function that makes payloads of that many bytes.
 func someBytes(n int) func(int) []byte {
-	return func(i int) []byte { return payloads.Text(uint64(i)+1, n) }
+	return func(i int) []byte { return corpus.Text(uint64(i)+1, n) }
 }
 
 // paperMsg is a message that was never sent.

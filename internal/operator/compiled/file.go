@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 )
 
@@ -19,14 +18,7 @@ const mostFile = 256 << 20
 
 // ReadFile returns the description in a cubin, a fatbin without compression, PTX, or a shared library. It doesn't load the code.
 func ReadFile(path string) (*Description, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > mostFile {
-		return nil, fmt.Errorf("%s: not a file of at most %d MiB", path, mostFile>>20)
-	}
-	file, err := os.ReadFile(path)
+	file, err := readFile(path, "file", mostFile)
 	if err != nil {
 		return nil, err
 	}

@@ -15,10 +15,10 @@ import (
 	"sync"
 	"testing"
 
+	"millrace/internal/corpus"
 	"millrace/internal/device"
 	"millrace/internal/device/host"
 	"millrace/internal/operator/compiled"
-	"millrace/internal/operator/payloads"
 	"millrace/internal/operator/testbuild"
 )
 
@@ -110,11 +110,11 @@ func batches() map[string][][]byte {
 	return map[string][][]byte{
 		"nothing":       {},
 		"empty":         {{}},
-		"lengths":       payloads.Lengths(5, 130),
+		"lengths":       corpus.Lengths(5, 130),
 		"ragged":        ragged,
 		"8192 empties":  make([][]byte, 8192),
-		"a megabyte":    {{}, payloads.Text(1, 1<<20), []byte("x")},
-		"invalid UTF-8": payloads.InvalidUTF8(3),
+		"a megabyte":    {{}, corpus.Text(1, 1<<20), []byte("x")},
+		"invalid UTF-8": corpus.InvalidUTF8(3),
 	}
 }
 
@@ -259,7 +259,7 @@ func TestHostDeviceRunsIt(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	rows := payloads.Lengths(9, 100)
+	rows := corpus.Lengths(9, 100)
 	data, offsets := join(rows)
 	k, err := d.Kernel("entropy", bind(t, l, "").Operator().Params())
 	if err != nil {
@@ -349,7 +349,7 @@ func BenchmarkEntropy(b *testing.B) {
 	k := bind(b, compile(b, entropyCU), "")
 	rows := make([][]byte, 2048)
 	for i := range rows {
-		rows[i] = payloads.Text(uint64(i), 2048)
+		rows[i] = corpus.Text(uint64(i), 2048)
 	}
 	data, offsets := join(rows)
 	result := make([]byte, k.Needs(device.Shape{Rows: len(rows), Bytes: len(data)}).Result)

@@ -82,16 +82,26 @@ func (m *Maker) Image(s Source, compute string) (Image, error) {
 	return image, nil
 }
 
+// Version opens the compiler and returns its version.
+func (m *Maker) Version() (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.version()
+}
+
+func (m *Maker) version() (string, error) {
+	if err := m.open(); err != nil {
+		return "", err
+	}
+	return m.compiler.Version(), nil
+}
+
 // identity returns the compiler's identity.
 func (m *Maker) identity() (string, error) {
 	if m.Identity != "" || m.Cache == nil {
 		return m.Identity, nil
 	}
-	err := m.open()
-	if err != nil {
-		return "", err
-	}
-	return m.compiler.Version(), nil
+	return m.version()
 }
 
 // open opens the compiler, unless it is open.

@@ -20,32 +20,6 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// kind is a kind of file that an operator can consist of.
-type kind string
-
-// The kinds of files, by their suffixes.
-const (
-	sourceFile kind = ".cu"     // compiled when the worker starts
-	cubinFile  kind = ".cubin"  // for GPUs of one compute capability
-	fatbinFile kind = ".fatbin" // for several
-	ptxFile    kind = ".ptx"    // compiled by the driver
-	cpuFile    kind = ".cpu.so" // a library for the CPU
-	hostFile   kind = ".so"     // a library with host code that launches kernels
-)
-
-// compiledKinds lists the kinds of files that have a description. Those for GPUs are in the order in which the worker tries them.
-var compiledKinds = []kind{cubinFile, fatbinFile, ptxFile, cpuFile, hostFile}
-
-// cut returns the name of the operator to which a file belongs, and what kind of file it is.
-func cut(file string) (name string, k kind, ok bool) {
-	for _, k := range append([]kind{sourceFile}, compiledKinds...) {
-		if name, ok := strings.CutSuffix(file, string(k)); ok && name != "" && name[0] != '.' {
-			return name, k, true
-		}
-	}
-	return "", "", false
-}
-
 // Find returns the operators in the folders, in order of their names. It reads descriptions and loads no code. Files of other kinds are
 // ignored. gpus are the GPUs that the worker uses; nil for none.
 //
@@ -61,54 +35,68 @@ func Find(folders []string, gpus GPUs) ([]*Source, error) {
 			errs = append(errs, err)
 			continue
 		}
-		for _, s := range sources(folder, entries, gpus) {
-			if other := found[s.name]; other != nil {
+		for name, s := range sources(folder, entries, gpus) {
+			if other := found[name]; other != nil {
 				other.wrong = fmt.Errorf("operator %q is in %s and in %s: remove one of them", s.name, other.Folder(), s.Folder())
 				continue
 			}
 			s.wrong = s.read()
-			found[s.name] = s
+			found[name] = s
 		}
 	}
 	return slices.SortedFunc(maps.Values(found), func(a, b *Source) int { return strings.Compare(a.name, b.name) }), errors.Join(errs...)
 }
 
-// sources returns the operators of a folder.
-func sources(folder string, entries []fs.DirEntry, gpus GPUs) []*Source {
+// Open returns the operator that consists of these files alone. Tables are in the folder of the first one. The error is that of Err.
+func Open(gpus GPUs, paths ...string) (*Source, error) {
+	s := newSource(paths[0], gpus)
+	for _, path := range paths {
+		_, suffix := compiled.CutSuffix(path)
+		s.files[suffix] = path
+	}
+	s.wrong = s.read()
+	return s, s.wrong
+}
+
+// newSource returns the operator of a file, without files.
+func newSource(path string, gpus GPUs) *Source {
+	stem, _ := compiled.CutSuffix(path)
+	return &Source{name: filepath.Base(stem), folder: filepath.Dir(path), files: map[string]string{}, gpus: gpus}
+}
+
+// sources returns the operators of a folder, by name.
+func sources(folder string, entries []fs.DirEntry, gpus GPUs) map[string]*Source {
 	byName := map[string]*Source{}
 	for _, e := range entries {
-		name, k, ok := cut(e.Name())
-		if !ok {
+		name, suffix := compiled.CutSuffix(e.Name())
+		if suffix == "" || name == "" || name[0] == '.' {
 			continue
 		}
-		s := byName[name]
-		if s == nil {
-			s = &Source{name: name, folder: folder, files: map[kind]string{}, gpus: gpus}
-			byName[name] = s
+		if byName[name] == nil {
+			byName[name] = newSource(filepath.Join(folder, e.Name()), gpus)
 		}
-		s.files[k] = filepath.Join(folder, e.Name())
+		byName[name].files[suffix] = filepath.Join(folder, e.Name())
 	}
-	return slices.SortedFunc(maps.Values(byName), func(a, b *Source) int { return strings.Compare(a.name, b.name) })
+	return byName
 }
 
 // read reads the source and the descriptions of the compiled files, and checks that they belong together.
 func (s *Source) read() error {
 	if err := compiled.CheckName(s.name); err != nil {
-		return fmt.Errorf("%s: %w", s.path(), err)
+		return fmt.Errorf("%s: %w", s.first(), err)
 	}
-	if path := s.files[hostFile]; path != "" && len(s.files) > 1 {
+	if path := s.files[compiled.HostSuffix]; path != "" && len(s.files) > 1 {
 		return fmt.Errorf("operator %q: %s has everything, and %s has other files of that name: remove those, or that", s.name, path, s.folder)
 	}
-	if path := s.files[sourceFile]; path != "" {
-		text, err := readSource(path)
-		if err != nil {
+	if path := s.files[compiled.SourceSuffix]; path != "" {
+		var err error
+		if _, s.text, err = compiled.ReadSource(path); err != nil {
 			return err
 		}
-		s.text = text
 	}
-	for _, k := range compiledKinds {
-		if path := s.files[k]; path != "" {
-			if err := s.readCompiled(path, k); err != nil {
+	for _, suffix := range compiled.Suffixes {
+		if path := s.files[suffix]; path != "" && suffix != compiled.SourceSuffix {
+			if err := s.readCompiled(path, suffix); err != nil {
 				return err
 			}
 		}
@@ -116,34 +104,20 @@ func (s *Source) read() error {
 	return nil
 }
 
-// mostSource is the maximum size of a source file in bytes.
-const mostSource = 1 << 20
-
-func readSource(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > mostSource {
-		return nil, fmt.Errorf("%s: not a source file of at most %d KiB", path, mostSource>>10)
-	}
-	return os.ReadFile(path)
-}
-
 // readCompiled reads the description of a compiled file and compares it with what is known.
-func (s *Source) readCompiled(path string, k kind) error {
+func (s *Source) readCompiled(path, suffix string) error {
 	d, err := compiled.ReadFile(path)
 	if err != nil {
 		return err
 	}
 	if d.Name != s.name {
-		return fmt.Errorf("%s has the operator %q: name the file %s%s", path, d.Name, d.Name, k)
+		return fmt.Errorf("%s has the operator %q: name the file %s%s", path, d.Name, d.Name, suffix)
 	}
-	if (d.Form == compiled.Library) != (k == hostFile) {
-		return fmt.Errorf("%s has the operator %q, whose code is %s: that is in files whose names end with %s, and only there", path, d.Name, d.Form, hostFile)
+	if (d.Form == compiled.Library) != (suffix == compiled.HostSuffix) {
+		return fmt.Errorf("%s has the operator %q, whose code is %s: that is in files whose names end with %s, and only there", path, d.Name, d.Form, compiled.HostSuffix)
 	}
 	if s.text != nil && d.Source != [sha256.Size]byte{} && d.Source != sha256.Sum256(s.text) {
-		source := s.files[sourceFile]
+		source := s.files[compiled.SourceSuffix]
 		return fmt.Errorf("%s was compiled from another version of %s: run `worker operator build %s`, or remove it", path, source, source)
 	}
 	return s.describe(d, path)

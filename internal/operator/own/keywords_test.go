@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/internal/corpus"
 	"millrace/internal/operator"
-	"millrace/internal/operator/payloads"
 )
 
 const keywords = "../../../examples/operators/keywords/keywords.cu"
@@ -96,7 +96,7 @@ func TestKeywordsIsItsReference(t *testing.T) {
 	for range 30 {
 		records = append(records, []byte(letters(random, random.IntN(120))))
 	}
-	records = append(records, payloads.Lengths(9, 20)...)
+	records = append(records, corpus.Lengths(9, 20)...)
 	total, places := uint32(0), map[uint32]bool{}
 	for _, p := range []struct{ whole, fold bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		op, err := operator.Parse(fmt.Sprintf("keywords?fold=%d&words=words.txt&whole=%d", number01(p.fold), number01(p.whole)), sources...)

@@ -22,42 +22,38 @@ type Loaded struct {
 // Load loads the operators of your own among operators into a GPU, before work begins. The GPU unloads them when it is closed. Load
 // reports what it has loaded, also after an error.
 //
-// Of the files of an operator, Load takes the first that the GPU can run: a cubin, a fatbin, PTX, the source. A library with host code is
+// Of the files of an operator, it takes the first that the GPU can run: a cubin, a fatbin, PTX, the source. A library with host code is
 // an operator's only file. The error names the operator and says what each file lacks. It is the compiler's if the source is wrong.
-func Load(operators []operator.Operator, d device.Device) (all []Loaded, err error) {
-	for _, op := range operators {
-		o := of(op)
-		if o == nil {
-			continue
+func Load(operators []operator.Operator, gpu device.Device) (all []Loaded, err error) {
+	err = each(operators, func(o *Operator) error {
+		l, err := o.source.Load(gpu)
+		if err == nil {
+			all = append(all, l)
 		}
-		loader, ok := d.(device.Loader)
-		if !ok {
-			return all, fmt.Errorf("operator %q: a device of kind %s can't load it", o.Name(), d.Info().Kind)
-		}
-		l, err := o.source.loadInto(loader, d.Info().Compute)
-		if err != nil {
-			return all, err
-		}
-		all = append(all, l)
-	}
-	return all, nil
+		return err
+	})
+	return all, err
 }
 
-// loadInto loads the operator into a GPU with that compute capability.
-func (s *Source) loadInto(d device.Loader, compute string) (Loaded, error) {
-	if path := s.files[hostFile]; path != "" {
+// Load loads the operator into a GPU.
+func (s *Source) Load(gpu device.Device) (Loaded, error) {
+	d, ok := gpu.(device.Loader)
+	if !ok {
+		return Loaded{}, fmt.Errorf("operator %q: a device of kind %s can't load it", s.name, gpu.Info().Kind)
+	}
+	if path := s.files[compiled.HostSuffix]; path != "" {
 		if err := s.check(d.LoadLibrary(path)); err != nil {
 			return Loaded{}, fmt.Errorf("operator %q: %s: %w", s.name, path, err)
 		}
 		return s.loaded(path, images.Image{}, nil), nil
 	}
 	var refused []error
-	for _, k := range []kind{cubinFile, fatbinFile, ptxFile} {
-		path := s.files[k]
+	for _, suffix := range compiled.GPUSuffixes {
+		path := s.files[suffix]
 		if path == "" {
 			continue
 		}
-		code, err := readImage(path)
+		code, err := compiled.ReadCode(path)
 		if err == nil {
 			err = s.check(d.LoadOperator(code))
 		}
@@ -70,10 +66,11 @@ func (s *Source) loadInto(d device.Loader, compute string) (Loaded, error) {
 		}
 		refused = append(refused, err)
 	}
-	path := s.files[sourceFile]
+	path := s.files[compiled.SourceSuffix]
 	switch {
 	case path != "" && s.gpus != nil:
-		image, err := s.image(compute)
+		compute := gpu.Info().Compute
+		image, err := s.Compile(compute)
 		if err != nil {
 			return Loaded{}, errors.Join(append(refused, err)...)
 		}

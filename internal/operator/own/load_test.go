@@ -14,7 +14,7 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/operator"
 	"millrace/internal/operator/compiled"
-	"millrace/internal/operator/develop"
+	"millrace/internal/operator/cpulib"
 	"millrace/internal/operator/images"
 	"millrace/internal/operator/testbuild"
 )
@@ -102,7 +102,7 @@ func (m module) Description() []byte {
 func (m module) Close() error { m.gpu.closed++; return nil }
 
 func compileInto(source, output string) error {
-	return testbuild.Compile(context.Background(), develop.Compile, source, output)
+	return testbuild.Compile(context.Background(), cpulib.Compile, source, output)
 }
 
 // mark returns the code with a byte at its end, by which a fakeGPU knows it.

@@ -3,60 +3,41 @@ package own
 import (
 	"sync"
 
+	"millrace/internal/arrowipc"
 	"millrace/internal/device"
 	"millrace/internal/operator"
 	"millrace/internal/operator/compiled"
 	"millrace/internal/operator/cpulib"
 )
 
-// Operator is an operator of your own with its parameters. It implements operator.Refuser.
+// Operator is an operator of your own with its parameters. It implements operator.Faulty and operator.Columnar, in part by what it embeds.
 type Operator struct {
+	*compiled.Operator
 	source *Source
-	bound  *compiled.Operator
 
 	bind      sync.Once
 	reference *cpulib.Kernel // set by bind
 }
 
-// Name implements operator.Operator.
-func (o *Operator) Name() string { return o.source.name }
-
-// String implements operator.Operator.
-func (o *Operator) String() string { return o.bound.String() }
-
-// Params implements operator.Operator.
-func (o *Operator) Params() []byte { return o.bound.Params() }
-
-// Stride implements operator.Operator.
-func (o *Operator) Stride() int { return o.bound.Stride() }
-
 // Needs implements operator.Operator.
 func (o *Operator) Needs(s device.Shape) device.Needs {
-	return device.Needs{Scratch: o.bound.Scratch(s.Rows, s.Bytes), Result: o.bound.Layout(s.Rows, s.Bytes).End}
+	return device.Needs{Scratch: o.Scratch(s.Rows, s.Bytes), Result: o.Layout(s.Rows, s.Bytes).End}
 }
-
-// AppendJSON implements operator.Operator.
-func (o *Operator) AppendJSON(dst, record []byte) []byte { return o.bound.AppendJSON(dst, record) }
 
 // MostJSON implements operator.Operator. It doesn't count the bytes of byte strings, which take two bytes each.
 func (o *Operator) MostJSON() int {
-	most, _ := o.bound.MostStrings()
-	return o.bound.MostJSON(0) - 2*most
+	most, _ := o.MostStrings()
+	return o.Operator.MostJSON(0) - 2*most
 }
 
 // Refusal implements operator.Refuser.
 func (o *Operator) Refusal(results []byte, rows, row int) string {
-	return o.bound.Refusal(o.bound.Status(results, rows, row))
-}
-
-// FailedBatch implements operator.Faulty.
-func (o *Operator) FailedBatch(results []byte, rows int) string {
-	return o.bound.FailedBatch(results, rows)
+	return o.Operator.Refusal(o.Status(results, rows, row))
 }
 
 // Overlong implements operator.Faulty.
 func (o *Operator) Overlong(results []byte, offsets []uint32, row int) string {
-	return o.bound.Overlong(offsets, results, row)
+	return o.Operator.Overlong(offsets, results, row)
 }
 
 // Fault implements operator.Faulty.
@@ -86,7 +67,7 @@ func (o *Operator) AppendReference(dst, payload []byte) []byte {
 	if err := kernel.RunUnchecked(payload, offsets, scratch, result, one); err != nil {
 		clear(result)
 	}
-	return o.bound.AppendValue(dst, offsets, result, 0)
+	return o.AppendValue(dst, offsets, result, 0)
 }
 
 // kernel returns the library's kernel with the operator's parameters. It panics if the library can't be opened.
@@ -96,7 +77,7 @@ func (o *Operator) kernel() *cpulib.Kernel {
 		if err != nil {
 			panic(err)
 		}
-		bound, err := library.Bind(o.bound.Params())
+		bound, err := library.Bind(o.Params())
 		if err != nil {
 			panic(err) // Bind has checked the parameters
 		}
@@ -105,20 +86,48 @@ func (o *Operator) kernel() *cpulib.Kernel {
 	return o.reference
 }
 
-// Kernels opens the libraries of the operators of your own among operators, and returns their kernels for the host device.
-func Kernels(operators []operator.Operator) (kernels []device.HostKernel, err error) {
+// each calls fn with every operator of your own among operators until one fails.
+func each(operators []operator.Operator, fn func(*Operator) error) error {
 	for _, op := range operators {
-		o := of(op)
-		if o == nil {
+		var o *Operator
+		switch op := op.(type) {
+		case *Operator:
+			o = op
+		case *variable:
+			o = op.Operator
+		default:
 			continue
 		}
-		library, err := o.source.load()
-		if err != nil {
-			return nil, err
+		if err := fn(o); err != nil {
+			return err
 		}
-		kernels = append(kernels, unchecked{library})
 	}
-	return kernels, nil
+	return nil
+}
+
+// Kernels opens the libraries of the operators of your own among operators, and returns their kernels for the host device.
+func Kernels(operators []operator.Operator) (kernels []device.HostKernel, err error) {
+	err = each(operators, func(o *Operator) error {
+		k, err := o.source.Kernel()
+		kernels = append(kernels, k)
+		return err
+	})
+	return kernels, err
+}
+
+// References returns an error if one of the operators can't compute references, because it has no library for the CPU.
+func References(operators []operator.Operator) error {
+	_, err := Kernels(operators)
+	return err
+}
+
+// Names returns the names of the operators of your own among operators.
+func Names(operators []operator.Operator) (names []string) {
+	_ = each(operators, func(o *Operator) error {
+		names = append(names, o.Name())
+		return nil
+	})
+	return names
 }
 
 // unchecked is a library without the check of results that its own Run makes. So the host device behaves as a GPU does, where nothing
@@ -141,46 +150,13 @@ func (k uncheckedKernel) Run(rows []byte, offsets []uint32, scratch, result []by
 	return k.RunUnchecked(rows, offsets, scratch, result, parallel)
 }
 
-// References returns an error if one of the operators can't compute references, because it has no library for the CPU.
-func References(operators []operator.Operator) error {
-	for _, op := range operators {
-		if o := of(op); o != nil {
-			if _, err := o.source.load(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // variable is an operator whose results have byte strings. It implements operator.Variable.
 type variable struct{ *Operator }
 
-// MostStrings implements operator.Variable.
-func (v *variable) MostStrings() (most, perByte int) { return v.bound.MostStrings() }
-
 // AppendStrings implements operator.Variable.
 func (v *variable) AppendStrings(dst, results []byte, offsets []uint32, row int) []byte {
-	return v.bound.AppendStrings(dst, offsets, results, row)
+	return v.Operator.Operator.AppendStrings(dst, offsets, results, row)
 }
 
-// of returns the operator of your own, or nil if op is built in.
-func of(op operator.Operator) *Operator {
-	switch o := op.(type) {
-	case *Operator:
-		return o
-	case *variable:
-		return o.Operator
-	}
-	return nil
-}
-
-// Names returns the names of the operators of your own among operators.
-func Names(operators []operator.Operator) (names []string) {
-	for _, op := range operators {
-		if o := of(op); o != nil {
-			names = append(names, o.Name())
-		}
-	}
-	return names
-}
+// ArrowColumn implements operator.Columnar.
+func (o *Operator) ArrowColumn() arrowipc.Column { return operator.DeclaredColumn(o.Operator) }

@@ -12,7 +12,8 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/operator"
-	"millrace/internal/operator/develop"
+	"millrace/internal/operator/compiled"
+	"millrace/internal/operator/cpulib"
 	"millrace/internal/operator/testbuild"
 )
 
@@ -31,7 +32,7 @@ func folder(t *testing.T, built bool) string {
 func folderWith(t *testing.T, name, text string, built bool) string {
 	t.Helper()
 	dir := t.TempDir()
-	source := filepath.Join(dir, name+string(sourceFile))
+	source := filepath.Join(dir, name+compiled.SourceSuffix)
 	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func folderWith(t *testing.T, name, text string, built bool) string {
 	if _, err := exec.LookPath("c++"); err != nil {
 		t.Skip("SKIPPED: no C++ compiler")
 	}
-	if err := testbuild.Compile(t.Context(), develop.Compile, source, filepath.Join(dir, name+string(cpuFile))); err != nil {
+	if err := testbuild.Compile(t.Context(), cpulib.Compile, source, filepath.Join(dir, name+compiled.CPUSuffix)); err != nil {
 		t.Fatal(err)
 	}
 	return dir

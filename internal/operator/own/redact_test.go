@@ -11,8 +11,8 @@ import (
 	"regexp"
 	"testing"
 
+	"millrace/internal/corpus"
 	"millrace/internal/operator"
-	"millrace/internal/operator/payloads"
 )
 
 const redact = "../../../examples/operators/redact/redact.cu"
@@ -55,7 +55,7 @@ func TestRedactIsItsReference(t *testing.T) {
 	}
 	sources := find(t, folderWith(t, "redact", string(source), true))
 	random := rand.New(rand.NewPCG(5, 6))
-	records := append(payloads.Lengths(9, 60), payloads.InvalidUTF8(2)...)
+	records := append(corpus.Lengths(9, 60), corpus.InvalidUTF8(2)...)
 	for range 3000 {
 		record := make([]byte, random.IntN(50))
 		for i := range record {

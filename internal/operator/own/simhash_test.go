@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/internal/corpus"
 	"millrace/internal/operator"
-	"millrace/internal/operator/payloads"
 )
 
 const simhash = "../../../examples/operators/simhash/simhash.cu"
@@ -57,7 +57,7 @@ func parseSimhash(t *testing.T, width int) operator.Operator {
 func TestSimhashIsItsReference(t *testing.T) {
 	for _, width := range []int{1, 4, 8} {
 		op := parseSimhash(t, width)
-		for _, record := range payloads.Adversarial(3) {
+		for _, record := range corpus.Adversarial(3) {
 			if len(record) == 0 {
 				continue
 			}
@@ -74,7 +74,7 @@ func TestSimhashFindsSimilarRecords(t *testing.T) {
 	op := parseSimhash(t, 8)
 	hash := func(text string) uint64 { return binary.LittleEndian.Uint64(op.AppendReference(nil, []byte(text))) }
 	for seed := range uint64(50) {
-		text := string(payloads.Text(seed, 2000))
+		text := string(corpus.Text(seed, 2000))
 		edited := strings.Replace(text, "water", "wind", 1)
 		if edited == text {
 			t.Fatalf("text %d has no water", seed)
@@ -82,7 +82,7 @@ func TestSimhashFindsSimilarRecords(t *testing.T) {
 		if d := bits.OnesCount64(hash(text) ^ hash(edited)); d > 12 {
 			t.Errorf("an edit of text %d changes %d bits", seed, d)
 		}
-		if d := bits.OnesCount64(hash(text) ^ hash(string(payloads.Random(seed, 2000)))); d < 12 {
+		if d := bits.OnesCount64(hash(text) ^ hash(string(corpus.Bytes(seed, 2000)))); d < 12 {
 			t.Errorf("text %d and random bytes differ in %d bits", seed, d)
 		}
 	}

@@ -2,10 +2,10 @@ package own
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 
+	"millrace/internal/device"
 	"millrace/internal/operator"
 	"millrace/internal/operator/compiled"
 	"millrace/internal/operator/cpulib"
@@ -24,10 +24,10 @@ type GPUs interface {
 // Source is an operator that was found. It implements operator.Source.
 type Source struct {
 	name, folder string
-	files        map[kind]string // path of each file
-	text         []byte          // of the source file; nil if there is none
-	gpus         GPUs            // nil if the worker uses the CPU
-	wrong        error           // see Err
+	files        map[string]string // path of each file, by its suffix
+	text         []byte            // of the source file; nil if there is none
+	gpus         GPUs              // nil if the worker uses the CPU
+	wrong        error             // see Err
 
 	description *compiled.Description // nil until it is known: a source has none before it is compiled
 	described   string                // the file that has it
@@ -48,16 +48,19 @@ func (s *Source) Folder() string { return s.folder }
 
 // Files returns the names of the operator's files.
 func (s *Source) Files() (names []string) {
-	for _, k := range append([]kind{sourceFile}, compiledKinds...) {
-		if path := s.files[k]; path != "" {
+	for _, suffix := range compiled.Suffixes {
+		if path := s.files[suffix]; path != "" {
 			names = append(names, filepath.Base(path))
 		}
 	}
 	return names
 }
 
-// path returns the path of one of the files, for messages.
-func (s *Source) path() string { return filepath.Join(s.folder, s.Files()[0]) }
+// Path returns the path of the file with a suffix, or "" if there is none.
+func (s *Source) Path(suffix string) string { return s.files[suffix] }
+
+// first returns the path of one of the files, for messages.
+func (s *Source) first() string { return filepath.Join(s.folder, s.Files()[0]) }
 
 // Describe returns what the operator says about itself. If the operator is only a source, Describe compiles it for the first GPU. The
 // error is the compiler's if the source is wrong. Otherwise it says what is missing.
@@ -68,7 +71,7 @@ func (s *Source) Describe() (*compiled.Description, error) {
 	if s.description != nil {
 		return s.description, nil
 	}
-	source := s.files[sourceFile]
+	source := s.files[compiled.SourceSuffix]
 	build := fmt.Sprintf("run `worker operator build %s`", source)
 	if s.gpus == nil {
 		return nil, fmt.Errorf("operator %q: %s has no library for the CPU beside it: %s", s.name, source, build)
@@ -77,23 +80,20 @@ func (s *Source) Describe() (*compiled.Description, error) {
 	if err != nil {
 		return nil, fmt.Errorf("operator %q: %s has no library for the CPU beside it (%s), and no GPU can run it: %w", s.name, source, build, err)
 	}
-	image, err := s.image(computes[0])
+	image, err := s.Compile(computes[0])
 	if err != nil {
 		return nil, err
 	}
-	d, err := compiled.Read(image.Code)
+	d, err := compiled.ReadCompiled(source, image.Code)
 	if err != nil {
-		return nil, fmt.Errorf("%s has no operator: declare one with MILLRACE_OPERATOR and its code with MILLRACE_RECORD (%w)", source, err)
-	}
-	if d.Name != s.name {
-		return nil, fmt.Errorf("%s declares the operator %q: rename the file to %s%s, or the operator to %s", source, d.Name, d.Name, sourceFile, s.name)
+		return nil, err
 	}
 	return d, s.describe(d, source)
 }
 
-// image compiles the source for a compute capability.
-func (s *Source) image(compute string) (images.Image, error) {
-	return s.gpus.Image(images.Source{Name: filepath.Base(s.files[sourceFile]), Text: s.text}, compute)
+// Compile compiles the source for a compute capability. The error is the compiler's if the source is wrong.
+func (s *Source) Compile(compute string) (images.Image, error) {
+	return s.gpus.Image(images.Source{Name: filepath.Base(s.files[compiled.SourceSuffix]), Text: s.text}, compute)
 }
 
 // Bind implements operator.Source.
@@ -106,18 +106,24 @@ func (s *Source) Bind(query string) (operator.Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	one := &Operator{source: s, bound: o}
+	one := &Operator{source: s, Operator: o}
 	if o.HasStrings() {
 		return &variable{one}, nil
 	}
 	return one, nil
 }
 
+// Kernel opens the library for the CPU, and returns its kernel for the host device. The kernel doesn't check what the code leaves, like a GPU.
+func (s *Source) Kernel() (device.HostKernel, error) {
+	library, err := s.load()
+	return unchecked{library}, err
+}
+
 // load opens the library for the CPU once.
 func (s *Source) load() (*cpulib.Library, error) {
 	s.open.Do(func() {
-		path := s.files[cpuFile]
-		if library := s.files[hostFile]; library != "" {
+		path := s.files[compiled.CPUSuffix]
+		if library := s.files[compiled.HostSuffix]; library != "" {
 			s.err = fmt.Errorf("operator %q runs only on GPUs: %s has host code that launches kernels", s.name, library)
 			return
 		}
@@ -128,17 +134,4 @@ func (s *Source) load() (*cpulib.Library, error) {
 		s.library, s.err = cpulib.Open(path)
 	})
 	return s.library, s.err
-}
-
-// readImage returns the contents of a file with code for GPUs.
-func readImage(path string) ([]byte, error) {
-	const most = 64 << 20
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > most {
-		return nil, fmt.Errorf("%s: not a file of at most %d MiB", path, most>>20)
-	}
-	return os.ReadFile(path)
 }

@@ -15,9 +15,9 @@ import (
 
 	"millrace/client"
 	clientarrow "millrace/client/arrow"
+	"millrace/internal/corpus"
 	"millrace/internal/device"
 	"millrace/internal/operator"
-	"millrace/internal/operator/payloads"
 	"millrace/internal/record"
 	"millrace/internal/table"
 )
@@ -74,7 +74,7 @@ func fill(t testing.TB, results *table.Table, ops []operator.Operator, records [
 	}
 	for first := 0; first < len(records); first += rows {
 		batch := records[first:min(first+rows, len(records))]
-		data, offsets := payloads.Pack(batch)
+		data, offsets := corpus.Pack(batch)
 		memory := bytes.Repeat([]byte{0xa5}, ops[0].Needs(device.Shape{Rows: len(batch), Bytes: len(data)}).Result)
 		if err := kernel.Run(data, offsets, nil, memory, func(n int, fn func(int)) {
 			for i := range n {
@@ -99,8 +99,8 @@ func fill(t testing.TB, results *table.Table, ops []operator.Operator, records [
 
 // someRecords returns records of many lengths, with text and other bytes, of which echo refuses some.
 func someRecords() [][]byte {
-	records := append(payloads.Lengths(3, 70), payloads.InvalidUTF8(4)...)
-	records = append(records, []byte("xyz"), nil, []byte("é\"\\\n"), []byte("x"), payloads.Text(1, 5000))
+	records := append(corpus.Lengths(3, 70), corpus.InvalidUTF8(4)...)
+	records = append(records, []byte("xyz"), nil, []byte("é\"\\\n"), []byte("x"), corpus.Text(1, 5000))
 	return records
 }
 
@@ -221,7 +221,7 @@ var readers = map[operator.Format]func(t *testing.T, body []byte, n int) (back, 
 // TestByteStringsOfASingleRecord: the formats of a message that is one record.
 func TestByteStringsOfASingleRecord(t *testing.T) {
 	ops := echoes(t, "crc32c,echo")
-	for _, payload := range [][]byte{[]byte("hello"), {}, {0xff, 0}, payloads.Text(2, 3001)} {
+	for _, payload := range [][]byte{[]byte("hello"), {}, {0xff, 0}, corpus.Text(2, 3001)} {
 		var values [][]byte
 		for _, op := range ops {
 			values = append(values, op.AppendReference(nil, payload))
@@ -264,7 +264,7 @@ func TestPartsWithByteStrings(t *testing.T) {
 	ops := echoes(t, "echo")
 	var records [][]byte
 	for i := range 400 {
-		records = append(records, payloads.Text(uint64(i), i*i%3000))
+		records = append(records, corpus.Text(uint64(i), i*i%3000))
 	}
 	var results table.Table
 	fill(t, &results, ops, records, 50)
@@ -302,7 +302,7 @@ func TestByteStringsAllocateNothingPerRecord(t *testing.T) {
 	}
 	for _, f := range []operator.Format{operator.JSON, operator.Binary, operator.Arrow} {
 		count := func(n int) float64 {
-			data, offsets := payloads.Pack(bytesOf(n))
+			data, offsets := corpus.Pack(bytesOf(n))
 			memory := make([]byte, ops[0].Needs(device.Shape{Rows: n, Bytes: len(data)}).Result)
 			if err := kernel.Run(data, offsets, nil, memory, func(n int, fn func(int)) {
 				for i := range n {

@@ -14,43 +14,40 @@ import (
 	"sync"
 )
 
+// environment has the variables that compilers read.
+var environment = []string{
+	"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
+}
+
 // Hash returns a hash of everything that a build depends on: the source files and their neighbors, which they may include, the kernels and
 // their headers, the options, the compilers and their environment variables. A compiler that is missing counts too. An option that is the
 // path of a file counts as the file. Of other paths in the repository, that of the repository doesn't count.
 func Hash(sources, options []string, compilers ...string) (string, error) {
-	common, err := ofRepository()
-	if err != nil {
-		return "", err
-	}
 	h := sha256.New()
+	common, err := ofRepository()
 	add(h, "repository", common)
-	for _, source := range sources {
-		text, err := os.ReadFile(source)
-		if err != nil {
-			return "", err
+	for i, source := range sources {
+		if err == nil {
+			err = addFiles(h, filepath.Dir(source), source)
 		}
-		add(h, filepath.Base(source), string(text))
-	}
-	for _, folder := range foldersOf(sources) {
-		if err := addFiles(h, folder, filepath.Join(folder, "*")); err != nil {
-			return "", err
+		if folder := filepath.Dir(source); err == nil && !slices.ContainsFunc(sources[:i], func(s string) bool { return filepath.Dir(s) == folder }) {
+			err = addFiles(h, folder, neighbors(folder, "*")...)
 		}
 	}
 	for _, option := range options {
-		if file, ok := fileIdentity(option); ok {
+		if file := identity(option); file != "" {
 			option = file
 		}
 		add(h, "option", strings.ReplaceAll(option, Root(), "ROOT"))
 	}
 	for _, compiler := range compilers {
-		add(h, "compiler", identity(compiler))
+		path, _ := exec.LookPath(compiler)
+		add(h, "compiler", identity(path))
 	}
-	for _, name := range []string{
-		"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
-	} {
+	for _, name := range environment {
 		add(h, name, os.Getenv(name))
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return hex.EncodeToString(h.Sum(nil)), err
 }
 
 // Root returns the folder of the repository.
@@ -75,28 +72,31 @@ func exists(path string) bool {
 
 // ofRepository returns a hash of the kernels, and of the packages that compile operators. It is the same for the whole process.
 var ofRepository = sync.OnceValues(func() (string, error) {
-	h, root := sha256.New(), Root()
-	for _, pattern := range []string{
-		"kernels/*", "kernels/*/*", "kernels/*/*/*", "kernels/*/*/*/*",
-		"internal/operator/compiled/*.go", "internal/operator/develop/*.go", "internal/operator/testbuild/*.go",
-	} {
-		if err := addFiles(h, root, filepath.Join(root, pattern)); err != nil {
-			return "", err
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	h := sha256.New()
+	err := addFiles(h, Root(), neighbors(Root(), "kernels/*", "kernels/*/*", "kernels/*/*/*", "kernels/*/*/*/*", "internal/operator/compiled/*.go",
+		"internal/operator/cpulib/*.go", "internal/operator/testbuild/*.go")...)
+	return hex.EncodeToString(h.Sum(nil)), err
 })
 
 // suffixes are the suffixes of files that a build can depend on.
 var suffixes = []string{".cu", ".cuh", ".cpp", ".c", ".h", ".hpp", ".inc", ".map", ".go"}
 
-// addFiles adds the files that match a pattern, with their names relative to a folder, to a hash. Tests in Go don't count.
-func addFiles(h hash.Hash, folder, pattern string) error {
-	files, err := filepath.Glob(pattern)
-	for _, file := range files {
-		if !slices.Contains(suffixes, filepath.Ext(file)) || strings.HasSuffix(file, "_test.go") {
-			continue
+// neighbors returns the files in a folder that match the patterns and that a build can depend on. Tests in Go don't count.
+func neighbors(folder string, patterns ...string) (files []string) {
+	for _, pattern := range patterns {
+		found, _ := filepath.Glob(filepath.Join(folder, pattern)) // the patterns are right
+		for _, file := range found {
+			if slices.Contains(suffixes, filepath.Ext(file)) && !strings.HasSuffix(file, "_test.go") {
+				files = append(files, file)
+			}
 		}
+	}
+	return files
+}
+
+// addFiles adds files with their names relative to a folder.
+func addFiles(h hash.Hash, folder string, files ...string) error {
+	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return err
@@ -107,17 +107,7 @@ func addFiles(h hash.Hash, folder, pattern string) error {
 		}
 		add(h, name, string(text))
 	}
-	return err
-}
-
-// foldersOf returns the folders of files, each once.
-func foldersOf(files []string) (folders []string) {
-	for _, file := range files {
-		if folder := filepath.Dir(file); !slices.Contains(folders, folder) {
-			folders = append(folders, folder)
-		}
-	}
-	return folders
+	return nil
 }
 
 // add adds a name and a text to a hash, with their lengths.
@@ -125,41 +115,23 @@ func add(h hash.Hash, name, text string) {
 	_, _ = fmt.Fprintf(h, "%d %s %d %s\n", len(name), name, len(text), text) // a hash returns no error
 }
 
-// identities are the identities of compilers by their path, so that a process asks each compiler once.
-var identities sync.Map
-
-// identity returns what tells a compiler from others: its file, and what it says about its version.
-func identity(compiler string) string {
-	path, err := exec.LookPath(compiler)
-	if err != nil {
-		return "none"
-	}
-	if known, ok := identities.Load(path); ok {
-		return known.(string)
-	}
-	file, _ := fileIdentity(path)
-	said, err := exec.Command(path, "--version").CombinedOutput()
-	text := fmt.Sprintf("%s %v %s", file, err, said)
-	identities.Store(path, text)
-	return text
-}
-
 // largeFile is the size in bytes from which a file counts with its path and time instead of its contents.
 const largeFile = 1 << 20
 
-// fileIdentity returns what tells a file from others. ok is false if there is no such file.
-func fileIdentity(path string) (identity string, ok bool) {
+// identity returns what tells a file from others, or "" if there is no such file.
+func identity(path string) string {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return ""
+	}
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
-		return "", false
+		return ""
 	}
 	if info.Size() < largeFile {
 		if text, err := os.ReadFile(path); err == nil {
-			return filepath.Base(path) + " " + string(text), true
+			return filepath.Base(path) + " " + string(text)
 		}
 	}
-	if resolved, err := filepath.EvalSymlinks(path); err == nil {
-		path = resolved
-	}
-	return fmt.Sprintf("%s %d %d", path, info.Size(), info.ModTime().UnixNano()), true
+	return fmt.Sprintf("%s %d %d", path, info.Size(), info.ModTime().UnixNano())
 }

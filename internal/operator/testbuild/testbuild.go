@@ -7,7 +7,6 @@ package testbuild
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,28 +17,27 @@ import (
 	"millrace/internal/operator/cache"
 )
 
-// Compile compiles an operator for the CPU with compile, which is develop.Compile. It takes what an earlier run kept if everything that
+// Compile compiles an operator for the CPU with compile, which is cpulib.Compile. It takes what an earlier run kept if everything that
 // the library depends on is the same. The error is that of compile.
 //
-// compile is an argument because packages that develop imports use this package in their tests.
+// compile is an argument because packages that cpulib imports use this package in their tests.
 func Compile[D any](ctx context.Context, compile func(ctx context.Context, source, output string) (D, error), source, output string) error {
 	hash, err := Hash([]string{source}, nil, os.Getenv("CXX"), "c++", "g++", "clang++")
 	if err != nil { // compile tells what is wrong with the source
 		_, err = compile(ctx, source, output)
 		return err
 	}
-	compiled := false
 	library, err := kept(hash, func() ([]byte, error) {
-		compiled = true
 		if _, err := compile(ctx, source, output); err != nil {
 			return nil, err
 		}
 		return os.ReadFile(output)
 	})
-	if err != nil || compiled {
+	if err != nil {
 		return err
 	}
-	return replace(output, library)
+	_ = os.Remove(output) // a process that has opened the library keeps the old one
+	return os.WriteFile(output, library, 0o600)
 }
 
 // Output returns the file that a compiler's command writes to output. sources are the files that the command compiles.
@@ -86,18 +84,4 @@ func kept(hash string, compile func() ([]byte, error)) ([]byte, error) {
 	key := cache.Key{Source: []byte(hash), Headers: fstest.MapFS{}}
 	image, _, _, err := c.Image(key, compile) // a test passes also if nothing can be kept
 	return image, err
-}
-
-// replace replaces a file at once. A process that has opened the library keeps the old one.
-func replace(path string, contents []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".library-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // it's gone after the rename
-	_, err = f.Write(contents)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

@@ -1,5 +1,5 @@
 // Package operators creates cases for the conformance suite from Millrace's operators. It combines the payload sets of
-// package payloads with the results that the operators' reference computes for them.
+// package corpus with the results that the operators' reference computes for them.
 //
 // The tests of packages cuda, host and sim use it. Start reading with Cases.
 package operators
@@ -7,9 +7,9 @@ package operators
 import (
 	"fmt"
 
+	"millrace/internal/corpus"
 	"millrace/internal/device/conformance"
 	"millrace/internal/operator"
-	"millrace/internal/operator/payloads"
 )
 
 // specs are the operators for which cases are created, with each payload set. They include minhash with the default
@@ -26,9 +26,9 @@ const wide = "minhash?k=5&hashes=1024&seed=7"
 
 // Cases returns cases for every operator with every payload set created from seed, except for those that keep refuses; nil keeps all.
 // Computing all expected results takes about a second on one core. Cases fails if an operator's spec is invalid.
-func Cases(seed uint64, keep func(spec string, set payloads.Set) bool) ([]conformance.Case, error) {
+func Cases(seed uint64, keep func(spec string, set corpus.Set) bool) ([]conformance.Case, error) {
 	var all []conformance.Case
-	for _, set := range payloads.Sets(seed) {
+	for _, set := range corpus.Sets(seed) {
 		for _, spec := range specs {
 			if keep != nil && !keep(spec, set) {
 				continue
@@ -40,7 +40,7 @@ func Cases(seed uint64, keep func(spec string, set payloads.Set) bool) ([]confor
 			all = append(all, c)
 		}
 	}
-	c, err := makeCase(wide, payloads.Set{Name: "lengths", Payloads: payloads.Lengths(seed, 300)})
+	c, err := makeCase(wide, corpus.Set{Name: "lengths", Payloads: corpus.Lengths(seed, 300)})
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func ForVariant(name string, all []conformance.Case) []conformance.Case {
 }
 
 // makeCase computes the expected results of a set with the reference.
-func makeCase(spec string, set payloads.Set) (conformance.Case, error) {
+func makeCase(spec string, set corpus.Set) (conformance.Case, error) {
 	op, err := operator.Parse(spec)
 	if err != nil {
 		return conformance.Case{}, fmt.Errorf("operator %q: %w", spec, err)

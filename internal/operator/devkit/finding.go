@@ -1,8 +1,11 @@
-package conformance
+package devkit
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
+
+	"millrace/internal/operator/compiled"
 )
 
 // Kind is what is wrong.
@@ -52,6 +55,11 @@ func (f Finding) String() string {
 // Error implements error.
 func (f *Finding) Error() string { return f.String() }
 
+// finding returns a finding about a whole batch.
+func finding(kind Kind, format string, args ...any) *Finding {
+	return &Finding{Kind: kind, Record: -1, Text: fmt.Sprintf(format, args...)}
+}
+
 // fatal reports whether nothing more can be computed on the device.
 func (f *Finding) fatal() bool { return f.Kind == Lost || f.Kind == Endless }
 
@@ -62,4 +70,77 @@ type Report struct {
 	Findings []Finding // at most one per batch and kind
 	Untested []string  // what wasn't tested, and why
 	Stopped  bool      // the device failed or doesn't finish a batch, so the rest wasn't tested
+}
+
+// Statuses of a record.
+const (
+	done             = 0
+	batchOutOfBounds = 253
+	outOfBounds      = 254
+)
+
+// Answer is the result of one record.
+type Answer struct {
+	Status   byte
+	operator *compiled.Operator
+	value    []byte // its record and byte strings
+}
+
+// equal reports whether two answers have the same status and the same bytes.
+func (a Answer) equal(b Answer) bool { return a.Status == b.Status && bytes.Equal(a.value, b.value) }
+
+// blank reports whether the record is all zeros, without byte strings.
+func (a Answer) blank() bool {
+	for _, b := range a.value {
+		if b != 0 {
+			return false
+		}
+	}
+	return len(a.value) == a.operator.Stride()
+}
+
+func (a Answer) reason() string {
+	reason, _ := a.operator.Reason(a.Status)
+	return reason
+}
+
+// String returns the JSON value, or "rejected: " and the reason why there is none.
+func (a Answer) String() string {
+	if a.Status != done {
+		return "rejected: " + a.reason()
+	}
+	return string(a.operator.AppendJSON(nil, a.value))
+}
+
+// mostText is the maximum number of bytes of an answer in a message.
+const mostText = 120
+
+// unlike describes two answers that differ, as what `first` and `second` give.
+func unlike(a, b Answer, first, second string) string {
+	x, y := a.String(), b.String()
+	if x == y { // null stands for several floating-point numbers
+		at := difference(a.value, b.value[:min(len(a.value), len(b.value))])
+		return fmt.Sprintf("%s and %s give %s, but byte %d differs", first, second, shorten(x, 0), at)
+	}
+	at := 0
+	for at < min(len(x), len(y)) && x[at] == y[at] {
+		at++
+	}
+	return fmt.Sprintf("%s gives %s, and %s gives %s", first, shorten(x, at), second, shorten(y, at))
+}
+
+// shorten cuts a text to mostText bytes about a position.
+func shorten(text string, at int) string {
+	if len(text) <= mostText {
+		return text
+	}
+	from := max(min(at-mostText/2, len(text)-mostText), 0)
+	cut := text[from : from+mostText]
+	if from > 0 {
+		cut = "..." + cut
+	}
+	if from+mostText < len(text) {
+		cut += "..."
+	}
+	return cut
 }

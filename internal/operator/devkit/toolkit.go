@@ -1,4 +1,4 @@
-package develop
+package devkit
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"millrace/internal/operator/compiled"
 )
 
 // ErrNoFatbinary is the error for a machine without the program that makes fatbins.
@@ -43,15 +45,9 @@ func findTool(name string) string {
 	return ""
 }
 
-// Image is a cubin and the compute capability that it is for, such as "9.0".
-type Image struct {
-	Compute string
-	Cubin   []byte
-}
-
-// Fatbin combines cubins in one fatbin without compression, so that its description can be read from the file. It fails with
+// Fatbin combines cubins for those compute capabilities in one fatbin without compression, so that its description can be read from the file. It fails with
 // ErrNoFatbinary if the machine lacks the program for it.
-func Fatbin(ctx context.Context, images []Image) ([]byte, error) {
+func Fatbin(ctx context.Context, computes []string, cubins [][]byte) ([]byte, error) {
 	program := findTool("fatbinary")
 	if program == "" {
 		return nil, ErrNoFatbinary
@@ -63,10 +59,10 @@ func Fatbin(ctx context.Context, images []Image) ([]byte, error) {
 	defer func() { _ = os.RemoveAll(folder) }()
 	output := filepath.Join(folder, "out.fatbin")
 	args := []string{"-64", "-compress=false", "--create=" + output}
-	for _, image := range images {
-		architecture := strings.ReplaceAll(image.Compute, ".", "")
-		path := filepath.Join(folder, "sm_"+architecture+CubinSuffix)
-		if err := os.WriteFile(path, image.Cubin, 0o600); err != nil {
+	for i, cubin := range cubins {
+		architecture := strings.ReplaceAll(computes[i], ".", "")
+		path := filepath.Join(folder, "sm_"+architecture+compiled.CubinSuffix)
+		if err := os.WriteFile(path, cubin, 0o600); err != nil {
 			return nil, err
 		}
 		args = append(args, "--image3=kind=elf,sm="+architecture+",file="+path)

@@ -1,4 +1,4 @@
-package conformance
+package devkit
 
 import (
 	"bytes"
@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 
+	"millrace/internal/corpus"
 	"millrace/internal/operator/compiled"
-	"millrace/internal/operator/payloads"
 )
 
 // mostTable is the maximum size of a table that BindAny writes, in bytes.
-const mostTable = 4096
+const mostTable = 512
 
 // BindAny returns an operator with its default parameters. A table has no default, so BindAny writes a file with a word per line for each
 // one into the folder.
@@ -21,7 +21,7 @@ func BindAny(d *compiled.Description, folder string) (*compiled.Operator, error)
 		if p.Type != compiled.Table {
 			continue
 		}
-		words := bytes.ReplaceAll(payloads.Text(5, int(min(p.Most, mostTable))), []byte(" "), []byte("\n"))
+		words := bytes.ReplaceAll(corpus.Text(5, int(min(p.Most, mostTable))), []byte(" "), []byte("\n"))
 		if err := os.WriteFile(filepath.Join(folder, p.Name), words, 0o600); err != nil {
 			return nil, err
 		}

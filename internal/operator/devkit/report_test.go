@@ -1,4 +1,4 @@
-package develop
+package devkit
 
 import (
 	"errors"
@@ -6,11 +6,10 @@ import (
 	"testing"
 
 	"millrace/internal/operator/compiled"
-	"millrace/internal/operator/conformance"
 )
 
-// printed returns a report of outcomes and the number of findings.
-func printed(t *testing.T, outcomes ...Outcome) (string, int) {
+// printed returns a report of sides and the number of findings.
+func printed(t *testing.T, sides ...*side) (string, int) {
 	t.Helper()
 	d := compiled.BuiltIn()[0]
 	o, err := d.Bind("")
@@ -18,15 +17,15 @@ func printed(t *testing.T, outcomes ...Outcome) (string, int) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	n := Print(&out, o, nil, outcomes)
+	n := printReport(&out, o, nil, sides...)
 	return out.String(), n
 }
 
 func TestReportOfTwoDevices(t *testing.T) {
-	clean := &conformance.Report{Records: 10, Done: 8}
+	clean := &Report{Records: 10, Done: 8}
 	got, n := printed(t,
-		Outcome{Device: "CPU", With: "host", Report: clean, Rates: []float64{1.5e9, 2e9, 3e9}},
-		Outcome{Device: "GPU", With: "H100", Report: clean, Against: "CPU", Rates: []float64{1e11, 2e11, 3e11}})
+		&side{device: "CPU", with: "host", report: clean, rates: []float64{1.5e9, 2e9, 3e9}},
+		&side{device: "GPU", with: "H100", report: clean, against: "CPU", rates: []float64{1e11, 2e11, 3e11}})
 	want := `crc32c: version 1, host code
 CPU: host
 GPU: H100
@@ -46,13 +45,13 @@ every check passed, and the GPU gives the same bytes as the CPU
 
 // The report has one line for each kind of finding, and all samples with another result.
 func TestReportOfFindings(t *testing.T) {
-	finding := func(kind conformance.Kind, batch, text string) conformance.Finding {
-		return conformance.Finding{Kind: kind, Batch: batch, Record: 1, Data: []byte("ab"), Text: text}
+	finding := func(kind Kind, batch, text string) Finding {
+		return Finding{Kind: kind, Batch: batch, Record: 1, Data: []byte("ab"), Text: text}
 	}
-	got, n := printed(t, Outcome{Device: "CPU", Missing: errors.New("no compiler")},
-		Outcome{Device: "GPU", With: "H100", Report: &conformance.Report{Records: 10, Untested: []string{"7 records"}, Findings: []conformance.Finding{
-			finding(conformance.ReadOutside, "a", "reads"), finding(conformance.ReadOutside, "b", "reads"),
-			finding(conformance.Unexpected, "samples", "one"), finding(conformance.Unexpected, "samples", "two"),
+	got, n := printed(t, &side{device: "CPU", missing: errors.New("no compiler")},
+		&side{device: "GPU", with: "H100", report: &Report{Records: 10, Untested: []string{"7 records"}, Findings: []Finding{
+			finding(ReadOutside, "a", "reads"), finding(ReadOutside, "b", "reads"),
+			finding(Unexpected, "samples", "one"), finding(Unexpected, "samples", "two"),
 		}}})
 	for _, want := range []string{"CPU: not tested: no compiler\n", `wrong on the GPU: batch "a", record 1 (2 bytes, "ab"): reads (and the like in 1 more batches)` + "\n",
 		"): one\n", "): two\n", "not tested on the GPU: 7 records\n", "4 checks failed\n"} {

@@ -1,4 +1,4 @@
-package payloads
+package corpus
 
 import (
 	"bytes"
@@ -17,14 +17,14 @@ func TestSetsNeverChange(t *testing.T) {
 		hash.Write(rows)
 		total += len(rows)
 	}
-	const want = "8bf14ada85e6a8be5f84473cf0df962cfd274a69002f1252436591f6e91710ef"
+	const want = "f7b3a90b2a485bd7d9f1809252ff22da32d2e04290239002c043a8e235d5eaaf"
 	if got := hex.EncodeToString(hash.Sum(nil)); got != want {
 		t.Errorf("the sets of seed 1 are %s, %d bytes, want %s", got, total, want)
 	}
 }
 
 func TestSeedsDiffer(t *testing.T) {
-	if bytes.Equal(Random(1, 100), Random(2, 100)) || bytes.Equal(Text(1, 100), Text(2, 100)) {
+	if bytes.Equal(Bytes(1, 100), Bytes(2, 100)) || bytes.Equal(Text(1, 100), Text(2, 100)) {
 		t.Error("seeds 1 and 2 give the same bytes")
 	}
 }

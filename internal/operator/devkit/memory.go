@@ -1,4 +1,4 @@
-package conformance
+package devkit
 
 import (
 	"bytes"
@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"millrace/internal/corpus"
 	"millrace/internal/device"
-	"millrace/internal/operator/payloads"
 )
 
 // The parts of a batch in memory: the records, the offsets, scratch and the result, with a guard before, between and behind them. A guard
@@ -23,7 +23,7 @@ type span struct{ at, bytes int }
 
 func (s span) end() int { return s.at + s.bytes }
 
-func (s span) of(b []byte) []byte { return b[s.at:s.end()] }
+func (s span) slice(b []byte) []byte { return b[s.at:s.end()] }
 
 // places says where the parts of a batch are.
 type places struct {
@@ -56,17 +56,17 @@ type contents struct {
 }
 
 // noise is what the guards hold.
-var noise = payloads.Random(7, guardBytes)
+var noise = corpus.Bytes(7, guardBytes)
 
 // fill writes the batch, the guards and the poison.
 func (p places) fill(memory []byte, rows [][]byte, c contents) {
 	p.eachGuard(func(g span) {
-		guard := g.of(memory)
+		guard := g.slice(memory)
 		for i := range guard {
 			guard[i] = noise[i%guardBytes] ^ c.noise
 		}
 	})
-	data, table := p.rows.of(memory), p.offsets.of(memory)
+	data, table := p.rows.slice(memory), p.offsets.slice(memory)
 	end := 0
 	binary.LittleEndian.PutUint32(table, 0)
 	for i, row := range rows {
@@ -74,7 +74,7 @@ func (p places) fill(memory []byte, rows [][]byte, c contents) {
 		binary.LittleEndian.PutUint32(table[4*(i+1):], uint32(end))
 	}
 	for _, s := range []span{p.scratch, p.result} {
-		part := s.of(memory)
+		part := s.slice(memory)
 		for i := range part {
 			part[i] = c.poison
 		}
@@ -93,15 +93,15 @@ func (p places) eachGuard(fn func(span)) {
 // damage compares memory before and after a run, and describes the first byte that the code changed and must not change. It returns ""
 // if there is none.
 func (p places) damage(before, after []byte) string {
-	if i := difference(p.rows.of(before), p.rows.of(after)); i >= 0 {
+	if i := difference(p.rows.slice(before), p.rows.slice(after)); i >= 0 {
 		return fmt.Sprintf("it changed byte %d of the batch: records are read only", i)
 	}
-	if i := difference(p.offsets.of(before), p.offsets.of(after)); i >= 0 {
+	if i := difference(p.offsets.slice(before), p.offsets.slice(after)); i >= 0 {
 		return "it changed the table of offsets"
 	}
 	found := ""
 	p.eachGuard(func(g span) {
-		if i := difference(g.of(before), g.of(after)); i >= 0 && found == "" {
+		if i := difference(g.slice(before), g.slice(after)); i >= 0 && found == "" {
 			found = "it wrote outside its memory: " + p.where(g.at+i)
 		}
 	})

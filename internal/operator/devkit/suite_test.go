@@ -1,6 +1,6 @@
 //go:build cgo
 
-package conformance_test
+package devkit
 
 import (
 	"path/filepath"
@@ -9,13 +9,12 @@ import (
 
 	"millrace/internal/operator"
 	"millrace/internal/operator/compiled"
-	"millrace/internal/operator/conformance"
 )
 
 // passes runs the suite, and fails for each finding except for those of the permitted kinds.
-func passes(t *testing.T, r, reference *conformance.Runner, permitted ...conformance.Kind) {
+func passes(t *testing.T, r, reference *Runner, permitted ...Kind) {
 	t.Helper()
-	report, err := r.Test(t.Context(), conformance.Batches(1), reference)
+	report, err := r.Test(t.Context(), Batches(1), reference)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,9 +41,9 @@ func TestBuiltInOperatorsConform(t *testing.T) {
 				t.Fatal(err)
 			}
 			o := bind(t, descriptions[op.Name()], spec)
-			cpu := runner(t, conformance.Subject{Device: onHost(t, operator.HostKernels()...), Operator: o})
+			cpu := runner(t, Subject{Device: onHost(t, operator.HostKernels()...), Operator: o})
 			passes(t, cpu, nil)
-			passes(t, runner(t, conformance.Subject{Device: onSim(t, operator.HostKernels()...), Operator: o, Brief: true}), cpu)
+			passes(t, runner(t, Subject{Device: onSim(t, operator.HostKernels()...), Operator: o, Brief: true}), cpu)
 		})
 	}
 }
@@ -69,10 +68,10 @@ func ownSources(t *testing.T) (sources []string) {
 }
 
 // permitted returns what an operator may do wrong. careless.cu and stray.cu access bytes outside some records on purpose.
-func permitted(source string) []conformance.Kind {
+func permitted(source string) []Kind {
 	switch filepath.Base(source) {
 	case "careless.cu", "stray.cu":
-		return []conformance.Kind{conformance.OutOfBounds}
+		return []Kind{OutOfBounds}
 	}
 	return nil
 }
@@ -87,16 +86,16 @@ func TestOperatorsOfOnesOwnConform(t *testing.T) {
 		t.Run(filepath.Base(source), func(t *testing.T) {
 			l := library(t, source)
 			o := bindAny(t, l.Description())
-			cpu := runner(t, conformance.Subject{Device: onHost(t, l), Operator: o})
+			cpu := runner(t, Subject{Device: onHost(t, l), Operator: o})
 			passes(t, cpu, nil, permitted(source)...)
-			passes(t, runner(t, conformance.Subject{Device: onSim(t, l), Operator: o, Brief: true, Apart: true}), cpu, permitted(source)...)
+			passes(t, runner(t, Subject{Device: onSim(t, l), Operator: o, Brief: true, Apart: true}), cpu, permitted(source)...)
 		})
 	}
 }
 
 func TestRateIsThatOfTheKernel(t *testing.T) {
 	l := library(t, "examples/operators/entropy/entropy.cu")
-	r := runner(t, conformance.Subject{Device: onHost(t, l), Operator: bind(t, l.Description(), "")})
+	r := runner(t, Subject{Device: onHost(t, l), Operator: bind(t, l.Description(), "")})
 	for _, bytes := range []int{256, 64 << 10} {
 		if rate, err := r.Rate(t.Context(), bytes); err != nil || rate < 1e6 || rate > 1e12 {
 			t.Errorf("%d bytes: %v bytes per second, %v", bytes, rate, err)

@@ -1,9 +1,8 @@
 //go:build cgo
 
-package conformance_test
+package devkit
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,23 +12,27 @@ import (
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
 	"millrace/internal/operator/compiled"
-	"millrace/internal/operator/conformance"
 	"millrace/internal/operator/cpulib"
-	"millrace/internal/operator/develop"
 	"millrace/internal/operator/testbuild"
 )
 
 // root is the repository's root.
 const root = "../../../"
 
-// library compiles an operator for the CPU and opens it. Without a C++ compiler it skips the test.
+// library compiles an operator of the repository for the CPU and opens it. Without a C++ compiler it skips the test.
 func library(t *testing.T, source string) *cpulib.Library {
+	t.Helper()
+	return libraryOf(t, root+source)
+}
+
+// libraryOf is library for any path.
+func libraryOf(t *testing.T, source string) *cpulib.Library {
 	t.Helper()
 	if _, err := exec.LookPath("c++"); err != nil {
 		t.Skip("SKIPPED: NO OPERATOR OF YOUR OWN IS TESTED WITHOUT A C++ COMPILER")
 	}
 	output := filepath.Join(t.TempDir(), "operator.cpu.so")
-	if err := testbuild.Compile(t.Context(), develop.Compile, root+source, output); err != nil {
+	if err := testbuild.Compile(t.Context(), cpulib.Compile, source, output); err != nil {
 		t.Fatal(err)
 	}
 	l, err := cpulib.Open(output)
@@ -39,32 +42,14 @@ func library(t *testing.T, source string) *cpulib.Library {
 	return l
 }
 
-// mostTable is the maximum size of a table in these tests, in bytes. BindAny repeats the same few words, and the time that keywords takes
-// grows with how often each is in its table.
-const mostTable = 512
-
-// bindAny returns an operator with its default parameters, and with smaller tables than those of BindAny.
+// bindAny returns an operator with its default parameters.
 func bindAny(t *testing.T, d *compiled.Description) *compiled.Operator {
 	t.Helper()
-	folder := t.TempDir()
-	o, err := conformance.BindAny(d, folder)
+	o, err := BindAny(d, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables, err := os.ReadDir(folder)
-	if err != nil || len(tables) == 0 {
-		return o
-	}
-	var query []string
-	for _, table := range tables {
-		name := table.Name()
-		path := filepath.Join(folder, name)
-		if info, err := os.Stat(path); err != nil || info.Size() > mostTable && os.Truncate(path, mostTable) != nil {
-			t.Fatalf("the table %s can't be made smaller: %v", path, err)
-		}
-		query = append(query, name+"="+name)
-	}
-	return bind(t, d, "?"+strings.Join(query, "&"))
+	return o
 }
 
 // bind returns an operator with parameters from a spec such as "entropy?bits=5".
@@ -106,9 +91,9 @@ func opened(t *testing.T, d device.Device, err error) device.Device {
 }
 
 // runner opens a Runner that is closed at the end of the test.
-func runner(t *testing.T, s conformance.Subject) *conformance.Runner {
+func runner(t *testing.T, s Subject) *Runner {
 	t.Helper()
-	r, err := conformance.Open(s)
+	r, err := Open(s)
 	if err != nil {
 		t.Fatal(err)
 	}

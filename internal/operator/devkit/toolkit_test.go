@@ -1,4 +1,4 @@
-package develop
+package devkit
 
 import (
 	"bytes"
@@ -13,8 +13,9 @@ func TestFatbinHasEachCubin(t *testing.T) {
 	if findTool("fatbinary") == "" || findTool("nvcc") == "" {
 		t.Skip("NOT TESTED: THERE IS NO FATBINARY OR NO NVCC HERE (CUDA_HOME)")
 	}
-	var images []Image
-	for _, compute := range []string{"8.0", "9.0"} {
+	computes := []string{"8.0", "9.0"}
+	var cubins [][]byte
+	for _, compute := range computes {
 		path := filepath.Join(t.TempDir(), "a.cubin")
 		if out, err := exec.Command(findTool("nvcc"), "-cubin", "-arch=sm_"+compute[:1]+compute[2:], "-x", "cu", "/dev/null", "-o", path).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -23,19 +24,19 @@ func TestFatbinHasEachCubin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		images = append(images, Image{compute, cubin})
+		cubins = append(cubins, cubin)
 	}
-	fatbin, err := Fatbin(t.Context(), images)
+	fatbin, err := Fatbin(t.Context(), computes, cubins)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, image := range images {
-		if !bytes.Contains(fatbin, image.Cubin) {
-			t.Errorf("the fatbin of %d bytes doesn't contain the cubin for %s", len(fatbin), image.Compute)
+	for _, cubin := range cubins {
+		if !bytes.Contains(fatbin, cubin) {
+			t.Errorf("the fatbin of %d bytes doesn't contain a cubin of %d", len(fatbin), len(cubin))
 		}
 	}
-	images[1].Cubin = []byte("no cubin")
-	if _, err := Fatbin(t.Context(), images); err == nil {
+	cubins[1] = []byte("no cubin")
+	if _, err := Fatbin(t.Context(), computes, cubins); err == nil {
 		t.Error("a text was accepted as a cubin")
 	}
 }
@@ -45,7 +46,7 @@ func TestWithoutTheToolkitErrorsSayWhatToDo(t *testing.T) {
 	defer func(old []string) { toolkits = old }(toolkits)
 	toolkits = nil
 	t.Setenv("CUDA_HOME", "")
-	if _, err := Fatbin(t.Context(), nil); !errors.Is(err, ErrNoFatbinary) {
+	if _, err := Fatbin(t.Context(), nil, nil); !errors.Is(err, ErrNoFatbinary) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := Sanitizer(); !errors.Is(err, ErrNoSanitizer) {

@@ -1,6 +1,6 @@
 //go:build !race
 
-package conformance_test
+package devkit
 
 // raceEnabled reports whether the race detector is on.
 const raceEnabled = false

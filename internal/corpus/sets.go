@@ -1,0 +1,225 @@
+package corpus
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+)
+
+// Set is a list of payloads that form one batch or several consecutive batches.
+type Set struct {
+	Name     string // used as the name of a subtest
+	Payloads [][]byte
+}
+
+// Sets returns all sets, about 4 MB in total.
+func Sets(seed uint64) []Set {
+	return []Set{
+		{"empties", Empties(8192)},
+		{"lengths", Lengths(seed, 300)},
+		{"text lengths", TextLengths(seed, 300)},
+		{"invalid utf-8", InvalidUTF8(seed)},
+		{"long characters", LongCharacters(seed)},
+		{"one megabyte", [][]byte{Text(seed, 1<<20)}},
+		{"megabyte among small", LongAmongShort(seed, 1<<20, 512)},
+		{"mixed", Mixed(seed)},
+		{"one byte", OneByte()},
+		{"page boundaries", PageBoundaries(seed)},
+	}
+}
+
+// Adversarial returns all payloads of Sets that are shorter than a megabyte as one list, about 1 MB in total.
+func Adversarial(seed uint64) [][]byte {
+	var all [][]byte
+	for _, set := range Sets(seed) {
+		for _, payload := range set.Payloads {
+			if len(payload) < 1<<20 {
+				all = append(all, payload)
+			}
+		}
+	}
+	return all
+}
+
+// Empties returns n empty payloads.
+func Empties(n int) [][]byte {
+	return make([][]byte, n)
+}
+
+// OneByte returns 256 payloads of one byte each, with all values.
+func OneByte() [][]byte {
+	payloads := make([][]byte, 256)
+	for i := range payloads {
+		payloads[i] = []byte{byte(i)}
+	}
+	return payloads
+}
+
+// PageBoundaries returns payloads that end before, at and behind multiples of 4 KiB and 64 KiB from the start of the batch, and payloads
+// whose own length is about such a multiple. Payloads of 1 to 3 bytes lie between them.
+func PageBoundaries(seed uint64) [][]byte {
+	g := &Random{State: seed}
+	var payloads [][]byte
+	end := 0
+	add := func(n int) {
+		payloads = append(payloads, Bytes(g.Next(), n))
+		end += n
+	}
+	for _, page := range []int{4 << 10, 64 << 10} {
+		for _, from := range []int{-1, 0, 1} {
+			add(page - end%page + from) // up to the boundary
+			add(1 + g.Below(3))
+			add(page + from)
+		}
+	}
+	return payloads
+}
+
+// Lengths returns one payload of random bytes for each length from 0 to longest.
+func Lengths(seed uint64, longest int) [][]byte { return lengths(Bytes, seed, longest) }
+
+// TextLengths returns one payload of text for each length from 0 to longest.
+func TextLengths(seed uint64, longest int) [][]byte { return lengths(Text, seed, longest) }
+
+func lengths(generate func(seed uint64, n int) []byte, seed uint64, longest int) [][]byte {
+	payloads := make([][]byte, longest+1)
+	for n := range payloads {
+		payloads[n] = generate(seed+uint64(n), n)
+	}
+	return payloads
+}
+
+// LongAmongShort returns one text of long bytes in the middle of short payloads of 0 to 63 bytes. Unless rows are
+// split, this batch leaves all but one core idle.
+func LongAmongShort(seed uint64, long, short int) [][]byte {
+	g := &Random{State: seed}
+	var payloads [][]byte
+	for i := range short {
+		if i == short/2 {
+			payloads = append(payloads, Text(g.Next(), long))
+		}
+		payloads = append(payloads, Text(g.Next(), g.Below(64)))
+	}
+	return payloads
+}
+
+// Mixed returns 200 payloads of up to 64 KiB, alternating between text and random bytes, with lengths spread evenly
+// over the powers of two. The first and the last payload are empty.
+func Mixed(seed uint64) [][]byte {
+	g := &Random{State: seed}
+	payloads := [][]byte{{}}
+	for i := range 200 {
+		n := g.Below(2 << g.Below(16))
+		if i%2 == 0 {
+			payloads = append(payloads, Text(g.Next(), n))
+		} else {
+			payloads = append(payloads, Bytes(g.Next(), n))
+		}
+	}
+	return append(payloads, []byte{})
+}
+
+// InvalidUTF8 returns payloads that are not valid UTF-8: one for each kind of error, and one for each kind in the
+// middle of text. For an operator, every byte that is not 10xxxxxx starts a character.
+func InvalidUTF8(seed uint64) [][]byte {
+	const continuation = "\x80"
+	mistakes := []string{
+		continuation,                       // without a start byte
+		continuation + "a",                 // at the start
+		"a" + continuation,                 // after a character that takes no continuation
+		"\xBF\xBF\xBF\xBF\xBF",             // only continuation bytes
+		"\xC3",                             // a start without its continuation
+		"\xE2\x82",                         // cut off
+		"\xF0\x9F\x8C",                     // cut off after three of four bytes
+		"\xC0\xAF",                         // overlong
+		"\xE0\x80\xAF",                     // overlong, three bytes
+		"\xED\xA0\x80\xED\xB0\x80",         // surrogates
+		"\xF4\x90\x80\x80",                 // above the last code point
+		"\xF8\x88\x80\x80\x80",             // five bytes, never valid
+		"\xFE\xFF",                         // a byte order mark of UTF-16
+		"\xFF\xFF\xFF\xFF",                 // never a start byte
+		"\xC3\xC3\xC3\xA9",                 // start bytes that interrupt each other
+		"\x00\x00\x00",                     // valid UTF-8
+		"\x7F\x80\xBF\xC0",                 // both sides of each boundary
+		"abc\x80\x80\x80def\x80ghi",        // stray continuation bytes
+		"\xE6\xB0\xB4\x80\xE8\xBB\x8A\x80", // one continuation byte too many
+	}
+	var payloads [][]byte
+	for _, mistake := range mistakes {
+		payloads = append(payloads, []byte(mistake))
+	}
+	g := &Random{State: seed}
+	for _, mistake := range mistakes {
+		text := Text(g.Next(), 200+g.Below(200))
+		at := g.Below(len(text))
+		payloads = append(payloads, bytes.Join([][]byte{text[:at], []byte(mistake), text[at:]}, nil))
+	}
+	return append(payloads, fewKinds(g)...)
+}
+
+// fewKinds returns random bytes with varying shares of continuation bytes, start bytes and ASCII.
+func fewKinds(g *Random) [][]byte {
+	var payloads [][]byte
+	for continuations := range 8 { // eighths
+		payload := make([]byte, 700+g.Below(700))
+		for i := range payload {
+			switch {
+			case g.Below(8) < continuations:
+				payload[i] = 0x80 | byte(g.Below(64))
+			case g.Below(2) == 0:
+				payload[i] = 0xC0 | byte(g.Below(64))
+			default:
+				payload[i] = byte(g.Below(128))
+			}
+		}
+		payloads = append(payloads, payload)
+	}
+	return payloads
+}
+
+// LongCharacters returns payloads with characters that are runs of continuation bytes. Their lengths are around the
+// powers of two at which devices split rows. A shingle then spans several blocks or pieces, and in some pieces no
+// character starts.
+func LongCharacters(seed uint64) [][]byte {
+	g := &Random{State: seed}
+	var payloads [][]byte
+	for _, run := range []int{15, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1023, 1024, 4095, 4096, 4097} {
+		characters := min(40, 32<<10/run)
+		payloads = append(payloads, runs(g, characters, run))
+	}
+	payloads = append(payloads,
+		bytes.Repeat([]byte{0x80}, 20000), // a single character without a start byte
+		append(bytes.Repeat([]byte{0x80}, 10000), "and then text, long enough to shingle"...), // its first character starts at byte 0
+		append(Text(g.Next(), 9000), bytes.Repeat([]byte{0xBF}, 9000)...),                     // the last character is long
+		bytes.Join([][]byte{Text(g.Next(), 5000), runs(g, 3, 5000), Text(g.Next(), 5000)}, nil),
+	)
+	return payloads
+}
+
+// runs returns characters that consist of one start byte and run continuation bytes each.
+func runs(g *Random, characters, run int) []byte {
+	var payload []byte
+	for range characters {
+		payload = append(payload, 0xC0|byte(g.Below(64)))
+		for range run {
+			payload = append(payload, 0x80|byte(g.Below(64)))
+		}
+	}
+	return payload
+}
+
+// Pack lays payloads out as a ragged batch: the bytes back to back, and a table with one more offset than there are
+// payloads. It panics above 4 GiB, which 32-bit offsets can't represent.
+func Pack(payloads [][]byte) (rows []byte, offsets []uint32) {
+	rows = bytes.Join(payloads, nil)
+	if uint64(len(rows)) > math.MaxUint32 {
+		panic(fmt.Sprintf("corpus: %d bytes do not fit a batch", len(rows)))
+	}
+	offsets = make([]uint32, 1, len(payloads)+1)
+	var end uint32
+	for _, payload := range payloads {
+		end += uint32(len(payload))
+		offsets = append(offsets, end)
+	}
+	return rows, offsets
+}

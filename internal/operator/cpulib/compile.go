@@ -1,0 +1,95 @@
+package cpulib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"millrace/internal/operator/compiled"
+	include "millrace/kernels/include"
+)
+
+// CompileError is the error for a source file that doesn't compile.
+type CompileError struct {
+	Source string
+	Log    string // what the compiler wrote, with file, line and caret
+}
+
+// Error returns what the compiler wrote.
+func (e *CompileError) Error() string { return e.Source + " doesn't compile:\n" + e.Log }
+
+// ErrNoCompiler is the error for a machine without a C++ compiler.
+var ErrNoCompiler = errors.New("no C++ compiler: install one (Debian: apt-get install g++), or name one in the environment variable CXX")
+
+// findCompiler returns the path of the machine's C++ compiler.
+func findCompiler() (string, error) {
+	if named := os.Getenv("CXX"); named != "" {
+		path, err := exec.LookPath(named)
+		if err != nil {
+			return "", fmt.Errorf("the compiler that CXX names: %w", err)
+		}
+		return path, nil
+	}
+	for _, name := range []string{"c++", "g++", "clang++"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", ErrNoCompiler
+}
+
+// flags are the compiler's flags for a library. -ffp-contract=off gives the same floating-point results as on a GPU.
+var flags = []string{"-std=c++17", "-O3", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off"}
+
+// Compile compiles the source file of an operator, and returns its description. It writes the library to output when everything is
+// right: a file with that name is replaced at once, and processes that use it are not disturbed. The name of the operator must be the
+// name of the file.
+//
+// The error is a *CompileError if the source is wrong, and ErrNoCompiler if the machine has no compiler.
+func Compile(ctx context.Context, source, output string) (*compiled.Description, error) {
+	name, text, err := compiled.ReadSource(source)
+	if err != nil {
+		return nil, err
+	}
+	compiler, err := findCompiler()
+	if err != nil {
+		return nil, err
+	}
+	headers, err := os.MkdirTemp("", "millrace-headers-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(headers) }()
+	if err := os.CopyFS(headers, include.Headers); err != nil {
+		return nil, err
+	}
+	made, err := os.CreateTemp(filepath.Dir(output), "."+name+"-*.so")
+	if err != nil {
+		return nil, err
+	}
+	_ = made.Close()                              // the compiler writes it
+	defer func() { _ = os.Remove(made.Name()) }() // it's gone after the rename
+	args := append(flags[:len(flags):len(flags)], "-I"+headers, compiled.SourceOption(text), "-x", "c++", source, "-o", made.Name())
+	if log, err := exec.CommandContext(ctx, compiler, args...).CombinedOutput(); err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, &CompileError{Source: source, Log: strings.ReplaceAll(string(log), headers+string(filepath.Separator), "")}
+	}
+	code, err := os.ReadFile(made.Name())
+	if err != nil {
+		return nil, err
+	}
+	d, err := compiled.ReadCompiled(source, code)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(made.Name(), 0o644); err != nil { //nolint:gosec // a library is as public as its source
+		return nil, err
+	}
+	return d, os.Rename(made.Name(), output)
+}
