@@ -185,7 +185,10 @@ func TestUndeclaredResultsAreAnError(t *testing.T) {
 	for row, want := range map[string]string{"s": "record 1 has status 2", "t": "record 1 has 4 bytes of text: it may have 3"} {
 		data, offsets := join([][]byte{[]byte("fine"), []byte(row)})
 		result := make([]byte, k.Needs(device.Shape{Rows: 2, Bytes: len(data)}).Result)
-		if err := k.Run(data, offsets, nil, result, together); err == nil || !strings.Contains(err.Error(), want) {
+		if err := k.Run(data, offsets, nil, result, together); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Operator().Check(offsets, result); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q in it", row, err, want)
 		}
 	}
@@ -196,7 +199,7 @@ func TestUndeclaredResultsAreRefusedRecordByRecord(t *testing.T) {
 	k := bind(t, compile(t, "testdata/liar.cu"), "")
 	data, offsets := join([][]byte{[]byte("fine"), []byte("s"), []byte("t")})
 	result := make([]byte, k.Needs(device.Shape{Rows: 3, Bytes: len(data)}).Result)
-	if err := k.RunUnchecked(data, offsets, nil, result, together); err != nil {
+	if err := k.Run(data, offsets, nil, result, together); err != nil {
 		t.Fatal(err)
 	}
 	o := k.Operator()

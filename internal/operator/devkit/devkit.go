@@ -159,7 +159,7 @@ func (t *Trial) openCPU(ctx context.Context) (*own.Source, *side, error) {
 	if s.with == "" {
 		s.with = "the library " + library
 	}
-	kernel, err := source.Kernel()
+	kernel, err := source.Library()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -64,7 +64,7 @@ func (o *Operator) AppendReference(dst, payload []byte) []byte {
 			fn(i)
 		}
 	}
-	if err := kernel.RunUnchecked(payload, offsets, scratch, result, one); err != nil {
+	if err := kernel.Run(payload, offsets, scratch, result, one); err != nil {
 		clear(result)
 	}
 	return o.AppendValue(dst, offsets, result, 0)
@@ -73,7 +73,7 @@ func (o *Operator) AppendReference(dst, payload []byte) []byte {
 // kernel returns the library's kernel with the operator's parameters. It panics if the library can't be opened.
 func (o *Operator) kernel() *cpulib.Kernel {
 	o.bind.Do(func() {
-		library, err := o.source.load()
+		library, err := o.source.Library()
 		if err != nil {
 			panic(err)
 		}
@@ -108,8 +108,8 @@ func each(operators []operator.Operator, fn func(*Operator) error) error {
 // Kernels opens the libraries of the operators of your own among operators, and returns their kernels for the host device.
 func Kernels(operators []operator.Operator) (kernels []device.HostKernel, err error) {
 	err = each(operators, func(o *Operator) error {
-		k, err := o.source.Kernel()
-		kernels = append(kernels, k)
+		library, err := o.source.Library()
+		kernels = append(kernels, library)
 		return err
 	})
 	return kernels, err
@@ -128,26 +128,6 @@ func Names(operators []operator.Operator) (names []string) {
 		return nil
 	})
 	return names
-}
-
-// unchecked is a library without the check of results that its own Run makes. So the host device behaves as a GPU does, where nothing
-// checks what a kernel writes: the consumer refuses a record with an undeclared result, and the device works on.
-type unchecked struct{ *cpulib.Library }
-
-// Bind implements device.HostKernel.
-func (u unchecked) Bind(params []byte) (device.BoundHostKernel, error) {
-	bound, err := u.Library.Bind(params)
-	if err != nil {
-		return nil, err
-	}
-	return uncheckedKernel{bound.(*cpulib.Kernel)}, nil
-}
-
-type uncheckedKernel struct{ *cpulib.Kernel }
-
-// Run implements device.BoundHostKernel.
-func (k uncheckedKernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
-	return k.RunUnchecked(rows, offsets, scratch, result, parallel)
 }
 
 // variable is an operator whose results have byte strings. It implements operator.Variable.

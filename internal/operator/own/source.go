@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	"millrace/internal/device"
 	"millrace/internal/operator"
 	"millrace/internal/operator/compiled"
 	"millrace/internal/operator/cpulib"
@@ -113,14 +112,8 @@ func (s *Source) Bind(query string) (operator.Operator, error) {
 	return one, nil
 }
 
-// Kernel opens the library for the CPU, and returns its kernel for the host device. The kernel doesn't check what the code leaves, like a GPU.
-func (s *Source) Kernel() (device.HostKernel, error) {
-	library, err := s.load()
-	return unchecked{library}, err
-}
-
-// load opens the library for the CPU once.
-func (s *Source) load() (*cpulib.Library, error) {
+// Library opens the library for the CPU. The error says why there is none.
+func (s *Source) Library() (*cpulib.Library, error) {
 	s.open.Do(func() {
 		path := s.files[compiled.CPUSuffix]
 		if library := s.files[compiled.HostSuffix]; library != "" {

@@ -12,9 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"testing/fstest"
-
-	"millrace/internal/operator/cache"
+	"time"
 )
 
 // Compile compiles an operator for the CPU with compile, which is cpulib.Compile. It takes what an earlier run kept if everything that
@@ -27,12 +25,14 @@ func Compile[D any](ctx context.Context, compile func(ctx context.Context, sourc
 		_, err = compile(ctx, source, output)
 		return err
 	}
-	library, err := kept(hash, func() ([]byte, error) {
-		if _, err := compile(ctx, source, output); err != nil {
-			return nil, err
-		}
-		return os.ReadFile(output)
+	path, err := Kept(hash, func(output string) error {
+		_, err := compile(ctx, source, output)
+		return err
 	})
+	if err != nil {
+		return err
+	}
+	library, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -40,48 +40,67 @@ func Compile[D any](ctx context.Context, compile func(ctx context.Context, sourc
 	return os.WriteFile(output, library, 0o600)
 }
 
-// Output returns the file that a compiler's command writes to output. sources are the files that the command compiles.
+// Output returns what a compiler's command writes to the file output. sources are the files that the command compiles.
 func Output(sources []string, command func(output string) *exec.Cmd) ([]byte, error) {
-	args := command("OUTPUT").Args
-	hash, err := Hash(sources, args[1:], args[0], "c++")
+	path, err := Built(sources, command)
 	if err != nil {
 		return nil, err
 	}
-	return kept(hash, func() ([]byte, error) {
-		folder, err := os.MkdirTemp("", "millrace-build-")
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = os.RemoveAll(folder) }()
-		output := filepath.Join(folder, "output.so")
+	return os.ReadFile(path)
+}
+
+// Built is Output for a file that must not change. It returns the file's path, which is the same for all tests.
+func Built(sources []string, command func(output string) *exec.Cmd) (path string, err error) {
+	args := command("OUTPUT").Args
+	hash, err := Hash(sources, args[1:], args[0], "c++")
+	if err != nil {
+		return "", err
+	}
+	return Kept(hash, func(output string) error {
 		if log, err := command(output).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, log)
+			return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, log)
 		}
-		return os.ReadFile(output)
+		return nil
 	})
 }
 
-// Folder returns the folder that outlives the tests. It makes the folder if that is missing.
-func Folder() (string, error) {
+// Kept returns the path of the file that build writes. It takes the file that an earlier run kept under the same hash. The error is that of
+// build, or says why nothing can be kept.
+func Kept(hash string, build func(output string) error) (path string, err error) {
 	folder, err := os.UserCacheDir()
 	if err != nil {
 		folder = os.TempDir()
 	}
 	folder = filepath.Join(folder, "millrace-test")
-	return folder, os.MkdirAll(folder, 0o700)
+	path = filepath.Join(folder, hash+".so")
+	if now := time.Now(); os.Chtimes(path, now, now) == nil {
+		return path, nil
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return "", err
+	}
+	fresh, err := os.CreateTemp(folder, "build-*.so")
+	if err != nil {
+		return "", err
+	}
+	_ = fresh.Close()                              // nothing was written
+	defer func() { _ = os.Remove(fresh.Name()) }() // it's gone after the rename
+	if err := build(fresh.Name()); err != nil {
+		return "", err
+	}
+	trim(folder)
+	return path, os.Rename(fresh.Name(), path)
 }
 
-// kept returns what has been kept under a hash, or what compile returns.
-func kept(hash string, compile func() ([]byte, error)) ([]byte, error) {
-	folder, err := Folder()
-	if err != nil {
-		return compile()
+// unused is the age from which a file that no test has used counts as left behind.
+const unused = 7 * 24 * time.Hour
+
+// trim removes files that no test has used for long.
+func trim(folder string) {
+	files, _ := filepath.Glob(filepath.Join(folder, "*.so")) // the pattern is valid
+	for _, file := range files {
+		if info, err := os.Stat(file); err == nil && time.Since(info.ModTime()) > unused {
+			_ = os.Remove(file) // what can't be removed stays
+		}
 	}
-	c, err := cache.Open(filepath.Join(folder, "operators"))
-	if err != nil {
-		return compile()
-	}
-	key := cache.Key{Source: []byte(hash), Headers: fstest.MapFS{}}
-	image, _, _, err := c.Image(key, compile) // a test passes also if nothing can be kept
-	return image, err
 }

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"millrace/internal/operator/testbuild"
 )
@@ -53,50 +52,13 @@ func Library(t testing.TB) string {
 	}
 	args := append([]string{"-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
 		architectures, "-I" + filepath.Join(root, "test/fake"), "-I" + filepath.Join(root, "include"), "-x", "c++"}, files...)
-	hash, err := testbuild.Hash(nil, args, compiler) // which covers all files of the kernels
+	path, err := testbuild.Built(nil, func(output string) *exec.Cmd { // all files of the kernels count
+		return exec.Command(compiler, append(args[:len(args):len(args)], "-o", output)...)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, err := testbuild.Folder()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(folder, prefix+hash[:16]+".so")
-	if now := time.Now(); os.Chtimes(path, now, now) == nil {
-		return path
-	}
-	fresh, err := os.CreateTemp(folder, "build-*.so")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = fresh.Close() // nothing was written
-	if out, err := exec.Command(compiler, append(args, "-o", fresh.Name())...).CombinedOutput(); err != nil {
-		_ = os.Remove(fresh.Name()) // the compiler's error is the one to report
-		t.Fatalf("g++: %v\n%s", err, out)
-	}
-	if err := os.Rename(fresh.Name(), path); err != nil {
-		t.Fatal(err)
-	}
-	trim(folder)
 	return path
-}
-
-// prefix is the prefix of the names of built libraries.
-const prefix = "libmillrace-fake-"
-
-// unused is the age from which a library that no test has used counts as left behind.
-const unused = 7 * 24 * time.Hour
-
-// trim removes libraries that no test has used for long.
-func trim(folder string) {
-	for _, pattern := range []string{prefix + "*.so", "build-*.so"} {
-		libraries, _ := filepath.Glob(filepath.Join(folder, pattern)) // the patterns are valid
-		for _, library := range libraries {
-			if info, err := os.Stat(library); err == nil && time.Since(info.ModTime()) > unused {
-				_ = os.Remove(library) // what can't be removed stays
-			}
-		}
-	}
 }
 
 // own holds the settings of this process.
