@@ -19,7 +19,7 @@ import (
 	"millrace/internal/frame"
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
-	"millrace/internal/operator/own"
+	"millrace/internal/operator/userops"
 )
 
 // Defaults of `worker demo`. With them it takes less than a minute, on a CPU or on a GPU.
@@ -159,7 +159,7 @@ func demoConfig() (*config.Config, error) {
 	if err := demoRefusesFrames(cfg); err != nil {
 		return nil, err
 	}
-	if err := own.References(cfg.ParsedOperators()); err != nil {
+	if err := userops.CheckReferences(cfg.ParsedOperators()); err != nil {
 		return nil, usageError{fmt.Errorf("demo: it compares every result with that of the CPU: %w", err)}
 	}
 	if !cfg.IsSet("MILLRACE_LOG_LEVEL") {

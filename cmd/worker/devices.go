@@ -17,7 +17,7 @@ import (
 	"millrace/internal/device/cuda"
 	"millrace/internal/device/host"
 	"millrace/internal/operator"
-	"millrace/internal/operator/own"
+	"millrace/internal/operator/userops"
 	"millrace/internal/streams"
 )
 
@@ -81,7 +81,7 @@ func maxRecord(cfg *config.Config) int64 {
 // openHost opens the CPU device.
 func openHost(cfg *config.Config) (device.Device, error) {
 	memory := hostMemory(cfg)
-	kernels, err := own.Kernels(cfg.ParsedOperators())
+	kernels, err := userops.Kernels(cfg.ParsedOperators())
 	if err != nil {
 		return nil, usageError{err} // a file is missing
 	}

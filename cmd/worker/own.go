@@ -16,16 +16,16 @@ import (
 	"millrace/internal/operator"
 	"millrace/internal/operator/cache"
 	"millrace/internal/operator/images"
-	"millrace/internal/operator/own"
+	"millrace/internal/operator/userops"
 	include "millrace/kernels/include"
 )
 
 // findOwn returns the operators in the folders of MILLRACE_OPERATOR_PATH, for the devices that the configuration names.
-func findOwn(cfg *config.Config) ([]*own.Source, error) {
+func findOwn(cfg *config.Config) ([]*userops.Source, error) {
 	if cfg.Device == "host" {
-		return own.Find(cfg.OperatorPath, nil)
+		return userops.Find(cfg.OperatorPath, nil)
 	}
-	return own.Find(cfg.OperatorPath, &gpus{cfg: cfg})
+	return userops.Find(cfg.OperatorPath, &gpus{cfg: cfg})
 }
 
 // findOperators is findOwn for the parser of the configuration.
@@ -37,7 +37,7 @@ func findOperators(cfg *config.Config) (sources []operator.Source, err error) {
 	return sources, err
 }
 
-// gpus implements own.GPUs and devkit.GPU with the GPUs that the configuration names.
+// gpus implements userops.GPUs and devkit.GPU with the GPUs that the configuration names.
 type gpus struct {
 	cfg      *config.Config
 	warnings io.Writer     // gets the compiler's warnings; nil for none
@@ -65,7 +65,7 @@ func (g *gpus) chosen() ([]device.Info, error) {
 	return chosen, err
 }
 
-// Computes implements own.GPUs.
+// Computes implements userops.GPUs.
 func (g *gpus) Computes() (all []string, err error) {
 	chosen, err := g.chosen()
 	for _, info := range chosen {
@@ -88,7 +88,7 @@ func (g *gpus) Open() (device.Device, error) {
 // Compiler implements devkit.GPU.
 func (g *gpus) Compiler() (version string, err error) { return g.images().Version() }
 
-// Image implements own.GPUs.
+// Image implements userops.GPUs.
 func (g *gpus) Image(s images.Source, compute string) (images.Image, error) {
 	image, err := g.images().Image(s, compute)
 	if image.NotKept == nil {
@@ -184,7 +184,7 @@ func loadEverywhere(cfg *config.Config, devices []device.Device, log *slog.Logge
 
 // loadOperators loads the operators of your own into a GPU and logs where they came from.
 func loadOperators(cfg *config.Config, d device.Device, log *slog.Logger) error {
-	loaded, err := own.Load(cfg.ParsedOperators(), d)
+	loaded, err := userops.Load(cfg.ParsedOperators(), d)
 	for _, l := range loaded {
 		log.Info("operator loaded", "operator", l.Name, "version", l.Version, "file", l.Path, "device", d.Info().ID,
 			"cached", l.Image.Cached, "took", l.Image.Took.String())

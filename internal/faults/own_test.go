@@ -19,8 +19,8 @@ import (
 	"millrace/internal/operator"
 	"millrace/internal/operator/compiled"
 	"millrace/internal/operator/cpulib"
-	"millrace/internal/operator/own"
 	"millrace/internal/operator/testbuild"
+	"millrace/internal/operator/userops"
 )
 
 // moody is an operator of one's own that does something wrong on records that begin with an exclamation mark. ENDS leaves out the one
@@ -64,7 +64,7 @@ func writeMoody(t testing.TB, folder, version, ends string) {
 // findMoody parses a list of operators, of which moody is in a folder.
 func findMoody(t testing.TB, folder, list string) []operator.Operator {
 	t.Helper()
-	found, err := own.Find([]string{folder}, nil)
+	found, err := userops.Find([]string{folder}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

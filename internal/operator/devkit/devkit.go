@@ -21,12 +21,12 @@ import (
 	"millrace/internal/device/host"
 	"millrace/internal/operator/compiled"
 	"millrace/internal/operator/cpulib"
-	"millrace/internal/operator/own"
+	"millrace/internal/operator/userops"
 )
 
 // GPU is the GPU on which a trial runs an operator, and a compiler for it.
 type GPU interface {
-	own.GPUs
+	userops.GPUs
 
 	// Open opens the GPU. The error says why there is none.
 	Open() (device.Device, error)
@@ -123,7 +123,7 @@ func (t *Trial) operator(sides ...*side) *compiled.Operator {
 }
 
 // openCPU finds the operator's files, and opens it on the host device. If the file is a source, the library for the CPU is compiled.
-func (t *Trial) openCPU(ctx context.Context) (*own.Source, *side, error) {
+func (t *Trial) openCPU(ctx context.Context) (*userops.Source, *side, error) {
 	s := &side{device: "CPU"}
 	paths, err := filesOf(t.File)
 	if err != nil {
@@ -147,7 +147,7 @@ func (t *Trial) openCPU(ctx context.Context) (*own.Source, *side, error) {
 		}
 		s.with = "compiled with the machine's C++ compiler"
 	}
-	source, err := own.Open(t.GPU, paths...)
+	source, err := userops.Open(t.GPU, paths...)
 	if err != nil || s.missing != nil {
 		return source, s, err
 	}
@@ -195,7 +195,7 @@ func filesOf(named string) ([]string, error) {
 }
 
 // openGPU opens the operator on the GPU. If there is none, it compiles a source all the same.
-func (t *Trial) openGPU(source *own.Source, s *side) error {
+func (t *Trial) openGPU(source *userops.Source, s *side) error {
 	stem, suffix := compiled.CutSuffix(t.File)
 	for _, one := range append(compiled.GPUSuffixes, compiled.HostSuffix) {
 		if path := source.Path(one); path != "" {
@@ -231,7 +231,7 @@ func (t *Trial) openGPU(source *own.Source, s *side) error {
 }
 
 // begin opens the Runner of a side on its device.
-func (t *Trial) begin(s *side, d device.Device, source *own.Source) error {
+func (t *Trial) begin(s *side, d device.Device, source *userops.Source) error {
 	s.with = d.Info().Name + ", " + s.with
 	s.close = func() error {
 		var errs []error

@@ -1,9 +1,9 @@
-// Package own finds operators of your own in folders, and makes them usable like the built-in ones
+// Package userops finds operators of your own in folders, and makes them usable like the built-in ones
 // (docs/adr/0040-operators-of-your-own.md).
 //
 // cmd/worker finds them with Find while it reads its configuration. For those that it uses, it opens the libraries for the CPU with Kernels,
 // or loads the code for a GPU with Load. Start reading with Find, then Source and Operator.
-package own
+package userops
 
 import (
 	"crypto/sha256"

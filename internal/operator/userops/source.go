@@ -1,4 +1,4 @@
-package own
+package userops
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
 //go:build cgo
 
-package own
+package userops
 
 import (
 	"bytes"

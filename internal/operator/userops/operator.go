@@ -1,4 +1,4 @@
-package own
+package userops
 
 import (
 	"sync"
@@ -115,8 +115,8 @@ func Kernels(operators []operator.Operator) (kernels []device.HostKernel, err er
 	return kernels, err
 }
 
-// References returns an error if one of the operators can't compute references, because it has no library for the CPU.
-func References(operators []operator.Operator) error {
+// CheckReferences returns an error if one of the operators can't compute references, because it has no library for the CPU.
+func CheckReferences(operators []operator.Operator) error {
 	_, err := Kernels(operators)
 	return err
 }
