@@ -114,8 +114,8 @@ func (t *trial) command(ctx context.Context, flags []string, program ...string) 
 	if err != nil {
 		return nil, err
 	}
-	args := append(program, own, "operator", "test", "--device", t.on, "--with", t.query, "--on", t.samplesFolder, fmt.Sprintf("--brief=%v", t.brief))
-	args = append(append(args, flags...), "--", t.file)
+	common := []string{own, "operator", "test", "--device", t.on, "--with", t.query, "--on", t.samplesFolder, fmt.Sprintf("--brief=%v", t.brief)}
+	args := slices.Concat(program, common, flags, []string{"--", t.file})
 	return exec.CommandContext(ctx, args[0], args[1:]...), nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"millrace/internal/operator/compiled"
@@ -73,7 +74,7 @@ func Compile(ctx context.Context, source, output string) (*compiled.Description,
 	}
 	_ = made.Close()                              // the compiler writes it
 	defer func() { _ = os.Remove(made.Name()) }() // it's gone after the rename
-	args := append(flags[:len(flags):len(flags)], "-I"+headers, compiled.SourceOption(text), "-x", "c++", source, "-o", made.Name())
+	args := slices.Concat(flags, []string{"-I" + headers, compiled.SourceOption(text), "-x", "c++", source, "-o", made.Name()})
 	if log, err := exec.CommandContext(ctx, compiler, args...).CombinedOutput(); err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
