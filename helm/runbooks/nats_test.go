@@ -46,8 +46,8 @@ func natsCommands(p page) (list []nats) {
 }
 
 // words splits a command as a shell does, without its first word. Variables have the value 1.
-func (c nats) words() (list []string) {
-	for _, found := range word.FindAllString(c.line, -1)[1:] {
+func (n nats) words() (list []string) {
+	for _, found := range word.FindAllString(n.line, -1)[1:] {
 		if !strings.HasPrefix(found, "'") {
 			found = shellValue.ReplaceAllString(found, "1")
 		}

@@ -104,13 +104,13 @@ func targets(f textFile, line string) (list []string) {
 }
 
 // exists reports whether the repository has that file or folder, or a build creates it.
-func (tr *tree) exists(target string) bool {
+func (t *tree) exists(target string) bool {
 	for created := range skipped {
 		if target == created || strings.HasPrefix(target, created+"/") {
 			return true
 		}
 	}
-	_, err := fs.Stat(tr.fsys, target)
+	_, err := fs.Stat(t.fsys, target)
 	return err == nil
 }
 

@@ -50,9 +50,9 @@ func ringOfFiles(n int) map[string]string {
 }
 
 // ingestPackages returns the files of each package of ingest, without tests.
-func (tr *tree) ingestPackages() map[string][]textFile {
+func (t *tree) ingestPackages() map[string][]textFile {
 	packages := map[string][]textFile{}
-	for _, f := range tr.goFiles() {
+	for _, f := range t.goFiles() {
 		if strings.HasPrefix(f.path, "internal/ingest/") && !f.isTest() {
 			packages[f.dir()] = append(packages[f.dir()], f)
 		}

@@ -74,9 +74,9 @@ var runbooksNameWhatExists = rule{
 }
 
 // tableOf returns the names that begin a row of a table on the page.
-func (tr *tree) tableOf(page string, name *regexp.Regexp) map[string]bool {
+func (t *tree) tableOf(page string, name *regexp.Regexp) map[string]bool {
 	names := map[string]bool{}
-	for _, f := range tr.files {
+	for _, f := range t.files {
 		if f.path != page {
 			continue
 		}
@@ -91,9 +91,9 @@ func (tr *tree) tableOf(page string, name *regexp.Regexp) map[string]bool {
 }
 
 // recorded returns the names of the recording rules.
-func (tr *tree) recorded() map[string]bool {
+func (t *tree) recorded() map[string]bool {
 	names := map[string]bool{}
-	for _, f := range tr.files {
+	for _, f := range t.files {
 		if f.path != rulesFile {
 			continue
 		}

@@ -42,15 +42,15 @@ type textFile struct {
 }
 
 // dir returns the folder of the file, "." for the root.
-func (f textFile) dir() string { return path.Dir(f.path) }
+func (t textFile) dir() string { return path.Dir(t.path) }
 
 // isTest reports whether only go test compiles the file.
-func (f textFile) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
+func (t textFile) isTest() bool { return strings.HasSuffix(t.path, "_test.go") }
 
 // imports lists the import paths of a Go file.
-func (f textFile) imports() []string {
+func (t textFile) imports() []string {
 	var list []string
-	for _, spec := range f.code.Imports {
+	for _, spec := range t.code.Imports {
 		list = append(list, strings.Trim(spec.Path.Value, `"`))
 	}
 	return list
@@ -87,8 +87,8 @@ func isSkipped(dir string) bool {
 }
 
 // read adds the file at p if it is text.
-func (tr *tree) read(p string) error {
-	data, err := fs.ReadFile(tr.fsys, p)
+func (t *tree) read(p string) error {
+	data, err := fs.ReadFile(t.fsys, p)
 	if err != nil {
 		return err
 	}
@@ -97,18 +97,18 @@ func (tr *tree) read(p string) error {
 	}
 	f := textFile{path: p, text: string(data)}
 	if strings.HasSuffix(p, ".go") {
-		if f.code, err = parser.ParseFile(tr.fset, p, data, parser.ParseComments); err != nil {
+		if f.code, err = parser.ParseFile(t.fset, p, data, parser.ParseComments); err != nil {
 			return err
 		}
 	}
-	tr.files = append(tr.files, f)
+	t.files = append(t.files, f)
 	return nil
 }
 
 // goFiles lists the Go files.
-func (tr *tree) goFiles() []textFile {
+func (t *tree) goFiles() []textFile {
 	var list []textFile
-	for _, f := range tr.files {
+	for _, f := range t.files {
 		if f.code != nil {
 			list = append(list, f)
 		}
@@ -117,7 +117,7 @@ func (tr *tree) goFiles() []textFile {
 }
 
 // at returns the file and line of n for a message.
-func (tr *tree) at(n ast.Node) string {
-	p := tr.fset.Position(n.Pos())
+func (t *tree) at(n ast.Node) string {
+	p := t.fset.Position(n.Pos())
 	return fmt.Sprintf("%s:%d", p.Filename, p.Line)
 }

@@ -64,13 +64,13 @@ type fakeWork struct {
 	opened, closed int
 }
 
-func (w *fakeWork) open(context.Context, uint64) error { w.opened++; return w.fails }
-func (w *fakeWork) least() int                         { return 2 }
-func (w *fakeWork) run(_ context.Context, n int) (time.Duration, error) {
+func (f *fakeWork) open(context.Context, uint64) error { f.opened++; return f.fails }
+func (f *fakeWork) least() int                         { return 2 }
+func (f *fakeWork) run(_ context.Context, n int) (time.Duration, error) {
 	return time.Duration(n) * time.Second, nil
 }
-func (w *fakeWork) finish(*Case) error { return nil }
-func (w *fakeWork) close() error       { w.closed++; return nil }
+func (f *fakeWork) finish(*Case) error { return nil }
+func (f *fakeWork) close() error       { f.closed++; return nil }
 
 // TestRepeatedWorkTakesATurn checks that the time of a round is divided by its repetitions.
 func TestRepeatedWorkTakesATurn(t *testing.T) {

@@ -71,63 +71,63 @@ type copyWork struct {
 }
 
 // open implements work.
-func (w *copyWork) open(_ context.Context, seed uint64) error {
-	w.ins, w.outs = w.stream("bench in"), w.stream("bench out")
+func (c *copyWork) open(_ context.Context, seed uint64) error {
+	c.ins, c.outs = c.stream("bench in"), c.stream("bench out")
 	for i := range copyBuffers {
-		w.from[i], w.to[i] = w.pinned(w.bytes), w.pinned(w.bytes)
+		c.from[i], c.to[i] = c.pinned(c.bytes), c.pinned(c.bytes)
 	}
-	w.sink, w.source = w.memory(w.bytes), w.memory(w.bytes)
-	if w.err != nil {
-		return w.err
+	c.sink, c.source = c.memory(c.bytes), c.memory(c.bytes)
+	if c.err != nil {
+		return c.err
 	}
-	for i := range w.from {
-		random(w.from[i].Bytes(), derive(seed, i), ^uint64(0))
+	for i := range c.from {
+		random(c.from[i].Bytes(), derive(seed, i), ^uint64(0))
 	}
-	if err := w.ins.CopyIn(w.source, w.from[0]); err != nil {
+	if err := c.ins.CopyIn(c.source, c.from[0]); err != nil {
 		return err
 	}
-	return w.ins.Synchronize()
+	return c.ins.Synchronize()
 }
 
 // least implements work.
-func (w *copyWork) least() int { return copyBuffers }
+func (c *copyWork) least() int { return copyBuffers }
 
 // run implements work. It makes n copies in each direction, one after the other, and waits for all of them.
-func (w *copyWork) run(_ context.Context, n int) (time.Duration, error) {
+func (c *copyWork) run(_ context.Context, n int) (time.Duration, error) {
 	start := time.Now()
 	for i := range n {
-		w.last = i % copyBuffers
-		if w.in {
-			if err := w.ins.CopyIn(w.sink, w.from[w.last]); err != nil {
+		c.last = i % copyBuffers
+		if c.in {
+			if err := c.ins.CopyIn(c.sink, c.from[c.last]); err != nil {
 				return 0, err
 			}
 		}
-		if w.out {
-			if err := w.outs.CopyOut(w.to[w.last], w.source); err != nil {
+		if c.out {
+			if err := c.outs.CopyOut(c.to[c.last], c.source); err != nil {
 				return 0, err
 			}
 		}
 	}
-	err := errors.Join(w.ins.Synchronize(), w.outs.Synchronize())
+	err := errors.Join(c.ins.Synchronize(), c.outs.Synchronize())
 	return time.Since(start), err
 }
 
 // finish implements work. It checks the bytes of the last copy in each direction.
-func (w *copyWork) finish(*Case) error {
-	if w.out && !bytes.Equal(w.to[w.last].Bytes(), w.from[0].Bytes()) {
-		return errWrong{fmt.Errorf("WRONG RESULT: %d bytes copied out differ from those on the device", w.bytes)}
+func (c *copyWork) finish(*Case) error {
+	if c.out && !bytes.Equal(c.to[c.last].Bytes(), c.from[0].Bytes()) {
+		return errWrong{fmt.Errorf("WRONG RESULT: %d bytes copied out differ from those on the device", c.bytes)}
 	}
-	if !w.in {
+	if !c.in {
 		return nil
 	}
-	if err := w.outs.CopyOut(w.to[0], w.sink); err != nil {
+	if err := c.outs.CopyOut(c.to[0], c.sink); err != nil {
 		return err
 	}
-	if err := w.outs.Synchronize(); err != nil {
+	if err := c.outs.Synchronize(); err != nil {
 		return err
 	}
-	if !bytes.Equal(w.to[0].Bytes(), w.from[w.last].Bytes()) {
-		return errWrong{fmt.Errorf("WRONG RESULT: %d bytes copied in and out again differ", w.bytes)}
+	if !bytes.Equal(c.to[0].Bytes(), c.from[c.last].Bytes()) {
+		return errWrong{fmt.Errorf("WRONG RESULT: %d bytes copied in and out again differ", c.bytes)}
 	}
 	return nil
 }

@@ -119,8 +119,8 @@ func (mixHost) Bind(params []byte) (device.BoundHostKernel, error) {
 type mixKernel struct{ mix }
 
 // Run implements device.BoundHostKernel.
-func (k mixKernel) Run(rows []byte, _ []uint32, scratch, result []byte, parallel device.Parallel) error {
-	needs := k.Needs(device.Shape{Bytes: len(rows)})
+func (m mixKernel) Run(rows []byte, _ []uint32, scratch, result []byte, parallel device.Parallel) error {
+	needs := m.Needs(device.Shape{Bytes: len(rows)})
 	if len(scratch) < needs.Scratch || len(result) < needs.Result {
 		return fmt.Errorf("mix over %d bytes got %d bytes of scratch and %d of result: it needs %d and %d",
 			len(rows), len(scratch), len(result), needs.Scratch, needs.Result)
@@ -137,18 +137,18 @@ func (k mixKernel) Run(rows []byte, _ []uint32, scratch, result []byte, parallel
 	pieces := (len(rows) + mixPieceBytes - 1) / mixPieceBytes
 	parallel(pieces, func(i int) {
 		low, high := i*mixPieceBytes, min((i+1)*mixPieceBytes, len(rows))
-		k.piece(source[low:high], result[low:roundUp(high, wordBytes)])
+		m.piece(source[low:high], result[low:roundUp(high, wordBytes)])
 	})
 	return nil
 }
 
 // piece mixes src into dst, four words at a time. The rounds of one word depend on each other, and those of four words
 // don't, so a core can overlap them.
-func (k mixKernel) piece(src, dst []byte) {
+func (m mixKernel) piece(src, dst []byte) {
 	for ; len(src) >= 4*wordBytes; src, dst = src[4*wordBytes:], dst[4*wordBytes:] {
 		a, b := binary.LittleEndian.Uint32(src), binary.LittleEndian.Uint32(src[4:])
 		c, d := binary.LittleEndian.Uint32(src[8:]), binary.LittleEndian.Uint32(src[12:])
-		for range k.rounds {
+		for range m.rounds {
 			a, b, c, d = mixOnce(a), mixOnce(b), mixOnce(c), mixOnce(d)
 		}
 		binary.LittleEndian.PutUint32(dst, a)
@@ -156,7 +156,7 @@ func (k mixKernel) piece(src, dst []byte) {
 		binary.LittleEndian.PutUint32(dst[8:], c)
 		binary.LittleEndian.PutUint32(dst[12:], d)
 	}
-	k.AppendReference(dst[:0], src) // the remaining bytes, in place
+	m.AppendReference(dst[:0], src) // the remaining bytes, in place
 }
 
 // roundUp returns the smallest multiple of to that is at least n.

@@ -63,19 +63,19 @@ type persistentSender struct {
 
 // open implements sender. It creates the mailboxes and launches their kernels. It allocates first, because an
 // allocation may wait for a persistent kernel.
-func (s *persistentSender) open() error {
-	mapper, ok := s.dev.(device.Mapper)
-	if info := s.dev.Info(); !ok || info.Kind == "sim" { // on a virtual clock no time passes while the host polls
+func (p *persistentSender) open() error {
+	mapper, ok := p.dev.(device.Mapper)
+	if info := p.dev.Info(); !ok || info.Kind == "sim" { // on a virtual clock no time passes while the host polls
 		return Unable("%s has no persistent kernels", info.ID)
 	}
-	for _, op := range s.ops {
-		m := &mailbox{holder: holder{dev: s.dev}, record: op.Stride()}
-		s.boxes = append(s.boxes, m)
-		if err := m.open(op, mapper, s.bytes); err != nil {
+	for _, op := range p.ops {
+		m := &mailbox{holder: holder{dev: p.dev}, record: op.Stride()}
+		p.boxes = append(p.boxes, m)
+		if err := m.open(op, mapper, p.bytes); err != nil {
 			return err
 		}
 	}
-	for _, m := range s.boxes {
+	for _, m := range p.boxes {
 		if err := m.launch(); err != nil {
 			return err
 		}
@@ -84,24 +84,24 @@ func (s *persistentSender) open() error {
 }
 
 // close implements sender. It stops all kernels before it waits for any of them.
-func (s *persistentSender) close() error {
+func (p *persistentSender) close() error {
 	var errs []error
-	for _, m := range s.boxes {
+	for _, m := range p.boxes {
 		m.stop()
 	}
-	for _, m := range s.boxes {
+	for _, m := range p.boxes {
 		errs = append(errs, m.close())
 	}
-	s.boxes = nil
+	p.boxes = nil
 	return errors.Join(errs...)
 }
 
 // send implements sender. The kernels of all operators run at once.
-func (s *persistentSender) send(ctx context.Context, payload, dst []byte) ([]byte, error) {
-	for _, m := range s.boxes {
+func (p *persistentSender) send(ctx context.Context, payload, dst []byte) ([]byte, error) {
+	for _, m := range p.boxes {
 		m.post(payload)
 	}
-	for _, m := range s.boxes {
+	for _, m := range p.boxes {
 		if err := m.await(ctx); err != nil {
 			return dst, err
 		}
@@ -111,7 +111,7 @@ func (s *persistentSender) send(ctx context.Context, payload, dst []byte) ([]byt
 }
 
 // ready implements sender. It does nothing: a mailbox is ready once its payload is finished.
-func (s *persistentSender) ready() {}
+func (p *persistentSender) ready() {}
 
 // mailbox is one persistent kernel, and the memory that the host shares with it while it runs.
 type mailbox struct {
@@ -222,12 +222,12 @@ type persistentHost struct {
 }
 
 // Name implements device.HostKernel.
-func (k persistentHost) Name() string { return k.HostKernel.Name() + persistentSuffix }
+func (p persistentHost) Name() string { return p.HostKernel.Name() + persistentSuffix }
 
 // Bind implements device.HostKernel.
-func (k persistentHost) Bind(params []byte) (device.BoundHostKernel, error) {
-	bound, err := k.HostKernel.Bind(params)
-	return persistentKernel{bound, k.idle}, err
+func (p persistentHost) Bind(params []byte) (device.BoundHostKernel, error) {
+	bound, err := p.HostKernel.Bind(params)
+	return persistentKernel{bound, p.idle}, err
 }
 
 type persistentKernel struct {
@@ -236,20 +236,20 @@ type persistentKernel struct {
 }
 
 // Needs implements device.BoundHostKernel. It returns the operator's needs for the mailbox's largest payload.
-func (k persistentKernel) Needs(mailbox device.Shape) device.Needs {
+func (p persistentKernel) Needs(mailbox device.Shape) device.Needs {
 	payload := max(mailbox.Bytes-mailboxHead, 0)
-	return k.BoundHostKernel.Needs(device.Shape{Rows: 1, Bytes: payload, Longest: payload})
+	return p.BoundHostKernel.Needs(device.Shape{Rows: 1, Bytes: payload, Longest: payload})
 }
 
 // Run implements device.BoundHostKernel.
-func (k persistentKernel) Run(mailbox []byte, _ []uint32, scratch, result []byte, parallel device.Parallel) error {
+func (p persistentKernel) Run(mailbox []byte, _ []uint32, scratch, result []byte, parallel device.Parallel) error {
 	if len(mailbox) < mailboxHead {
 		return fmt.Errorf("a mailbox of %d bytes: give at least %d", len(mailbox), mailboxHead)
 	}
 	words, payloads, offsets := wordsOf(mailbox), mailbox[mailboxHead:], make([]uint32, 2)
-	for number := words.next(k.idle); number != mailboxStop; number = words.next(k.idle) {
+	for number := words.next(p.idle); number != mailboxStop; number = words.next(p.idle) {
 		offsets[1] = words.bytes
-		if err := k.BoundHostKernel.Run(payloads[:words.bytes], offsets, scratch, result, parallel); err != nil {
+		if err := p.BoundHostKernel.Run(payloads[:words.bytes], offsets, scratch, result, parallel); err != nil {
 			return err
 		}
 		words.finished.Store(number)
@@ -259,9 +259,9 @@ func (k persistentKernel) Run(mailbox []byte, _ []uint32, scratch, result []byte
 
 // next waits for a payload and returns its number. It returns mailboxStop if the host has stored that value, or if no
 // payload arrives within idle.
-func (w *mailboxWords) next(idle time.Duration) uint64 {
+func (m *mailboxWords) next(idle time.Duration) uint64 {
 	for since := time.Now(); ; runtime.Gosched() {
-		if posted := w.posted.Load(); posted != w.finished.Load() {
+		if posted := m.posted.Load(); posted != m.finished.Load() {
 			return posted
 		}
 		if time.Since(since) > idle {

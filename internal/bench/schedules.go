@@ -144,15 +144,15 @@ func timingCases(s *Session, full *load) []*Case {
 }
 
 // clockOverEvents compares the clock with the events. Over almost empty batches, they differ by the cost of waiting.
-func (t stageTimes) clockOverEvents(empty stageTimes) (of report.Spread, ok bool) {
-	if len(t.byClock) != len(empty.byClock) {
+func (s stageTimes) clockOverEvents(empty stageTimes) (of report.Spread, ok bool) {
+	if len(s.byClock) != len(empty.byClock) {
 		return of, false
 	}
-	stages := make([]float64, len(t.byClock))
+	stages := make([]float64, len(s.byClock))
 	for i := range stages {
-		stages[i] = t.byClock[i] - (empty.byClock[i] - empty.byEvents[i])
+		stages[i] = s.byClock[i] - (empty.byClock[i] - empty.byEvents[i])
 	}
-	return ratioOf(stages, t.byEvents)
+	return ratioOf(stages, s.byEvents)
 }
 
 // chunkedPieces are the numbers of pieces that the payload is cut into.
@@ -203,12 +203,12 @@ type kernelVariant struct {
 }
 
 // Name implements operator.Operator.
-func (v kernelVariant) Name() string { return v.kernel }
+func (k kernelVariant) Name() string { return k.kernel }
 
 // String implements operator.Operator. Package operator can't parse it.
-func (v kernelVariant) String() string {
-	_, parameters, _ := strings.Cut(v.Operator.String(), "?")
-	return v.kernel + "?" + parameters
+func (k kernelVariant) String() string {
+	_, parameters, _ := strings.Cut(k.Operator.String(), "?")
+	return k.kernel + "?" + parameters
 }
 
 func kernelCases(_ context.Context, s *Session, size int) (cases []*Case, _ error) {

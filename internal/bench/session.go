@@ -94,7 +94,7 @@ type Sizes struct {
 	Least, Most int    // in bytes
 }
 
-func (b Sizes) contains(n int) bool { return n >= b.Least && n <= b.Most }
+func (s Sizes) contains(n int) bool { return n >= s.Least && n <= s.Most }
 
 // Bounds of the sizes and lanes of rows that measure devices.
 const (

@@ -115,46 +115,46 @@ type singleWork struct {
 }
 
 // open implements work.
-func (w *singleWork) open(_ context.Context, seed uint64) error {
-	for i := range w.payloads {
-		w.payloads[i], w.want[i] = make([]byte, w.bytes), nil
-		Document(w.payloads[i], seed, i)
-		for _, op := range w.ops {
-			w.want[i] = op.AppendReference(w.want[i], w.payloads[i])
+func (s *singleWork) open(_ context.Context, seed uint64) error {
+	for i := range s.payloads {
+		s.payloads[i], s.want[i] = make([]byte, s.bytes), nil
+		Document(s.payloads[i], seed, i)
+		for _, op := range s.ops {
+			s.want[i] = op.AppendReference(s.want[i], s.payloads[i])
 		}
 	}
-	return w.sender.open()
+	return s.sender.open()
 }
 
 // least implements work.
-func (w *singleWork) least() int { return singleLeast }
+func (s *singleWork) least() int { return singleLeast }
 
 // run implements work.
-func (w *singleWork) run(ctx context.Context, n int) (took time.Duration, err error) {
-	w.took = w.took[:0]
-	got := make([]byte, 0, len(w.want[0]))
+func (s *singleWork) run(ctx context.Context, n int) (took time.Duration, err error) {
+	s.took = s.took[:0]
+	got := make([]byte, 0, len(s.want[0]))
 	cpu, start := CPUTime(), time.Now()
 	for i := range n {
 		began := time.Now()
-		if got, err = w.send(ctx, w.payloads[i%singleKinds], got[:0]); err != nil {
+		if got, err = s.send(ctx, s.payloads[i%singleKinds], got[:0]); err != nil {
 			return 0, err
 		}
-		w.took = append(w.took, time.Since(began).Seconds())
-		w.ready()
-		if err := equal(w.ops[0], 0, got, w.want[i%singleKinds]); err != nil {
+		s.took = append(s.took, time.Since(began).Seconds())
+		s.ready()
+		if err := equal(s.ops[0], 0, got, s.want[i%singleKinds]); err != nil {
 			return 0, err
 		}
 	}
-	w.cpu = CPUTime() - cpu
+	s.cpu = CPUTime() - cpu
 	return time.Since(start), nil
 }
 
 // finish implements work. The seconds per batch don't include the time between payloads.
-func (w *singleWork) finish(c *Case) error {
-	c.seconds[len(c.seconds)-1] = median(w.took)
-	c.add(latency, median(w.took))
-	c.add(latencyP99, Percentile(w.took, 0.99))
-	c.add(cpuTime, w.cpu.Seconds()/float64(len(w.took)))
+func (s *singleWork) finish(c *Case) error {
+	c.seconds[len(c.seconds)-1] = median(s.took)
+	c.add(latency, median(s.took))
+	c.add(latencyP99, Percentile(s.took, 0.99))
+	c.add(cpuTime, s.cpu.Seconds()/float64(len(s.took)))
 	return nil
 }
 
@@ -165,8 +165,8 @@ type pipelineSender struct {
 }
 
 // send implements sender.
-func (s *pipelineSender) send(ctx context.Context, payload, dst []byte) ([]byte, error) {
-	b, err := s.p.Acquire(ctx)
+func (p *pipelineSender) send(ctx context.Context, payload, dst []byte) ([]byte, error) {
+	b, err := p.p.Acquire(ctx)
 	if err != nil {
 		return dst, err
 	}
@@ -176,18 +176,18 @@ func (s *pipelineSender) send(ctx context.Context, payload, dst []byte) ([]byte,
 	if err := b.Submit(streams.ClosedByLinger); err != nil {
 		return dst, err
 	}
-	if s.back, _, err = receive(ctx, s.p); err != nil {
+	if p.back, _, err = receive(ctx, p.p); err != nil {
 		return dst, err
 	}
-	for i := range s.cfg.Operators {
-		dst = append(dst, s.back.Results(i)...)
+	for i := range p.cfg.Operators {
+		dst = append(dst, p.back.Results(i)...)
 	}
 	return dst, nil
 }
 
 // ready implements sender. Releasing a batch reads its stage times. That time is not part of the latency, because the
 // results are available before.
-func (s *pipelineSender) ready() {
-	s.back.Release()
-	s.back = nil
+func (p *pipelineSender) ready() {
+	p.back.Release()
+	p.back = nil
 }

@@ -51,32 +51,32 @@ type onDefaultStreams struct {
 }
 
 // NewStream implements device.Device.
-func (d *onDefaultStreams) NewStream(name string) (device.Stream, error) {
-	if cuda, ok := d.Device.(defaultStreamer); ok {
-		return cuda.DefaultStream(name, d.perThread)
+func (o *onDefaultStreams) NewStream(name string) (device.Stream, error) {
+	if cuda, ok := o.Device.(defaultStreamer); ok {
+		return cuda.DefaultStream(name, o.perThread)
 	}
-	if i := d.Info(); i.Kind == "cuda" {
+	if i := o.Info(); i.Kind == "cuda" {
 		return nil, device.Errorf("default stream", i.ID, device.ErrUnavailable, "this build of the device has none")
 	}
-	if d.perThread {
-		return d.Device.NewStream(name)
+	if o.perThread {
+		return o.Device.NewStream(name)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	var err error
-	if d.only == nil {
-		d.only, err = d.Device.NewStream(name)
+	if o.only == nil {
+		o.only, err = o.Device.NewStream(name)
 	}
-	return d.only, err
+	return o.only, err
 }
 
 // Enqueue implements device.Device.
-func (d *onDefaultStreams) Enqueue(commands []device.Command) error {
-	if !d.perThread {
-		d.turn.Lock()
-		defer d.turn.Unlock()
+func (o *onDefaultStreams) Enqueue(commands []device.Command) error {
+	if !o.perThread {
+		o.turn.Lock()
+		defer o.turn.Unlock()
 	}
-	return d.Device.Enqueue(commands)
+	return o.Device.Enqueue(commands)
 }
 
 // withPools is a device with other pools.
@@ -86,7 +86,7 @@ type withPools struct {
 }
 
 // NewPool implements device.Device.
-func (d withPools) NewPool(c device.PoolConfig) (device.Pool, error) { return d.newPool(c) }
+func (w withPools) NewPool(c device.PoolConfig) (device.Pool, error) { return w.newPool(c) }
 
 // releasing is a variant with pools that release unused memory at every synchronization.
 func releasing(d device.Device) device.Device {
@@ -186,15 +186,15 @@ func newAsking(d device.Device, flags device.EventFlags, wait func(context.Conte
 }
 
 // NewEvent implements device.Device.
-func (d *asking) NewEvent(flags device.EventFlags) (device.Event, error) {
-	return d.Device.NewEvent(flags | d.flags)
+func (a *asking) NewEvent(flags device.EventFlags) (device.Event, error) {
+	return a.Device.NewEvent(flags | a.flags)
 }
 
 // WaitCompletion implements device.Device.
-func (d *asking) WaitCompletion(ctx context.Context) (uint64, error) {
+func (a *asking) WaitCompletion(ctx context.Context) (uint64, error) {
 	select {
-	case e := <-d.ends:
-		return e.token, d.wait(ctx, e.event)
+	case e := <-a.ends:
+		return e.token, a.wait(ctx, e.event)
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
@@ -208,35 +208,35 @@ type askedStream struct {
 }
 
 // NewStream implements device.Device.
-func (d *asking) NewStream(name string) (device.Stream, error) {
-	s, err := d.Device.NewStream(name)
+func (a *asking) NewStream(name string) (device.Stream, error) {
+	s, err := a.Device.NewStream(name)
 	if err != nil {
 		return nil, err
 	}
-	return &askedStream{Stream: s, dev: d}, nil
+	return &askedStream{Stream: s, dev: a}, nil
 }
 
 // Enqueue implements device.Device.
-func (d *asking) Enqueue(commands []device.Command) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.commands = append(d.commands[:0], commands...)
-	for i := range d.commands {
-		c := &d.commands[i]
+func (a *asking) Enqueue(commands []device.Command) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.commands = append(a.commands[:0], commands...)
+	for i := range a.commands {
+		c := &a.commands[i]
 		s := c.Stream.(*askedStream)
 		if c.Kind == device.DoRecord {
 			s.last = c.Event
 		}
 		c.Stream = s.Stream
 	}
-	return d.Device.Enqueue(d.commands)
+	return a.Device.Enqueue(a.commands)
 }
 
 // Notify implements device.Stream.
-func (s *askedStream) Notify(token uint64) error {
-	s.dev.mu.Lock()
-	defer s.dev.mu.Unlock()
-	s.dev.ends <- end{token, s.last}
+func (a *askedStream) Notify(token uint64) error {
+	a.dev.mu.Lock()
+	defer a.dev.mu.Unlock()
+	a.dev.ends <- end{token, a.last}
 	return nil
 }
 
@@ -244,17 +244,17 @@ func (s *askedStream) Notify(token uint64) error {
 type askedPool struct{ device.Pool }
 
 // NewPool implements device.Device.
-func (d *asking) NewPool(c device.PoolConfig) (device.Pool, error) {
-	p, err := d.Device.NewPool(c)
+func (a *asking) NewPool(c device.PoolConfig) (device.Pool, error) {
+	p, err := a.Device.NewPool(c)
 	return askedPool{p}, err
 }
 
 // Alloc implements device.Pool.
-func (p askedPool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
-	return p.Pool.Alloc(s.(*askedStream).Stream, bytes)
+func (a askedPool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
+	return a.Pool.Alloc(s.(*askedStream).Stream, bytes)
 }
 
 // Free implements device.Pool.
-func (p askedPool) Free(s device.Stream, m device.Memory) error {
-	return p.Pool.Free(s.(*askedStream).Stream, m)
+func (a askedPool) Free(s device.Stream, m device.Memory) error {
+	return a.Pool.Free(s.(*askedStream).Stream, m)
 }

@@ -15,8 +15,8 @@ type cudaFault struct {
 	how  string // once; always: at every later call of it; device: at every later call of anything
 }
 
-func (f cudaFault) String() string {
-	return fmt.Sprintf("%s fails with %d, how=%s", f.call, f.code, f.how)
+func (c cudaFault) String() string {
+	return fmt.Sprintf("%s fails with %d, how=%s", c.call, c.code, c.how)
 }
 
 // CUDA functions that a worker calls for its batches, and error codes of every kind that gives no information about a

@@ -64,44 +64,44 @@ const (
 )
 
 // batches returns the number of record batches.
-func (s *arrowStream) batches() int { return len(s.starts) - 2 }
+func (a *arrowStream) batches() int { return len(a.starts) - 2 }
 
 // truncate leaves n bytes. The stream may end between two messages, but not before the schema.
-func (s *arrowStream) truncate(n int) {
-	k, between := slices.BinarySearch(s.starts, n)
-	s.body = s.body[:n]
+func (a *arrowStream) truncate(n int) {
+	k, between := slices.BinarySearch(a.starts, n)
+	a.body = a.body[:n]
 	if between && n > 0 {
-		s.records = s.records[:min(len(s.records), (k-1)*recordsPerBatch)]
+		a.records = a.records[:min(len(a.records), (k-1)*recordsPerBatch)]
 		return
 	}
-	at := s.starts[max(k-1, 0)]
-	s.damage = &damage{results.InvalidFrame, at, min(at+4, n)} // the message, or the second half of its head
+	at := a.starts[max(k-1, 0)]
+	a.damage = &damage{results.InvalidFrame, at, min(at+4, n)} // the message, or the second half of its head
 }
 
 // lengthen makes the metadata of message k longer than the body.
-func (s *arrowStream) lengthen(k int) {
-	at := s.starts[k]
-	s.body[at+head-1] ^= 1 << 6
-	s.damage = &damage{results.InvalidFrame, at, at}
+func (a *arrowStream) lengthen(k int) {
+	at := a.starts[k]
+	a.body[at+head-1] ^= 1 << 6
+	a.damage = &damage{results.InvalidFrame, at, at}
 }
 
 // misplace makes the end of record i lie outside of the values of its record batch.
-func (s *arrowStream) misplace(i int) {
-	at := s.starts[1+i/recordsPerBatch]
-	offsets := at + head + int(binary.LittleEndian.Uint32(s.body[at+head/2:])) // behind the metadata, because nothing marks nulls
+func (a *arrowStream) misplace(i int) {
+	at := a.starts[1+i/recordsPerBatch]
+	offsets := at + head + int(binary.LittleEndian.Uint32(a.body[at+head/2:])) // behind the metadata, because nothing marks nulls
 	at = offsets + 4*(1+i%recordsPerBatch)
-	s.body[at+3] = 0x7f
-	s.damage = &damage{results.InvalidFrame, at, at}
+	a.body[at+3] = 0x7f
+	a.damage = &damage{results.InvalidFrame, at, at}
 }
 
 // spoil breaks the last compressed buffer, which follows its length.
-func (s *arrowStream) spoil() error {
-	at := bytes.LastIndex(s.body, []byte(zstdMagic))
+func (a *arrowStream) spoil() error {
+	at := bytes.LastIndex(a.body, []byte(zstdMagic))
 	if at < 0 {
-		return fmt.Errorf("no buffer of %d bytes is compressed", len(s.body))
+		return fmt.Errorf("no buffer of %d bytes is compressed", len(a.body))
 	}
-	s.body[at+1] ^= 0xff
-	s.damage = &damage{results.InvalidFrame, at - 8, at - 8}
+	a.body[at+1] ^= 0xff
+	a.damage = &damage{results.InvalidFrame, at - 8, at - 8}
 	return nil
 }
 

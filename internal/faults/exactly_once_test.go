@@ -33,11 +33,11 @@ type onceSetup struct {
 	ids     bool // results have ids
 }
 
-func (s onceSetup) String() string {
-	if s.ids {
-		return fmt.Sprintf("R%d with ids", s.servers)
+func (o onceSetup) String() string {
+	if o.ids {
+		return fmt.Sprintf("R%d with ids", o.servers)
 	}
-	return fmt.Sprintf("R%d", s.servers)
+	return fmt.Sprintf("R%d", o.servers)
 }
 
 var (

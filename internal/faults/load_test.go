@@ -36,7 +36,7 @@ type loadSetup struct {
 	mode    string
 }
 
-func (s loadSetup) String() string { return fmt.Sprintf("R%d/%s", s.servers, s.mode) }
+func (l loadSetup) String() string { return fmt.Sprintf("R%d/%s", l.servers, l.mode) }
 
 // eachLoaded injects a fault under full load, in both modes, on one server and on three.
 func eachLoaded(t *testing.T, fault string, inject func(r *rig, l *onslaught)) {
@@ -80,14 +80,14 @@ func TestLoadAllWorkersKilled(t *testing.T) {
 }
 
 // killWorkers kills the two workers, and starts others when 150,000 more inputs are stored.
-func (l *onslaught) killWorkers() {
-	l.r.t.Helper()
-	for _, w := range l.r.workers[:2] {
+func (o *onslaught) killWorkers() {
+	o.r.t.Helper()
+	for _, w := range o.r.workers[:2] {
 		w.kill()
 	}
-	l.r.workers = l.r.workers[2:]
-	l.await(l.stored() + 150_000)
-	l.r.work(2)
+	o.r.workers = o.r.workers[2:]
+	o.await(o.stored() + 150_000)
+	o.r.work(2)
 }
 
 func TestLoadWorkersReplaced(t *testing.T) {
@@ -155,38 +155,38 @@ func (r *rig) smallInput(n int) []byte {
 }
 
 // stored returns how many inputs the server has confirmed.
-func (l *onslaught) stored() (n int) {
-	for _, f := range l.feeds {
+func (o *onslaught) stored() (n int) {
+	for _, f := range o.feeds {
 		n += int(f.stored.Load())
 	}
 	return n
 }
 
 // await waits until so many inputs are stored, or all.
-func (l *onslaught) await(n int) {
-	l.r.t.Helper()
-	l.r.until(fmt.Sprint(n, " inputs are stored"), func() bool { return l.stored() >= min(n, loaded) })
+func (o *onslaught) await(n int) {
+	o.r.t.Helper()
+	o.r.until(fmt.Sprint(n, " inputs are stored"), func() bool { return o.stored() >= min(n, loaded) })
 }
 
-func (l *onslaught) wait() {
-	l.r.t.Helper()
-	for _, f := range l.feeds {
+func (o *onslaught) wait() {
+	o.r.t.Helper()
+	for _, f := range o.feeds {
 		f.wait()
 	}
 }
 
 // wantEachOnce checks, when every input is settled, that each of them has one result, and the right one, and that the workers have
 // removed the inputs.
-func (l *onslaught) wantEachOnce() {
-	l.r.t.Helper()
-	last := l.end()
-	l.wantOutcomes(last, l.r.outputs(), l.right)
-	l.r.wantSecondOpinion()
+func (o *onslaught) wantEachOnce() {
+	o.r.t.Helper()
+	last := o.end()
+	o.wantOutcomes(last, o.r.outputs(), o.right)
+	o.r.wantSecondOpinion()
 }
 
 // end waits until every input is settled and removed, and stops the workers. It returns the last sequence of the input stream.
-func (l *onslaught) end() uint64 {
-	r := l.r
+func (o *onslaught) end() uint64 {
+	r := o.r
 	r.t.Helper()
 	r.awaitFinished()
 	r.until("processed inputs are removed", func() bool {
@@ -204,15 +204,15 @@ func (l *onslaught) end() uint64 {
 }
 
 // right reports whether a message is the result of the n-th input.
-func (l *onslaught) right(n int, m jetstream.Msg) bool {
-	return bytes.Equal(m.Data(), l.r.reference(l.r.smallInput(n)))
+func (o *onslaught) right(n int, m jetstream.Msg) bool {
+	return bytes.Equal(m.Data(), o.r.reference(o.r.smallInput(n)))
 }
 
 // wantOutcomes checks that each sequence up to last, and each input, has one message in these streams, and the right one.
-func (l *onslaught) wantOutcomes(last uint64, streams []string, right func(n int, m jetstream.Msg) bool) {
-	r := l.r
+func (o *onslaught) wantOutcomes(last uint64, streams []string, right func(n int, m jetstream.Msg) bool) {
+	r := o.r
 	r.t.Helper()
-	sequences, inputs := make([]uint8, last+1), make([]uint8, l.stored())
+	sequences, inputs := make([]uint8, last+1), make([]uint8, o.stored())
 	wrong := 0
 	for _, stream := range streams {
 		r.read(stream, func(_ uint64, m jetstream.Msg) {

@@ -23,13 +23,13 @@ type rawInput struct {
 }
 
 // appendTo appends the operation that publishes the input.
-func (in rawInput) appendTo(dst []byte) []byte {
-	if in.header == "" {
-		dst = fmt.Appendf(dst, "PUB %s %d\r\n", in.subject, len(in.payload))
+func (r rawInput) appendTo(dst []byte) []byte {
+	if r.header == "" {
+		dst = fmt.Appendf(dst, "PUB %s %d\r\n", r.subject, len(r.payload))
 	} else {
-		dst = fmt.Appendf(dst, "HPUB %s %d %d\r\n%s", in.subject, len(in.header), len(in.header)+len(in.payload), in.header)
+		dst = fmt.Appendf(dst, "HPUB %s %d %d\r\n%s", r.subject, len(r.header), len(r.header)+len(r.payload), r.header)
 	}
-	dst = append(dst, in.payload...)
+	dst = append(dst, r.payload...)
 	return append(dst, "\r\n"...)
 }
 
@@ -94,22 +94,22 @@ func (r *rig) dialRaw() *rawConn {
 
 // exchange sends operations, and returns the server's errors once it has read all operations. err reports that the
 // connection has ended.
-func (c *rawConn) exchange(operations []byte) (said string, err error) {
-	if err := c.SetDeadline(time.Now().Add(natstest.Patience)); err != nil {
+func (r *rawConn) exchange(operations []byte) (said string, err error) {
+	if err := r.SetDeadline(time.Now().Add(natstest.Patience)); err != nil {
 		return "", err
 	}
-	if _, err := c.Write(append(operations, "PING\r\n"...)); err != nil {
+	if _, err := r.Write(append(operations, "PING\r\n"...)); err != nil {
 		return "the connection is closed", err
 	}
 	for {
-		line, err := c.in.ReadString('\n')
+		line, err := r.in.ReadString('\n')
 		switch {
 		case strings.HasPrefix(line, "-ERR"):
 			said += strings.TrimSpace(line)
 		case strings.HasPrefix(line, "PONG"):
 			return said, nil
 		case strings.HasPrefix(line, "PING"):
-			_, err = io.Copy(c, bytes.NewReader([]byte("PONG\r\n")))
+			_, err = io.Copy(r, bytes.NewReader([]byte("PONG\r\n")))
 		}
 		if err != nil {
 			return said + "; the connection is closed", err

@@ -28,9 +28,9 @@ func newRecords(size, bytes int) *records {
 	return &records{data: data, offsets: offsets}
 }
 
-func (c *records) rows() int { return len(c.offsets) - 1 }
+func (r *records) rows() int { return len(r.offsets) - 1 }
 
-func (c *records) record(i int) []byte { return c.data[c.offsets[i]:c.offsets[i+1]:c.offsets[i+1]] }
+func (r *records) record(i int) []byte { return r.data[r.offsets[i]:r.offsets[i+1]:r.offsets[i+1]] }
 
 // perRecord makes an implementation's run from a function for one record.
 func perRecord(one func(record []byte) uint64) func(*records, []uint64, int, int) {

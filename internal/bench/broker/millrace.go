@@ -114,7 +114,7 @@ func (m *millrace) batches() int64 { return m.ended.Load() }
 type batchCounter struct{ atomic.Int64 }
 
 // BatchDone implements inflight.RecordObserver.
-func (c *batchCounter) BatchDone(*inflight.Record) { c.Add(1) }
+func (b *batchCounter) BatchDone(*inflight.Record) { b.Add(1) }
 
 // tally is an observer that signals when a worker has moved its load.
 type tally struct {

@@ -157,8 +157,8 @@ type running interface {
 // inProcess is a server in this process.
 type inProcess struct{ *embedded.Server }
 
-func (s inProcess) Close() error {
-	s.Server.Close()
+func (i inProcess) Close() error {
+	i.Server.Close()
 	return nil
 }
 
@@ -218,17 +218,17 @@ func untuned(environ []string) []string {
 	})
 }
 
-func (p *serverProcess) URL() string { return p.url }
+func (s *serverProcess) URL() string { return s.url }
 
 // Close stops the process and waits for it. If the process fails, the error contains its standard error.
-func (p *serverProcess) Close() error {
-	closed := p.in.Close()
-	defer time.AfterFunc(processTimeout, func() { _ = p.cmd.Process.Kill() }).Stop()
-	err := p.cmd.Wait()
+func (s *serverProcess) Close() error {
+	closed := s.in.Close()
+	defer time.AfterFunc(processTimeout, func() { _ = s.cmd.Process.Kill() }).Stop()
+	err := s.cmd.Wait()
 	if err == nil {
 		return closed
 	}
-	text := p.wrote.String()
+	text := s.wrote.String()
 	return fmt.Errorf("the server's process: %w: %s", err, strings.TrimSpace(text[:min(len(text), maxOutput)]))
 }
 

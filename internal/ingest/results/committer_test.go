@@ -81,7 +81,7 @@ type noSink struct{}
 
 func (noSink) Stored(context.Context, []*inflight.Delivery)                             {}
 func (noSink) Undeliverable(context.Context, *inflight.Batch, int, Reason, error) error { return nil }
-func (noSink) CollectRefused(context.Context, *inflight.Batch, []int) error                    { return nil }
+func (noSink) CollectRefused(context.Context, *inflight.Batch, []int) error             { return nil }
 func (noSink) Incomplete(*inflight.Batch, int, error) error                             { return nil }
 
 // TestPartsBeforeAnErrorAreStoredOnce: the stream refuses one part of a result. The parts before it are stored, and aren't sent again: without ids

@@ -84,9 +84,9 @@ type boundTampered struct {
 	t *tampered
 }
 
-func (k *tampered) Bind(params []byte) (device.BoundHostKernel, error) {
-	bound, err := k.HostKernel.Bind(params)
-	return &boundTampered{bound, k}, err
+func (t *tampered) Bind(params []byte) (device.BoundHostKernel, error) {
+	bound, err := t.HostKernel.Bind(params)
+	return &boundTampered{bound, t}, err
 }
 
 func (b *boundTampered) Needs(s device.Shape) device.Needs {
