@@ -100,7 +100,7 @@ func TestJetStreamOfAnotherDomain(t *testing.T) {
 				e.processes(delivery)
 				if delivery == "exclusive" && flags != nil {
 					call(t, e.env, "bench", "nats", "--bytes", "64", "--seconds=0.002", "--rounds", "1", "--storage", "memory", "--row", "millrace-exclusive",
-						"--server", leaf.ClientURL()).want(t, exitDone, "millrace-exclusive", "payloads/s")
+						"--server", leaf.ClientURL()).want(t, exitDone, "millrace-exclusive", "records/s")
 				}
 				if use, err := leaf.Jsz(nil); err != nil || use.JetStreamStats.API.Total != 0 {
 					t.Errorf("the leaf node's own JetStream got %d requests, want none (%v)", use.JetStreamStats.API.Total, err)
