@@ -21,19 +21,19 @@ func TestHeaderTextIsOneBoundedLine(t *testing.T) {
 func TestTheDocumentsTellTheTwoKindsOfTooLargeApart(t *testing.T) {
 	t.Parallel()
 	begins, _, _ := strings.Cut(errUnstorable(errors.New("cause")).Error(), ":")
-	for page, separator := range map[string]string{"protocol.md": "\n", "runbooks/MillraceDeadLetters.md": "\n- "} {
+	for _, page := range []string{"protocol.md", "runbooks/MillraceDeadLetters.md"} {
 		text, err := os.ReadFile("../../../docs/" + page)
 		if err != nil {
 			t.Fatal(err)
 		}
 		told := false
-		for entry := range strings.SplitSeq(string(text), separator) {
+		for entry := range strings.Lines(string(text)) {
 			if !strings.Contains(entry, "`"+begins+"`") {
 				continue
 			}
 			told = true
 			for _, want := range []string{"`too_large`", "`max_payload`", "`max_msg_size`", "`worker check`", "MILLRACE_RESULT_FORMAT=binary"} {
-				if !strings.Contains(entry, want) && !strings.Contains(strings.ReplaceAll(entry, "\n  ", " "), want) {
+				if !strings.Contains(entry, want) {
 					t.Errorf("%s lacks %s where it explains %q:\n%s", page, want, begins, entry)
 				}
 			}
