@@ -24,15 +24,15 @@ type frameMetrics struct {
 }
 
 func newFrameMetrics(f promauto.Factory) (m frameMetrics) {
-	records := f.NewCounterVec(prometheus.CounterOpts{Name: "records_total", Help: "Records of frames whose results are stored, by outcome. All outcomes but ok and null also have dead letters. Messages that are not frames do not count."}, []string{"outcome"})
+	records := f.NewCounterVec(prometheus.CounterOpts{Name: "records_total", Help: "Records of frames whose results are stored, by outcome. All outcomes but ok and null also have dead letters."}, []string{"outcome"})
 	for s := range record.Status(record.Statuses) {
 		m.records[s] = records.WithLabelValues(s.String())
 	}
 	m.perFrame = f.NewHistogram(prometheus.HistogramOpts{Name: "frame_records", Help: "Records in a frame whose result is stored.", Buckets: frameRecordBuckets})
-	m.parts = f.NewCounter(prometheus.CounterOpts{Name: "frame_result_parts_total", Help: "Messages in which results of frames are stored: one for each frame, more if a result exceeds the server's max_payload or the result stream's max_msg_size."})
+	m.parts = f.NewCounter(prometheus.CounterOpts{Name: "frame_result_parts_total", Help: "Messages that store results of frames: one for each frame, or more if a result exceeds max_payload or max_msg_size."})
 	bytes := f.NewCounterVec(prometheus.CounterOpts{Name: "decompression_bytes_total", Help: "Bytes of compressed messages whose results are stored, before (in) and after (out) decompression."}, []string{"direction"})
 	m.compressed, m.decompressed = bytes.WithLabelValues("in"), bytes.WithLabelValues("out")
-	seconds := f.NewCounterVec(prometheus.CounterOpts{Name: "unpack_seconds_total", Help: "Time that goroutines spent on unpacking messages whose results are stored: decompressing them, and finding their records."}, []string{"step"})
+	seconds := f.NewCounterVec(prometheus.CounterOpts{Name: "unpack_seconds_total", Help: "Time spent on decompressing messages whose results are stored, and on finding their records."}, []string{"step"})
 	m.decompressing, m.splitting = seconds.WithLabelValues("decompress"), seconds.WithLabelValues("split")
 	return m
 }
@@ -75,8 +75,8 @@ const remembered = 3
 
 func newOperatorMetrics(f promauto.Factory) operatorMetrics {
 	return operatorMetrics{
-		faults: f.NewCounterVec(prometheus.CounterOpts{Name: "operator_faults_total", Help: "Failures that an operator is to blame for, as far as this process observed them."}, []string{"operator", "fault"}),
-		third:  f.NewGaugeVec(prometheus.GaugeOpts{Name: "operator_third_last_fault_timestamp_seconds", Help: "When the third-last failure that an operator is to blame for was observed, in seconds since 1970, also if an earlier process observed it; 0 if there were fewer."}, []string{"operator"}),
+		faults: f.NewCounterVec(prometheus.CounterOpts{Name: "operator_faults_total", Help: "Faults of an operator that this process observed."}, []string{"operator", "fault"}),
+		third:  f.NewGaugeVec(prometheus.GaugeOpts{Name: "operator_third_last_fault_timestamp_seconds", Help: "Unix time of the third-last fault of an operator, in any process; 0 if there were fewer."}, []string{"operator"}),
 		latest: map[string][]time.Time{},
 	}
 }
@@ -149,11 +149,10 @@ func (m *Metrics) Kept() Kept {
 func newTrimMetrics(f promauto.Factory) *trimMetrics {
 	m := &trimMetrics{
 		removed: f.NewCounter(prometheus.CounterOpts{Name: "trimmed_inputs_total", Help: "Processed inputs that this worker removed from the input stream."}),
-		floor: f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_floor_distance", Help: "Sequences from the first input that the stream must keep to its end, with the name of the consumer that needs that input. " +
-			"Workers that leave the trimming to others don't have it."}, []string{"consumer"}),
+		floor: f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_floor_distance", Help: "Sequences from the first input that a consumer needs to the end of the stream. Only the worker that trims the stream has it."}, []string{"consumer"}),
 		held: map[trim.Reason]prometheus.Gauge{},
 	}
-	held := f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_held", Help: "1 while this worker would remove processed inputs and may not, by reason, else 0; see docs/streams.md."}, []string{"reason"})
+	held := f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_held", Help: "1 while this worker may not remove processed inputs, by reason, else 0; see docs/streams.md."}, []string{"reason"})
 	for _, why := range trim.Reasons {
 		m.held[why] = held.WithLabelValues(string(why))
 	}

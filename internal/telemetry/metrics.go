@@ -110,16 +110,16 @@ func (m *Metrics) registerMessages() {
 	for o := range inflight.NumOutcomes {
 		m.outcomes[o] = outcomes.WithLabelValues(o.String())
 	}
-	sizes := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "payload_bytes_total", Help: "Bytes of the payloads of settled messages (in) and of the results published for them (out)."}, []string{"direction"})
+	sizes := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "payload_bytes_total", Help: "Bytes of settled messages' payloads (in) and of their results (out)."}, []string{"direction"})
 	m.in, m.out = sizes.WithLabelValues("in"), sizes.WithLabelValues("out")
 	m.latency = m.factory.NewHistogram(prometheus.HistogramOpts{Name: "payload_latency_seconds", Help: "Time from a payload's receipt to its result's publish acknowledgement.", Buckets: latencyBuckets})
-	m.headroom = m.factory.NewHistogram(prometheus.HistogramOpts{Name: "ack_headroom_seconds", Help: "Remaining AckWait when a message was settled; below zero, the server had already scheduled it for redelivery.", Buckets: headroomBuckets})
+	m.headroom = m.factory.NewHistogram(prometheus.HistogramOpts{Name: "ack_headroom_seconds", Help: "Remaining AckWait when a message was settled; below zero, the server redelivers it.", Buckets: headroomBuckets})
 	m.redelivery = m.factory.NewCounter(prometheus.CounterOpts{Name: "redeliveries_total", Help: "Messages received that had been delivered before."})
-	m.pending = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_pending", Help: "Messages in the stream that the consumer has yet to deliver; with exclusive delivery, the sum over all partitions. Every worker reports the total."})
-	m.unacked = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_ack_pending", Help: "Messages that the consumer has delivered, to any worker, and that nobody has acknowledged yet; with exclusive delivery, the sum over all partitions. Every worker reports the total."})
-	m.stalled = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_stalled", Help: "Consumers that have messages but have delivered none for 30 s although this worker requests them: at most 1 with shared delivery, at most one per partition with exclusive delivery."})
-	m.leftOut = m.factory.NewCounter(prometheus.CounterOpts{Name: "deadletters_without_payload_total", Help: "Dead letters that are stored without their payload, because the server takes no message of its size."})
-	m.restarts = m.factory.NewCounter(prometheus.CounterOpts{Name: "partition_restarts_total", Help: "Times that this worker restarted a partition because of an error, with exclusive delivery."})
+	m.pending = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_pending", Help: "Messages that the consumer has not delivered yet, over all partitions. Every worker reports the total."})
+	m.unacked = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_ack_pending", Help: "Messages that are delivered to any worker and not yet acknowledged, over all partitions. Every worker reports the total."})
+	m.stalled = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_stalled", Help: "Consumers, one per partition with exclusive delivery, that have messages and have delivered none for 30 s although this worker requests them."})
+	m.leftOut = m.factory.NewCounter(prometheus.CounterOpts{Name: "deadletters_without_payload_total", Help: "Dead letters stored without their payload, because it exceeds the server's limit."})
+	m.restarts = m.factory.NewCounter(prometheus.CounterOpts{Name: "partition_restarts_total", Help: "Restarts of partitions by this worker after errors, with exclusive delivery."})
 	m.reconnects = m.factory.NewCounter(prometheus.CounterOpts{Name: "nats_reconnects_total", Help: "Lost connections to NATS that were re-established."})
 }
 
@@ -170,13 +170,13 @@ type Limits struct {
 func (m *Metrics) SetLimits(l Limits) {
 	m.factory.NewGauge(prometheus.GaugeOpts{Name: "batch_limit_bytes", Help: "Bytes at which a batch closes."}).Set(float64(l.BatchBytes))
 	m.factory.NewGauge(prometheus.GaugeOpts{Name: "batch_limit_payloads", Help: "Payloads at which a batch closes; each record of a frame is one."}).Set(float64(l.BatchPayloads))
-	m.factory.NewGauge(prometheus.GaugeOpts{Name: "ack_wait_seconds", Help: "AckWait of the consumer: how long the server waits for an acknowledgement before it delivers a message again."}).Set(l.AckWait.Seconds())
+	m.factory.NewGauge(prometheus.GaugeOpts{Name: "ack_wait_seconds", Help: "AckWait of the consumer: how long the server waits for an acknowledgement."}).Set(l.AckWait.Seconds())
 }
 
 // WatchHeldBack makes every scrape report how many payloads are held back: an operator fails on each of them alone, and
 // no other payload has succeeded since.
 func (m *Metrics) WatchHeldBack(payloads func() int) {
-	m.watch("held_back_payloads", "Payloads held back because an operator fails on each of them alone and no other payload has succeeded since; they are retried later.", payloads)
+	m.watch("held_back_payloads", "Payloads on which an operator fails alone while no other payload succeeds; they are retried later.", payloads)
 }
 
 // WatchConnected makes every scrape report whether all connections to NATS are up.
@@ -191,7 +191,7 @@ func (m *Metrics) WatchConnected(connected func() bool) {
 
 // WatchPartitions makes every scrape report how many partitions the worker owns.
 func (m *Metrics) WatchPartitions(partitions func() int) {
-	m.watch("partitions_owned", "Partitions that this worker owns, with exclusive delivery. A worker owns an assigned partition from its first input on, so 0 is normal while no inputs come.", partitions)
+	m.watch("partitions_owned", "Partitions that this worker owns, with exclusive delivery. It owns a partition from its first input on, so 0 is normal without inputs.", partitions)
 }
 
 // WatchInHand makes every scrape report how many batches with payloads are being filled, computed or settled.
@@ -210,7 +210,7 @@ func (m *Metrics) WatchMemory(read func() inflight.Memory) {
 	budget := func(state string, bytes func() float64) {
 		m.factory.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "memory_budget_bytes",
-			Help:        "Memory for payloads in flight, their results and related data: the maximum (limit) and the reserved amount (used).",
+			Help:        "Memory for payloads in flight, their results and related data: limit and used.",
 			ConstLabels: prometheus.Labels{"state": state},
 		}, bytes)
 	}

@@ -150,7 +150,7 @@ var (
 	deviceBusyDesc = statsDesc("device_busy_seconds_total", "Time that any engine of the device was busy.")
 	overlapDesc    = statsDesc("overlap_seconds_total", "Time that two engines or more were busy at once.")
 	lanesDesc      = statsDesc("lanes", "Lanes by state.", "state")
-	scratchDesc    = statsDesc("scratch_pool_bytes", "Device memory of the scratch pool: allocated (used), taken from the device (reserved), and the maximum allocated at once (high_water).", "state")
+	scratchDesc    = statsDesc("scratch_pool_bytes", "Device memory of the scratch pool: allocated (used), the maximum of that (high_water), and taken from the device (reserved).", "state")
 	limitDesc      = statsDesc("scratch_limit_bytes", "Size limit of the scratch pool.")
 	allocatedDesc  = statsDesc("scratch_allocations_total", "Successful allocations from the scratch pool.")
 	refusedDesc    = statsDesc("scratch_allocation_failures_total", "Allocations from the scratch pool that were refused for lack of memory.")
