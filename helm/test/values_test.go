@@ -103,7 +103,7 @@ func TestReadmeIsCurrent(t *testing.T) {
 		t.Error("helm/millrace/README.md is not what helm-docs makes: run make chart-docs")
 	}
 	for line := range strings.Lines(string(made)) {
-		if cells := strings.Split(line, " | "); len(cells) >= 4 && strings.TrimSuffix(strings.TrimSpace(cells[len(cells)-1]), "|") == "" {
+		if cells := strings.Split(line, " | "); len(cells) >= 3 && strings.TrimSuffix(strings.TrimSpace(cells[len(cells)-1]), "|") == "" {
 			t.Errorf("a value without a meaning: %s", line)
 		}
 	}
