@@ -13,7 +13,7 @@ GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 RECORD    := bin/tests.json
 
 # Packages in which goroutines meet. The others' tests run the same code again, from end to end or without goroutines.
-RACE := ./internal/streams ./internal/device/host ./internal/device/sim ./internal/alloc \
+RACE := ./internal/streams ./internal/device/conformance ./internal/device/host ./internal/device/sim ./internal/alloc \
 	$(addprefix ./internal/ingest/,commit inflight lookup partitioned/... publisher pull quarantine results shared stall unpack) ./cmd/worker
 
 # Packages with files that build tags select.
@@ -24,7 +24,7 @@ INVARIANTS := ./internal/device/... ./internal/streams/... ./internal/ingest/...
 
 # What a GPU machine without Go needs in addition to the sources. See tools/gpu-check.
 BUNDLE       := .gpu
-BUNDLE_TESTS := device/cuda streams ingest
+BUNDLE_TESTS := device/conformance device/cuda streams ingest
 BUNDLE_MIB   := 40
 
 # Tests of the chart that need promtool: make alerts-test runs them.

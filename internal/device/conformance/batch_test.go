@@ -3,7 +3,6 @@ package conformance
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
 
 	"millrace/internal/device"
@@ -149,22 +148,4 @@ func bytesOf(seed uint64, lengths ...int) [][]byte {
 		pattern(rows[i], seed+uint64(i))
 	}
 	return rows
-}
-
-// caseTests returns tests that run each of the caller's batches with two different poisons, so that a byte that isn't
-// written is detected.
-func caseTests(cases []Case) []test {
-	var all []test
-	for _, c := range cases {
-		all = append(all, test{fmt.Sprintf("%s/%s", c.Name, c.Label), func(r *rig) {
-			s, k := r.stream("case"), r.kernel(c.Name, c.Params)
-			b := r.newBatch(k, c.Rows)
-			for _, poison := range []byte{0x00, 0xFF} {
-				b.enqueue(s, poison)
-				r.sync(s)
-				b.check(c.Label, c.Want)
-			}
-		}})
-	}
-	return all
 }

@@ -62,23 +62,37 @@ func (r *rig) closeLater(release func() error) {
 	})
 }
 
+// kept returns an object that was just made and closes it at the end of the test.
+func kept[T interface{ Close() error }](r *rig) func(made T, err error) T {
+	return func(made T, err error) T {
+		r.Helper()
+		r.ok(err)
+		r.closeLater(made.Close)
+		return made
+	}
+}
+
 func (r *rig) stream(name string) device.Stream {
 	r.Helper()
-	s, err := r.dev.NewStream(name)
-	r.ok(err)
-	r.closeLater(s.Close)
-	return s
+	return kept[device.Stream](r)(r.dev.NewStream(name))
+}
+
+func (r *rig) newEvent(flags device.EventFlags) device.Event {
+	r.Helper()
+	return kept[device.Event](r)(r.dev.NewEvent(flags))
 }
 
 func (r *rig) event() device.Event      { r.Helper(); return r.newEvent(0) }
 func (r *rig) timedEvent() device.Event { r.Helper(); return r.newEvent(device.Timed) }
 
-func (r *rig) newEvent(flags device.EventFlags) device.Event {
+func (r *rig) pool(c device.PoolConfig) device.Pool {
 	r.Helper()
-	e, err := r.dev.NewEvent(flags)
-	r.ok(err)
-	r.closeLater(e.Close)
-	return e
+	return kept[device.Pool](r)(r.dev.NewPool(c))
+}
+
+func (r *rig) kernel(name string, params []byte) device.Kernel {
+	r.Helper()
+	return kept[device.Kernel](r)(r.dev.Kernel(name, params))
 }
 
 // host allocates host memory and sets every byte of it to value.
@@ -97,22 +111,6 @@ func (r *rig) memory(length int) device.Memory {
 	r.ok(err)
 	r.closeLater(func() error { return r.dev.Free(m) })
 	return m
-}
-
-func (r *rig) pool(c device.PoolConfig) device.Pool {
-	r.Helper()
-	p, err := r.dev.NewPool(c)
-	r.ok(err)
-	r.closeLater(p.Close)
-	return p
-}
-
-func (r *rig) kernel(name string, params []byte) device.Kernel {
-	r.Helper()
-	k, err := r.dev.Kernel(name, params)
-	r.ok(err)
-	r.closeLater(k.Close)
-	return k
 }
 
 func (r *rig) stats(p device.Pool) device.PoolStats {

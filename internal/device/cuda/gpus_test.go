@@ -4,12 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"testing"
 
 	"millrace/internal/device"
-	"millrace/internal/device/conformance"
-	"millrace/internal/device/conformance/operators"
 	"millrace/internal/device/cuda"
 )
 
@@ -37,20 +34,6 @@ func open(t testing.TB, library string, info device.Info) device.Device {
 		t.Fatal(err)
 	}
 	return d
-}
-
-func TestConformance(t *testing.T) {
-	library, all := gpus(t)
-	cases, err := operators.Cases(1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, info := range all {
-		t.Run(info.ID, func(t *testing.T) {
-			all := append(slices.Clone(cases), variantCases(t, library, info, cases)...)
-			conformance.Run(t, func(t *testing.T) device.Device { return open(t, library, info) }, all...)
-		})
-	}
 }
 
 // batch is the work that TestSteadyStateAllocates repeats.

@@ -1,0 +1,128 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"millrace/internal/corpus"
+	"millrace/internal/device"
+	"millrace/internal/operator"
+)
+
+// operatorCase is a batch and the exact result that an operator must produce for it.
+type operatorCase struct {
+	label  string // name of the subtest; unique among the cases of an operator
+	name   string // name of the operator
+	params []byte // its parameter block
+	rows   [][]byte
+	want   []byte // the result records, back to back
+}
+
+// operatorTests returns tests that run each case with two different poisons, so that a byte that isn't written is
+// detected.
+func operatorTests(cases []operatorCase) []test {
+	var all []test
+	for _, c := range cases {
+		all = append(all, test{fmt.Sprintf("%s/%s", c.name, c.label), func(r *rig) {
+			s, k := r.stream("case"), r.kernel(c.name, c.params)
+			b := r.newBatch(k, c.rows)
+			for _, poison := range []byte{0x00, 0xFF} {
+				b.enqueue(s, poison)
+				r.sync(s)
+				b.check(c.label, c.want)
+			}
+		}})
+	}
+	return all
+}
+
+// specs are the operators for which cases are created, with each payload set. They include minhash with the default
+// parameters, with the smallest ones, and with the longest shingle.
+var specs = []string{
+	"crc32c",
+	"minhash",
+	"minhash?k=1&hashes=1&seed=0",
+	"minhash?k=256&hashes=3&seed=18446744073709551615",
+}
+
+// wide has the maximum number of hashes. The reference is slow with it, so it is used with one set only.
+const wide = "minhash?k=5&hashes=1024&seed=7"
+
+// operatorCases returns cases for every operator with every payload set, except for those that keep refuses; nil keeps
+// all. Computing all expected results with the operators' reference takes about a second on one core.
+func operatorCases(t *testing.T, keep func(spec string, set corpus.Set) bool) (all []operatorCase) {
+	t.Helper()
+	for _, set := range corpus.Sets(1) {
+		for _, spec := range specs {
+			if keep == nil || keep(spec, set) {
+				all = append(all, newOperatorCase(t, spec, set))
+			}
+		}
+	}
+	return append(all, newOperatorCase(t, wide, corpus.Set{Name: "lengths", Payloads: corpus.Lengths(1, 300)}))
+}
+
+// newOperatorCase computes the expected results of a set with the reference.
+func newOperatorCase(t *testing.T, spec string, set corpus.Set) operatorCase {
+	t.Helper()
+	op, err := operator.Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := operatorCase{label: op.String() + " of " + set.Name, name: op.Name(), params: op.Params(), rows: set.Payloads}
+	for _, payload := range set.Payloads {
+		c.want = op.AppendReference(c.want, payload)
+	}
+	return c
+}
+
+// isCheap reports whether a case is quick on CPU cores. The slow ones run in package operator with the same kernels;
+// here it's about the device, which divides large records of crc32c and of the smallest minhash.
+func isCheap(spec string, set corpus.Set) bool {
+	bytes := 0
+	for _, payload := range set.Payloads {
+		bytes += len(payload)
+	}
+	return bytes < 100<<10 || spec == "crc32c" || strings.HasPrefix(spec, "minhash?k=1&")
+}
+
+// variantCases returns minhash's cases for each variant that the GPU supports: an operator that takes minhash's
+// parameters and gives its results with a particular kind of kernel. For other variants there is a skipped test with a
+// message in capitals. With MILLRACE_REQUIRE_GPU=1 only a compute capability below 9.0 is an accepted reason.
+func variantCases(t *testing.T, open func(t *testing.T) device.Device, cases []operatorCase) (all []operatorCase) {
+	t.Helper()
+	r := newRig(t, open)
+	for _, name := range []string{"minhash:plain", "minhash:warp-specialized", "minhash:cluster"} {
+		var renamed []operatorCase
+		for _, c := range cases {
+			if c.name == "minhash" {
+				c.name = name
+				renamed = append(renamed, c)
+			}
+		}
+		k, err := r.dev.Kernel(name, renamed[0].params)
+		if err != nil {
+			t.Run(name, func(t *testing.T) { excuse(t, r.dev.Info(), err) })
+			continue
+		}
+		r.closeLater(k.Close)
+		all = append(all, renamed...)
+	}
+	return all
+}
+
+// excuse skips the test of a variant that the GPU refused, if the reason is accepted.
+func excuse(t *testing.T, info device.Info, err error) {
+	t.Helper()
+	var major int
+	if _, bad := fmt.Sscanf(info.Compute, "%d.", &major); bad != nil || !errors.Is(err, device.ErrUnavailable) {
+		t.Fatalf("compute capability %q: %v", info.Compute, err)
+	}
+	if os.Getenv("MILLRACE_REQUIRE_GPU") == "1" && major >= 9 {
+		t.Fatalf("COMPUTE CAPABILITY %s HAS THIS VARIANT: %v", info.Compute, err)
+	}
+	t.Skipf("NOT TESTED: GPU %s HAS NOT WHAT THIS VARIANT NEEDS: %v", info.ID, err)
+}
