@@ -80,12 +80,11 @@ func maxRecord(cfg *config.Config) int64 {
 
 // openHost opens the CPU device.
 func openHost(cfg *config.Config) (device.Device, error) {
-	memory := hostMemory(cfg)
 	kernels, err := userops.Kernels(cfg.ParsedOperators())
 	if err != nil {
 		return nil, usageError{err} // a file is missing
 	}
-	d, err := host.Open(host.Options{Kernels: append(hostKernels(), kernels...), MemoryLimit: memory, HostMemoryLimit: memory})
+	d, err := host.Open(host.Options{Kernels: append(hostKernels(), kernels...), MemoryLimit: hostMemory(cfg)})
 	if err != nil {
 		return nil, err
 	}

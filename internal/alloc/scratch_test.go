@@ -43,8 +43,8 @@ func TestScratchIsMemory(t *testing.T) {
 						t.Errorf("allocation %d held %d", i, got)
 					}
 				}
-				if n, left := p.Allocations(), p.Outstanding(); n != 3 || left != 0 {
-					t.Errorf("%d allocations, %d outstanding, want 3 and none", n, left)
+				if n, left := p.Allocations(), poolStats(t, p).Used; n != 3 || left != 0 {
+					t.Errorf("%d allocations and %d bytes used, want 3 and none", n, left)
 				}
 				ok(t, p.Close())
 				ok(t, d.FreeHost(b))

@@ -6,7 +6,6 @@
 package alloc
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 
@@ -21,20 +20,6 @@ type Layout struct {
 	Buffers  int // number of pairs; at least 1
 	InBytes  int // size of each input buffer; at least 1
 	OutBytes int // size of each result buffer; at least 1
-}
-
-// maxSlab bounds the size of a slab, in bytes. It is more than any host has, and low enough that sizes can't overflow.
-const maxSlab = 1 << 46
-
-// check returns an error if the layout is invalid.
-func (l Layout) check() error {
-	switch {
-	case l.Buffers < 1 || l.InBytes < 1 || l.OutBytes < 1:
-		return fmt.Errorf("layout %+v: every number must be at least 1", l)
-	case l.InBytes > maxSlab || l.OutBytes > maxSlab || l.Buffers > maxSlab/(roundUp(l.InBytes)+roundUp(l.OutBytes)):
-		return fmt.Errorf("layout %+v takes more than %d bytes", l, maxSlab)
-	}
-	return nil
 }
 
 // Total returns the size of the slab in bytes.
@@ -54,23 +39,14 @@ type Slab struct {
 	whole device.HostBuffer // zero once the slab is closed
 }
 
-// NewSlab allocates the memory for l from dev. It fails with device.ErrOutOfMemory if the host can't pin that much, and
-// with device.ErrInvalid for an invalid layout. A slab never has less memory than l requires. If dev allocates memory
-// without pinning it, NewSlab succeeds and Pageable counts it.
+// NewSlab allocates the memory for l from dev. It fails with device.ErrOutOfMemory if the host can't pin that much. If dev
+// allocates memory without pinning it, NewSlab succeeds and Pageable counts it.
 func NewSlab(dev device.Device, l Layout) (*Slab, error) {
-	if err := l.check(); err != nil {
-		return nil, device.Errorf("pin memory", dev.Info().ID, device.ErrInvalid, "%v", err)
-	}
 	total := int(l.Total())
 	whole, err := dev.AllocHost(total)
 	if err != nil {
 		return nil, fmt.Errorf("pin %d MiB for %d double buffers (lower MILLRACE_LANES, MILLRACE_BATCH_BYTES or "+
 			"MILLRACE_BATCH_PAYLOADS, or give the process more memory): %w", total>>20, l.Buffers, err)
-	}
-	if whole.Len() < total {
-		err := device.Errorf("pin memory", dev.Info().ID, device.ErrOutOfMemory,
-			"asked for %d bytes and got %d", total, whole.Len())
-		return nil, errors.Join(err, dev.FreeHost(whole))
 	}
 	return &Slab{dev: dev, layout: l, whole: whole}, nil
 }

@@ -45,7 +45,7 @@ func hostKernels(faulty ...device.HostKernel) []device.HostKernel {
 
 func openSim(t *testing.T) device.Device {
 	t.Helper()
-	d, err := sim.Open(sim.Options{Seed: 1, Cost: sim.H100(), Kernels: hostKernels()})
+	d, err := sim.Open(sim.Options{Seed: 1, Cost: sim.Units(10 * time.Microsecond), Kernels: hostKernels()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@
 // Code that uses this package doesn't know which of them it drives.
 //
 // Packages streams and alloc use it. Start reading with this file, then stream.go for the rules of streams and events,
-// and memory.go and pool.go for memory.
+// and memory.go for memory.
 package device
 
 import (
@@ -80,7 +80,7 @@ type Device interface {
 	// Check runs a small operation with a known result on the device, separate from all streams, and waits for it until
 	// ctx is done. It returns nil if the device works. If the device doesn't work, it returns an error that wraps
 	// ErrLost, and Err returns that error from then on. If the device has not answered in time, which can also happen
-	// on a busy device, it returns an error that wraps ErrNotReady. Call Check before you blame a payload for a
+	// on a busy or hung device, it returns an error that wraps ErrNotReady. Call Check before you blame a payload for a
 	// failure.
 	Check(ctx context.Context) error
 

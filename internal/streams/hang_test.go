@@ -389,18 +389,17 @@ func TestALossThatTheDeviceKnowsIsNoHang(t *testing.T) {
 	})
 }
 
-// A device that doesn't even return from the check is given up too.
+// A device that doesn't answer the check is given up too.
 func TestADeviceThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &checked{Device: hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}}), never: make(chan struct{})}
+		d := &checked{Device: hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}}), silent: true}
 		p := hangingPipeline(t, d, streams.Config{Lanes: 1, Deadline: deadline})
 		b := submit(t, p, [][]byte{{1}})
 		<-p.Completed()
-		wantHung(t, b.Err(), "no answer within 2s")
+		wantHung(t, b.Err(), "no answer in time")
 		if err := p.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		close(d.never)
 	})
 }
 

@@ -153,7 +153,7 @@ func TestStagesStartWhenTheEngineIsFree(t *testing.T) {
 
 func TestOverlapIsDeterministicOnSim(t *testing.T) {
 	run := func() []streams.Record {
-		cost := sim.H100()
+		cost := sim.Units(10 * time.Microsecond)
 		cost.Jitter = 0.3
 		d := openSim(t, sim.Options{Seed: 7, Cost: cost})
 		p := newPipeline(t, d, streams.Config{Lanes: 4})

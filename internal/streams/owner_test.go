@@ -241,9 +241,9 @@ func (tr *traffic) settled(closed bool) {
 
 // uneven returns a simulated GPU on which calls are refused and completions are late at random.
 func uneven(seed uint64, more ...sim.Fault) sim.Options {
-	cost := sim.H100()
+	cost := sim.Units(10 * time.Microsecond)
 	cost.Jitter, cost.ComputeSlots = 1, 2
-	return sim.Options{Seed: seed, Cost: cost, TraceLimit: -1, Faults: append(more,
+	return sim.Options{Seed: seed, Cost: cost, Faults: append(more,
 		sim.Fault{Kind: sim.OutOfMemory, Probability: 0.1},
 		sim.Fault{Kind: sim.LaunchFailure, Probability: 0.05},
 		sim.Fault{Kind: sim.LateCompletion, Probability: 0.1, Delay: 50 * time.Microsecond},

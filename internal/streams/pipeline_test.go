@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"millrace/internal/corpus"
 	"millrace/internal/device"
@@ -15,7 +16,7 @@ import (
 func onEachDevice(t *testing.T, test func(t *testing.T, d device.Device)) {
 	t.Run("host", func(t *testing.T) { test(t, openHost(t)) })
 	t.Run("host, copied", func(t *testing.T) { test(t, openCopyingHost(t)) })
-	t.Run("sim", func(t *testing.T) { test(t, openSim(t, sim.Options{Cost: sim.H100()})) })
+	t.Run("sim", func(t *testing.T) { test(t, openSim(t, sim.Options{Cost: sim.Units(10 * time.Microsecond)})) })
 	t.Run("cuda", func(t *testing.T) { test(t, openCUDA(t)) })
 }
 

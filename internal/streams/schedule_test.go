@@ -11,6 +11,7 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
+	"millrace/internal/device/software"
 	"millrace/internal/streams"
 )
 
@@ -146,8 +147,8 @@ func TestALoneBatchIsAskedAbout(t *testing.T) {
 }
 
 func notifications(d *sim.Device) int {
-	trace, _ := d.Trace()
-	return len(slices.DeleteFunc(trace, func(s sim.Span) bool { return s.Kind != sim.Notify }))
+	trace := d.Trace()
+	return len(slices.DeleteFunc(trace, func(s sim.Span) bool { return s.Kind != software.Notify }))
 }
 
 // Ranges have the names of the trace, nest properly, and are all closed.
@@ -210,8 +211,8 @@ func TestInPlace(t *testing.T) {
 		}
 		b.Release()
 	}
-	trace, _ := d.Trace()
-	copies := len(slices.DeleteFunc(trace, func(s sim.Span) bool { return s.Kind != sim.CopyIn && s.Kind != sim.CopyOut }))
+	trace := d.Trace()
+	copies := len(slices.DeleteFunc(trace, func(s sim.Span) bool { return s.Kind != software.CopyIn && s.Kind != software.CopyOut }))
 	if copies != 2 {
 		t.Errorf("%d copies, want those of one batch", copies)
 	}

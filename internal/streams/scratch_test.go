@@ -7,6 +7,7 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
+	"millrace/internal/device/software"
 	"millrace/internal/streams"
 )
 
@@ -205,18 +206,18 @@ func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 		}
 		b.Release()
 	}
-	trace, _ := d.Trace()
+	trace := d.Trace()
 	var frees, launches int
 	for i, s := range trace {
-		if s.Kind == sim.Launch {
+		if s.Kind == software.Launch {
 			launches++
 		}
-		if s.Kind != sim.Free {
+		if s.Kind != software.Free {
 			continue
 		}
 		want := ops[0].Needs(device.Shape{Rows: 1, Bytes: sizes[launches-1], Longest: sizes[launches-1]}).Scratch
 		before, last := trace[i-2], trace[i-1]
-		if s.Bytes != want || before.Kind != sim.CopyOut || last.Kind != sim.Record || last.Stream != s.Stream {
+		if s.Bytes != want || before.Kind != software.CopyOut || last.Kind != software.Record || last.Stream != s.Stream {
 			t.Errorf("after %v and %v on %s, %d bytes were freed on %s; want %d, behind the copy out and its mark",
 				before.Kind, last.Kind, last.Stream, s.Bytes, s.Stream, want)
 		}

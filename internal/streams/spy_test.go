@@ -105,16 +105,17 @@ func stats(t *testing.T, p *streams.Pipeline) streams.Stats {
 type checked struct {
 	device.Device
 	answer  error
-	onCheck func()        // called in Check; may be nil
-	never   chan struct{} // Check returns when it is closed; nil for at once
+	onCheck func() // called in Check; may be nil
+	silent  bool   // Check returns when its context is done; otherwise at once
 }
 
-func (c *checked) Check(context.Context) error {
+func (c *checked) Check(ctx context.Context) error {
 	if c.onCheck != nil {
 		c.onCheck()
 	}
-	if c.never != nil {
-		<-c.never
+	if c.silent {
+		<-ctx.Done()
+		return device.Errorf("check", "sim-0", device.ErrNotReady, "no answer in time")
 	}
 	return c.answer
 }

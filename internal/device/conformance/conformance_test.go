@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"millrace/internal/device"
 	"millrace/internal/device/cuda"
@@ -33,7 +34,7 @@ func TestHost(t *testing.T) {
 // TestSim runs the suite under two models: one in which nothing takes any time, and one with rates, jitter and several
 // compute slots. A short run has only the second.
 func TestSim(t *testing.T) {
-	jitter := sim.H100()
+	jitter := sim.Units(10 * time.Microsecond)
 	jitter.Jitter, jitter.ComputeSlots = 1, 4
 	models := map[string]sim.Model{"Jitter": jitter}
 	if !testing.Short() { // it runs the same code without times
@@ -70,7 +71,7 @@ func TestCUDA(t *testing.T) {
 	for _, info := range all {
 		t.Run(info.ID, func(t *testing.T) {
 			open := func(t *testing.T) device.Device {
-				return opened(t)(cuda.Open(cuda.Options{Library: library, UUID: info.ID}))
+				return opened(t)(cuda.Open(cuda.Options{Library: library, Ordinal: info.Ordinal}))
 			}
 			run(t, open, append(slices.Clone(cases), variantCases(t, open, cases)...))
 		})

@@ -90,8 +90,8 @@ static inline int32_t mr_compile(const millrace_api *a, const millrace_compiler 
 static inline void mr_compiled_free(const millrace_api *a, millrace_compiled *compiled) { a->compiled_free(compiled); }
 
 // A call that enqueues work, as a value. The kind determines the meaning of the fields, which are in the order of the
-// call's arguments.
-enum { mr_copy_in, mr_copy_out, mr_fill, mr_launch, mr_record, mr_wait, mr_notify };
+// call's arguments. The kinds have the values of device.CommandKind.
+enum { mr_copy_in = 1, mr_copy_out, mr_fill, mr_launch, mr_record, mr_wait, mr_notify };
 typedef struct mr_command {
     int32_t kind;
     millrace_stream *stream;

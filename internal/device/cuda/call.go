@@ -123,6 +123,13 @@ func failed(op string, status C.int32_t, e *C.millrace_error) error {
 	return &device.Error{Op: op, Kind: kind, Code: int(e.code), Detail: text(e.message[:])}
 }
 
+// made makes a call that returns a value.
+func made[T any](op string, call func(v *T, e *C.millrace_error) C.int32_t) (v T, err error) {
+	e := newError()
+	err = failed(op, call(&v, &e), &e)
+	return v, err
+}
+
 // text converts a zero-terminated string. Unlike C.GoString, it doesn't make its argument escape to the heap.
 func text(chars []C.char) string {
 	b := make([]byte, 0, len(chars))
@@ -143,9 +150,7 @@ func (l *library) versions() (runtime, driver int, err error) {
 }
 
 func (l *library) deviceCount() (int, error) {
-	e := newError()
-	var n C.int32_t
-	err := failed("count devices", C.mr_device_count(l.api, &n, &e), &e)
+	n, err := made("count devices", func(n *C.int32_t, e *C.millrace_error) C.int32_t { return C.mr_device_count(l.api, n, e) })
 	return int(n), err
 }
 
@@ -164,10 +169,9 @@ func (l *library) deviceInfo(ordinal int) (device.Info, error) {
 }
 
 func (l *library) deviceOpen(ordinal, completions int) (deviceHandle, error) {
-	e := newError()
-	var d deviceHandle
-	err := failed("open", C.mr_device_open(l.api, C.int32_t(ordinal), C.uint32_t(completions), &d, &e), &e)
-	return d, err
+	return made("open", func(d *deviceHandle, e *C.millrace_error) C.int32_t {
+		return C.mr_device_open(l.api, C.int32_t(ordinal), C.uint32_t(completions), d, e)
+	})
 }
 
 func (l *library) deviceClose(d deviceHandle) error {
@@ -186,27 +190,23 @@ func (l *library) deviceCheck(d deviceHandle) (answered bool, err error) {
 }
 
 func (l *library) streamCreate(d deviceHandle) (streamHandle, error) {
-	e := newError()
-	var s streamHandle
-	err := failed("new stream", C.mr_stream_create(l.api, d, &s, &e), &e)
-	return s, err
+	return made("new stream", func(s *streamHandle, e *C.millrace_error) C.int32_t { return C.mr_stream_create(l.api, d, s, e) })
 }
 
 func (l *library) streamDefault(d deviceHandle, perThread bool) (streamHandle, error) {
-	e := newError()
-	var s streamHandle
 	kind := C.int32_t(C.MILLRACE_LEGACY_DEFAULT)
 	if perThread {
 		kind = C.MILLRACE_PER_THREAD_DEFAULT
 	}
-	err := failed("default stream", C.mr_stream_default(l.api, d, kind, &s, &e), &e)
-	return s, err
+	return made("default stream", func(s *streamHandle, e *C.millrace_error) C.int32_t { return C.mr_stream_default(l.api, d, kind, s, e) })
 }
 
 // These declarations fail to compile if constants that are passed to C unchanged differ from C's.
 var (
 	_ [0]struct{} = [int(device.Timed) - C.MILLRACE_EVENT_TIMED]struct{}{}
 	_ [0]struct{} = [int(device.BlockingSync) - C.MILLRACE_EVENT_BLOCKING]struct{}{}
+	_ [0]struct{} = [int(device.DoCopyIn) - C.mr_copy_in]struct{}{}
+	_ [0]struct{} = [int(device.DoNotify) - C.mr_notify]struct{}{}
 )
 
 func (l *library) streamDestroy(s streamHandle) error {
@@ -220,10 +220,9 @@ func (l *library) streamSynchronize(s streamHandle) error {
 }
 
 func (l *library) eventCreate(d deviceHandle, flags device.EventFlags) (eventHandle, error) {
-	e := newError()
-	var v eventHandle
-	err := failed("new event", C.mr_event_create(l.api, d, C.int32_t(flags), &v, &e), &e)
-	return v, err
+	return made("new event", func(v *eventHandle, e *C.millrace_error) C.int32_t {
+		return C.mr_event_create(l.api, d, C.int32_t(flags), v, e)
+	})
 }
 
 func (l *library) eventDestroy(v eventHandle) error {
@@ -260,10 +259,9 @@ func (l *library) eventElapsed(from, to eventHandle) (milliseconds float32, err 
 }
 
 func (l *library) hostAlloc(d deviceHandle, bytes int) (unsafe.Pointer, error) {
-	e := newError()
-	var m unsafe.Pointer
-	err := failed("alloc host", C.mr_host_alloc(l.api, d, C.uint64_t(bytes), &m, &e), &e)
-	return m, err
+	return made("alloc host", func(m *unsafe.Pointer, e *C.millrace_error) C.int32_t {
+		return C.mr_host_alloc(l.api, d, C.uint64_t(bytes), m, e)
+	})
 }
 
 func (l *library) hostFree(d deviceHandle, m unsafe.Pointer) error {
@@ -272,9 +270,9 @@ func (l *library) hostFree(d deviceHandle, m unsafe.Pointer) error {
 }
 
 func (l *library) deviceAlloc(d deviceHandle, bytes int) (uint64, error) {
-	e := newError()
-	var m C.uint64_t
-	err := failed("alloc", C.mr_device_alloc(l.api, d, C.uint64_t(bytes), &m, &e), &e)
+	m, err := made("alloc", func(m *C.uint64_t, e *C.millrace_error) C.int32_t {
+		return C.mr_device_alloc(l.api, d, C.uint64_t(bytes), m, e)
+	})
 	return uint64(m), err
 }
 
@@ -284,10 +282,9 @@ func (l *library) deviceFree(d deviceHandle, address uint64) error {
 }
 
 func (l *library) poolCreate(d deviceHandle, limit, threshold int64) (poolHandle, error) {
-	e := newError()
-	var p poolHandle
-	err := failed("new pool", C.mr_pool_create(l.api, d, C.uint64_t(limit), C.uint64_t(threshold), &p, &e), &e)
-	return p, err
+	return made("new pool", func(p *poolHandle, e *C.millrace_error) C.int32_t {
+		return C.mr_pool_create(l.api, d, C.uint64_t(limit), C.uint64_t(threshold), p, e)
+	})
 }
 
 func (l *library) poolDestroy(p poolHandle) error {
@@ -333,11 +330,10 @@ func (l *library) findOperator(name string) operatorHandle {
 }
 
 func (l *library) create(op operatorHandle, ordinal int, params []byte) (unsafe.Pointer, error) {
-	e := newError()
-	var instance unsafe.Pointer
 	block := unsafe.Pointer(unsafe.SliceData(params))
-	err := failed("kernel", C.mr_create(op, C.int32_t(ordinal), block, C.size_t(len(params)), &instance, &e), &e)
-	return instance, err
+	return made("kernel", func(instance *unsafe.Pointer, e *C.millrace_error) C.int32_t {
+		return C.mr_create(op, C.int32_t(ordinal), block, C.size_t(len(params)), instance, e)
+	})
 }
 
 func (l *library) destroy(op operatorHandle, instance unsafe.Pointer) error {
@@ -364,30 +360,27 @@ type commands struct {
 // maxCommands is the maximum number of calls passed to C at once. A batch needs about a dozen.
 const maxCommands = 24
 
-func (c *commands) next(kind C.int32_t, s streamHandle) *C.mr_command {
+// next appends a command.
+func (c *commands) next(kind device.CommandKind, s streamHandle) *C.mr_command {
 	at := &c.list[c.n]
 	c.n++
-	*at = C.mr_command{kind: kind, stream: s}
+	*at = C.mr_command{kind: C.int32_t(kind), stream: s}
 	return at
 }
 
-func (c *commands) copyIn(s streamHandle, to uint64, from unsafe.Pointer, bytes int) {
-	at := c.next(C.mr_copy_in, s)
-	at.address, at.host, at.bytes = C.uint64_t(to), from, C.uint64_t(bytes)
-}
-
-func (c *commands) copyOut(s streamHandle, to unsafe.Pointer, from uint64, bytes int) {
-	at := c.next(C.mr_copy_out, s)
-	at.host, at.address, at.bytes = to, C.uint64_t(from), C.uint64_t(bytes)
+// copy appends a copy of bytes between host and device memory, in the direction that the kind has.
+func (c *commands) copy(kind device.CommandKind, s streamHandle, host unsafe.Pointer, address uint64, bytes int) {
+	at := c.next(kind, s)
+	at.host, at.address, at.bytes = host, C.uint64_t(address), C.uint64_t(bytes)
 }
 
 func (c *commands) fill(s streamHandle, to uint64, value byte, bytes int) {
-	at := c.next(C.mr_fill, s)
+	at := c.next(device.DoFill, s)
 	at.address, at.value, at.bytes = C.uint64_t(to), C.uint64_t(value), C.uint64_t(bytes)
 }
 
 func (c *commands) launch(s streamHandle, op operatorHandle, instance unsafe.Pointer, a *device.LaunchArgs) {
-	at := c.next(C.mr_launch, s)
+	at := c.next(device.DoLaunch, s)
 	at.op, at.instance = op, instance
 	at.launch = C.millrace_launch{
 		size: C.sizeof_millrace_launch,
@@ -397,10 +390,13 @@ func (c *commands) launch(s streamHandle, op operatorHandle, instance unsafe.Poi
 	}
 }
 
-func (c *commands) record(s streamHandle, v eventHandle) { c.next(C.mr_record, s).event = v }
-func (c *commands) wait(s streamHandle, v eventHandle)   { c.next(C.mr_wait, s).event = v }
+// event appends a record of an event, or a wait for one.
+func (c *commands) event(kind device.CommandKind, s streamHandle, v eventHandle) {
+	c.next(kind, s).event = v
+}
+
 func (c *commands) notify(s streamHandle, token uint64) {
-	c.next(C.mr_notify, s).value = C.uint64_t(token)
+	c.next(device.DoNotify, s).value = C.uint64_t(token)
 }
 
 // notifiesFrom counts the notifications among the commands from index done on.
@@ -411,12 +407,6 @@ func (c *commands) notifiesFrom(done int) (n int) {
 		}
 	}
 	return n
-}
-
-// commandNames are the names of the commands in errors.
-var commandNames = [...]string{
-	C.mr_copy_in: "copy in", C.mr_copy_out: "copy out", C.mr_fill: "fill", C.mr_launch: "launch",
-	C.mr_record: "record", C.mr_wait: "wait", C.mr_notify: "notify",
 }
 
 // enqueue makes the calls of c in order until one fails, and returns the number of calls that succeeded.
@@ -431,7 +421,7 @@ func (l *library) enqueue(c *commands) (done int, err error) {
 	if status == C.MILLRACE_OK {
 		return c.n, nil
 	}
-	return int(n), failed(commandNames[c.list[n].kind], status, &e)
+	return int(n), failed(device.CommandKind(c.list[n].kind).String(), status, &e)
 }
 
 func (l *library) completionFD(d deviceHandle) int { return int(C.mr_completion_fd(l.api, d)) }
@@ -442,11 +432,9 @@ func (l *library) completionDrain(d deviceHandle, tokens []uint64) int {
 	return int(C.mr_completion_drain(l.api, d, first, C.uint32_t(len(tokens))))
 }
 
-func (l *library) gateEnqueue(s streamHandle) (ticket uint64, err error) {
-	e := newError()
-	var t C.uint64_t
-	err = failed("gate", C.mr_gate_enqueue(l.api, s, &t, &e), &e)
-	return uint64(t), err
+func (l *library) gateEnqueue(s streamHandle) (uint64, error) {
+	ticket, err := made("gate", func(t *C.uint64_t, e *C.millrace_error) C.int32_t { return C.mr_gate_enqueue(l.api, s, t, e) })
+	return uint64(ticket), err
 }
 
 func (l *library) gateOpen(d deviceHandle, ticket uint64) {

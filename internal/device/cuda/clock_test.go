@@ -46,7 +46,7 @@ func TestClockIsNotQueuedBehindLanes(t *testing.T) {
 }
 
 func clockIsFree(t *testing.T, library string, info device.Info) {
-	opened, err := Open(Options{Library: library, UUID: info.ID})
+	opened, err := Open(Options{Library: library, Ordinal: info.Ordinal})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,7 +139,7 @@ func (g *gear) loadOperators(t testing.TB) {
 
 func newGear(t testing.TB, library string) *gear {
 	t.Helper()
-	return newGearWith(t, cuda.Options{Library: library, Completions: 64})
+	return newGearWith(t, cuda.Options{Library: library})
 }
 
 func newGearWith(t testing.TB, o cuda.Options) *gear {

@@ -22,12 +22,6 @@ type Options struct {
 	// Ordinal is the GPU's index among those visible to the process.
 	Ordinal int
 
-	// UUID, if not empty, selects the GPU ("GPU-xxxxxxxx-...") instead of Ordinal.
-	UUID string
-
-	// Completions is the maximum number of outstanding Notify calls; 0 means 65,536.
-	Completions int
-
 	// ClosePatience bounds how long closing the device or one of its objects waits for work that doesn't end; 0 means
 	// 10 s. After that the device counts as lost.
 	ClosePatience time.Duration

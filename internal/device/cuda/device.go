@@ -14,7 +14,7 @@ import (
 	"millrace/internal/device"
 )
 
-// maxCompletions is the default for Options.Completions.
+// maxCompletions is the maximum number of outstanding Notify calls.
 const maxCompletions = 1 << 16
 
 // gpu is a GPU. It implements device.Device, device.Gater, device.Ranger and device.Loader.
@@ -61,7 +61,7 @@ func Open(o Options) (device.Device, error) {
 	if err := lib.checkDeclared(); err != nil {
 		return nil, err
 	}
-	info, err := lib.find(o)
+	info, err := lib.find(o.Ordinal)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func Open(o Options) (device.Device, error) {
 	d.open = map[*object]struct{}{}
 	d.modules.byName = map[string]*module{}
 	d.memory, d.buffers = map[uint64]int{}, map[unsafe.Pointer]int{}
-	if d.handle, err = lib.deviceOpen(info.Ordinal, cmp.Or(o.Completions, maxCompletions)); err != nil {
+	if d.handle, err = lib.deviceOpen(info.Ordinal, maxCompletions); err != nil {
 		return nil, d.checked(err)
 	}
 	if err := d.openParts(); err != nil {

@@ -29,7 +29,7 @@ func gpus(t testing.TB) (library string, all []device.Info) {
 
 func open(t testing.TB, library string, info device.Info) device.Device {
 	t.Helper()
-	d, err := cuda.Open(cuda.Options{Library: library, UUID: info.ID})
+	d, err := cuda.Open(cuda.Options{Library: library, Ordinal: info.Ordinal})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -303,7 +303,7 @@ func TestLibraryOnGPUs(t *testing.T) {
 	path := aboveMean(t)
 	records := [][]byte{{}, {7}, {1, 2, 3, 4}, bytes.Repeat([]byte{0, 255}, 700), []byte("the mean of a text"), {}, bytes.Repeat([]byte{9}, 33)}
 	for _, info := range all {
-		d := must[device.Device](t)(cuda.Open(cuda.Options{Library: library, UUID: info.ID}))
+		d := must[device.Device](t)(cuda.Open(cuda.Options{Library: library, Ordinal: info.Ordinal}))
 		t.Cleanup(func() {
 			if err := d.Close(); err != nil {
 				t.Errorf("close: %v", err)

@@ -3,7 +3,6 @@
 package cuda
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -148,20 +147,20 @@ func (l *library) list() ([]device.Info, error) {
 	return all, nil
 }
 
-// find returns the GPU that the options select.
-func (l *library) find(o Options) (device.Info, error) {
+// find returns the GPU with that ordinal.
+func (l *library) find(ordinal int) (device.Info, error) {
 	all, err := l.list()
 	if err != nil {
 		return device.Info{}, err
 	}
 	var there []string
 	for _, info := range all {
-		if o.UUID == info.ID || o.UUID == "" && o.Ordinal == info.Ordinal {
+		if info.Ordinal == ordinal {
 			return info, nil
 		}
 		there = append(there, fmt.Sprintf("%d (%s)", info.Ordinal, info.ID))
 	}
-	return device.Info{}, device.Errorf("open", "", device.ErrNotFound, "no GPU %s: there are %s", cmp.Or(o.UUID, fmt.Sprint(o.Ordinal)), strings.Join(there, ", "))
+	return device.Info{}, device.Errorf("open", "", device.ErrNotFound, "no GPU %d: there are %s", ordinal, strings.Join(there, ", "))
 }
 
 // checkDeclared compares what the library says about the built-in operators with what this program declares, from which it makes

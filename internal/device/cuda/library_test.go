@@ -174,9 +174,9 @@ func TestRealLibrary(t *testing.T) {
 		if len(gpus) == 0 || v.Driver == "" {
 			t.Errorf("no error, but %d GPUs and driver %q", len(gpus), v.Driver)
 		}
-		_, err := cuda.Open(cuda.Options{Library: library, UUID: "GPU-nosuch"})
+		_, err := cuda.Open(cuda.Options{Library: library, Ordinal: len(gpus)})
 		if !errors.Is(err, device.ErrNotFound) || !strings.Contains(err.Error(), gpus[0].ID) {
-			t.Errorf("a UUID that is not there: got %v, want an error that wraps %q and names the GPUs", err, device.ErrNotFound)
+			t.Errorf("a GPU that is not there: got %v, want an error that wraps %q and names the GPUs", err, device.ErrNotFound)
 		}
 		return
 	}

@@ -234,7 +234,7 @@ func TestOperatorsConformOnGPUs(t *testing.T) {
 	onEachGPU(t, func(t *testing.T, library string, info device.Info) {
 		for _, d := range compiled.BuiltIn() {
 			t.Run(d.Name, func(t *testing.T) {
-				gpu, err := cuda.Open(cuda.Options{Library: library, UUID: info.ID})
+				gpu, err := cuda.Open(cuda.Options{Library: library, Ordinal: info.Ordinal})
 				fails(t, d.Name, builtInPair(t, closing(t, gpu, err), d).conforms(t))
 			})
 		}
@@ -248,7 +248,7 @@ func TestOperatorsConformOnGPUs(t *testing.T) {
 				if text := strings.TrimSpace(warnings); text != "" {
 					t.Errorf("warnings: %s", text)
 				}
-				gpu, err := cuda.Open(cuda.Options{Library: library, UUID: info.ID})
+				gpu, err := cuda.Open(cuda.Options{Library: library, Ordinal: info.Ordinal})
 				fails(t, source, ownPair(t, closing(t, gpu, err), image, source).conforms(t))
 			})
 		}
@@ -274,7 +274,7 @@ func TestHostCodeConforms(t *testing.T) {
 	}
 	t.Run("GPUs", func(t *testing.T) {
 		onEachGPU(t, func(t *testing.T, library string, info device.Info) {
-			gpu, err := cuda.Open(cuda.Options{Library: library, UUID: info.ID})
+			gpu, err := cuda.Open(cuda.Options{Library: library, Ordinal: info.Ordinal})
 			fails(t, "above_mean", hostCode(t, closing(t, gpu, err), aboveMean(t)).conforms(t))
 		})
 	})
@@ -304,7 +304,7 @@ func TestOperatorsConformFindsMistakesOnGPUs(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				gpu, err := cuda.Open(cuda.Options{Library: library, UUID: info.ID})
+				gpu, err := cuda.Open(cuda.Options{Library: library, Ordinal: info.Ordinal})
 				found := map[devkit.Kind]bool{}
 				for _, f := range ownPair(t, closing(t, gpu, err), image, source).conforms(t) {
 					t.Log(f)

@@ -16,8 +16,8 @@ import (
 	"millrace/internal/device/software"
 )
 
-// DefaultMemory is the default for Options.MemoryLimit and Options.HostMemoryLimit, in bytes. It is a limit, not a
-// reservation: the system provides memory as it is allocated.
+// DefaultMemory is the default for Options.MemoryLimit, in bytes. It is a limit, not a reservation: the system provides
+// memory as it is allocated.
 const DefaultMemory = 4 << 30
 
 // maxMemory is the maximum of a limit, in bytes: the size of a process's address space.
@@ -31,25 +31,18 @@ type Options struct {
 	// Kernels are the operators that Device.Kernel finds, by their names.
 	Kernels []device.HostKernel
 
-	// MemoryLimit limits device memory, and HostMemoryLimit limits the memory that AllocHost returns, in bytes; 0 means
-	// DefaultMemory.
-	MemoryLimit     int64
-	HostMemoryLimit int64
+	// MemoryLimit limits device memory and, separately, the memory that AllocHost returns, in bytes; 0 means DefaultMemory.
+	MemoryLimit int64
 }
 
 // withDefaults replaces zero values with defaults, or returns an error that describes an invalid option.
 func (o Options) withDefaults() (Options, error) {
-	if o.Cores < 0 || o.MemoryLimit < 0 || o.HostMemoryLimit < 0 {
+	if o.Cores < 0 || o.MemoryLimit < 0 || o.MemoryLimit > maxMemory {
 		return o, device.Errorf("open", "host", device.ErrInvalid,
-			"cores %d, memory limit %d and host memory limit %d must not be negative; 0 means the default",
-			o.Cores, o.MemoryLimit, o.HostMemoryLimit)
-	}
-	if o.MemoryLimit > maxMemory || o.HostMemoryLimit > maxMemory {
-		return o, device.Errorf("open", "host", device.ErrInvalid,
-			"memory limit %d and host memory limit %d must be at most %d bytes", o.MemoryLimit, o.HostMemoryLimit, int64(maxMemory))
+			"%d cores and a memory limit of %d bytes: neither may be negative, and the limit may be at most %d", o.Cores, o.MemoryLimit, int64(maxMemory))
 	}
 	o.Cores = cmp.Or(o.Cores, runtime.GOMAXPROCS(0))
-	o.MemoryLimit, o.HostMemoryLimit = cmp.Or(o.MemoryLimit, DefaultMemory), cmp.Or(o.HostMemoryLimit, DefaultMemory)
+	o.MemoryLimit = cmp.Or(o.MemoryLimit, DefaultMemory)
 	return o, nil
 }
 
@@ -73,7 +66,7 @@ func Open(o Options) (*Device, error) {
 			Memory: o.MemoryLimit, Units: o.Cores,
 		},
 		Epoch:      c.epoch,
-		HostMemory: o.HostMemoryLimit,
+		HostMemory: o.MemoryLimit,
 		HostKind:   device.Pageable,
 		PoolUnit:   software.Granule,
 		Kernels:    o.Kernels,

@@ -21,7 +21,7 @@ type rig struct {
 
 func newRig(t *testing.T, kernels ...device.HostKernel) *rig {
 	t.Helper()
-	d, err := host.Open(host.Options{Cores: 3, Kernels: kernels, MemoryLimit: 256 << 20, HostMemoryLimit: 64 << 20})
+	d, err := host.Open(host.Options{Cores: 3, Kernels: kernels, MemoryLimit: 256 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func (r *rig) gate(s device.Stream) (open func()) {
 
 func TestOpenRefusesNonsense(t *testing.T) {
 	for _, o := range []host.Options{
-		{Cores: -1}, {MemoryLimit: -1}, {HostMemoryLimit: -1}, {MemoryLimit: 1 << 62}, {HostMemoryLimit: 1 << 62},
+		{Cores: -1}, {MemoryLimit: -1}, {MemoryLimit: 1 << 62},
 		{Kernels: []device.HostKernel{kernelFunc(nil), kernelFunc(nil)}}, // with the same name
 	} {
 		if d, err := host.Open(o); !errors.Is(err, device.ErrInvalid) || d != nil {
@@ -114,11 +114,11 @@ func TestMemoryLimits(t *testing.T) {
 	r.ok(r.dev.Free(m))
 	r.memory(100 << 20)
 
-	b := r.host(60 << 20)
-	_, err = r.dev.AllocHost(5 << 20)
+	b := r.host(200 << 20)
+	_, err = r.dev.AllocHost(100 << 20)
 	r.fails(err, device.ErrOutOfMemory)
 	r.ok(r.dev.FreeHost(b))
-	r.host(60 << 20)
+	r.host(100 << 20)
 }
 
 // TestPoolGivesWayToItself checks that a pool's unused memory doesn't make its own allocation fail when the device is

@@ -20,7 +20,7 @@ type loop struct {
 	cost   Model
 	faults []Fault
 	counts counts
-	trace  trace
+	trace  []Span
 	holds  int // number of calls of Hold that were not released
 
 	now      time.Duration
@@ -187,7 +187,7 @@ func (l *loop) carryOut(t *task) {
 		l.dev.Lose(t.Op, err)
 		return
 	}
-	l.trace.add(t, l.now)
+	l.record(t)
 	l.queued--
 	l.runnable = append(l.runnable, t.Stream)
 	recorded := t.Kind == software.Record

@@ -7,6 +7,7 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
+	"millrace/internal/device/software"
 )
 
 // TestIllegalAddresses checks that work on nonexistent memory is enqueued and loses the device when it runs. The
@@ -221,7 +222,7 @@ func TestClosedObjects(t *testing.T) {
 // TestPendingIsBounded checks that a host that never waits is refused before memory runs out.
 func TestPendingIsBounded(t *testing.T) {
 	const bound = 1 << 18
-	r := open(t, sim.Options{TraceLimit: -1})
+	r := open(t, sim.Options{})
 	s, e := r.stream("s"), r.event()
 	for range bound {
 		r.ok(s.Record(e)) // done at once
@@ -233,6 +234,9 @@ func TestPendingIsBounded(t *testing.T) {
 	r.is(s.Record(e), device.ErrOutOfMemory)
 	shut()
 	r.ok(s.Record(e))
+	if n := len(r.dev.Trace()); n != sim.MaxTrace {
+		t.Errorf("the trace has %d spans, want no more than %d", n, sim.MaxTrace)
+	}
 }
 
 func TestDescriptions(t *testing.T) {
@@ -251,7 +255,7 @@ func TestDescriptions(t *testing.T) {
 	if s := r.stream("lane-0"); s.Name() != "lane-0" {
 		t.Errorf("the stream is called %q", s.Name())
 	}
-	if engine, kind := sim.CopyOutEngine.String(), sim.Gate.String(); engine != "copy out" || kind != "gate" {
+	if engine, kind := sim.CopyOutEngine.String(), software.Gate.String(); engine != "copy out" || kind != "gate" {
 		t.Errorf("engine %q and kind %q", engine, kind)
 	}
 }

@@ -1,11 +1,14 @@
 package sim
 
 import (
+	"bytes"
+	"container/heap"
 	"errors"
 	"fmt"
 	"math"
 	"time"
 
+	"millrace/internal/device"
 	"millrace/internal/device/software"
 )
 
@@ -20,9 +23,8 @@ type Cost struct {
 type Model struct {
 	CopyIn  Cost
 	CopyOut Cost
-	Fill    Cost            // runs on the compute engine, as on a GPU
-	Kernel  Cost            // a launch of a kernel that is not in Kernels
-	Kernels map[string]Cost // by operator name
+	Fill    Cost // runs on the compute engine, as on a GPU
+	Kernel  Cost
 
 	// Jitter extends each operation by a fraction of its time, drawn uniformly from [0, Jitter) using the seed and the
 	// operation's place in the sequence of calls. 0 means none; at most 1.
@@ -39,62 +41,19 @@ func Units(unit time.Duration) Model {
 	return Model{CopyIn: stage, CopyOut: stage, Kernel: stage}
 }
 
-// H100 returns a model of one H100 80GB on PCIe gen 5. The copies fit the rates measured there with pinned memory: 18
-// GB/s at 64 KiB, 49 GB/s at 1 MiB and 55 GB/s from 16 MiB. minhash has the measured rate of a plain kernel (k=24, 128
-// permutations, 2 KiB documents). Kernels that are not listed are assumed to keep up with the copies. A fill runs at
-// the memory's rate of 3.35 TB/s (NVIDIA's data sheet, SXM).
-func H100() Model {
-	const launch = 2800 * time.Nanosecond
-	bus := Cost{Latency: 2400 * time.Nanosecond, BytesPerSecond: 55e9}
-	return Model{
-		CopyIn:  bus,
-		CopyOut: bus,
-		Fill:    Cost{Latency: launch, BytesPerSecond: 3.35e12},
-		Kernel:  Cost{Latency: launch, BytesPerSecond: 55e9},
-		Kernels: map[string]Cost{"minhash": {Latency: launch, BytesPerSecond: 7.4e9}},
-	}
-}
-
-// check returns all problems of the model, joined.
-func (m Model) check() error {
-	var problems []error
-	cost := func(name string, c Cost) {
-		if c.Latency < 0 || c.BytesPerSecond < 0 || math.IsNaN(c.BytesPerSecond) || math.IsInf(c.BytesPerSecond, 0) {
-			problems = append(problems, fmt.Errorf("cost of %s: latency and rate must be finite and not negative", name))
-		}
-	}
-	cost("copy in", m.CopyIn)
-	cost("copy out", m.CopyOut)
-	cost("fill", m.Fill)
-	cost("kernels", m.Kernel)
-	for name, c := range m.Kernels {
-		cost("kernel "+name, c)
-	}
-	if !(m.Jitter >= 0 && m.Jitter <= 1) {
-		problems = append(problems, fmt.Errorf("jitter %v: must be from 0 to 1", m.Jitter))
-	}
-	if m.ComputeSlots < 0 || m.ComputeSlots > maxComputeSlots {
-		problems = append(problems, fmt.Errorf("%d compute slots: must be from 0 to %d", m.ComputeSlots, maxComputeSlots))
-	}
-	return errors.Join(problems...)
-}
-
 // duration returns how long o takes. Jitter depends on o's sequence number, not on the order in which operations happen
 // to run, so a change in one stream doesn't change the random numbers of others.
 func (m Model) duration(o *software.Op, seed uint64) time.Duration {
 	var c Cost
 	switch o.Kind {
-	case CopyIn:
+	case software.CopyIn:
 		c = m.CopyIn
-	case CopyOut:
+	case software.CopyOut:
 		c = m.CopyOut
-	case Fill:
+	case software.Fill:
 		c = m.Fill
-	case Launch:
+	case software.Launch:
 		c = m.Kernel
-		if named, ok := m.Kernels[o.Kernel.Name()]; ok {
-			c = named
-		}
 	}
 	t := float64(c.Latency)
 	if c.BytesPerSecond > 0 {
@@ -119,4 +78,176 @@ func draw(seed, purpose, n uint64) float64 {
 	}
 	z := mix(mix(seed+golden*(purpose+1)) + golden*n)
 	return float64(z>>11) / (1 << 53)
+}
+
+// FaultKind is the kind of failure to inject.
+type FaultKind uint8
+
+const (
+	// OutOfMemory: an allocation from a pool fails with ErrOutOfMemory. Nth counts calls of Pool.Alloc.
+	OutOfMemory FaultKind = iota + 1
+
+	// PinnedOutOfMemory: AllocHost fails with ErrOutOfMemory. Nth counts calls of AllocHost.
+	PinnedOutOfMemory
+
+	// LaunchFailure: a launch is refused with ErrLaunch, and the device still works. Nth counts calls of Stream.Launch.
+	LaunchFailure
+
+	// DeviceLoss: the device is lost permanently. Nth counts calls of Stream.Launch, and the loss happens when that
+	// launch ends; Marker is another trigger. The losses are ErrKernelFault.
+	DeviceLoss
+
+	// LateCompletion: a completion arrives Delay after its stream reached the notification. The stream doesn't wait for
+	// it. Nth counts calls of Stream.Notify.
+	LateCompletion
+
+	// LostCompletion: a completion never arrives, although the device works. Nth counts calls of Stream.Notify.
+	LostCompletion
+)
+
+func (k FaultKind) String() string {
+	if k > LostCompletion {
+		return "unknown"
+	}
+	return [...]string{
+		"none", "out of memory", "pinned out of memory", "launch failure", "device loss", "late completion", "lost completion",
+	}[k]
+}
+
+// Fault is a failure to inject. It has one trigger: Nth, Probability or Marker. Calls are counted from 1 over the whole
+// device. Calls with invalid arguments are not counted.
+type Fault struct {
+	Kind FaultKind
+
+	Nth         int     // the call that fails
+	Probability float64 // each call fails with this probability, drawn from Options.Seed
+	Marker      []byte  // DeviceLoss: launches with a row that contains these bytes fail
+
+	Delay time.Duration // LateCompletion: delay of the completion
+}
+
+// check returns an error if the fault is invalid.
+func (f Fault) check() error {
+	triggers := 0
+	for _, set := range []bool{f.Nth != 0, f.Probability != 0, len(f.Marker) > 0} {
+		if set {
+			triggers++
+		}
+	}
+	switch {
+	case f.Kind < OutOfMemory || f.Kind > LostCompletion:
+		return fmt.Errorf("kind %d is not known", f.Kind)
+	case triggers != 1:
+		return fmt.Errorf("has %d triggers: set one of Nth, Probability and Marker", triggers)
+	case f.Nth < 0 || !(f.Probability >= 0 && f.Probability <= 1):
+		return errors.New("Nth must be more than 0, Probability at most 1")
+	case f.Kind != DeviceLoss && f.Nth == 0 && f.Probability == 0:
+		return errors.New("Marker is a trigger of a device loss alone")
+	case (f.Kind == LateCompletion) != (f.Delay > 0):
+		return errors.New("a late completion needs a Delay of more than 0, and nothing else has one")
+	}
+	return nil
+}
+
+// counts holds the numbers of calls, for Fault.Nth.
+type counts struct {
+	poolAllocs, hostAllocs, launches, notifies uint64
+}
+
+// match returns the first fault of that kind that applies to the nth call, or nil.
+func (l *loop) match(kind FaultKind, n uint64) *Fault {
+	for i := range l.faults {
+		f := &l.faults[i]
+		if f.Kind == kind && (uint64(f.Nth) == n || draw(l.seed, uint64(i)+1, n) < f.Probability) {
+			return f
+		}
+	}
+	return nil
+}
+
+// inject counts a call and returns the error with which it must fail: see software.Config.
+func (l *loop) inject(call string) error {
+	switch call {
+	case "alloc host":
+		return l.refuse(call, PinnedOutOfMemory, &l.counts.hostAllocs, device.ErrOutOfMemory)
+	case "pool alloc":
+		return l.refuse(call, OutOfMemory, &l.counts.poolAllocs, device.ErrOutOfMemory)
+	case "launch":
+		return l.refuse(call, LaunchFailure, &l.counts.launches, device.ErrLaunch)
+	}
+	return nil
+}
+
+func (l *loop) refuse(call string, kind FaultKind, calls *uint64, as error) error {
+	*calls++
+	if l.match(kind, *calls) == nil {
+		return nil
+	}
+	return device.Errorf(call, l.dev.Info().ID, as, "injected")
+}
+
+// plan sets the fault of a launch or a notification that was just enqueued.
+func (l *loop) plan(t *task) {
+	switch t.Kind {
+	case software.Launch:
+		t.fault = l.match(DeviceLoss, l.counts.launches)
+	case software.Notify:
+		l.counts.notifies++
+		if t.fault = l.match(LostCompletion, l.counts.notifies); t.fault == nil {
+			t.fault = l.match(LateCompletion, l.counts.notifies)
+		}
+	}
+}
+
+// do applies the effect of an operation that ends, or its fault. An error loses the device.
+func (l *loop) do(t *task) error {
+	switch {
+	case t.Kind == software.Launch && t.fault != nil:
+		return errors.New("injected loss")
+	case t.Kind == software.Notify && t.fault == nil:
+		l.dev.Complete(t.Token)
+	case t.Kind == software.Notify && t.fault.Kind == LateCompletion:
+		l.queued++
+		heap.Push(&l.running, &task{seq: t.seq, due: l.now + t.fault.Delay, late: true, token: t.Token})
+	}
+	return t.Do()
+}
+
+// withMarkers makes operators fail if a row contains the marker of a fault.
+func withMarkers(kernels []device.HostKernel, faults []Fault) (all []device.HostKernel) {
+	for _, k := range kernels {
+		for _, f := range faults {
+			if len(f.Marker) > 0 {
+				k = marked{k, f.Marker}
+			}
+		}
+		all = append(all, k)
+	}
+	return all
+}
+
+type marked struct {
+	device.HostKernel
+	marker []byte
+}
+
+// Bind implements device.HostKernel.
+func (m marked) Bind(params []byte) (device.BoundHostKernel, error) {
+	bound, err := m.HostKernel.Bind(params)
+	return boundMarked{bound, m.marker}, err
+}
+
+type boundMarked struct {
+	device.BoundHostKernel
+	marker []byte
+}
+
+// Run implements device.BoundHostKernel.
+func (b boundMarked) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	for i, end := range offsets[1:] {
+		if bytes.Contains(rows[offsets[i]:end], b.marker) {
+			return fmt.Errorf("injected loss: a row holds the marker %q", b.marker)
+		}
+	}
+	return b.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
 }

@@ -121,7 +121,7 @@ func TestWorkStartsNoEarlierThanItsEnqueueing(t *testing.T) {
 	r.ok(a.Synchronize())
 	r.ok(b.CopyOut(host, mem))
 	r.ok(b.Synchronize())
-	spans, _ := r.dev.Trace()
+	spans := r.dev.Trace()
 	if s := spans[1]; s.Enqueued != ms || s.Start != ms || s.End != 2*ms {
 		t.Errorf("span %+v, want enqueued and started at 1 ms", s)
 	}

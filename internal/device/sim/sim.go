@@ -38,9 +38,8 @@ const PollCost = time.Microsecond
 
 // Bounds and defaults of Options.
 const (
-	DefaultMemory     = 1 << 30 // bytes; for device memory and for host memory
-	DefaultTraceLimit = 1 << 16 // spans
-	maxComputeSlots   = 1024
+	DefaultMemory = 1 << 30 // bytes; for device memory and for host memory
+	MaxTrace      = 1 << 16 // number of spans that Trace keeps
 
 	// maxQueued limits the number of queued operations. Without it, a host that never waits would queue operations
 	// until the process runs out of memory.
@@ -73,10 +72,6 @@ type Options struct {
 	// DefaultMemory. Memory is real process memory once it is written to.
 	Memory     int64
 	HostMemory int64
-
-	// TraceLimit is the number of spans that Trace keeps; later spans are dropped. 0 means DefaultTraceLimit, and a
-	// negative value means none.
-	TraceLimit int
 }
 
 // Device is a simulated device. AllocHost returns ordinary process memory that copies treat as pinned.
@@ -95,7 +90,6 @@ func Open(o Options) (*Device, error) {
 		seed:   o.Seed,
 		cost:   o.Cost,
 		faults: slices.Clone(o.Faults),
-		trace:  trace{limit: max(cmp.Or(o.TraceLimit, DefaultTraceLimit), 0)},
 	}
 	slots := max(o.Cost.ComputeSlots, 1)
 	l.engines[CopyInEngine].slots, l.engines[ComputeEngine].slots, l.engines[CopyOutEngine].slots = 1, slots, 1
@@ -122,10 +116,7 @@ func Open(o Options) (*Device, error) {
 
 // check returns all problems of the options, joined.
 func (o Options) check() error {
-	problems := []error{o.Cost.check(), software.CheckKernels(o.Kernels)}
-	if o.Memory < 0 || o.HostMemory < 0 {
-		problems = append(problems, errors.New("Memory and HostMemory must not be negative"))
-	}
+	problems := []error{software.CheckKernels(o.Kernels)}
 	for i, f := range o.Faults {
 		if err := f.check(); err != nil {
 			problems = append(problems, fmt.Errorf("fault %d (%v): %w", i, f.Kind, err))
@@ -154,4 +145,68 @@ func (d *Device) Hold() (release func()) {
 		d.loop.holds--
 		d.Wake()
 	})
+}
+
+// Engine is the part of the device that serves an operation.
+type Engine uint8
+
+// The engines. Operations of NoEngine only order others.
+const (
+	NoEngine Engine = iota
+	CopyInEngine
+	ComputeEngine
+	CopyOutEngine
+	engineCount
+)
+
+func (e Engine) String() string {
+	return [...]string{"none", "copy in", "compute", "copy out"}[e]
+}
+
+// engineOf returns the engine that serves operations of kind k.
+func engineOf(k software.Kind) Engine {
+	switch k {
+	case software.CopyIn:
+		return CopyInEngine
+	case software.CopyOut:
+		return CopyOutEngine
+	case software.Fill, software.Launch:
+		return ComputeEngine
+	}
+	return NoEngine
+}
+
+// Span is one operation that the device has carried out. Times are on the scale of Device.Now.
+type Span struct {
+	Seq      uint64 // place in the sequence of enqueueing calls, from 1
+	Kind     software.Kind
+	Engine   Engine
+	Stream   string
+	Kernel   string // the operator of a launch; empty for other kinds
+	Bytes    int    // bytes moved, filled, or in the rows of a launch; of the allocation for a free
+	Enqueued time.Duration
+	Start    time.Duration // when an engine started it; for NoEngine, when its stream reached it
+	End      time.Duration
+}
+
+// record adds an operation that ends now to the trace.
+func (l *loop) record(o *task) {
+	if len(l.trace) == MaxTrace {
+		return
+	}
+	s := Span{
+		Seq: o.Seq, Kind: o.Kind, Engine: engineOf(o.Kind), Stream: o.Stream.Name(),
+		Bytes: o.Bytes, Enqueued: o.enqueued, Start: o.start, End: l.now,
+	}
+	if o.Kernel != nil {
+		s.Kernel = o.Kernel.Name()
+	}
+	l.trace = append(l.trace, s)
+}
+
+// Trace returns the first MaxTrace operations that the device has carried out, in the order in which they ended.
+func (d *Device) Trace() []Span {
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	return slices.Clone(d.loop.trace)
 }

@@ -1,7 +1,11 @@
 package software
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"sync/atomic"
+	"unsafe"
 
 	"millrace/internal/device"
 )
@@ -137,3 +141,178 @@ func (o *Op) useHost(b device.HostBuffer) use {
 	}
 	return use{mem: b.Raw()}
 }
+
+const (
+	// Alignment is the alignment that device.Pool guarantees, and the unit in which device memory is counted, in bytes.
+	Alignment = 256
+
+	// Granule is the unit in which pools take memory from the device, in bytes. It is a GPU's unit. A pool with less
+	// memory left takes the rest.
+	Granule = 2 << 20
+
+	// poison is the value that fills memory with undefined contents, with the invariants tag.
+	poison = 0xDB
+
+	// gap is the unit of addresses, and the size of the unmapped space behind each segment, in bytes. It turns an
+	// overrun into a fault instead of a write to the next allocation.
+	gap = 4096
+
+	// mappedBit is set in every address of a host buffer (see Device.Map), and never in one of device memory.
+	mappedBit = 1 << 63
+)
+
+// space maps addresses to memory. A device has one for its own memory and one for host buffers. It consists of
+// segments. Addresses are never reused, so use after free is always detected. The device's lock guards it.
+type space struct {
+	limit int64 // bytes
+	unit  int   // segments are counted in multiples of it
+	fresh byte  // value of memory that was never used; only 0 costs nothing
+
+	segments []*segment // by base, ascending
+	next     uint64     // base of the next segment
+	used     int64
+}
+
+// segment is memory that was taken in one piece: an allocation, or memory that a pool divides.
+type segment struct {
+	base uint64
+	mem  []byte
+	pool *Pool // nil for an allocation
+	life life
+}
+
+// life is the lifetime of one allocation. Queued work keeps a pointer to it, so use after free is detected even if the
+// addresses belong to another allocation by then.
+type life struct {
+	over atomic.Bool // freed; for pool memory, once the freeing stream reached the free
+}
+
+// reserve counts bytes against the limit. It returns false if they would exceed it.
+func (s *space) reserve(bytes int) bool {
+	if int64(bytes) > s.left() || int64(roundUp(bytes, s.unit)) > s.left() { // the first keeps the second from overflowing
+		return false
+	}
+	s.used += int64(roundUp(bytes, s.unit))
+	return true
+}
+
+// insert maps memory for which reserve was called.
+func (s *space) insert(mem []byte, p *Pool) *segment {
+	seg := &segment{base: s.next, mem: mem, pool: p}
+	s.next += uint64(roundUp(len(mem), gap) + gap)
+	s.segments = append(s.segments, seg)
+	return seg
+}
+
+// make returns new memory at a multiple of Alignment. Kernels need that alignment for results that they write in place.
+// It needs no lock.
+func (s *space) make(bytes int) []byte {
+	mem := make([]byte, bytes+Alignment-1)
+	skip := int(-address(mem) % Alignment)
+	mem = mem[skip : skip+bytes : skip+bytes]
+	if s.fresh != 0 {
+		fill(mem, s.fresh)
+	}
+	return mem
+}
+
+// remove unmaps a segment. It returns false if the segment is not mapped.
+func (s *space) remove(seg *segment) bool {
+	i := slices.Index(s.segments, seg)
+	if i < 0 {
+		return false
+	}
+	seg.life.over.Store(true)
+	s.used -= int64(roundUp(len(seg.mem), s.unit))
+	s.segments = slices.Delete(s.segments, i, i+1)
+	return true
+}
+
+// find returns the segment that contains all of m, or nil if there is none.
+func (s *space) find(m device.Memory) *segment {
+	i, exact := slices.BinarySearchFunc(s.segments, m.Addr, func(seg *segment, addr uint64) int {
+		return cmp.Compare(seg.base, addr)
+	})
+	if !exact {
+		i--
+	}
+	if i < 0 || !s.segments[i].holds(m) {
+		return nil
+	}
+	return s.segments[i]
+}
+
+// holds reports whether all of m is in the segment. m must not start below the segment.
+func (seg *segment) holds(m device.Memory) bool {
+	off, size := m.Addr-seg.base, uint64(len(seg.mem))
+	return m.Bytes >= 0 && off <= size && uint64(m.Bytes) <= size-off
+}
+
+// bytes returns the memory at m, which must be in the segment. Its capacity is limited, so append doesn't overwrite
+// later memory.
+func (seg *segment) bytes(m device.Memory) []byte {
+	off := m.Addr - seg.base
+	return seg.mem[off : off+uint64(m.Bytes) : off+uint64(m.Bytes)]
+}
+
+// around returns the segment whose memory contains mem, or nil if there is none.
+func (s *space) around(mem []byte) *segment {
+	if len(mem) == 0 {
+		return nil
+	}
+	for _, seg := range s.segments {
+		if inner, outer := rangeOf(mem), rangeOf(seg.mem); outer.lo <= inner.lo && inner.hi <= outer.hi {
+			return seg
+		}
+	}
+	return nil
+}
+
+// clear unmaps everything. It returns descriptions of the allocations that nobody freed.
+func (s *space) clear(what string) (leaks []string) {
+	for _, seg := range s.segments {
+		if seg.pool == nil {
+			leaks = append(leaks, fmt.Sprintf("%s %d bytes", what, len(seg.mem)))
+		}
+	}
+	s.segments, s.used = nil, 0
+	return leaks
+}
+
+// left returns the number of bytes that may still be taken.
+func (s *space) left() int64 { return s.limit - s.used }
+
+// room returns a description of how full the space is, for error messages.
+func (s *space) room() string { return fmt.Sprintf("%d of %d bytes are taken", s.used, s.limit) }
+
+// span formats device memory as the address range that it covers.
+type span device.Memory
+
+func (m span) String() string { return fmt.Sprintf("device memory %#x+%d", m.Addr, m.Bytes) }
+
+// addressRange covers the addresses from lo to hi-1 of this process.
+type addressRange struct{ lo, hi uint64 }
+
+func rangeOf(mem []byte) addressRange {
+	return addressRange{address(mem), address(mem) + uint64(len(mem))}
+}
+
+func (r addressRange) overlaps(o addressRange) bool { return r.lo < o.hi && o.lo < r.hi }
+
+// address returns the address of mem in this process.
+func address(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
+
+// fill sets every byte of mem to value. It copies twice as many bytes each time, because a loop over bytes is slow, and
+// very slow under the race detector.
+func fill(mem []byte, value byte) {
+	if len(mem) == 0 {
+		return
+	}
+	mem[0] = value
+	for n := 1; n < len(mem); n *= 2 {
+		copy(mem[n:], mem[:n])
+	}
+}
+
+// roundUp rounds n up to a multiple of unit, a power of two.
+func roundUp(n, unit int) int { return (n + unit - 1) &^ (unit - 1) }

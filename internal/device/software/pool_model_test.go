@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"millrace/internal/device"
 	"millrace/internal/device/host"
@@ -27,7 +28,7 @@ func onEachDevice(t *testing.T, test func(t *testing.T, dev gated)) {
 		test(t, d)
 	})
 	t.Run("sim", func(t *testing.T) {
-		d, err := sim.Open(sim.Options{Cost: sim.H100()})
+		d, err := sim.Open(sim.Options{Cost: sim.Units(10 * time.Microsecond)})
 		if err != nil {
 			t.Fatal(err)
 		}

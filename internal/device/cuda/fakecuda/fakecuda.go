@@ -37,11 +37,7 @@ var sources = []string{"runtime/*.cpp", "runtime/probe.cu", "test/fake/*.cpp"}
 // the test with a message in capitals.
 func Library(t testing.TB) string {
 	t.Helper()
-	compiler, err := exec.LookPath("g++")
-	if err != nil {
-		t.Skip("NOT TESTED: THERE IS NO C++ COMPILER (g++) TO BUILD THE FAKE KERNEL LIBRARY WITH")
-	}
-	root := kernels()
+	compiler, root := compiler(t), kernels()
 	var files []string
 	for _, pattern := range sources {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
@@ -57,6 +53,16 @@ func Library(t testing.TB) string {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	return path
+}
+
+// compiler returns the path of the C++ compiler.
+func compiler(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip("NOT TESTED: THERE IS NO C++ COMPILER (g++) TO BUILD FOR THE FAKE CUDA RUNTIME WITH")
 	}
 	return path
 }
@@ -113,4 +119,62 @@ func write(path, settings string) error {
 		_, err = f.WriteAt(binary.LittleEndian.AppendUint64(nil, serial.Add(1)), 0)
 	}
 	return errors.Join(err, f.Close())
+}
+
+// Image compiles an operator into an image that the fake library can load in place of a cubin; source is a path relative to the
+// repository's root. Without a C++ compiler it skips the test with a message in capitals.
+func Image(t testing.TB, source string) []byte {
+	t.Helper()
+	image, err := os.ReadFile(imageFile(t, source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+// Fatbin returns the image as the fake library takes it in place of a fatbin.
+func Fatbin(image []byte) []byte {
+	header := binary.LittleEndian.AppendUint32(nil, 0xba55ed50)
+	header = binary.LittleEndian.AppendUint16(header, 1)
+	header = binary.LittleEndian.AppendUint16(header, 16) // bytes of the header
+	header = binary.LittleEndian.AppendUint64(header, uint64(len(image)))
+	return append(header, image...)
+}
+
+// PTX compiles an operator like Image, and returns it as the fake library takes it in place of PTX.
+func PTX(t testing.TB, source string) []byte {
+	t.Helper()
+	return []byte("// .version " + imageFile(t, source) + "\n")
+}
+
+// imageFile compiles an operator and returns the path of the result.
+func imageFile(t testing.TB, source string) string {
+	t.Helper()
+	return compiled(t, source, "-fno-gnu-unique", "-ffp-contract=off")
+}
+
+// compiled compiles a source, whose path is relative to the repository's root, and returns the path of the library.
+func compiled(t testing.TB, source string, flags ...string) string {
+	t.Helper()
+	compiler := compiler(t)
+	args := append([]string{"-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden"}, flags...)
+	source = filepath.Join(testbuild.Root(), source)
+	library, err := testbuild.Output([]string{source}, func(output string) *exec.Cmd {
+		return exec.Command(compiler, append(args[:len(args):len(args)], "-I"+filepath.Join(kernels(), "include"), "-x", "c++", source, "-o", output)...)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "operator.so")
+	if err := os.WriteFile(path, library, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// OperatorLibrary compiles a library with an operator that has host code of its own, as LoadLibrary opens it; source is a path relative
+// to the repository's root. Without a C++ compiler it skips the test with a message in capitals.
+func OperatorLibrary(t testing.TB, source string, flags ...string) string {
+	t.Helper()
+	return compiled(t, source, append([]string{"-Wall", "-Wextra", "-Werror"}, flags...)...)
 }
