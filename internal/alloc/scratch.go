@@ -183,9 +183,6 @@ func (p *preallocated) Free(_ device.Stream, m device.Memory) error {
 // Trim does nothing: the pieces stay allocated for the next batch.
 func (p *preallocated) Trim(int64) error { return nil }
 
-// SetReleaseThreshold does nothing, because all memory is kept.
-func (p *preallocated) SetReleaseThreshold(int64) error { return nil }
-
 // Stats implements device.Pool.
 func (p *preallocated) Stats() (device.PoolStats, error) {
 	p.mu.Lock()

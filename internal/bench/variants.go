@@ -132,10 +132,9 @@ func (p *synchronousPool) Free(s device.Stream, m device.Memory) error {
 	return p.dev.Free(m)
 }
 
-// Trim, SetReleaseThreshold and Close do nothing, because there is no unused memory.
-func (p *synchronousPool) Trim(int64) error                { return nil }
-func (p *synchronousPool) SetReleaseThreshold(int64) error { return nil }
-func (p *synchronousPool) Close() error                    { return nil }
+// Trim and Close do nothing, because there is no unused memory.
+func (p *synchronousPool) Trim(int64) error { return nil }
+func (p *synchronousPool) Close() error     { return nil }
 
 // Stats returns what is used now. It doesn't know the highest value.
 func (p *synchronousPool) Stats() (device.PoolStats, error) {

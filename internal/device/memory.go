@@ -116,9 +116,6 @@ type Pool interface {
 	// Trim returns unused memory to the device, until at most keep bytes are reserved.
 	Trim(keep int64) error
 
-	// SetReleaseThreshold changes PoolConfig.ReleaseThreshold.
-	SetReleaseThreshold(bytes int64) error
-
 	// Stats returns the pool's counters.
 	Stats() (PoolStats, error)
 

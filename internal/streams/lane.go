@@ -10,6 +10,9 @@ import (
 	"millrace/internal/device"
 )
 
+// This file has the states of batches. It moves batches into flight, takes them back if a submission fails, and makes
+// submissions wait for memory that other batches hold. See complete.go for normal completion.
+
 // phase is the state of a batch buffer.
 type phase uint8
 
@@ -103,9 +106,6 @@ func (p *Pipeline) drain(l *lane) error {
 	}
 	return errors.Join(l.own.drain(), p.shared.drain())
 }
-
-// This file moves batches into flight, takes them back if a submission fails, and makes submissions wait for memory
-// that other batches hold. See complete.go for normal completion.
 
 // submissions counts the submissions of all pipelines in the process. Counting across pipelines keeps a late completion
 // from a closed pipeline from matching a batch of the next pipeline on the same device.

@@ -307,10 +307,8 @@ func (p *Pipeline) awaitFrees() error {
 	return nil
 }
 
-// This file opens named ranges for a profiler, with the same names as the trace: "batch 7" from submission to
-// completion, and within it "copy_in", "compute" and "copy_out" while the host enqueues them.
-
-// rangeOf opens a range and returns the function that closes it.
+// rangeOf opens a named range for a profiler and returns the function that closes it. The names are those of the trace:
+// "batch 7" from submission to completion, and within it "copy_in", "compute" and "copy_out" while the host enqueues them.
 func (p *Pipeline) rangeOf(name string) (end func()) {
 	if p.ranger == nil {
 		return func() {}

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"errors"
+	"fmt"
 
 	"millrace/internal/device"
 )
@@ -11,7 +12,7 @@ var poolTests = []test{
 	{"Stats", poolStats},
 	{"Limit", poolLimited},
 	{"LimitAfterPieces", poolLimitAfterPieces},
-	{"ThresholdReleases", thresholdReleases},
+	{"ReleaseThreshold", releaseThreshold},
 	{"Trim", poolTrim},
 	{"Apart", poolsApart},
 	{"CloseBeforeFree", poolCloseBeforeFree},
@@ -132,20 +133,16 @@ func poolLimitAfterPieces(r *rig) {
 	}
 }
 
-// thresholdReleases checks that unused memory above the threshold returns to the device when it synchronizes.
-func thresholdReleases(r *rig) {
-	s, p := r.stream("s"), r.pool(device.PoolConfig{Limit: poolLimit})
-	r.freeAll(p, s, r.take(p, s, piece))
-	r.sync(s)
-	r.wantReserved("with release threshold 0, synchronized", p, 0, 0)
-	r.ok(p.SetReleaseThreshold(poolLimit))
-	r.freeAll(p, s, r.take(p, s, piece))
-	r.sync(s)
-	r.wantReserved("with the threshold raised, synchronized", p, piece, poolLimit)
-	r.ok(p.SetReleaseThreshold(0))
-	r.freeAll(p, s, r.take(p, s, piece))
-	r.sync(s)
-	r.wantReserved("with the threshold lowered again, synchronized", p, 0, 0)
+// releaseThreshold checks that unused memory above the threshold returns to the device when it synchronizes, and that no
+// other memory does.
+func releaseThreshold(r *rig) {
+	s := r.stream("s")
+	for threshold, most := range map[int64]int64{0: 0, poolLimit: poolLimit} {
+		p := r.pool(device.PoolConfig{Limit: poolLimit, ReleaseThreshold: threshold})
+		r.freeAll(p, s, r.take(p, s, piece))
+		r.sync(s)
+		r.wantReserved(fmt.Sprintf("with release threshold %d, synchronized", threshold), p, min(most, piece), most)
+	}
 }
 
 // poolTrim checks that Trim returns unused memory at once, and that used memory keeps its contents.

@@ -72,7 +72,6 @@ static inline int32_t mr_pool_destroy(const millrace_api *a, millrace_pool *p, m
 static inline int32_t mr_pool_alloc(const millrace_api *a, millrace_pool *p, millrace_stream *s, uint64_t n, uint64_t *m, millrace_error *e) { return a->pool_alloc(p, s, n, m, e); }
 static inline int32_t mr_pool_free(const millrace_api *a, millrace_pool *p, millrace_stream *s, uint64_t m, millrace_error *e) { return a->pool_free(p, s, m, e); }
 static inline int32_t mr_pool_trim(const millrace_api *a, millrace_pool *p, uint64_t keep, millrace_error *e) { return a->pool_trim(p, keep, e); }
-static inline int32_t mr_pool_set_threshold(const millrace_api *a, millrace_pool *p, uint64_t n, millrace_error *e) { return a->pool_set_threshold(p, n, e); }
 static inline int32_t mr_pool_stats(const millrace_api *a, millrace_pool *p, millrace_pool_stats *s, millrace_error *e) { return a->pool_stats(p, s, e); }
 
 

@@ -309,11 +309,6 @@ func (l *library) poolTrim(p poolHandle, keep int64) error {
 	return failed("trim pool", C.mr_pool_trim(l.api, p, C.uint64_t(keep), &e), &e)
 }
 
-func (l *library) poolSetThreshold(p poolHandle, bytes int64) error {
-	e := newError()
-	return failed("set release threshold", C.mr_pool_set_threshold(l.api, p, C.uint64_t(bytes), &e), &e)
-}
-
 func (l *library) poolStats(p poolHandle) (device.PoolStats, error) {
 	e := newError()
 	s := C.millrace_pool_stats{size: C.sizeof_millrace_pool_stats}

@@ -206,7 +206,6 @@ var calls = []call{
 	{"pool alloc", func(g *gear) error { return errOf(g.pool.Alloc(g.stream, 64)) }, []string{"cudaSetDevice", "cudaMallocFromPoolAsync"}},
 	{"pool free", func(g *gear) error { return g.pool.Free(g.stream, g.pooled) }, []string{"cudaSetDevice", "cudaFreeAsync"}},
 	{"pool trim", func(g *gear) error { return g.pool.Trim(0) }, []string{"cudaSetDevice", "cudaMemPoolTrimTo"}},
-	{"pool threshold", func(g *gear) error { return g.pool.SetReleaseThreshold(0) }, []string{"cudaSetDevice", "cudaMemPoolSetAttribute"}},
 	{"pool stats", func(g *gear) error { return errOf(g.pool.Stats()) }, []string{"cudaSetDevice", "cudaMemPoolGetAttribute"}},
 	{"kernel", func(g *gear) error { return errOf(g.dev.Kernel("crc32c", nil)) },
 		[]string{"cudaSetDevice", "cudaFuncGetAttributes", "cudaDeviceGetAttribute", "cudaMalloc", "cudaMemcpyAsync", "cudaStreamSynchronize"}},

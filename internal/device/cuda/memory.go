@@ -186,17 +186,6 @@ func (p *pool) Trim(keep int64) error {
 	})
 }
 
-// SetReleaseThreshold implements device.Pool.
-func (p *pool) SetReleaseThreshold(bytes int64) error {
-	const op = "set release threshold"
-	return p.call(op, func() error {
-		if bytes < 0 {
-			return p.d.errorf(op, device.ErrInvalid, "%d bytes", bytes)
-		}
-		return p.d.lib.poolSetThreshold(p.handle, bytes)
-	})
-}
-
 // Stats implements device.Pool.
 func (p *pool) Stats() (stats device.PoolStats, err error) {
 	err = p.call("pool stats", func() (err error) {

@@ -151,13 +151,8 @@ func (d *gpu) hangs(op string) error {
 	return e
 }
 
-type tryLocker interface {
-	sync.Locker
-	TryLock() bool
-}
-
 // locked takes a lock that calls into the driver hold. It fails under the same conditions as bounded.
-func (d *gpu) locked(op string, mu tryLocker) error {
+func (d *gpu) locked(op string, mu *sync.RWMutex) error {
 	if mu.TryLock() {
 		return nil
 	}

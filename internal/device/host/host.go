@@ -35,27 +35,18 @@ type Options struct {
 	MemoryLimit int64
 }
 
-// withDefaults replaces zero values with defaults, or returns an error that describes an invalid option.
-func (o Options) withDefaults() (Options, error) {
-	if o.Cores < 0 || o.MemoryLimit < 0 || o.MemoryLimit > maxMemory {
-		return o, device.Errorf("open", "host", device.ErrInvalid,
-			"%d cores and a memory limit of %d bytes: neither may be negative, and the limit may be at most %d", o.Cores, o.MemoryLimit, int64(maxMemory))
-	}
-	o.Cores = cmp.Or(o.Cores, runtime.GOMAXPROCS(0))
-	o.MemoryLimit = cmp.Or(o.MemoryLimit, DefaultMemory)
-	return o, nil
-}
-
 // Device is a device on CPU cores. Info.Memory is the limit of device memory, and Info.Units is the number of cores of one
 // launch. AllocHost returns pageable memory: pinning gains nothing on CPU cores.
 type Device struct{ *software.Device }
 
 // Open starts a device. It fails with ErrInvalid for invalid options.
 func Open(o Options) (*Device, error) {
-	o, err := o.withDefaults()
-	if err != nil {
-		return nil, err
+	if o.Cores < 0 || o.MemoryLimit < 0 || o.MemoryLimit > maxMemory {
+		return nil, device.Errorf("open", "host", device.ErrInvalid,
+			"%d cores and a memory limit of %d bytes: neither may be negative, and the limit may be at most %d", o.Cores, o.MemoryLimit, int64(maxMemory))
 	}
+	o.Cores = cmp.Or(o.Cores, runtime.GOMAXPROCS(0))
+	o.MemoryLimit = cmp.Or(o.MemoryLimit, DefaultMemory)
 	if err := software.CheckKernels(o.Kernels); err != nil {
 		return nil, device.Errorf("open", "host", device.ErrInvalid, "%v", err)
 	}
@@ -65,20 +56,16 @@ func Open(o Options) (*Device, error) {
 			Kind: "host", ID: "host", Name: fmt.Sprintf("host (%d cores)", o.Cores),
 			Memory: o.MemoryLimit, Units: o.Cores,
 		},
-		Epoch:      c.epoch,
-		HostMemory: o.MemoryLimit,
-		HostKind:   device.Pageable,
-		PoolUnit:   software.Granule,
-		Kernels:    o.Kernels,
-		InPlace:    wantInPlace,
-		Parallel:   c.workers.run,
+		Epoch:    c.epoch,
+		HostKind: device.Pageable,
+		PoolUnit: software.Granule,
+		Kernels:  o.Kernels,
+		// A copy would stay in the same memory chips, so it would only cost a core's time and make no kernel faster.
+		InPlace:  func(device.Shape, device.Needs) bool { return true },
+		Parallel: c.workers.run,
 	}, c)
 	return &Device{c.dev}, nil
 }
-
-// wantInPlace makes kernels ask for every batch in place. A copy would stay in the same memory chips, so it would only
-// cost a core's time and make no kernel faster.
-func wantInPlace(device.Shape, device.Needs) bool { return true }
 
 // queueBound is the maximum number of operations in a stream's queue. A call waits while the queue is full, as it does
 // on a GPU.

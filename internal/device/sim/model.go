@@ -105,15 +105,6 @@ const (
 	LostCompletion
 )
 
-func (k FaultKind) String() string {
-	if k > LostCompletion {
-		return "unknown"
-	}
-	return [...]string{
-		"none", "out of memory", "pinned out of memory", "launch failure", "device loss", "late completion", "lost completion",
-	}[k]
-}
-
 // Fault is a failure to inject. It has one trigger: Nth, Probability or Marker. Calls are counted from 1 over the whole
 // device. Calls with invalid arguments are not counted.
 type Fault struct {

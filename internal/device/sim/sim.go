@@ -68,10 +68,9 @@ type Options struct {
 	// (see device.Needs). 0 means that they never do.
 	MostInPlace int
 
-	// Memory limits device memory and HostMemory limits the memory that AllocHost returns, in bytes. 0 means
-	// DefaultMemory. Memory is real process memory once it is written to.
-	Memory     int64
-	HostMemory int64
+	// Memory limits device memory and, separately, the memory that AllocHost returns, in bytes. 0 means DefaultMemory.
+	// Memory is real process memory once it is written to.
+	Memory int64
 }
 
 // Device is a simulated device. AllocHost returns ordinary process memory that copies treat as pinned.
@@ -101,15 +100,14 @@ func Open(o Options) (*Device, error) {
 			Memory: cmp.Or(o.Memory, DefaultMemory),
 			Units:  slots,
 		},
-		Epoch:      epoch,
-		HostMemory: cmp.Or(o.HostMemory, DefaultMemory),
-		HostKind:   device.Pinned,
-		PoolUnit:   software.Alignment,
-		Kernels:    withMarkers(o.Kernels, l.faults),
-		InPlace:    func(s device.Shape, n device.Needs) bool { return s.Bytes+n.Result <= o.MostInPlace },
-		Parallel:   serial,
-		Strict:     true,
-		Inject:     l.inject,
+		Epoch:    epoch,
+		HostKind: device.Pinned,
+		PoolUnit: software.Alignment,
+		Kernels:  withMarkers(o.Kernels, l.faults),
+		InPlace:  func(s device.Shape, n device.Needs) bool { return s.Bytes+n.Result <= o.MostInPlace },
+		Parallel: serial,
+		Strict:   true,
+		Inject:   l.inject,
 	}, l)
 	return &Device{l.dev, l}, nil
 }
@@ -119,7 +117,7 @@ func (o Options) check() error {
 	problems := []error{software.CheckKernels(o.Kernels)}
 	for i, f := range o.Faults {
 		if err := f.check(); err != nil {
-			problems = append(problems, fmt.Errorf("fault %d (%v): %w", i, f.Kind, err))
+			problems = append(problems, fmt.Errorf("fault %d: %w", i, err))
 		}
 	}
 	return errors.Join(problems...)
@@ -158,10 +156,6 @@ const (
 	CopyOutEngine
 	engineCount
 )
-
-func (e Engine) String() string {
-	return [...]string{"none", "copy in", "compute", "copy out"}[e]
-}
 
 // engineOf returns the engine that serves operations of kind k.
 func engineOf(k software.Kind) Engine {

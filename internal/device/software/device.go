@@ -25,14 +25,13 @@ import (
 
 // Config configures a device. Check the kernels with CheckKernels first.
 type Config struct {
-	Info       device.Info // Info.Memory limits device memory
-	Epoch      time.Time
-	HostMemory int64           // limits host memory, in bytes
-	HostKind   device.HostKind // what AllocHost says it returns
-	PoolUnit   int             // limits of pools are rounded up to it; a power of two, in bytes
-	Kernels    []device.HostKernel
-	InPlace    func(device.Shape, device.Needs) bool // whether kernels ask for such a batch in place
-	Parallel   device.Parallel                       // runs the parts of a kernel
+	Info     device.Info // Info.Memory limits device memory and, separately, host memory
+	Epoch    time.Time
+	HostKind device.HostKind // what AllocHost says it returns
+	PoolUnit int             // limits of pools are rounded up to it; a power of two, in bytes
+	Kernels  []device.HostKernel
+	InPlace  func(device.Shape, device.Needs) bool // whether kernels ask for such a batch in place
+	Parallel device.Parallel                       // runs the parts of a kernel
 
 	// Strict means that an operation also loses the device if it uses memory of a pool after that memory was freed. It
 	// costs a Go allocation for each one from a pool. The invariants tag implies it.
@@ -85,8 +84,8 @@ func New(c Config, clock Clock) *Device {
 		kernels:     make(map[string]device.HostKernel, len(c.Kernels)),
 		open:        make(map[object]struct{}),
 		memory:      space{limit: c.Info.Memory, unit: Alignment, next: gap},
-		buffers:     space{limit: c.HostMemory, unit: 1, next: mappedBit},
-		completions: newCompletions(),
+		buffers:     space{limit: c.Info.Memory, unit: 1, next: mappedBit},
+		completions: completions{changed: make(chan struct{}, 1)},
 	}
 	d.config.Strict = c.Strict || device.Invariants
 	if device.Invariants {
@@ -140,6 +139,17 @@ func (d *Device) usable(call string) error {
 	}
 	if d.closed.Load() {
 		return d.errorf(call, device.ErrClosed, "the device was closed")
+	}
+	return nil
+}
+
+// usableObject returns nil if the device and an object of it, which may be closed, accept calls.
+func (d *Device) usableObject(call string, o object, closed bool) error {
+	if err := d.usable(call); err != nil {
+		return err
+	}
+	if closed {
+		return d.errorf(call, device.ErrClosed, "closed: %s", o.leak())
 	}
 	return nil
 }

@@ -41,15 +41,7 @@ func (d *Device) event(call string, e device.Event) (*Event, error) {
 }
 
 // usable returns nil if the event accepts calls. The caller holds the lock.
-func (e *Event) usable(call string) error {
-	if err := e.dev.usable(call); err != nil {
-		return err
-	}
-	if e.closed {
-		return e.dev.errorf(call, device.ErrClosed, "the event was closed")
-	}
-	return nil
-}
+func (e *Event) usable(call string) error { return e.dev.usableObject(call, e, e.closed) }
 
 // Record implements device.Stream.
 func (s *Stream) Record(e device.Event) error {
@@ -177,8 +169,6 @@ type completions struct {
 	first   int           // index in arrived
 	changed chan struct{} // holds a value once WaitCompletion must check the state again
 }
-
-func newCompletions() completions { return completions{changed: make(chan struct{}, 1)} }
 
 // signal makes WaitCompletion check the state again.
 func (c *completions) signal() {

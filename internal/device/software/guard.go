@@ -21,13 +21,6 @@ import (
 // order maps each stream to the number of its last operation that comes first. It is nil without the invariants tag.
 type order map[*Stream]uint64
 
-func newOrder() order {
-	if device.Invariants {
-		return make(order)
-	}
-	return nil
-}
-
 // with returns a copy of o that includes m.
 func (o order) with(m mark) order {
 	more := maps.Clone(o)

@@ -44,15 +44,7 @@ func (d *Device) NewPool(c device.PoolConfig) (device.Pool, error) {
 func (p *Pool) leak() string { return fmt.Sprintf("pool %d bytes used", p.stats.Used) }
 
 // usable returns nil if the pool accepts calls. The caller holds the lock.
-func (p *Pool) usable(call string) error {
-	if err := p.dev.usable(call); err != nil {
-		return err
-	}
-	if p.closed {
-		return p.dev.errorf(call, device.ErrClosed, "the pool was closed")
-	}
-	return nil
-}
+func (p *Pool) usable(call string) error { return p.dev.usableObject(call, p, p.closed) }
 
 // Alloc implements device.Pool.
 func (p *Pool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
@@ -237,21 +229,6 @@ func (p *Pool) Trim(keep int64) error {
 		return p.dev.errorf(call, device.ErrInvalid, "keep %d bytes: must not be negative", keep)
 	}
 	p.shrink(func(size int64) bool { return p.stats.Reserved-size >= keep })
-	return nil
-}
-
-// SetReleaseThreshold implements device.Pool.
-func (p *Pool) SetReleaseThreshold(bytes int64) error {
-	const call = "pool release threshold"
-	p.dev.Mu.Lock()
-	defer p.dev.Mu.Unlock()
-	if err := p.usable(call); err != nil {
-		return err
-	}
-	if bytes < 0 {
-		return p.dev.errorf(call, device.ErrInvalid, "%d bytes: must not be negative", bytes)
-	}
-	p.threshold = bytes
 	return nil
 }
 

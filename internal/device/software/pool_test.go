@@ -35,7 +35,6 @@ func TestAFreeThatFailsChangesNothing(t *testing.T) {
 func TestPoolKeepsItsBounds(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, dev gated) {
 		m := newPoolModel(t, dev)
-		m.ok(m.pool.SetReleaseThreshold(3 * mib))
 		s := m.streams[0]
 		var all []device.Memory
 		for range 4 {

@@ -26,7 +26,10 @@ type Stream struct {
 
 // NewStream implements device.Device.
 func (d *Device) NewStream(name string) (device.Stream, error) {
-	s := &Stream{dev: d, name: name, changed: sync.Cond{L: &d.Mu}, order: newOrder()}
+	s := &Stream{dev: d, name: name, changed: sync.Cond{L: &d.Mu}}
+	if device.Invariants {
+		s.order = order{}
+	}
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
 	if err := d.add("new stream", s); err != nil {
@@ -64,15 +67,7 @@ func (d *Device) stream(call string, s device.Stream) (*Stream, error) {
 }
 
 // usable returns nil if the stream accepts calls. The caller holds the lock.
-func (s *Stream) usable(call string) error {
-	if err := s.dev.usable(call); err != nil {
-		return err
-	}
-	if s.closed {
-		return s.dev.errorf(call, device.ErrClosed, "stream %s was closed", s.name)
-	}
-	return nil
-}
+func (s *Stream) usable(call string) error { return s.dev.usableObject(call, s, s.closed) }
 
 // admit returns nil once an operation may be enqueued. The caller holds the lock, which admit may release for a while.
 func (s *Stream) admit(call string) error {
