@@ -15,6 +15,7 @@ import (
 	millrace "millrace/client"
 	"millrace/internal/exchange/audit"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/topology"
 )
 
@@ -116,7 +117,7 @@ func (r *auditRig) again(m *jetstream.RawStreamMsg) {
 // settled waits until every input is settled and removed.
 func (r *auditRig) settled() {
 	r.Helper()
-	awaitState(r.T, "processed inputs are removed", func() bool { return streamMessages(r.T, r.js, "INGEST") == 0 })
+	natstest.Until(r.T, "processed inputs are removed", func() bool { return streamMessages(r.T, r.js, "INGEST") == 0 })
 }
 
 // command runs `worker audit`, and returns its report.
@@ -167,7 +168,7 @@ func TestAuditFindsWhatIsInjected(t *testing.T) {
 			t.Parallel()
 			r := newAuditRig(t, serve(t), mode)
 			worker := r.work()
-			r.small(500)
+			r.small(100)
 			r.publish("ingest.poor", []byte("not compressed"), nats.Header{"Content-Encoding": {"zstd"}})
 			frame := bytes.Repeat([]byte("a record\n"), 5000)
 			first := r.publish("ingest.frame.a", frame, nats.Header{"Content-Type": {millrace.TypeNDJSON}})
@@ -176,12 +177,12 @@ func TestAuditFindsWhatIsInjected(t *testing.T) {
 			began := time.Now()
 			report := r.command(exitDone)
 			r.want(report, map[uint64]audit.Kind{})
-			if report.Results != 502 || report.DeadLetters != 1 || report.Pending != 0 || len(report.Notes) > 0 && r.exclusive {
+			if report.Results != 102 || report.DeadLetters != 1 || report.Pending != 0 || len(report.Notes) > 0 && r.exclusive {
 				t.Errorf("%+v", report)
 			}
 			worker.terminate()
 			r.small(20)
-			if report = r.audit(); report.Pending != 20 || report.Last != 523 {
+			if report = r.audit(); report.Pending != 20 || report.Last != 123 {
 				t.Errorf("20 inputs are pending: %+v", report)
 			}
 
@@ -196,17 +197,17 @@ func TestAuditFindsWhatIsInjected(t *testing.T) {
 				want[input] = kind
 				r.want(r.audit(), want)
 			}
-			inject(510, audit.Missing, func() { r.remove("INGEST", 510) })
-			inject(101, audit.Missing, func() { r.remove("RESULTS", r.results(101)[0].Sequence) })
-			inject(200, audit.Double, func() { r.again(r.results(200)[0]) })
+			inject(110, audit.Missing, func() { r.remove("INGEST", 110) })
+			inject(31, audit.Missing, func() { r.remove("RESULTS", r.results(31)[0].Sequence) })
+			inject(40, audit.Double, func() { r.again(r.results(40)[0]) })
 			inject(first, audit.Incomplete, func() { r.remove("RESULTS", parts[1].Sequence) })
 			last := r.results(second)
 			inject(second, audit.Missing, func() { r.remove("RESULTS", last[len(last)-1].Sequence) })
-			inject(501, audit.Missing, func() { r.remove("RESULTS_DEADLETTER", r.letter(501)) })
+			inject(101, audit.Missing, func() { r.remove("RESULTS_DEADLETTER", r.letter(101)) })
 			if r.exclusive {
-				want[307] = audit.Disorder           // it then comes behind later inputs, too
-				inject(300, audit.Disorder, func() { // the same subject as 307
-					a, b := r.results(300)[0], r.results(307)[0]
+				want[57] = audit.Disorder           // it then comes behind later inputs, too
+				inject(50, audit.Disorder, func() { // the same subject as 57
+					a, b := r.results(50)[0], r.results(57)[0]
 					r.remove("RESULTS", a.Sequence)
 					r.remove("RESULTS", b.Sequence)
 					r.again(b)
@@ -234,15 +235,15 @@ func (r *auditRig) letter(input uint64) uint64 {
 // restricted audits a part of the inputs.
 func (r *auditRig) restricted(want map[uint64]audit.Kind, since time.Time) {
 	r.Helper()
-	some := map[uint64]audit.Kind{101: want[101], 200: want[200]}
-	r.want(r.command(exitFailed, "--from", "100", "--to", "200"), some)
+	some := map[uint64]audit.Kind{40: want[40]}
+	r.want(r.command(exitFailed, "--from", "35", "--to", "45"), some)
 	report := r.command(exitFailed, "--since", since.Format(time.RFC3339Nano))
-	if r.want(report, map[uint64]audit.Kind{510: want[510]}); report.First != 504 || report.Last != 523 {
-		r.Errorf("the inputs since then are 504 to 523: %+v", report)
+	if r.want(report, map[uint64]audit.Kind{110: want[110]}); report.First != 104 || report.Last != 123 {
+		r.Errorf("the inputs since then are 104 to 123: %+v", report)
 	}
 	report = r.command(exitFailed, "--until", since.Format(time.RFC3339Nano), "--limit", "1")
-	if report.First != 1 || report.Last != 503 || len(report.Findings) != len(audit.Kinds)-map[bool]int{true: 0, false: 1}[want[300] != ""] {
-		r.Errorf("the inputs before are 1 to 503: %+v", report)
+	if report.First != 1 || report.Last != 103 || len(report.Findings) != len(audit.Kinds)-map[bool]int{true: 0, false: 1}[want[50] != ""] {
+		r.Errorf("the inputs before are 1 to 103: %+v", report)
 	}
 }
 
@@ -256,7 +257,7 @@ func TestAuditBesideWorkers(t *testing.T) {
 			r.work()
 			stopped := make(chan error, 1)
 			go func() { stopped <- storm(r.js, auditedStorm) }()
-			awaitState(t, "an input is stored", func() bool { return r.stream("INGEST").CachedInfo().State.LastSeq > 0 })
+			natstest.Until(t, "an input is stored", func() bool { return r.stream("INGEST").CachedInfo().State.LastSeq > 0 })
 			for over := false; !over; {
 				select {
 				case err := <-stopped:
@@ -280,7 +281,7 @@ func TestAuditBesideWorkers(t *testing.T) {
 }
 
 // auditedStorm is the number of inputs that are published while their stream is audited.
-const auditedStorm = 20_000
+const auditedStorm = 8000
 
 // storm stores n inputs as fast as the server takes them.
 func storm(js jetstream.JetStream, n int) error {

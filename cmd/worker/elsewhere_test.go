@@ -32,7 +32,7 @@ func (e *elsewhere) processes(delivery string) {
 		"MILLRACE_DEADLETTER_MAX_BYTES=64MiB",
 	}, e.env...)
 	inputs := filepath.Join(e.TempDir(), "inputs")
-	const each = 1000
+	const each = 100
 	send := func(name string) {
 		e.Helper()
 		var lines bytes.Buffer
@@ -88,25 +88,24 @@ func (e *elsewhere) processes(delivery string) {
 	call(e.T, env, "audit").want(e.T, exitDone, "1 have one dead letter", "1 are pending")
 }
 
-// TestJetStreamOfAnotherDomain: the worker's server is a leaf node with a JetStream of its own, which gets no request.
+// TestJetStreamOfAnotherDomain: the worker's server is a leaf node with a JetStream of its own, which gets no request. Package pull tests that the
+// worker reads both forms of acknowledgement subjects. With exclusive delivery it also builds them: TestJetStreamOfAnotherAccount has the short form.
 func TestJetStreamOfAnotherDomain(t *testing.T) {
 	t.Parallel()
-	for _, delivery := range []string{"shared", "exclusive"} {
-		for acks, flags := range map[string]map[string]bool{"short": nil, "long": {server.FeatureFlagJsAckFormatV2: true}} {
-			t.Run(delivery+" with "+acks+" acknowledgement subjects", func(t *testing.T) {
-				t.Parallel()
-				js, leaf := leafNode(t, flags)
-				e := elsewhere{T: t, js: js, env: []string{"MILLRACE_NATS_URL=" + leaf.ClientURL(), "MILLRACE_NATS_JS_DOMAIN=hub"}}
-				e.processes(delivery)
-				if delivery == "exclusive" && flags != nil {
-					call(t, e.env, "bench", "nats", "--bytes", "64", "--seconds=0.002", "--rounds", "1", "--storage", "memory", "--row", "millrace-exclusive",
-						"--server", leaf.ClientURL()).want(t, exitDone, "millrace-exclusive", "records/s")
-				}
-				if use, err := leaf.Jsz(nil); err != nil || use.JetStreamStats.API.Total != 0 {
-					t.Errorf("the leaf node's own JetStream got %d requests, want none (%v)", use.JetStreamStats.API.Total, err)
-				}
-			})
-		}
+	for delivery, flags := range map[string]map[string]bool{"shared": nil, "exclusive": {server.FeatureFlagJsAckFormatV2: true}} {
+		t.Run(delivery, func(t *testing.T) {
+			t.Parallel()
+			js, leaf := leafNode(t, flags)
+			e := elsewhere{T: t, js: js, env: []string{"MILLRACE_NATS_URL=" + leaf.ClientURL(), "MILLRACE_NATS_JS_DOMAIN=hub"}}
+			e.processes(delivery)
+			if delivery == "exclusive" {
+				call(t, e.env, "bench", "nats", "--bytes", "64", "--seconds=0.002", "--rounds", "1", "--storage", "memory", "--row", "millrace-exclusive",
+					"--server", leaf.ClientURL()).want(t, exitDone, "millrace-exclusive", "records/s")
+			}
+			if use, err := leaf.Jsz(nil); err != nil || use.JetStreamStats.API.Total != 0 {
+				t.Errorf("the leaf node's own JetStream got %d requests, want none (%v)", use.JetStreamStats.API.Total, err)
+			}
+		})
 	}
 }
 

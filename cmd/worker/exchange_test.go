@@ -13,6 +13,7 @@ import (
 
 	"millrace/internal/config"
 	"millrace/internal/exchange"
+	"millrace/internal/ingest/natstest"
 )
 
 // printed decodes what `worker results` prints.
@@ -134,7 +135,7 @@ func TestPayloadsComeBack(t *testing.T) {
 			call(t, env, "send", "--header=Content-Encoding: zstd", poor).want(t, exitDone, "sequence 6")
 			call(t, env, "send", "--framing=length_delimited", "--records=2", "--compress=zstd", "--rate=1000", frame).want(t, exitDone, "stored 2 payloads with 3 records", "sequences 7 to 8")
 			awaitResults(t, js, 7)
-			awaitState(t, "a dead letter is stored", func() bool { return streamMessages(t, js, "RESULTS_DEADLETTER") == 1 })
+			natstest.Until(t, "a dead letter is stored", func() bool { return streamMessages(t, js, "RESULTS_DEADLETTER") == 1 })
 
 			r := call(t, env, "results")
 			r.want(t, exitDone)
@@ -271,7 +272,7 @@ func TestSendAndResultsNeedOnlyTheDocumentedPermissions(t *testing.T) {
 	}
 	call(t, []string{url("publisher")}, "send", small, large).want(t, exitDone, "stored 2 payloads")
 	awaitResults(t, js, 1)
-	awaitState(t, "a dead letter is stored", func() bool { return streamMessages(t, js, "DEAD") == 1 })
+	natstest.Until(t, "a dead letter is stored", func() bool { return streamMessages(t, js, "DEAD") == 1 })
 	call(t, []string{url("reader")}, "results").want(t, exitDone, `"result":{"bytes":9,"crc32c":"e3069283"}`, `"dead_letter":{"reason":"too_large"`)
 	for flags, want := range map[string]int{"--payload": defaultPayloadBytes, "--payload --payload-bytes=0": 5000, "--payload --payload-bytes=7": 7} {
 		printed := call(t, []string{url("reader")}, append([]string{"results"}, strings.Fields(flags)...)...)

@@ -69,9 +69,9 @@ func TestAnArrowColumnWithoutArrowIsRefused(t *testing.T) {
 // TestTheDemoChecksArrowResults runs the demo with results that its client decodes as Arrow streams.
 func TestTheDemoChecksArrowResults(t *testing.T) {
 	t.Parallel()
-	r := call(t, []string{"MILLRACE_DEBUG_ADDR=", "MILLRACE_RESULT_FORMAT=arrow"}, "demo", "--payloads", "100")
+	r := call(t, []string{"MILLRACE_DEBUG_ADDR=", "MILLRACE_RESULT_FORMAT=arrow"}, "demo", "--payloads", "30")
 	r.want(t, exitDone)
-	if last := lastLine(r.out); last != "verified 100 of 100 results" {
+	if last := lastLine(r.out); last != "verified 30 of 30 results" {
 		t.Errorf("the last line is %q", last)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
 )
 
 // move is a change of the delivery mode while inputs wait, as docs/answers.md describes it.
@@ -139,7 +141,7 @@ func TestTheDeliveryModeChangesWhileInputsWait(t *testing.T) {
 				m.takeMarkers("RESULTS_DEADLETTER")
 			}
 			resume := m.pause(m.consumers())
-			m.send("waiting", 5000)
+			m.send("waiting", 200)
 			m.prepare(latter)
 
 			// A worker that starts again refuses the stream, until it has its former transform.
@@ -150,10 +152,10 @@ func TestTheDeliveryModeChangesWhileInputsWait(t *testing.T) {
 			m.prepare(latter)
 
 			fresh := m.work(latter)
-			m.send("new", 500)
-			awaitState(t, "the new inputs have results", func() bool { return messagesOn(t, m.js, "results.>") == 2000 })
+			m.send("new", 50)
+			natstest.Until(t, "the new inputs have results", func() bool { return messagesOn(t, m.js, "results.>") == 200 })
 			resume()
-			awaitState(t, "all inputs are processed and removed", func() bool { return streamMessages(t, m.js, "INGEST") == 0 })
+			natstest.Until(t, "all inputs are processed and removed", func() bool { return streamMessages(t, m.js, "INGEST") == 0 })
 			for _, p := range []*process{old, fresh} {
 				if code := p.terminate(); code != exitDone {
 					t.Errorf("exit status %d after SIGTERM, want 0", code)
@@ -164,7 +166,7 @@ func TestTheDeliveryModeChangesWhileInputsWait(t *testing.T) {
 			}
 			for _, mode := range []string{former, latter} {
 				r := call(t, m.setting(mode), "audit")
-				r.want(t, exitDone, "22,000 have one result", "nothing is missing, double")
+				r.want(t, exitDone, "1,000 have one result", "nothing is missing, double")
 				if testing.Verbose() {
 					t.Log(mode, r.out, strings.TrimSpace(r.errors))
 				}

@@ -1,17 +1,25 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
+// needsLinker skips a test that links a worker, which takes longer than the others together. CI runs it.
+func needsLinker(t *testing.T) {
+	t.Helper()
+	if os.Getenv("MILLRACE_TEST_NOEMBEDDED") == "" {
+		t.Skip("SKIPPED: it links a worker without a NATS server: MILLRACE_TEST_NOEMBEDDED=1 go test -run WithoutEmbedded ./cmd/worker")
+	}
+}
+
 // withoutServer builds the worker without the embedded NATS server. Until the test ends, call and start use that worker. Unlike go build,
 // go run keeps what it linked in the cache.
 func withoutServer(t *testing.T) {
 	t.Helper()
-	programs(t)
 	path := filepath.Join(t.TempDir(), "worker")
 	if out, err := exec.Command("go", "run", "-exec=cp", "-tags=noembedded", ".", path).CombinedOutput(); err != nil {
 		t.Fatalf("go run: %v\n%s", err, out)
@@ -23,6 +31,7 @@ func withoutServer(t *testing.T) {
 
 // TestWithoutEmbeddedServer checks that commands that need a server fail at once with advice, and that all others work.
 func TestWithoutEmbeddedServer(t *testing.T) {
+	needsLinker(t)
 	withoutServer(t)
 	const reason = "this build has no NATS server in it"
 	call(t, nil, "run").want(t, exitUsage, "MILLRACE_NATS_URL", reason, "set nats://")
@@ -49,7 +58,7 @@ func TestWithoutEmbeddedServer(t *testing.T) {
 
 // TestWithoutEmbeddedServerItIsNotLinked lists the packages of both builds.
 func TestWithoutEmbeddedServerItIsNotLinked(t *testing.T) {
-	programs(t)
+	needsLinker(t)
 	for tags, want := range map[string]bool{"": true, "noembedded": false} {
 		out, err := exec.Command("go", "list", "-deps", "-tags="+tags, ".").Output()
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	millrace "millrace/client"
+	"millrace/internal/ingest/natstest"
 )
 
 // deadStream is the stream of dead letters that a worker provisions.
@@ -20,7 +21,7 @@ const deadStream = "RESULTS_DEADLETTER"
 // awaitLetters waits until n dead letters are stored, and everything is settled.
 func (r *auditRig) awaitLetters(n uint64) {
 	r.Helper()
-	awaitState(r.T, fmt.Sprint(n, " dead letters are stored"), func() bool { return messagesOn(r.T, r.js, "deadletter.>") == n })
+	natstest.Until(r.T, fmt.Sprint(n, " dead letters are stored"), func() bool { return messagesOn(r.T, r.js, "deadletter.>") == n })
 	r.settled()
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device"
+	"millrace/internal/ingest/natstest"
 )
 
 // TestExitCodes states the numbers, because supervisors and scripts depend on them.
@@ -68,7 +69,7 @@ func TestClosedTerminalDrains(t *testing.T) {
 	}
 	w := startPiped(t, nil, "run", "MILLRACE_NATS_URL=nats://worker:worker-password@"+s.Addr().String(), "MILLRACE_BATCH_PAYLOADS=50")
 	w.await(t, `"msg":"working"`)
-	awaitState(t, "some results are stored", func() bool { return streamMessages(t, js, "RESULTS") > 0 })
+	natstest.Until(t, "some results are stored", func() bool { return streamMessages(t, js, "RESULTS") > 0 })
 	if err := w.out.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func TestClosedTerminalDrains(t *testing.T) {
 		t.Errorf("it ended with status %v (signal %v), want 0", status.ExitStatus(), status.Signal())
 	}
 	results := streamMessages(t, js, "RESULTS")
-	awaitState(t, "the inputs of all results are settled, and no others", func() bool { // the server handles acknowledgements after it has received them
+	natstest.Until(t, "the inputs of all results are settled, and no others", func() bool { // the server handles acknowledgements after it has received them
 		c, err := js.Consumer(t.Context(), "INGEST", "millrace")
 		if err != nil {
 			t.Fatal(err)
@@ -196,19 +197,5 @@ func (w *piped) signal(t *testing.T, s os.Signal) syscall.WaitStatus {
 // awaitResults waits until n results are stored.
 func awaitResults(t *testing.T, js jetstream.JetStream, n uint64) {
 	t.Helper()
-	awaitState(t, fmt.Sprintf("%d results are stored", n), func() bool { return streamMessages(t, js, "RESULTS") == n })
-}
-
-// awaitState polls until holds returns true.
-func awaitState(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline, tick := time.After(patience), time.NewTicker(20*time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
+	natstest.Until(t, fmt.Sprintf("%d results are stored", n), func() bool { return streamMessages(t, js, "RESULTS") == n })
 }

@@ -11,14 +11,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
+
+	"millrace/internal/ingest/natstest"
 )
 
 func TestDemoVerifiesEveryPayload(t *testing.T) {
 	trace := filepath.Join(t.TempDir(), "trace.json")
-	r := call(t, []string{"MILLRACE_DEBUG_ADDR=127.0.0.1:0"}, "demo", "--payloads", "300", "--seed", "7", "--timeline", trace)
+	r := call(t, []string{"MILLRACE_DEBUG_ADDR=127.0.0.1:0"}, "demo", "--payloads", "100", "--seed", "7", "--timeline", trace)
 	r.want(t, exitDone, "watch it at http://127.0.0.1:", "overlap, of busy", "copy_in", "payloads a second")
-	if last := lastLine(r.out); last != "verified 300 of 300 results" {
+	if last := lastLine(r.out); last != "verified 100 of 100 results" {
 		t.Errorf("the last line is %q", last)
 	}
 	data, err := os.ReadFile(trace)
@@ -64,14 +65,14 @@ func TestDemoWithFrames(t *testing.T) {
 		last             string
 	}{
 		{"json", "none", []string{"--framing", "newline_delimited", "--compress", "zstd", "--record-bytes", "100", "--frame-records", "300"},
-			"verified 5 of 5 results, 1500 of 1500 records"},
-		{"arrow", "zstd", []string{"--framing", "arrow", "--record-bytes", "20"}, "verified 5 of 5 results, 131070 of 131070 records"},
+			"verified 2 of 2 results, 600 of 600 records"},
+		{"arrow", "zstd", []string{"--framing", "arrow", "--record-bytes", "20"}, "verified 2 of 2 results, 52428 of 52428 records"},
 		{"json", "none", []string{"--framing", "length_delimited", "--record-bytes", "2", "--frame-records", "60000", "--compress", "lz4"},
-			"verified 5 of 5 results, 300000 of 300000 records"}, // each result is larger than a message
-		{"binary", "lz4", []string{"--compress", "snappy"}, "verified 5 of 5 results"},
+			"verified 2 of 2 results, 120000 of 120000 records"}, // each result is larger than a message
+		{"binary", "lz4", []string{"--compress", "snappy"}, "verified 2 of 2 results"},
 	} {
 		r := call(t, []string{"MILLRACE_DEBUG_ADDR=", "MILLRACE_OPERATORS=crc32c,minhash?hashes=4", "MILLRACE_RESULT_FORMAT=" + c.format,
-			"MILLRACE_RESULT_ENCODING=" + c.encoding}, append([]string{"demo", "--payloads", "5"}, c.flags...)...)
+			"MILLRACE_RESULT_ENCODING=" + c.encoding}, append([]string{"demo", "--payloads", "2"}, c.flags...)...)
 		r.want(t, exitDone)
 		if last := lastLine(r.out); last != c.last {
 			t.Errorf("%v: the last line is %q, want %q", c.flags, last, c.last)
@@ -170,13 +171,5 @@ func body(t *testing.T, url string) string {
 // awaitBody polls a page until it contains text.
 func awaitBody(t *testing.T, url, text string) {
 	t.Helper()
-	deadline, tick := time.After(patience), time.NewTicker(20*time.Millisecond)
-	defer tick.Stop()
-	for !strings.Contains(body(t, url), text) {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s does not contain %q within %v", url, text, patience)
-		}
-	}
+	natstest.Until(t, fmt.Sprintf("%s contains %q", url, text), func() bool { return strings.Contains(body(t, url), text) })
 }

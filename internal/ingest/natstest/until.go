@@ -8,7 +8,7 @@ import (
 // Until waits between two looks at first for firstLook, and in the end for lastLook: most conditions ask a server, which takes processor time.
 const (
 	firstLook = 2 * time.Millisecond
-	lastLook  = 40 * time.Millisecond
+	lastLook  = 100 * time.Millisecond
 )
 
 // Until returns once cond holds, and fails the test if it does not hold within Patience. Use it for states that nothing announces, and
