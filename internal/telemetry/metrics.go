@@ -7,7 +7,6 @@ package telemetry
 
 import (
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,10 +55,7 @@ type Metrics struct {
 	operators  operatorMetrics
 	trim       *trimMetrics
 	job        *jobCounter
-
-	batches *batchVectors
-	mu      sync.RWMutex
-	devices map[string]*deviceMetrics // by device.Info.ID; label values resolved once
+	batches    *batchVectors
 }
 
 var (
@@ -69,12 +65,12 @@ var (
 
 // NewMetrics creates the metrics in a new registry, together with those of the Go runtime and the process.
 func NewMetrics(build Build) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), devices: map[string]*deviceMetrics{}, job: newJobCounter(time.Now())}
+	m := &Metrics{registry: prometheus.NewRegistry(), job: newJobCounter(time.Now())}
 	m.factory = promauto.With(prometheus.WrapRegistererWithPrefix(namespace+"_", m.registry))
 	m.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		statsCollector{m},
+		prometheus.CollectorFunc(m.collectStats),
 	)
 	m.registerMessages()
 	m.frames = newFrameMetrics(m.factory)
@@ -88,9 +84,6 @@ func NewMetrics(build Build) *Metrics {
 
 // Registry returns the registry of all metrics.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
-
-// AddDevice registers a device's metrics, with value zero, before its first batch.
-func (m *Metrics) AddDevice(id string) { m.device(id) }
 
 // Watch makes every scrape read the pipelines' own counters: engines, overlap, lanes, scratch and pinned memory. It
 // calls stats once per scrape, so that the values of one scrape are consistent. The function stats returns one entry

@@ -32,6 +32,7 @@ var build = telemetry.Build{Version: "v0.0.0", Commit: "abc", GoVersion: "go1.26
 func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	t.Helper()
 	m := telemetry.NewMetrics(build)
+	m.AddDevice("host")
 	m.SetFallback(true)
 	m.BatchDone(pipelined("host", 1, 1)[0])
 	m.DeviceError("host", "out_of_memory")
@@ -212,6 +213,7 @@ func TestAddDeviceStartsAtZero(t *testing.T) {
 
 func TestStagesThatDidNotHappenAreNotObserved(t *testing.T) {
 	m := telemetry.NewMetrics(build)
+	m.AddDevice("host")
 	r := pipelined("host", 1, 1)[0]
 	r.Publish = streams.Span{}
 	r.Err = errors.New("failed")

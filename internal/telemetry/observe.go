@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,75 +35,43 @@ func newBatchVectors(f promauto.Factory) *batchVectors {
 	}
 }
 
-// deviceMetrics holds the children of batchVectors for one device.
-type deviceMetrics struct {
-	done     prometheus.Counter
-	payloads prometheus.Observer
-	bytes    prometheus.Observer
-	closed   [streams.NumCloseReasons]prometheus.Counter
-	stages   [inflight.NumStages]prometheus.Observer
-	errors   [len(errorKinds)]prometheus.Counter
-}
-
-func (v *batchVectors) forDevice(id string) *deviceMetrics {
-	d := &deviceMetrics{
-		done:     v.done.WithLabelValues(id),
-		payloads: v.payloads.WithLabelValues(id),
-		bytes:    v.bytes.WithLabelValues(id),
-	}
+// AddDevice registers a device's metrics, with value zero, before its first batch.
+func (m *Metrics) AddDevice(id string) {
+	v := m.batches
+	v.done.WithLabelValues(id)
+	v.payloads.WithLabelValues(id)
+	v.bytes.WithLabelValues(id)
 	for r := range streams.NumCloseReasons {
-		d.closed[r] = v.closed.WithLabelValues(id, r.String())
+		v.closed.WithLabelValues(id, r.String())
 	}
 	for s := range inflight.NumStages {
-		d.stages[s] = v.stages.WithLabelValues(id, s.String())
+		v.stages.WithLabelValues(id, s.String())
 	}
-	for i, kind := range errorKinds {
-		d.errors[i] = v.errors.WithLabelValues(id, kind)
+	for _, kind := range errorKinds {
+		v.errors.WithLabelValues(id, kind)
 	}
-	return d
-}
-
-// device returns a device's metrics and creates them on the first call.
-func (m *Metrics) device(id string) *deviceMetrics {
-	m.mu.RLock()
-	d := m.devices[id]
-	m.mu.RUnlock()
-	if d != nil {
-		return d
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if d = m.devices[id]; d == nil {
-		d = m.batches.forDevice(id)
-		m.devices[id] = d
-	}
-	return d
 }
 
 // BatchDone implements inflight.RecordObserver. It doesn't observe stages that did not happen.
 func (m *Metrics) BatchDone(r *inflight.Record) {
-	d := m.device(r.Device)
-	d.done.Inc()
-	d.payloads.Observe(float64(r.Payloads))
-	d.bytes.Observe(float64(r.Bytes))
-	d.closed[r.Closed].Inc()
+	v := m.batches
+	v.done.WithLabelValues(r.Device).Inc()
+	v.payloads.WithLabelValues(r.Device).Observe(float64(r.Payloads))
+	v.bytes.WithLabelValues(r.Device).Observe(float64(r.Bytes))
+	v.closed.WithLabelValues(r.Device, r.Closed.String()).Inc()
 	for stage, span := range r.Spans() {
 		if span != (streams.Span{}) {
-			d.stages[stage].Observe(span.Duration().Seconds())
+			v.stages.WithLabelValues(r.Device, inflight.Stage(stage).String()).Observe(span.Duration().Seconds())
 		}
 	}
 }
 
 // DeviceError implements streams.Observer. An unknown kind counts as "other".
 func (m *Metrics) DeviceError(deviceID, kind string) {
-	d := m.device(deviceID)
-	for i, known := range errorKinds {
-		if kind == known {
-			d.errors[i].Inc()
-			return
-		}
+	if !slices.Contains(errorKinds[:], kind) {
+		kind = "other"
 	}
-	d.errors[len(errorKinds)-1].Inc()
+	m.batches.errors.WithLabelValues(deviceID, kind).Inc()
 }
 
 // Settled implements ingest.Observer. Only a stored result has a latency.
@@ -162,22 +131,10 @@ func statsDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, append([]string{"device"}, labels...), nil)
 }
 
-// statsCollector exports the pipelines' counters. It reads them once per scrape and doesn't keep them, so overlap never
+// collectStats exports the pipelines' counters. It reads them once per scrape and doesn't keep them, so overlap never
 // exceeds busy in a scrape.
-type statsCollector struct{ m *Metrics }
-
-// Describe implements prometheus.Collector.
-func (c statsCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		engineBusyDesc, deviceBusyDesc, overlapDesc, lanesDesc, scratchDesc, limitDesc, allocatedDesc, refusedDesc, pinnedDesc, pageableDesc,
-	} {
-		to <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c statsCollector) Collect(to chan<- prometheus.Metric) {
-	stats := c.m.stats.Load()
+func (m *Metrics) collectStats(to chan<- prometheus.Metric) {
+	stats := m.stats.Load()
 	if stats == nil {
 		return // there is no pipeline yet
 	}
