@@ -15,8 +15,7 @@ import (
 )
 
 // traceEvent is an event of the Chrome trace-event format, which Perfetto and chrome://tracing open. Source: "Trace
-// Event Format", the Chromium project. Phase M names processes and threads, and X is a complete event (a slice). The
-// phases s, t and f are the start, the steps and the end of an arrow.
+// Event Format", the Chromium project. Phase M names processes and threads, and X is a complete event (a slice).
 type traceEvent struct {
 	Name     string `json:"name"`
 	Category string `json:"cat,omitempty"`
@@ -26,8 +25,6 @@ type traceEvent struct {
 	Start    micros `json:"ts"`
 	Length   micros `json:"dur"`
 	Args     any    `json:"args,omitempty"`
-	ID       uint64 `json:"id,omitempty"` // ID of an arrow, the same at all its points
-	Bind     string `json:"bp,omitempty"` // "e": the point belongs to the enclosing slice instead of the next one
 }
 
 // micros is a time that is written in microseconds with three decimals.
@@ -51,8 +48,7 @@ type batchArgs struct {
 }
 
 // WriteTrace writes the timeline as Chrome trace-event JSON. It writes the given duration up to the newest batch, or
-// everything if last is 0. Each device is a process, and each of its engines and lanes is a track. Arrows follow each
-// batch from the lane that filled it over the engines to its publishing and settlement on the lane. Times count from
+// everything if last is 0. Each device is a process, and each of its engines and lanes is a track. Times count from
 // the earliest epoch of all devices.
 func (t *Timeline) WriteTrace(w io.Writer, last time.Duration) error {
 	devices, base := t.snapshot()
@@ -93,7 +89,7 @@ func keepLast(devices []deviceTimeline, base time.Time, last time.Duration) {
 }
 
 // events returns a device's part of the trace. Names come first, then events in order of time. An enclosing event comes
-// before those inside it and before the arrows attached to it. The offset converts times of the device's clock to times
+// before those inside it. The offset converts times of the device's clock to times
 // of the trace.
 func (d deviceTimeline) events(process int, offset time.Duration) []traceEvent {
 	title := d.name
@@ -102,7 +98,6 @@ func (d deviceTimeline) events(process int, offset time.Duration) []traceEvent {
 	}
 	names := []traceEvent{named("process_name", process, 0, title)}
 	var events []traceEvent
-	arrows := flowPoints{}
 	for _, t := range append(engineTracks(d.records), laneTracks(d.records)...) {
 		rows := t.rows()
 		for row := range max(len(rows), 1) { // show idle engines too
@@ -117,11 +112,9 @@ func (d deviceTimeline) events(process int, offset time.Duration) []traceEvent {
 		for row, bars := range rows {
 			for _, b := range bars {
 				events = append(events, b.events(process, t.id+row, offset)...)
-				arrows.add(b, t.id+row)
 			}
 		}
 	}
-	events = append(events, arrows.events(d.records, process, offset)...)
 	slices.SortStableFunc(events, func(a, b traceEvent) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.Length, a.Length))
 	})
@@ -156,65 +149,6 @@ func (b bar) events(process, thread int, offset time.Duration) []traceEvent {
 		events = append(events, inner)
 	}
 	return events
-}
-
-// An arrow in a trace follows a batch from the lane that filled it over the engines back to the lane. The trace format
-// calls it a flow: a start, steps and an end, which have the same category, name and ID. Each of them specifies a track
-// and a time, and the viewer attaches it to the slice at that time.
-
-// flowPoint is a point at which an arrow touches a slice.
-type flowPoint struct {
-	at     time.Duration // on the device's clock
-	thread int
-}
-
-// flowPoints collects, for each batch, the points of its arrow.
-type flowPoints map[*inflight.Record][]flowPoint
-
-// add adds the points of a bar on a track: the stage of an engine track, or the other stages of a batch on its lane's
-// track. It skips slices without length, because an arrow can't be attached to them.
-func (f flowPoints) add(b bar, thread int) {
-	parts := []bar{b}
-	if b.whole {
-		parts = slices.DeleteFunc(b.stagesWithin(), func(part bar) bool { return slices.Contains(engineStages[:], streams.Stage(part.stage)) })
-	}
-	for _, part := range parts {
-		if part.span.Duration() > 0 {
-			f[b.batch] = append(f[b.batch], flowPoint{part.span.Start, thread})
-		}
-	}
-}
-
-// events returns the arrows of a device's batches, which are in records. The offset converts times of the device's
-// clock to times of the trace.
-func (f flowPoints) events(records []inflight.Record, process int, offset time.Duration) (events []traceEvent) {
-	for i := range records {
-		points := f[&records[i]]
-		slices.SortStableFunc(points, func(a, b flowPoint) int { return cmp.Compare(a.at, b.at) })
-		if len(points) < 2 {
-			continue // an arrow needs two ends
-		}
-		for n, p := range points {
-			events = append(events, traceEvent{
-				Name: fmt.Sprintf("batch %d", records[i].Batch), Category: "flow", Phase: flowPhase(n, len(points)),
-				Process: process, Thread: p.thread, Start: micros(p.at + offset),
-				// Batches of different pipelines can have the same number, so the ID is the position in the trace.
-				ID: uint64(process)<<32 | uint64(i+1), Bind: "e",
-			})
-		}
-	}
-	return events
-}
-
-// flowPhase returns the phase of point n of an arrow.
-func flowPhase(n, points int) string {
-	switch n {
-	case 0:
-		return "s"
-	case points - 1:
-		return "f"
-	}
-	return "t"
 }
 
 // A trace viewer draws one track per thread. If two events on a track overlap, it shows one as part of the other. So
