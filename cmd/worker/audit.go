@@ -11,9 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
-	"millrace/internal/config"
 	"millrace/internal/exchange/audit"
-	"millrace/internal/ingest/topology"
 )
 
 // auditFlags holds the flags of `worker audit`.
@@ -41,12 +39,8 @@ func auditCommand() *cobra.Command {
 			"server of a worker that runs on this machine.",
 		Example: "  worker audit\n  worker audit --since 24h --limit 100\n  worker audit --from 1000000 --to 1999999 --json | jq .counts",
 		Args:    flagsOnly,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := noEmptyFlags(cmd); err != nil {
-				return err
-			}
-			return runAudit(cmd.Context(), f)
-		},
+		PreRunE: noEmptyFlags,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runAudit(cmd.Context(), f) },
 	}
 	c.Flags().Uint64Var(&f.from, "from", 0, "the `sequence` of the first input; default: the first that the stream ever had")
 	c.Flags().Uint64Var(&f.to, "to", 0, "the `sequence` of the last input; default: the last")
@@ -132,13 +126,4 @@ func auditError(nc *nats.Conn, err error) error {
 		return fmt.Errorf("audit: %w: %w (docs/security.md lists what the user needs)", err, nc.LastError())
 	}
 	return fmt.Errorf("audit: %w", err)
-}
-
-// deployment returns the names and subjects of the deployment, and how it delivers.
-func deployment(cfg *config.Config) topology.Topology {
-	return topology.Topology{
-		API: jetStreamAPI(cfg), Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
-		ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
-		ExactlyOnce: exactlyOnce(cfg), CommitPrefix: cfg.CommitPrefix, Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions,
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -27,80 +26,43 @@ type notYet struct{ error }
 // Unwrap returns the error itself.
 func (e notYet) Unwrap() error { return e.error }
 
-// waiter waits until the NATS server can be used, and says why it waits.
-type waiter struct {
-	log    *slog.Logger
-	report func(why error) // called with the reason after each failed attempt, and with nil at the end
-
-	mu    sync.Mutex
-	began time.Time // of the first attempt that failed; zero before
-	why   error     // why the last attempt failed
-}
-
-// until calls attempt until it succeeds. It returns an error at once if that isn't a notYet error, and the context's error when
-// ctx ends.
-func (w *waiter) until(ctx context.Context, attempt func(context.Context) error) error {
-	spoken, stop := context.WithCancel(ctx)
-	defer stop()
-	defer w.report(nil)
+// wait calls attempt until it succeeds. It returns an error at once if that isn't a notYet error, and the context's error when ctx ends.
+// It calls report with the reason after each failed attempt, and with nil at the end.
+func wait(ctx context.Context, log *slog.Logger, report func(why error), attempt func(context.Context) error) error {
+	defer report(nil)
+	var began, next time.Time // of the first failed attempt, and of the next line in the log
 	for n := 1; ; n++ {
 		err := attempt(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		now := time.Now()
 		if !errors.As(err, &notYet{}) {
-			w.end(err)
+			if err == nil && n > 1 {
+				log.Info("NATS can be used now", "after", now.Sub(began).Round(time.Millisecond).String())
+			}
 			return err
 		}
-		w.failed(spoken, err)
+		report(err)
+		if n == 1 {
+			began, next = now, now
+		}
+		if !now.Before(next) {
+			log.Warn("waiting for NATS: the worker starts as soon as it can", "for", now.Sub(began).Round(time.Second).String(), "error", err)
+			next = next.Add(waitLine)
+		}
 		if !retry.Sleep(ctx, retry.Delay(n)) {
 			return ctx.Err()
 		}
 	}
 }
 
-// failed records why an attempt failed. The first failure starts the log lines, which go on until ctx ends.
-func (w *waiter) failed(ctx context.Context, why error) {
-	w.report(why)
-	w.mu.Lock()
-	first := w.began.IsZero()
-	w.why = why
-	if first {
-		w.began = time.Now()
-	}
-	w.mu.Unlock()
-	if first {
-		w.say()
-		go w.sayAtIntervals(ctx)
-	}
-}
-
-func (w *waiter) sayAtIntervals(ctx context.Context) {
-	for retry.Sleep(ctx, waitLine) {
-		w.say()
-	}
-}
-
-func (w *waiter) say() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.log.Warn("waiting for NATS: the worker starts as soon as it can", "for", time.Since(w.began).Round(time.Second).String(), "error", w.why)
-}
-
-// end logs the end of a wait that has succeeded.
-func (w *waiter) end(err error) {
-	if err == nil && !w.began.IsZero() {
-		w.log.Info("NATS can be used now", "after", time.Since(w.began).Round(time.Millisecond).String())
-	}
-}
-
-// awaitNATS calls attempt until it succeeds, as waiter.until does. It doesn't wait for the embedded server.
+// awaitNATS calls attempt until it succeeds, as wait does. It doesn't wait for the embedded server.
 func (a *app) awaitNATS(ctx context.Context, attempt func(context.Context) error) error {
 	if a.server != nil {
 		return attempt(ctx)
 	}
-	w := &waiter{log: a.log, report: a.health.Waiting}
-	return w.until(ctx, attempt)
+	return wait(ctx, a.log, a.health.Waiting, attempt)
 }
 
 // dial opens one connection, which the app closes. If ctx ends first, it returns at once.

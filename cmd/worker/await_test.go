@@ -50,9 +50,8 @@ func (l *lines) take() []string {
 func TestAWaitLogsALineAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, reports := &lines{Handler: slog.NewTextHandler(nil, nil)}, map[string]int{}
-		w := &waiter{log: slog.New(log), report: func(why error) { reports[fmt.Sprint(why)]++ }}
 		began := time.Now()
-		err := w.until(t.Context(), func(context.Context) error {
+		err := wait(t.Context(), slog.New(log), func(why error) { reports[fmt.Sprint(why)]++ }, func(context.Context) error {
 			time.Sleep(time.Second) //nolint:forbidigo // on the virtual clock
 			if time.Since(began) < 210*time.Second {
 				return notYet{errors.New("nobody there")}
@@ -78,15 +77,13 @@ func TestAWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &lines{Handler: slog.NewTextHandler(nil, nil)}
 		lasting := errors.New("wrong password")
-		w := &waiter{log: slog.New(log), report: func(error) {}}
-		if err := w.until(t.Context(), func(context.Context) error { return lasting }); err != lasting || len(log.take()) != 0 { //nolint:errorlint // the same error
+		if err := wait(t.Context(), slog.New(log), func(error) {}, func(context.Context) error { return lasting }); err != lasting || len(log.take()) != 0 { //nolint:errorlint // the same error
 			t.Errorf("an error that lasts: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()
 		time.AfterFunc(time.Hour, cancel)
-		w = &waiter{log: slog.New(log), report: func(error) {}}
-		err := w.until(ctx, func(context.Context) error { return notYet{errors.New("nobody there")} })
+		err := wait(ctx, slog.New(log), func(error) {}, func(context.Context) error { return notYet{errors.New("nobody there")} })
 		if !errors.Is(err, context.Canceled) || time.Since(began) != time.Hour {
 			t.Errorf("the end of the context: %v after %v, want it at once", err, time.Since(began))
 		}

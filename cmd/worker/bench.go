@@ -212,11 +212,7 @@ func (out *benchOutput) measure(ctx context.Context, cfg *config.Config, o bench
 	if o.Devices, _, err = openDevicesOr(cfg, newLogger(cfg), openBenchHost); err != nil {
 		return err
 	}
-	defer func() {
-		for _, d := range o.Devices {
-			err = errors.Join(err, d.Close())
-		}
-	}()
+	defer func() { err = errors.Join(err, closeDevices(o.Devices)) }()
 	if o.Yardstick == "" {
 		o.Yardstick = findYardstick(cfg, o.Devices)
 	}

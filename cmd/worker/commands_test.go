@@ -135,7 +135,10 @@ func TestCheckInJSON(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	r := call(t, []string{"MILLRACE_NATS_URL=" + s.URL()}, "check", "--json")
-	var got reportedJSON
+	var got struct {
+		Findings         []struct{ Level, What, Found, Advice string }
+		Errors, Warnings int
+	}
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil || r.code != exitFailed {
 		t.Fatalf("status %d, %v:\n%s", r.code, err, r.out)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"millrace/internal/compression"
 	"millrace/internal/config"
 	"millrace/internal/console"
 	"millrace/internal/demo"
@@ -27,17 +26,13 @@ const (
 	demoPayloadsHost = 3000
 	demoPayloadsGPU  = 200000
 	demoDebugAddr    = "127.0.0.1:6060"
-
-	// Frames are a hundred times as large as documents.
-	demoFramesHost = 30
-	demoFramesGPU  = 2000
 )
 
 // demoFlags holds the flags of `worker demo`.
 type demoFlags struct {
 	payloads                  int
 	seed                      uint64
-	framing, compress         string
+	body                      bodyFlags
 	recordBytes, frameRecords int
 	timeline                  string
 	keep                      bool
@@ -56,14 +51,11 @@ func demoCommand() *cobra.Command {
 	}
 	c.Flags().IntVar(&f.payloads, "payloads", 0, "how many documents or frames; 0: 3000 documents or 30 frames on a CPU, 200000 or 2000 on a GPU")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "the seed of the documents")
-	c.Flags().StringVar(&f.framing, "framing", "none", "send frames, which are messages of many records of text, in this `framing`: newline_delimited, length_delimited, varint_length_delimited or arrow")
+	f.body.add(c, "send frames, which are messages of many records of text,")
 	c.Flags().IntVar(&f.recordBytes, "record-bytes", demo.DefaultRecordBytes, "the mean size of a record in a frame")
 	c.Flags().IntVar(&f.frameRecords, "frame-records", 0, "how many records a frame has; 0: as many as make 512 KiB")
-	c.Flags().StringVar(&f.compress, "compress", "none", "the `compression` of the messages: zstd, lz4 or snappy")
 	c.Flags().StringVar(&f.timeline, "timeline", "", "write the timeline of the last batches to this `file`, for Perfetto or chrome://tracing")
 	c.Flags().BoolVar(&f.keep, "keep", false, "keep worker, server and timeline page running after the table, until Ctrl-C")
-	complete(c, "framing", "none", "newline_delimited", "length_delimited", "varint_length_delimited", "arrow")
-	complete(c, "compress", "none", "zstd", "lz4", "snappy")
 	return c
 }
 
@@ -72,8 +64,9 @@ func runDemo(ctx context.Context, f *demoFlags) (err error) {
 	if f.payloads < 0 || f.payloads > 1e9 {
 		return usageError{fmt.Errorf("demo: --payloads is %d, want 1 to 1000000000, or 0 for the default", f.payloads)}
 	}
-	frames, err := demoFrames(f.framing, f.recordBytes, f.frameRecords, f.compress)
-	if err != nil {
+	frames := demo.Frames{RecordBytes: f.recordBytes, Records: f.frameRecords}
+	frames.Framing, frames.Encoding, err = f.body.parse()
+	if err = errors.Join(err, frames.Check()); err != nil {
 		return usageError{fmt.Errorf("demo: %w", err)}
 	}
 	cfg, err := demoConfig()
@@ -116,31 +109,16 @@ func runDemo(ctx context.Context, f *demoFlags) (err error) {
 	return a.runDemo(ctx, d, f.keep, func() error { return a.report(ctx, d, profile, payloads, f.timeline) })
 }
 
-// demoFrames checks the flags for messages of several records.
-func demoFrames(framing string, recordBytes, records int, compress string) (f demo.Frames, err error) {
-	f = demo.Frames{RecordBytes: recordBytes, Records: records}
-	var errs [2]error
-	if f.Framing, errs[0] = frame.ParseFraming(framing); errs[0] != nil {
-		errs[0] = fmt.Errorf("--framing: %w", errs[0])
-	}
-	if f.Encoding, errs[1] = compression.ParseResult(compress); errs[1] != nil {
-		errs[1] = fmt.Errorf("--compress: %w", errs[1])
-	}
-	return f, errors.Join(errs[0], errs[1], f.Check())
-}
-
 // demoPayloads returns the default number of messages.
 func (a *app) demoPayloads(f demo.Frames) int {
-	onGPU := a.devices[0].Info().Kind == "cuda"
-	switch {
-	case f.Framing != frame.None && onGPU:
-		return demoFramesGPU
-	case f.Framing != frame.None:
-		return demoFramesHost
-	case onGPU:
-		return demoPayloadsGPU
+	n := demoPayloadsHost
+	if a.devices[0].Info().Kind == "cuda" {
+		n = demoPayloadsGPU
 	}
-	return demoPayloadsHost
+	if f.Framing != frame.None {
+		n /= 100 // frames are a hundred times as large as documents
+	}
+	return n
 }
 
 // demoConfig returns the configuration with the demo's defaults: an embedded server, few log lines, and ports that another worker

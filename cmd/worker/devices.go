@@ -118,11 +118,7 @@ func openGPUs(cfg *config.Config, report func(leftOut error)) ([]device.Device, 
 			leftOut = append(leftOut, err)
 			continue
 		}
-		errs := append(slices.Clone(leftOut), err)
-		for _, d := range open {
-			errs = append(errs, d.Close())
-		}
-		return nil, errors.Join(errs...)
+		return nil, errors.Join(append(leftOut, err, closeDevices(open))...)
 	}
 	if len(open) == 0 {
 		return nil, errors.Join(leftOut...)
@@ -131,6 +127,15 @@ func openGPUs(cfg *config.Config, report func(leftOut error)) ([]device.Device, 
 		report(err)
 	}
 	return open, nil
+}
+
+// closeDevices closes devices.
+func closeDevices(devices []device.Device) error {
+	var errs []error
+	for _, d := range devices {
+		errs = append(errs, d.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // anyGPU reports whether the configuration leaves the choice of GPUs to the worker.

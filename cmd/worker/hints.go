@@ -56,12 +56,12 @@ func calledAs(path string) string {
 	return shellWord(path)
 }
 
+// plainWord matches a text that a shell takes as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./,:+@%-]+$`)
+
 // shellWord quotes a text for a POSIX shell, if that is necessary.
 func shellWord(text string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./,:+@%", r)
-	}
-	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+	if plainWord.MatchString(text) {
 		return text
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"

@@ -27,7 +27,7 @@ func TestBadUsage(t *testing.T) {
 	call(t, nil, "run", "--fast").want(t, exitUsage, "-fast")
 	call(t, nil, "demo", "12").want(t, exitUsage, "takes flags only")
 	call(t, nil, "demo", "--framing", "csv", "--compress", "gzip").want(t, exitUsage, `unknown framing "csv"`, `unknown encoding "gzip"`)
-	call(t, nil, "demo", "--framing", "auto").want(t, exitUsage, "--framing is auto")
+	call(t, nil, "demo", "--framing", "auto").want(t, exitUsage, "--framing: auto is for workers")
 	call(t, nil, "demo", "--framing", "arrow", "--record-bytes", "0").want(t, exitUsage, "--record-bytes is 0")
 	call(t, nil, "demo", "--framing", "arrow", "--frame-records", "9000").want(t, exitUsage, "--frame-records is 9000, want 1 to 8192")
 	call(t, nil, "demo", "--payloads", "-3").want(t, exitUsage, "--payloads is -3")

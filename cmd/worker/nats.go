@@ -96,9 +96,7 @@ func (a *app) watchWorker() {
 		BatchBytes: int(a.cfg.BatchBytes), BatchPayloads: a.cfg.BatchPayloads, AckWait: a.worker.Status().AckWait,
 	})
 	a.metrics.WatchMemory(a.worker.Memory)
-	a.metrics.WatchInHand(func() int { return a.worker.Status().InHand })
-	a.metrics.WatchPartitions(func() int { return a.worker.Status().Partitions })
-	a.metrics.WatchHeldBack(func() int { return a.worker.Status().HeldBack })
+	a.metrics.WatchWorker(a.worker.Status)
 }
 
 // logFrames logs how messages hold records and how bodies are compressed, unless every message is one record as it is.
@@ -221,22 +219,27 @@ func jetStreamAPI(cfg *config.Config) jsapi.API {
 	return jsapi.API{Domain: cfg.NATS.JS.Domain, Prefix: cfg.NATS.JS.Prefix}
 }
 
+// deployment returns the names and subjects of the deployment, and how it delivers.
+func deployment(cfg *config.Config) topology.Topology {
+	return topology.Topology{
+		API: jetStreamAPI(cfg), Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
+		ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
+		ExactlyOnce: exactlyOnce(cfg), CommitPrefix: cfg.CommitPrefix, Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions,
+	}
+}
+
 // ingestOptions translates the configuration for package ingest.
 func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observer, pipes []*streams.Pipeline) ingest.Options {
 	maxAckPending := cfg.MaxAckPending
 	if maxAckPending == 0 {
 		maxAckPending = inFlight(cfg, max(len(pipes), 1)).MaxAckPending()
 	}
+	topo := deployment(cfg)
+	topo.ResultIDs, topo.MaxDeliver, topo.AckWait = cfg.Result.IDs, cfg.MaxDeliver, cfg.AckWait
+	topo.MaxAckPending, topo.AskedAckPending = maxAckPending, cfg.MaxAckPending
+	topo.Storage, topo.Kept, topo.Trim = storage(cfg), kept(cfg), trimPolicy(cfg)
 	return ingest.Options{
-		Topology: topology.Topology{
-			Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer, API: jetStreamAPI(cfg),
-			ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
-			ExactlyOnce: exactlyOnce(cfg), CommitPrefix: cfg.CommitPrefix, ResultIDs: cfg.Result.IDs,
-			Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions, MaxDeliver: cfg.MaxDeliver,
-			AckWait: cfg.AckWait, MaxAckPending: maxAckPending, AskedAckPending: cfg.MaxAckPending,
-			Storage: storage(cfg), Kept: kept(cfg), Trim: trimPolicy(cfg),
-		},
-		Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(),
+		Topology: topo, Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(),
 		Split: cfg.ParsedSplitter(), Decompress: cfg.ParsedDecompress(), Compress: cfg.ParsedResultEncoding(),
 		Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
 		Logger: log, Observer: observer,

@@ -173,11 +173,7 @@ func loadEverywhere(cfg *config.Config, devices []device.Device, log *slog.Logge
 		if wrong := (*cuda.CompileError)(nil); errors.As(err, &wrong) || errors.Is(err, device.ErrInvalid) {
 			err = usageError{err} // the operator's file must be changed
 		}
-		errs := []error{err}
-		for _, d := range devices {
-			errs = append(errs, d.Close())
-		}
-		return nil, errors.Join(errs...)
+		return nil, errors.Join(err, closeDevices(devices))
 	}
 	return devices, nil
 }

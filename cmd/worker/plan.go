@@ -11,14 +11,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"millrace/internal/plan"
 )
 
 // planFlags holds the flags of `worker plan`.
 type planFlags struct {
-	set    map[string]bool // the names of the flags that are set
 	model  string
 	stages string
 
@@ -28,14 +26,16 @@ type planFlags struct {
 
 // planCommand returns `worker plan`.
 func planCommand() *cobra.Command {
-	p := &planFlags{set: map[string]bool{}}
+	p := &planFlags{}
 	c := &cobra.Command{
 		Use: "plan", Short: "show how long a schedule takes, slot by slot",
 		Long: "Shows batches, or the chunks of one payload, slot by slot, without and with overlap. It runs the worker's pipelines on a simulated device with a " +
 			"virtual clock.",
 		Args: flagsOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cmd.Flags().Visit(func(f *pflag.Flag) { p.set[f.Name] = true })
+			if err := p.check(cmd.Flags().Changed); err != nil {
+				return usageError{fmt.Errorf("plan: %w: see worker plan -h", err)}
+			}
 			return runPlan(cmd.Context(), p)
 		},
 	}
@@ -52,9 +52,6 @@ func planCommand() *cobra.Command {
 
 // runPlan implements `worker plan`.
 func runPlan(ctx context.Context, p *planFlags) error {
-	if err := p.check(); err != nil {
-		return usageError{fmt.Errorf("plan: %w: see worker plan -h", err)}
-	}
 	c, err := p.runTextbook(ctx)
 	if err != nil {
 		return err
@@ -65,20 +62,17 @@ func runPlan(ctx context.Context, p *planFlags) error {
 	return c.Write(os.Stdout)
 }
 
-// check returns every conflict between the flags.
-func (p *planFlags) check() error {
-	var errs []error
-	needs := func(name string, ok bool, what string) {
-		if p.set[name] && !ok {
-			errs = append(errs, fmt.Errorf("--%s is %s", name, what))
-		}
+// check returns a conflict between the flags. changed reports whether a flag is set.
+func (p *planFlags) check(changed func(flag string) bool) error {
+	switch chunked := p.model == "chunks"; {
+	case !chunked && p.model != "batches":
+		return fmt.Errorf("--model is %q: use batches or chunks", p.model)
+	case !chunked && changed("chunks"):
+		return errors.New("--chunks is only for --model chunks")
+	case chunked && changed("batches"):
+		return errors.New("--batches is not for --model chunks: use --chunks")
 	}
-	if p.model != "batches" && p.model != "chunks" {
-		errs = append(errs, fmt.Errorf("--model is %q: use batches or chunks", p.model))
-	}
-	needs("chunks", p.model == "chunks", "only for --model chunks")
-	needs("batches", p.model != "chunks", "not for --model chunks: use --chunks")
-	return errors.Join(errs...)
+	return nil
 }
 
 // runTextbook compares the schedules of batches or chunks slot by slot.

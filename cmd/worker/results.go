@@ -39,10 +39,8 @@ func resultsCommand() *cobra.Command {
 			"It reads the same MILLRACE_ variables as the worker. Without MILLRACE_NATS_URL it reads from the server of a worker that runs on this machine.",
 		Example: "  worker results --follow\n  worker results --last 5 --subject ingest.web.en\n  worker results --all | jq .dead_letter\n  worker results --last 1 --payload",
 		Args:    flagsOnly,
+		PreRunE: noEmptyFlags,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := noEmptyFlags(cmd); err != nil {
-				return err
-			}
 			switch {
 			case f.all && cmd.Flags().Changed("last"):
 				return usageError{errors.New("results: --all and --last exclude each other: give one of them")}

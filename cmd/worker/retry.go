@@ -39,12 +39,8 @@ func retryCommand() *cobra.Command {
 			"It reads the same MILLRACE_ variables as the worker. Without MILLRACE_NATS_URL it uses the server of a worker that runs on this machine.",
 		Example: "  worker retry --dry-run\n  worker retry --reason too_large\n  worker retry --subject 'ingest.web.>' --rate 100\n  worker retry --sequence 4711,5000-5999",
 		Args:    flagsOnly,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := noEmptyFlags(cmd); err != nil {
-				return err
-			}
-			return runRetry(cmd.Context(), f)
-		},
+		PreRunE: noEmptyFlags,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runRetry(cmd.Context(), f) },
 	}
 	c.Flags().StringSliceVar(&f.reasons, "reason", nil, "only dead letters with this `reason`; several with commas: "+strings.Join(reasonNames(), ", "))
 	c.Flags().StringVar(&f.subject, "subject", "", "only those of inputs with this `subject`, which may have wildcards")
@@ -126,24 +122,16 @@ func printRetried(r *resend.Report, cfg *config.Config, dry bool) {
 	if dry {
 		verb = "would send"
 	}
-	fmt.Printf("%s %s again to stream %s, %s%s, in %s\n", verb, letters(total), cfg.Stream, console.Bytes(float64(r.Bytes)), sent, console.Time(r.Took))
+	fmt.Printf("%s %s again to stream %s, %s%s, in %s\n", verb, counted(total, "dead letter"), cfg.Stream, console.Bytes(float64(r.Bytes)), sent, console.Time(r.Took))
 	if r.Before > 0 {
-		fmt.Printf("%s had been sent by a run that was killed\n", letters(r.Before))
+		fmt.Printf("%s had been sent by a run that was killed\n", counted(r.Before, "dead letter"))
 	}
 	if left, n := reasonCounts(r.Left); n > 0 {
-		fmt.Printf("left %s that the flags don't select%s\n", letters(n), left)
+		fmt.Printf("left %s that the flags don't select%s\n", counted(n, "dead letter"), left)
 	}
 	if r.Refused+r.Failed > 0 {
-		fmt.Printf("left %s that can't be sent, see above\n", letters(r.Refused+r.Failed))
+		fmt.Printf("left %s that can't be sent, see above\n", counted(r.Refused+r.Failed, "dead letter"))
 	}
-}
-
-// letters returns a number of dead letters in words.
-func letters(n int) string {
-	if n == 1 {
-		return "1 dead letter"
-	}
-	return console.Count(int64(n)) + " dead letters"
 }
 
 // reasonCounts returns counts by reason, behind other text, and their sum.

@@ -29,7 +29,8 @@ type sendFlags struct {
 	subject string
 	headers []string
 	lines   bool
-	frames  frameFlags
+	body    bodyFlags
+	records int // of a frame
 	rate    float64
 }
 
@@ -43,12 +44,10 @@ func sendCommand() *cobra.Command {
 			"It reads the same MILLRACE_ variables as the worker. Without MILLRACE_NATS_URL it sends to the server of a worker that runs on this machine.",
 		Example: "  echo 'some text' | worker send\n  worker send --lines --subject ingest.web documents.txt\n  worker send --framing newline_delimited --compress zstd documents.txt\n" +
 			"  worker send --header 'Content-Type: application/x-ndjson' frame.ndjson",
-		Args: cobra.ArbitraryArgs,
+		Args:    cobra.ArbitraryArgs,
+		PreRunE: noEmptyFlags,
 		RunE: func(cmd *cobra.Command, files []string) error {
-			if err := noEmptyFlags(cmd); err != nil {
-				return err
-			}
-			framer, err := f.frames.framer(cmd)
+			framer, err := f.framer(cmd)
 			if err == nil && f.rate < 0 {
 				err = fmt.Errorf("--rate is %v: give a number of messages a second, or 0 for no limit", f.rate)
 			}
@@ -61,7 +60,8 @@ func sendCommand() *cobra.Command {
 	c.Flags().StringVar(&f.subject, "subject", "", "the `subject` to send to; default: the first of MILLRACE_SUBJECTS, with send in the place of a wildcard")
 	c.Flags().StringArrayVar(&f.headers, "header", nil, "add the `header` 'Name: value' to each message; may be repeated")
 	c.Flags().BoolVar(&f.lines, "lines", false, "send each line as a payload, without its line break; not for text in UTF-16")
-	f.frames.add(c)
+	f.body.add(c, "send the lines of each FILE as the records of frames")
+	c.Flags().IntVar(&f.records, "records", defaultRecords, "the most records of a frame; a frame that would be larger than max_payload before compression has fewer")
 	c.Flags().Float64Var(&f.rate, "rate", 0, "the most `messages` a second; 0: as fast as the server stores them")
 	return c
 }
@@ -104,15 +104,12 @@ func runSend(ctx context.Context, f *sendFlags, framer *exchange.Framer, files [
 
 // printSent prints what was sent. It returns errReported if something was not stored.
 func printSent(r *exchange.Report, stream, subject string) error {
-	noun := "payloads"
-	if r.Stored == 1 {
-		noun = "payload"
-	}
+	stored := counted(int(r.Stored), "payload")
 	if r.Records > 0 {
-		noun += fmt.Sprintf(" with %s records", console.Count(r.Records))
+		stored += fmt.Sprintf(" with %s records", console.Count(r.Records))
 	}
 	if r.Stored > 0 || r.Failed == 0 && r.Err == nil {
-		fmt.Printf("stored %s %s, %s, in %s (%s/s): subject %s, stream %s%s\n", console.Count(r.Stored), noun, console.Bytes(float64(r.Bytes)), console.Time(r.Took),
+		fmt.Printf("stored %s, %s, in %s (%s/s): subject %s, stream %s%s\n", stored, console.Bytes(float64(r.Bytes)), console.Time(r.Took),
 			console.Count(int64(float64(r.Stored)/max(r.Took.Seconds(), 1e-9))), subject, stream, sequences(r))
 	}
 	for _, err := range r.Failures {
@@ -245,38 +242,44 @@ func exchangeConfig() (*config.Config, error) {
 	return nil, &config.Error{Problems: left}
 }
 
-// frameFlags holds the flags of `worker send` about frames.
-type frameFlags struct {
+// bodyFlags holds the flags of `worker send` and `worker demo` about how messages hold records.
+type bodyFlags struct {
 	framing, compress string
-	records           int
 }
 
-// defaultRecords is the number of records of a frame.
-const defaultRecords = 1000
-
-// add adds the flags to a command.
-func (f *frameFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.framing, "framing", "none", "send the lines of each FILE as the records of frames in this `framing`: newline_delimited, length_delimited, varint_length_delimited or arrow")
-	c.Flags().IntVar(&f.records, "records", defaultRecords, "the most records of a frame; a frame that would be larger than max_payload before compression has fewer")
+// add adds the flags to a command. about describes --framing.
+func (f *bodyFlags) add(c *cobra.Command, about string) {
+	c.Flags().StringVar(&f.framing, "framing", "none", about+" in this `framing`: newline_delimited, length_delimited, varint_length_delimited or arrow")
 	c.Flags().StringVar(&f.compress, "compress", "none", "the `compression` of the messages: zstd, lz4 or snappy")
 	complete(c, "framing", "none", "newline_delimited", "length_delimited", "varint_length_delimited", "arrow")
 	complete(c, "compress", "none", "zstd", "lz4", "snappy")
 }
 
+// parse returns what the flags say. The error names every wrong one.
+func (f *bodyFlags) parse() (framing frame.Framing, encoding compression.Encoding, err error) {
+	framing, badFraming := frame.ParseFraming(f.framing)
+	if badFraming == nil && framing == frame.Auto {
+		badFraming = errors.New("auto is for workers: use a specific one")
+	}
+	if badFraming != nil {
+		badFraming = fmt.Errorf("--framing: %w", badFraming)
+	}
+	encoding, badEncoding := compression.ParseResult(f.compress)
+	if badEncoding != nil {
+		badEncoding = fmt.Errorf("--compress: %w", badEncoding)
+	}
+	return framing, encoding, errors.Join(badFraming, badEncoding)
+}
+
+// defaultRecords is the number of records of a frame.
+const defaultRecords = 1000
+
 // framer returns the framer that the flags describe.
-func (f *frameFlags) framer(c *cobra.Command) (*exchange.Framer, error) {
-	framing, err := frame.ParseFraming(f.framing)
-	if err == nil && framing == frame.Auto {
-		err = errors.New("auto is for workers: use a specific one")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("--framing: %w", err)
-	}
-	encoding, err := compression.ParseResult(f.compress)
-	if err != nil {
-		return nil, fmt.Errorf("--compress: %w", err)
-	}
+func (f *sendFlags) framer(c *cobra.Command) (*exchange.Framer, error) {
+	framing, encoding, err := f.body.parse()
 	switch {
+	case err != nil:
+		return nil, err
 	case f.records < 1 || f.records > frame.DefaultMaxRecords:
 		return nil, fmt.Errorf("--records is %d: give 1 to %d", f.records, frame.DefaultMaxRecords)
 	case framing == frame.None && c.Flags().Changed("records"):

@@ -18,11 +18,11 @@ const (
 	// endGrace is how long the worker may take to end after the drain timeout.
 	endGrace = 2 * time.Second
 
-	// closeDevices limits how long all devices together may take to finish and to free their memory. The drain timeout, endGrace and
-	// closeDevices together fit in the grace period that the chart gives a pod.
-	closeDevices = 7 * time.Second
+	// closeDevicesWithin limits how long all devices together may take to finish and to free their memory. The drain timeout, endGrace and
+	// closeDevicesWithin together fit in the grace period that the chart gives a pod.
+	closeDevicesWithin = 7 * time.Second
 
-	// closeLeast is the time that each device gets even if other devices have used up closeDevices. A lost device closes at once.
+	// closeLeast is the time that each device gets even if other devices have used up closeDevicesWithin. A lost device closes at once.
 	closeLeast = 100 * time.Millisecond
 
 	// closeOther limits how long each other part may take.
@@ -44,7 +44,7 @@ func (a *app) onCloseDevice(id string, f func() error) {
 }
 
 // close closes all parts. It gives up on a part that does not close in time.
-func (a *app) close() error { return a.closeAll(closeDevices, closeOther) }
+func (a *app) close() error { return a.closeAll(closeDevicesWithin, closeOther) }
 
 // closeAll is close with other time limits: devices for all devices together, and other for each other part.
 func (a *app) closeAll(devices, other time.Duration) error {

@@ -59,7 +59,7 @@ func wellFormed(subject string) error {
 }
 
 // noEmptyFlags refuses flags whose value is an empty text, as from an unset variable of a shell: they would act like flags that are left out.
-func noEmptyFlags(cmd *cobra.Command) error {
+func noEmptyFlags(cmd *cobra.Command, _ []string) error {
 	var errs []error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" || f.Value.Type() == "stringSlice" && f.Value.String() == "[]" {

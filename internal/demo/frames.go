@@ -37,9 +37,6 @@ func (f Frames) withDefaults() Frames {
 
 // Check returns an error if there are no such messages.
 func (f Frames) Check() error {
-	if f.Framing == frame.Auto {
-		return fmt.Errorf("--framing is auto: use a specific one")
-	}
 	if f.RecordBytes < 1 || f.RecordBytes > MaxRecordBytes {
 		return fmt.Errorf("--record-bytes is %d, want 1 to %d", f.RecordBytes, MaxRecordBytes)
 	}

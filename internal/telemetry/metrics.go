@@ -166,10 +166,11 @@ func (m *Metrics) SetLimits(l Limits) {
 	m.factory.NewGauge(prometheus.GaugeOpts{Name: "ack_wait_seconds", Help: "AckWait of the consumer: how long the server waits for an acknowledgement."}).Set(l.AckWait.Seconds())
 }
 
-// WatchHeldBack makes every scrape report how many payloads are held back: an operator fails on each of them alone, and
-// no other payload has succeeded since.
-func (m *Metrics) WatchHeldBack(payloads func() int) {
-	m.watch("held_back_payloads", "Payloads on which an operator fails alone while no other payload succeeds; they are retried later.", payloads)
+// WatchWorker makes every scrape report the state of the ingest worker.
+func (m *Metrics) WatchWorker(status func() ingest.Status) {
+	m.watch("in_hand_batches", "Batches with payloads that are being filled, computed or settled.", func() int { return status().InHand })
+	m.watch("partitions_owned", "Partitions that this worker owns, with exclusive delivery. It owns a partition from its first input on, so 0 is normal without inputs.", func() int { return status().Partitions })
+	m.watch("held_back_payloads", "Payloads on which an operator fails alone while no other payload succeeds; they are retried later.", func() int { return status().HeldBack })
 }
 
 // WatchConnected makes every scrape report whether all connections to NATS are up.
@@ -180,16 +181,6 @@ func (m *Metrics) WatchConnected(connected func() bool) {
 		}
 		return 0
 	})
-}
-
-// WatchPartitions makes every scrape report how many partitions the worker owns.
-func (m *Metrics) WatchPartitions(partitions func() int) {
-	m.watch("partitions_owned", "Partitions that this worker owns, with exclusive delivery. It owns a partition from its first input on, so 0 is normal without inputs.", partitions)
-}
-
-// WatchInHand makes every scrape report how many batches with payloads are being filled, computed or settled.
-func (m *Metrics) WatchInHand(batches func() int) {
-	m.watch("in_hand_batches", "Batches with payloads that are being filled, computed or settled.", batches)
 }
 
 // watch registers a gauge that every scrape reads.

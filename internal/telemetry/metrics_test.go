@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"millrace/internal/ingest"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/trim"
 	"millrace/internal/operator"
@@ -56,9 +57,7 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.Reconnected()
 	m.Watch(func() []streams.Stats { return []streams.Stats{someStats("host")} })
 	m.SetLimits(telemetry.Limits{BatchBytes: 4 << 20, BatchPayloads: 8192, AckWait: 30 * time.Second})
-	m.WatchInHand(func() int { return 5 })
-	m.WatchHeldBack(func() int { return 2 })
-	m.WatchPartitions(func() int { return 6 })
+	m.WatchWorker(func() ingest.Status { return ingest.Status{InHand: 5, HeldBack: 2, Partitions: 6} })
 	m.WatchConnected(func() bool { return true })
 	for _, level := range []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelWarn + 1, slog.LevelError + 4} {
 		m.LogSuppressed(level)

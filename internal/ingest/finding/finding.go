@@ -16,15 +16,18 @@ const (
 
 func (l Level) String() string { return [...]string{"ok", "warning", "error"}[l] }
 
-// Finding is the result of one check.
-type Finding struct {
-	Level  Level
-	What   string // "stream INGEST"
-	Found  string // its state
-	Advice string // what to do; empty for OK
+// MarshalText implements encoding.TextMarshaler.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-	Missing    bool // it doesn't exist, and provisioning would create it
-	Unanswered bool // the server can't answer now, for example because it has no leader yet; a later check may find no error
+// Finding is the result of one check. `worker check --json` prints it.
+type Finding struct {
+	Level  Level  `json:"level"`
+	What   string `json:"what"`             // "stream INGEST"
+	Found  string `json:"found"`            // its state
+	Advice string `json:"advice,omitempty"` // what to do; empty for OK
+
+	Missing    bool `json:"-"` // it doesn't exist, and provisioning would create it
+	Unanswered bool `json:"-"` // the server can't answer now, for example because it has no leader yet; a later check may find no error
 }
 
 func (f Finding) String() string {
