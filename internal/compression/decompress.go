@@ -2,23 +2,24 @@ package compression
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 
-	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 )
 
 // Decompressor decompresses bodies. The zero value is ready for use. Only one goroutine may use it. It creates what an encoding
 // needs when that encoding first occurs, and reuses it for all later bodies.
 type Decompressor struct {
-	zstd     *zstd.Decoder
-	zstdMost uint64 // the decoder's limit of memory
+	zstd      *zstd.Decoder
+	zstdLimit uint64 // the decoder's limit of decompressed bytes
 
-	gzip    *gzip.Reader
-	source  bytes.Reader // what gzip reads
-	settled [64]byte     // what gzipSettled contains
-	beyond  [1]byte      // the byte that doesn't fit in the output's capacity
+	flate   io.ReadCloser // also a flate.Resetter
+	source  bytes.Reader  // what flate reads
+	settled [82]byte      // what flateSettled contains
+	beyond  [1]byte       // the byte that doesn't fit in the output's capacity
 }
 
 // Append appends the decompressed src to dst and returns the extended slice. src and the spare capacity of dst must not overlap.
@@ -125,4 +126,55 @@ func (o *output) append(b []byte) error {
 	o.reserve(len(b))
 	o.buf = append(o.buf, b...)
 	return nil
+}
+
+// ErrTooLarge is the error that every *TooLargeError wraps.
+var ErrTooLarge = errors.New("too large")
+
+// TooLargeError says that a body decompresses to more bytes than its reader allows.
+type TooLargeError struct {
+	Encoding Encoding
+	Limit    int64
+}
+
+func (e *TooLargeError) Error() string {
+	if e.Encoding == None {
+		return fmt.Sprintf("too large: the body has more than %d bytes: send smaller messages, or raise MILLRACE_FRAME_BYTES", e.Limit)
+	}
+	return fmt.Sprintf("too large: the %v body decompresses to more than %d bytes: send smaller messages, or raise MILLRACE_FRAME_BYTES", e.Encoding, e.Limit)
+}
+
+// Unwrap returns ErrTooLarge.
+func (e *TooLargeError) Unwrap() error { return ErrTooLarge }
+
+// InvalidError says that a body isn't valid in its encoding.
+type InvalidError struct {
+	Encoding Encoding
+	// Offset is the byte of the compressed body at which the fault was noticed. If a checksum is wrong, that is the checksum. If the
+	// compressed data of a zstd frame is wrong, that is the start of the frame, because the decoder doesn't tell more.
+	Offset int64
+	Err    error
+}
+
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("invalid %v at byte %d: %v", e.Encoding, e.Offset, e.Err)
+}
+
+// Unwrap returns the fault.
+func (e *InvalidError) Unwrap() error { return e.Err }
+
+var (
+	errTruncated = errors.New("truncated")
+	errChecksum  = errors.New("the checksum differs from that of the decompressed bytes")
+	errSize      = errors.New("the decompressed size differs from that in the header")
+	errDictID    = errors.New("the frame needs a dictionary: compress without one")
+)
+
+// notThis is the error for a body that doesn't begin as the encoding does.
+func notThis(e Encoding) error {
+	return fmt.Errorf("this isn't the start of %v data: check MILLRACE_DECOMPRESS and the message's Content-Encoding", e)
+}
+
+func invalid(e Encoding, offset int, err error) error {
+	return &InvalidError{Encoding: e, Offset: int64(offset), Err: err}
 }

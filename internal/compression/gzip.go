@@ -8,93 +8,94 @@ import (
 	"hash/crc32"
 	"io"
 
-	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/flate"
 )
 
+// The gzip format is RFC 1952. This file reads the headers and the checksums of members itself and leaves only the compressed data to the
+// library. The library's reader of gzip limits names and comments to 511 bytes, and takes a truncated header of a later member for the end.
 const (
+	gzipHeaderBytes  = 10 // what each header has
+	gzipTrailerBytes = 8  // uint32 checksum, uint32 size
+
+	// The flags of the fields that may follow a header.
+	gzipHeaderSum = 1 << 1
+	gzipExtra     = 1 << 2
+	gzipName      = 1 << 3
+	gzipComment   = 1 << 4
+
 	gzipFirst = 4 << 10 // first allocation for a member whose size isn't plausible
 	gzipRatio = 1032    // deflate codes at most 258 bytes with 2 bits
 )
 
-// gzipSettled is a member that makes the reader's Huffman tables the same before each body. It has a block with codes for lengths and
-// distances. Without it, a corrupt block that refers to a table without giving one would use the table of the body before. The
-// standard library's reader clears its tables, but allocates new ones for each block.
-const gzipSettled = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\x75\x8b\xb1\x09\x00\x31\x00\x84\x66\xf5\x74\xff\x19\x9e\x40\xba\xf0\x16" +
-	"\x56\xda\x0e\x4c\x0a\x56\x86\x53\xe4\x7a\xa9\x6f\xf4\xfb\x7c\x9f\x03\x92\xad\x52\x00\x00\x00"
+// gzipMagic begins each member.
+var gzipMagic = []byte{0x1f, 0x8b}
 
-var settledMember = []byte(gzipSettled)
+var errGzipHeader = errors.New("corrupt header")
+
+// flateSettled is compressed data that makes the reader's Huffman tables the same before each body. It has a block with codes for lengths
+// and distances. Without it, a corrupt block that refers to a table without giving one would use the table of the body before. The
+// standard library's reader clears its tables, but allocates new ones for each block.
+var flateSettled = []byte("\x75\x8b\xb1\x09\x00\x31\x00\x84\x66\xf5\x74\xff\x19\x9e\x40\xba\xf0\x16" +
+	"\x56\xda\x0e\x4c\x0a\x56\x86\x53\xe4\x7a\xa9\x6f\xf4\xfb\x7c")
 
 // declaredGzip returns the size at the end of the last member.
 func declaredGzip(src []byte) (int64, bool) {
-	if len(src) < 18 || src[0] != 0x1f || src[1] != 0x8b {
+	if len(src) < gzipHeaderBytes+gzipTrailerBytes || !bytes.HasPrefix(src, gzipMagic) {
 		return 0, false
 	}
 	size := int64(binary.LittleEndian.Uint32(src[len(src)-4:]))
-	if size/gzipRatio > int64(len(src)) {
-		return 0, false
-	}
-	return size, true
+	return size, size/gzipRatio <= int64(len(src))
 }
 
-// appendGzip reads one member after the other. The reader could do so by itself, but it takes a later member that is truncated in
-// its header for the end of the body.
+// appendGzip reads one member after the other.
 func (d *Decompressor) appendGzip(out *output, src []byte) error {
-	if err := d.settleGzip(); err != nil {
+	if err := d.settleFlate(); err != nil {
 		return err
 	}
-	d.source.Reset(src)
 	defer d.source.Reset(nil)
 	if size, ok := declaredGzip(src); ok {
 		out.reserve(int(min(size, int64(out.room()))) + 1)
 	} else {
 		out.reserve(min(gzipFirst, out.room()))
 	}
-	for start := 0; start < len(src); start = len(src) - d.source.Len() {
-		if rest := src[start:]; start > 0 && !bytes.HasPrefix(rest, gzipMagic[:min(len(rest), len(gzipMagic))]) {
-			return invalid(Gzip, start, fmt.Errorf("%d bytes that aren't gzip follow the compressed body: send it without them", len(rest)))
+	for at := 0; at < len(src); at = len(src) - d.source.Len() {
+		member := src[at:]
+		header, err := gzipHeader(member)
+		switch {
+		case at > 0 && !bytes.HasPrefix(member, gzipMagic[:min(len(member), len(gzipMagic))]):
+			return invalid(Gzip, at, fmt.Errorf("%d bytes that aren't gzip follow the compressed body: send it without them", len(member)))
+		case errors.Is(err, errTruncated):
+			return invalid(Gzip, len(src), err)
+		case err != nil:
+			return invalid(Gzip, at, err)
 		}
-		if short, ok := withoutGzipTexts(src[start:]); ok {
-			d.source.Reset(short)
+		d.source.Reset(member[header:])
+		start := len(out.buf)
+		if err := d.readFlate(out, src); err != nil {
+			return err
 		}
-		if err := d.openGzip(); err != nil {
-			if errors.Is(err, gzip.ErrHeader) && start == 0 {
-				return invalid(Gzip, 0, notThis(Gzip))
-			}
-			return d.invalidGzip(src, err)
-		}
-		if err := d.readGzip(out, src); err != nil {
+		if err := d.readGzipTrailer(out.buf[start:], src); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// gzipMagic begins each member.
-var gzipMagic = []byte{0x1f, 0x8b}
-
-const (
-	gzipHeader = 10 // bytes that each header has
-
-	// The flags of the fields that may follow.
-	gzipHeaderSum = 1 << 1
-	gzipExtra     = 1 << 2
-	gzipName      = 1 << 3
-	gzipComment   = 1 << 4
-
-	// gzipText is the longest name or comment that the reader takes, with its final 0.
-	gzipText = 512
-)
-
-// withoutGzipTexts returns a member without the optional fields of its header, if its name or its comment is longer than the reader takes. It
-// copies the member. The reader reports a header that is damaged.
-func withoutGzipTexts(member []byte) (short []byte, long bool) {
-	if len(member) < gzipHeader || member[3]&(gzipName|gzipComment) == 0 {
-		return nil, false
+// gzipHeader returns the length of the header with which a member begins.
+func gzipHeader(member []byte) (int, error) {
+	const deflate = 8
+	switch {
+	case !bytes.HasPrefix(member, gzipMagic[:min(len(member), len(gzipMagic))]):
+		return 0, notThis(Gzip)
+	case len(member) < gzipHeaderBytes:
+		return 0, errTruncated
+	case member[2] != deflate:
+		return 0, errGzipHeader
 	}
-	flags, at := member[3], gzipHeader
+	flags, at := member[3], gzipHeaderBytes
 	if flags&gzipExtra != 0 {
 		if len(member) < at+2 {
-			return nil, false
+			return 0, errTruncated
 		}
 		at += 2 + int(binary.LittleEndian.Uint16(member[at:]))
 	}
@@ -104,59 +105,46 @@ func withoutGzipTexts(member []byte) (short []byte, long bool) {
 		}
 		n := bytes.IndexByte(member[min(at, len(member)):], 0)
 		if n < 0 {
-			return nil, false
+			return 0, errTruncated
 		}
-		at, long = at+n+1, long || n >= gzipText
+		at += n + 1
 	}
 	if sum := at; flags&gzipHeaderSum != 0 {
-		if at += 2; len(member) < at || binary.LittleEndian.Uint16(member[sum:]) != uint16(crc32.ChecksumIEEE(member[:sum])) {
-			return nil, false
+		if at += 2; len(member) >= at && binary.LittleEndian.Uint16(member[sum:]) != uint16(crc32.ChecksumIEEE(member[:sum])) {
+			return 0, errGzipHeader
 		}
 	}
-	if !long {
-		return nil, false
+	if len(member) < at {
+		return 0, errTruncated
 	}
-	short = append(append(short, member[:gzipHeader]...), member[at:]...)
-	short[3] = 0
-	return short, true
+	return at, nil
 }
 
-// settleGzip reads gzipSettled.
-func (d *Decompressor) settleGzip() error {
-	d.source.Reset(settledMember)
-	if err := d.openGzip(); err != nil {
+// settleFlate makes the reader of compressed data and reads flateSettled.
+func (d *Decompressor) settleFlate() error {
+	d.source.Reset(flateSettled)
+	if d.flate == nil {
+		d.flate = flate.NewReader(&d.source)
+	}
+	if err := d.flate.(flate.Resetter).Reset(&d.source, nil); err != nil {
 		return err
 	}
-	for {
-		if _, err := d.gzip.Read(d.settled[:]); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return err
-		}
-	}
-}
-
-// openGzip reads the header of a member.
-func (d *Decompressor) openGzip() (err error) {
-	if d.gzip == nil {
-		d.gzip = new(gzip.Reader)
-	}
-	if err = d.gzip.Reset(&d.source); err == nil {
-		d.gzip.Multistream(false)
-	}
+	_, err := io.ReadFull(d.flate, d.settled[:])
 	return err
 }
 
-// readGzip reads the data and the checksum of a member.
-func (d *Decompressor) readGzip(out *output, src []byte) error {
+// readFlate reads the compressed data that d.source has.
+func (d *Decompressor) readFlate(out *output, src []byte) error {
+	if err := d.flate.(flate.Resetter).Reset(&d.source, nil); err != nil {
+		return err
+	}
 	for {
 		n := min(cap(out.buf)-len(out.buf), out.room())
 		into := d.beyond[:]
 		if n > 0 {
 			into = out.spare(n)
 		}
-		got, err := d.gzip.Read(into)
+		got, err := d.flate.Read(into)
 		switch {
 		case n > 0:
 			out.extend(got)
@@ -166,26 +154,27 @@ func (d *Decompressor) readGzip(out *output, src []byte) error {
 			out.reserve(min(max(gzipFirst, len(out.buf)), out.room()))
 			out.buf = append(out.buf, d.beyond[0])
 		}
-		if errors.Is(err, io.EOF) {
+		switch at := len(src) - d.source.Len(); {
+		case errors.Is(err, io.EOF):
 			return nil
-		}
-		if err != nil {
-			return d.invalidGzip(src, err)
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return invalid(Gzip, at, errTruncated)
+		case err != nil:
+			return invalid(Gzip, at, errors.New("corrupt data")) // the reader's own words for the same data depend on the data before
 		}
 	}
 }
 
-// invalidGzip names the place that the reader has reached.
-func (d *Decompressor) invalidGzip(src []byte, err error) error {
+// readGzipTrailer reads what follows the compressed data, and compares it with the content.
+func (d *Decompressor) readGzipTrailer(content, src []byte) error {
 	at := len(src) - d.source.Len()
-	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return invalid(Gzip, at, errTruncated)
-	case errors.Is(err, gzip.ErrChecksum):
-		return invalid(Gzip, at-8, errChecksum) // the checksum and the size, which were just read
-	case errors.Is(err, gzip.ErrHeader):
-		return invalid(Gzip, at, errors.New("corrupt header"))
+	trailer := src[at:]
+	if len(trailer) < gzipTrailerBytes {
+		return invalid(Gzip, len(src), errTruncated)
 	}
-	// The reader's own words for the same data depend on the data before.
-	return invalid(Gzip, at, errors.New("corrupt data"))
+	d.source.Reset(trailer[gzipTrailerBytes:])
+	if binary.LittleEndian.Uint32(trailer) != crc32.ChecksumIEEE(content) || binary.LittleEndian.Uint32(trailer[4:]) != uint32(len(content)) {
+		return invalid(Gzip, at, errChecksum)
+	}
+	return nil
 }

@@ -56,7 +56,7 @@ var writers = []writer{
 		frame := w.EncodeAll(body, nil)
 		frame[4] |= 1 // a field of one byte for the dictionary's ID, behind that for the window
 		at := 6
-		if frame[4]&zstdSingleSegment != 0 {
+		if frame[4]&(1<<5) != 0 {
 			at = 5
 		}
 		return append(append(bytes.Clone(frame[:at]), 0), frame[at:]...)

@@ -1,77 +1,91 @@
 package frame
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
+import "math"
 
-// Framing is the way in which a message body holds records.
-type Framing uint8
-
+// Defaults of the limits of a Splitter.
 const (
-	None                  Framing = iota // the message is one record
-	NewlineDelimited                     // LF ends a record. A CR before it is dropped. The last LF is optional, and empty lines are records
-	LengthDelimited                      // each record follows its length as a big-endian uint32
-	VarintLengthDelimited                // each record follows its length as a protobuf varint
-	Arrow                                // each value of a string or binary column is a record. MILLRACE_ARROW_COLUMN names the column if there are several
-	Auto                                 // the message's Content-Type selects the framing
+	DefaultMaxRecords = 65536
+	DefaultMaxBytes   = 64 << 20
 )
 
-// framings holds the names that MILLRACE_FRAMING takes, by Framing.
-var framings = []string{"none", "newline_delimited", "length_delimited", "varint_length_delimited", "arrow", "auto"}
+// Splitter holds the settings for splitting. Many goroutines may use it at the same time.
+type Splitter struct {
+	Framing Framing
+	Column  string // the Arrow column that holds the records. Empty: the only binary or string column
 
-// ParseFraming returns the framing with the given name.
-func ParseFraming(name string) (Framing, error) {
-	i := slices.Index(framings, name)
-	if i < 0 {
-		return None, fmt.Errorf("unknown framing %q: use one of %s", name, strings.Join(framings, ", "))
-	}
-	return Framing(i), nil
+	MaxRecords int   // most records in a frame; 0 means DefaultMaxRecords
+	MaxBytes   int64 // most bytes of a frame, also after decompression inside an Arrow stream; 0 means DefaultMaxBytes
+	MaxRecord  int   // most bytes of a record; 0 means no limit but MaxBytes. A longer record has the status TooLarge
 }
 
-// String returns the name of the framing.
-func (f Framing) String() string {
-	if int(f) < len(framings) {
-		return framings[f]
-	}
-	return fmt.Sprintf("Framing(%d)", uint8(f))
+// Limits returns the most bytes and the most records of a frame.
+func (s *Splitter) Limits() (bytes int64, records int) {
+	l := s.limits()
+	return int64(l.bytes), l.records
 }
 
-// mediaTypes holds the media types that Auto knows.
-var mediaTypes = []struct {
-	name    string
-	framing Framing
-}{
-	{"application/x-ndjson", NewlineDelimited},
-	{"application/ndjson", NewlineDelimited},
-	{"application/jsonl", NewlineDelimited},
-	{"application/x-jsonlines", NewlineDelimited},
-	{"application/jsonlines", NewlineDelimited},
-	{"application/vnd.apache.arrow.stream", Arrow},
-	{"application/vnd.millrace.length-delimited", LengthDelimited},
-	{"application/vnd.millrace.varint-length-delimited", VarintLengthDelimited},
+// limits are the limits of a Splitter with the defaults filled in. No limit exceeds what a uint32 can count, because the
+// index of a Frame consists of uint32.
+type limits struct{ records, bytes, record int }
+
+func (s *Splitter) limits() limits {
+	l := limits{records: s.MaxRecords, bytes: int(min(s.MaxBytes, math.MaxUint32)), record: s.MaxRecord}
+	if l.records <= 0 {
+		l.records = DefaultMaxRecords
+	}
+	l.records = min(l.records, math.MaxInt32)
+	if l.bytes <= 0 {
+		l.bytes = DefaultMaxBytes
+	}
+	if l.record <= 0 {
+		l.record = math.MaxUint32
+	}
+	return l
 }
 
-// ContentTypeOf returns the content type by which Auto recognizes a framing. It is empty for None and Auto.
-func ContentTypeOf(f Framing) string {
-	for _, known := range mediaTypes {
-		if known.framing == f {
-			return known.name
-		}
+// Open validates body and indexes its records in f. It forgets what f held before and reuses its memory. The framing Auto
+// uses contentType, and the other framings ignore it. The frame refers to body until the next Open or Reset, and body
+// must not change in that time.
+//
+// Errors are of type *Error. After an error, f has no records. MaxBytes doesn't limit a body without framing: if it exceeds
+// MaxRecord, its only record has the status TooLarge.
+func (s *Splitter) Open(f *Frame, contentType string, body []byte) error {
+	f.Reset()
+	f.limits = s.limits()
+	if err := s.split(f, contentType, body); err != nil {
+		f.Reset()
+		return err
 	}
-	return ""
+	f.padStatuses()
+	return nil
 }
 
-// FramingOf returns the framing that belongs to a content type. It ignores the parameters of the content type, such as
-// charset, and the case of its letters. It returns None for every media type that it doesn't know.
-func FramingOf(contentType string) Framing {
-	mediaType, _, _ := strings.Cut(contentType, ";")
-	mediaType = strings.TrimSpace(mediaType)
-	for _, known := range mediaTypes {
-		if strings.EqualFold(mediaType, known.name) {
-			return known.framing
-		}
+// split selects the framing. Its result is an error, not an *Error, so that nil stays nil.
+func (s *Splitter) split(f *Frame, contentType string, body []byte) error {
+	framing := s.Framing
+	if framing == Auto {
+		framing = FramingOf(contentType)
 	}
-	return None
+	f.framed = framing != None
+	limit := f.limits.bytes
+	if !f.framed {
+		limit = math.MaxUint32
+	}
+	if len(body) > limit {
+		return tooLarge(limit, "the frame has %d bytes, more than %d: send smaller frames, or raise MILLRACE_FRAME_BYTES",
+			len(body), limit)
+	}
+	switch framing {
+	case NewlineDelimited:
+		return f.splitLines(body)
+	case LengthDelimited:
+		return f.splitLengths(body)
+	case VarintLengthDelimited:
+		return f.splitVarints(body)
+	case Arrow:
+		return f.splitArrow(s.Column, body)
+	}
+	f.add(0, len(body))
+	f.endSegment(body, false)
+	return nil
 }
