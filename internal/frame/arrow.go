@@ -3,25 +3,31 @@ package frame
 import (
 	"bytes"
 	"encoding/binary"
+
+	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// The tables Message and RecordBatch of Arrow's Message.fbs: the numbers of their fields, and the values of the union
-// MessageHeader.
+// The tables Message and RecordBatch of Arrow's Message.fbs: the slots of their fields.
 const (
-	messageVersion    = 0
-	messageHeaderType = 1
-	messageHeader     = 2
-	messageBodyLength = 3
+	messageVersion flatbuffers.VOffsetT = 4 + 2*iota
+	messageHeaderType
+	messageHeader
+	messageBodyLength
+)
 
+const (
+	batchLength flatbuffers.VOffsetT = 4 + 2*iota
+	batchNodes
+	batchBuffers
+	batchCompression
+	batchVariadicCounts
+)
+
+// The values of the union MessageHeader.
+const (
 	headerSchema          = 1
 	headerDictionaryBatch = 2
 	headerRecordBatch     = 3
-
-	batchLength         = 0
-	batchNodes          = 1
-	batchBuffers        = 2
-	batchCompression    = 3
-	batchVariadicCounts = 4
 )
 
 // Versions of the Arrow format. Streams have version 4 since 2017 and version 5 since 2020.
@@ -49,12 +55,12 @@ type arrowStream struct {
 
 // arrowMessage is a message of the stream.
 type arrowMessage struct {
-	flatbuffer          // its metadata
-	at         int      // position of the message in the body
-	header     int      // position of its header table in the metadata
-	kind       uint8    // type of its header
-	version    int16    // of the Arrow format
-	data       arrowRaw // the buffers
+	at       int    // position of the message in the body
+	metadata []byte // a FlatBuffer
+	header   flatbuffers.Table
+	kind     uint8    // type of the header
+	version  int16    // of the Arrow format
+	data     arrowRaw // the buffers
 }
 
 // arrowRaw is a range of the body.
@@ -66,19 +72,29 @@ func (f *Frame) splitArrow(column string, body []byte) error {
 		return invalid(0, "the body is an Arrow file: send it in the IPC stream format")
 	}
 	s := arrowStream{frame: f, body: body}
-	m := &f.arrow.message
 	for {
-		more, err := s.next(m)
+		more, err := s.step(&f.arrow.message, column)
 		if err == nil && !more && !s.hasColumn {
 			err = invalid(s.pos, "the stream ends before its schema: %s", adviceOnStream)
 		}
 		if err != nil || !more {
 			return err
 		}
-		if err := s.handle(m, column); err != nil {
-			return err
-		}
 	}
+}
+
+// step reads the next message. It returns false at the end of the stream. The accessors of flatbuffers panic if metadata refers to what
+// is outside of it.
+func (s *arrowStream) step(m *arrowMessage, column string) (more bool, err error) {
+	defer func() {
+		if recover() != nil {
+			err = m.notFlatbuffer()
+		}
+	}()
+	if more, err = s.next(m); err != nil || !more {
+		return false, err
+	}
+	return true, s.handle(m, column)
 }
 
 // next reads the metadata of the next message. It returns false at the end of the stream.
@@ -101,7 +117,7 @@ func (s *arrowStream) next(m *arrowMessage) (bool, error) {
 		return false, invalid(m.at, "the metadata of the Arrow message has %d bytes, but the body has only %d more: %s",
 			length, left, adviceOnStream)
 	}
-	m.bytes = s.body[s.pos : s.pos+int(length)]
+	m.metadata = s.body[s.pos : s.pos+int(length)]
 	s.pos += int(length)
 	return true, s.metadata(m)
 }
@@ -123,14 +139,15 @@ func (s *arrowStream) length() (uint32, error) {
 
 // metadata reads the table Message, and moves the position past the message's buffers.
 func (s *arrowStream) metadata(m *arrowMessage) error {
-	table := m.follow(0)
-	m.version = m.int16Field(table, messageVersion)
-	m.kind = m.uint8Field(table, messageHeaderType)
-	m.header = m.tableField(table, messageHeader)
-	length := m.int64Field(table, messageBodyLength)
+	table := flatbuffers.Table{Bytes: m.metadata, Pos: flatbuffers.GetUOffsetT(m.metadata)}
+	m.version = table.GetInt16Slot(messageVersion, 0)
+	m.kind = table.GetUint8Slot(messageHeaderType, 0)
+	length := table.GetInt64Slot(messageBodyLength, 0)
 	left := len(s.body) - s.pos
+	var ok bool
+	m.header, ok = tableIn(&table, messageHeader)
 	switch {
-	case m.broken || m.header == 0:
+	case !ok:
 		return m.notFlatbuffer()
 	case m.version < version4 || m.version > version5:
 		return invalid(m.at, "the Arrow message has version %d of the format, not 4 or 5: write it with a current library", m.version+1)
@@ -146,8 +163,8 @@ func (s *arrowStream) metadata(m *arrowMessage) error {
 func (s *arrowStream) handle(m *arrowMessage, column string) error {
 	switch {
 	case m.kind == headerSchema && !s.hasColumn:
-		schema := arrowSchema{flatbuffer: &m.flatbuffer}
-		found, fault := schema.findColumn(m.header, column)
+		schema := arrowSchema{schema: m.header}
+		found, fault := schema.findColumn(column)
 		if fault != "" {
 			return invalid(m.at, "%s", fault)
 		}
@@ -167,12 +184,12 @@ func (s *arrowStream) handle(m *arrowMessage, column string) error {
 func (s *arrowStream) recordBatch(m *arrowMessage) error {
 	f := s.frame
 	const size = 16 // of a field node: its length and its number of nulls
-	nodes, n := m.vectorField(m.header, batchNodes, size)
-	if m.broken || s.column.node >= n {
+	nodes, n := vectorIn(&m.header, batchNodes, size)
+	if s.column.node >= n {
 		return m.notFlatbuffer()
 	}
-	node := nodes + size*s.column.node
-	rows, length, nulls := m.int64Field(m.header, batchLength), m.int64(node), m.int64(node+8)
+	node := nodes + flatbuffers.UOffsetT(size*s.column.node)
+	rows, length, nulls := m.header.GetInt64Slot(batchLength, 0), m.header.GetInt64(node), m.header.GetInt64(node+8)
 	if rows < 0 || length != rows {
 		return invalid(m.at, "the record batch has %d rows, but its column has %d: %s", rows, length, adviceOnStream)
 	}
@@ -225,12 +242,12 @@ func (m *arrowMessage) viewBuffers(n int) (total int, ok bool) {
 	if n == 0 {
 		return 0, true
 	}
-	first, counts := m.vectorField(m.header, batchVariadicCounts, 8)
-	if m.broken || n > counts {
+	first, counts := vectorIn(&m.header, batchVariadicCounts, 8)
+	if n > counts {
 		return 0, false
 	}
 	for i := range n {
-		count := m.int64(first + 8*i)
+		count := m.header.GetInt64(first + flatbuffers.UOffsetT(8*i))
 		if count < 0 || count > most || total > most {
 			return 0, false
 		}
@@ -242,4 +259,31 @@ func (m *arrowMessage) viewBuffers(n int) (total int, ok bool) {
 // notFlatbuffer returns the error for metadata that can't be read.
 func (m *arrowMessage) notFlatbuffer() error {
 	return invalid(m.at, "the metadata of the Arrow message is not valid: %s", adviceOnStream)
+}
+
+// tableIn returns the table to which a field of another table refers. ok is false if there is none.
+func tableIn(t *flatbuffers.Table, slot flatbuffers.VOffsetT) (child flatbuffers.Table, ok bool) {
+	at := t.Offset(slot)
+	if at == 0 {
+		return child, false
+	}
+	t.Union(&child, flatbuffers.UOffsetT(at))
+	return child, true
+}
+
+// vectorIn returns the position of the first element of a vector and the number of its elements, which have size bytes each. It panics if
+// they aren't all in the metadata.
+func vectorIn(t *flatbuffers.Table, slot flatbuffers.VOffsetT, size int) (first flatbuffers.UOffsetT, n int) {
+	at := flatbuffers.UOffsetT(t.Offset(slot))
+	if at == 0 {
+		return 0, 0
+	}
+	first, n = t.Vector(at), t.VectorLen(at)
+	_ = t.Bytes[first:][:n*size]
+	return first, n
+}
+
+// elementIn returns the table to which element i of a vector refers.
+func elementIn(t *flatbuffers.Table, first flatbuffers.UOffsetT, i int) flatbuffers.Table {
+	return flatbuffers.Table{Bytes: t.Bytes, Pos: t.Indirect(first + flatbuffers.UOffsetT(4*i))}
 }

@@ -2,8 +2,15 @@ package frame
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
 	"unsafe"
 
+	flatbuffers "github.com/google/flatbuffers/go"
+	"github.com/klauspost/compress/zstd"
+
+	"millrace/internal/compression"
 	"millrace/internal/invariants"
 )
 
@@ -66,8 +73,8 @@ func (a *arrowMemory) size() int64 {
 // memory in which all of them lie. It leaves out the first of them, which marks the nulls, unless nulls is true.
 func (f *Frame) loadArrowBuffers(m *arrowMessage, body []byte, first, count int, nulls bool) ([]byte, error) {
 	const size = 16 // of the position and the length of a buffer
-	vector, n := m.vectorField(m.header, batchBuffers, size)
-	if m.broken || first > n || count > n-first {
+	vector, n := vectorIn(&m.header, batchBuffers, size)
+	if first > n || count > n-first {
 		return nil, m.notFlatbuffer()
 	}
 	a := &f.arrow
@@ -77,21 +84,21 @@ func (f *Frame) loadArrowBuffers(m *arrowMessage, body []byte, first, count int,
 			a.buffers = append(a.buffers, arrowBuffer{})
 			continue
 		}
-		entry := vector + size*(first+i)
-		pos, length := m.int64(entry), m.int64(entry+8)
+		entry := vector + flatbuffers.UOffsetT(size*(first+i))
+		pos, length := m.header.GetInt64(entry), m.header.GetInt64(entry+8)
 		if all := int64(m.data.length); pos < 0 || length < 0 || pos > all || length > all-pos {
 			return nil, invalid(m.at, "buffer %d of the record batch lies outside of its message: %s", first+i, adviceOnStream)
 		}
 		at := m.data.pos + int(pos)
 		a.buffers = append(a.buffers, arrowBuffer{pos: at, length: int(length), at: at})
 	}
-	compression := m.tableField(m.header, batchCompression)
-	if compression == 0 {
+	compressed, ok := tableIn(&m.header, batchCompression)
+	if !ok {
 		return body, nil
 	}
-	const codecField, methodField = 0, 1
-	codec, method := m.uint8Field(compression, codecField), m.uint8Field(compression, methodField)
-	if m.broken || method != 0 || codec > codecZstd {
+	const codecSlot, methodSlot = 4, 6
+	codec, method := compressed.GetUint8Slot(codecSlot, 0), compressed.GetUint8Slot(methodSlot, 0)
+	if method != 0 || codec > codecZstd {
 		return nil, invalid(m.at, "the record batch has an unknown compression: use lz4, zstd or none")
 	}
 	return f.inflateArrowBuffers(codec, body)
@@ -168,4 +175,56 @@ func (a *arrowMemory) inflate(b *arrowBuffer, codec uint8, body []byte) error {
 	}
 	b.pos, b.length, b.inflated = pos, len(a.slab)-pos, true
 	return nil
+}
+
+// Codecs of a record batch, numbered as the enum CompressionType in Arrow's Message.fbs.
+const (
+	codecLZ4  = 0
+	codecZstd = 1
+)
+
+var errLength = errors.New("its length differs from the declared one")
+
+// decompress decompresses src, which must give exactly len(dst) bytes. It doesn't allocate more than the libraries need,
+// whatever src declares. A panic of a library becomes an error.
+func decompress(codec uint8, dst, src []byte) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("%v", cause)
+		}
+	}()
+	if len(dst) == 0 {
+		return nil
+	}
+	if codec == codecZstd {
+		return decompressZstd(dst, src)
+	}
+	return decompressLZ4(dst, src)
+}
+
+// zstdDecoder returns the decoder that all frames share. DecodeAll may be called by several goroutines, and decodes into
+// its destination without a window.
+var zstdDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true))
+})
+
+func decompressZstd(dst, src []byte) error {
+	decoder, err := zstdDecoder()
+	if err != nil {
+		return err
+	}
+	out, err := decoder.DecodeAll(src, dst[:0:len(dst)])
+	if err == nil && len(out) != len(dst) {
+		err = errLength
+	}
+	return err
+}
+
+// decompressLZ4 keeps no state between bodies. The reader of the LZ4 library does: after a Reset it still has the last bytes of the frame before.
+func decompressLZ4(dst, src []byte) error {
+	out, err := new(compression.Decompressor).Append(dst[:0:len(dst)], compression.LZ4, src, int64(len(dst)))
+	if err == nil && len(out) != len(dst) || errors.Is(err, compression.ErrTooLarge) {
+		err = errLength
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package frame
 
 import (
 	"encoding/binary"
+	"math"
 	"slices"
 
 	"millrace/internal/record"
@@ -173,4 +174,86 @@ func (f *Frame) addViews(base, present []byte, rows int) error {
 // valuesTooLarge returns the error for values that share memory and have more bytes than a frame may have.
 func (f *Frame) valuesTooLarge(offset int) error {
 	return tooLarge(offset, "the values of the column have more than %d bytes: send smaller frames, or raise MILLRACE_FRAME_BYTES", f.limits.bytes)
+}
+
+// dictionaryBatch reads the values of the column's dictionary. It replaces those of an earlier message.
+func (s *arrowStream) dictionaryBatch(m *arrowMessage) error {
+	const id, data, isDelta = 4, 6, 8 // slots of the table DictionaryBatch
+	if s.column.dictionary.width == 0 || m.header.GetInt64Slot(id, 0) != s.column.dictionary.id {
+		return nil // of another column
+	}
+	if m.header.GetBoolSlot(isDelta, false) {
+		return invalid(m.at, "the Arrow message extends a dictionary: write the column without a dictionary, or with one whole dictionary")
+	}
+	var ok bool
+	if m.header, ok = tableIn(&m.header, data); !ok {
+		return m.notFlatbuffer()
+	}
+	a := &s.frame.arrow
+	if a.dictionary == nil {
+		a.dictionary = &Frame{}
+	}
+	values := a.dictionary
+	if values.Records() > 0 {
+		values.arrow.slab = nil // the records before this message refer to it
+		values.Reset()
+	}
+	values.limits = limits{records: math.MaxInt32, bytes: s.frame.limits.bytes - a.inflated, record: math.MaxUint32}
+	stream := arrowStream{frame: values, body: s.body, column: arrowColumn{typ: s.column.typ}}
+	if err := stream.recordBatch(m); err != nil {
+		return err
+	}
+	values.padStatuses()
+	s.hasDictionary = true
+	a.inflated += values.arrow.inflated
+	return nil
+}
+
+// addIndices adds the values to which the rows of a dictionary-encoded column refer. A row is null if it is marked as null,
+// or if its value is null in the dictionary.
+func (f *Frame) addIndices(d *arrowDictionary, base []byte, rows int, nulls int64) error {
+	present, err := f.presence(base, rows, nulls)
+	if err != nil {
+		return err
+	}
+	indices := &f.arrow.buffers[1]
+	if indices.length/d.width < rows {
+		return invalid(indices.at, "the buffer of indices has %d bytes, too few for %d rows: %s", indices.length, rows, adviceOnStream)
+	}
+	values := f.arrow.dictionary
+	raw := indices.bytes(base)
+	for i := range rows {
+		index := d.index(raw, i)
+		if len(present) > 0 && isNull(present, i) || index < uint64(values.Records()) && values.Status(int(index)) == record.Null {
+			f.add(0, 0)
+			f.setStatus(f.Records()-1, record.Null)
+			continue
+		}
+		if index >= uint64(values.Records()) {
+			return invalid(indices.fault(d.width*i), "index %d of the column lies outside of its dictionary: %s", i, adviceOnStream)
+		}
+		f.add(int(values.starts[index]), int(values.ends[index]))
+		if f.bytes > f.limits.bytes { // many rows may refer to one value
+			return f.valuesTooLarge(indices.fault(d.width * i))
+		}
+	}
+	var memory []byte
+	if values.Records() > 0 {
+		memory = values.segments[0].base
+	}
+	f.endSegment(memory, false)
+	return nil
+}
+
+// index returns the index of row i. A negative one becomes larger than any dictionary.
+func (d *arrowDictionary) index(raw []byte, i int) uint64 {
+	switch d.width {
+	case 1:
+		return uint64(raw[i])
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(raw[2*i:]))
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	return binary.LittleEndian.Uint64(raw[8*i:])
 }

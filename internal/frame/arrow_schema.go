@@ -3,6 +3,8 @@ package frame
 import (
 	"strconv"
 	"strings"
+
+	flatbuffers "github.com/google/flatbuffers/go"
 )
 
 // arrowType is the type of a column, numbered as the union Type in Arrow's Schema.fbs. The types without a name here have two
@@ -27,16 +29,19 @@ const (
 	lastArrowType = typeLargeListView
 )
 
-// The tables Schema and Field: the numbers of their fields in Schema.fbs.
+// The tables Schema and Field of Schema.fbs: the slots of their fields.
 const (
-	schemaEndianness = 0
-	schemaFields     = 1
+	schemaEndianness flatbuffers.VOffsetT = 4 + 2*iota
+	schemaFields
+)
 
-	fieldName       = 0
-	fieldTypeType   = 2
-	fieldType       = 3
-	fieldDictionary = 4
-	fieldChildren   = 5
+const (
+	fieldName flatbuffers.VOffsetT = 4 + 2*iota
+	_
+	fieldTypeType
+	fieldType
+	fieldDictionary
+	fieldChildren
 )
 
 // Bounds of a schema, so that a small message can't keep the reader busy.
@@ -58,11 +63,18 @@ type arrowColumn struct {
 	dictionary arrowDictionary
 }
 
+// arrowDictionary describes the dictionary of a column. Each row of the column is an index into the values, which come in
+// messages of their own.
+type arrowDictionary struct {
+	id    int64
+	width int // bytes of an index; 0 if the column has no dictionary
+}
+
 const adviceOnColumn = ": set MILLRACE_ARROW_COLUMN to a binary or string column"
 
 // arrowSchema walks through the fields of a schema and counts what they add to a record batch.
 type arrowSchema struct {
-	*flatbuffer
+	schema flatbuffers.Table
 	next   arrowColumn // the place of the field that comes next
 	fields int
 	fault  string // why the schema can't be read
@@ -70,47 +82,50 @@ type arrowSchema struct {
 
 // findColumn returns the column with the given name, or the only binary or string column if name is empty. Its error is
 // text for the user, and empty on success.
-func (s *arrowSchema) findColumn(schema int, name string) (arrowColumn, string) {
-	if s.int16Field(schema, schemaEndianness) != 0 {
+func (s *arrowSchema) findColumn(name string) (arrowColumn, string) {
+	if s.schema.GetInt16Slot(schemaEndianness, 0) != 0 {
 		return arrowColumn{}, "the stream is big-endian: write it on a little-endian machine"
 	}
-	first, n := s.vectorField(schema, schemaFields, 4)
+	first, n := vectorIn(&s.schema, schemaFields, 4)
 	var found arrowColumn
 	matches := 0
 	for i := range n {
-		field := s.follow(first + 4*i)
-		s.next.typ = arrowType(s.uint8Field(field, fieldTypeType))
-		wanted := name == "" || string(s.textField(field, fieldName)) == name
+		field := elementIn(&s.schema, first, i)
+		s.next.typ = typeOf(&field)
+		wanted := name == "" || string(nameOf(&field)) == name
 		if wanted && s.next.typ.holdsRecords() {
 			found = s.next
-			found.dictionary = s.dictionary(field)
+			found.dictionary = s.dictionary(&field)
 			matches++
 		}
-		s.pass(field, 0)
-		if s.broken || s.fault != "" {
-			break
+		if s.pass(&field, 0); s.fault != "" {
+			return found, s.fault
 		}
 	}
-	switch {
-	case s.broken:
-		return found, "the schema is not a valid FlatBuffer: " + adviceOnStream
-	case s.fault != "":
-		return found, s.fault
-	case matches == 1:
+	if matches == 1 {
 		return found, ""
 	}
-	return found, s.explain(schema, name, matches)
+	return found, s.explain(name, matches)
+}
+
+// typeOf returns the type of a field.
+func typeOf(field *flatbuffers.Table) arrowType {
+	return arrowType(field.GetUint8Slot(fieldTypeType, 0))
+}
+
+// nameOf returns the name of a field.
+func nameOf(field *flatbuffers.Table) []byte {
+	first, n := vectorIn(field, fieldName, 1)
+	return field.Bytes[first:][:n]
 }
 
 // explain says why no single column holds the records.
-func (s *arrowSchema) explain(schema int, name string, matches int) string {
+func (s *arrowSchema) explain(name string, matches int) string {
 	var candidates []string
-	first, n := s.vectorField(schema, schemaFields, 4)
+	first, n := vectorIn(&s.schema, schemaFields, 4)
 	for i := range n {
-		field := s.follow(first + 4*i)
-		typ := arrowType(s.uint8Field(field, fieldTypeType))
-		if typ.holdsRecords() {
-			candidates = append(candidates, quote(s.textField(field, fieldName)))
+		if field := elementIn(&s.schema, first, i); typeOf(&field).holdsRecords() {
+			candidates = append(candidates, quote(nameOf(&field)))
 		}
 		if len(candidates) == 20 {
 			candidates = append(candidates, "...")
@@ -130,6 +145,25 @@ func (s *arrowSchema) explain(schema int, name string, matches int) string {
 	return "no binary or string column has the name " + quote([]byte(name)) + ", and " + has + adviceOnColumn
 }
 
+// dictionary reads how a field is dictionary-encoded.
+func (s *arrowSchema) dictionary(field *flatbuffers.Table) arrowDictionary {
+	const id, indexType, bitWidth = 4, 6, 4 // slots of the tables DictionaryEncoding and Int
+	encoding, ok := tableIn(field, fieldDictionary)
+	if !ok {
+		return arrowDictionary{}
+	}
+	bits := int32(32)
+	if integer, ok := tableIn(&encoding, indexType); ok {
+		bits = integer.GetInt32Slot(bitWidth, 0)
+	}
+	switch bits {
+	case 8, 16, 32, 64:
+	default:
+		s.fault = "the schema has a dictionary with indices of an unknown size: " + adviceOnStream
+	}
+	return arrowDictionary{id: encoding.GetInt64Slot(id, 0), width: int(bits / 8)}
+}
+
 // holdsRecords reports whether the values of a column can be records.
 func (t arrowType) holdsRecords() bool {
 	switch t {
@@ -146,40 +180,37 @@ func (t arrowType) isView() bool { return t == typeBinaryView || t == typeUtf8Vi
 func (t arrowType) isLarge() bool { return t == typeLargeBinary || t == typeLargeUtf8 }
 
 // pass moves the place past a field and its children.
-func (s *arrowSchema) pass(field, depth int) {
+func (s *arrowSchema) pass(field *flatbuffers.Table, depth int) {
 	if s.fields++; s.fields > maxArrowFields || depth > maxArrowNesting {
 		s.fault = "the schema has too many columns, or they are nested too deeply: send only the columns that are needed"
 	}
-	if s.broken || s.fault != "" {
+	if s.fault != "" {
 		return
 	}
 	s.next.node++
-	if s.slot(field, fieldDictionary) != 0 {
+	if field.Offset(fieldDictionary) != 0 {
 		s.next.buffers += 2 // the indices and their validity. The values are in messages of their own
 		return
 	}
 	s.passBuffers(field)
-	first, n := s.vectorField(field, fieldChildren, 4)
-	for i := range n {
-		s.pass(s.follow(first+4*i), depth+1)
-		if s.broken || s.fault != "" {
-			return
-		}
+	first, n := vectorIn(field, fieldChildren, 4)
+	for i := 0; i < n && s.fault == ""; i++ {
+		child := elementIn(field, first, i)
+		s.pass(&child, depth+1)
 	}
 }
 
 // passBuffers moves the place past the buffers of a field without its children.
-func (s *arrowSchema) passBuffers(field int) {
-	typ := arrowType(s.uint8Field(field, fieldTypeType))
-	switch typ {
+func (s *arrowSchema) passBuffers(field *flatbuffers.Table) {
+	switch typ := typeOf(field); typ {
 	case typeNull, typeRunEndEncoded:
 	case typeStruct, typeFixedSizeList:
 		s.next.buffers++
 	case typeUnion:
 		s.next.unions++
 		s.next.buffers++
-		const mode, dense = 0, 1
-		if union := s.tableField(field, fieldType); union != 0 && s.int16Field(union, mode) == dense {
+		const mode, dense = 4, 1
+		if union, ok := tableIn(field, fieldType); ok && union.GetInt16Slot(mode, 0) == dense {
 			s.next.buffers++
 		}
 	case typeBinary, typeUtf8, typeLargeBinary, typeLargeUtf8, typeListView, typeLargeListView:

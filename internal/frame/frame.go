@@ -1,3 +1,14 @@
+// Package frame splits the body of a message into records. A frame is a message that holds many records, because small
+// records that travel one by one leave a GPU idle.
+//
+// Package ingest opens a Frame for each message, after decompression. It copies the records into batches with a Cursor,
+// and reads single records for dead letters.
+//
+// Open validates the whole body once and indexes its records: 8 bytes per record, whatever the framing. Everything
+// after Open only reads the index, so that no record can fail later. Nothing copies the body, except the compressed
+// buffers of an Arrow stream.
+//
+// Start reading at Splitter.Open. Arrow streams have files of their own.
 package frame
 
 import (
@@ -166,4 +177,32 @@ func (f *Frame) tooMany(offset int) error {
 func (f *Frame) misframed(offset int, what string, args ...any) error {
 	return invalid(offset, "%s: send whole frames, and set MILLRACE_FRAMING to the framing that the producer uses",
 		fmt.Sprintf(what, args...))
+}
+
+// Reason is why a body has no records. It is the reason of the message's dead letter.
+type Reason string
+
+const (
+	Invalid  Reason = "invalid_frame" // the body can't be parsed
+	TooLarge Reason = "too_large"     // the body exceeds a limit of the Splitter
+)
+
+// Error reports a body that can't be split into records.
+type Error struct {
+	Reason Reason
+	Offset int64  // position of the fault in the body, in bytes
+	Text   string // what is wrong and what to do
+}
+
+// Error returns the reason, the position and the text.
+func (e *Error) Error() string { return fmt.Sprintf("%s at byte %d: %s", e.Reason, e.Offset, e.Text) }
+
+// invalid returns the error for a fault at an offset.
+func invalid(offset int, format string, args ...any) *Error {
+	return &Error{Reason: Invalid, Offset: int64(offset), Text: fmt.Sprintf(format, args...)}
+}
+
+// tooLarge returns the error for a limit that is exceeded at an offset.
+func tooLarge(offset int, format string, args ...any) *Error {
+	return &Error{Reason: TooLarge, Offset: int64(offset), Text: fmt.Sprintf(format, args...)}
 }

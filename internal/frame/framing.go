@@ -1,6 +1,83 @@
 package frame
 
-import "math"
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Framing is the way in which a message body holds records.
+type Framing uint8
+
+const (
+	None                  Framing = iota // the message is one record
+	NewlineDelimited                     // LF ends a record. A CR before it is dropped. The last LF is optional, and empty lines are records
+	LengthDelimited                      // each record follows its length as a big-endian uint32
+	VarintLengthDelimited                // each record follows its length as a protobuf varint
+	Arrow                                // each value of a string or binary column is a record. MILLRACE_ARROW_COLUMN names the column if there are several
+	Auto                                 // the message's Content-Type selects the framing
+)
+
+// framings holds the names that MILLRACE_FRAMING takes, by Framing.
+var framings = []string{"none", "newline_delimited", "length_delimited", "varint_length_delimited", "arrow", "auto"}
+
+// ParseFraming returns the framing with the given name.
+func ParseFraming(name string) (Framing, error) {
+	i := slices.Index(framings, name)
+	if i < 0 {
+		return None, fmt.Errorf("unknown framing %q: use one of %s", name, strings.Join(framings, ", "))
+	}
+	return Framing(i), nil
+}
+
+// String returns the name of the framing.
+func (f Framing) String() string {
+	if int(f) < len(framings) {
+		return framings[f]
+	}
+	return fmt.Sprintf("Framing(%d)", uint8(f))
+}
+
+// mediaTypes holds the media types that Auto knows.
+var mediaTypes = []struct {
+	name    string
+	framing Framing
+}{
+	{"application/x-ndjson", NewlineDelimited},
+	{"application/ndjson", NewlineDelimited},
+	{"application/jsonl", NewlineDelimited},
+	{"application/x-jsonlines", NewlineDelimited},
+	{"application/jsonlines", NewlineDelimited},
+	{"application/vnd.apache.arrow.stream", Arrow},
+	{"application/vnd.millrace.length-delimited", LengthDelimited},
+	{"application/vnd.millrace.varint-length-delimited", VarintLengthDelimited},
+}
+
+// ContentTypeOf returns the content type by which Auto recognizes a framing. It is empty for None and Auto.
+func ContentTypeOf(f Framing) string {
+	for _, known := range mediaTypes {
+		if known.framing == f {
+			return known.name
+		}
+	}
+	return ""
+}
+
+// FramingOf returns the framing that belongs to a content type. It ignores the parameters of the content type, such as
+// charset, and the case of its letters. It returns None for every media type that it doesn't know.
+func FramingOf(contentType string) Framing {
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	mediaType = strings.TrimSpace(mediaType)
+	for _, known := range mediaTypes {
+		if strings.EqualFold(mediaType, known.name) {
+			return known.framing
+		}
+	}
+	return None
+}
 
 // Defaults of the limits of a Splitter.
 const (
@@ -88,4 +165,80 @@ func (s *Splitter) split(f *Frame, contentType string, body []byte) error {
 	f.add(0, len(body))
 	f.endSegment(body, false)
 	return nil
+}
+
+// splitLines indexes the lines of body. LF ends a line, and one CR directly before it is dropped. The last LF is optional:
+// nothing after it is no line.
+func (f *Frame) splitLines(body []byte) error {
+	for pos := 0; pos < len(body); {
+		if f.full() {
+			return f.tooMany(pos)
+		}
+		n := bytes.IndexByte(body[pos:], '\n')
+		if n < 0 {
+			f.add(pos, len(body))
+			break
+		}
+		end := pos + n
+		if n > 0 && body[end-1] == '\r' {
+			f.add(pos, end-1)
+		} else {
+			f.add(pos, end)
+		}
+		pos = end + 1
+	}
+	f.endSegment(body, false)
+	return nil
+}
+
+// splitLengths indexes records that follow their lengths as big-endian uint32.
+func (f *Frame) splitLengths(body []byte) error {
+	const size = 4
+	for pos := 0; pos < len(body); {
+		if f.full() {
+			return f.tooMany(pos)
+		}
+		left := len(body) - pos - size
+		if left < 0 {
+			return f.misframed(pos, "the length of record %d takes %d bytes, but the body has only %d more", f.Records(), size, left+size)
+		}
+		n := binary.BigEndian.Uint32(body[pos:])
+		if uint64(n) > uint64(left) {
+			return f.overrun(pos, uint64(n), left)
+		}
+		start := pos + size
+		pos = start + int(n)
+		f.add(start, pos)
+	}
+	f.endSegment(body, false)
+	return nil
+}
+
+// splitVarints indexes records that follow their lengths as protobuf varints.
+func (f *Frame) splitVarints(body []byte) error {
+	for pos := 0; pos < len(body); {
+		if f.full() {
+			return f.tooMany(pos)
+		}
+		n, size := binary.Uvarint(body[pos:])
+		left := len(body) - pos - size
+		switch {
+		case size < 0 || size == 0 && left >= binary.MaxVarintLen64:
+			return f.misframed(pos, "the length of record %d is no varint of 64 bits", f.Records())
+		case size == 0:
+			return f.misframed(pos, "the body ends within the length of record %d", f.Records())
+		case n > uint64(left):
+			return f.overrun(pos, n, left)
+		}
+		start := pos + size
+		pos = start + int(n)
+		f.add(start, pos)
+	}
+	f.endSegment(body, false)
+	return nil
+}
+
+// overrun returns the error for a record whose length, at offset, exceeds what is left of the body.
+func (f *Frame) overrun(offset int, length uint64, left int) error {
+	return f.misframed(offset, "record %d has a length of %d bytes, but the body has only %d more", f.Records(), length, left)
 }
