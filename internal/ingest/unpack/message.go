@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"sync"
 	"time"
+	"unsafe"
 
+	"millrace/internal/compression"
 	"millrace/internal/frame"
+	"millrace/internal/invariants"
 	"millrace/internal/operator"
 	"millrace/internal/record"
+	"millrace/internal/table"
 )
 
 // errShort means that there is too little memory to decompress a message ahead of the batches.
@@ -134,6 +138,66 @@ func (m *Message) unpack(must bool) bool {
 	return true
 }
 
+// guessedRatio is the assumed ratio of a compressed message that doesn't declare its size.
+const guessedRatio = 4
+
+// decompressed returns the body, decompressed if it was compressed. It returns errShort if there is too little memory and must is not
+// set.
+func (m *Message) decompressed(must bool) ([]byte, error) {
+	body := m.in.Data()
+	encoding, err := m.u.encoding(m.in.Headers())
+	if err != nil || encoding == compression.None {
+		return body, err
+	}
+	start := time.Now()
+	m.Compressed = len(body)
+	body, err = m.decompress(encoding, must)
+	m.Decompressing += time.Since(start)
+	m.Decompressed = len(body)
+	return body, err
+}
+
+// decompress decompresses the body. Without must it first takes the memory for as many bytes as the message declares, or as are
+// usual, and for more if that is too little.
+func (m *Message) decompress(e compression.Encoding, must bool) ([]byte, error) {
+	packed, most := m.in.Data(), m.u.Split.MaxBytes
+	if must {
+		return m.decompressWithin(e, most, true)
+	}
+	expected, ok := compression.Declared(e, packed)
+	if !ok {
+		expected = guessedRatio * int64(len(packed))
+	}
+	for limit := min(most, expected); ; limit = min(most, guessedRatio*max(limit, 1<<10)) {
+		m.release()
+		if !m.take(limit, false) {
+			return nil, errShort
+		}
+		body, err := m.decompressWithin(e, limit, limit == most)
+		if err == nil || limit == most || !errors.Is(err, compression.ErrTooLarge) {
+			return body, err
+		}
+	}
+}
+
+// decompressWithin decompresses the body to at most limit bytes. The message holds the memory afterwards, unless that was too little
+// and final is not set.
+func (m *Message) decompressWithin(e compression.Encoding, limit int64, final bool) ([]byte, error) {
+	d, _ := m.u.decompressors.Get().(*compression.Decompressor)
+	if d == nil {
+		d = &compression.Decompressor{}
+	}
+	defer m.u.decompressors.Put(d)
+	body, err := d.Append(m.body[:0], e, m.in.Data(), limit)
+	m.body = body[:0]
+	if errors.Is(err, compression.ErrTooLarge) && !final {
+		return nil, err
+	}
+	m.release()
+	m.take(int64(cap(body)), true) // the memory is in use already
+	return body, err
+}
+
 // bytes returns the length of all records, or 0 if the size of their results doesn't depend on it.
 func (m *Message) bytes() (sum int64) {
 	if operator.StringBytes(m.u.Results.Operators, 0, 1) == 0 {
@@ -173,5 +237,56 @@ func (m *Message) describe() {
 	}
 	for i, s := range m.split.Statuses() {
 		m.Table.SetStatus(i, s)
+	}
+}
+
+// buffers is the memory for the records of a message and for their results.
+type buffers struct {
+	Table   table.Table // results of the records
+	Encoded []byte      // encoded results
+
+	body  []byte // the decompressed body; unused if the message was not compressed
+	split frame.Frame
+	kept  int64 // bytes that count as kept while the buffers are idle
+}
+
+// size returns the bytes of memory that the buffers take.
+func (b *buffers) size() int64 {
+	return int64(unsafe.Sizeof(*b)) + int64(cap(b.Encoded)+cap(b.body)) + b.Table.Size() + b.split.Size()
+}
+
+// idleBuffers keeps buffers between messages. It is last in, first out, so only as many grow large as are in use at the same time.
+type idleBuffers struct {
+	retain func(before, now int64) bool // changes the count of memory that is kept; see New
+
+	mu    sync.Mutex
+	stack []*buffers
+}
+
+// take returns buffers, empty or with the memory of an earlier message.
+func (i *idleBuffers) take() *buffers {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	last := len(i.stack) - 1
+	if last < 0 {
+		return &buffers{}
+	}
+	b := i.stack[last]
+	i.stack[last] = nil
+	i.stack = i.stack[:last]
+	i.retain(b.kept, 0)
+	return b
+}
+
+// put keeps buffers that no message uses, unless that is too much memory.
+func (i *idleBuffers) put(b *buffers) {
+	b.split.Reset() // releases the message
+	invariants.Poison(b.body)
+	invariants.Poison(b.Encoded)
+	b.Table.Poison()
+	if b.kept = b.size(); i.retain(0, b.kept) {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.stack = append(i.stack, b)
 	}
 }

@@ -9,13 +9,20 @@ package unpack
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go"
 
 	"millrace/internal/compression"
 	"millrace/internal/frame"
+	"millrace/internal/ingest/jsapi"
+	"millrace/internal/operator"
+	"millrace/internal/table"
 )
 
 // Settings defines how messages are unpacked.
@@ -76,4 +83,106 @@ func (u *Unpacker) Start(m *Message, in Input) {
 		m.TryOpen()
 		<-u.ahead
 	}()
+}
+
+// The headers that tell how to read a message.
+const (
+	contentType     = "Content-Type"
+	contentEncoding = "Content-Encoding"
+)
+
+// errUnreadable means that the headers that say how to read a message can't be parsed.
+var errUnreadable = errors.New("the message's headers can't be read, and they say how to read its body: send lines of the form \"Name: value\"")
+
+// valuesOf returns the values of a header. Case doesn't matter in its name: NATS keeps the spelling, and bridges from other systems write
+// lower case. A header on several lines has several values.
+func valuesOf(h nats.Header, name string) (values []string) {
+	for key, lines := range h {
+		if strings.EqualFold(key, name) {
+			values = append(values, lines...)
+		}
+	}
+	slices.Sort(values) // the order of the keys is random
+	return values
+}
+
+// isSingle reports whether a message is one record, by its framing.
+func (s *Settings) isSingle(h nats.Header) bool {
+	switch s.Split.Framing {
+	case frame.None:
+		return true
+	case frame.Auto:
+		values := valuesOf(h, contentType)
+		return !jsapi.IsUnreadable(h) && (len(values) == 0 || len(values) == 1 && frame.FramingOf(values[0]) == frame.None)
+	}
+	return false
+}
+
+// isAsIs reports whether a message isn't compressed.
+func (s *Settings) isAsIs(h nats.Header) bool {
+	return s.Decompress == compression.None ||
+		s.Decompress == compression.Auto && !jsapi.IsUnreadable(h) && len(valuesOf(h, contentEncoding)) == 0
+}
+
+// mediaType returns the Content-Type by which to split a message, if that matters.
+func (s *Settings) mediaType(h nats.Header) (string, error) {
+	if s.Split.Framing != frame.Auto {
+		return "", nil
+	}
+	values := slices.Compact(valuesOf(h, contentType))
+	switch {
+	case jsapi.IsUnreadable(h):
+		return "", &frame.Error{Reason: frame.Invalid, Text: errUnreadable.Error()}
+	case len(values) > 1:
+		return "", &frame.Error{Reason: frame.Invalid, Text: fmt.Sprintf("the message has several values of Content-Type (%s): send one", strings.Join(values, ", "))}
+	}
+	return strings.Join(values, ""), nil
+}
+
+// encoding returns how the body of a message is compressed.
+func (s *Settings) encoding(h nats.Header) (compression.Encoding, error) {
+	switch {
+	case s.Decompress != compression.Auto:
+		return s.Decompress, nil
+	case jsapi.IsUnreadable(h):
+		return compression.None, errUnreadable
+	}
+	return compression.FromHeader(strings.Join(valuesOf(h, contentEncoding), ", "))
+}
+
+// Results describes the results of records.
+type Results struct {
+	Operators  []operator.Operator
+	Format     operator.Format
+	Compressed bool // which takes the result of a message twice
+}
+
+// cost returns the maximum memory for the index and the results of a message's records, which have that many bytes together.
+func (r *Results) cost(records int, bytes int64) int64 {
+	strings := operator.StringBytes(r.Operators, records, int(bytes))
+	body := int64(table.MostBytes(r.Format, r.Operators, records, strings))
+	if r.Compressed {
+		body *= 2
+	}
+	return int64(records)*frame.IndexBytes + table.MostSize(r.Format, r.Operators, records, strings) + body + body/8
+}
+
+// Most returns the maximum memory for a message of at most received bytes: for the decompressed bytes, the index and the results of
+// its records. It is 0 if every message is one record as it is.
+func (s *Settings) Most(received int64) int64 {
+	if !s.Splits() {
+		return 0
+	}
+	most, records := s.Split.Limits()
+	body, content := int64(0), min(most, received)
+	if s.Decompress != compression.None {
+		body, content = most, most
+	}
+	if s.Split.Framing == frame.Arrow || s.Split.Framing == frame.Auto {
+		body, content = body+most, most // the buffers of the stream may be compressed
+	}
+	if s.Split.Framing == frame.None {
+		records = 1
+	}
+	return body + s.Results.cost(int(min(int64(records), content+1)), content)
 }
