@@ -1,6 +1,8 @@
 package operator
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"strconv"
 
@@ -99,4 +101,89 @@ func appendJSON(dst []byte, ops []Operator, payloadBytes int, records [][]byte) 
 		dst = op.AppendJSON(dst, records[i])
 	}
 	return append(dst, '}')
+}
+
+// This is version 1 of the binary format, which client.Decode reads. Numbers are unsigned and little-endian. Every
+// field starts at a multiple of 4 bytes.
+const (
+	binaryMagic       = "MILL"
+	binaryVersion     = 1
+	binaryHeaderBytes = 16 // magic, uint16 version, uint16 results, uint64 payload bytes
+	resultHeaderBytes = 8  // uint32 spec bytes, uint32 record bytes; then the spec and the record, each padded
+	binaryAlignment   = 4
+)
+
+func appendBinary(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
+	dst = append(dst, binaryMagic...)
+	dst = binary.LittleEndian.AppendUint16(dst, binaryVersion)
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(ops)))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(payloadBytes))
+	for i, op := range ops {
+		spec, length, record, strings := op.String(), uint32(op.Stride()), records[i], []byte(nil)
+		_, variable := op.(Variable)
+		if variable {
+			length |= StringsFollow
+			record, strings = record[:op.Stride()], record[op.Stride():]
+		}
+		record = fixed(record, op.Stride())
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(spec)))
+		dst = binary.LittleEndian.AppendUint32(dst, length)
+		dst = append(dst, spec...)
+		dst = appendPadding(dst, len(spec))
+		dst = append(dst, record...)
+		dst = appendPadding(dst, len(record))
+		if variable {
+			dst = appendStrings(dst, strings)
+		}
+	}
+	return dst
+}
+
+// padding returns the number of zero bytes that follow a field of n bytes.
+func padding(n int) int { return -n & (binaryAlignment - 1) }
+
+func appendPadding(dst []byte, n int) []byte {
+	return append(dst, "\x00\x00\x00"[:padding(n)]...)
+}
+
+// StringsFollow is set in the length of an operator's record in a binary result if byte strings follow the records.
+const StringsFollow = 1 << 31
+
+// mostPositions is the maximum length of what a binary result of one record has besides a byte string's bytes: two positions and padding.
+const mostPositions = 2*4 + binaryAlignment - 1
+
+// appendStrings appends the byte strings of one record as a binary result has them: where each record's begin and end, and then the bytes.
+func appendStrings(dst, strings []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, 0)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(strings)))
+	return appendPadding(append(dst, strings...), len(strings))
+}
+
+// Check computes a payload's results with the reference implementation and compares body with the message that ops would produce. The
+// error names the first byte that differs.
+func (f Format) Check(ops []Operator, payload, body []byte) error {
+	records := make([][]byte, len(ops))
+	for i, op := range ops {
+		records[i] = op.AppendReference(make([]byte, 0, op.Stride()), payload)
+	}
+	return Compare(body, f.Append(nil, ops, len(payload), records))
+}
+
+// Compare returns an error that describes where two texts diverge, with some context. It returns nil if they are equal.
+func Compare(got, want []byte) error {
+	if bytes.Equal(got, want) {
+		return nil
+	}
+	at := 0
+	for at < min(len(got), len(want)) && got[at] == want[at] {
+		at++
+	}
+	return fmt.Errorf("%d bytes, want %d; byte %d differs: got %s, want %s", len(got), len(want), at, around(got, at), around(want, at))
+}
+
+// around quotes the text near position at, at most 40 bytes.
+func around(text []byte, at int) string {
+	const before, behind = 12, 28
+	from, to := max(at-before, 0), min(at+behind, len(text))
+	return strconv.Quote(string(text[from:to]))
 }

@@ -317,24 +317,3 @@ func (o *Operator) Value(i int) Number { return o.values[i] }
 
 // Place returns where field i begins in a record, and the number of its elements.
 func (o *Operator) Place(i int) (at, count int) { return o.fields[i].at, o.fields[i].count }
-
-// Reason returns the text for the status byte of a record that the operator didn't compute: a declared reason, or what the code did.
-// ok is false for a status that the operator can't return.
-func (o *Operator) Reason(status byte) (text string, ok bool) {
-	switch reasons := o.description.Reasons; {
-	case status == statusOutOfBounds:
-		return outOfBounds, true
-	case status == statusFailed:
-		return "the operator failed on the record", true
-	case status >= 1 && int(status) <= len(reasons):
-		return reasons[status-1], true
-	}
-	return "", false
-}
-
-// The statuses of records besides 0, which means done, and the numbers of reasons.
-const (
-	statusBatchOutOfBounds = 253
-	statusOutOfBounds      = 254
-	statusFailed           = 255
-)

@@ -2,13 +2,98 @@ package compiled
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 )
+
+// Suffixes of an operator's files. The operator entropy has its source in entropy.cu and its library for the CPU in entropy.cpu.so.
+const (
+	SourceSuffix = ".cu"     // compiled when the worker starts
+	CubinSuffix  = ".cubin"  // for GPUs of one compute capability
+	FatbinSuffix = ".fatbin" // for several
+	PTXSuffix    = ".ptx"    // compiled by the driver
+	CPUSuffix    = ".cpu.so"
+	HostSuffix   = ".so" // a library with host code that launches kernels: the operator's only file
+)
+
+// GPUSuffixes are the suffixes of files with code for GPUs, in the order in which the worker tries them.
+var GPUSuffixes = []string{CubinSuffix, FatbinSuffix, PTXSuffix}
+
+// Suffixes are all suffixes. One that ends with another comes before it.
+var Suffixes = append(append([]string{SourceSuffix}, GPUSuffixes...), CPUSuffix, HostSuffix)
+
+// CutSuffix divides the path of an operator's file: "a/entropy.cpu.so" into "a/entropy" and ".cpu.so". The suffix of any other file is "".
+func CutSuffix(path string) (stem, suffix string) {
+	for _, suffix := range Suffixes {
+		if stem, ok := strings.CutSuffix(path, suffix); ok {
+			return stem, suffix
+		}
+	}
+	return path, ""
+}
+
+// ReadSource returns the name of the operator in a source file, and the file's text. The error says what is wrong with the name or the file.
+func ReadSource(path string) (name string, text []byte, err error) {
+	name, ok := strings.CutSuffix(filepath.Base(path), SourceSuffix)
+	if !ok {
+		return "", nil, fmt.Errorf("%s: the source of an operator has a name that ends with %s", path, SourceSuffix)
+	}
+	if err := CheckName(name); err != nil {
+		return "", nil, fmt.Errorf("%s: %w", path, err)
+	}
+	text, err = readFile(path, "source file", 1<<20)
+	return name, text, err
+}
+
+// ReadCode returns the contents of a file with code for GPUs.
+func ReadCode(path string) ([]byte, error) { return readFile(path, "file", 64<<20) }
+
+// readFile returns the contents of a regular file of at most that many bytes.
+func readFile(path, kind string, most int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return nil, fmt.Errorf("%s: not a %s of at most %d KiB", path, kind, most>>10)
+	}
+	return os.ReadFile(path)
+}
+
+// ReadCompiled returns the description in what a compiler made of a source file. The operator must have the name of the file, and be
+// allowed to have it.
+func ReadCompiled(source string, code []byte) (*Description, error) {
+	d, err := Read(code)
+	if err != nil {
+		return nil, fmt.Errorf("%s has no operator: declare one with MILLRACE_OPERATOR and its code with MILLRACE_RECORD (%w)", source, err)
+	}
+	if err := CheckName(d.Name); err != nil {
+		return nil, fmt.Errorf("%s: MILLRACE_OPERATOR: %w", source, err)
+	}
+	if name := strings.TrimSuffix(filepath.Base(source), SourceSuffix); d.Name != name {
+		return nil, fmt.Errorf("%s declares the operator %q: rename the file to %s%s, or the operator to %s", source, d.Name, d.Name, SourceSuffix, name)
+	}
+	return d, nil
+}
+
+// SourceOption returns the compiler's option that writes the SHA-256 of the source file into the description: -DMILLRACE_SOURCE= and the
+// bytes, separated by commas.
+func SourceOption(text []byte) string {
+	sum := sha256.Sum256(text)
+	numbers := make([]string, len(sum))
+	for i, b := range sum {
+		numbers[i] = strconv.Itoa(int(b))
+	}
+	return "-DMILLRACE_SOURCE=" + strings.Join(numbers, ",")
+}
 
 // symbol is the name of the description in a compiled operator.
 const symbol = "millrace_operator_description"
@@ -52,24 +137,11 @@ const (
 
 // asELF returns the file with the version that debug/elf accepts. In a cubin, the ELF header has the version of CUDA there.
 func asELF(file []byte) io.ReaderAt {
-	if len(file) < elfHeaderBytes || binary.LittleEndian.Uint16(file[machineAt:]) != machineCUDA {
-		return bytes.NewReader(file)
+	if len(file) >= elfHeaderBytes && binary.LittleEndian.Uint16(file[machineAt:]) == machineCUDA {
+		file = bytes.Clone(file)
+		binary.LittleEndian.PutUint32(file[versionAt:], uint32(elf.EV_CURRENT))
 	}
-	header := bytes.Clone(file[:elfHeaderBytes])
-	binary.LittleEndian.PutUint32(header[versionAt:], uint32(elf.EV_CURRENT))
-	return overlay{header, file}
-}
-
-// overlay is a file whose first bytes are replaced.
-type overlay struct{ first, file []byte }
-
-// ReadAt implements io.ReaderAt.
-func (o overlay) ReadAt(to []byte, at int64) (int, error) {
-	n, err := bytes.NewReader(o.file).ReadAt(to, at)
-	if at < int64(len(o.first)) {
-		copy(to[:n], o.first[at:])
-	}
-	return n, err
+	return bytes.NewReader(file)
 }
 
 // find returns the description in a file, perhaps with bytes that follow it.
@@ -120,4 +192,83 @@ func contents(f *elf.File, s elf.Symbol) ([]byte, error) {
 		return data[at:], nil
 	}
 	return nil, fmt.Errorf("%w: %s is outside its section", errNoOperator, symbol)
+}
+
+// fatbinMagic begins a fatbin, which is a container for cubins and PTX.
+var fatbinMagic = []byte{0x50, 0xed, 0x55, 0xba}
+
+// errCompressed says how to make a fatbin that can be read.
+var errCompressed = errors.New("the code in the fatbin is compressed, so its description can't be read: compile with nvcc --no-compress, or with `worker operator build`")
+
+// The header of a fatbin, and that of each of its entries.
+const (
+	fatbinHeaderBytes = 16
+	entryHeaderBytes  = 16 // of what is read of it: uint16 kind, uint16, uint32 size of the header, uint64 size of the contents
+	mostEntries       = 256
+)
+
+// findFatbin returns the description in the first entry of a fatbin that has one.
+func findFatbin(file []byte) ([]byte, error) {
+	at := uint64(binary.LittleEndian.Uint16(file[6:]))
+	end := min(uint64(len(file)), at+binary.LittleEndian.Uint64(file[8:]))
+	for range mostEntries {
+		if at > end || end-at < entryHeaderBytes {
+			break
+		}
+		header, size := uint64(binary.LittleEndian.Uint32(file[at+4:])), binary.LittleEndian.Uint64(file[at+8:])
+		if header < entryHeaderBytes || header > end-at || size > end-at-header {
+			return nil, fmt.Errorf("%w: the fatbin is incomplete", errNoOperator)
+		}
+		contents := file[at+header : at+header+size]
+		if data, err := findIn(contents); err == nil {
+			return data, nil
+		}
+		at += header + size
+	}
+	return nil, errCompressed
+}
+
+// findIn returns the description in a cubin or in PTX.
+func findIn(contents []byte) ([]byte, error) {
+	if isPTX(contents) {
+		return findPTX(contents)
+	}
+	return findELF(contents)
+}
+
+// isPTX reports whether a file is the text of PTX.
+func isPTX(file []byte) bool {
+	const begin = 64 << 10 // the version comes after comments
+	return bytes.Contains(file[:min(len(file), begin)], []byte(".version")) && !bytes.ContainsRune(bytes.TrimRight(file, "\x00"), 0)
+}
+
+// findPTX returns the description in the text of PTX, which declares it as
+//
+//	.global .align 8 .b8 millrace_operator_description[552] = {77, 73, ...};
+//
+// Bytes that the list lacks are zeros.
+func findPTX(text []byte) ([]byte, error) {
+	_, rest, found := bytes.Cut(text, []byte(symbol+"["))
+	if !found {
+		return nil, fmt.Errorf("%w: it has no symbol %s", errNoOperator, symbol)
+	}
+	count, rest, _ := bytes.Cut(rest, []byte("]"))
+	n, err := strconv.Atoi(string(count))
+	if err != nil || n <= 0 || n > mostDescription {
+		return nil, fmt.Errorf("%w: %s has %.20q bytes", errNoOperator, symbol, count)
+	}
+	begin, rest, _ := bytes.Cut(rest, []byte("{"))
+	list, _, closed := bytes.Cut(rest, []byte("}"))
+	if string(bytes.TrimSpace(begin)) != "=" || !closed {
+		return nil, fmt.Errorf("%w: %s has no contents", errNoOperator, symbol)
+	}
+	data := make([]byte, 0, n)
+	for number := range bytes.SplitSeq(list, []byte(",")) {
+		b, err := strconv.ParseUint(string(bytes.TrimSpace(number)), 10, 8)
+		if err != nil || len(data) == n {
+			return nil, fmt.Errorf("%w: %s isn't a list of %d bytes", errNoOperator, symbol, n)
+		}
+		data = append(data, byte(b))
+	}
+	return data[:n], nil
 }

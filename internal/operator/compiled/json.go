@@ -1,11 +1,13 @@
 package compiled
 
 import (
+	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"math"
 	"strconv"
+	"unicode/utf8"
 )
 
 // AppendJSON appends the compact JSON value of one record: an object with the parameters that are shown and then the fields, in order of
@@ -178,4 +180,59 @@ func (f Field) mostJSON(count, payloadBytes int) int {
 		return number
 	}
 	return brackets + count*(number+len(","))
+}
+
+// cutString returns the byte string whose length is in a record, and the rest of the byte strings. A value that was changed on its way may
+// have fewer bytes than that.
+func cutString(length, strings []byte) (text, rest []byte) {
+	n := min(uint64(binary.LittleEndian.Uint32(length)), uint64(len(strings)))
+	return strings[:n], strings[n:]
+}
+
+const (
+	// base64Begin and base64End enclose a byte string that isn't text.
+	base64Begin, base64End = `{"base64":"`, `"}`
+
+	// mostStringJSON is the maximum number of bytes that a byte string has in JSON in addition to two for each of its bytes: base64 has 4 for
+	// one byte and 8 for four, and hexadecimal digits and text have quotes.
+	mostStringJSON = len(base64Begin) + len(base64End) + 2
+)
+
+// appendString appends a byte string: text as a JSON string, and anything else as an object with its base64 (RFC 4648, with padding).
+func appendString(dst, text []byte) []byte {
+	if isText(text) {
+		return append(appendQuoted(append(dst, '"'), text), '"')
+	}
+	dst = append(dst, base64Begin...)
+	dst = base64.StdEncoding.AppendEncode(dst, text)
+	return append(dst, base64End...)
+}
+
+// isText reports whether a byte string is UTF-8 without control characters other than tab, LF and CR.
+func isText(b []byte) bool {
+	for _, c := range b {
+		if c < ' ' && c != '\t' && c != '\n' && c != '\r' || c == 0x7f {
+			return false
+		}
+	}
+	return utf8.Valid(b)
+}
+
+// appendQuoted appends text as the contents of a JSON string.
+func appendQuoted(dst, text []byte) []byte {
+	for _, c := range text {
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\t':
+			dst = append(dst, '\\', 't')
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return dst
 }

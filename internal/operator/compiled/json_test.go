@@ -64,7 +64,7 @@ func TestLayoutOfHostCode(t *testing.T) {
 			t.Errorf("statuses %d and %d: %v", o.Status(result, 100, 7), o.Status(result, 100, 8), err)
 		}
 		result[c.want.Status+7] = 2
-		if err := o.Check(offsets, result); err == nil || !strings.Contains(err.Error(), "record 7 has status 2") {
+		if err := o.Check(offsets, result); err == nil || !strings.Contains(err.Error(), "record 7 has an undeclared result: status 2") {
 			t.Errorf("an undeclared status: %v", err)
 		}
 	}

@@ -182,7 +182,7 @@ func TestByteStringsAreWhereTheLayoutSays(t *testing.T) {
 
 func TestUndeclaredResultsAreAnError(t *testing.T) {
 	k := bind(t, compile(t, "testdata/liar.cu"), "")
-	for row, want := range map[string]string{"s": "record 1 has status 2", "t": "record 1 has 4 bytes of text: it may have 3"} {
+	for row, want := range map[string]string{"s": "record 1 has an undeclared result: status 2", "t": "record 1 has an undeclared result: text is too long"} {
 		data, offsets := join([][]byte{[]byte("fine"), []byte(row)})
 		result := make([]byte, k.Needs(device.Shape{Rows: 2, Bytes: len(data)}).Result)
 		if err := k.Run(data, offsets, nil, result, together); err != nil {

@@ -130,7 +130,7 @@ func TestMistakesOfOtherCodeAreFound(t *testing.T) {
 			if len(offsets) > 1 {
 				result[status(offsets)] = 2
 			}
-		}}, Undeclared, "operator entropy: record 0 has status 2: it must be 0, 254, 255 or the number of one of 1 reasons"},
+		}}, Undeclared, "operator entropy: record 0 has an undeclared result: status 2: it declares entropy version 1"},
 		"a larger result": {tampered{needs: func(n *device.Needs) { n.Result += 256 }}, WrongNeeds,
 			"it asks for 41216 bytes for the result of 8192 records with 0 bytes, and its declaration says 40960"},
 		"writing behind scratch": {tampered{needs: func(n *device.Needs) { n.Scratch = 1000 },
@@ -217,7 +217,7 @@ func TestUndeclaredResultsOfAGPUAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := runner(t, Subject{Device: d, Operator: bind(t, description, "")})
-	finds(t, r, nil, Undeclared, "operator liar: record 115 has status 2: it must be 0, 254, 255 or the number of one of 1 reasons")
+	finds(t, r, nil, Undeclared, "operator liar: record 115 has an undeclared result: status 2: it declares liar version 1")
 }
 
 func TestFaultOfAGPUIsFound(t *testing.T) {

@@ -1,0 +1,199 @@
+package compiled
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// This file is about what the code of an operator leaves for a batch: records, statuses and byte strings.
+//
+// The value of a record is its record of Stride bytes, which has the lengths of its byte strings, and then the byte strings back to back, in
+// order of declaration.
+
+// layoutAlign is the alignment of the parts of a result, in bytes.
+const layoutAlign = 256
+
+// Layout says where the parts of the result of a batch are: first the records, then one status byte per record if the operator
+// HasStatuses, then the slots of the byte strings. Each part starts at a multiple of 256. A result of records alone ends with them.
+type Layout struct {
+	Status  int // position of the statuses
+	Strings int // position of the slots
+	End     int // bytes of the whole result
+}
+
+// HasStatuses reports whether the results of the operator have a status per record. Host code (Library) that declares no reason leaves
+// none: it computes every record.
+func (o *Operator) HasStatuses() bool {
+	return o.description.Form != Library || len(o.description.Reasons) > 0
+}
+
+// Status returns the status of a record in the result of a batch with that many rows: 0 if the operator computed it. See Reason.
+func (o *Operator) Status(result []byte, rows, row int) byte {
+	if !o.HasStatuses() {
+		return 0
+	}
+	return result[o.Layout(rows, 0).Status+row]
+}
+
+// Layout returns the layout of a batch with that many records, which have that many bytes in total.
+func (o *Operator) Layout(rows, bytes int) Layout {
+	if records := rows * o.stride; !o.HasStatuses() && !o.HasStrings() {
+		return Layout{Status: records, Strings: records, End: records}
+	}
+	var l Layout
+	l.Status = alignUp(rows*o.stride, layoutAlign)
+	l.Strings = l.Status
+	if o.HasStatuses() {
+		l.Strings = alignUp(l.Status+rows, layoutAlign)
+	}
+	l.End = l.Strings
+	for _, f := range o.description.Fields {
+		l.End += f.MostBytes*rows + f.MostPerByte*bytes
+	}
+	return l
+}
+
+// AppendStrings appends the byte strings of record i, back to back. It appends nothing for one whose length exceeds its slot.
+func (o *Operator) AppendStrings(dst []byte, offsets []uint32, result []byte, i int) []byte {
+	rows := len(offsets) - 1
+	at := o.Layout(rows, int(offsets[rows])).Strings
+	for k, f := range o.description.Fields {
+		if f.Type != Bytes {
+			continue
+		}
+		slot := at + f.MostBytes*i + f.MostPerByte*int(offsets[i])
+		if length := o.stringBytes(result, k, i); length <= f.slot(offsets, i) {
+			dst = append(dst, result[slot:slot+length]...)
+		}
+		at += f.MostBytes*rows + f.MostPerByte*int(offsets[rows])
+	}
+	return dst
+}
+
+// AppendValue appends the value of record i: its record, and then its byte strings.
+func (o *Operator) AppendValue(dst []byte, offsets []uint32, result []byte, i int) []byte {
+	return o.AppendStrings(append(dst, result[i*o.stride:(i+1)*o.stride]...), offsets, result, i)
+}
+
+// MostStrings returns the bound of a record's byte strings together: most + perByte times the length of the payload.
+func (o *Operator) MostStrings() (most, perByte int) {
+	for _, f := range o.description.Fields {
+		most += f.MostBytes
+		perByte += f.MostPerByte
+	}
+	return most, perByte
+}
+
+// HasStrings reports whether the operator's results have byte strings.
+func (o *Operator) HasStrings() bool {
+	for _, f := range o.description.Fields {
+		if f.Type == Bytes {
+			return true
+		}
+	}
+	return false
+}
+
+// stringBytes returns the length of the byte string in field k of record i.
+func (o *Operator) stringBytes(result []byte, k, i int) int {
+	return int(binary.LittleEndian.Uint32(result[i*o.stride+o.fields[k].at:]))
+}
+
+// Reason returns the text for the status byte of a record that the operator didn't compute: a declared reason, or what the code did.
+// ok is false for a status that the operator can't return.
+func (o *Operator) Reason(status byte) (text string, ok bool) {
+	switch reasons := o.description.Reasons; {
+	case status == statusOutOfBounds:
+		return outOfBounds, true
+	case status == statusFailed:
+		return "the operator failed on the record", true
+	case status >= 1 && int(status) <= len(reasons):
+		return reasons[status-1], true
+	}
+	return "", false
+}
+
+// The statuses of records besides 0, which means done, and the numbers of reasons.
+const (
+	statusBatchOutOfBounds = 253
+	statusOutOfBounds      = 254
+	statusFailed           = 255
+)
+
+// The code of an operator writes its own statuses and lengths, on a GPU without a check. So nothing may rely on them: a record with a
+// status that isn't declared, or with a byte string that is longer than its slot, has no result.
+
+// undeclared begins the reason of a record whose result its operator doesn't declare. A reason has at most 64 characters, and a name 32.
+const undeclared = "undeclared result: "
+
+// outOfBounds is the reason of a record with statusOutOfBounds.
+const outOfBounds = "the operator accessed a byte outside the record or its result"
+
+// batchOutOfBounds is the reason of a batch whose records have statusBatchOutOfBounds.
+const batchOutOfBounds = "a pass of the operator accessed something outside its bounds"
+
+// FailedBatch returns why no record of a batch with that many rows has a result, or "" if the operator didn't fail on the batch as a
+// whole. Nobody knows which of the records the cause is in.
+func (o *Operator) FailedBatch(result []byte, rows int) string {
+	if rows > 0 && o.Status(result, rows, 0) == statusBatchOutOfBounds {
+		return batchOutOfBounds
+	}
+	return ""
+}
+
+// Refusal returns why the operator has no result for a record with that status, or "" if it has one.
+func (o *Operator) Refusal(status byte) string {
+	if status == 0 {
+		return ""
+	}
+	if reason, ok := o.Reason(status); ok {
+		return reason
+	}
+	return undeclared + "status " + strconv.Itoa(int(status))
+}
+
+// Overlong returns why record i has no result: the length of one of its byte strings exceeds the slot. It returns "" if all fit.
+func (o *Operator) Overlong(offsets []uint32, result []byte, i int) string {
+	for k, f := range o.description.Fields {
+		if f.Type == Bytes && o.stringBytes(result, k, i) > f.slot(offsets, i) {
+			return undeclared + f.Name + " is too long"
+		}
+	}
+	return ""
+}
+
+// slot returns the size of the slot that a byte string of record i has.
+func (f Field) slot(offsets []uint32, i int) int {
+	return f.MostBytes + f.MostPerByte*int(offsets[i+1]-offsets[i])
+}
+
+// IsUndeclared reports whether a reason from Refusal or Overlong says that the operator returned a result that it doesn't declare.
+func IsUndeclared(reason string) bool { return strings.HasPrefix(reason, undeclared) }
+
+// IsOutOfBounds reports whether a reason from Refusal says that the operator accessed a byte outside the record or its result.
+func IsOutOfBounds(reason string) bool { return reason == outOfBounds }
+
+// Check checks what the code of the operator left in result, which has the layout for these offsets: every status must be one that the
+// operator declares, or that of a batch that failed as a whole, and no byte string may exceed its slot. Code that writes only through its
+// result can't fail this check.
+func (o *Operator) Check(offsets []uint32, result []byte) error {
+	rows := len(offsets) - 1
+	failed := o.FailedBatch(result, rows) != ""
+	for i := range rows {
+		status := o.Status(result, rows, i)
+		reason := o.Overlong(offsets, result, i)
+		if refusal := o.Refusal(status); IsUndeclared(refusal) {
+			reason = refusal
+		}
+		switch {
+		case failed && status != statusBatchOutOfBounds:
+			return fmt.Errorf("operator %s: record 0 has status %d, and record %d has status %d: all records of a batch have status %d, or none",
+				o.Name(), statusBatchOutOfBounds, i, status, statusBatchOutOfBounds)
+		case !failed && reason != "":
+			return fmt.Errorf("operator %s: record %d has an %s: it declares %s", o.Name(), i, reason, o.description.Declaration())
+		}
+	}
+	return nil
+}
