@@ -94,14 +94,6 @@ func (f *Frame) Status(i int) Status {
 // length, although batches hold an empty row for it.
 func (f *Frame) Length(i int) int { return int(f.ends[i] - f.starts[i]) }
 
-// AppendLengths appends the length of each record to dst, as Length returns it.
-func (f *Frame) AppendLengths(dst []uint64) []uint64 {
-	for i, end := range f.ends {
-		dst = append(dst, uint64(end-f.starts[i]))
-	}
-	return dst
-}
-
 // Record returns record i. The slice refers to the body, or to memory of the frame. It is valid until the next Open or
 // Reset. Record searches the segments of an Arrow stream, so use a Cursor to read all records.
 func (f *Frame) Record(i int) []byte {

@@ -42,7 +42,7 @@ func FaultOfLoss(err error) (name, fault string) {
 // FaultOfPayload returns the fault of an operator that failed with err on a payload or record alone, and the operator's name. The name is
 // "" if no operator is known to be to blame.
 func FaultOfPayload(err error) (name, fault string) {
-	if name = Failed(err); name == "" {
+	if name = device.FailedOperator(err); name == "" {
 		return "", ""
 	}
 	if errors.As(err, new(*BatchError)) {
@@ -86,8 +86,5 @@ func ToBlame(err error) string {
 	if errors.As(err, &refused) {
 		return refused.Operator
 	}
-	return Failed(err)
+	return device.FailedOperator(err)
 }
-
-// Failed returns the name of the operator whose kernel failed with err, or "" if err isn't such a failure, or it isn't known which.
-func Failed(err error) string { return device.FailedOperator(err) }

@@ -67,7 +67,7 @@ func TestABatchThatAnOperatorFailedOnHasAnError(t *testing.T) {
 		submit(t, p, rows)
 		b := <-p.Completed()
 		var failed *operator.BatchError
-		if bad := i == 0; errors.As(b.Err(), &failed) != bad || bad && (operator.Failed(b.Err()) != "crc32c" || b.Err().Error() != "operator crc32c: a pass failed") {
+		if bad := i == 0; errors.As(b.Err(), &failed) != bad || bad && (device.FailedOperator(b.Err()) != "crc32c" || b.Err().Error() != "operator crc32c: a pass failed") {
 			t.Errorf("batch %d: error %v", i, b.Err())
 		}
 		b.Release()

@@ -2,7 +2,7 @@
 //
 // The consumer of frames fills a Table while batches complete, possibly from several goroutines. One goroutine encodes it when every
 // record has ended. The demo and tests compare a body with the reference implementations with Check. Start reading with Table, then
-// encode.go, parts.go and check.go. docs/results.md specifies the formats.
+// encode.go and parts.go. docs/results.md specifies the formats.
 package table
 
 import (
@@ -144,4 +144,32 @@ func MostSize(f operator.Format, ops []operator.Operator, records, stringBytes i
 		size += arrowipc.MostSize(operator.ArrowColumns(ops), records, stringBytes)
 	}
 	return size + mostStrings(ops, records, stringBytes)
+}
+
+// Reference returns the table that the records of a message must have, computed with the reference implementations. statuses says
+// how each record must end; nil means that all are OK.
+func Reference(ops []operator.Operator, records [][]byte, statuses []record.Status) *Table {
+	t := new(Table)
+	t.Reset(ops, len(records))
+	var result []byte
+	for i, payload := range records {
+		t.SetLength(i, len(payload))
+		if statuses != nil {
+			t.SetStatus(i, statuses[i])
+		}
+		for k, op := range ops {
+			result = op.AppendReference(result[:0], payload)
+			t.putValue(k, i, result)
+		}
+	}
+	return t
+}
+
+// Check compares body with the result message that Append returns for the records from up to, but not including, to. The error names
+// the first byte that differs.
+func (t *Table) Check(body []byte, f operator.Format, from, to int) error {
+	if err := operator.Compare(body, t.Append(nil, f, from, to)); err != nil {
+		return fmt.Errorf("the result of records %d to %d: %w", from, to-1, err)
+	}
+	return nil
 }
