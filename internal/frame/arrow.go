@@ -57,6 +57,7 @@ type arrowStream struct {
 type arrowMessage struct {
 	at       int    // position of the message in the body
 	metadata []byte // a FlatBuffer
+	reading  bool   // whether it is still being read
 	header   flatbuffers.Table
 	kind     uint8    // type of the header
 	version  int16    // of the Arrow format
@@ -87,7 +88,7 @@ func (f *Frame) splitArrow(column string, body []byte) error {
 // is outside of it.
 func (s *arrowStream) step(m *arrowMessage, column string) (more bool, err error) {
 	defer func() {
-		if recover() != nil {
+		if m.reading && recover() != nil {
 			err = m.notFlatbuffer()
 		}
 	}()
@@ -102,7 +103,7 @@ func (s *arrowStream) next(m *arrowMessage) (bool, error) {
 	if s.pos == len(s.body) {
 		return false, nil
 	}
-	*m = arrowMessage{at: s.pos}
+	*m = arrowMessage{at: s.pos, reading: true}
 	length, err := s.length()
 	if err != nil {
 		return false, err
@@ -117,7 +118,7 @@ func (s *arrowStream) next(m *arrowMessage) (bool, error) {
 		return false, invalid(m.at, "the metadata of the Arrow message has %d bytes, but the body has only %d more: %s",
 			length, left, adviceOnStream)
 	}
-	m.metadata = s.body[s.pos : s.pos+int(length)]
+	m.metadata = s.body[s.pos : s.pos+int(length) : s.pos+int(length)] // its capacity keeps vectors inside
 	s.pos += int(length)
 	return true, s.metadata(m)
 }
@@ -210,6 +211,7 @@ func (s *arrowStream) recordBatch(m *arrowMessage) error {
 	if err != nil {
 		return err
 	}
+	m.reading = false // a panic from here on is a bug
 	if s.column.dictionary.width != 0 {
 		return f.addIndices(&s.column.dictionary, base, int(rows), nulls)
 	}

@@ -227,6 +227,18 @@ func TestTheColumnIsNamedOrTheOnlyOne(t *testing.T) {
 	}
 }
 
+// A name that is longer than the schema must not show what follows it in memory, such as another message.
+func TestANameStaysWithinItsSchema(t *testing.T) {
+	body := stream(t, []field{{"text", arrow.BinaryTypes.String, nil}})
+	name := bytes.LastIndex(body, []byte("\x04\x00\x00\x00text"))
+	binary.LittleEndian.PutUint32(body[name:], uint32(len(body)-name))
+	body = append(body, "secret of others"...)[:len(body)]
+	text := wantFault(t, frame.Splitter{Framing: frame.Arrow, Column: "other"}, body, frame.Invalid, 0)
+	if !strings.Contains(text, "metadata of the Arrow message is not valid") {
+		t.Errorf("the error is %q", text)
+	}
+}
+
 func TestASchemaThatIsNestedTooDeeply(t *testing.T) {
 	nested := func(depth int) []byte {
 		typ := arrow.PrimitiveTypes.Int8

@@ -75,7 +75,7 @@ func (d *Description) BindBlock(block []byte) (*Operator, error) {
 			continue
 		}
 		n := p.number(place)
-		if !p.representable(n) || p.less(n, p.Least) || p.less(p.Most, n) {
+		if !p.permits(n) {
 			return nil, fmt.Errorf("parameter %q is %s: give %s to %s", p.Name, p.format(n), p.format(p.Least), p.format(p.Most))
 		}
 		s.values[i] = n
@@ -111,7 +111,8 @@ func (d *Description) bind(s settings) *Operator {
 		if p.Type == Table {
 			at := alignUp(end, tableAlign)
 			end = at + len(tables[0].contents)
-			o.block = tablePlace{uint32(at), uint32(end - at)}.append(o.block)
+			o.block = binary.LittleEndian.AppendUint32(o.block, uint32(at))
+			o.block = binary.LittleEndian.AppendUint32(o.block, uint32(end-at))
 			text, tables = tables[0].format(), tables[1:]
 		} else {
 			o.block = p.append(o.block, s.values[i])
@@ -223,10 +224,15 @@ func (p Parameter) parse(text string) (Number, error) {
 		v, err = strconv.ParseFloat(text, bits)
 		n = Number(math.Float64bits(v))
 	}
-	if err != nil || !p.representable(n) || p.less(n, p.Least) || p.less(p.Most, n) {
+	if err != nil || !p.permits(n) {
 		return 0, fmt.Errorf("parameter %q is %q: give a %s from %s to %s", p.Name, text, kind, p.format(p.Least), p.format(p.Most))
 	}
 	return n, nil
+}
+
+// permits reports whether the parameter may have that value.
+func (p Parameter) permits(n Number) bool {
+	return p.representable(n) && !p.less(n, p.Least) && !p.less(p.Most, n)
 }
 
 // format returns the value as parse reads it.
@@ -242,17 +248,10 @@ func (p Parameter) format(n Number) string {
 
 // append appends the value as the parameter block has it.
 func (p Parameter) append(block []byte, n Number) []byte {
-	switch p.Type {
-	case Float32:
-		return binary.LittleEndian.AppendUint32(block, math.Float32bits(float32(n.Float())))
-	case Uint8, Int8:
-		return append(block, byte(n))
-	case Uint16, Int16:
-		return binary.LittleEndian.AppendUint16(block, uint16(n))
-	case Uint32, Int32:
-		return binary.LittleEndian.AppendUint32(block, uint32(n))
+	if p.Type == Float32 {
+		n = Number(math.Float32bits(float32(n.Float())))
 	}
-	return binary.LittleEndian.AppendUint64(block, uint64(n))
+	return append(block, binary.LittleEndian.AppendUint64(nil, uint64(n))[:p.Type.Size()]...)
 }
 
 // number returns the value that append wrote.

@@ -141,13 +141,6 @@ func appendTables(block []byte, tables []table) []byte {
 	return block
 }
 
-// tablePlace is the value of a table in the parameter block.
-type tablePlace struct{ at, size uint32 }
-
-func (p tablePlace) append(block []byte) []byte {
-	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(block, p.at), p.size)
-}
-
 // tableIn returns the table at a place in the parameter block. end is the end of the tables before it. It returns the end of this one.
 func (p Parameter) tableIn(place, tables []byte, end int) (table, int, error) {
 	at, size := binary.LittleEndian.Uint32(place), binary.LittleEndian.Uint32(place[4:])
