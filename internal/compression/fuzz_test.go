@@ -35,7 +35,8 @@ func fuzz(f *testing.F, e Encoding) {
 			}
 		}
 	}
-	f.Add([]byte("\x1f\x8b\b\x00000000$0\x00\x00")) // a gzip block that uses a table without giving one
+	f.Add([]byte("\x1f\x8b\b\x00000000$0\x00\x00"))                                                             // a gzip block that uses a table without giving one
+	f.Add([]byte("\x1f\x8b\b\x20\x00\x00\x00\x00\x00\xff\x01\x00\x00\xff\xff\x00\x00\x00\x00\x00\x00\x00\x00")) // a gzip member with a reserved flag
 	f.Fuzz(func(t *testing.T, src []byte) {
 		got, err := d.Append([]byte("before"), e, src, limit)
 		if string(got[:6]) != "before" || len(got) > 6+limit || cap(got) > 6+limit+maxSlack {

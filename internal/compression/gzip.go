@@ -22,6 +22,7 @@ const (
 	gzipExtra     = 1 << 2
 	gzipName      = 1 << 3
 	gzipComment   = 1 << 4
+	gzipReserved  = 7 << 5
 
 	gzipFirst = 4 << 10 // first allocation for a member whose size isn't plausible
 	gzipRatio = 1032    // deflate codes at most 258 bytes with 2 bits
@@ -89,7 +90,7 @@ func gzipHeader(member []byte) (int, error) {
 		return 0, notThis(Gzip)
 	case len(member) < gzipHeaderBytes:
 		return 0, errTruncated
-	case member[2] != deflate:
+	case member[2] != deflate, member[3]&gzipReserved != 0:
 		return 0, errGzipHeader
 	}
 	flags, at := member[3], gzipHeaderBytes
