@@ -3,6 +3,7 @@ package arrow_test
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -51,7 +52,7 @@ func TestFieldsOfStructsAreColumns(t *testing.T) {
 	for _, c := range r.Columns {
 		names = append(names, c.Name+"."+c.Field)
 	}
-	if want := []string{"entropy.peak", "top.pair", "plain."}; !slices.Equal(names, want) {
+	if want := []string{"entropy.mean", "entropy.peak", "top.pair", "top.small", "text.a", "text.b", "plain."}; !slices.Equal(names, want) {
 		t.Fatalf("columns %v, want %v", names, want)
 	}
 	for name, want := range map[string][3][]uint32{
@@ -79,9 +80,21 @@ func TestFieldsOfStructsAreColumns(t *testing.T) {
 	if c := r.ByteStrings("entropy.peak"); c != nil {
 		t.Errorf("numbers are found as byte strings: %+v", c)
 	}
-	for _, name := range []string{"text.a", "entropy.mean", "entropy.", "top.small", "plain.n"} {
+	for _, name := range []string{"entropy.", "entropy.none", "plain.n", "none"} {
 		if c := r.Column(name); c != nil {
 			t.Errorf("%s is found: %+v", name, c)
+		}
+	}
+	mean, small := r.Column("entropy.mean"), r.Column("top.small")
+	for i, want := range []struct {
+		mean  []float32
+		small []int8
+	}{{[]float32{math.Float32frombits(0)}, []int8{100, 0, 0}}, {}, {[]float32{math.Float32frombits(20)}, []int8{120, 0, 0}}} {
+		if got := clientarrow.Numbers[float32](mean, i); !slices.Equal(got, want.mean) || mean.Value(i) != nil {
+			t.Errorf("entropy.mean of record %d: %v, want %v", i, got, want.mean)
+		}
+		if got := clientarrow.Numbers[int8](small, i); !slices.Equal(got, want.small) || len(small.Bytes(i)) != len(want.small) {
+			t.Errorf("top.small of record %d: %v, want %v", i, got, want.small)
 		}
 	}
 }

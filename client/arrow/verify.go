@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	flatbuffers "github.com/google/flatbuffers/go"
 )
 
 // The library doesn't verify the metadata of messages, which are flatbuffers. It allocates as many elements as a vector claims to have,
@@ -52,11 +54,12 @@ func verify(body []byte) error {
 
 // verifyMessage returns the length of the data behind the metadata.
 func verifyMessage(metadata []byte) (int64, error) {
-	message := table{bytes: metadata}.follow(0)
-	header, ok := message.child(messageHeader)
+	message := tableAt(metadata, 0)
+	at, ok := message.field(messageHeader)
 	if !ok {
 		return 0, errors.New("without a header")
 	}
+	header := tableAt(metadata, at)
 	var length int64
 	if at, ok := message.field(messageBodyLength); ok {
 		length = int64(binary.LittleEndian.Uint64(metadata[at:]))
@@ -98,7 +101,7 @@ func verifyFields(parent table, number int, at level, left *int) error {
 	}
 	first, n := parent.vector(number)
 	for i := range n {
-		field := parent.follow(first + 4*i)
+		field := tableAt(parent.Bytes, first+flatbuffers.UOffsetT(4*i))
 		if err := field.count(fieldMetadata, 4, left); err != nil {
 			return err
 		}
@@ -129,60 +132,43 @@ func verifyBatch(batch table) error {
 	if _, ok := batch.field(batchCompression); ok {
 		return errors.New("Arrow compressed the record batch by itself: a worker compresses whole results")
 	}
-	left := len(batch.bytes)
+	left := len(batch.Bytes)
 	return errors.Join(batch.count(batchNodes, 16, &left), batch.count(batchBuffers, 16, &left), batch.count(batchVariadic, 8, &left))
 }
 
-// table is a flatbuffer's table. Its functions panic if an offset points outside of bytes.
-type table struct {
-	bytes []byte
-	at    int
-}
+// table is a flatbuffer's table. Its functions panic if an offset points outside of the buffer.
+type table struct{ flatbuffers.Table }
 
-// follow returns the table to which the offset at a place points.
-func (t table) follow(at int) table {
-	return table{t.bytes, at + int(binary.LittleEndian.Uint32(t.bytes[at:]))}
+// tableAt returns the table to which the offset at a place points.
+func tableAt(buffer []byte, at flatbuffers.UOffsetT) table {
+	return table{flatbuffers.Table{Bytes: buffer, Pos: at + flatbuffers.GetUOffsetT(buffer[at:])}}
 }
 
 // field returns the place of the field with that number, and false if the table doesn't have it.
-func (t table) field(number int) (int, bool) {
-	layout := t.at - int(int32(binary.LittleEndian.Uint32(t.bytes[t.at:])))
-	slot := 4 + 2*number
-	if slot >= int(binary.LittleEndian.Uint16(t.bytes[layout:])) {
-		return 0, false
-	}
-	offset := int(binary.LittleEndian.Uint16(t.bytes[layout+slot:]))
-	return t.at + offset, offset > 0
+func (t table) field(number int) (flatbuffers.UOffsetT, bool) {
+	offset := flatbuffers.UOffsetT(t.Offset(flatbuffers.VOffsetT(4 + 2*number)))
+	return t.Pos + offset, offset > 0
 }
 
 func (t table) byte(number int) byte {
 	if at, ok := t.field(number); ok {
-		return t.bytes[at]
+		return t.Bytes[at]
 	}
 	return 0
 }
 
-func (t table) child(number int) (table, bool) {
-	at, ok := t.field(number)
-	if !ok {
-		return table{}, false
-	}
-	return t.follow(at), true
-}
-
 // vector returns the place of a vector's first element, and the number of its elements.
-func (t table) vector(number int) (first, n int) {
-	v, ok := t.child(number)
-	if !ok {
-		return 0, 0
+func (t table) vector(number int) (first flatbuffers.UOffsetT, n int) {
+	if at, ok := t.field(number); ok {
+		return t.Vector(at - t.Pos), t.VectorLen(at - t.Pos)
 	}
-	return v.at + 4, int(binary.LittleEndian.Uint32(t.bytes[v.at:]))
+	return 0, 0
 }
 
 // count checks that a vector with elements of that size lies in the flatbuffer, and takes its elements from left.
 func (t table) count(number, size int, left *int) error {
 	first, n := t.vector(number)
-	if n > *left || n*size > len(t.bytes)-first {
+	if n > *left || n*size > len(t.Bytes)-int(first) {
 		return fmt.Errorf("a vector of its metadata claims %d elements", n)
 	}
 	*left -= n

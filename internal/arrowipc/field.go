@@ -1,6 +1,7 @@
 package arrowipc
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -67,6 +68,38 @@ func (c Column) structType() arrow.DataType {
 		fields = append(fields, arrow.Field{Name: f.Name, Type: f.dataType(c.Width)})
 	}
 	return arrow.StructOf(fields...)
+}
+
+// Types names the Arrow types of the column's values: one, or that of each field of a struct behind the field's name and a space.
+func (c Column) Types() (names []string) {
+	if c.Kind != Struct {
+		return []string{c.dataType().String()}
+	}
+	for _, f := range c.Fields {
+		names = append(names, f.Name+" "+f.dataType(c.Width).String())
+	}
+	return names
+}
+
+// Join returns the value of one record as the operator has it: the record with its fields, and its byte strings behind that. values has one
+// Arrow value for each of Types. It returns false if the length of a value is not that of its field.
+func (c Column) Join(values [][]byte) (value []byte, ok bool) {
+	if c.Kind == Bytes {
+		return values[0], len(values[0]) == c.Width
+	}
+	value = make([]byte, c.Width)
+	for i, f := range c.Fields {
+		switch v := values[i]; {
+		case f.Type == BinaryType:
+			binary.LittleEndian.PutUint32(value[f.At:], uint32(len(v)))
+			value = append(value, v...)
+		case len(v) != f.bytes():
+			return nil, false
+		default:
+			copy(value[f.At:], v)
+		}
+	}
+	return value, true
 }
 
 // Equal reports whether two columns are the same.

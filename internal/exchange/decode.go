@@ -2,11 +2,11 @@ package exchange
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"mime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -16,7 +16,6 @@ import (
 	"millrace/internal/arrowipc"
 	"millrace/internal/compression"
 	"millrace/internal/operator"
-	"millrace/internal/record"
 )
 
 // mostBody bounds a result after decompression, in bytes.
@@ -50,7 +49,7 @@ func (d *decoder) records(h nats.Header, body []byte) (records []json.RawMessage
 	case client.TypeBinary:
 		records, unknown, err = d.binary(body)
 	case client.TypeArrow:
-		records, unknown, err = d.arrow(h.Get(client.HeaderOperators), body)
+		records, unknown, err = d.arrow(body)
 	default:
 		err = fmt.Errorf("the result has the Content-Type %q, which this version can't read", contentType)
 	}
@@ -78,7 +77,10 @@ func (d *decoder) binary(body []byte) (records []json.RawMessage, unknown []stri
 	}
 	ops := make([]operator.Operator, len(r.Operators))
 	for k, o := range r.Operators {
-		if ops[k] = d.operator(o.Spec, o.Stride); ops[k] == nil {
+		// An operator whose records have another length is another version.
+		if op, err := d.parse(o.Spec); err == nil && op.Stride() == o.Stride {
+			ops[k] = op
+		} else {
 			unknown = append(unknown, o.Spec)
 		}
 	}
@@ -86,96 +88,144 @@ func (d *decoder) binary(body []byte) (records []json.RawMessage, unknown []stri
 		row := r.Record(i)
 		o := object{}
 		if r.Version == 1 {
-			o.put("bytes", strconv.AppendUint(nil, r.PayloadBytes, 10))
+			o.put("bytes", encoded(r.PayloadBytes))
 		}
 		if row.Status != client.OK {
 			o.fail(row.Status.String())
 			records = append(records, o.end())
 			continue
 		}
-		for k := range r.Operators {
-			o.put(r.Operators[k].Name(), value(ops[k], slices.Concat(row.Value(k), row.Strings(k))))
+		for k, op := range ops {
+			value := slices.Concat(row.Value(k), row.Strings(k))
+			if op == nil {
+				o.put(r.Operators[k].Name(), raw(value))
+			} else {
+				o.put(op.Name(), op.AppendJSON(nil, value))
+			}
 		}
 		records = append(records, o.end())
 	}
 	return records, unknown, nil
 }
 
-// operator returns the operator of a spec, or nil if it isn't known, or if its records have another length.
-func (d *decoder) operator(spec string, stride int) operator.Operator {
-	op, err := d.parse(spec)
-	if err != nil || op.Stride() != stride {
-		return nil
-	}
-	return op
-}
-
-// value returns an operator's value of one record in JSON, or its bytes if op is nil.
-func value(op operator.Operator, value []byte) json.RawMessage {
-	if op != nil {
-		return op.AppendJSON(nil, value)
-	}
-	return raw(value)
-}
-
-// arrow returns the records of a result in Arrow. specs has the operators, separated by commas.
-func (d *decoder) arrow(specs string, body []byte) (records []json.RawMessage, unknown []string, err error) {
-	var ops []operator.Operator
-	for spec := range strings.SplitSeq(specs, ",") {
-		op, err := d.parse(spec)
-		if err != nil {
-			unknown = append(unknown, spec)
-		}
-		ops = append(ops, op)
-	}
-	if len(unknown) > 0 {
-		records, err = columns(body)
-		return records, unknown, err
-	}
-	rows, err := arrowipc.Decode(operator.ArrowColumns(ops), body)
+// arrow returns the records of a result in Arrow.
+func (d *decoder) arrow(body []byte) (records []json.RawMessage, unknown []string, err error) {
+	r, err := arrow.Decode(body)
 	if err != nil {
 		return nil, nil, err
 	}
-	for i, length := range rows.Lengths {
+	var ops []columns
+	for rest := r.Columns; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].Name == rest[0].Name && rest[n].Spec == rest[0].Spec {
+			n++
+		}
+		c := d.columns(rest[:n])
+		if ops, rest = append(ops, c), rest[n:]; c.op == nil {
+			unknown = append(unknown, cmp.Or(c.all[0].Spec, c.all[0].Name))
+		}
+	}
+	for i := range r.Len() {
 		o := object{}
-		o.put("bytes", strconv.AppendUint(nil, length, 10))
-		if status := rows.Statuses[i]; status != record.OK {
-			o.fail(status.String())
+		o.put("bytes", encoded(r.Bytes[i]))
+		if !r.OK(i) {
+			o.fail(r.Statuses[i])
 			records = append(records, o.end())
 			continue
 		}
-		for k, op := range ops {
-			o.put(op.Name(), op.AppendJSON(nil, operator.ArrowValue(op, k, &rows, i)))
+		for _, c := range ops {
+			if err := c.put(&o, i); err != nil {
+				return nil, nil, fmt.Errorf("record %d: %w", i, err)
+			}
 		}
 		records = append(records, o.end())
 	}
-	return records, nil, nil
+	return records, unknown, nil
 }
 
-// columns returns the records of a result in Arrow without knowing its operators: the columns of numbers and of byte strings.
-func columns(body []byte) (records []json.RawMessage, err error) {
-	r, err := arrow.Decode(body)
+// columns is the columns of one operator in a result in Arrow.
+type columns struct {
+	all    []arrow.Column
+	op     operator.Operator // nil: it isn't known, or it is another version, whose columns are others
+	layout arrowipc.Column   // of op
+}
+
+func (d *decoder) columns(all []arrow.Column) columns {
+	op, err := d.parse(all[0].Spec)
 	if err != nil {
-		return nil, err
+		return columns{all: all}
 	}
-	name := func(operator, field string) string { return strings.TrimSuffix(operator+"."+field, ".") }
-	for i := range r.Len() {
-		o := object{}
-		o.put("bytes", strconv.AppendUint(nil, r.Bytes[i], 10))
-		if !r.OK(i) {
-			o.fail(r.Statuses[i])
-		}
-		for k := range r.Columns {
-			if v := r.Columns[k].Value(i); v != nil {
-				o.put(name(r.Columns[k].Name, r.Columns[k].Field), encoded(v))
-			}
-		}
-		for k := range r.Texts {
-			if v := r.Texts[k].Value(i); v != nil {
-				o.put(name(r.Texts[k].Name, r.Texts[k].Field), raw(v))
-			}
-		}
-		records = append(records, o.end())
+	layout := operator.ArrowColumns([]operator.Operator{op})[0]
+	if !slices.EqualFunc(all, layout.Types(), func(c arrow.Column, want string) bool {
+		return strings.TrimPrefix(c.Field+" "+c.Type.String(), " ") == want
+	}) {
+		return columns{all: all}
 	}
-	return records, nil
+	return columns{all, op, layout}
+}
+
+// put adds the operator's value of record i, or the values of its columns if the operator isn't known.
+func (c *columns) put(o *object, i int) error {
+	if c.op != nil {
+		values := make([][]byte, len(c.all))
+		for k := range c.all {
+			values[k] = c.all[k].Bytes(i)
+		}
+		value, ok := c.layout.Join(values)
+		if !ok {
+			return fmt.Errorf("the operator %s has no value", c.op.Name())
+		}
+		o.put(c.op.Name(), c.op.AppendJSON(nil, value))
+		return nil
+	}
+	for k := range c.all {
+		column := &c.all[k]
+		name := strings.TrimSuffix(column.Name+"."+column.Field, ".")
+		if numbers := column.Value(i); numbers != nil {
+			o.put(name, encoded(numbers))
+		} else if value := column.Bytes(i); value != nil {
+			o.put(name, raw(value))
+		}
+	}
+	return nil
+}
+
+// object is a JSON object that keeps the order of its keys.
+type object struct{ text []byte }
+
+// put adds a key and its value.
+func (o *object) put(key string, value []byte) {
+	separator := byte(',')
+	if len(o.text) == 0 {
+		separator = '{'
+	}
+	o.text = append(append(o.text, separator), encoded(key)...)
+	o.text = append(append(o.text, ':'), value...)
+}
+
+// fail adds why a record has no values.
+func (o *object) fail(reason string) {
+	o.put("error", encoded(map[string]string{"reason": reason}))
+}
+
+// end returns the object.
+func (o *object) end() json.RawMessage {
+	if len(o.text) == 0 {
+		return json.RawMessage("{}")
+	}
+	return append(o.text, '}')
+}
+
+// raw returns bytes that nobody can read otherwise: {"base64":"AP8="}.
+func raw(value []byte) json.RawMessage {
+	return encoded(map[string][]byte{"base64": value})
+}
+
+// encoded returns a value that always has JSON.
+func encoded(value any) json.RawMessage {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // it is a text, a list of numbers, or a map of those
+	}
+	return text
 }

@@ -88,13 +88,3 @@ func singleRow(ops []Operator, payloadBytes int, values [][]byte) arrowipc.Rows 
 	}
 	return rows
 }
-
-// ArrowValue returns the value of an operator in one of the rows.
-func ArrowValue(op Operator, i int, rows *arrowipc.Rows, row int) []byte {
-	value := rows.Values[i][row*op.Stride():][:op.Stride()]
-	if _, ok := op.(Variable); ok {
-		span := rows.Spans[i][row]
-		value = slices.Concat(value, rows.Strings[span.From:span.To])
-	}
-	return value
-}

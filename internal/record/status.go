@@ -4,10 +4,7 @@
 // The consumer of frames sets a status, and internal/table and internal/arrowipc write it into results. Start reading with Status.
 package record
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // Status is how the processing of a record ended. Its number is the record's status byte in binary results, so the numbers never
 // change.
@@ -51,13 +48,3 @@ func (s Status) Failed() bool { return s >= TooLarge }
 
 // Valid reports whether the status is one of this package's constants.
 func (s Status) Valid() bool { return s < Statuses }
-
-// ParseStatus parses the text that String returns.
-func ParseStatus(name string) (Status, error) {
-	for i, n := range names {
-		if n == name {
-			return Status(i), nil
-		}
-	}
-	return 0, fmt.Errorf("unknown record status %q: known are %s", name, strings.Join(names[:], ", "))
-}

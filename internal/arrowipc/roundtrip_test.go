@@ -11,31 +11,74 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 
+	"millrace/client/arrow"
 	"millrace/internal/record"
 )
 
 var lists = [][]Column{{}, {crc32c}, {minhash}, {crc32c, minhash}, {other, minhash, crc32c}, {packed}, {number, list}, {text}, {crc32c, all, text}}
 
-func TestDecodeReturnsWhatWasEncoded(t *testing.T) {
+// TestOthersReadWhatWasEncoded reads every value with package client/arrow, and joins the fields of records.
+func TestOthersReadWhatWasEncoded(t *testing.T) {
 	for _, columns := range lists {
 		e := NewEncoder(columns)
 		for _, n := range []int{1, 7, 8, 9, 64, 513, 1000} {
 			for _, failing := range []int{0, 1, 5} {
 				want := someRows(columns, n, failing)
-				got, err := Decode(columns, e.Append(nil, want))
+				got, err := arrow.Decode(e.Append(nil, want))
 				if err != nil {
 					t.Fatalf("%d records: %v", n, err)
 				}
-				if !same(columns, got, want) {
-					t.Fatalf("%d records of %d columns differ", n, len(columns))
+				compare(t, columns, got, want)
+			}
+		}
+		if got, err := arrow.Decode(e.Append(nil, Rows{Values: make([][]byte, len(columns))})); err != nil || got.Len() != 0 {
+			t.Errorf("no records: %+v, %v", got, err)
+		}
+	}
+}
+
+// compare compares a decoded result with what was encoded.
+func compare(t *testing.T, columns []Column, got *arrow.Result, want Rows) {
+	t.Helper()
+	if !slices.Equal(got.Bytes, want.Lengths) {
+		t.Fatalf("the lengths are %d, want %d", got.Bytes, want.Lengths)
+	}
+	rest := got.Columns
+	for k, c := range columns {
+		types := c.Types()
+		of := rest[:len(types)]
+		rest = rest[len(types):]
+		for i, status := range want.Statuses {
+			values := make([][]byte, len(types))
+			for j := range of {
+				values[j] = of[j].Bytes(i)
+				if of[j].Spec != c.Spec || strings.TrimSpace(of[j].Field+" "+of[j].Type.String()) != types[j] {
+					t.Fatalf("column %+v, want %s of %s", of[j], types[j], c.Spec)
+				}
+				if (values[j] == nil) != (status != record.OK) || got.Statuses[i] != status.String() {
+					t.Fatalf("%s of record %d is %q, its status %s, want %v", types[j], i, values[j], got.Statuses[i], status)
+				}
+			}
+			if status != record.OK {
+				continue
+			}
+			value := want.Values[k][i*c.Width:][:c.Width:c.Width]
+			if c.binaries() > 0 {
+				value = append(value, want.Strings[want.Spans[k][i].From:want.Spans[k][i].To]...)
+			}
+			if joined, ok := c.Join(values); !ok || !bytes.Equal(joined, value) {
+				t.Fatalf("record %d of %s: %x, %v, want %x", i, c.Spec, joined, ok, value)
+			}
+			if values[0] = append(values[0], 0); c.binaries() == 0 {
+				if _, ok := c.Join(values); ok {
+					t.Errorf("%s: a value that is too long is accepted", c.Spec)
 				}
 			}
 		}
-		if got, err := Decode(columns, e.Append(nil, Rows{Values: make([][]byte, len(columns))})); err != nil || len(got.Lengths) != 0 {
-			t.Errorf("no records: %+v, %v", got, err)
-		}
+	}
+	if len(rest) > 0 {
+		t.Errorf("more columns: %+v", rest)
 	}
 }
 
@@ -92,44 +135,6 @@ func TestSchemaAndNulls(t *testing.T) {
 	}
 }
 
-func TestDecodeRefusesOtherStreams(t *testing.T) {
-	columns := []Column{crc32c}
-	body := NewEncoder(columns).Append(nil, someRows(columns, 9, 2))
-	schema := len(NewEncoder(columns).head)
-	for n := range len(body) - len(endOfStream) { // a stream may end after any message
-		if _, err := Decode(columns, body[:n]); err == nil && n != schema {
-			t.Errorf("the first %d of %d bytes are accepted", n, len(body))
-		}
-	}
-	if _, err := Decode([]Column{minhash}, body); err == nil || !strings.Contains(err.Error(), "schema") {
-		t.Errorf("another schema: error %v", err)
-	}
-	unknown := bytes.Replace(body, []byte("okok"), []byte("okkk"), 1)
-	if bytes.Equal(unknown, body) {
-		t.Fatal("no status to change")
-	}
-	if _, err := Decode(columns, unknown); err == nil || !strings.Contains(err.Error(), "unknown record status") {
-		t.Errorf("an unknown status: error %v", err)
-	}
-}
-
-// Decode compares nulls with statuses: a value that is null for a record that is OK would otherwise pass as zero.
-func TestDecodeRefusesNullsOfRecordsThatAreOK(t *testing.T) {
-	columns := []Column{crc32c}
-	b := array.NewRecordBuilder(memory.DefaultAllocator, newSchema(columns))
-	b.Field(0).(*array.Uint64Builder).AppendValues([]uint64{1, 2}, nil)
-	b.Field(1).(*array.StringBuilder).AppendValues([]string{"ok", "ok"}, nil)
-	b.Field(2).(*array.Uint32Builder).AppendValues([]uint32{5, 0}, []bool{true, false})
-	var body bytes.Buffer
-	w := ipc.NewWriter(&body, ipc.WithSchema(newSchema(columns)))
-	if err := w.Write(b.NewRecordBatch()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Decode(columns, body.Bytes()); err == nil || !strings.Contains(err.Error(), "record 1, crc32c: null is true") {
-		t.Errorf("error %v", err)
-	}
-}
-
 func TestMostBoundsEveryStream(t *testing.T) {
 	for _, columns := range lists {
 		for _, n := range []int{0, 1, 8, 63, 64, 65, 1000} {
@@ -173,22 +178,6 @@ func fieldsOf(columns []Column) (n int) {
 		}
 	}
 	return n
-}
-
-// same reports whether two sets of rows are equal, wherever their byte strings are in memory.
-func same(columns []Column, a, b Rows) bool {
-	for k, c := range columns {
-		if c.binaries() == 0 {
-			continue
-		}
-		for i := range a.Lengths {
-			x, y := a.Spans[k][i], b.Spans[k][i]
-			if !bytes.Equal(a.Strings[x.From:x.To], b.Strings[y.From:y.To]) {
-				return false
-			}
-		}
-	}
-	return slices.Equal(a.Lengths, b.Lengths) && slices.Equal(a.Statuses, b.Statuses) && slices.EqualFunc(a.Values, b.Values, bytes.Equal)
 }
 
 // Every value is what a reader with the Arrow library alone sees.
@@ -237,32 +226,5 @@ func TestValuesOfFieldsAsOthersReadThem(t *testing.T) {
 				t.Fatalf("record %d, %s: got %v, want %v", i, name, c.got, c.want)
 			}
 		}
-	}
-}
-
-func FuzzDecode(f *testing.F) {
-	columns := []Column{crc32c, {Name: "minhash", Spec: "minhash", Kind: Single, Width: 8, Fields: []Field{{"signature", Uint32Type, 2, 0}}}, other, all, text}
-	for _, n := range []int{0, 1, 9} {
-		f.Add(NewEncoder(columns).Append(nil, someRows(columns, n, 2)))
-	}
-	e := NewEncoder(columns)
-	f.Fuzz(func(t *testing.T, body []byte) {
-		rows, err := Decode(columns, body)
-		if err != nil {
-			return
-		}
-		again, err := Decode(columns, e.Append(nil, rows))
-		if err != nil || !same(columns, again, rows) {
-			t.Fatalf("decoded rows don't survive encoding (%v)", err)
-		}
-	})
-}
-
-func TestDecodeRefusesOtherParameters(t *testing.T) {
-	changed := minhash
-	changed.Spec = "minhash?k=5&hashes=128&seed=1"
-	body := NewEncoder([]Column{changed}).Append(nil, someRows([]Column{changed}, 3, 0))
-	if _, err := Decode([]Column{minhash}, body); err == nil || !strings.Contains(err.Error(), "not the schema") {
-		t.Errorf("the results of %s are accepted for %s: error %v", changed.Spec, minhash.Spec, err)
 	}
 }
