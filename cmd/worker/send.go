@@ -94,7 +94,7 @@ func runSend(ctx context.Context, f *sendFlags, framer *exchange.Framer, files [
 		p := &exchange.Progress{Out: os.Stderr, Width: console.Width(os.Stderr), Sender: sender, Payloads: payloads, Size: size}
 		stop = p.Start()
 	}
-	report, err := sender.Send(ctx, framer.Start(ctx, payloads.Start(ctx)))
+	report, err := sender.Send(ctx, exchange.Start(ctx, framer.Pack(payloads.All())))
 	stop()
 	if err != nil {
 		return fmt.Errorf("send: %w", err)

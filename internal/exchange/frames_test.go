@@ -16,12 +16,7 @@ import (
 // packed returns what a framer makes of payloads.
 func packed(t *testing.T, f *Framer, payloads ...Payload) (all []Payload) {
 	t.Helper()
-	in := make(chan Payload, len(payloads))
-	for _, p := range payloads {
-		in <- p
-	}
-	close(in)
-	for p := range f.Start(t.Context(), in) {
+	for p := range f.Pack(slices.Values(payloads)) {
 		all = append(all, p)
 	}
 	return all

@@ -7,7 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"strings"
 	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/client"
+	"millrace/internal/compression"
+	"millrace/internal/frame"
+	"millrace/internal/textframes"
 )
 
 // Source is a file, or standard input.
@@ -43,19 +52,30 @@ var errTooLarge = errors.New("larger than the server's max_payload")
 const linesAdvice = "--lines needs an encoding in which every line feed ends a line, such as UTF-8 (iconv -f UTF-16 -t UTF-8 converts); " +
 	"leave out --lines to send each file whole"
 
-// Start reads in another goroutine until the sources or ctx end. Reading from a terminal or a pipe may wait for ever, so the goroutine may
+// All iterates over the payloads of all sources.
+func (p *Payloads) All() iter.Seq[Payload] {
+	return func(yield func(Payload) bool) {
+		for _, s := range p.Sources {
+			for payload := range p.payloadsOf(s) {
+				if !yield(payload) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Start reads payloads in another goroutine until they or ctx end. Reading from a terminal or a pipe may wait for ever, so the goroutine may
 // outlive ctx. It then ends with the process.
-func (p *Payloads) Start(ctx context.Context) <-chan Payload {
+func Start(ctx context.Context, payloads iter.Seq[Payload]) <-chan Payload {
 	out := make(chan Payload)
 	go func() {
 		defer close(out)
-		for _, s := range p.Sources {
-			for payload := range p.payloadsOf(s) {
-				select {
-				case out <- payload:
-				case <-ctx.Done():
-					return
-				}
+		for p := range payloads {
+			select {
+			case out <- p:
+			case <-ctx.Done():
+				return
 			}
 		}
 	}()
@@ -63,7 +83,7 @@ func (p *Payloads) Start(ctx context.Context) <-chan Payload {
 }
 
 // payloadsOf iterates over the payloads of a source.
-func (p *Payloads) payloadsOf(s Source) func(yield func(Payload) bool) {
+func (p *Payloads) payloadsOf(s Source) iter.Seq[Payload] {
 	return func(yield func(Payload) bool) {
 		f, err := s.Open()
 		if err != nil {
@@ -148,4 +168,108 @@ func (c *counter) Read(b []byte) (int, error) {
 	n, err := c.Reader.Read(b)
 	c.n.Add(int64(n))
 	return n, err
+}
+
+const (
+	// frameMargin is room for the headers of a message, and for what an Arrow stream adds to its records.
+	frameMargin = 8 << 10
+
+	// recordMargin is the most that a framing adds to a record.
+	recordMargin = 10
+)
+
+// Framer packs payloads into frames, and compresses messages.
+type Framer struct {
+	Framing  frame.Framing        // None: each payload stays a message
+	Records  int                  // the most records of a frame, from 1 on
+	Encoding compression.Encoding // of messages
+	Most     int                  // the most bytes of a message before compression; a frame that reaches it has fewer records
+}
+
+// Describe adds the headers by which a worker recognizes framing and compression with MILLRACE_FRAMING=auto and MILLRACE_DECOMPRESS=auto. It keeps
+// headers that are there.
+func (f *Framer) Describe(h nats.Header) {
+	if f.Framing != frame.None && !has(h, client.HeaderContentType) {
+		h.Set(client.HeaderContentType, frame.ContentTypeOf(f.Framing))
+	}
+	if f.Encoding != compression.None && !has(h, client.HeaderContentEncoding) {
+		h.Set(client.HeaderContentEncoding, f.Encoding.String())
+	}
+}
+
+// has reports whether there is a header with that name, in any case.
+func has(h nats.Header, name string) bool {
+	for each := range h {
+		if strings.EqualFold(each, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Pack iterates over the messages that have these payloads. It passes payloads with an Err through, in order.
+func (f *Framer) Pack(payloads iter.Seq[Payload]) iter.Seq[Payload] {
+	return func(yield func(Payload) bool) {
+		p := &packing{Framer: f}
+		for next := range payloads {
+			for _, message := range p.add(next) {
+				if !yield(message) {
+					return
+				}
+			}
+		}
+		for _, message := range p.end() {
+			yield(message)
+		}
+	}
+}
+
+// packing is the frame that a Framer packs now.
+type packing struct {
+	*Framer
+	compressor compression.Compressor
+	records    [][]byte
+	bytes      int
+	place      string // of the first record
+}
+
+// add adds a payload, and returns the messages that are ready.
+func (p *packing) add(payload Payload) (ready []Payload) {
+	switch {
+	case payload.Err != nil:
+		return append(p.end(), payload)
+	case p.Framing == frame.None:
+		payload.Data = p.compress(payload.Data)
+		return []Payload{payload}
+	}
+	size := len(payload.Data) + recordMargin
+	if len(p.records) == p.Records || p.bytes+size > p.Most-frameMargin {
+		ready = p.end()
+	}
+	if len(p.records) == 0 {
+		p.place = payload.Place
+	}
+	p.records, p.bytes = append(p.records, payload.Data), p.bytes+size
+	return ready
+}
+
+// end returns the frame, or nothing if it has no records, and begins another one.
+func (p *packing) end() []Payload {
+	if len(p.records) == 0 {
+		return nil
+	}
+	message := Payload{Place: p.place, Records: len(p.records)}
+	message.Data, message.Err = textframes.Append(nil, p.Framing, p.records)
+	if message.Err == nil {
+		message.Data = p.compress(message.Data)
+	}
+	p.records, p.bytes = nil, 0
+	return []Payload{message}
+}
+
+func (p *packing) compress(data []byte) []byte {
+	if p.Encoding == compression.None {
+		return data
+	}
+	return p.compressor.Append(nil, p.Encoding, data)
 }

@@ -18,7 +18,7 @@ func source(name, text string) Source {
 // described returns payloads as text.
 func described(t *testing.T, p *Payloads) (all []string) {
 	t.Helper()
-	for payload := range p.Start(t.Context()) {
+	for payload := range p.All() {
 		text := fmt.Sprintf("%s %q", payload.Place, payload.Data)
 		if payload.Err != nil {
 			text = fmt.Sprintf("%s: %v", payload.Place, payload.Err)
@@ -64,7 +64,7 @@ func TestLargeLinesTakeNoMemory(t *testing.T) {
 	p := &Payloads{Sources: []Source{{"a", func() (io.ReadCloser, error) { return io.NopCloser(endless), nil }}}, Lines: true, Most: 1 << 10}
 	allocated := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
-		for payload := range p.Start(b.Context()) {
+		for payload := range p.All() {
 			if !errors.Is(payload.Err, errTooLarge) {
 				b.Errorf("a line of %d bytes, %v", len(payload.Data), payload.Err)
 			}
@@ -88,7 +88,7 @@ func (spaces) Read(b []byte) (int, error) {
 func TestLinesAreSentAsTheyCome(t *testing.T) {
 	r, w := io.Pipe()
 	p := &Payloads{Sources: []Source{{"pipe", func() (io.ReadCloser, error) { return r, nil }}}, Lines: true, Most: 10}
-	out := p.Start(t.Context())
+	out := Start(t.Context(), p.All())
 	for _, line := range []string{"", "two"} {
 		if _, err := io.WriteString(w, line+"\n"); err != nil {
 			t.Fatal(err)
