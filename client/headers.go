@@ -1,3 +1,14 @@
+// Package client reads the results that a Millrace worker publishes, and writes the messages that it reads. It is for programs on
+// the other side of the streams, in Go. It needs only the standard library and leaves the choice of a NATS client to you.
+//
+// To read results, start with Decode for MILLRACE_RESULT_FORMAT=binary, and with Lines for json. For arrow, use package
+// millrace/client/arrow. If a result has a Content-Encoding, decompress its body first. The headers of a result tell which input it
+// belongs to: see InputOf. A Collector puts results in several messages together.
+//
+// To send many records in one message, start with AppendNewline, AppendLength or AppendVarint, one for each value of
+// MILLRACE_FRAMING.
+//
+// docs/results.md in Millrace's repository specifies the formats, and docs/protocol.md says how another module imports this package.
 package client
 
 import (
@@ -64,3 +75,25 @@ func ParsePart(value string) (Part, error) {
 
 // String returns the part as HeaderPart has it.
 func (p Part) String() string { return strconv.Itoa(p.Index) + "/" + strconv.Itoa(p.Count) }
+
+// Input identifies an input. A publish acknowledgement has the same stream and sequence.
+type Input struct {
+	Stream   string
+	Sequence uint64 // in the stream, from 1
+}
+
+// InputOf returns the input of a result or of a dead letter, given the message's headers. It returns false if the message is neither.
+// Such messages are in the same streams: commit markers of exclusive delivery, delete markers of the server, and payloads that a dead
+// letter names because they are too large for it. Acknowledge and ignore them.
+func InputOf(header map[string][]string) (Input, bool) {
+	sequence, err := strconv.ParseUint(first(header, HeaderSequence), 10, 64)
+	return Input{first(header, HeaderStream), sequence}, err == nil
+}
+
+// first returns the first value of a header, or the empty string.
+func first(header map[string][]string, name string) string {
+	if values := header[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}

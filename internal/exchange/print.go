@@ -1,3 +1,7 @@
+// Package exchange sends payloads to the input stream, and prints results and dead letters, for people who have no other NATS tool. The
+// commands `worker send` and `worker results` are its only users. Programs use a NATS client and package millrace/client.
+//
+// Start reading at Sender.Send, which takes payloads from Payloads, and at Printer.Print.
 package exchange
 
 import (
@@ -14,6 +18,7 @@ import (
 
 	"millrace/client"
 	"millrace/internal/ingest/jsapi"
+	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/wildcard"
@@ -37,7 +42,7 @@ type Printer struct {
 
 	encoder *json.Encoder
 	decode  decoder
-	parts   client.Collector[jetstream.Msg]
+	parts   client.Collector[*pull.Message]
 	letters []string // subjects of dead letters
 	dead    string   // the stream of dead letters; empty if there is none
 	noted   map[string]bool
@@ -71,21 +76,18 @@ func (p *Printer) run(ctx context.Context) error {
 	p.encoder.SetEscapeHTML(false)
 	p.decode.parse, p.parts.Most, p.noted = p.Parse, mostParts, map[string]bool{}
 	feeds, err := p.open(ctx, js)
-	for _, f := range feeds {
-		defer f.close()
-	}
 	if err != nil {
-		return err
+		return p.unless(ctx, err)
 	}
 	for _, f := range feeds {
-		if err := f.backlog(ctx, p.print); err != nil {
+		if err := f.Advance(ctx, f.last, p.print); err != nil {
 			return p.unless(ctx, err)
 		}
 		if f.earlier && p.Last > 0 {
-			p.note("%s may have more before the last %d: see --last and --all", f.stream, p.Last)
+			p.note("%s may have more before the last %d: see --last and --all", f.Stream, p.Last)
 		}
 	}
-	if p.lines == 0 && p.wrong == 0 && p.most() > 0 {
+	if p.lines == 0 && p.wrong == 0 && (p.All || p.Last > 0) {
 		p.note("no results and no dead letters%s yet", p.matching())
 	}
 	if p.Follow {
@@ -97,14 +99,6 @@ func (p *Printer) run(ctx context.Context) error {
 		return fmt.Errorf("%d %w", p.wrong, ErrUnreadable)
 	}
 	return nil
-}
-
-// most returns the most messages of each stream that are read before new ones.
-func (p *Printer) most() uint64 {
-	if p.All {
-		return math.MaxUint64
-	}
-	return p.Last
 }
 
 // matching completes a sentence about results and dead letters with the inputs that Subject selects.
@@ -157,6 +151,67 @@ func (p *Printer) open(ctx context.Context, js jetstream.JetStream) (feeds []*fe
 	return feeds, nil
 }
 
+// feed is a stream that the Printer prints.
+type feed struct {
+	Reader
+	last    uint64 // sequence of the stream's last message when it was opened
+	earlier bool   // there may be more outcomes before those that are printed
+}
+
+// feed returns a feed that begins with the last outcomes of the selected inputs.
+func (p *Printer) feed(ctx context.Context, js jetstream.JetStream, stream string, subjects []string) (*feed, error) {
+	s, err := js.Stream(ctx, stream)
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", stream, err)
+	}
+	info := s.CachedInfo()
+	if info.Config.Retention == jetstream.WorkQueuePolicy {
+		return nil, fmt.Errorf("stream %s is a work queue: reading a message removes it, so this command doesn't", stream)
+	}
+	subjects = topology.StoredFilters(info.Config.SubjectTransform, subjects)
+	f := &feed{Reader: Reader{JS: js, Stream: stream, Subjects: subjects}, last: info.State.LastSeq}
+	first := max(info.State.FirstSeq, 1)
+	if f.Next, err = p.begin(ctx, f, first); p.All {
+		f.Next = first
+	}
+	f.earlier = f.Next > first
+	return f, err
+}
+
+// begin returns the sequence of the first of the last messages about the selected inputs, and first if there are fewer than Last. It reads
+// headers, because the subject of an outcome doesn't tell the input's first token.
+func (p *Printer) begin(ctx context.Context, f *feed, first uint64) (uint64, error) {
+	const wider = 16 // how much further back to look if too few messages match
+	if p.Last == 0 || p.All {
+		return f.last + 1, nil
+	}
+	for back := p.Last; ; back *= wider {
+		headers := f.Reader
+		headers.HeadersOnly, headers.Next = true, max(first, f.last+1-min(back, f.last))
+		begin := headers.Next
+		var found []uint64
+		err := headers.Advance(ctx, f.last, func(sequence uint64, m *pull.Message) error {
+			if p.selects(m.Headers()) {
+				found = append(found, sequence)
+			}
+			return nil
+		})
+		switch n := uint64(len(found)); {
+		case err != nil:
+			return 0, err
+		case n >= p.Last:
+			return found[n-p.Last], nil
+		case begin == first || back > math.MaxUint64/wider:
+			return first, nil
+		}
+	}
+}
+
+// selects reports whether a message is about an input with the subject that the Printer prints.
+func (p *Printer) selects(h nats.Header) bool {
+	return p.Subject == "" || wildcard.Covers(p.Subject, h.Get(client.HeaderSubject))
+}
+
 // mapped returns filters for what the worker publishes under prefix for its inputs. Filters of one consumer must not overlap.
 func mapped(prefix string, inputs []string) []string {
 	if len(inputs) == 1 && inputs[0] != ">" {
@@ -169,14 +224,22 @@ func mapped(prefix string, inputs []string) []string {
 func (p *Printer) follow(ctx context.Context, feeds []*feed) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	came, failed := make(chan jetstream.Msg), make(chan error, len(feeds))
+	came, failed := make(chan *pull.Message), make(chan error, len(feeds))
+	pass := func(_ uint64, m *pull.Message) error {
+		select {
+		case came <- m:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	for _, f := range feeds {
-		go func() { failed <- f.follow(ctx, came) }()
+		go func() { failed <- f.Follow(ctx, pass) }()
 	}
 	for {
 		select {
 		case m := <-came:
-			if err := p.print(m); err != nil {
+			if err := p.print(0, m); err != nil {
 				return err
 			}
 		case err := <-failed:
@@ -188,7 +251,7 @@ func (p *Printer) follow(ctx context.Context, feeds []*feed) error {
 }
 
 // print prints a message: a dead letter, or a result as soon as all parts of it are there.
-func (p *Printer) print(m jetstream.Msg) error {
+func (p *Printer) print(_ uint64, m *pull.Message) error {
 	h := m.Headers()
 	if jsapi.IsDeleteMarker(h, m.Data()) {
 		return nil
@@ -228,7 +291,7 @@ func (p *Printer) print(m jetstream.Msg) error {
 }
 
 // printResult prints a line for each record of a result.
-func (p *Printer) printResult(m jetstream.Msg) error {
+func (p *Printer) printResult(m *pull.Message) error {
 	h := m.Headers()
 	records, unknown, err := p.decode.records(h, m.Data())
 	if err != nil {
@@ -258,7 +321,7 @@ func (p *Printer) printResult(m jetstream.Msg) error {
 }
 
 // besideDeadLetter reports whether a message without an input is a payload that a dead letter names, because it is too large for it.
-func (p *Printer) besideDeadLetter(m jetstream.Msg) bool {
+func (p *Printer) besideDeadLetter(m *pull.Message) bool {
 	meta, err := m.Metadata()
 	return err == nil && meta.Stream == p.dead && (p.dead != p.Topology.ResultStream ||
 		slices.ContainsFunc(p.letters, func(filter string) bool { return wildcard.Covers(filter, m.Subject()) }))
@@ -271,7 +334,7 @@ func (p *Printer) write(l Line) error {
 }
 
 // unreadable notes a message that can't be printed.
-func (p *Printer) unreadable(m jetstream.Msg, err error) {
+func (p *Printer) unreadable(m *pull.Message, err error) {
 	p.wrong++
 	sequence := uint64(0)
 	if meta, err := m.Metadata(); err == nil {

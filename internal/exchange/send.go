@@ -5,15 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
+	"millrace/internal/console"
 	"millrace/internal/ingest/jsapi"
 )
 
@@ -87,8 +92,8 @@ func (s *Sender) Send(ctx context.Context, payloads <-chan Payload) (*Report, er
 	start := time.Now()
 	sending, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	sent := make(chan pending, windowMessages)
-	freed := make(chan int, windowMessages)
+	sent := make(chan pending, windowMessages-1)
+	room := semaphore.NewWeighted(windowBytes)
 	answers, noMore := context.WithCancel(context.WithoutCancel(ctx))
 	defer noMore()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastAnswers, noMore) })()
@@ -98,10 +103,10 @@ func (s *Sender) Send(ctx context.Context, payloads <-chan Payload) (*Report, er
 		defer close(done)
 		for p := range sent {
 			c.collect(sending, &p)
-			freed <- len(p.msg.Data)
+			room.Release(p.weight())
 		}
 	}()
-	s.publish(sending, js, payloads, sent, freed)
+	s.publish(sending, js, payloads, sent, room)
 	close(sent)
 	<-done
 	c.report.Took = time.Since(start)
@@ -111,11 +116,13 @@ func (s *Sender) Send(ctx context.Context, payloads <-chan Payload) (*Report, er
 	return c.report, nil
 }
 
-// publish publishes payloads while the window has room. freed has the bytes of each payload that leaves the window.
-func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <-chan Payload, sent chan<- pending, freed <-chan int) {
+// weight returns how much of the window of bytes the payload takes.
+func (p *pending) weight() int64 { return int64(min(len(p.msg.Data), windowBytes)) }
+
+// publish publishes payloads while sent and room have room for them.
+func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <-chan Payload, sent chan<- pending, room *semaphore.Weighted) {
 	run := nuid.Next() // the ids of one Send let the stream drop a payload that was published again
 	pace := rate.NewLimiter(rate.Limit(s.Rate), 1)
-	messages, bytes := 0, 0
 	for n := 0; ; n++ {
 		var p Payload
 		select {
@@ -130,29 +137,20 @@ func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <
 		if s.Rate > 0 {
 			pause(ctx, pace.Reserve().Delay())
 		}
-		if ctx.Err() != nil {
-			return
-		}
-		for messages == windowMessages || messages > 0 && bytes+len(p.Data) > windowBytes {
-			select {
-			case size := <-freed:
-				messages, bytes = messages-1, bytes-size
-			case <-ctx.Done():
-				return
-			}
-		}
 		q := pending{place: p.Place, records: p.Records, msg: &nats.Msg{Subject: s.Subject, Header: nats.Header{}, Data: p.Data}, failed: p.Err, unsent: p.Err != nil}
 		for name, values := range s.Header {
 			q.msg.Header[name] = values
 		}
 		q.msg.Header.Set(jetstream.MsgIDHeader, run+"-"+strconv.Itoa(n))
 		q.msg.Header.Set(jetstream.ExpectedStreamHeader, s.Stream)
+		if room.Acquire(ctx, q.weight()) != nil || ctx.Err() != nil {
+			return
+		}
 		if q.failed == nil {
 			q.future, q.failed = js.PublishMsgAsync(q.msg)
 			q.unsent = errors.Is(q.failed, nats.ErrMaxPayload)
 		}
-		messages, bytes = messages+1, bytes+len(p.Data)
-		sent <- q // it has room for the whole window
+		sent <- q // the collector takes it at the latest when ctx has ended
 	}
 }
 
@@ -255,4 +253,108 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-time.After(d):
 	case <-ctx.Done():
 	}
+}
+
+// Progress draws a line on a terminal while a Sender works: how many payloads are stored, how fast, and a bar if the size of the sources is
+// known.
+type Progress struct {
+	Out      io.Writer
+	Width    int // of the terminal in columns
+	Sender   *Sender
+	Payloads *Payloads
+	Size     int64 // of all sources in bytes; 0 if it isn't known
+}
+
+// Start draws until stop is called, which leaves a finished line.
+func (p *Progress) Start() (stop func()) {
+	start, done := time.Now(), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			_, _ = fmt.Fprintf(p.Out, "\r%s   ", p.line(time.Since(start)))
+			select {
+			case <-tick.C:
+			case <-done:
+				_, _ = fmt.Fprintf(p.Out, "\r%s   \n", p.line(time.Since(start)))
+				return
+			}
+		}
+	})
+	return func() { close(done); wg.Wait() }
+}
+
+// line returns the line after that time.
+func (p *Progress) line(elapsed time.Duration) string {
+	stored, bytes := p.Sender.Stored()
+	seconds := max(elapsed.Seconds(), 1e-9)
+	text := fmt.Sprintf("%s stored, %s/s, %s/s", console.Count(stored), console.Count(int64(float64(stored)/seconds)), console.Bytes(float64(bytes)/seconds))
+	if p.Size <= 0 {
+		return text
+	}
+	// Bytes are read ahead of the server's answers, so the bar is full only at the end.
+	return console.Bar(min(p.Payloads.Read(), p.Size), p.Size, max(p.Width-len(text)-5, 10)) + " " + text
+}
+
+// The server's codes for a message that another stream than the expected one would store, and for one that the stream can't store.
+const (
+	streamMismatch = 10060
+	storeFailed    = 10077
+)
+
+// Refusal returns the error of a user who lacks a permission, or nil. Refusals of a connection are for good. The server doesn't answer such a
+// user's publish.
+func Refusal(nc *nats.Conn) error {
+	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
+		return fmt.Errorf("%w: docs/security.md lists the permissions that each user needs", err)
+	}
+	return nil
+}
+
+// Lost reports whether a message wasn't stored, or may not have been, because of the connection.
+func Lost(err error) bool {
+	for _, kind := range []error{nats.ErrDisconnected, nats.ErrReconnectBufExceeded, nats.ErrConnectionReconnecting, nats.ErrTimeout, context.DeadlineExceeded,
+		jetstream.ErrAsyncPublishTimeout} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	broken := (*net.OpError)(nil)
+	return errors.As(err, &broken)
+}
+
+// Hopeless reports whether no message can be stored on that subject.
+func Hopeless(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, jetstream.ErrNoStreamResponse) || errors.As(err, &api) && api.ErrorCode == streamMismatch || errors.Is(err, nats.ErrPermissionViolation)
+}
+
+// Explain adds what to do to the server's error for a message that the stream should have stored.
+func Explain(err error, nc *nats.Conn, stream, subject string) error {
+	var api *jetstream.APIError
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
+		return fmt.Errorf("%w of %d bytes, with its headers", errTooLarge, nc.MaxPayload())
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
+		return fmt.Errorf("no stream stores %s: start a worker with MILLRACE_PROVISION=true, which creates the stream %s, or check --subject", subject, stream)
+	case errors.As(err, &api) && api.ErrorCode == streamMismatch:
+		return fmt.Errorf("%s is a subject of another stream than %s, which the worker reads: set MILLRACE_STREAM, or check --subject", subject, stream)
+	case errors.As(err, &api) && api.ErrorCode == storeFailed:
+		return explainFull(err, stream, api.Description)
+	}
+	return err
+}
+
+// explainFull adds what to do if the stream refuses a message because the stream is full. description is the server's.
+func explainFull(err error, stream, description string) error {
+	switch description {
+	case "maximum bytes exceeded":
+		return fmt.Errorf("the stream %s is full: wait until workers have processed payloads, or raise its limit: nats stream edit %s --max-bytes SIZE "+
+			"(for a stream that a worker will create: MILLRACE_STREAM_MAX_BYTES): %w", stream, stream, err)
+	case "maximum messages exceeded":
+		return fmt.Errorf("the stream %s is full: wait until workers have processed payloads, or raise its limit: nats stream edit %s --max-msgs NUMBER: %w",
+			stream, stream, err)
+	}
+	return err
 }

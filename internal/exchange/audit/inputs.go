@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/topology"
@@ -166,18 +166,17 @@ const (
 // subjects returns the subjects of the messages from first to last, at most block; empty for those that are gone.
 func (in *inputs) subjects(ctx context.Context, first, last uint64) ([]string, error) {
 	found := make([]string, last-first+1)
-	errs := make([]error, readingAtOnce)
-	var all sync.WaitGroup
-	for i := range errs {
-		all.Go(func() {
-			for at := i; at < len(found) && errs[i] == nil; at += readingAtOnce {
-				var m *jetstream.RawStreamMsg
-				if m, errs[i] = in.next(ctx, first+uint64(at)); m != nil && m.Sequence == first+uint64(at) {
-					found[at] = m.Subject
-				}
+	reads, ctx := errgroup.WithContext(ctx)
+	reads.SetLimit(readingAtOnce)
+	for i := range found {
+		sequence := first + uint64(i)
+		reads.Go(func() error {
+			m, err := in.next(ctx, sequence)
+			if m != nil && m.Sequence == sequence {
+				found[i] = m.Subject
 			}
+			return err
 		})
 	}
-	all.Wait()
-	return found, errors.Join(errs...)
+	return found, reads.Wait()
 }

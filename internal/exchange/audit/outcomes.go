@@ -10,7 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/exchange"
 	"millrace/internal/ingest/jsapi"
+	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
 )
 
@@ -35,7 +37,7 @@ type outcomes struct {
 
 // source is a stream of results or dead letters.
 type source struct {
-	reader
+	exchange.Reader
 	prefixes []string // of the deployment's subjects; nil: any
 }
 
@@ -80,7 +82,7 @@ func (o *outcomes) open(ctx context.Context, js jetstream.JetStream, t topology.
 			return fmt.Errorf("stream %s has retention %s: %w", name, strings.ToLower(info.Config.Retention.String()), errRetention)
 		}
 		o.kept = max(o.kept, keptSince(info))
-		s := &source{reader: reader{js: js, stream: name, next: max(info.State.FirstSeq, 1)}}
+		s := &source{Reader: exchange.Reader{JS: js, Stream: name, HeadersOnly: true, AskLeader: true, Next: max(info.State.FirstSeq, 1)}}
 		if info.Config.SubjectTransform == nil {
 			s.prefixes = []string{t.ResultPrefix, t.DeadLetterPrefix}
 		}
@@ -119,11 +121,11 @@ func keptSince(info *jetstream.StreamInfo) int64 {
 // advance reads what the streams have stored since the last call.
 func (o *outcomes) advance(ctx context.Context) error {
 	for _, s := range o.sources {
-		info, err := streamInfo(ctx, s.js, s.stream)
+		info, err := streamInfo(ctx, s.JS, s.Stream)
 		if err != nil {
 			return err
 		}
-		err = s.advance(ctx, info.State.LastSeq, func(at uint64, subject string, h nats.Header) error { return o.enter(s, at, subject, h) })
+		err = s.Advance(ctx, info.State.LastSeq, func(at uint64, m *pull.Message) error { return o.enter(s, at, m.Subject(), m.Headers()) })
 		if err != nil {
 			return err
 		}
@@ -145,11 +147,11 @@ func (o *outcomes) enter(s *source, at uint64, subject string, h nats.Header) er
 		return nil
 	}
 	if m.payload > 0 && len(o.letters) < mostApart {
-		o.letters = append(o.letters, payloadApart{s.stream, m.sequence, m.payload})
+		o.letters = append(o.letters, payloadApart{s.Stream, m.sequence, m.payload})
 	}
 	if !m.final() {
 		if wrong := o.frames.enter(&m); wrong != "" {
-			o.found(Double, m.sequence, fmt.Sprintf("%s, again as message %d of %s", wrong, at, s.stream))
+			o.found(Double, m.sequence, fmt.Sprintf("%s, again as message %d of %s", wrong, at, s.Stream))
 		}
 		return nil
 	}
@@ -180,7 +182,7 @@ func (o *outcomes) settle(s *source, at uint64, m *message) error {
 		o.reused++
 		return nil
 	case before != none:
-		o.found(Double, m.sequence, fmt.Sprintf("it has %s and %s, message %d of %s", before.named("a", "several outcomes"), k.named("another", ""), at, s.stream))
+		o.found(Double, m.sequence, fmt.Sprintf("it has %s and %s, message %d of %s", before.named("a", "several outcomes"), k.named("another", ""), at, s.Stream))
 		return nil
 	}
 	if lacks := o.frames.finish(m); lacks != "" && m.stored >= o.kept {

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -125,54 +126,42 @@ func (r *Report) sort() {
 
 // Print writes the report as text.
 func (r *Report) Print(out io.Writer) error {
-	w := writer{out: out}
-	inputs := int64(r.Inputs())
-	if inputs == 0 {
-		w.line("%s: no inputs in this range", r.Stream)
+	var text bytes.Buffer
+	line := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
+	count := func(n uint64, what string) {
+		if n > 0 {
+			line("%14s %s", console.Count(int64(n)), what)
+		}
+	}
+	if inputs := int64(r.Inputs()); inputs == 0 {
+		line("%s: no inputs in this range", r.Stream)
 	} else {
-		w.line("%s, %s: %s in %s (%s/s)", r.Stream, inputsFrom(r.First, r.Last), console.Count(inputs), console.Time(r.Took),
+		line("%s, %s: %s in %s (%s/s)", r.Stream, inputsFrom(r.First, r.Last), console.Count(inputs), console.Time(r.Took),
 			console.Count(int64(float64(inputs)/max(r.Took.Seconds(), 1e-9))))
 	}
-	w.count(r.Results, "have one result")
-	w.count(r.DeadLetters, "have one dead letter")
-	w.count(r.Pending, "are pending")
-	w.count(r.Unread, "have subjects that this deployment doesn't read")
+	count(r.Results, "have one result")
+	count(r.DeadLetters, "have one dead letter")
+	count(r.Pending, "are pending")
+	count(r.Unread, "have subjects that this deployment doesn't read")
 	for _, u := range r.Unknown {
-		w.count(u.Inputs, "are unknown (%s): %s", inputsFrom(u.First, u.Last), u.Reason)
+		count(u.Inputs, fmt.Sprintf("are unknown (%s): %s", inputsFrom(u.First, u.Last), u.Reason))
 	}
 	for _, note := range r.Notes {
-		w.line("note: %s", note)
+		line("note: %s", note)
 	}
 	for _, f := range r.Findings {
-		w.line("%s", f)
+		line("%s", f)
 	}
 	for _, k := range Kinds {
 		if n := r.Counts[k]; n > 0 {
-			w.line("%s: %s in all", k, console.Count(int64(n)))
+			line("%s: %s in all", k, console.Count(int64(n)))
 		}
 	}
 	if r.Wrong() == 0 {
-		w.line("nothing is missing, double, incomplete or out of order")
+		line("nothing is missing, double, incomplete or out of order")
 	}
-	return w.err
-}
-
-// writer writes lines until one fails.
-type writer struct {
-	out io.Writer
-	err error
-}
-
-func (w *writer) line(format string, args ...any) {
-	if w.err == nil {
-		_, w.err = fmt.Fprintf(w.out, format+"\n", args...)
-	}
-}
-
-func (w *writer) count(n uint64, format string, args ...any) {
-	if n > 0 {
-		w.line("%14s %s", console.Count(int64(n)), fmt.Sprintf(format, args...))
-	}
+	_, err := out.Write(text.Bytes())
+	return err
 }
 
 // inputsFrom names inputs by their sequences.

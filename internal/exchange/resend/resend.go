@@ -1,19 +1,57 @@
+// Package resend publishes dead letters again as inputs. The command `worker retry` is its only user. Start reading at Resender.Run.
+//
+// A durable consumer on the stream of dead letters remembers which of them were sent: a dead letter is acknowledged after the input
+// stream has stored its input. All others stay unacknowledged, whatever the reason: a run doesn't select them, refuses them, or fails. At its end a run
+// gives them back, so the next run, with any selection, gets them at once. Only the consumer changes; the stream keeps every dead letter,
+// because `worker audit` needs them (adr/0050).
+//
+// A message that the consumer delivers to one run is delivered to no other run until AckWait has passed. So runs may overlap, and each
+// dead letter is sent by one of them. A run that is killed between the publish and the acknowledgement leaves its dead letters to a later run, which publishes
+// them with the same Nats-Msg-Id. Within the input stream's duplicate window the stream drops the second copy. After that it
+// stores the input twice.
 package resend
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/time/rate"
 
+	"millrace/client"
 	"millrace/internal/exchange"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/wildcard"
 )
+
+// Range is a range of sequences, with both ends.
+type Range struct{ First, Last uint64 }
+
+// Selection selects dead letters by what their headers say. The zero value selects all.
+type Selection struct {
+	Reasons []string // values of client.HeaderReason; empty: all
+	Subject string   // a filter of the inputs' subjects; empty: all
+	Inputs  []Range  // sequences of the inputs; empty: all
+}
+
+// selects reports whether the selection has a dead letter with these headers.
+func (s *Selection) selects(h nats.Header) bool {
+	sequence := number(h, client.HeaderSequence)
+	return (len(s.Reasons) == 0 || slices.Contains(s.Reasons, h.Get(client.HeaderReason))) &&
+		(s.Subject == "" || wildcard.Covers(s.Subject, h.Get(client.HeaderSubject))) &&
+		(len(s.Inputs) == 0 || slices.ContainsFunc(s.Inputs, func(r Range) bool { return r.First <= sequence && sequence <= r.Last }))
+}
+
+// isDeadLetter reports whether a message with these headers is a dead letter. The stream also stores payloads and inputs that dead letters
+// name, delete markers, and messages of other publishers.
+func isDeadLetter(h nats.Header) bool {
+	return h.Get(client.HeaderReason) != "" && h.Get(client.HeaderSubject) != "" && number(h, client.HeaderSequence) > 0
+}
 
 // Resender publishes dead letters of one deployment again.
 type Resender struct {

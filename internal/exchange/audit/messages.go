@@ -1,0 +1,273 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/client"
+	"millrace/internal/ingest/jsapi"
+	"millrace/internal/ingest/topology"
+)
+
+// message is what a message of a stream of results or dead letters says about its input.
+type message struct {
+	sequence uint64 // of the input
+	stored   int64  // when the input stream stored the input, in nanoseconds since 1970; 0: the message has no id
+	subject  string // of the input
+	letter   bool   // it is a dead letter
+	record   int    // of a dead letter: index of the record in its frame, or whole
+	part     client.Part
+	cut      string
+	payload  uint64 // of a dead letter in two messages: the stream sequence of the payload; otherwise 0
+}
+
+// whole is the record of a dead letter that has the whole message.
+const whole = -1
+
+// final reports whether the message settles its input.
+func (m *message) final() bool { return m.record == whole && m.part.Index == m.part.Count }
+
+// parse reads the headers of a message. ok is false for other messages: commit markers, payloads that are stored apart, and what belongs to
+// the inputs of other streams.
+func parse(h nats.Header, input string) (m message, ok bool) {
+	if value(h, client.HeaderStream) != input {
+		return message{}, false
+	}
+	sequence, err := strconv.ParseUint(value(h, client.HeaderSequence), 10, 64)
+	if err != nil {
+		return message{}, false
+	}
+	m = message{sequence: sequence, stored: storedAt(h, input), subject: value(h, client.HeaderSubject), record: whole, part: client.Part{Index: 1, Count: 1}}
+	if m.letter = value(h, client.HeaderReason) != ""; m.letter {
+		if text := value(h, client.HeaderRecord); text != "" {
+			if m.record, err = strconv.Atoi(text); err != nil || m.record < 0 {
+				return message{}, false
+			}
+		}
+		m.payload, _ = strconv.ParseUint(value(h, client.HeaderPayloadSequence), 10, 64)
+		return m, true
+	}
+	if text := value(h, client.HeaderPart); text != "" {
+		if m.part, err = client.ParsePart(text); err != nil {
+			return message{}, false
+		}
+		m.cut = value(h, client.HeaderCut)
+	}
+	return m, true
+}
+
+// value returns the first value of a header with exactly that name, as workers write it.
+func value(h nats.Header, name string) string {
+	if values := h[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// storedAt returns the time in the message's id: <stream>:<sequence>:<nanoseconds>, and more behind that.
+func storedAt(h nats.Header, input string) int64 {
+	id := value(h, client.HeaderID)
+	if id == "" {
+		id = value(h, jetstream.MsgIDHeader)
+	}
+	rest, ok := strings.CutPrefix(id, input+":")
+	if !ok {
+		return 0
+	}
+	_, rest, _ = strings.Cut(rest, ":")
+	if end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
+		rest = rest[:end]
+	}
+	stored, err := strconv.ParseInt(rest, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return stored
+}
+
+// frames follows the results that have several parts, and the dead letters of single records. The last part of a result is stored after all
+// others of its cut. Parts of other cuts may stay in the stream (adr/0039).
+type frames struct {
+	open  map[uint64][]cutParts // by sequence of the input: parts of results whose last part wasn't read
+	parts int                   // in open
+	seen  recent
+	full  bool // open had no room for a part
+}
+
+// mostParts bounds the parts in open.
+const mostParts = 1 << 21
+
+// cutParts is the parts that were read of one cut of a result.
+type cutParts struct {
+	stored int64 // of the input
+	cut    string
+	count  int          // of all parts
+	have   map[int]bool // by index
+}
+
+func newFrames() *frames { return &frames{open: map[uint64][]cutParts{}} }
+
+// enter takes a message that doesn't settle its input: a part before the last, or the dead letter of a record. It returns what is wrong.
+func (f *frames) enter(m *message) (wrong string) {
+	key, name := recentKey{m.sequence, m.stored, m.part.Index, m.cut + "/" + m.part.String()}, "part "+m.part.String()
+	if m.record != whole {
+		key, name = recentKey{m.sequence, m.stored, m.record, ""}, fmt.Sprint("the dead letter of record ", m.record)
+	}
+	if f.seen.add(key) {
+		return name + " is stored twice"
+	}
+	if m.record == whole {
+		f.add(m)
+	}
+	return ""
+}
+
+// add records a part that isn't the last.
+func (f *frames) add(m *message) {
+	if f.parts >= mostParts {
+		f.full = true
+		return
+	}
+	f.parts++
+	cuts := f.open[m.sequence]
+	i := slices.IndexFunc(cuts, func(c cutParts) bool { return c.is(m) })
+	if i < 0 {
+		cuts, i = append(cuts, cutParts{m.stored, m.cut, m.part.Count, map[int]bool{}}), len(cuts)
+		f.open[m.sequence] = cuts
+	}
+	cuts[i].have[m.part.Index] = true
+}
+
+func (c *cutParts) is(m *message) bool {
+	return c.stored == m.stored && c.cut == m.cut && c.count == m.part.Count
+}
+
+// finish takes the last part of a result, and returns what it lacks.
+func (f *frames) finish(m *message) (lacks string) {
+	have := map[int]bool{}
+	for _, c := range f.open[m.sequence] {
+		f.parts -= len(c.have)
+		if c.is(m) {
+			have = c.have
+		}
+	}
+	delete(f.open, m.sequence)
+	if f.full || len(have) == m.part.Count-1 {
+		return ""
+	}
+	first := 1
+	for have[first] {
+		first++
+	}
+	return fmt.Sprintf("%d of %d parts of its result are missing, the first of them part %d", m.part.Count-1-len(have), m.part.Count, first)
+}
+
+// unfinished says which parts of an input without an outcome are stored; empty for none.
+func (f *frames) unfinished(sequence uint64) string {
+	cuts := f.open[sequence]
+	if len(cuts) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d parts of a result are stored, and the last one isn't", len(cuts[0].have), cuts[0].count)
+}
+
+// recent remembers the last messages, at least recentSize of them.
+type recent struct{ now, before map[recentKey]struct{} }
+
+// recentKey identifies a message of a frame.
+type recentKey struct {
+	sequence uint64
+	stored   int64
+	index    int
+	cut      string
+}
+
+// recentSize bounds the memory of recent, to about 100 MB.
+const recentSize = 1 << 19
+
+// add remembers a message, and reports whether it was there.
+func (r *recent) add(k recentKey) bool {
+	if _, there := r.now[k]; there {
+		return true
+	}
+	if _, there := r.before[k]; there {
+		return true
+	}
+	if r.now == nil || len(r.now) >= recentSize {
+		r.now, r.before = map[recentKey]struct{}{}, r.now
+	}
+	r.now[k] = struct{}{}
+	return false
+}
+
+// order checks that the results of each partition are stored in the order of their inputs. That is promised for what is stored with commit
+// markers, so it holds from a partition's first marker on.
+type order struct {
+	partitions []place
+}
+
+// place is how far the results of a partition are.
+type place struct {
+	begins uint64 // stream sequence of the first marker; 0: none
+	last   uint64 // the highest input with a result
+	stored int64  // when that was stored
+}
+
+// readOrder looks up where the order of each partition begins.
+func readOrder(ctx context.Context, js jetstream.JetStream, t topology.Topology) (*order, error) {
+	o := &order{}
+	if !t.Exclusive || t.ExactlyOnce == topology.Off || t.CommitPrefix == "" {
+		return o, nil
+	}
+	o.partitions = make([]place, t.Partitions)
+	for p := range o.partitions {
+		m, err := jsapi.Next(ctx, js, t.ResultStream, 1, topology.CommitSubject(t.CommitPrefix, t.ResultStream, t.Stream, t.Consumer, p))
+		if err != nil {
+			return nil, fmt.Errorf("look up the first commit marker of partition %d: %w", p, err)
+		}
+		if m != nil {
+			o.partitions[p].begins = m.Sequence
+		}
+	}
+	return o, nil
+}
+
+// promised reports whether any partition has an order.
+func (o *order) promised() bool {
+	for _, p := range o.partitions {
+		if p.begins > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// enter takes the final message of a result, which has that sequence in its stream. It returns what is wrong.
+func (o *order) enter(at uint64, m *message) (wrong string) {
+	if len(o.partitions) == 0 {
+		return ""
+	}
+	number := partitionOf(m.subject, len(o.partitions))
+	switch p := &o.partitions[number]; {
+	case p.begins == 0 || at < p.begins:
+	case m.sequence >= p.last:
+		p.last, p.stored = m.sequence, m.stored
+	case m.stored <= p.stored: // otherwise the sequence was used a second time
+		return fmt.Sprintf("its result is stored after that of input %d of the same partition, %d", p.last, number)
+	}
+	return ""
+}
+
+// partitionOf returns the partition that the server puts before a subject.
+func partitionOf(subject string, partitions int) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(subject)) // never fails
+	return int(h.Sum32() % uint32(partitions))
+}
