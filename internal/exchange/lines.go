@@ -262,9 +262,9 @@ type DeadLetter struct {
 
 // newLine returns a line about the input that the headers name.
 func newLine(h nats.Header) Line {
-	l := Line{Stream: h.Get(client.HeaderStream), Sequence: number(h, client.HeaderSequence), Subject: h.Get(client.HeaderSubject)}
+	l := Line{Stream: h.Get(client.HeaderStream), Sequence: Number(h, client.HeaderSequence), Subject: h.Get(client.HeaderSubject)}
 	if h.Get(client.HeaderRecord) != "" {
-		at := number(h, client.HeaderRecord)
+		at := Number(h, client.HeaderRecord)
 		l.Record = &at
 	}
 	return l
@@ -275,8 +275,8 @@ func newDeadLetter(m *pull.Message) *DeadLetter {
 	h := m.Headers()
 	return &DeadLetter{
 		Reason: h.Get(client.HeaderReason), Error: h.Get(client.HeaderError), Operator: h.Get(client.HeaderOperator),
-		Deliveries: number(h, client.HeaderDeliveries), Bytes: len(m.Data()), Omitted: h.Get(client.HeaderOmitted),
-		PayloadSequence: number(h, client.HeaderPayloadSequence),
+		Deliveries: Number(h, client.HeaderDeliveries), Bytes: len(m.Data()), Omitted: h.Get(client.HeaderOmitted),
+		PayloadSequence: Number(h, client.HeaderPayloadSequence),
 	}
 }
 
@@ -297,8 +297,8 @@ func (d *DeadLetter) show(payload []byte, most int) {
 	}
 }
 
-// number returns a header that is a number, and 0 if it isn't one.
-func number(h nats.Header, name string) uint64 {
+// Number returns a header that is a number, and 0 if it isn't one.
+func Number(h nats.Header, name string) uint64 {
 	n, _ := strconv.ParseUint(h.Get(name), 10, 64)
 	return n
 }

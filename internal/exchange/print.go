@@ -302,7 +302,7 @@ func (p *Printer) printResult(m *pull.Message) error {
 		p.note("the operator %s isn't known here, so its values are printed as stored: set MILLRACE_OPERATOR_PATH as for the worker", spec)
 	}
 	line := newLine(h)
-	framed, first := h.Get(client.HeaderRecords) != "", number(h, client.HeaderFirstRecord)
+	framed, first := h.Get(client.HeaderRecords) != "", Number(h, client.HeaderFirstRecord)
 	if framed && len(records) == 0 {
 		line.Records = new(uint64)
 		return p.write(line)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -15,6 +14,7 @@ import (
 	"millrace/client"
 	"millrace/client/arrow"
 	"millrace/internal/compression"
+	"millrace/internal/exchange"
 	"millrace/internal/frame"
 	"millrace/internal/textframes"
 )
@@ -37,7 +37,7 @@ func refuse(format string, args ...any) error {
 // payloadOf returns the sequence of the message with the payload of a dead letter, given the headers and the sequence of the dead letter. It
 // refuses a dead letter whose payload or headers are left out.
 func payloadOf(h nats.Header, stream string, sequence uint64) (uint64, error) {
-	omitted, beside := h.Get(client.HeaderOmitted), number(h, client.HeaderPayloadSequence)
+	omitted, beside := h.Get(client.HeaderOmitted), exchange.Number(h, client.HeaderPayloadSequence)
 	what, _, withoutHeaders := strings.Cut(omitted, ",")
 	switch {
 	case omitted == "":
@@ -130,10 +130,4 @@ func isReserved(name string) bool {
 func isWritable(name string) bool {
 	separator := func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, c) }
 	return name != "" && !strings.ContainsFunc(name, separator)
-}
-
-// number returns a header that is a number, and 0 if it isn't one.
-func number(h nats.Header, name string) uint64 {
-	n, _ := strconv.ParseUint(h.Get(name), 10, 64)
-	return n
 }

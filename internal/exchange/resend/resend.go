@@ -41,7 +41,7 @@ type Selection struct {
 
 // selects reports whether the selection has a dead letter with these headers.
 func (s *Selection) selects(h nats.Header) bool {
-	sequence := number(h, client.HeaderSequence)
+	sequence := exchange.Number(h, client.HeaderSequence)
 	return (len(s.Reasons) == 0 || slices.Contains(s.Reasons, h.Get(client.HeaderReason))) &&
 		(s.Subject == "" || wildcard.Covers(s.Subject, h.Get(client.HeaderSubject))) &&
 		(len(s.Inputs) == 0 || slices.ContainsFunc(s.Inputs, func(r Range) bool { return r.First <= sequence && sequence <= r.Last }))
@@ -50,7 +50,7 @@ func (s *Selection) selects(h nats.Header) bool {
 // isDeadLetter reports whether a message with these headers is a dead letter. The stream also stores payloads and inputs that dead letters
 // name, delete markers, and messages of other publishers.
 func isDeadLetter(h nats.Header) bool {
-	return h.Get(client.HeaderReason) != "" && h.Get(client.HeaderSubject) != "" && number(h, client.HeaderSequence) > 0
+	return h.Get(client.HeaderReason) != "" && h.Get(client.HeaderSubject) != "" && exchange.Number(h, client.HeaderSequence) > 0
 }
 
 // Resender publishes dead letters of one deployment again.

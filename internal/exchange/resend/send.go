@@ -66,7 +66,7 @@ func (u *run) handle(ctx context.Context, came []*pull.Message, asked time.Time)
 func (u *run) fitting(letters []*pull.Message) (n int) {
 	for bytes := 0; n < min(len(letters), window); n++ {
 		h := letters[n].Headers()
-		size := int(number(h, sizeHeader))
+		size := int(exchange.Number(h, sizeHeader))
 		if h.Get(client.HeaderPayloadSequence) != "" {
 			size = int(u.Conn.MaxPayload())
 		}

@@ -8,15 +8,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/client"
 	"millrace/internal/ingest/retry"
 )
 
+// The headers by which results are found, as package client explains them.
 const (
-	// HeaderID has the id of a result instead of Nats-Msg-Id if the server need not remember it.
-	HeaderID = "Millrace-Id"
-
-	// HeaderPart is i/n on the i-th of n parts of a result. The last part has the result's id.
-	HeaderPart = "Millrace-Part"
+	HeaderID   = client.HeaderID
+	HeaderPart = client.HeaderPart
 )
 
 // ID returns the id of a result or a dead letter.

@@ -9,43 +9,31 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/commit"
+	"millrace/client"
 	"millrace/internal/ingest/inflight"
 )
 
-// Headers of results and dead letters. Input headers are copied too, except those with a meaning for the server or a client
-// library (see carried) and, on a result, those that describe a body (see content).
+// Headers of results and dead letters, as package client explains them. Input headers are copied too, except those with a meaning for the
+// server or a client library (see carried) and, on a result, those that describe a body (see content).
 const (
-	HeaderStream     = "Millrace-Stream"
-	HeaderSequence   = "Millrace-Sequence"
-	HeaderSubject    = "Millrace-Subject"
-	HeaderOperators  = "Millrace-Operators"
-	HeaderReason     = "Millrace-Reason"
-	HeaderError      = "Millrace-Error"
-	HeaderDeliveries = "Millrace-Deliveries" // on a dead letter, and on a result that was not stored soon after its input's first delivery
-
-	// These headers are on results of frames.
-	HeaderRecords     = "Millrace-Records"      // number of records in the input message
-	HeaderPart        = commit.HeaderPart       // i/n, if the result has several parts
-	HeaderCut         = "Millrace-Cut"          // the same on all parts that belong together
-	HeaderFirstRecord = "Millrace-First-Record" // index of a part's first record
-
-	// HeaderRecord is on the dead letter of one record: its index in the frame.
-	HeaderRecord = "Millrace-Record"
-
-	// HeaderOperator is on the dead letter of a payload or a record on which an operator failed, or which it refused: its name. It is
-	// absent if it isn't known which of the operators failed.
-	HeaderOperator = "Millrace-Operator"
-
-	// HeaderInput is on a dead letter. It has one line, "name: value", for each header of the input that the dead letter can't
-	// carry under the header's own name.
-	HeaderInput = "Millrace-Input-Header"
-
-	// These headers are on a dead letter that is too large for one message with all its headers.
-	HeaderOmitted         = "Millrace-Omitted"          // what is omitted: headers; payload or record; or both, separated by a comma
-	HeaderPayloadSequence = "Millrace-Payload-Sequence" // stream sequence of the message with the payload or the whole input, in the dead letter's stream
-	HeaderPayloadBytes    = "Millrace-Payload-Bytes"    // length of a payload or record that is stored nowhere
-	HeaderPayloadDigest   = "Millrace-Payload-Digest"   // its SHA-256, see digest
+	HeaderStream          = client.HeaderStream
+	HeaderSequence        = client.HeaderSequence
+	HeaderSubject         = client.HeaderSubject
+	HeaderOperators       = client.HeaderOperators
+	HeaderReason          = client.HeaderReason
+	HeaderError           = client.HeaderError
+	HeaderDeliveries      = client.HeaderDeliveries
+	HeaderRecords         = client.HeaderRecords
+	HeaderPart            = client.HeaderPart
+	HeaderCut             = client.HeaderCut
+	HeaderFirstRecord     = client.HeaderFirstRecord
+	HeaderRecord          = client.HeaderRecord
+	HeaderOperator        = client.HeaderOperator
+	HeaderInput           = client.HeaderInput
+	HeaderOmitted         = client.HeaderOmitted
+	HeaderPayloadSequence = client.HeaderPayloadSequence
+	HeaderPayloadBytes    = client.HeaderPayloadBytes
+	HeaderPayloadDigest   = client.HeaderPayloadDigest
 )
 
 // Prefixes of headers that are not copied. With the server's prefix, the server would expect sequences or drop messages that are
