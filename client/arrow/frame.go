@@ -6,6 +6,7 @@
 package arrow
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -55,18 +56,10 @@ func (f *Frame) Encode(dst []byte) ([]byte, error) {
 	defer column.Release()
 	batch := array.NewRecordBatch(f.schema, []arrow.Array{column}, int64(column.Len()))
 	defer batch.Release()
-	out := appender{dst}
-	w := ipc.NewWriter(&out, ipc.WithSchema(f.schema))
+	out := bytes.NewBuffer(dst)
+	w := ipc.NewWriter(out, ipc.WithSchema(f.schema))
 	if err := errors.Join(w.Write(batch), w.Close()); err != nil {
 		return dst, fmt.Errorf("encode a frame of %d records: %w", column.Len(), err)
 	}
-	return out.bytes, nil
-}
-
-// appender is a writer that appends.
-type appender struct{ bytes []byte }
-
-func (a *appender) Write(b []byte) (int, error) {
-	a.bytes = append(a.bytes, b...)
-	return len(b), nil
+	return out.Bytes(), nil
 }

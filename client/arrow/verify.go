@@ -23,8 +23,8 @@ const (
 
 	batchNodes, batchBuffers, batchCompression, batchVariadic = 1, 2, 3, 4
 
-	typeInt, typeFloatingPoint, typeBinary, typeUtf8   = 2, 3, 4, 5
-	typeStruct, typeFixedSizeBinary, typeFixedSizeList = 13, 15, 16
+	// fieldTypes has a bit for each type of a result's fields: Int, FloatingPoint, Binary, Utf8, Struct_, FixedSizeBinary and FixedSizeList.
+	fieldTypes = uint64(1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<13 | 1<<15 | 1<<16)
 
 	mostElements = 4096 // most fields and keys of a schema
 )
@@ -81,48 +81,29 @@ func verifySchema(schema table) error {
 	if err := errors.Join(schema.count(schemaMetadata, 4, &left), schema.count(schemaFeatures, 8, &left)); err != nil {
 		return err
 	}
-	return verifyFields(schema, schemaFields, column, &left)
+	return verifyFields(schema, schemaFields, 2, &left)
 }
 
-// level is where a field is.
-type level int
-
-const (
-	column  level = iota
-	member        // of a struct
-	element       // of a list
-)
-
 // verifyFields checks a vector of fields and their children. A result has structs of numbers, byte strings and lists, and lists of
-// numbers.
-func verifyFields(parent table, number int, at level, left *int) error {
+// numbers, so that many levels of children are below its columns.
+func verifyFields(parent table, number, levels int, left *int) error {
 	if err := parent.count(number, 4, left); err != nil {
 		return err
 	}
 	first, n := parent.vector(number)
+	if n > 0 && levels < 0 {
+		return errors.New("a column has fields within fields of lists")
+	}
 	for i := range n {
 		field := tableAt(parent.Bytes, first+flatbuffers.UOffsetT(4*i))
-		if err := field.count(fieldMetadata, 4, left); err != nil {
-			return err
-		}
 		if _, ok := field.field(fieldDictionary); ok {
 			return errors.New("a column has a dictionary: a result has none")
 		}
-		switch kind := field.byte(fieldType); {
-		case kind == typeFixedSizeList && at < element:
-			if err := verifyFields(field, fieldChildren, element, left); err != nil {
-				return err
-			}
-		case kind == typeStruct && at == column:
-			if err := verifyFields(field, fieldChildren, member, left); err != nil {
-				return err
-			}
-		case kind == typeInt, kind == typeFloatingPoint, kind == typeBinary, kind == typeUtf8, kind == typeFixedSizeBinary:
-			if _, children := field.vector(fieldChildren); children > 0 {
-				return errors.New("a column that is neither a list nor a struct has children")
-			}
-		default:
+		if kind := field.byte(fieldType); fieldTypes>>kind&1 == 0 {
 			return fmt.Errorf("a column has type %d: a result has none of it", kind)
+		}
+		if err := errors.Join(field.count(fieldMetadata, 4, left), verifyFields(field, fieldChildren, levels-1, left)); err != nil {
+			return err
 		}
 	}
 	return nil

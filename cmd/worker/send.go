@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -91,8 +92,9 @@ func runSend(ctx context.Context, f *sendFlags, framer *exchange.Framer, files [
 	sender := &exchange.Sender{Conn: nc, API: jetStreamAPI(cfg), Stream: cfg.Stream, Subject: subject, Header: header, Rate: f.rate}
 	stop := func() {}
 	if console.Redraws(os.Stderr) {
-		p := &exchange.Progress{Out: os.Stderr, Width: console.Width(os.Stderr), Sender: sender, Payloads: payloads, Size: size}
-		stop = p.Start()
+		stop = console.Redraw(os.Stderr, func(elapsed time.Duration) string {
+			return sender.Progress(elapsed, payloads.Read(), size, console.Width(os.Stderr))
+		})
 	}
 	report, err := sender.Send(ctx, exchange.Start(ctx, framer.Pack(payloads.All())))
 	stop()

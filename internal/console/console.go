@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -67,6 +68,27 @@ func Bar(done, whole int64, width int) string {
 		full = int(min(done, whole) * int64(width) / whole)
 	}
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
+}
+
+// Redraw draws a line on a terminal, again and again, until stop is called, which leaves a finished line. line gets the time since the start.
+func Redraw(out io.Writer, line func(elapsed time.Duration) string) (stop func()) {
+	start, done := time.Now(), make(chan struct{})
+	draw := func(end string) { _, _ = fmt.Fprintf(out, "\r%s   %s", line(time.Since(start)), end) }
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			draw("")
+			select {
+			case <-tick.C:
+			case <-done:
+				draw("\n")
+				return
+			}
+		}
+	})
+	return func() { close(done); wg.Wait() }
 }
 
 // Table writes rows as a table. The first row is the heading. Each column is as wide as its widest cell, and all but the first are

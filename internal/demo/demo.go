@@ -130,31 +130,15 @@ func (d *Demo) showProgress() (stop func()) {
 	if !d.o.Bar {
 		return func() {}
 	}
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			d.drawBar()
-			select {
-			case <-tick.C:
-			case <-done:
-				d.drawBar()
-				_, _ = fmt.Fprintln(d.o.Out)
-				return
-			}
-		}
-	})
-	return func() { close(done); wg.Wait() }
+	return console.Redraw(d.o.Out, d.progress)
 }
 
-func (d *Demo) drawBar() {
+// progress returns the progress bar.
+func (d *Demo) progress(time.Duration) string {
 	verified := d.checker.verified.Load()
 	text := fmt.Sprintf(" %s of %s verified, %s/s", console.Count(verified), console.Count(int64(d.o.Payloads)),
 		console.Count(int64(float64(verified)/max(time.Since(d.started).Seconds(), 1e-9))))
-	bar := console.Bar(verified, int64(d.o.Payloads), max(d.o.Width-len(text)-4, 10))
-	_, _ = fmt.Fprintf(d.o.Out, "\r%s%s   ", bar, text)
+	return console.Bar(verified, int64(d.o.Payloads), max(d.o.Width-len(text)-4, 10)) + text
 }
 
 // Report prints the closing tables: the totals, and the duration of each stage.

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -255,46 +253,17 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Progress draws a line on a terminal while a Sender works: how many payloads are stored, how fast, and a bar if the size of the sources is
-// known.
-type Progress struct {
-	Out      io.Writer
-	Width    int // of the terminal in columns
-	Sender   *Sender
-	Payloads *Payloads
-	Size     int64 // of all sources in bytes; 0 if it isn't known
-}
-
-// Start draws until stop is called, which leaves a finished line.
-func (p *Progress) Start() (stop func()) {
-	start, done := time.Now(), make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			_, _ = fmt.Fprintf(p.Out, "\r%s   ", p.line(time.Since(start)))
-			select {
-			case <-tick.C:
-			case <-done:
-				_, _ = fmt.Fprintf(p.Out, "\r%s   \n", p.line(time.Since(start)))
-				return
-			}
-		}
-	})
-	return func() { close(done); wg.Wait() }
-}
-
-// line returns the line after that time.
-func (p *Progress) line(elapsed time.Duration) string {
-	stored, bytes := p.Sender.Stored()
+// Progress returns a line for a terminal of that many columns: how many payloads are stored, how fast, and a bar of the bytes that were read of
+// size, unless size is 0.
+func (s *Sender) Progress(elapsed time.Duration, read, size int64, width int) string {
+	stored, bytes := s.Stored()
 	seconds := max(elapsed.Seconds(), 1e-9)
 	text := fmt.Sprintf("%s stored, %s/s, %s/s", console.Count(stored), console.Count(int64(float64(stored)/seconds)), console.Bytes(float64(bytes)/seconds))
-	if p.Size <= 0 {
+	if size <= 0 {
 		return text
 	}
 	// Bytes are read ahead of the server's answers, so the bar is full only at the end.
-	return console.Bar(min(p.Payloads.Read(), p.Size), p.Size, max(p.Width-len(text)-5, 10)) + " " + text
+	return console.Bar(min(read, size), size, max(width-len(text)-5, 10)) + " " + text
 }
 
 // The server's codes for a message that another stream than the expected one would store, and for one that the stream can't store.

@@ -109,18 +109,6 @@ func nanos(t time.Time) int64 {
 // errRetention is the error if a stream of results removes what its readers have acknowledged.
 var errRetention = errors.New("it removes messages that its readers have acknowledged, so nothing can be proved from it")
 
-// outputs returns the names of the streams of results and dead letters, which may be the same.
-func outputs(ctx context.Context, js jetstream.JetStream, t topology.Topology) ([]string, error) {
-	dead, err := topology.DeadLetterStream(ctx, js, t)
-	switch {
-	case err != nil:
-		return nil, err
-	case dead == "" || dead == t.ResultStream:
-		return []string{t.ResultStream}, nil
-	}
-	return []string{dead, t.ResultStream}, nil
-}
-
 // streamInfo returns the state of a stream.
 func streamInfo(ctx context.Context, js jetstream.JetStream, name string) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

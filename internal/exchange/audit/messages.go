@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -37,47 +38,35 @@ func (m *message) final() bool { return m.record == whole && m.part.Index == m.p
 // parse reads the headers of a message. ok is false for other messages: commit markers, payloads that are stored apart, and what belongs to
 // the inputs of other streams.
 func parse(h nats.Header, input string) (m message, ok bool) {
-	if value(h, client.HeaderStream) != input {
+	if h.Get(client.HeaderStream) != input {
 		return message{}, false
 	}
-	sequence, err := strconv.ParseUint(value(h, client.HeaderSequence), 10, 64)
+	sequence, err := strconv.ParseUint(h.Get(client.HeaderSequence), 10, 64)
 	if err != nil {
 		return message{}, false
 	}
-	m = message{sequence: sequence, stored: storedAt(h, input), subject: value(h, client.HeaderSubject), record: whole, part: client.Part{Index: 1, Count: 1}}
-	if m.letter = value(h, client.HeaderReason) != ""; m.letter {
-		if text := value(h, client.HeaderRecord); text != "" {
+	m = message{sequence: sequence, stored: storedAt(h, input), subject: h.Get(client.HeaderSubject), record: whole, part: client.Part{Index: 1, Count: 1}}
+	if m.letter = h.Get(client.HeaderReason) != ""; m.letter {
+		if text := h.Get(client.HeaderRecord); text != "" {
 			if m.record, err = strconv.Atoi(text); err != nil || m.record < 0 {
 				return message{}, false
 			}
 		}
-		m.payload, _ = strconv.ParseUint(value(h, client.HeaderPayloadSequence), 10, 64)
+		m.payload, _ = strconv.ParseUint(h.Get(client.HeaderPayloadSequence), 10, 64)
 		return m, true
 	}
-	if text := value(h, client.HeaderPart); text != "" {
+	if text := h.Get(client.HeaderPart); text != "" {
 		if m.part, err = client.ParsePart(text); err != nil {
 			return message{}, false
 		}
-		m.cut = value(h, client.HeaderCut)
+		m.cut = h.Get(client.HeaderCut)
 	}
 	return m, true
 }
 
-// value returns the first value of a header with exactly that name, as workers write it.
-func value(h nats.Header, name string) string {
-	if values := h[name]; len(values) > 0 {
-		return values[0]
-	}
-	return ""
-}
-
 // storedAt returns the time in the message's id: <stream>:<sequence>:<nanoseconds>, and more behind that.
 func storedAt(h nats.Header, input string) int64 {
-	id := value(h, client.HeaderID)
-	if id == "" {
-		id = value(h, jetstream.MsgIDHeader)
-	}
-	rest, ok := strings.CutPrefix(id, input+":")
+	rest, ok := strings.CutPrefix(cmp.Or(h.Get(client.HeaderID), h.Get(jetstream.MsgIDHeader)), input+":")
 	if !ok {
 		return 0
 	}

@@ -69,9 +69,17 @@ func newOutcomes(in *inputs, s *span, r *Report) *outcomes {
 
 // open finds the streams.
 func (o *outcomes) open(ctx context.Context, js jetstream.JetStream, t topology.Topology) error {
-	names, err := outputs(ctx, js, t)
+	dead, err := topology.DeadLetterStream(ctx, js, t)
 	if err != nil {
 		return err
+	}
+	names := []string{t.ResultStream}
+	switch dead {
+	case "":
+		o.report.note("no stream stores dead letters")
+	case t.ResultStream:
+	default:
+		names = []string{dead, t.ResultStream}
 	}
 	for _, name := range names {
 		info, err := streamInfo(ctx, js, name)
@@ -87,11 +95,6 @@ func (o *outcomes) open(ctx context.Context, js jetstream.JetStream, t topology.
 			s.prefixes = []string{t.ResultPrefix, t.DeadLetterPrefix}
 		}
 		o.sources = append(o.sources, s)
-	}
-	if len(names) == 1 {
-		if dead, err := topology.DeadLetterStream(ctx, js, t); err == nil && dead == "" {
-			o.report.note("no stream stores dead letters")
-		}
 	}
 	o.order, err = readOrder(ctx, js, t)
 	if err == nil && t.Exclusive && !o.order.promised() {

@@ -16,6 +16,7 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/exchange"
 	"millrace/internal/frame"
+	"millrace/internal/ingest/results"
 	"millrace/internal/textframes"
 )
 
@@ -101,33 +102,17 @@ func (r Reading) pack(framing frame.Framing, record []byte) (body []byte, err er
 func restored(letter nats.Header) nats.Header {
 	h := nats.Header{}
 	for name, values := range letter {
-		if !isReserved(name) {
+		if !results.IsReserved(name) {
 			h[name] = slices.Clone(values)
 		}
 	}
 	for _, line := range letter[client.HeaderInput] {
 		name, value, _ := strings.Cut(line, ":")
-		if isReserved(name) || !isWritable(name) {
+		if results.IsReserved(name) || !results.IsWritable(name) {
 			h[client.HeaderInput] = append(h[client.HeaderInput], line)
 			continue
 		}
 		h[name] = append(h[name], strings.TrimPrefix(value, " "))
 	}
 	return h
-}
-
-// isReserved reports whether a header belongs to the server or to Millrace.
-func isReserved(name string) bool {
-	for _, prefix := range []string{"Nats-", "Millrace-"} {
-		if len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix) {
-			return true
-		}
-	}
-	return false
-}
-
-// isWritable reports whether the client library writes a header with that name: it leaves out others without an error.
-func isWritable(name string) bool {
-	separator := func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, c) }
-	return name != "" && !strings.ContainsFunc(name, separator)
 }

@@ -80,6 +80,8 @@ type Entry struct {
 	Reason   string
 	Bytes    int   // of the new input's body
 	Err      error // why it was not sent, or may be sent again
+
+	duplicate bool // the input stream has the input already
 }
 
 // Report tells what a run has done. All counts are of dead letters.

@@ -80,35 +80,29 @@ func (u *run) fitting(letters []*pull.Message) (n int) {
 // sendTogether sends dead letters at the configured rate. Those that it begins with are finished when ctx ends.
 func (u *run) sendTogether(ctx context.Context, letters []*pull.Message) {
 	var all sync.WaitGroup
-	outcomes := make([]*outcome, len(letters))
+	entries := make([]*Entry, len(letters))
 	for i, m := range letters {
 		if u.Rate > 0 && u.pace.Wait(ctx) != nil || ctx.Err() != nil {
 			break
 		}
-		o := &outcome{Entry: newEntry(m)}
-		outcomes[i] = o
-		all.Go(func() { o.duplicate, o.Err = u.send(context.WithoutCancel(ctx), m, &o.Entry) })
+		e := newEntry(m)
+		entries[i] = e
+		all.Go(func() { e.duplicate, e.Err = u.send(context.WithoutCancel(ctx), m, e) })
 	}
 	all.Wait()
 	for i, m := range letters {
-		if outcomes[i] == nil {
+		if entries[i] == nil {
 			u.queue.hold(m)
 		} else {
-			u.record(m, outcomes[i])
+			u.record(m, entries[i])
 		}
 	}
 }
 
-// outcome is what became of a dead letter.
-type outcome struct {
-	Entry
-	duplicate bool // the input stream has the input already
-}
-
 // newEntry returns what the headers of a dead letter say.
-func newEntry(m *pull.Message) Entry {
+func newEntry(m *pull.Message) *Entry {
 	h := m.Headers()
-	return Entry{
+	return &Entry{
 		Letter: sequenceOf(m), Stream: h.Get(client.HeaderStream), Sequence: h.Get(client.HeaderSequence), Subject: h.Get(client.HeaderSubject),
 		Record: h.Get(client.HeaderRecord), Reason: h.Get(client.HeaderReason),
 	}
@@ -195,8 +189,8 @@ func (u *run) publish(ctx context.Context, input *nats.Msg) (*jetstream.PubAck, 
 }
 
 // record counts what became of a dead letter.
-func (u *run) record(m *pull.Message, o *outcome) {
-	switch err := o.Err; {
+func (u *run) record(m *pull.Message, e *Entry) {
+	switch err := e.Err; {
 	case errors.Is(err, errGone):
 		if !u.DryRun {
 			_ = m.Ack() // it never comes again
@@ -209,19 +203,19 @@ func (u *run) record(m *pull.Message, o *outcome) {
 		if u.row++; u.row >= mostFailures || exchange.Hopeless(err) || exchange.Lost(err) {
 			u.stop(ErrGivenUp)
 		}
-	case o.duplicate:
+	case e.duplicate:
 		u.report.Before++
 	default:
-		u.report.Sent[o.Reason]++
-		u.report.Bytes += int64(o.Bytes)
+		u.report.Sent[e.Reason]++
+		u.report.Bytes += int64(e.Bytes)
 	}
-	if o.Err == nil {
+	if e.Err == nil {
 		u.row = 0
 	}
-	if o.Err != nil || u.DryRun {
+	if e.Err != nil || u.DryRun {
 		u.queue.hold(m)
 	}
-	u.Each(o.Entry)
+	u.Each(*e)
 }
 
 // String returns the place of a dead letter, for people.

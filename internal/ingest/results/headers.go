@@ -55,7 +55,7 @@ var statusHeaders = [...]string{"Status", "Description"}
 // carried reports whether a header of an input keeps its name on its result and on its dead letter. A server stores any bytes as
 // a name, but the client writes only valid ones. A result with a name that it can't write could never be stored.
 func carried(key string) bool {
-	if hasPrefixFold(key, serversPrefix) || hasPrefixFold(key, ownPrefix) {
+	if IsReserved(key) {
 		return false
 	}
 	for _, status := range statusHeaders {
@@ -63,7 +63,7 @@ func carried(key string) bool {
 			return false
 		}
 	}
-	return isWritable(key)
+	return IsWritable(key)
 }
 
 // passThrough copies the headers of the input that are carried, with space for extra more. It leaves out those that describe the body,
@@ -98,15 +98,20 @@ func Withheld(in nats.Header) []string {
 	return lines
 }
 
-// isWritable reports whether the client writes a header with that key. The key must consist of visible ASCII without the
+// IsWritable reports whether the client writes a header with that key. The key must consist of visible ASCII without the
 // separators of MIME.
-func isWritable(key string) bool {
+func IsWritable(key string) bool {
 	for i := range len(key) {
 		if c := key[i]; c <= ' ' || c > '~' || strings.IndexByte("\"(),/:;<=>?@[\\]{}", c) >= 0 {
 			return false
 		}
 	}
 	return key != ""
+}
+
+// IsReserved reports whether a header with that key belongs to the server or to Millrace.
+func IsReserved(key string) bool {
+	return hasPrefixFold(key, serversPrefix) || hasPrefixFold(key, ownPrefix)
 }
 
 func hasPrefixFold(s, prefix string) bool {
