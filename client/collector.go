@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,19 +27,13 @@ type Collector[M any] struct {
 	// store at the same time. 0 means DefaultMost.
 	Most int
 
-	inputs map[Input][]cut[M] // cuts of each input's result
-	order  []Input            // the same inputs, the oldest first
-	kept   int
-}
-
-// cut is one way in which a result was cut into parts, without the last part.
-type cut[M any] struct {
-	name  string
-	parts []place[M]
+	kept []place[M] // the parts of results without their last part, the oldest first
 }
 
 // place is a message and its place in a result.
 type place[M any] struct {
+	input   Input
+	cut     string // one way in which the input's result was cut into parts
 	part    Part
 	first   uint64 // index of its first record
 	records string // number of records of the whole result
@@ -53,7 +48,7 @@ func (c *Collector[M]) Add(header map[string][]string, m M) (result []M, err err
 	if !ok {
 		return nil, nil
 	}
-	p := place[M]{records: first(header, HeaderRecords), message: m}
+	p := place[M]{input: input, cut: first(header, HeaderCut), records: first(header, HeaderRecords), message: m}
 	if p.part, err = ParsePart(first(header, HeaderPart)); err != nil {
 		return nil, err
 	}
@@ -64,64 +59,34 @@ func (c *Collector[M]) Add(header map[string][]string, m M) (result []M, err err
 	if p.first, err = strconv.ParseUint(first(header, HeaderFirstRecord), 10, 64); err != nil {
 		return nil, fmt.Errorf("%s is %q: want a number", HeaderFirstRecord, first(header, HeaderFirstRecord))
 	}
-	if p.part.Index < p.part.Count {
-		c.keep(input, first(header, HeaderCut), p)
-		return nil, nil
+	parts := c.partsOf(input, p.cut)
+	if p.part.Index == p.part.Count {
+		c.drop(input)
+		return complete(input, append(parts, p))
 	}
-	parts := append(c.partsOf(input, first(header, HeaderCut)), p)
-	c.drop(input)
-	return complete(input, parts)
-}
-
-// keep keeps a part that isn't the last one. A part that is stored twice counts once.
-func (c *Collector[M]) keep(input Input, name string, p place[M]) {
-	if slices.ContainsFunc(c.partsOf(input, name), func(other place[M]) bool { return other.part == p.part }) {
-		return
+	if slices.ContainsFunc(parts, func(other place[M]) bool { return other.part == p.part }) {
+		return nil, nil // a part that is stored twice counts once
 	}
-	most := c.Most
-	if most <= 0 {
-		most = DefaultMost
+	for most := cmp.Or(max(c.Most, 0), DefaultMost); len(c.kept) >= most; {
+		c.drop(c.kept[0].input)
 	}
-	for c.kept >= most && len(c.order) > 0 {
-		c.drop(c.order[0])
-	}
-	if c.inputs == nil {
-		c.inputs = map[Input][]cut[M]{}
-	}
-	cuts, known := c.inputs[input]
-	if !known {
-		c.order = append(c.order, input)
-	}
-	i := slices.IndexFunc(cuts, func(of cut[M]) bool { return of.name == name })
-	if i < 0 {
-		i, cuts = len(cuts), append(cuts, cut[M]{name: name})
-	}
-	cuts[i].parts = append(cuts[i].parts, p)
-	c.inputs[input] = cuts
-	c.kept++
+	c.kept = append(c.kept, p)
+	return nil, nil
 }
 
 // partsOf returns the parts of one cut of an input's result.
-func (c *Collector[M]) partsOf(input Input, name string) []place[M] {
-	for _, of := range c.inputs[input] {
-		if of.name == name {
-			return of.parts
+func (c *Collector[M]) partsOf(input Input, cut string) (parts []place[M]) {
+	for _, p := range c.kept {
+		if p.input == input && p.cut == cut {
+			parts = append(parts, p)
 		}
 	}
-	return nil
+	return parts
 }
 
 // drop forgets all parts of an input.
 func (c *Collector[M]) drop(input Input) {
-	cuts, known := c.inputs[input]
-	if !known {
-		return
-	}
-	for _, of := range cuts {
-		c.kept -= len(of.parts)
-	}
-	delete(c.inputs, input)
-	c.order = slices.DeleteFunc(c.order, func(other Input) bool { return other == input })
+	c.kept = slices.DeleteFunc(c.kept, func(p place[M]) bool { return p.input == input })
 }
 
 // complete returns the messages in order. Each part must be there once, and their records must be in order.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,4 +75,33 @@ func Lines(body []byte) iter.Seq2[Line, error] {
 			number++
 		}
 	}
+}
+
+// ByteString is a byte string in a JSON result: a string if it is text, and otherwise an object such as {"base64":"AP8="}.
+type ByteString []byte
+
+// UnmarshalJSON decodes both forms.
+func (s *ByteString) UnmarshalJSON(text []byte) error {
+	if len(text) > 0 && text[0] == '"' {
+		var t string
+		if err := json.Unmarshal(text, &t); err != nil {
+			return err
+		}
+		*s = ByteString(t)
+		return nil
+	}
+	var object map[string]string
+	if err := json.Unmarshal(text, &object); err != nil {
+		return err
+	}
+	encoded, ok := object["base64"]
+	if !ok || len(object) != 1 {
+		return errors.New(`not a byte string: want a string, or an object with the key "base64" alone`)
+	}
+	bytes, err := base64.StdEncoding.Strict().DecodeString(encoded)
+	if err != nil {
+		return fmt.Errorf("byte string: %w", err)
+	}
+	*s = bytes
+	return nil
 }

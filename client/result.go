@@ -127,3 +127,15 @@ func (r Record) AppendUint32s(dst []uint32, operator int) []uint32 {
 	}
 	return dst
 }
+
+// Strings returns the byte strings in the value of the operator with that index, back to back, as a slice of the body. Value has the
+// length of each, a little-endian uint32 in the place of its field. Strings returns nil if the operator has no byte strings, or if the
+// record's status isn't OK. It panics if there is no such operator.
+func (r Record) Strings(operator int) []byte {
+	s := r.result.strings[operator]
+	if len(s.positions) == 0 || r.Status != OK {
+		return nil
+	}
+	from, to := s.position(r.index), s.position(r.index+1)
+	return s.bytes[from:to:to]
+}

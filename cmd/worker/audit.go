@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"millrace/internal/exchange"
 	"millrace/internal/exchange/audit"
 )
 
@@ -117,13 +118,13 @@ func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// auditError explains why an audit failed.
+// auditError returns the error of an audit, and what to do about a missing permission.
 func auditError(nc *nats.Conn, err error) error {
-	switch {
-	case errors.Is(err, context.Canceled):
+	if errors.Is(err, context.Canceled) {
 		return errors.New("audit: interrupted")
-	case errors.Is(nc.LastError(), nats.ErrPermissionViolation):
-		return fmt.Errorf("audit: %w: %w (docs/security.md lists what the user needs)", err, nc.LastError())
+	}
+	if missing := exchange.Refusal(nc); missing != nil {
+		return fmt.Errorf("audit: %w: %w", err, missing)
 	}
 	return fmt.Errorf("audit: %w", err)
 }

@@ -210,65 +210,57 @@ func has(h nats.Header, name string) bool {
 // Pack iterates over the messages that have these payloads. It passes payloads with an Err through, in order.
 func (f *Framer) Pack(payloads iter.Seq[Payload]) iter.Seq[Payload] {
 	return func(yield func(Payload) bool) {
-		p := &packing{Framer: f}
+		p := &packing{Framer: f, yield: yield}
 		for next := range payloads {
-			for _, message := range p.add(next) {
-				if !yield(message) {
-					return
-				}
+			if !p.add(next) {
+				return
 			}
 		}
-		for _, message := range p.end() {
-			yield(message)
-		}
+		p.end()
 	}
 }
 
 // packing is the frame that a Framer packs now.
 type packing struct {
 	*Framer
+	yield      func(Payload) bool
 	compressor compression.Compressor
 	records    [][]byte
 	bytes      int
 	place      string // of the first record
 }
 
-// add adds a payload, and returns the messages that are ready.
-func (p *packing) add(payload Payload) (ready []Payload) {
-	switch {
-	case payload.Err != nil:
-		return append(p.end(), payload)
-	case p.Framing == frame.None:
+// add adds a payload. It returns false if nobody wants more messages.
+func (p *packing) add(payload Payload) bool {
+	if payload.Err != nil || p.Framing == frame.None {
 		payload.Data = p.compress(payload.Data)
-		return []Payload{payload}
+		return p.end() && p.yield(payload)
 	}
 	size := len(payload.Data) + recordMargin
-	if len(p.records) == p.Records || p.bytes+size > p.Most-frameMargin {
-		ready = p.end()
+	if (len(p.records) == p.Records || p.bytes+size > p.Most-frameMargin) && !p.end() {
+		return false
 	}
 	if len(p.records) == 0 {
 		p.place = payload.Place
 	}
 	p.records, p.bytes = append(p.records, payload.Data), p.bytes+size
-	return ready
+	return true
 }
 
-// end returns the frame, or nothing if it has no records, and begins another one.
-func (p *packing) end() []Payload {
+// end ends the frame, unless it has no records. It returns false if nobody wants more messages.
+func (p *packing) end() bool {
 	if len(p.records) == 0 {
-		return nil
+		return true
 	}
 	message := Payload{Place: p.place, Records: len(p.records)}
 	message.Data, message.Err = textframes.Append(nil, p.Framing, p.records)
-	if message.Err == nil {
-		message.Data = p.compress(message.Data)
-	}
+	message.Data = p.compress(message.Data)
 	p.records, p.bytes = nil, 0
-	return []Payload{message}
+	return p.yield(message)
 }
 
 func (p *packing) compress(data []byte) []byte {
-	if p.Encoding == compression.None {
+	if p.Encoding == compression.None || data == nil {
 		return data
 	}
 	return p.compressor.Append(nil, p.Encoding, data)

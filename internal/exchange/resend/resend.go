@@ -96,9 +96,6 @@ type Report struct {
 	Took    time.Duration
 }
 
-// ErrGivenUp is the error of Run after failures that the next dead letters would have too.
-var ErrGivenUp = errors.New("gave up: nothing more was sent")
-
 // run is the state of one Run.
 type run struct {
 	*Resender
@@ -113,7 +110,8 @@ type run struct {
 	row     int  // failures since the last success
 }
 
-// Run sends the selected dead letters that are stored now and were not sent before. The report is valid with an error, too.
+// Run sends the selected dead letters that are stored now and were not sent before. The report is valid with an error, too, which is
+// exchange.ErrGivenUp after failures that the next dead letters would have too.
 func (r *Resender) Run(ctx context.Context) (*Report, error) {
 	began := time.Now()
 	u := &run{Resender: r, report: &Report{Sent: map[string]int{}, Left: map[string]int{}}, pace: rate.NewLimiter(rate.Limit(r.Rate), 1)}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/client"
+	"millrace/internal/exchange"
 )
 
 // TestEachIsSentOnceOverAllRuns with different selections. The input stream remembers no id, so only the consumer can tell what was sent.
@@ -230,14 +231,14 @@ func TestARunThatCanNotGoOn(t *testing.T) {
 		prepare func(r *rig)
 		want    string
 	}{
-		"no input stream": {func(r *rig) { r.Delete("IN") }, ErrGivenUp.Error()},
+		"no input stream": {func(r *rig) { r.Delete("IN") }, exchange.ErrGivenUp.Error()},
 		"full": {func(r *rig) {
 			c := r.StreamConfig("IN")
 			c.MaxMsgs, c.Discard = 1, jetstream.DiscardNew
 			if _, err := r.JS.UpdateStream(r.Ctx(), c); err != nil {
 				r.Fatal(err)
 			}
-		}, ErrGivenUp.Error()},
+		}, exchange.ErrGivenUp.Error()},
 		"full consumer": {func(r *rig) { r.remember(10) },
 			"10 dead letters that no run has sent fill the consumer worker-retry, so the server delivers no others: send some of them, or raise its limit: nats consumer edit DEAD worker-retry --max-pending NUMBER"},
 		"another consumer": {func(r *rig) {
@@ -264,7 +265,7 @@ func TestARunThatCanNotGoOn(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("the error is %v, want %q: %+v", err, c.want, report)
 			}
-			if !errors.Is(err, ErrGivenUp) {
+			if !errors.Is(err, exchange.ErrGivenUp) {
 				return
 			}
 			if name != "no input stream" {
