@@ -60,12 +60,9 @@ func verifyMessage(metadata []byte) (int64, error) {
 		return 0, errors.New("without a header")
 	}
 	header := tableAt(metadata, at)
-	var length int64
-	if at, ok := message.field(messageBodyLength); ok {
-		length = int64(binary.LittleEndian.Uint64(metadata[at:]))
-	}
+	length := message.GetInt64Slot(slot(messageBodyLength), 0)
 	var err error
-	switch kind := message.byte(messageHeaderType); kind {
+	switch kind := message.GetByteSlot(slot(messageHeaderType), 0); kind {
 	case headerSchema:
 		err = verifySchema(header)
 	case headerRecordBatch:
@@ -99,7 +96,7 @@ func verifyFields(parent table, number, levels int, left *int) error {
 		if _, ok := field.field(fieldDictionary); ok {
 			return errors.New("a column has a dictionary: a result has none")
 		}
-		if kind := field.byte(fieldType); fieldTypes>>kind&1 == 0 {
+		if kind := field.GetByteSlot(slot(fieldType), 0); fieldTypes>>kind&1 == 0 {
 			return fmt.Errorf("a column has type %d: a result has none of it", kind)
 		}
 		if err := errors.Join(field.count(fieldMetadata, 4, left), verifyFields(field, fieldChildren, levels-1, left)); err != nil {
@@ -125,17 +122,13 @@ func tableAt(buffer []byte, at flatbuffers.UOffsetT) table {
 	return table{flatbuffers.Table{Bytes: buffer, Pos: at + flatbuffers.GetUOffsetT(buffer[at:])}}
 }
 
+// slot returns where a table's layout has the place of the field with that number.
+func slot(number int) flatbuffers.VOffsetT { return flatbuffers.VOffsetT(4 + 2*number) }
+
 // field returns the place of the field with that number, and false if the table doesn't have it.
 func (t table) field(number int) (flatbuffers.UOffsetT, bool) {
-	offset := flatbuffers.UOffsetT(t.Offset(flatbuffers.VOffsetT(4 + 2*number)))
+	offset := flatbuffers.UOffsetT(t.Offset(slot(number)))
 	return t.Pos + offset, offset > 0
-}
-
-func (t table) byte(number int) byte {
-	if at, ok := t.field(number); ok {
-		return t.Bytes[at]
-	}
-	return 0
 }
 
 // vector returns the place of a vector's first element, and the number of its elements.

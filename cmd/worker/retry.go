@@ -87,7 +87,7 @@ func runRetry(ctx context.Context, f *retryFlags) error {
 				fmt.Printf("would send %v, %s\n", e, console.Bytes(float64(e.Bytes)))
 			}
 		},
-		Note: noteOnce(),
+		Note: func(text string) { fmt.Fprintln(os.Stderr, "note:", text) },
 	}
 	report, err := r.Run(ctx)
 	printRetried(report, cfg, f.dryRun)
@@ -102,17 +102,6 @@ func runRetry(ctx context.Context, f *retryFlags) error {
 		return errReported
 	}
 	return nil
-}
-
-// noteOnce returns a function that prints a text on standard error the first time.
-func noteOnce() func(string) {
-	noted := map[string]bool{}
-	return func(text string) {
-		if !noted[text] {
-			fmt.Fprintln(os.Stderr, "note:", text)
-		}
-		noted[text] = true
-	}
 }
 
 // printRetried prints what was sent and what was not.

@@ -88,7 +88,11 @@ func (p *Printer) run(ctx context.Context) error {
 		}
 	}
 	if p.lines == 0 && p.wrong == 0 && (p.All || p.Last > 0) {
-		p.note("no results and no dead letters%s yet", p.matching())
+		of := ""
+		if p.Subject != "" {
+			of = " of inputs on " + p.Subject
+		}
+		p.note("no results and no dead letters%s yet", of)
 	}
 	if p.Follow {
 		if err := p.follow(ctx, feeds); err != nil {
@@ -99,14 +103,6 @@ func (p *Printer) run(ctx context.Context) error {
 		return fmt.Errorf("%d %w", p.wrong, ErrUnreadable)
 	}
 	return nil
-}
-
-// matching completes a sentence about results and dead letters with the inputs that Subject selects.
-func (p *Printer) matching() string {
-	if p.Subject == "" {
-		return ""
-	}
-	return " of inputs on " + p.Subject
 }
 
 // unless returns nil if a user who follows has ended the command.

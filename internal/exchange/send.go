@@ -72,12 +72,11 @@ func (s *Sender) Stored() (payloads, bytes int64) { return s.stored.Load(), s.by
 
 // pending is a payload that the server hasn't confirmed yet.
 type pending struct {
-	place   string
-	msg     *nats.Msg
-	records int
-	future  jetstream.PubAckFuture // nil if failed is set
-	failed  error
-	unsent  bool // failed is the payload's own, and says nothing about the next ones
+	Payload
+	msg    *nats.Msg
+	future jetstream.PubAckFuture // nil if failed is set
+	failed error
+	unsent bool // failed is the payload's own, and says nothing about the next ones
 }
 
 // Send publishes payloads until there are no more, or until ctx ends, and waits for the server's answers. After the end of ctx it waits for
@@ -115,7 +114,7 @@ func (s *Sender) Send(ctx context.Context, payloads <-chan Payload) (*Report, er
 }
 
 // weight returns how much of the window of bytes the payload takes.
-func (p *pending) weight() int64 { return int64(min(len(p.msg.Data), windowBytes)) }
+func (p *pending) weight() int64 { return int64(min(len(p.Data), windowBytes)) }
 
 // publish publishes payloads while sent and room have room for them.
 func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <-chan Payload, sent chan<- pending, room *semaphore.Weighted) {
@@ -135,7 +134,7 @@ func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <
 		if s.Rate > 0 {
 			pause(ctx, pace.Reserve().Delay())
 		}
-		q := pending{place: p.Place, records: p.Records, msg: &nats.Msg{Subject: s.Subject, Header: nats.Header{}, Data: p.Data}, failed: p.Err, unsent: p.Err != nil}
+		q := pending{Payload: p, msg: &nats.Msg{Subject: s.Subject, Header: nats.Header{}, Data: p.Data}, failed: p.Err, unsent: p.Err != nil}
 		for name, values := range s.Header {
 			q.msg.Header[name] = values
 		}
@@ -191,10 +190,10 @@ func (c *collector) collect(ctx context.Context, p *pending) {
 	}
 	c.report.Last = max(c.report.Last, ack.Sequence)
 	c.report.Stored++
-	c.report.Bytes += int64(len(p.msg.Data))
-	c.report.Records += int64(p.records)
+	c.report.Bytes += int64(len(p.Data))
+	c.report.Records += int64(p.Records)
 	c.sender.stored.Add(1)
-	c.sender.bytes.Add(int64(len(p.msg.Data)))
+	c.sender.bytes.Add(int64(len(p.Data)))
 }
 
 // answer waits for the server's answer. The server doesn't answer a user who may not publish, but it tells the connection.
@@ -241,7 +240,7 @@ func (c *collector) fail(p *pending, err error) {
 func (c *collector) record(p *pending, err error) {
 	c.report.Failed++
 	if len(c.report.Failures) < mostFailures {
-		c.report.Failures = append(c.report.Failures, fmt.Errorf("%s: %w", p.place, Explain(err, c.sender.Conn, c.sender.Stream, c.sender.Subject)))
+		c.report.Failures = append(c.report.Failures, fmt.Errorf("%s: %w", p.Place, Explain(err, c.sender.Conn, c.sender.Stream, c.sender.Subject)))
 	}
 }
 

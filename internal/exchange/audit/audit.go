@@ -54,27 +54,15 @@ func (a *Auditor) Run(ctx context.Context) (*Report, error) {
 	}
 	report := &Report{Stream: a.Topology.Stream, limit: a.Limit}
 	out := newOutcomes(in, span, report)
-	if err := out.open(ctx, a.JS, a.Topology); err != nil {
-		return nil, err
-	}
-	if err := out.advance(ctx); err != nil {
-		return nil, err
-	}
-	if err := in.read(ctx); err != nil {
-		return nil, err
-	}
-	if err := in.readConsumers(ctx); err != nil {
-		return nil, err
-	}
-	if err := out.advance(ctx); err != nil {
-		return nil, err
-	}
 	j := &judge{inputs: in, outcomes: out, report: report}
-	if err := j.run(ctx); err != nil {
-		return nil, err
-	}
-	if err := out.checkPayloads(ctx, a.JS); err != nil {
-		return nil, err
+	for _, step := range []func(context.Context) error{
+		func(ctx context.Context) error { return out.open(ctx, a.JS, a.Topology) },
+		out.advance, in.read, in.readConsumers, out.advance, j.run,
+		func(ctx context.Context) error { return out.checkPayloads(ctx, a.JS) },
+	} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
 	}
 	report.sort()
 	report.Took = time.Since(began)

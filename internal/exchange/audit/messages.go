@@ -230,12 +230,7 @@ func readOrder(ctx context.Context, js jetstream.JetStream, t topology.Topology)
 
 // promised reports whether any partition has an order.
 func (o *order) promised() bool {
-	for _, p := range o.partitions {
-		if p.begins > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.partitions, func(p place) bool { return p.begins > 0 })
 }
 
 // enter takes the final message of a result, which has that sequence in its stream. It returns what is wrong.

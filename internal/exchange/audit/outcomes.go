@@ -185,7 +185,11 @@ func (o *outcomes) settle(s *source, at uint64, m *message) error {
 		o.reused++
 		return nil
 	case before != none:
-		o.found(Double, m.sequence, fmt.Sprintf("it has %s and %s, message %d of %s", before.named("a", "several outcomes"), k.named("another", ""), at, s.Stream))
+		has := "several outcomes"
+		if before != double {
+			has = "a " + kindNames[before]
+		}
+		o.found(Double, m.sequence, fmt.Sprintf("it has %s and another %s, message %d of %s", has, kindNames[k], at, s.Stream))
 		return nil
 	}
 	if lacks := o.frames.finish(m); lacks != "" && m.stored >= o.kept {
@@ -198,17 +202,6 @@ func (o *outcomes) settle(s *source, at uint64, m *message) error {
 		o.found(Disorder, m.sequence, wrong)
 	}
 	return nil
-}
-
-// named returns the kind for a person.
-func (k kind) named(article, several string) string {
-	switch k {
-	case result:
-		return article + " result"
-	case letter:
-		return article + " dead letter"
-	}
-	return several
 }
 
 func (o *outcomes) found(k Kind, sequence uint64, what string) {

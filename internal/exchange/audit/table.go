@@ -58,6 +58,9 @@ const (
 	double             // more than one outcome
 )
 
+// kindNames are the kinds of single outcomes for people.
+var kindNames = [...]string{result: "result", letter: "dead letter"}
+
 const (
 	kindBits = 2
 	pageBits = 16
