@@ -69,7 +69,7 @@ func TestAdvicesNameValuesThatWork(t *testing.T) {
 
 // texts returns the texts in the sources of the worker.
 func texts(t *testing.T) (all []string) {
-	for _, dir := range []string{".", "../../internal/config", "../../internal/exchange", "../../internal/ingest", "../../internal/memory", "../../internal/operator", "../../internal/frame"} {
+	for _, dir := range []string{".", "../../internal/config", "../../internal/cliclient", "../../internal/ingest", "../../internal/memory", "../../internal/operator", "../../internal/frame"} {
 		if err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "natstest") {
 				return err

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
-	"millrace/internal/exchange"
-	"millrace/internal/exchange/audit"
+	"millrace/internal/cliclient"
+	"millrace/internal/cliclient/audit"
 )
 
 // auditFlags holds the flags of `worker audit`.
@@ -123,7 +123,7 @@ func auditError(nc *nats.Conn, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return errors.New("audit: interrupted")
 	}
-	if missing := exchange.Refusal(nc); missing != nil {
+	if missing := cliclient.Refusal(nc); missing != nil {
 		return fmt.Errorf("audit: %w: %w", err, missing)
 	}
 	return fmt.Errorf("audit: %w", err)

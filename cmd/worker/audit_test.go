@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	millrace "millrace/client"
-	"millrace/internal/exchange/audit"
+	"millrace/internal/cliclient/audit"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/topology"

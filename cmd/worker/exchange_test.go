@@ -11,16 +11,16 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/internal/cliclient"
 	"millrace/internal/config"
-	"millrace/internal/exchange"
 	"millrace/internal/ingest/natstest"
 )
 
 // printed decodes what `worker results` prints.
-func printed(t *testing.T, out string) (all []exchange.Line) {
+func printed(t *testing.T, out string) (all []cliclient.Line) {
 	t.Helper()
 	for text := range strings.Lines(out) {
-		var l exchange.Line
+		var l cliclient.Line
 		if err := json.Unmarshal([]byte(text), &l); err != nil {
 			t.Fatalf("%v: %s", err, text)
 		}
@@ -224,7 +224,7 @@ func TestBadUsageOfSendAndResults(t *testing.T) {
 
 func TestSequencesOfWhatWasSent(t *testing.T) {
 	t.Parallel()
-	for want, r := range map[string]exchange.Report{
+	for want, r := range map[string]cliclient.Report{
 		"":                                    {},
 		", sequence 7":                        {Stored: 1, First: 7, Last: 7},
 		", sequences 7 to 9":                  {Stored: 3, First: 7, Last: 9},

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"millrace/internal/exchange"
+	"millrace/internal/cliclient"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 )
@@ -93,7 +93,7 @@ func runResults(ctx context.Context, f *resultsFlags) error {
 		return fmt.Errorf("results: %w", err)
 	}
 	defer nc.Close()
-	p := &exchange.Printer{
+	p := &cliclient.Printer{
 		Conn: nc, Subject: f.subject, Follow: f.follow, Last: uint64(f.last), All: f.all, Payload: f.most(),
 		Topology: topology.Topology{API: jetStreamAPI(cfg), Subjects: cfg.Subjects, ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix},
 		Parse:    func(spec string) (operator.Operator, error) { return operator.Parse(spec, sources...) },

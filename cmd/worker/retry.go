@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"millrace/internal/cliclient/resend"
 	"millrace/internal/config"
 	"millrace/internal/console"
-	"millrace/internal/exchange/resend"
 	"millrace/internal/ingest/results"
 )
 

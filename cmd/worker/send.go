@@ -16,10 +16,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"millrace/internal/cliclient"
 	"millrace/internal/compression"
 	"millrace/internal/config"
 	"millrace/internal/console"
-	"millrace/internal/exchange"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/natsconn"
@@ -68,7 +68,7 @@ func sendCommand() *cobra.Command {
 }
 
 // runSend implements `worker send`.
-func runSend(ctx context.Context, f *sendFlags, framer *exchange.Framer, files []string) (err error) {
+func runSend(ctx context.Context, f *sendFlags, framer *cliclient.Framer, files []string) (err error) {
 	cfg, err := exchangeConfig()
 	if err != nil {
 		return err
@@ -86,17 +86,17 @@ func runSend(ctx context.Context, f *sendFlags, framer *exchange.Framer, files [
 	}
 	defer nc.Close()
 	framer.Most = int(nc.MaxPayload())
-	payloads := &exchange.Payloads{Lines: f.lines || framer.Framing != frame.None, Most: framer.Most}
+	payloads := &cliclient.Payloads{Lines: f.lines || framer.Framing != frame.None, Most: framer.Most}
 	sources, size := sendSources(files)
 	payloads.Sources = sources
-	sender := &exchange.Sender{Conn: nc, API: jetStreamAPI(cfg), Stream: cfg.Stream, Subject: subject, Header: header, Rate: f.rate}
+	sender := &cliclient.Sender{Conn: nc, API: jetStreamAPI(cfg), Stream: cfg.Stream, Subject: subject, Header: header, Rate: f.rate}
 	stop := func() {}
 	if console.Redraws(os.Stderr) {
 		stop = console.Redraw(os.Stderr, func(elapsed time.Duration) string {
 			return sender.Progress(elapsed, payloads.Read(), size, console.Width(os.Stderr))
 		})
 	}
-	report, err := sender.Send(ctx, exchange.Start(ctx, framer.Pack(payloads.All())))
+	report, err := sender.Send(ctx, cliclient.Start(ctx, framer.Pack(payloads.All())))
 	stop()
 	if err != nil {
 		return fmt.Errorf("send: %w", err)
@@ -105,7 +105,7 @@ func runSend(ctx context.Context, f *sendFlags, framer *exchange.Framer, files [
 }
 
 // printSent prints what was sent. It returns errReported if something was not stored.
-func printSent(r *exchange.Report, stream, subject string) error {
+func printSent(r *cliclient.Report, stream, subject string) error {
 	stored := counted(int(r.Stored), "payload")
 	if r.Records > 0 {
 		stored += fmt.Sprintf(" with %s records", console.Count(r.Records))
@@ -116,7 +116,7 @@ func printSent(r *exchange.Report, stream, subject string) error {
 	}
 	for _, err := range r.Failures {
 		what := "not stored:"
-		if errors.Is(err, exchange.ErrUnanswered) {
+		if errors.Is(err, cliclient.ErrUnanswered) {
 			what = "not confirmed:"
 		}
 		fmt.Fprintln(os.Stderr, "worker: send:", what, err)
@@ -136,7 +136,7 @@ func printSent(r *exchange.Report, stream, subject string) error {
 }
 
 // sequences names the sequences of what was stored, behind other text. Payloads of other senders may be between them.
-func sequences(r *exchange.Report) string {
+func sequences(r *cliclient.Report) string {
 	switch {
 	case r.Stored == 0:
 		return ""
@@ -176,7 +176,7 @@ func stdinOnce(files []string) error {
 }
 
 // sendSources returns what to read, and its size in bytes, which is 0 if it isn't known.
-func sendSources(files []string) (sources []exchange.Source, size int64) {
+func sendSources(files []string) (sources []cliclient.Source, size int64) {
 	known := true
 	if len(files) == 0 {
 		files = []string{"-"}
@@ -184,7 +184,7 @@ func sendSources(files []string) (sources []exchange.Source, size int64) {
 	for _, name := range files {
 		if name == "-" {
 			known = false
-			sources = append(sources, exchange.Source{Name: "standard input", Open: openStdin})
+			sources = append(sources, cliclient.Source{Name: "standard input", Open: openStdin})
 			continue
 		}
 		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
@@ -192,7 +192,7 @@ func sendSources(files []string) (sources []exchange.Source, size int64) {
 		} else {
 			known = false
 		}
-		sources = append(sources, exchange.Source{Name: name, Open: func() (io.ReadCloser, error) { return os.Open(name) }})
+		sources = append(sources, cliclient.Source{Name: name, Open: func() (io.ReadCloser, error) { return os.Open(name) }})
 	}
 	if !known {
 		size = 0
@@ -277,7 +277,7 @@ func (f *bodyFlags) parse() (framing frame.Framing, encoding compression.Encodin
 const defaultRecords = 1000
 
 // framer returns the framer that the flags describe.
-func (f *sendFlags) framer(c *cobra.Command) (*exchange.Framer, error) {
+func (f *sendFlags) framer(c *cobra.Command) (*cliclient.Framer, error) {
 	framing, encoding, err := f.body.parse()
 	switch {
 	case err != nil:
@@ -287,11 +287,11 @@ func (f *sendFlags) framer(c *cobra.Command) (*exchange.Framer, error) {
 	case framing == frame.None && c.Flags().Changed("records"):
 		return nil, errors.New("--records is the number of records of a frame: give --framing too, such as newline_delimited")
 	}
-	return &exchange.Framer{Framing: framing, Records: f.records, Encoding: encoding}, nil
+	return &cliclient.Framer{Framing: framing, Records: f.records, Encoding: encoding}, nil
 }
 
 // noteMisread tells on standard error if a worker with this configuration reads the messages as something else.
-func noteMisread(cfg *config.Config, f *exchange.Framer) {
+func noteMisread(cfg *config.Config, f *cliclient.Framer) {
 	if reads := cfg.Framing; f.Framing != frame.None && reads != f.Framing.String() && reads != frame.Auto.String() {
 		fmt.Fprintf(os.Stderr, "note: a worker splits these frames if MILLRACE_FRAMING is %s or auto; here it is %s\n", f.Framing, reads)
 	}

@@ -7,7 +7,7 @@ import (
 	"os/exec"
 	"strings"
 
-	streams "millrace/internal/exchange/audit"
+	streams "millrace/internal/cliclient/audit"
 )
 
 // wantSecondOpinion checks, when every input is settled, that `worker audit` finds nothing wrong either: each input has one outcome, and their

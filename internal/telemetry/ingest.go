@@ -149,8 +149,8 @@ func (m *Metrics) Kept() Kept {
 func newTrimMetrics(f promauto.Factory) *trimMetrics {
 	m := &trimMetrics{
 		removed: f.NewCounter(prometheus.CounterOpts{Name: "trimmed_inputs_total", Help: "Processed inputs that this worker removed from the input stream."}),
-		floor: f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_floor_distance", Help: "Sequences from the first input that a consumer needs to the end of the stream. Only the worker that trims the stream has it."}, []string{"consumer"}),
-		held: map[trim.Reason]prometheus.Gauge{},
+		floor:   f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_floor_distance", Help: "Sequences from the first input that a consumer needs to the end of the stream. Only the worker that trims the stream has it."}, []string{"consumer"}),
+		held:    map[trim.Reason]prometheus.Gauge{},
 	}
 	held := f.NewGaugeVec(prometheus.GaugeOpts{Name: "trim_held", Help: "1 while this worker may not remove processed inputs, by reason, else 0; see docs/streams.md."}, []string{"reason"})
 	for _, why := range trim.Reasons {

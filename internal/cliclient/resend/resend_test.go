@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/client"
-	"millrace/internal/exchange"
+	"millrace/internal/cliclient"
 )
 
 // TestEachIsSentOnceOverAllRuns with different selections. The input stream remembers no id, so only the consumer can tell what was sent.
@@ -231,14 +231,14 @@ func TestARunThatCanNotGoOn(t *testing.T) {
 		prepare func(r *rig)
 		want    string
 	}{
-		"no input stream": {func(r *rig) { r.Delete("IN") }, exchange.ErrGivenUp.Error()},
+		"no input stream": {func(r *rig) { r.Delete("IN") }, cliclient.ErrGivenUp.Error()},
 		"full": {func(r *rig) {
 			c := r.StreamConfig("IN")
 			c.MaxMsgs, c.Discard = 1, jetstream.DiscardNew
 			if _, err := r.JS.UpdateStream(r.Ctx(), c); err != nil {
 				r.Fatal(err)
 			}
-		}, exchange.ErrGivenUp.Error()},
+		}, cliclient.ErrGivenUp.Error()},
 		"full consumer": {func(r *rig) { r.remember(10) },
 			"10 dead letters that no run has sent fill the consumer worker-retry, so the server delivers no others: send some of them, or raise its limit: nats consumer edit DEAD worker-retry --max-pending NUMBER"},
 		"another consumer": {func(r *rig) {
@@ -265,7 +265,7 @@ func TestARunThatCanNotGoOn(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("the error is %v, want %q: %+v", err, c.want, report)
 			}
-			if !errors.Is(err, exchange.ErrGivenUp) {
+			if !errors.Is(err, cliclient.ErrGivenUp) {
 				return
 			}
 			if name != "no input stream" {

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/exchange"
+	"millrace/internal/cliclient"
 	"millrace/internal/ingest/jsapi"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
@@ -37,7 +37,7 @@ type outcomes struct {
 
 // source is a stream of results or dead letters.
 type source struct {
-	exchange.Reader
+	cliclient.Reader
 	prefixes []string // of the deployment's subjects; nil: any
 }
 
@@ -90,7 +90,7 @@ func (o *outcomes) open(ctx context.Context, js jetstream.JetStream, t topology.
 			return fmt.Errorf("stream %s has retention %s: %w", name, strings.ToLower(info.Config.Retention.String()), errRetention)
 		}
 		o.kept = max(o.kept, keptSince(info))
-		s := &source{Reader: exchange.Reader{JS: js, Stream: name, HeadersOnly: true, AskLeader: true, Next: max(info.State.FirstSeq, 1)}}
+		s := &source{Reader: cliclient.Reader{JS: js, Stream: name, HeadersOnly: true, AskLeader: true, Next: max(info.State.FirstSeq, 1)}}
 		if info.Config.SubjectTransform == nil {
 			s.prefixes = []string{t.ResultPrefix, t.DeadLetterPrefix}
 		}

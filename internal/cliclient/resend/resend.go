@@ -23,7 +23,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"millrace/client"
-	"millrace/internal/exchange"
+	"millrace/internal/cliclient"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/wildcard"
@@ -41,7 +41,7 @@ type Selection struct {
 
 // selects reports whether the selection has a dead letter with these headers.
 func (s *Selection) selects(h nats.Header) bool {
-	sequence := exchange.Number(h, client.HeaderSequence)
+	sequence := cliclient.Number(h, client.HeaderSequence)
 	return (len(s.Reasons) == 0 || slices.Contains(s.Reasons, h.Get(client.HeaderReason))) &&
 		(s.Subject == "" || wildcard.Covers(s.Subject, h.Get(client.HeaderSubject))) &&
 		(len(s.Inputs) == 0 || slices.ContainsFunc(s.Inputs, func(r Range) bool { return r.First <= sequence && sequence <= r.Last }))
@@ -50,7 +50,7 @@ func (s *Selection) selects(h nats.Header) bool {
 // isDeadLetter reports whether a message with these headers is a dead letter. The stream also stores payloads and inputs that dead letters
 // name, delete markers, and messages of other publishers.
 func isDeadLetter(h nats.Header) bool {
-	return h.Get(client.HeaderReason) != "" && h.Get(client.HeaderSubject) != "" && exchange.Number(h, client.HeaderSequence) > 0
+	return h.Get(client.HeaderReason) != "" && h.Get(client.HeaderSubject) != "" && cliclient.Number(h, client.HeaderSequence) > 0
 }
 
 // Resender publishes dead letters of one deployment again.
@@ -111,7 +111,7 @@ type run struct {
 }
 
 // Run sends the selected dead letters that are stored now and were not sent before. The report is valid with an error, too, which is
-// exchange.ErrGivenUp after failures that the next dead letters would have too.
+// cliclient.ErrGivenUp after failures that the next dead letters would have too.
 func (r *Resender) Run(ctx context.Context) (*Report, error) {
 	began := time.Now()
 	u := &run{Resender: r, report: &Report{Sent: map[string]int{}, Left: map[string]int{}}, pace: rate.NewLimiter(rate.Limit(r.Rate), 1)}
@@ -122,7 +122,7 @@ func (r *Resender) Run(ctx context.Context) (*Report, error) {
 		u.stop(nil)
 	}
 	u.report.Took = time.Since(began)
-	if missing := exchange.Refusal(r.Conn); err != nil && missing != nil {
+	if missing := cliclient.Refusal(r.Conn); err != nil && missing != nil {
 		err = fmt.Errorf("%w: %w", err, missing)
 	}
 	return u.report, err

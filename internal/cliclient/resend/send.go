@@ -18,8 +18,8 @@ import (
 
 	"millrace/client"
 	"millrace/client/arrow"
+	"millrace/internal/cliclient"
 	"millrace/internal/compression"
-	"millrace/internal/exchange"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
@@ -76,7 +76,7 @@ func (u *run) handle(ctx context.Context, came []*pull.Message, asked time.Time)
 func (u *run) fitting(letters []*pull.Message) (n int) {
 	for bytes := 0; n < min(len(letters), window); n++ {
 		h := letters[n].Headers()
-		size := int(exchange.Number(h, sizeHeader))
+		size := int(cliclient.Number(h, sizeHeader))
 		if h.Get(client.HeaderPayloadSequence) != "" {
 			size = int(u.Conn.MaxPayload())
 		}
@@ -131,7 +131,7 @@ func (u *run) send(ctx context.Context, m *pull.Message, e *Entry) (duplicate bo
 		return false, nil
 	}
 	stored, err := u.publish(ctx, input)
-	switch explained := exchange.Explain(err, u.Conn, u.Topology.Stream, input.Subject); {
+	switch explained := cliclient.Explain(err, u.Conn, u.Topology.Stream, input.Subject); {
 	case isTooLarge(err):
 		return false, refuse("%w: raise the limit (max_payload of the server, max_msg_size of the stream)", explained)
 	case err != nil:
@@ -185,10 +185,10 @@ func (u *run) publish(ctx context.Context, input *nats.Msg) (*jetstream.PubAck, 
 		once, cancel := context.WithTimeout(ctx, publishTimeout)
 		ack, err := u.js.PublishMsg(once, input, jetstream.WithRetryAttempts(4), jetstream.WithRetryWait(500*time.Millisecond))
 		cancel()
-		if missing := exchange.Refusal(u.Conn); err != nil && missing != nil {
+		if missing := cliclient.Refusal(u.Conn); err != nil && missing != nil {
 			return nil, missing
 		}
-		if err == nil || !exchange.Lost(err) || time.Since(began) > publishPatience {
+		if err == nil || !cliclient.Lost(err) || time.Since(began) > publishPatience {
 			return ack, err
 		}
 		select {
@@ -210,8 +210,8 @@ func (u *run) record(m *pull.Message, e *Entry) {
 		u.report.Refused++
 	case err != nil:
 		u.report.Failed++
-		if u.row++; u.row >= mostFailures || exchange.Hopeless(err) || exchange.Lost(err) {
-			u.stop(exchange.ErrGivenUp)
+		if u.row++; u.row >= mostFailures || cliclient.Hopeless(err) || cliclient.Lost(err) {
+			u.stop(cliclient.ErrGivenUp)
 		}
 	case e.duplicate:
 		u.report.Before++
@@ -255,7 +255,7 @@ func refuse(format string, args ...any) error {
 // payloadOf returns the sequence of the message with the payload of a dead letter, given the headers and the sequence of the dead letter. It
 // refuses a dead letter whose payload or headers are left out.
 func payloadOf(h nats.Header, stream string, sequence uint64) (uint64, error) {
-	omitted, beside := h.Get(client.HeaderOmitted), exchange.Number(h, client.HeaderPayloadSequence)
+	omitted, beside := h.Get(client.HeaderOmitted), cliclient.Number(h, client.HeaderPayloadSequence)
 	what, _, withoutHeaders := strings.Cut(omitted, ",")
 	switch {
 	case omitted == "":

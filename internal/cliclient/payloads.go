@@ -1,4 +1,4 @@
-package exchange
+package cliclient
 
 import (
 	"bufio"
