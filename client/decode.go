@@ -165,7 +165,7 @@ type byteStrings struct {
 }
 
 // position returns where the byte strings of record i begin.
-func (s byteStrings) position(i int) uint32 { return binary.LittleEndian.Uint32(s.positions[4*i:]) }
+func (b byteStrings) position(i int) uint32 { return binary.LittleEndian.Uint32(b.positions[4*i:]) }
 
 // decodeStrings decodes the byte strings of the operator with that index, for the records in r.statuses.
 func (r *Result) decodeStrings(c *cursor, operator int) (err error) {
@@ -187,12 +187,12 @@ func (r *Result) decodeStrings(c *cursor, operator int) (err error) {
 }
 
 // check checks that positions begin with 0 and rise, and that only records that are OK have byte strings.
-func (s byteStrings) check(statuses []byte) error {
-	if at := s.position(0); at != 0 {
+func (b byteStrings) check(statuses []byte) error {
+	if at := b.position(0); at != 0 {
 		return fmt.Errorf("positions of byte strings begin with %d", at)
 	}
 	for i, status := range statuses {
-		switch from, to := s.position(i), s.position(i+1); {
+		switch from, to := b.position(i), b.position(i+1); {
 		case to < from:
 			return fmt.Errorf("record %d: its byte strings begin at %d and end at %d", i, from, to)
 		case to > from && Status(status) != OK:

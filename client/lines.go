@@ -24,7 +24,7 @@ type RecordError struct {
 	Message string `json:"message"` // for people
 }
 
-func (e *RecordError) Error() string { return e.Reason + ": " + e.Message }
+func (r *RecordError) Error() string { return r.Reason + ": " + r.Message }
 
 // Minhash is the value of the operator minhash.
 type Minhash struct {
@@ -81,13 +81,13 @@ func Lines(body []byte) iter.Seq2[Line, error] {
 type ByteString []byte
 
 // UnmarshalJSON decodes both forms.
-func (s *ByteString) UnmarshalJSON(text []byte) error {
+func (b *ByteString) UnmarshalJSON(text []byte) error {
 	if len(text) > 0 && text[0] == '"' {
 		var t string
 		if err := json.Unmarshal(text, &t); err != nil {
 			return err
 		}
-		*s = ByteString(t)
+		*b = ByteString(t)
 		return nil
 	}
 	var object map[string]string
@@ -102,6 +102,6 @@ func (s *ByteString) UnmarshalJSON(text []byte) error {
 	if err != nil {
 		return fmt.Errorf("byte string: %w", err)
 	}
-	*s = bytes
+	*b = bytes
 	return nil
 }

@@ -87,20 +87,20 @@ func runAudit(ctx context.Context, f *auditFlags) error {
 }
 
 // auditor returns an auditor for what the flags say.
-func (f *auditFlags) auditor(now time.Time) (*audit.Auditor, error) {
-	since, errSince := parseMoment("--since", f.since, now)
-	until, errUntil := parseMoment("--until", f.until, now)
+func (a *auditFlags) auditor(now time.Time) (*audit.Auditor, error) {
+	since, errSince := parseMoment("--since", a.since, now)
+	until, errUntil := parseMoment("--until", a.until, now)
 	err := errors.Join(errSince, errUntil)
 	switch {
 	case err != nil:
-	case f.to > 0 && f.from > f.to:
-		err = fmt.Errorf("--from is %d, and --to is %d: give a range", f.from, f.to)
+	case a.to > 0 && a.from > a.to:
+		err = fmt.Errorf("--from is %d, and --to is %d: give a range", a.from, a.to)
 	case !until.IsZero() && !since.Before(until):
-		err = fmt.Errorf("--since is %s, and --until is %s: give a range", f.since, f.until)
-	case f.limit < 0:
-		err = fmt.Errorf("--limit is %d: give 0 or more", f.limit)
+		err = fmt.Errorf("--since is %s, and --until is %s: give a range", a.since, a.until)
+	case a.limit < 0:
+		err = fmt.Errorf("--limit is %d: give 0 or more", a.limit)
 	}
-	return &audit.Auditor{From: f.from, To: f.to, Since: since, Until: until, Limit: f.limit}, err
+	return &audit.Auditor{From: a.from, To: a.to, Since: since, Until: until, Limit: a.limit}, err
 }
 
 // parseMoment parses a time, or a duration before now. An empty text is the zero time.

@@ -24,7 +24,7 @@ const waitLine = time.Minute
 type notYet struct{ error }
 
 // Unwrap returns the error itself.
-func (e notYet) Unwrap() error { return e.error }
+func (n notYet) Unwrap() error { return n.error }
 
 // wait calls attempt until it succeeds. It returns an error at once if that isn't a notYet error, and the context's error when ctx ends.
 // It calls report with the reason after each failed attempt, and with nil at the end.

@@ -99,7 +99,7 @@ func open(t *testing.T, url string) *tab {
 
 // handle collects exceptions, messages in the console, and errors of the browser, such as a script that the page's policy forbids or an
 // address that does not answer.
-func (b *tab) handle(event any) {
+func (t *tab) handle(event any) {
 	problem := ""
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
@@ -113,25 +113,25 @@ func (b *tab) handle(event any) {
 		problem = fmt.Sprintf("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL)
 	}
 	if problem != "" {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.problems = append(b.problems, problem)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.problems = append(t.problems, problem)
 	}
 }
 
 // do runs actions in the page.
-func (b *tab) do(actions ...chromedp.Action) {
-	b.t.Helper()
-	if err := chromedp.Run(b.ctx, actions...); err != nil {
-		b.t.Fatalf("%v; the page's problems: %q", err, b.collected())
+func (t *tab) do(actions ...chromedp.Action) {
+	t.t.Helper()
+	if err := chromedp.Run(t.ctx, actions...); err != nil {
+		t.t.Fatalf("%v; the page's problems: %q", err, t.collected())
 	}
 }
 
 // await waits until an expression is true in the page.
-func (b *tab) await(what, expression string) {
-	b.t.Helper()
-	if err := chromedp.Run(b.ctx, chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience/2))); err != nil {
-		b.t.Fatalf("waiting until %s: %v; the page's problems: %q", what, err, b.collected())
+func (t *tab) await(what, expression string) {
+	t.t.Helper()
+	if err := chromedp.Run(t.ctx, chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience/2))); err != nil {
+		t.t.Fatalf("waiting until %s: %v; the page's problems: %q", what, err, t.collected())
 	}
 }
 
@@ -143,40 +143,40 @@ func value[T any](b *tab, expression string) (v T) {
 }
 
 // prefers sets the width of the page and its colour scheme.
-func (b *tab) prefers(width int64, scheme string) {
-	b.t.Helper()
-	b.do(chromedp.EmulateViewport(width, 900), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{
+func (t *tab) prefers(width int64, scheme string) {
+	t.t.Helper()
+	t.do(chromedp.EmulateViewport(width, 900), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: scheme},
 	}))
 }
 
 // settled waits until an expression is true in the page, before a picture is taken.
-func (b *tab) settled(what, expression string) {
-	b.t.Helper()
+func (t *tab) settled(what, expression string) {
+	t.t.Helper()
 	if os.Getenv(screenshots) != "" {
-		b.await(what, expression)
+		t.await(what, expression)
 	}
 }
 
 // full waits until batches fill the visible time, and the page has some history, before a picture is taken.
-func (b *tab) full() {
-	b.t.Helper()
-	b.settled("the window is full of batches", `(() => { const bars = millraceTimeline.drawn(), { end, window } = millraceTimeline.view;
+func (t *tab) full() {
+	t.t.Helper()
+	t.settled("the window is full of batches", `(() => { const bars = millraceTimeline.drawn(), { end, window } = millraceTimeline.view;
 		return Math.min(...bars.map((bar) => bar.start)) < end - 0.95 * window; })()`)
-	b.settled("there is history", `document.querySelector("[data-spark] polyline").points.length > 20 && document.querySelectorAll("#latest-rows tr").length > 4`)
+	t.settled("there is history", `document.querySelector("[data-spark] polyline").points.length > 20 && document.querySelectorAll("#latest-rows tr").length > 4`)
 }
 
 // collected returns the problems of the page so far.
-func (b *tab) collected() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.problems)
+func (t *tab) collected() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.problems)
 }
 
 // wantNoProblems fails the test if the page had a problem.
-func (b *tab) wantNoProblems() {
-	b.t.Helper()
-	for _, problem := range b.collected() {
-		b.t.Errorf("the page: %s", problem)
+func (t *tab) wantNoProblems() {
+	t.t.Helper()
+	for _, problem := range t.collected() {
+		t.t.Errorf("the page: %s", problem)
 	}
 }

@@ -51,29 +51,29 @@ type failingDevice struct {
 	batches int
 }
 
-func (d *failingDevice) Enqueue(commands []device.Command) error {
-	d.mu.Lock()
-	d.batches++
-	failing := d.batches >= d.from
-	d.mu.Unlock()
+func (f *failingDevice) Enqueue(commands []device.Command) error {
+	f.mu.Lock()
+	f.batches++
+	failing := f.batches >= f.from
+	f.mu.Unlock()
 	if failing {
-		return d.fails
+		return f.fails
 	}
-	return d.Device.Enqueue(commands)
+	return f.Device.Enqueue(commands)
 }
 
-func (d *failingDevice) Err() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.batches >= d.from && errors.Is(d.fails, device.ErrLost) {
-		return d.fails
+func (f *failingDevice) Err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.batches >= f.from && errors.Is(f.fails, device.ErrLost) {
+		return f.fails
 	}
-	return d.Device.Err()
+	return f.Device.Err()
 }
 
-func (d *failingDevice) Check(ctx context.Context) error {
-	if err := d.Err(); err != nil {
+func (f *failingDevice) Check(ctx context.Context) error {
+	if err := f.Err(); err != nil {
 		return err
 	}
-	return d.Device.Check(ctx)
+	return f.Device.Check(ctx)
 }

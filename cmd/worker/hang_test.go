@@ -29,18 +29,18 @@ const (
 // hangingKernel is a kernel that never returns from some batches.
 type hangingKernel struct{ device.HostKernel }
 
-func (k hangingKernel) Bind(params []byte) (device.BoundHostKernel, error) {
-	bound, err := k.HostKernel.Bind(params)
+func (h hangingKernel) Bind(params []byte) (device.BoundHostKernel, error) {
+	bound, err := h.HostKernel.Bind(params)
 	return hangingOperator{bound}, err
 }
 
 type hangingOperator struct{ device.BoundHostKernel }
 
-func (o hangingOperator) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+func (h hangingOperator) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
 	if bytes.Contains(rows, []byte(hangsOn)) {
 		select {}
 	}
-	return o.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
+	return h.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
 }
 
 // hangingKernels returns the operators of a worker with the variable hangs.

@@ -39,8 +39,8 @@ func fragileKernels() []device.HostKernel {
 // fragileKernel is a kernel whose operators are fragile.
 type fragileKernel struct{ device.HostKernel }
 
-func (k fragileKernel) Bind(params []byte) (device.BoundHostKernel, error) {
-	bound, err := k.HostKernel.Bind(params)
+func (f fragileKernel) Bind(params []byte) (device.BoundHostKernel, error) {
+	bound, err := f.HostKernel.Bind(params)
 	return fragileOperator{bound}, err
 }
 
@@ -48,8 +48,8 @@ func (k fragileKernel) Bind(params []byte) (device.BoundHostKernel, error) {
 type fragileOperator struct{ device.BoundHostKernel }
 
 // Needs asks for the impossible if the longest payload is unfit.
-func (o fragileOperator) Needs(s device.Shape) device.Needs {
-	n := o.BoundHostKernel.Needs(s)
+func (f fragileOperator) Needs(s device.Shape) device.Needs {
+	n := f.BoundHostKernel.Needs(s)
 	if s.Longest == unfit {
 		n.Result = 1 << 40
 	}
@@ -57,7 +57,7 @@ func (o fragileOperator) Needs(s device.Shape) device.Needs {
 }
 
 // Run returns an error for a lethal payload, which loses the device. It never returns for an endless one.
-func (o fragileOperator) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+func (f fragileOperator) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
 	for i, end := range offsets[1:] {
 		switch row := rows[offsets[i]:end]; {
 		case bytes.HasPrefix(row, lethal):
@@ -66,5 +66,5 @@ func (o fragileOperator) Run(rows []byte, offsets []uint32, scratch, result []by
 			select {}
 		}
 	}
-	return o.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
+	return f.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
 }

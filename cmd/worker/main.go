@@ -53,7 +53,7 @@ var errReported = errors.New("reported")
 type usageError struct{ error }
 
 // Unwrap returns the error itself.
-func (e usageError) Unwrap() error { return e.error }
+func (u usageError) Unwrap() error { return u.error }
 
 // exitCode returns the exit code for the error of a command.
 func exitCode(err error) int {

@@ -54,18 +54,18 @@ func newMemoryBudget(cfg *config.Config) *memoryBudget {
 
 // admit returns a function that adds a pipeline on a device of that kind. It returns an error if the limit is too low for all
 // pipelines together.
-func (b *memoryBudget) admit(kind string) func(streams.Footprint) error {
+func (m *memoryBudget) admit(kind string) func(streams.Footprint) error {
 	return func(f streams.Footprint) (err error) {
 		if kind == "cuda" {
-			b.fixed.OffHeap += f.Host + cudaMemoryMore
-			if b.gpus++; b.gpus == 1 {
-				b.fixed.OffHeap += cudaMemory - cudaMemoryMore
+			m.fixed.OffHeap += f.Host + cudaMemoryMore
+			if m.gpus++; m.gpus == 1 {
+				m.fixed.OffHeap += cudaMemory - cudaMemoryMore
 			}
-			b.pinned += f.Host
+			m.pinned += f.Host
 		} else {
-			b.fixed.Heap += f.Host + f.Device + f.Scratch
+			m.fixed.Heap += f.Host + f.Device + f.Scratch
 		}
-		if b.plan, err = b.limit.Divide(b.fixed, b.heap); err != nil {
+		if m.plan, err = m.limit.Divide(m.fixed, m.heap); err != nil {
 			return usageError{err}
 		}
 		return nil
@@ -73,20 +73,20 @@ func (b *memoryBudget) admit(kind string) func(streams.Footprint) error {
 }
 
 // apply sets the memory limit of the Go runtime, unless the user has set it.
-func (b *memoryBudget) apply(log *slog.Logger) {
-	if b.plan.Heap == 0 {
+func (m *memoryBudget) apply(log *slog.Logger) {
+	if m.plan.Heap == 0 {
 		return
 	}
-	if b.heap == memory.Unset {
-		debug.SetMemoryLimit(b.plan.Heap)
+	if m.heap == memory.Unset {
+		debug.SetMemoryLimit(m.plan.Heap)
 	}
-	log.Info("memory", "limit", config.Size(b.limit.Bytes).String(), "from", b.limit.Source, "buffers_mib", (b.fixed.Heap+b.fixed.OffHeap)>>20,
-		"go_limit_mib", b.plan.Heap>>20, "in_hand_mib", b.plan.Payloads>>20)
+	log.Info("memory", "limit", config.Size(m.limit.Bytes).String(), "from", m.limit.Source, "buffers_mib", (m.fixed.Heap+m.fixed.OffHeap)>>20,
+		"go_limit_mib", m.plan.Heap>>20, "in_hand_mib", m.plan.Payloads>>20)
 }
 
 // explain adds advice to the error of a pipeline if it knows any.
-func (b *memoryBudget) explain(err error) error {
-	if hint := b.lockedHint(); hint != "" && errors.Is(err, device.ErrOutOfMemory) {
+func (m *memoryBudget) explain(err error) error {
+	if hint := m.lockedHint(); hint != "" && errors.Is(err, device.ErrOutOfMemory) {
 		return fmt.Errorf("%w (%s)", err, hint)
 	}
 	return err
@@ -94,23 +94,23 @@ func (b *memoryBudget) explain(err error) error {
 
 // lockedHint returns advice if the limit of locked memory may be why pinning failed, and "" otherwise. A low limit alone is no
 // reason to refuse a start: driver 580 pins more than the limit and charges the cgroup for it.
-func (b *memoryBudget) lockedHint() string {
+func (m *memoryBudget) lockedHint() string {
 	var locked unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &locked); err != nil || uint64(b.pinned) <= locked.Cur {
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &locked); err != nil || uint64(m.pinned) <= locked.Cur {
 		return ""
 	}
 	return fmt.Sprintf("the worker pins %d MiB, but the process may lock only %d MiB (RLIMIT_MEMLOCK): raise that limit with ulimit -l, LimitMEMLOCK= "+
-		"in a systemd unit, or --ulimit memlock for a container", b.pinned>>20, locked.Cur>>20)
+		"in a systemd unit, or --ulimit memlock for a container", m.pinned>>20, locked.Cur>>20)
 }
 
 // finding describes how the limit is divided, for `worker check`.
-func (b *memoryBudget) finding() finding.Finding {
+func (m *memoryBudget) finding() finding.Finding {
 	f := finding.Finding{What: "memory"}
-	if b.plan.Heap == 0 {
+	if m.plan.Heap == 0 {
 		f.Found = "no limit is known: only the batches limit the payloads that the worker holds"
 		return f
 	}
 	f.Found = fmt.Sprintf("%d MiB (%s): %d MiB for buffers, %d MiB for payloads in flight and their results, Go runtime below %d MiB",
-		b.limit.Bytes>>20, b.limit.Source, (b.fixed.Heap+b.fixed.OffHeap)>>20, b.plan.Payloads>>20, b.plan.Heap>>20)
+		m.limit.Bytes>>20, m.limit.Source, (m.fixed.Heap+m.fixed.OffHeap)>>20, m.plan.Payloads>>20, m.plan.Heap>>20)
 	return f
 }

@@ -32,29 +32,29 @@ const (
 const sharesOfTime = `["[data-share=none] b", "[data-share=one] b", "[data-share=several] b", "[data-busy]", "[data-overlap]"].map((e) => parseFloat(document.querySelector(e).textContent)).join(" ")`
 
 // pictures checks the layout of the page at both widths, and takes a picture of each. figures are the numbers of columns at the larger one.
-func (b *tab) pictures(state string, figures ...int) {
-	b.t.Helper()
+func (t *tab) pictures(state string, figures ...int) {
+	t.t.Helper()
 	for _, size := range []struct {
 		width, most int64
 		columns     []int // of figures
 		name        string
 	}{{wide, wideHeight, figures, "1280"}, {narrow, narrowHeight, slices.Repeat([]int{2}, len(figures)), "390"}} {
-		b.prefers(size.width, "light")
-		b.do(chromedp.EmulateViewport(size.width, min(size.most, value[int64](b, `Math.ceil(document.body.getBoundingClientRect().bottom)`))))
-		b.await("the timelines have the window's width", `[...document.querySelectorAll("canvas")].every((c) => !c.checkVisibility() || c.width === Math.round(c.clientWidth * devicePixelRatio))`)
-		if out := value[[]string](b, overflow); len(out) > 0 {
-			b.t.Errorf("%s, %d pixels wide: these elements are wider than the window: %q", state, size.width, out)
+		t.prefers(size.width, "light")
+		t.do(chromedp.EmulateViewport(size.width, min(size.most, value[int64](t, `Math.ceil(document.body.getBoundingClientRect().bottom)`))))
+		t.await("the timelines have the window's width", `[...document.querySelectorAll("canvas")].every((c) => !c.checkVisibility() || c.width === Math.round(c.clientWidth * devicePixelRatio))`)
+		if out := value[[]string](t, overflow); len(out) > 0 {
+			t.t.Errorf("%s, %d pixels wide: these elements are wider than the window: %q", state, size.width, out)
 		}
-		if out := value[[]string](b, broken); len(out) > 0 {
-			b.t.Errorf("%s, %d pixels wide: these commands are broken over two lines: %q", state, size.width, out)
+		if out := value[[]string](t, broken); len(out) > 0 {
+			t.t.Errorf("%s, %d pixels wide: these commands are broken over two lines: %q", state, size.width, out)
 		}
-		if got := value[[]int](b, columns); !slices.Equal(got, size.columns) {
-			b.t.Errorf("%s, %d pixels wide: the figures have %d columns, want %d", state, size.width, got, size.columns)
+		if got := value[[]int](t, columns); !slices.Equal(got, size.columns) {
+			t.t.Errorf("%s, %d pixels wide: the figures have %d columns, want %d", state, size.width, got, size.columns)
 		}
 		if state == "live" {
-			b.settled("the engines are busy until now", `millraceTimeline.drawn().some((b) => b.row === "copy_in" && b.end > millraceTimeline.view.end - 0.1 * millraceTimeline.view.window)`)
+			t.settled("the engines are busy until now", `millraceTimeline.drawn().some((b) => b.row === "copy_in" && b.end > millraceTimeline.view.end - 0.1 * millraceTimeline.view.window)`)
 		}
-		b.picture("page-" + state + "-" + size.name + ".png")
+		t.picture("page-" + state + "-" + size.name + ".png")
 	}
 }
 

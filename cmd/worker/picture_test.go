@@ -23,21 +23,21 @@ const screenshots = "MILLRACE_SCREENSHOTS"
 const pictureBytes = 120 << 10
 
 // picture writes a screenshot to the folder for screenshots, if there is one.
-func (b *tab) picture(name string) {
-	b.t.Helper()
+func (t *tab) picture(name string) {
+	t.t.Helper()
 	folder := os.Getenv(screenshots)
 	if folder == "" {
 		return
 	}
 	var shot []byte
-	b.do(chromedp.Evaluate(`document.getAnimations().forEach((a) => a instanceof CSSTransition ? a.finish() : a.cancel())`, nil),
+	t.do(chromedp.Evaluate(`document.getAnimations().forEach((a) => a instanceof CSSTransition ? a.finish() : a.cancel())`, nil),
 		chromedp.CaptureScreenshot(&shot))
-	text := compressed(b.t, shot)
+	text := compressed(t.t, shot)
 	if len(text) > pictureBytes {
-		b.t.Errorf("%s has %d bytes, want at most %d", name, len(text), pictureBytes)
+		t.t.Errorf("%s has %d bytes, want at most %d", name, len(text), pictureBytes)
 	}
 	if err := os.WriteFile(filepath.Join(folder, name), text, 0o644); err != nil {
-		b.t.Fatal(err)
+		t.t.Fatal(err)
 	}
 }
 

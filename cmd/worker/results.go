@@ -62,14 +62,14 @@ func resultsCommand() *cobra.Command {
 }
 
 // most returns the most bytes of a dead letter's payload to print.
-func (f *resultsFlags) most() int {
+func (r *resultsFlags) most() int {
 	switch {
-	case !f.payload:
+	case !r.payload:
 		return 0
-	case f.payloadBytes == 0:
+	case r.payloadBytes == 0:
 		return math.MaxInt
 	}
-	return f.payloadBytes
+	return r.payloadBytes
 }
 
 // runResults implements `worker results`.

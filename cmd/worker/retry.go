@@ -137,15 +137,15 @@ func reasonCounts(counts map[string]int) (text string, total int) {
 }
 
 // selection returns the dead letters that the flags select.
-func (f *retryFlags) selection(cfg *config.Config) (resend.Selection, error) {
-	errs := []error{checkInputFilter(cfg, f.subject)}
-	for _, reason := range f.reasons {
+func (r *retryFlags) selection(cfg *config.Config) (resend.Selection, error) {
+	errs := []error{checkInputFilter(cfg, r.subject)}
+	for _, reason := range r.reasons {
 		if known := reasonNames(); !slices.Contains(known, reason) {
 			errs = append(errs, fmt.Errorf("--reason is %q: give one of %s", reason, strings.Join(known, ", ")))
 		}
 	}
-	s := resend.Selection{Reasons: f.reasons, Subject: f.subject}
-	for _, text := range f.sequences {
+	s := resend.Selection{Reasons: r.reasons, Subject: r.subject}
+	for _, text := range r.sequences {
 		first, last, ranged := strings.Cut(text, "-")
 		if !ranged {
 			last = first

@@ -250,23 +250,23 @@ type bodyFlags struct {
 }
 
 // add adds the flags to a command. about describes --framing.
-func (f *bodyFlags) add(c *cobra.Command, about string) {
-	c.Flags().StringVar(&f.framing, "framing", "none", about+" in this `framing`: newline_delimited, length_delimited, varint_length_delimited or arrow")
-	c.Flags().StringVar(&f.compress, "compress", "none", "the `compression` of the messages: zstd, lz4 or snappy")
+func (b *bodyFlags) add(c *cobra.Command, about string) {
+	c.Flags().StringVar(&b.framing, "framing", "none", about+" in this `framing`: newline_delimited, length_delimited, varint_length_delimited or arrow")
+	c.Flags().StringVar(&b.compress, "compress", "none", "the `compression` of the messages: zstd, lz4 or snappy")
 	complete(c, "framing", "none", "newline_delimited", "length_delimited", "varint_length_delimited", "arrow")
 	complete(c, "compress", "none", "zstd", "lz4", "snappy")
 }
 
 // parse returns what the flags say. The error names every wrong one.
-func (f *bodyFlags) parse() (framing frame.Framing, encoding compression.Encoding, err error) {
-	framing, badFraming := frame.ParseFraming(f.framing)
+func (b *bodyFlags) parse() (framing frame.Framing, encoding compression.Encoding, err error) {
+	framing, badFraming := frame.ParseFraming(b.framing)
 	if badFraming == nil && framing == frame.Auto {
 		badFraming = errors.New("auto is for workers: use a specific one")
 	}
 	if badFraming != nil {
 		badFraming = fmt.Errorf("--framing: %w", badFraming)
 	}
-	encoding, badEncoding := compression.ParseResult(f.compress)
+	encoding, badEncoding := compression.ParseResult(b.compress)
 	if badEncoding != nil {
 		badEncoding = fmt.Errorf("--compress: %w", badEncoding)
 	}
@@ -277,17 +277,17 @@ func (f *bodyFlags) parse() (framing frame.Framing, encoding compression.Encodin
 const defaultRecords = 1000
 
 // framer returns the framer that the flags describe.
-func (f *sendFlags) framer(c *cobra.Command) (*cliclient.Framer, error) {
-	framing, encoding, err := f.body.parse()
+func (s *sendFlags) framer(c *cobra.Command) (*cliclient.Framer, error) {
+	framing, encoding, err := s.body.parse()
 	switch {
 	case err != nil:
 		return nil, err
-	case f.records < 1 || f.records > frame.DefaultMaxRecords:
-		return nil, fmt.Errorf("--records is %d: give 1 to %d", f.records, frame.DefaultMaxRecords)
+	case s.records < 1 || s.records > frame.DefaultMaxRecords:
+		return nil, fmt.Errorf("--records is %d: give 1 to %d", s.records, frame.DefaultMaxRecords)
 	case framing == frame.None && c.Flags().Changed("records"):
 		return nil, errors.New("--records is the number of records of a frame: give --framing too, such as newline_delimited")
 	}
-	return &cliclient.Framer{Framing: framing, Records: f.records, Encoding: encoding}, nil
+	return &cliclient.Framer{Framing: framing, Records: s.records, Encoding: encoding}, nil
 }
 
 // noteMisread tells on standard error if a worker with this configuration reads the messages as something else.

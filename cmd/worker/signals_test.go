@@ -166,12 +166,12 @@ func startPiped(t *testing.T, prefix []string, args string, env ...string) *pipe
 }
 
 // await reads until a line of the output contains text.
-func (w *piped) await(t *testing.T, text string) {
+func (p *piped) await(t *testing.T, text string) {
 	t.Helper()
-	timer := time.AfterFunc(patience, func() { _ = w.cmd.Process.Kill() })
+	timer := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
 	defer timer.Stop()
 	for {
-		line, err := w.read.ReadString('\n')
+		line, err := p.read.ReadString('\n')
 		if strings.Contains(line, text) {
 			return
 		}
@@ -182,16 +182,16 @@ func (w *piped) await(t *testing.T, text string) {
 }
 
 // signal sends a signal, waits for the end of the process, and returns its status.
-func (w *piped) signal(t *testing.T, s os.Signal) syscall.WaitStatus {
+func (p *piped) signal(t *testing.T, s os.Signal) syscall.WaitStatus {
 	t.Helper()
-	if err := w.cmd.Process.Signal(s); err != nil {
+	if err := p.cmd.Process.Signal(s); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _, _ = io.Copy(io.Discard, w.read) }() // without a reader the worker would block
-	timer := time.AfterFunc(patience, func() { _ = w.cmd.Process.Kill() })
+	go func() { _, _ = io.Copy(io.Discard, p.read) }() // without a reader the worker would block
+	timer := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
 	defer timer.Stop()
-	_ = w.cmd.Wait() // ProcessState has the result
-	return w.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	_ = p.cmd.Wait() // ProcessState has the result
+	return p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 }
 
 // awaitResults waits until n results are stored.

@@ -102,8 +102,8 @@ func TestPiecesAreWithinTheLimit(t *testing.T) {
 // poolless is a device without memory pools.
 type poolless struct{ device.Device }
 
-func (d poolless) NewPool(device.PoolConfig) (device.Pool, error) {
-	return nil, device.Errorf("new pool", d.Info().ID, device.ErrUnavailable, "it has none")
+func (p poolless) NewPool(device.PoolConfig) (device.Pool, error) {
+	return nil, device.Errorf("new pool", p.Info().ID, device.ErrUnavailable, "it has none")
 }
 
 // On a device without pools, preallocated scratch replaces the pool, and Instead returns the reason.

@@ -137,15 +137,15 @@ type TooLargeError struct {
 	Limit    int64
 }
 
-func (e *TooLargeError) Error() string {
-	if e.Encoding == None {
-		return fmt.Sprintf("too large: the body has more than %d bytes: send smaller messages, or raise MILLRACE_FRAME_BYTES", e.Limit)
+func (t *TooLargeError) Error() string {
+	if t.Encoding == None {
+		return fmt.Sprintf("too large: the body has more than %d bytes: send smaller messages, or raise MILLRACE_FRAME_BYTES", t.Limit)
 	}
-	return fmt.Sprintf("too large: the %v body decompresses to more than %d bytes: send smaller messages, or raise MILLRACE_FRAME_BYTES", e.Encoding, e.Limit)
+	return fmt.Sprintf("too large: the %v body decompresses to more than %d bytes: send smaller messages, or raise MILLRACE_FRAME_BYTES", t.Encoding, t.Limit)
 }
 
 // Unwrap returns ErrTooLarge.
-func (e *TooLargeError) Unwrap() error { return ErrTooLarge }
+func (t *TooLargeError) Unwrap() error { return ErrTooLarge }
 
 // InvalidError says that a body isn't valid in its encoding.
 type InvalidError struct {
@@ -156,12 +156,12 @@ type InvalidError struct {
 	Err    error
 }
 
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("invalid %v at byte %d: %v", e.Encoding, e.Offset, e.Err)
+func (i *InvalidError) Error() string {
+	return fmt.Sprintf("invalid %v at byte %d: %v", i.Encoding, i.Offset, i.Err)
 }
 
 // Unwrap returns the fault.
-func (e *InvalidError) Unwrap() error { return e.Err }
+func (i *InvalidError) Unwrap() error { return i.Err }
 
 var (
 	errTruncated = errors.New("truncated")

@@ -42,7 +42,7 @@ type lz4Header struct {
 	bytes int    // length of the header with the magic
 }
 
-func (h lz4Header) has(flag byte) bool { return h.flags&flag != 0 }
+func (l lz4Header) has(flag byte) bool { return l.flags&flag != 0 }
 
 // parseLZ4 parses the header of a frame with the magic.
 func parseLZ4(src []byte) (lz4Header, error) {
@@ -134,56 +134,56 @@ type lz4Frame struct {
 	start int // length of the output before this frame
 }
 
-func (f *lz4Frame) read() (err error) {
-	if f.lz4Header, err = parseLZ4(f.src[f.at:]); err != nil {
+func (l *lz4Frame) read() (err error) {
+	if l.lz4Header, err = parseLZ4(l.src[l.at:]); err != nil {
 		return err
 	}
-	if f.has(lz4ContentSize) {
+	if l.has(lz4ContentSize) {
 		switch {
-		case f.size > uint64(f.out.room()):
-			return f.out.tooLarge()
-		case f.size/lz4Ratio > uint64(len(f.src)-f.at):
+		case l.size > uint64(l.out.room()):
+			return l.out.tooLarge()
+		case l.size/lz4Ratio > uint64(len(l.src)-l.at):
 			return errSize
 		}
-		f.out.reserve(int(f.size))
+		l.out.reserve(int(l.size))
 	}
-	f.at += f.bytes
+	l.at += l.bytes
 	for more := true; more; {
-		if more, err = f.readBlock(); err != nil {
+		if more, err = l.readBlock(); err != nil {
 			return err
 		}
 	}
-	return f.readEnd()
+	return l.readEnd()
 }
 
 // number returns the uint32 at a place of src.
-func (f *lz4Frame) number(at int) (uint32, error) {
-	if len(f.src)-at < 4 {
+func (l *lz4Frame) number(at int) (uint32, error) {
+	if len(l.src)-at < 4 {
 		return 0, errTruncated
 	}
-	return binary.LittleEndian.Uint32(f.src[at:]), nil
+	return binary.LittleEndian.Uint32(l.src[at:]), nil
 }
 
 // readBlock reads a block. It returns false at the mark behind the last one.
-func (f *lz4Frame) readBlock() (more bool, err error) {
-	word, err := f.number(f.at)
+func (l *lz4Frame) readBlock() (more bool, err error) {
+	word, err := l.number(l.at)
 	if err != nil {
 		return false, err
 	}
 	if word == 0 {
-		f.at += 4
+		l.at += 4
 		return false, nil
 	}
 	n := int(word &^ lz4Uncompressed)
-	if n > f.block {
-		return false, fmt.Errorf("block of %d bytes: the frame permits %d", n, f.block)
+	if n > l.block {
+		return false, fmt.Errorf("block of %d bytes: the frame permits %d", n, l.block)
 	}
-	if n > len(f.src)-f.at-4 {
+	if n > len(l.src)-l.at-4 {
 		return false, errTruncated
 	}
-	data, behind := f.src[f.at+4:f.at+4+n], f.at+4+n
-	if f.has(lz4BlockChecksum) {
-		sum, err := f.number(behind)
+	data, behind := l.src[l.at+4:l.at+4+n], l.at+4+n
+	if l.has(lz4BlockChecksum) {
+		sum, err := l.number(behind)
 		if err != nil {
 			return false, err
 		}
@@ -193,28 +193,28 @@ func (f *lz4Frame) readBlock() (more bool, err error) {
 		behind += 4
 	}
 	if word&lz4Uncompressed != 0 {
-		err = f.out.append(data)
+		err = l.out.append(data)
 	} else {
-		err = f.decompress(data)
+		err = l.decompress(data)
 	}
 	if err == nil {
-		f.at = behind
+		l.at = behind
 	}
 	return true, err
 }
 
 // decompress decompresses a block. Blocks that aren't independent refer to the output before them.
-func (f *lz4Frame) decompress(data []byte) error {
+func (l *lz4Frame) decompress(data []byte) error {
 	var window []byte
-	if !f.has(lz4Independent) {
-		window = f.out.buf[max(f.start, len(f.out.buf)-lz4Window):]
+	if !l.has(lz4Independent) {
+		window = l.out.buf[max(l.start, len(l.out.buf)-lz4Window):]
 	}
-	possible := min(f.block, lz4Ratio*len(data))
-	room := min(possible, f.out.room())
-	f.out.reserve(room)
+	possible := min(l.block, lz4Ratio*len(data))
+	room := min(possible, l.out.room())
+	l.out.reserve(room)
 	if room > 0 { // the decoder crashes if it has none
-		if n, err := lz4.UncompressBlockWithDict(data, f.out.spare(room), window); err == nil {
-			f.out.extend(n)
+		if n, err := lz4.UncompressBlockWithDict(data, l.out.spare(room), window); err == nil {
+			l.out.extend(n)
 			return nil
 		}
 	}
@@ -222,7 +222,7 @@ func (f *lz4Frame) decompress(data []byte) error {
 		// The decoder doesn't tell a corrupt block from one that is too large.
 		n, err := lz4.UncompressBlockWithDict(data, make([]byte, possible), window)
 		if err == nil && n > room {
-			return f.out.tooLarge()
+			return l.out.tooLarge()
 		}
 		if err == nil {
 			return nil // an empty block
@@ -232,22 +232,22 @@ func (f *lz4Frame) decompress(data []byte) error {
 }
 
 // readEnd reads what is behind the last block, and compares sizes.
-func (f *lz4Frame) readEnd() error {
-	content := f.out.buf[f.start:]
-	if f.has(lz4ContentSize) && f.size != uint64(len(content)) {
+func (l *lz4Frame) readEnd() error {
+	content := l.out.buf[l.start:]
+	if l.has(lz4ContentSize) && l.size != uint64(len(content)) {
 		return errSize
 	}
-	if !f.has(lz4ContentChecksum) {
+	if !l.has(lz4ContentChecksum) {
 		return nil
 	}
-	sum, err := f.number(f.at)
+	sum, err := l.number(l.at)
 	if err != nil {
 		return err
 	}
 	if sum != xxh32(content) {
 		return errChecksum
 	}
-	f.at += 4
+	l.at += 4
 	return nil
 }
 

@@ -55,17 +55,17 @@ func cutSnappy(src []byte) (chunk snappyChunk, rest []byte, err error) {
 }
 
 // size returns the decompressed size that the chunk declares.
-func (c snappyChunk) size() (int, error) {
-	if c.kind != snappyCompressed && c.kind != snappyUncompressed {
+func (s snappyChunk) size() (int, error) {
+	if s.kind != snappyCompressed && s.kind != snappyUncompressed {
 		return 0, nil
 	}
-	if len(c.data) < snappyChecksum {
+	if len(s.data) < snappyChecksum {
 		return 0, errTruncated
 	}
-	if c.kind == snappyUncompressed {
-		return len(c.data) - snappyChecksum, nil
+	if s.kind == snappyUncompressed {
+		return len(s.data) - snappyChecksum, nil
 	}
-	return s2.DecodedLen(c.data[snappyChecksum:])
+	return s2.DecodedLen(s.data[snappyChecksum:])
 }
 
 func declaredSnappy(src []byte) (int64, bool) {
@@ -133,8 +133,8 @@ func identifySnappy(chunk []byte) (int, error) {
 }
 
 // append decompresses the chunk's block. A block of more than most bytes is corrupt.
-func (c snappyChunk) append(out *output, most int) error {
-	n, err := c.size()
+func (s snappyChunk) append(out *output, most int) error {
+	n, err := s.size()
 	if err != nil {
 		return err
 	}
@@ -145,13 +145,13 @@ func (c snappyChunk) append(out *output, most int) error {
 		return out.tooLarge()
 	}
 	out.reserve(n)
-	block, into := c.data[snappyChecksum:], out.spare(n)
-	if c.kind == snappyUncompressed {
+	block, into := s.data[snappyChecksum:], out.spare(n)
+	if s.kind == snappyUncompressed {
 		copy(into, block)
 	} else if _, err := s2.Decode(into, block); err != nil {
 		return err
 	}
-	if snappySum(into) != binary.LittleEndian.Uint32(c.data) {
+	if snappySum(into) != binary.LittleEndian.Uint32(s.data) {
 		return errChecksum
 	}
 	out.extend(n)

@@ -56,13 +56,13 @@ func walkZstd(src []byte) (f zstdFrame, at int, err error) {
 }
 
 // walkBlocks adds all blocks to the frame. If it fails, the frame ends before the block at fault.
-func (f *zstdFrame) walkBlocks(src []byte) error {
+func (z *zstdFrame) walkBlocks(src []byte) error {
 	const rle, compressed = 1, 2
 	for last := false; !last; {
-		if len(src)-f.bytes < 3 {
+		if len(src)-z.bytes < 3 {
 			return errTruncated
 		}
-		header := int(src[f.bytes]) | int(src[f.bytes+1])<<8 | int(src[f.bytes+2])<<16
+		header := int(src[z.bytes]) | int(src[z.bytes+1])<<8 | int(src[z.bytes+2])<<16
 		last = header&1 != 0
 		size, kind := header>>3, header>>1&3
 		if size > zstdBlock {
@@ -73,13 +73,13 @@ func (f *zstdFrame) walkBlocks(src []byte) error {
 		case rle:
 			stored = 1
 		case compressed:
-			f.most, size = f.most+zstdBlock, 0
+			z.most, size = z.most+zstdBlock, 0
 		}
-		f.least, f.most = f.least+int64(size), f.most+int64(size)
-		if len(src)-f.bytes-3 < stored {
+		z.least, z.most = z.least+int64(size), z.most+int64(size)
+		if len(src)-z.bytes-3 < stored {
 			return errTruncated
 		}
-		f.bytes += 3 + stored
+		z.bytes += 3 + stored
 	}
 	return nil
 }

@@ -147,6 +147,6 @@ type LeakError struct {
 	Open   []string // one description per object: "stream lane-0", "event", "pool 4096 bytes used", "host buffer 1048576 bytes"
 }
 
-func (e *LeakError) Error() string {
-	return fmt.Sprintf("device %s: closed with %d objects still open: %s", e.Device, len(e.Open), strings.Join(e.Open, ", "))
+func (l *LeakError) Error() string {
+	return fmt.Sprintf("device %s: closed with %d objects still open: %s", l.Device, len(l.Open), strings.Join(l.Open, ", "))
 }

@@ -28,8 +28,8 @@ const (
 	Pageable                     // ordinary memory: on a GPU, copies are staged, slow and synchronous
 )
 
-func (k HostKind) String() string {
-	switch k {
+func (h HostKind) String() string {
+	switch h {
 	case Pinned:
 		return "pinned"
 	case Pageable:
@@ -62,32 +62,32 @@ func NewHostBuffer(mem []byte, kind HostKind, guard Guard) HostBuffer {
 }
 
 // Len returns the buffer's length in bytes.
-func (b HostBuffer) Len() int { return len(b.mem) }
+func (h HostBuffer) Len() int { return len(h.mem) }
 
 // Kind returns the kind of memory; zero for the zero HostBuffer.
-func (b HostBuffer) Kind() HostKind { return b.kind }
+func (h HostBuffer) Kind() HostKind { return h.kind }
 
 // Bytes returns the memory for reading and writing. The caller must not access it while work that copies from or to it
 // is in flight. Call Bytes again after completion instead of keeping the slice, so that the invariants build can check
 // the access. The slice is valid until the allocation is freed.
-func (b HostBuffer) Bytes() []byte {
-	if Invariants && b.guard != nil {
-		b.guard.Access(b.mem)
+func (h HostBuffer) Bytes() []byte {
+	if Invariants && h.guard != nil {
+		h.guard.Access(h.mem)
 	}
-	return b.mem
+	return h.mem
 }
 
 // Raw returns the memory without a check. It is meant for implementations of Device, and for memory that the host shares
 // with a kernel while it runs.
-func (b HostBuffer) Raw() []byte { return b.mem }
+func (h HostBuffer) Raw() []byte { return h.mem }
 
 // Slice returns the n bytes that start at offset off of b. It panics if that span is not within b.
-func (b HostBuffer) Slice(off, n int) HostBuffer {
-	if off < 0 || n < 0 || off > len(b.mem)-n {
-		panic(fmt.Sprintf("device: slice [%d:%d+%d] of a host buffer of %d bytes", off, off, n, len(b.mem)))
+func (h HostBuffer) Slice(off, n int) HostBuffer {
+	if off < 0 || n < 0 || off > len(h.mem)-n {
+		panic(fmt.Sprintf("device: slice [%d:%d+%d] of a host buffer of %d bytes", off, off, n, len(h.mem)))
 	}
-	b.mem = b.mem[off : off+n : off+n]
-	return b
+	h.mem = h.mem[off : off+n : off+n]
+	return h
 }
 
 // PoolConfig limits a pool.

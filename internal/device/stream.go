@@ -149,8 +149,8 @@ const (
 	DoNotify                         // Value
 )
 
-func (k CommandKind) String() string {
-	return [...]string{"no command", "copy in", "copy out", "fill", "launch", "record", "wait", "notify"}[k]
+func (c CommandKind) String() string {
+	return [...]string{"no command", "copy in", "copy out", "fill", "launch", "record", "wait", "notify"}[c]
 }
 
 // Command is a call of one of Stream's methods as a value, for Device.Enqueue.

@@ -239,17 +239,17 @@ func (s *arrowStream) buffers(m *arrowMessage) (first, count int, ok bool) {
 
 // viewBuffers returns the number of data buffers of the first n view columns of a record batch. It returns false if the
 // batch has fewer view columns, or a number can't be right.
-func (m *arrowMessage) viewBuffers(n int) (total int, ok bool) {
+func (a *arrowMessage) viewBuffers(n int) (total int, ok bool) {
 	const most = 1 << 31
 	if n == 0 {
 		return 0, true
 	}
-	first, counts := vectorIn(&m.header, batchVariadicCounts, 8)
+	first, counts := vectorIn(&a.header, batchVariadicCounts, 8)
 	if n > counts {
 		return 0, false
 	}
 	for i := range n {
-		count := m.header.GetInt64(first + flatbuffers.UOffsetT(8*i))
+		count := a.header.GetInt64(first + flatbuffers.UOffsetT(8*i))
 		if count < 0 || count > most || total > most {
 			return 0, false
 		}
@@ -259,8 +259,8 @@ func (m *arrowMessage) viewBuffers(n int) (total int, ok bool) {
 }
 
 // notFlatbuffer returns the error for metadata that can't be read.
-func (m *arrowMessage) notFlatbuffer() error {
-	return invalid(m.at, "the metadata of the Arrow message is not valid: %s", adviceOnStream)
+func (a *arrowMessage) notFlatbuffer() error {
+	return invalid(a.at, "the metadata of the Arrow message is not valid: %s", adviceOnStream)
 }
 
 // tableIn returns the table to which a field of another table refers. ok is false if there is none.

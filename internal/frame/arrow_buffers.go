@@ -33,11 +33,11 @@ type arrowBuffer struct {
 
 // fault returns the position in the body of a fault at an offset of the buffer. In a compressed buffer, that is the start
 // of the buffer.
-func (b *arrowBuffer) fault(offset int) int {
-	if b.inflated {
-		return b.at
+func (a *arrowBuffer) fault(offset int) int {
+	if a.inflated {
+		return a.at
 	}
-	return b.at + offset
+	return a.at + offset
 }
 
 // keptSlab is the largest slab that a frame keeps for the next message.
@@ -139,19 +139,19 @@ const (
 )
 
 // inflatedSize returns the declared length of a buffer after decompression.
-func (b *arrowBuffer) inflatedSize(body []byte) (int64, error) {
-	if b.length == 0 {
+func (a *arrowBuffer) inflatedSize(body []byte) (int64, error) {
+	if a.length == 0 {
 		return 0, nil
 	}
 	size := int64(stored - 1)
-	if b.length >= inflatedPrefix {
-		size = int64(binary.LittleEndian.Uint64(body[b.pos:]))
+	if a.length >= inflatedPrefix {
+		size = int64(binary.LittleEndian.Uint64(body[a.pos:]))
 	}
 	switch {
 	case size == stored:
-		return int64(b.length - inflatedPrefix), nil
+		return int64(a.length - inflatedPrefix), nil
 	case size < 0:
-		return 0, invalid(b.at, "a compressed Arrow buffer doesn't have a valid length: %s", adviceOnStream)
+		return 0, invalid(a.at, "a compressed Arrow buffer doesn't have a valid length: %s", adviceOnStream)
 	}
 	return size, nil
 }

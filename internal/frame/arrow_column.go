@@ -46,7 +46,7 @@ func (f *Frame) addArrowColumn(typ arrowType, base []byte, rows int, nulls int64
 }
 
 // bytes returns the bytes of the buffer.
-func (b *arrowBuffer) bytes(base []byte) []byte { return base[b.pos : b.pos+b.length] }
+func (a *arrowBuffer) bytes(base []byte) []byte { return base[a.pos : a.pos+a.length] }
 
 // presence returns the buffer that marks the nulls of a column: bit i is 1 if row i has a value. It is nil if all rows have
 // one.
@@ -246,8 +246,8 @@ func (f *Frame) addIndices(d *arrowDictionary, base []byte, rows int, nulls int6
 }
 
 // index returns the index of row i. A negative one becomes larger than any dictionary.
-func (d *arrowDictionary) index(raw []byte, i int) uint64 {
-	switch d.width {
+func (a *arrowDictionary) index(raw []byte, i int) uint64 {
+	switch a.width {
 	case 1:
 		return uint64(raw[i])
 	case 2:

@@ -82,30 +82,30 @@ type arrowSchema struct {
 
 // findColumn returns the column with the given name, or the only binary or string column if name is empty. Its error is
 // text for the user, and empty on success.
-func (s *arrowSchema) findColumn(name string) (arrowColumn, string) {
-	if s.schema.GetInt16Slot(schemaEndianness, 0) != 0 {
+func (a *arrowSchema) findColumn(name string) (arrowColumn, string) {
+	if a.schema.GetInt16Slot(schemaEndianness, 0) != 0 {
 		return arrowColumn{}, "the stream is big-endian: write it on a little-endian machine"
 	}
-	first, n := vectorIn(&s.schema, schemaFields, 4)
+	first, n := vectorIn(&a.schema, schemaFields, 4)
 	var found arrowColumn
 	matches := 0
 	for i := range n {
-		field := elementIn(&s.schema, first, i)
-		s.next.typ = typeOf(&field)
+		field := elementIn(&a.schema, first, i)
+		a.next.typ = typeOf(&field)
 		wanted := name == "" || string(nameOf(&field)) == name
-		if wanted && s.next.typ.holdsRecords() {
-			found = s.next
-			found.dictionary = s.dictionary(&field)
+		if wanted && a.next.typ.holdsRecords() {
+			found = a.next
+			found.dictionary = a.dictionary(&field)
 			matches++
 		}
-		if s.pass(&field, 0); s.fault != "" {
-			return found, s.fault
+		if a.pass(&field, 0); a.fault != "" {
+			return found, a.fault
 		}
 	}
 	if matches == 1 {
 		return found, ""
 	}
-	return found, s.explain(name, matches)
+	return found, a.explain(name, matches)
 }
 
 // typeOf returns the type of a field.
@@ -120,11 +120,11 @@ func nameOf(field *flatbuffers.Table) []byte {
 }
 
 // explain says why no single column holds the records.
-func (s *arrowSchema) explain(name string, matches int) string {
+func (a *arrowSchema) explain(name string, matches int) string {
 	var candidates []string
-	first, n := vectorIn(&s.schema, schemaFields, 4)
+	first, n := vectorIn(&a.schema, schemaFields, 4)
 	for i := range n {
-		if field := elementIn(&s.schema, first, i); typeOf(&field).holdsRecords() {
+		if field := elementIn(&a.schema, first, i); typeOf(&field).holdsRecords() {
 			candidates = append(candidates, quote(nameOf(&field)))
 		}
 		if len(candidates) == 20 {
@@ -146,7 +146,7 @@ func (s *arrowSchema) explain(name string, matches int) string {
 }
 
 // dictionary reads how a field is dictionary-encoded.
-func (s *arrowSchema) dictionary(field *flatbuffers.Table) arrowDictionary {
+func (a *arrowSchema) dictionary(field *flatbuffers.Table) arrowDictionary {
 	const id, indexType, bitWidth = 4, 6, 4 // slots of the tables DictionaryEncoding and Int
 	encoding, ok := tableIn(field, fieldDictionary)
 	if !ok {
@@ -159,14 +159,14 @@ func (s *arrowSchema) dictionary(field *flatbuffers.Table) arrowDictionary {
 	switch bits {
 	case 8, 16, 32, 64:
 	default:
-		s.fault = "the schema has a dictionary with indices of an unknown size: " + adviceOnStream
+		a.fault = "the schema has a dictionary with indices of an unknown size: " + adviceOnStream
 	}
 	return arrowDictionary{id: encoding.GetInt64Slot(id, 0), width: int(bits / 8)}
 }
 
 // holdsRecords reports whether the values of a column can be records.
-func (t arrowType) holdsRecords() bool {
-	switch t {
+func (a arrowType) holdsRecords() bool {
+	switch a {
 	case typeBinary, typeUtf8, typeLargeBinary, typeLargeUtf8, typeBinaryView, typeUtf8View:
 		return true
 	}
@@ -174,55 +174,55 @@ func (t arrowType) holdsRecords() bool {
 }
 
 // isView reports whether the column has one view per value and any number of data buffers.
-func (t arrowType) isView() bool { return t == typeBinaryView || t == typeUtf8View }
+func (a arrowType) isView() bool { return a == typeBinaryView || a == typeUtf8View }
 
 // isLarge reports whether the column has offsets of 8 bytes.
-func (t arrowType) isLarge() bool { return t == typeLargeBinary || t == typeLargeUtf8 }
+func (a arrowType) isLarge() bool { return a == typeLargeBinary || a == typeLargeUtf8 }
 
 // pass moves the place past a field and its children.
-func (s *arrowSchema) pass(field *flatbuffers.Table, depth int) {
-	if s.fields++; s.fields > maxArrowFields || depth > maxArrowNesting {
-		s.fault = "the schema has too many columns, or they are nested too deeply: send only the columns that are needed"
+func (a *arrowSchema) pass(field *flatbuffers.Table, depth int) {
+	if a.fields++; a.fields > maxArrowFields || depth > maxArrowNesting {
+		a.fault = "the schema has too many columns, or they are nested too deeply: send only the columns that are needed"
 	}
-	if s.fault != "" {
+	if a.fault != "" {
 		return
 	}
-	s.next.node++
+	a.next.node++
 	if field.Offset(fieldDictionary) != 0 {
-		s.next.buffers += 2 // the indices and their validity. The values are in messages of their own
+		a.next.buffers += 2 // the indices and their validity. The values are in messages of their own
 		return
 	}
-	s.passBuffers(field)
+	a.passBuffers(field)
 	first, n := vectorIn(field, fieldChildren, 4)
-	for i := 0; i < n && s.fault == ""; i++ {
+	for i := 0; i < n && a.fault == ""; i++ {
 		child := elementIn(field, first, i)
-		s.pass(&child, depth+1)
+		a.pass(&child, depth+1)
 	}
 }
 
 // passBuffers moves the place past the buffers of a field without its children.
-func (s *arrowSchema) passBuffers(field *flatbuffers.Table) {
+func (a *arrowSchema) passBuffers(field *flatbuffers.Table) {
 	switch typ := typeOf(field); typ {
 	case typeNull, typeRunEndEncoded:
 	case typeStruct, typeFixedSizeList:
-		s.next.buffers++
+		a.next.buffers++
 	case typeUnion:
-		s.next.unions++
-		s.next.buffers++
+		a.next.unions++
+		a.next.buffers++
 		const mode, dense = 4, 1
 		if union, ok := tableIn(field, fieldType); ok && union.GetInt16Slot(mode, 0) == dense {
-			s.next.buffers++
+			a.next.buffers++
 		}
 	case typeBinary, typeUtf8, typeLargeBinary, typeLargeUtf8, typeListView, typeLargeListView:
-		s.next.buffers += 3
+		a.next.buffers += 3
 	case typeBinaryView, typeUtf8View:
-		s.next.buffers += 2
-		s.next.views++
+		a.next.buffers += 2
+		a.next.views++
 	default:
 		if typ == 0 || typ > lastArrowType {
-			s.fault = "the schema has a column of an unknown type: send only the columns that are needed"
+			a.fault = "the schema has a column of an unknown type: send only the columns that are needed"
 		}
-		s.next.buffers += 2
+		a.next.buffers += 2
 	}
 }
 

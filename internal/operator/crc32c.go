@@ -55,16 +55,16 @@ type crc32cKernel struct{ pieceUnits int }
 
 // Needs requests scratch for one checksum per piece: the checksum of a piece's first part, which may continue a row
 // that another piece begins. A batch with a single piece needs none.
-func (k crc32cKernel) Needs(s device.Shape) device.Needs {
+func (c crc32cKernel) Needs(s device.Shape) device.Needs {
 	n := device.Needs{Result: s.Rows * crc32cStride}
-	if pieces := pieceCount(s.Rows, s.Bytes, k.pieceUnits); pieces > 1 {
+	if pieces := pieceCount(s.Rows, s.Bytes, c.pieceUnits); pieces > 1 {
 		n.Scratch = pieces * crc32cStride
 	}
 	return n
 }
 
-func (k crc32cKernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
-	b, err := prepare(crc32cName, k, rows, offsets, scratch, result, k.pieceUnits)
+func (c crc32cKernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	b, err := prepare(crc32cName, c, rows, offsets, scratch, result, c.pieceUnits)
 	if err != nil {
 		return err
 	}

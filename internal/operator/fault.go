@@ -54,7 +54,7 @@ func FaultOfPayload(err error) (name, fault string) {
 // BatchError is why an operator has no results for a batch as a whole, although the device works. Any record may be the cause.
 type BatchError struct{ Text string }
 
-func (e *BatchError) Error() string { return e.Text }
+func (b *BatchError) Error() string { return b.Text }
 
 // Faulty is implemented by Refusers whose results a user's code writes. Such results are checked record by record: whoever wrote them,
 // a status that isn't declared or a length beyond its bound must not be used.
@@ -78,7 +78,7 @@ type RecordError struct {
 	Text     string // what users read
 }
 
-func (e *RecordError) Error() string { return e.Text }
+func (r *RecordError) Error() string { return r.Text }
 
 // ToBlame returns the name of the operator that err is about, or "" if it isn't known.
 func ToBlame(err error) string {

@@ -19,8 +19,8 @@ type minhashHost struct{ description *compiled.Description }
 
 func (minhashHost) Name() string { return minhashName }
 
-func (h minhashHost) Bind(params []byte) (device.BoundHostKernel, error) {
-	c, err := minhashConfigOf(h.description, params)
+func (m minhashHost) Bind(params []byte) (device.BoundHostKernel, error) {
+	c, err := minhashConfigOf(m.description, params)
 	if err != nil {
 		return nil, device.Errorf("bind minhash", "", device.ErrInvalid, "%v", err)
 	}
@@ -41,21 +41,21 @@ type minhashKernel struct {
 
 // Needs requests scratch for one hash per byte, because at most one shingle starts at each byte. It also requests
 // scratch for the signature of each piece's first part, which may continue a row that another piece begins.
-func (k minhashKernel) Needs(s device.Shape) device.Needs {
-	n := device.Needs{Scratch: 4 * s.Bytes, Result: s.Rows * 4 * k.hashes}
-	if pieces := pieceCount(s.Rows, s.Bytes, k.pieceUnits); pieces > 1 {
-		n.Scratch += pieces * 4 * k.hashes
+func (m minhashKernel) Needs(s device.Shape) device.Needs {
+	n := device.Needs{Scratch: 4 * s.Bytes, Result: s.Rows * 4 * m.hashes}
+	if pieces := pieceCount(s.Rows, s.Bytes, m.pieceUnits); pieces > 1 {
+		n.Scratch += pieces * 4 * m.hashes
 	}
 	return n
 }
 
-func (k minhashKernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
-	b, err := prepare(minhashName, k, rows, offsets, scratch, result, k.pieceUnits)
+func (m minhashKernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	b, err := prepare(minhashName, m, rows, offsets, scratch, result, m.pieceUnits)
 	if err != nil {
 		return err
 	}
 	var (
-		stride    = 4 * k.hashes
+		stride    = 4 * m.hashes
 		hashBytes = 4 * b.shape().Bytes
 		aside     = scratch[hashBytes:]
 	)
@@ -69,7 +69,7 @@ func (k minhashKernel) Run(rows []byte, offsets []uint32, scratch, result []byte
 			if !p.begins {
 				record = aside[piece*stride:][:stride]
 			}
-			k.sign(record, b, p, hashes)
+			m.sign(record, b, p, hashes)
 		}
 	})
 	for piece := range b.pieces() {
@@ -82,16 +82,16 @@ func (k minhashKernel) Run(rows []byte, offsets []uint32, scratch, result []byte
 
 // sign writes to record the signature of the shingles that start in part p. It stores their hashes in the scratch that
 // belongs to the bytes of the part.
-func (k minhashKernel) sign(record []byte, b batch, p part, hashes []uint32) {
+func (m minhashKernel) sign(record []byte, b batch, p part, hashes []uint32) {
 	var (
 		start = int(b.offsets[p.row])
 		row   = b.rows[start:b.offsets[p.row+1]]
 		base  = int(b.offsets[0])
 	)
-	hashes = appendShingleHashes(hashes[p.low-base:p.low-base:p.high-base], row, p.low-start, p.high-start, k.k)
-	for i := 0; i < k.hashes; i += 2 {
-		j := min(i+1, k.hashes-1) // with an odd number of hashes, the last one is computed twice
-		first, second := lowestPermuted(hashes, k.scaled[i], k.scaled[j])
+	hashes = appendShingleHashes(hashes[p.low-base:p.low-base:p.high-base], row, p.low-start, p.high-start, m.k)
+	for i := 0; i < m.hashes; i += 2 {
+		j := min(i+1, m.hashes-1) // with an odd number of hashes, the last one is computed twice
+		first, second := lowestPermuted(hashes, m.scaled[i], m.scaled[j])
 		binary.LittleEndian.PutUint32(record[4*i:], first)
 		binary.LittleEndian.PutUint32(record[4*j:], second)
 	}

@@ -109,23 +109,23 @@ type builtInSource struct {
 }
 
 // Name implements Source.
-func (s *builtInSource) Name() string { return s.description.Name }
+func (b *builtInSource) Name() string { return b.description.Name }
 
 // Err implements Source.
-func (s *builtInSource) Err() error { return nil }
+func (b *builtInSource) Err() error { return nil }
 
 // Bind implements Source.
-func (s *builtInSource) Bind(query string) (Operator, error) {
-	o, err := s.description.Bind(query)
+func (b *builtInSource) Bind(query string) (Operator, error) {
+	o, err := b.description.Bind(query)
 	if err != nil {
 		return nil, err
 	}
 	block := o.Params()
-	kernel, err := s.kernel.Bind(block)
+	kernel, err := b.kernel.Bind(block)
 	if err != nil {
 		return nil, err
 	}
-	return &builtIn{declared: o, name: o.Name(), stride: o.Stride(), column: DeclaredColumn(o), kernel: kernel, reference: s.reference(block)}, nil
+	return &builtIn{declared: o, name: o.Name(), stride: o.Stride(), column: DeclaredColumn(o), kernel: kernel, reference: b.reference(block)}, nil
 }
 
 // builtIn is a built-in operator with its parameters. Its kernel and its reference are code, and everything else follows from its

@@ -18,9 +18,9 @@ type mute struct {
 
 var errMute = errors.New("no notifications")
 
-func (d *mute) NewStream(name string) (device.Stream, error) {
-	s, err := d.spy.NewStream(name)
-	return muteStream{s, d}, err
+func (m *mute) NewStream(name string) (device.Stream, error) {
+	s, err := m.spy.NewStream(name)
+	return muteStream{s, m}, err
 }
 
 type muteStream struct {
@@ -28,8 +28,8 @@ type muteStream struct {
 	dev *mute
 }
 
-func (s muteStream) Notify(uint64) error {
-	s.dev.refused <- struct{}{}
+func (m muteStream) Notify(uint64) error {
+	m.dev.refused <- struct{}{}
 	return errMute
 }
 

@@ -364,19 +364,19 @@ type askedDevice struct {
 	inDone func()
 }
 
-func (d *askedDevice) NewEvent(flags device.EventFlags) (device.Event, error) {
-	e, err := d.Device.NewEvent(flags)
-	return &askedEvent{e, d}, err
+func (a *askedDevice) NewEvent(flags device.EventFlags) (device.Event, error) {
+	e, err := a.Device.NewEvent(flags)
+	return &askedEvent{e, a}, err
 }
 
 // Enqueue replaces the wrapped events by the device's own.
-func (d *askedDevice) Enqueue(commands []device.Command) error {
+func (a *askedDevice) Enqueue(commands []device.Command) error {
 	for i := range commands {
 		if e, ok := commands[i].Event.(*askedEvent); ok {
 			commands[i].Event = e.Event
 		}
 	}
-	return d.Device.Enqueue(commands)
+	return a.Device.Enqueue(commands)
 }
 
 type askedEvent struct {
@@ -384,7 +384,7 @@ type askedEvent struct {
 	dev *askedDevice
 }
 
-func (e *askedEvent) Done() (bool, error) {
-	e.dev.inDone()
-	return e.Event.Done()
+func (a *askedEvent) Done() (bool, error) {
+	a.dev.inDone()
+	return a.Event.Done()
 }

@@ -249,25 +249,25 @@ const (
 )
 
 // begin prepares the calling goroutine for short sleeps. The caller must call end afterwards to undo that.
-func (n *adaptivePoll) begin() (end func()) {
+func (a *adaptivePoll) begin() (end func()) {
 	runtime.LockOSThread()
 	preciseTimers()
 	return runtime.UnlockOSThread
 }
 
 // restart starts the wait for a batch when none was in flight before.
-func (n *adaptivePoll) restart() { n.since = time.Now() }
+func (a *adaptivePoll) restart() { a.since = time.Now() }
 
 // came records that a batch has completed while other batches are in flight.
-func (n *adaptivePoll) came() {
+func (a *adaptivePoll) came() {
 	now := time.Now()
-	n.learn(now.Sub(n.since))
-	n.since = now
+	a.learn(now.Sub(a.since))
+	a.since = now
 }
 
 // learn records how long the wait for a completion took.
-func (n *adaptivePoll) learn(waited time.Duration) { n.pace += (waited - n.pace) / 4 }
+func (a *adaptivePoll) learn(waited time.Duration) { a.pace += (waited - a.pace) / 4 }
 
-func (n *adaptivePoll) sleep() { shortSleep(n.next()) }
+func (a *adaptivePoll) sleep() { shortSleep(a.next()) }
 
-func (n *adaptivePoll) next() time.Duration { return min(max(n.pace/4, shortestPause), longestPause) }
+func (a *adaptivePoll) next() time.Duration { return min(max(a.pace/4, shortestPause), longestPause) }

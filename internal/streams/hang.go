@@ -75,9 +75,9 @@ type runClock struct {
 
 // tick returns how long the process has run since the last tick, at most two intervals. A longer gap means that the
 // process was stopped, suspended or starved of CPU time, so it doesn't count against the device.
-func (c *runClock) tick(now time.Time) time.Duration {
-	ran := min(now.Sub(c.last), 2*c.every)
-	c.last = now
+func (r *runClock) tick(now time.Time) time.Duration {
+	ran := min(now.Sub(r.last), 2*r.every)
+	r.last = now
 	return ran
 }
 

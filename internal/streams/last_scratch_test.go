@@ -11,8 +11,8 @@ import (
 // hoard is a device whose pools are full of unused pieces of unsuitable sizes, until they are trimmed.
 type hoard struct{ device.Device }
 
-func (d hoard) NewPool(c device.PoolConfig) (device.Pool, error) {
-	pool, err := d.Device.NewPool(c)
+func (h hoard) NewPool(c device.PoolConfig) (device.Pool, error) {
+	pool, err := h.Device.NewPool(c)
 	return &hoardingPool{Pool: pool}, err
 }
 
@@ -21,16 +21,16 @@ type hoardingPool struct {
 	trimmed bool
 }
 
-func (p *hoardingPool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
-	if !p.trimmed {
+func (h *hoardingPool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
+	if !h.trimmed {
 		return device.Memory{}, device.Errorf("pool alloc", "", device.ErrOutOfMemory, "nothing of %d bytes", bytes)
 	}
-	return p.Pool.Alloc(s, bytes)
+	return h.Pool.Alloc(s, bytes)
 }
 
-func (p *hoardingPool) Trim(keep int64) error {
-	p.trimmed = keep == 0
-	return p.Pool.Trim(keep)
+func (h *hoardingPool) Trim(keep int64) error {
+	h.trimmed = keep == 0
+	return h.Pool.Trim(keep)
 }
 
 // TestLoneBatchGetsTheScratchOfUnusedPieces checks a batch that is alone in flight. No other batch frees scratch, and

@@ -63,24 +63,24 @@ func newTraffic(t *testing.T, p *streams.Pipeline, ops []operator.Operator, tota
 	return tr
 }
 
-func (tr *traffic) hand(b *streams.Batch, from, to int32) {
-	if !tr.owner[b.Slot()].CompareAndSwap(from, to) {
-		tr.t.Errorf("the batch in slot %d goes from owner %d to %d, but %d has it", b.Slot(), from, to, tr.owner[b.Slot()].Load())
+func (t *traffic) hand(b *streams.Batch, from, to int32) {
+	if !t.owner[b.Slot()].CompareAndSwap(from, to) {
+		t.t.Errorf("the batch in slot %d goes from owner %d to %d, but %d has it", b.Slot(), from, to, t.owner[b.Slot()].Load())
 	}
 }
 
 // fill acquires, fills and submits batches until it has done enough of them or the pipeline is over.
-func (tr *traffic) fill(random *rand.Rand) {
-	for tr.begun.Add(1) <= tr.total {
-		b, err := tr.pipe.Acquire(context.Background())
+func (t *traffic) fill(random *rand.Rand) {
+	for t.begun.Add(1) <= t.total {
+		b, err := t.pipe.Acquire(context.Background())
 		if err != nil {
-			tr.mustBeOver(err)
+			t.mustBeOver(err)
 			return
 		}
-		tr.hand(b, ownedByPool, ownedByFiller)
-		tr.touch(func() { tr.pack(b, random) })
-		if random.IntN(10) == 0 || !tr.submit(b) {
-			tr.hand(b, ownedByFiller, ownedByPool)
+		t.hand(b, ownedByPool, ownedByFiller)
+		t.touch(func() { t.pack(b, random) })
+		if random.IntN(10) == 0 || !t.submit(b) {
+			t.hand(b, ownedByFiller, ownedByPool)
 			b.Release()
 		}
 	}
@@ -88,62 +88,62 @@ func (tr *traffic) fill(random *rand.Rand) {
 
 // touch calls f unless the pipeline is about to be closed. The caller of Close must ensure that nobody fills or reads
 // batches.
-func (tr *traffic) touch(f func()) {
-	tr.hands.RLock()
-	defer tr.hands.RUnlock()
-	if !tr.closing {
+func (t *traffic) touch(f func()) {
+	t.hands.RLock()
+	defer t.hands.RUnlock()
+	if !t.closing {
 		f()
 	}
 }
 
 // pack fills a batch with random rows.
-func (tr *traffic) pack(b *streams.Batch, random *rand.Rand) {
-	chosen := tr.chosen[b.Slot()][:0]
+func (t *traffic) pack(b *streams.Batch, random *rand.Rand) {
+	chosen := t.chosen[b.Slot()][:0]
 	for range 1 + random.IntN(6) {
-		row := random.IntN(len(tr.rows))
-		if !b.Append(tr.rows[row]) {
-			tr.t.Error("a small payload does not fit")
+		row := random.IntN(len(t.rows))
+		if !b.Append(t.rows[row]) {
+			t.t.Error("a small payload does not fit")
 		}
 		chosen = append(chosen, row)
 	}
-	tr.chosen[b.Slot()] = chosen
+	t.chosen[b.Slot()] = chosen
 }
 
 // submit tries up to three times. It returns false if the filler still owns the batch.
-func (tr *traffic) submit(b *streams.Batch) bool {
+func (t *traffic) submit(b *streams.Batch) bool {
 	for range 3 {
 		rows := b.Rows()
-		tr.hand(b, ownedByFiller, ownedByDevice)
+		t.hand(b, ownedByFiller, ownedByDevice)
 		err := b.Submit(streams.ClosedByCount)
 		if err == nil {
 			return true
 		}
-		tr.hand(b, ownedByDevice, ownedByFiller)
+		t.hand(b, ownedByDevice, ownedByFiller)
 		if b.Rows() != rows {
-			tr.t.Errorf("a refused batch has %d rows, it had %d", b.Rows(), rows)
+			t.t.Errorf("a refused batch has %d rows, it had %d", b.Rows(), rows)
 		}
 		if !errors.Is(err, device.ErrLaunch) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, streams.ErrEmpty) {
-			tr.mustBeOver(err)
+			t.mustBeOver(err)
 			return false
 		}
 	}
 	return false
 }
 
-func (tr *traffic) mustBeOver(err error) {
+func (t *traffic) mustBeOver(err error) {
 	if !errors.Is(err, device.ErrLost) && !errors.Is(err, streams.ErrClosed) {
-		tr.t.Errorf("refused with %v", err)
+		t.t.Errorf("refused with %v", err)
 	}
 }
 
 // receive checks completed batches until stop.
-func (tr *traffic) receive(stop <-chan struct{}) {
+func (t *traffic) receive(stop <-chan struct{}) {
 	for {
 		select {
-		case b := <-tr.pipe.Completed():
-			tr.hand(b, ownedByDevice, ownedByReceiver)
-			tr.touch(func() { tr.check(b) })
-			tr.hand(b, ownedByReceiver, ownedByPool)
+		case b := <-t.pipe.Completed():
+			t.hand(b, ownedByDevice, ownedByReceiver)
+			t.touch(func() { t.check(b) })
+			t.hand(b, ownedByReceiver, ownedByPool)
 			b.Release()
 		case <-stop:
 			return
@@ -151,34 +151,34 @@ func (tr *traffic) receive(stop <-chan struct{}) {
 	}
 }
 
-func (tr *traffic) check(b *streams.Batch) {
+func (t *traffic) check(b *streams.Batch) {
 	if err := b.Err(); err != nil {
 		if !errors.Is(err, device.ErrLost) {
-			tr.t.Errorf("batch %d failed: %v", b.ReadRecord().Batch, err)
+			t.t.Errorf("batch %d failed: %v", b.ReadRecord().Batch, err)
 		}
 		return
 	}
-	if tr.good.Add(1) == tr.enough {
-		close(tr.reached)
+	if t.good.Add(1) == t.enough {
+		close(t.reached)
 	}
 	stages := b.ReadRecord().Stages
 	for s := streams.CopyIn; s <= streams.CopyOut; s++ {
-		if stages[s] == (streams.Span{}) && (b.ReadRecord().InPlace || errors.Is(tr.pipe.Err(), device.ErrLost)) {
+		if stages[s] == (streams.Span{}) && (b.ReadRecord().InPlace || errors.Is(t.pipe.Err(), device.ErrLost)) {
 			continue // there were no copies, or the device was lost before its times were read
 		}
 		if stages[s].Start < stages[s-1].End || stages[s].End < stages[s].Start {
-			tr.t.Errorf("batch %d: %v at %v comes before %v at %v has ended", b.ReadRecord().Batch, s, stages[s], s-1, stages[s-1])
+			t.t.Errorf("batch %d: %v at %v comes before %v at %v has ended", b.ReadRecord().Batch, s, stages[s], s-1, stages[s-1])
 		}
 	}
-	for i, op := range tr.ops {
+	for i, op := range t.ops {
 		got, stride := b.Results(i), op.Stride()
 		if len(got) != stride*b.Rows() {
-			tr.t.Errorf("%d bytes of results of %s for %d rows", len(got), op, b.Rows())
+			t.t.Errorf("%d bytes of results of %s for %d rows", len(got), op, b.Rows())
 			continue
 		}
-		for n, row := range tr.chosen[b.Slot()] {
-			if !bytes.Equal(got[n*stride:][:stride], tr.results[row][i]) {
-				tr.t.Errorf("batch %d, row %d: %s differs from the reference", b.ReadRecord().Batch, n, op)
+		for n, row := range t.chosen[b.Slot()] {
+			if !bytes.Equal(got[n*stride:][:stride], t.results[row][i]) {
+				t.t.Errorf("batch %d, row %d: %s differs from the reference", b.ReadRecord().Batch, n, op)
 			}
 		}
 	}
@@ -186,30 +186,30 @@ func (tr *traffic) check(b *streams.Batch) {
 
 // run generates traffic until every batch is back. If closeAfter is set, it closes the pipeline after that many batches
 // came back with results.
-func (tr *traffic) run(seed uint64, closeAfter int64) {
-	tr.enough, tr.reached = closeAfter, make(chan struct{})
+func (t *traffic) run(seed uint64, closeAfter int64) {
+	t.enough, t.reached = closeAfter, make(chan struct{})
 	var fillers, receivers sync.WaitGroup
 	stop := make(chan struct{})
 	for i := range uint64(3) {
-		fillers.Go(func() { tr.fill(rand.New(rand.NewPCG(seed, i))) })
+		fillers.Go(func() { t.fill(rand.New(rand.NewPCG(seed, i))) })
 	}
 	for range 2 {
-		receivers.Go(func() { tr.receive(stop) })
+		receivers.Go(func() { t.receive(stop) })
 	}
-	receivers.Go(func() { checkFigures(tr.t, tr.pipe, stop) })
+	receivers.Go(func() { checkFigures(t.t, t.pipe, stop) })
 	if closeAfter > 0 {
-		<-tr.reached
-		tr.hands.Lock()
-		tr.closing = true
-		tr.hands.Unlock()
-		if err := tr.pipe.Close(); err != nil {
-			tr.t.Errorf("Close: %v", err)
+		<-t.reached
+		t.hands.Lock()
+		t.closing = true
+		t.hands.Unlock()
+		if err := t.pipe.Close(); err != nil {
+			t.t.Errorf("Close: %v", err)
 		}
 	}
 	fillers.Wait()
 	if closeAfter == 0 {
-		if err := tr.pipe.Drain(context.Background()); err != nil {
-			tr.t.Errorf("Drain: %v", err)
+		if err := t.pipe.Drain(context.Background()); err != nil {
+			t.t.Errorf("Drain: %v", err)
 		}
 	}
 	close(stop)
@@ -217,25 +217,25 @@ func (tr *traffic) run(seed uint64, closeAfter int64) {
 }
 
 // settled checks the final owner of every batch.
-func (tr *traffic) settled(closed bool) {
+func (t *traffic) settled(closed bool) {
 	stuck := 0
-	for slot := range tr.owner {
-		switch o := tr.owner[slot].Load(); {
+	for slot := range t.owner {
+		switch o := t.owner[slot].Load(); {
 		case o == ownedByDevice && closed: // its batch doesn't come back any more
 			stuck++
 		case o != ownedByPool:
-			tr.t.Errorf("the batch in slot %d ends up with owner %d", slot, o)
+			t.t.Errorf("the batch in slot %d ends up with owner %d", slot, o)
 		}
 	}
-	s, err := tr.pipe.Stats()
+	s, err := t.pipe.Stats()
 	if err != nil && !closed && !errors.Is(err, device.ErrLost) {
-		tr.t.Error(err)
+		t.t.Error(err)
 	}
 	if s.InHand != stuck {
-		tr.t.Errorf("%d batches in hand at the end, want %d", s.InHand, stuck)
+		t.t.Errorf("%d batches in hand at the end, want %d", s.InHand, stuck)
 	}
 	if !closed && (s.Lanes.Filling != 0 || s.Lanes.InFlight != 0 || s.Scratch.Used != 0) {
-		tr.t.Errorf("at the end: lanes %+v, %d bytes of scratch used", s.Lanes, s.Scratch.Used)
+		t.t.Errorf("at the end: lanes %+v, %d bytes of scratch used", s.Lanes, s.Scratch.Used)
 	}
 }
 

@@ -57,8 +57,8 @@ const (
 	NumCloseReasons
 )
 
-func (r CloseReason) String() string {
-	return [...]string{"bytes", "count", "linger", "drain"}[r]
+func (c CloseReason) String() string {
+	return [...]string{"bytes", "count", "linger", "drain"}[c]
 }
 
 // Record describes a batch of a pipeline.

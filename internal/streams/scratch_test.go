@@ -174,9 +174,9 @@ func TestScratchThatIsStillOnItsWayBack(t *testing.T) {
 // stream.
 type slowFrees struct{ *sim.Device }
 
-func (d *slowFrees) NewPool(c device.PoolConfig) (device.Pool, error) {
-	pool, err := d.Device.NewPool(c)
-	return &slowPool{pool, d}, err
+func (s *slowFrees) NewPool(c device.PoolConfig) (device.Pool, error) {
+	pool, err := s.Device.NewPool(c)
+	return &slowPool{pool, s}, err
 }
 
 type slowPool struct {

@@ -123,6 +123,6 @@ func (c *checked) Check(ctx context.Context) error {
 // poolless is a device without memory pools.
 type poolless struct{ device.Device }
 
-func (d poolless) NewPool(device.PoolConfig) (device.Pool, error) {
-	return nil, device.Errorf("new pool", d.Info().ID, device.ErrUnavailable, "it has none")
+func (p poolless) NewPool(device.PoolConfig) (device.Pool, error) {
+	return nil, device.Errorf("new pool", p.Info().ID, device.ErrUnavailable, "it has none")
 }

@@ -23,9 +23,9 @@ type broken struct {
 	always bool
 }
 
-func (k broken) Bind(params []byte) (device.BoundHostKernel, error) {
-	bound, err := k.HostKernel.Bind(params)
-	return brokenBound{bound, k}, err
+func (b broken) Bind(params []byte) (device.BoundHostKernel, error) {
+	bound, err := b.HostKernel.Bind(params)
+	return brokenBound{bound, b}, err
 }
 
 type brokenBound struct {

@@ -101,9 +101,9 @@ func (b *Batch) left(at time.Duration) {
 
 // resolved returns f, or the time at which the stream became free if the predecessor's timestamps can't be read any
 // more. The caller holds Pipeline.mu.
-func (f predecessor) resolved(l *lane) predecessor {
-	if f.batch == nil || f.batch.hasTimestamps(f.token) {
-		return f
+func (p predecessor) resolved(l *lane) predecessor {
+	if p.batch == nil || p.batch.hasTimestamps(p.token) {
+		return p
 	}
 	return predecessor{at: l.ownFree}
 }
@@ -115,9 +115,9 @@ func (b *Batch) hasTimestamps(submission uint64) bool {
 }
 
 // time returns when the batch reached the head of the lane's own stream. The caller holds Pipeline.timing.
-func (f predecessor) time() (time.Duration, error) {
-	if f.batch == nil {
-		return f.at, nil
+func (p predecessor) time() (time.Duration, error) {
+	if p.batch == nil {
+		return p.at, nil
 	}
-	return f.batch.when(f.left)
+	return p.batch.when(p.left)
 }

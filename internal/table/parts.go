@@ -27,8 +27,8 @@ type RecordTooLargeError struct {
 }
 
 // Error names the record and both lengths.
-func (e *RecordTooLargeError) Error() string {
-	return fmt.Sprintf("record %d: its result has %d bytes, and a message takes %d: raise the server's max_payload, or the stream's max_msg_size", e.Record, e.Bytes, e.Limit)
+func (r *RecordTooLargeError) Error() string {
+	return fmt.Sprintf("record %d: its result has %d bytes, and a message takes %d: raise the server's max_payload, or the stream's max_msg_size", r.Record, r.Bytes, r.Limit)
 }
 
 // sampleRecords is the number of records that are encoded to estimate the others.

@@ -22,22 +22,22 @@ type byteStrings struct {
 const spanBytes = 16
 
 // reset prepares for that many records, which have no byte strings yet.
-func (s *byteStrings) reset(ops []operator.Operator, records int) {
-	s.bytes = s.bytes[:0]
-	s.spans = resized(s.spans[:cap(s.spans)], len(ops)) // keeps the memory of operators beyond those of the last message
+func (b *byteStrings) reset(ops []operator.Operator, records int) {
+	b.bytes = b.bytes[:0]
+	b.spans = resized(b.spans[:cap(b.spans)], len(ops)) // keeps the memory of operators beyond those of the last message
 	for i, op := range ops {
 		if _, ok := op.(operator.Variable); !ok {
-			s.spans[i] = nil
+			b.spans[i] = nil
 			continue
 		}
-		s.spans[i] = resized(s.spans[i], records)
-		clear(s.spans[i])
+		b.spans[i] = resized(b.spans[i], records)
+		clear(b.spans[i])
 	}
 }
 
-func (s *byteStrings) size() int64 {
-	size := int64(cap(s.bytes))
-	for _, spans := range s.spans[:cap(s.spans)] {
+func (b *byteStrings) size() int64 {
+	size := int64(cap(b.bytes))
+	for _, spans := range b.spans[:cap(b.spans)] {
 		size += spanBytes * int64(cap(spans))
 	}
 	return size
@@ -58,15 +58,15 @@ func mostStrings(ops []operator.Operator, records, stringBytes int) (most int64)
 }
 
 // clear removes the byte strings of record i.
-func (s *byteStrings) clear(op, i int) {
-	if spans := s.spans[op]; spans != nil {
+func (b *byteStrings) clear(op, i int) {
+	if spans := b.spans[op]; spans != nil {
 		spans[i] = arrowipc.Span{}
 	}
 }
 
 // bytesOf returns the length of the byte strings of the records from up to, but not including, to.
-func (s *byteStrings) bytesOf(from, to int) (bytes int) {
-	for _, spans := range s.spans {
+func (b *byteStrings) bytesOf(from, to int) (bytes int) {
+	for _, spans := range b.spans {
 		for _, span := range spans[min(from, len(spans)):min(to, len(spans))] {
 			bytes += span.To - span.From
 		}
@@ -75,18 +75,18 @@ func (s *byteStrings) bytesOf(from, to int) (bytes int) {
 }
 
 // slice returns the places of some records' byte strings.
-func (s *byteStrings) slice(from, to int) [][]arrowipc.Span {
-	s.part = resized(s.part, len(s.spans))
-	for i, spans := range s.spans {
-		if s.part[i] = nil; spans != nil {
-			s.part[i] = spans[from:to]
+func (b *byteStrings) slice(from, to int) [][]arrowipc.Span {
+	b.part = resized(b.part, len(b.spans))
+	for i, spans := range b.spans {
+		if b.part[i] = nil; spans != nil {
+			b.part[i] = spans[from:to]
 		}
 	}
-	return s.part
+	return b.part
 }
 
 // appendBinary appends where each record's byte strings begin, where the last end, and then the byte strings.
-func (s *byteStrings) appendBinary(dst []byte, spans []arrowipc.Span) []byte {
+func (b *byteStrings) appendBinary(dst []byte, spans []arrowipc.Span) []byte {
 	at := 0
 	for _, span := range spans {
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(at))
@@ -94,7 +94,7 @@ func (s *byteStrings) appendBinary(dst []byte, spans []arrowipc.Span) []byte {
 	}
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(at))
 	for _, span := range spans {
-		dst = append(dst, s.bytes[span.From:span.To]...)
+		dst = append(dst, b.bytes[span.From:span.To]...)
 	}
 	return appendPadding(dst, at)
 }

@@ -65,8 +65,8 @@ type errorWriter struct{ log *slog.Logger }
 func errorLog(log *slog.Logger) *stdlog.Logger { return stdlog.New(errorWriter{log}, "", 0) }
 
 // Write implements io.Writer.
-func (w errorWriter) Write(line []byte) (int, error) {
-	w.log.Warn("HTTP server", "error", strings.TrimSpace(string(line)))
+func (e errorWriter) Write(line []byte) (int, error) {
+	e.log.Warn("HTTP server", "error", strings.TrimSpace(string(line)))
 	return len(line), nil
 }
 

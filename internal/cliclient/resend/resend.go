@@ -129,61 +129,61 @@ func (r *Resender) Run(ctx context.Context) (*Report, error) {
 }
 
 // open opens the consumer of dead letters.
-func (u *run) open(ctx context.Context) (err error) {
-	if u.js, err = u.Topology.API.New(u.Conn, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
+func (r *run) open(ctx context.Context) (err error) {
+	if r.js, err = r.Topology.API.New(r.Conn, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
 		return err
 	}
-	info, err := deadLetters(ctx, u.js, u.Topology)
+	info, err := deadLetters(ctx, r.js, r.Topology)
 	if err != nil {
 		return err
 	}
-	u.last = info.State.LastSeq
-	subjects := topology.StoredFilters(info.Config.SubjectTransform, []string{u.Topology.DeadLetterPrefix, u.Topology.DeadLetterPrefix + ".>"})
-	u.queue, err = openQueue(ctx, u.js, info.Config.Name, u.Name, subjects, u.DryRun)
+	r.last = info.State.LastSeq
+	subjects := topology.StoredFilters(info.Config.SubjectTransform, []string{r.Topology.DeadLetterPrefix, r.Topology.DeadLetterPrefix + ".>"})
+	r.queue, err = openQueue(ctx, r.js, info.Config.Name, r.Name, subjects, r.DryRun)
 	return err
 }
 
 // all handles all dead letters up to last. It waits for those that belong to another run, because that run may be dead.
-func (u *run) all(ctx context.Context) error {
+func (r *run) all(ctx context.Context) error {
 	wait, came := time.Duration(0), time.Now() // came is when the last message came
 	var alone time.Time                        // when nothing was left but the dead letters of other runs
 	noted := false
 	for {
 		asked := time.Now()
-		messages, err := u.queue.fetch(u.chunk(), wait)
-		u.handle(ctx, messages, asked)
+		messages, err := r.queue.fetch(r.chunk(), wait)
+		r.handle(ctx, messages, asked)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil && !errors.Is(err, pull.ErrSilent): // a server that is busy, and one whose consumer is full, are silent
-			return fmt.Errorf("read the dead letters of stream %s: %w", u.queue.stream, err)
+			return fmt.Errorf("read the dead letters of stream %s: %w", r.queue.stream, err)
 		}
 		if wait = 0; len(messages) > 0 {
 			came = time.Now()
-			if !u.reached && alone.IsZero() {
+			if !r.reached && alone.IsZero() {
 				continue
 			}
 		}
-		waiting, others, err := u.queue.state(ctx)
-		exhausted := waiting == 0 || u.reached
-		switch wait = min(time.Second, u.queue.wait/10); {
+		waiting, others, err := r.queue.state(ctx)
+		exhausted := waiting == 0 || r.reached
+		switch wait = min(time.Second, r.queue.wait/10); {
 		case err != nil:
 			return err
 		case exhausted && others == 0:
 			return nil
-		case !exhausted && u.queue.isFull(others):
+		case !exhausted && r.queue.isFull(others):
 			return fmt.Errorf("%d dead letters that no run has sent fill the consumer %s, so the server delivers no others: send some of them, or raise its limit: "+
-				"nats consumer edit %s %s --max-pending NUMBER", len(u.queue.held)+others, u.Name, u.queue.stream, u.Name)
+				"nats consumer edit %s %s --max-pending NUMBER", len(r.queue.held)+others, r.Name, r.queue.stream, r.Name)
 		case !exhausted && time.Since(came) > silence:
-			return fmt.Errorf("read the dead letters of stream %s: the server sends nothing for %v, although it has %d more", u.queue.stream, silence, waiting)
+			return fmt.Errorf("read the dead letters of stream %s: the server sends nothing for %v, although it has %d more", r.queue.stream, silence, waiting)
 		case !exhausted:
 		case alone.IsZero():
 			alone = time.Now()
-		case !noted && time.Since(alone) > min(settling, u.queue.wait/4):
+		case !noted && time.Since(alone) > min(settling, r.queue.wait/4):
 			noted = true
-			u.Note(fmt.Sprintf("another run has %d dead letters, or had them when it was killed: waiting up to %v", others, u.queue.wait+grace))
-		case time.Since(alone) > u.queue.wait+grace:
-			u.report.Others = others
+			r.Note(fmt.Sprintf("another run has %d dead letters, or had them when it was killed: waiting up to %v", others, r.queue.wait+grace))
+		case time.Since(alone) > r.queue.wait+grace:
+			r.report.Others = others
 			return nil
 		}
 	}
@@ -198,9 +198,9 @@ const (
 )
 
 // chunk returns how many dead letters to request. They must be sent well before AckWait has passed.
-func (u *run) chunk() int {
-	if u.Rate <= 0 {
+func (r *run) chunk() int {
+	if r.Rate <= 0 {
 		return atOnce
 	}
-	return min(max(int(u.Rate*u.queue.wait.Seconds()/10), 1), atOnce)
+	return min(max(int(r.Rate*r.queue.wait.Seconds()/10), 1), atOnce)
 }

@@ -43,42 +43,42 @@ const (
 )
 
 // handle sends the selected dead letters of a fetch that was asked for at that time, and holds the others.
-func (u *run) handle(ctx context.Context, came []*pull.Message, asked time.Time) {
+func (r *run) handle(ctx context.Context, came []*pull.Message, asked time.Time) {
 	var letters []*pull.Message
 	for _, m := range came {
 		h := m.Headers()
 		switch {
-		case sequenceOf(m) > u.last:
-			u.reached = true
-			u.queue.hold(m)
+		case sequenceOf(m) > r.last:
+			r.reached = true
+			r.queue.hold(m)
 		case !isDeadLetter(h):
-			if u.DryRun || u.queue.acknowledge(ctx, m) != nil {
-				u.queue.hold(m)
+			if r.DryRun || r.queue.acknowledge(ctx, m) != nil {
+				r.queue.hold(m)
 			}
-		case h.Get(client.HeaderStream) != u.Topology.Stream || !u.Select.selects(h):
-			u.report.Left[h.Get(client.HeaderReason)]++
-			u.queue.hold(m)
+		case h.Get(client.HeaderStream) != r.Topology.Stream || !r.Select.selects(h):
+			r.report.Left[h.Get(client.HeaderReason)]++
+			r.queue.hold(m)
 		default:
 			letters = append(letters, m)
 		}
 	}
-	for len(letters) > 0 && ctx.Err() == nil && !u.queue.late(asked) {
-		n := u.fitting(letters)
-		u.sendTogether(ctx, letters[:n])
+	for len(letters) > 0 && ctx.Err() == nil && !r.queue.late(asked) {
+		n := r.fitting(letters)
+		r.sendTogether(ctx, letters[:n])
 		letters = letters[n:]
 	}
 	for _, m := range letters {
-		u.queue.giveBack(m)
+		r.queue.giveBack(m)
 	}
 }
 
 // fitting returns how many of the first letters to send at once.
-func (u *run) fitting(letters []*pull.Message) (n int) {
+func (r *run) fitting(letters []*pull.Message) (n int) {
 	for bytes := 0; n < min(len(letters), window); n++ {
 		h := letters[n].Headers()
 		size := int(cliclient.Number(h, sizeHeader))
 		if h.Get(client.HeaderPayloadSequence) != "" {
-			size = int(u.Conn.MaxPayload())
+			size = int(r.Conn.MaxPayload())
 		}
 		if bytes += size; n > 0 && bytes > windowBytes {
 			break
@@ -88,23 +88,23 @@ func (u *run) fitting(letters []*pull.Message) (n int) {
 }
 
 // sendTogether sends dead letters at the configured rate. Those that it begins with are finished when ctx ends.
-func (u *run) sendTogether(ctx context.Context, letters []*pull.Message) {
+func (r *run) sendTogether(ctx context.Context, letters []*pull.Message) {
 	var all sync.WaitGroup
 	entries := make([]*Entry, len(letters))
 	for i, m := range letters {
-		if u.Rate > 0 && u.pace.Wait(ctx) != nil || ctx.Err() != nil {
+		if r.Rate > 0 && r.pace.Wait(ctx) != nil || ctx.Err() != nil {
 			break
 		}
 		e := newEntry(m)
 		entries[i] = e
-		all.Go(func() { e.duplicate, e.Err = u.send(context.WithoutCancel(ctx), m, e) })
+		all.Go(func() { e.duplicate, e.Err = r.send(context.WithoutCancel(ctx), m, e) })
 	}
 	all.Wait()
 	for i, m := range letters {
 		if entries[i] == nil {
-			u.queue.hold(m)
+			r.queue.hold(m)
 		} else {
-			u.record(m, entries[i])
+			r.record(m, entries[i])
 		}
 	}
 }
@@ -122,22 +122,22 @@ func newEntry(m *pull.Message) *Entry {
 var errGone = errors.New("the stream has removed it")
 
 // send publishes the input of a dead letter, and acknowledges the dead letter then. A dry run does neither.
-func (u *run) send(ctx context.Context, m *pull.Message, e *Entry) (duplicate bool, err error) {
-	input, err := u.input(ctx, e.Letter)
+func (r *run) send(ctx context.Context, m *pull.Message, e *Entry) (duplicate bool, err error) {
+	input, err := r.input(ctx, e.Letter)
 	if err != nil {
 		return false, err
 	}
-	if e.Bytes = len(input.Data); u.DryRun {
+	if e.Bytes = len(input.Data); r.DryRun {
 		return false, nil
 	}
-	stored, err := u.publish(ctx, input)
-	switch explained := cliclient.Explain(err, u.Conn, u.Topology.Stream, input.Subject); {
+	stored, err := r.publish(ctx, input)
+	switch explained := cliclient.Explain(err, r.Conn, r.Topology.Stream, input.Subject); {
 	case isTooLarge(err):
 		return false, refuse("%w: raise the limit (max_payload of the server, max_msg_size of the stream)", explained)
 	case err != nil:
 		return false, explained
 	}
-	return stored.Duplicate, u.queue.acknowledge(ctx, m)
+	return stored.Duplicate, r.queue.acknowledge(ctx, m)
 }
 
 // isTooLarge reports whether the server or the stream takes no message of that size.
@@ -148,21 +148,21 @@ func isTooLarge(err error) bool {
 }
 
 // input returns the input of a dead letter.
-func (u *run) input(ctx context.Context, sequence uint64) (*nats.Msg, error) {
-	letter, err := u.queue.read(ctx, sequence)
+func (r *run) input(ctx context.Context, sequence uint64) (*nats.Msg, error) {
+	letter, err := r.queue.read(ctx, sequence)
 	switch {
 	case err != nil:
 		return nil, err
 	case letter == nil:
 		return nil, errGone
 	}
-	from, err := payloadOf(letter.Header, u.queue.stream, sequence)
+	from, err := payloadOf(letter.Header, r.queue.stream, sequence)
 	if err != nil {
 		return nil, err
 	}
 	payload := letter
 	if from != sequence {
-		if payload, err = u.queue.read(ctx, from); err != nil {
+		if payload, err = r.queue.read(ctx, from); err != nil {
 			return nil, err
 		}
 		if payload == nil {
@@ -170,22 +170,22 @@ func (u *run) input(ctx context.Context, sequence uint64) (*nats.Msg, error) {
 				from, letter.Header.Get(client.HeaderStream), letter.Header.Get(client.HeaderSequence))
 		}
 	}
-	input, err := u.Reading.newInput(letter.Header, payload.Data)
+	input, err := r.Reading.newInput(letter.Header, payload.Data)
 	if err != nil {
 		return nil, err
 	}
-	input.Header.Set(jetstream.MsgIDHeader, u.queue.stream+":"+strconv.FormatUint(sequence, 10)+":"+strconv.FormatInt(letter.Time.UnixNano(), 10)+":retry")
-	input.Header.Set(jetstream.ExpectedStreamHeader, u.Topology.Stream)
+	input.Header.Set(jetstream.MsgIDHeader, r.queue.stream+":"+strconv.FormatUint(sequence, 10)+":"+strconv.FormatInt(letter.Time.UnixNano(), 10)+":retry")
+	input.Header.Set(jetstream.ExpectedStreamHeader, r.Topology.Stream)
 	return input, nil
 }
 
 // publish stores an input. It publishes again if the answer was lost with the connection: the id lets the stream drop the second copy.
-func (u *run) publish(ctx context.Context, input *nats.Msg) (*jetstream.PubAck, error) {
+func (r *run) publish(ctx context.Context, input *nats.Msg) (*jetstream.PubAck, error) {
 	for began := time.Now(); ; {
 		once, cancel := context.WithTimeout(ctx, publishTimeout)
-		ack, err := u.js.PublishMsg(once, input, jetstream.WithRetryAttempts(4), jetstream.WithRetryWait(500*time.Millisecond))
+		ack, err := r.js.PublishMsg(once, input, jetstream.WithRetryAttempts(4), jetstream.WithRetryWait(500*time.Millisecond))
 		cancel()
-		if missing := cliclient.Refusal(u.Conn); err != nil && missing != nil {
+		if missing := cliclient.Refusal(r.Conn); err != nil && missing != nil {
 			return nil, missing
 		}
 		if err == nil || !cliclient.Lost(err) || time.Since(began) > publishPatience {
@@ -199,33 +199,33 @@ func (u *run) publish(ctx context.Context, input *nats.Msg) (*jetstream.PubAck, 
 }
 
 // record counts what became of a dead letter.
-func (u *run) record(m *pull.Message, e *Entry) {
+func (r *run) record(m *pull.Message, e *Entry) {
 	switch err := e.Err; {
 	case errors.Is(err, errGone):
-		if !u.DryRun {
+		if !r.DryRun {
 			_ = m.Ack() // it never comes again
 		}
 		return
 	case errors.Is(err, errRefused):
-		u.report.Refused++
+		r.report.Refused++
 	case err != nil:
-		u.report.Failed++
-		if u.row++; u.row >= mostFailures || cliclient.Hopeless(err) || cliclient.Lost(err) {
-			u.stop(cliclient.ErrGivenUp)
+		r.report.Failed++
+		if r.row++; r.row >= mostFailures || cliclient.Hopeless(err) || cliclient.Lost(err) {
+			r.stop(cliclient.ErrGivenUp)
 		}
 	case e.duplicate:
-		u.report.Before++
+		r.report.Before++
 	default:
-		u.report.Sent[e.Reason]++
-		u.report.Bytes += int64(e.Bytes)
+		r.report.Sent[e.Reason]++
+		r.report.Bytes += int64(e.Bytes)
 	}
 	if e.Err == nil {
-		u.row = 0
+		r.row = 0
 	}
-	if e.Err != nil || u.DryRun {
-		u.queue.hold(m)
+	if e.Err != nil || r.DryRun {
+		r.queue.hold(m)
 	}
-	u.Each(*e)
+	r.Each(*e)
 }
 
 // String returns the place of a dead letter, for people.

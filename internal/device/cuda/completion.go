@@ -80,9 +80,9 @@ func (w *waiter) watch(ctx context.Context) {
 }
 
 // WaitCompletion implements device.Device.
-func (d *gpu) WaitCompletion(ctx context.Context) (uint64, error) {
+func (g *gpu) WaitCompletion(ctx context.Context) (uint64, error) {
 	const op = "wait completion"
-	w := &d.waiter
+	w := &g.waiter
 	w.waitMu.Lock()
 	defer w.waitMu.Unlock()
 	for {
@@ -92,18 +92,18 @@ func (d *gpu) WaitCompletion(ctx context.Context) (uint64, error) {
 		if token, ok := w.pop(); ok {
 			return token, nil
 		}
-		if !d.hold() {
-			return 0, d.errClosed(op, "device")
+		if !g.hold() {
+			return 0, g.errClosed(op, "device")
 		}
-		w.next, w.n = 0, d.lib.completionDrain(d.handle, w.tokens[:])
-		d.release()
+		w.next, w.n = 0, g.lib.completionDrain(g.handle, w.tokens[:])
+		g.release()
 		if w.n > 0 {
 			continue
 		}
-		if err := d.Err(); err != nil {
+		if err := g.Err(); err != nil {
 			return 0, err
 		}
-		d.await(ctx)
+		g.await(ctx)
 	}
 }
 
@@ -119,13 +119,13 @@ func (w *waiter) pop() (token uint64, ok bool) {
 
 // await returns when there may be a token, when a tick has passed, or when another condition that the caller must check
 // has changed. On a tick with outstanding work it checks the device for a fault.
-func (d *gpu) await(ctx context.Context) {
-	w := &d.waiter
+func (g *gpu) await(ctx context.Context) {
+	w := &g.waiter
 	w.watch(ctx)
-	w.arm(func() bool { return ctx.Err() != nil || d.lost.Load() != nil })
+	w.arm(func() bool { return ctx.Err() != nil || g.lost.Load() != nil })
 	_, err := w.file.Read(w.counter[:])
 	if !errors.Is(err, os.ErrDeadlineExceeded) || w.outstanding.Load() == 0 {
 		return
 	}
-	d.pollFault()
+	g.pollFault()
 }

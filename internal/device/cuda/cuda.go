@@ -54,4 +54,4 @@ type CompileError struct {
 }
 
 // Error returns what the compiler wrote.
-func (e *CompileError) Error() string { return e.Name + " doesn't compile:\n" + e.Log }
+func (c *CompileError) Error() string { return c.Name + " doesn't compile:\n" + c.Log }

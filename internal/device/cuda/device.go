@@ -83,11 +83,11 @@ func Open(o Options) (device.Device, error) {
 	return d, nil
 }
 
-func (d *gpu) openParts() error {
-	if err := d.waiter.init(d.lib.completionFD(d.handle)); err != nil {
-		return device.Errorf("open", d.info.ID, device.ErrUnavailable, "completion descriptor: %v", err)
+func (g *gpu) openParts() error {
+	if err := g.waiter.init(g.lib.completionFD(g.handle)); err != nil {
+		return device.Errorf("open", g.info.ID, device.ErrUnavailable, "completion descriptor: %v", err)
 	}
-	return d.checked(d.clock.init(d))
+	return g.checked(g.clock.init(g))
 }
 
 // reportDropped runs when the garbage collector finds a device that was never closed. It frees nothing, because that is
@@ -96,54 +96,54 @@ func reportDropped(id string) {
 	slog.Error("a CUDA device was dropped without Close; its memory stays allocated", "device", id)
 }
 
-func (d *gpu) Info() device.Info  { return d.info }
-func (d *gpu) Now() time.Duration { return time.Since(d.epoch) }
-func (d *gpu) Epoch() time.Time   { return d.epoch }
+func (g *gpu) Info() device.Info  { return g.info }
+func (g *gpu) Now() time.Duration { return time.Since(g.epoch) }
+func (g *gpu) Epoch() time.Time   { return g.epoch }
 
-func (d *gpu) Err() error {
-	if e := d.lost.Load(); e != nil {
+func (g *gpu) Err() error {
+	if e := g.lost.Load(); e != nil {
 		return e
 	}
 	return nil
 }
 
-func (d *gpu) errorf(op string, kind error, format string, args ...any) *device.Error {
-	return device.Errorf(op, d.info.ID, kind, format, args...)
+func (g *gpu) errorf(op string, kind error, format string, args ...any) *device.Error {
+	return device.Errorf(op, g.info.ID, kind, format, args...)
 }
 
-func (d *gpu) errClosed(op, what string) error {
-	return d.errorf(op, device.ErrClosed, "the %s has been closed", what)
+func (g *gpu) errClosed(op, what string) error {
+	return g.errorf(op, device.ErrClosed, "the %s has been closed", what)
 }
 
 // hold keeps the device from being closed until release. It returns false if the device has been closed.
-func (d *gpu) hold() bool {
-	d.mu.RLock()
-	if d.closing.Load() {
-		d.mu.RUnlock()
+func (g *gpu) hold() bool {
+	g.mu.RLock()
+	if g.closing.Load() {
+		g.mu.RUnlock()
 		return false
 	}
 	return true
 }
 
-func (d *gpu) release() { d.mu.RUnlock() }
+func (g *gpu) release() { g.mu.RUnlock() }
 
 // beginCall begins a call. It fails if the device is closed or lost; otherwise it holds the device until release.
-func (d *gpu) beginCall(op string) error {
-	if !d.hold() {
-		return d.errClosed(op, "device")
+func (g *gpu) beginCall(op string) error {
+	if !g.hold() {
+		return g.errClosed(op, "device")
 	}
-	if err := d.Err(); err != nil {
-		d.release()
+	if err := g.Err(); err != nil {
+		g.release()
 		return err
 	}
 	return nil
 }
 
 // call makes a call, and converts its error. It fails like beginCall.
-func (d *gpu) call(op string, fn func() error) error {
-	if err := d.beginCall(op); err != nil {
+func (g *gpu) call(op string, fn func() error) error {
+	if err := g.beginCall(op); err != nil {
 		return err
 	}
-	defer d.release()
-	return d.checked(fn())
+	defer g.release()
+	return g.checked(fn())
 }

@@ -36,7 +36,7 @@ var handlesAlone = map[string]bool{
 // leaves the state of the device in doubt. On an open device some kinds can only mean that the device is gone. For the
 // others, checked starts a check of the device. Before blaming a payload for the error, call Check, which waits for the
 // answer.
-func (d *gpu) checked(err error) error {
+func (g *gpu) checked(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -44,18 +44,18 @@ func (d *gpu) checked(err error) error {
 	if !errors.As(err, &e) || e.Device != "" { // made or converted by the device itself
 		return err
 	}
-	e.Device = d.info.ID
-	if d.opened.Load() && e.Code != 0 {
-		e = d.doubted(e)
+	e.Device = g.info.ID
+	if g.opened.Load() && e.Code != 0 {
+		e = g.doubted(e)
 	}
 	if errors.Is(e, device.ErrLost) {
-		d.lose(e)
+		g.lose(e)
 	}
 	return e
 }
 
 // doubted returns e with the kind of error that it indicates on an open device.
-func (d *gpu) doubted(e *device.Error) *device.Error {
+func (g *gpu) doubted(e *device.Error) *device.Error {
 	switch {
 	case errors.Is(e, device.ErrLost), errors.Is(e, device.ErrOutOfMemory), errors.Is(e, device.ErrNotReady) && e.Op == opEventTime:
 		return e
@@ -64,16 +64,16 @@ func (d *gpu) doubted(e *device.Error) *device.Error {
 		return &device.Error{Op: e.Op, Device: e.Device, Kind: device.ErrLost, Code: e.Code, Detail: e.Detail}
 	}
 	var lost *device.Error
-	if _, err := d.lib.deviceCheck(d.handle); err == nil || !errors.As(err, &lost) {
+	if _, err := g.lib.deviceCheck(g.handle); err == nil || !errors.As(err, &lost) {
 		return e
 	}
 	return &device.Error{Op: e.Op, Device: e.Device, Kind: lost.Kind, Code: lost.Code, Detail: e.Detail + ", and then " + lost.Detail}
 }
 
 // lose records that the device is lost. The first loss is kept.
-func (d *gpu) lose(e *device.Error) {
-	if d.lost.CompareAndSwap(nil, e) {
-		d.waiter.wake() // the waiter's completion may never arrive
+func (g *gpu) lose(e *device.Error) {
+	if g.lost.CompareAndSwap(nil, e) {
+		g.waiter.wake() // the waiter's completion may never arrive
 	}
 }
 
@@ -85,27 +85,27 @@ const (
 
 // Check implements device.Device. It returns when ctx ends even if the driver doesn't return from a call: a goroutine
 // makes that call.
-func (d *gpu) Check(ctx context.Context) error {
+func (g *gpu) Check(ctx context.Context) error {
 	const op = "check"
-	if err := d.beginCall(op); err != nil {
+	if err := g.beginCall(op); err != nil {
 		return err
 	}
 	answered := make(chan error, 1)
 	go func() {
-		defer d.release()
-		answered <- d.awaitAnswers(ctx)
+		defer g.release()
+		answered <- g.awaitAnswers(ctx)
 	}()
 	select {
 	case err := <-answered:
 		return err
 	case <-ctx.Done():
-		return d.unanswered(ctx)
+		return g.unanswered(ctx)
 	}
 }
 
 // awaitAnswers waits for two answers, because the device may have started on the first one before the failure in
 // question.
-func (d *gpu) awaitAnswers(ctx context.Context) error {
+func (g *gpu) awaitAnswers(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	pause := firstPause
@@ -113,12 +113,12 @@ func (d *gpu) awaitAnswers(ctx context.Context) error {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			return d.unanswered(ctx)
+			return g.unanswered(ctx)
 		}
-		answered, err := d.lib.deviceCheck(d.handle)
+		answered, err := g.lib.deviceCheck(g.handle)
 		switch {
 		case err != nil:
-			return d.checked(err)
+			return g.checked(err)
 		case answered:
 			answers++
 			timer.Reset(0)
@@ -130,24 +130,24 @@ func (d *gpu) awaitAnswers(ctx context.Context) error {
 	return nil
 }
 
-func (d *gpu) unanswered(ctx context.Context) error {
-	return d.errorf("check", device.ErrNotReady, "the device has not answered in time: %v", ctx.Err())
+func (g *gpu) unanswered(ctx context.Context) error {
+	return g.errorf("check", device.ErrNotReady, "the device has not answered in time: %v", ctx.Err())
 }
 
 // pollFault checks once whether the device has had a fault. It uses a separate goroutine, because the call may not
 // return from a hung driver. Only one such call runs at a time. A loss is recorded. A device that doesn't answer may
 // just be busy.
-func (d *gpu) pollFault() {
-	if !d.pollingFault.CompareAndSwap(false, true) {
+func (g *gpu) pollFault() {
+	if !g.pollingFault.CompareAndSwap(false, true) {
 		return
 	}
-	if !d.hold() {
+	if !g.hold() {
 		return
 	}
 	go func() {
-		defer d.release()
-		defer d.pollingFault.Store(false)
-		_, err := d.lib.deviceCheck(d.handle)
-		_ = d.checked(err)
+		defer g.release()
+		defer g.pollingFault.Store(false)
+		_, err := g.lib.deviceCheck(g.handle)
+		_ = g.checked(err)
 	}()
 }

@@ -21,17 +21,17 @@ type kernel struct {
 }
 
 // Kernel implements device.Device.
-func (d *gpu) Kernel(name string, params []byte) (device.Kernel, error) {
+func (g *gpu) Kernel(name string, params []byte) (device.Kernel, error) {
 	const op = "kernel"
 	k := &kernel{name: name}
-	err := d.call(op, func() (err error) {
-		d.modules.mu.RLock() // an operator isn't unloaded meanwhile
-		defer d.modules.mu.RUnlock()
-		if k.op = d.findOperator(name); k.op == nil {
-			return d.errorf(op, device.ErrNotFound, "%s has no operator %q, and none with that name was loaded", d.lib.path, name)
+	err := g.call(op, func() (err error) {
+		g.modules.mu.RLock() // an operator isn't unloaded meanwhile
+		defer g.modules.mu.RUnlock()
+		if k.op = g.findOperator(name); k.op == nil {
+			return g.errorf(op, device.ErrNotFound, "%s has no operator %q, and none with that name was loaded", g.lib.path, name)
 		}
-		if k.instance, err = d.lib.create(k.op, d.info.Ordinal, params); err == nil {
-			d.add(&k.object, "kernel "+name, 0, func() error { return d.lib.destroy(k.op, k.instance) })
+		if k.instance, err = g.lib.create(k.op, g.info.Ordinal, params); err == nil {
+			g.add(&k.object, "kernel "+name, 0, func() error { return g.lib.destroy(k.op, k.instance) })
 		}
 		return err
 	})
@@ -114,39 +114,39 @@ type module struct {
 }
 
 // LoadOperator implements device.Loader.
-func (d *gpu) LoadOperator(image []byte) (device.Module, error) {
-	return d.load("load operator", func() (operatorHandle, string, []byte, error) { return d.lib.operatorLoad(d.handle, image) })
+func (g *gpu) LoadOperator(image []byte) (device.Module, error) {
+	return g.load("load operator", func() (operatorHandle, string, []byte, error) { return g.lib.operatorLoad(g.handle, image) })
 }
 
 // LoadLibrary implements device.Loader.
-func (d *gpu) LoadLibrary(path string) (device.Module, error) {
+func (g *gpu) LoadLibrary(path string) (device.Module, error) {
 	const op = "load library"
 	if strings.ContainsRune(path, 0) {
-		return nil, d.errorf(op, device.ErrInvalid, "the path %q contains a zero byte", path)
+		return nil, g.errorf(op, device.ErrInvalid, "the path %q contains a zero byte", path)
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return nil, d.errorf(op, device.ErrInvalid, "%v", err)
+		return nil, g.errorf(op, device.ErrInvalid, "%v", err)
 	}
-	return d.load(op, func() (operatorHandle, string, []byte, error) { return d.lib.libraryOpen(d.handle, path) })
+	return g.load(op, func() (operatorHandle, string, []byte, error) { return g.lib.libraryOpen(g.handle, path) })
 }
 
 // load loads an operator with a call of the kernel library, and adds it to the device's.
-func (d *gpu) load(op string, call func() (operatorHandle, string, []byte, error)) (device.Module, error) {
+func (g *gpu) load(op string, call func() (operatorHandle, string, []byte, error)) (device.Module, error) {
 	m := &module{}
-	err := d.call(op, func() (err error) {
-		d.modules.mu.Lock()
-		defer d.modules.mu.Unlock()
+	err := g.call(op, func() (err error) {
+		g.modules.mu.Lock()
+		defer g.modules.mu.Unlock()
 		if m.op, m.name, m.description, err = call(); err != nil {
 			return err
 		}
-		if d.findOperator(m.name) != nil {
-			_ = d.checked(d.lib.operatorUnload(m.op)) // the name is the failure to report
-			return d.errorf(op, device.ErrInvalid, "there is an operator %q already: give this one another name", m.name)
+		if g.findOperator(m.name) != nil {
+			_ = g.checked(g.lib.operatorUnload(m.op)) // the name is the failure to report
+			return g.errorf(op, device.ErrInvalid, "there is an operator %q already: give this one another name", m.name)
 		}
-		d.modules.byName[m.name] = m
+		g.modules.byName[m.name] = m
 		m.leak = func() string { return "" }                                                        // it belongs to the device
-		d.add(&m.object, "operator "+m.name, 1, func() error { return d.lib.operatorUnload(m.op) }) // after its kernels
+		g.add(&m.object, "operator "+m.name, 1, func() error { return g.lib.operatorUnload(m.op) }) // after its kernels
 		return nil
 	})
 	if err != nil {
@@ -156,11 +156,11 @@ func (d *gpu) load(op string, call func() (operatorHandle, string, []byte, error
 }
 
 // findOperator returns the operator with that name, or nil. The caller holds d.modules.mu.
-func (d *gpu) findOperator(name string) operatorHandle {
-	if op := d.lib.findOperator(name); op != nil {
+func (g *gpu) findOperator(name string) operatorHandle {
+	if op := g.lib.findOperator(name); op != nil {
 		return op
 	}
-	if m := d.modules.byName[name]; m != nil {
+	if m := g.modules.byName[name]; m != nil {
 		return m.op
 	}
 	return nil

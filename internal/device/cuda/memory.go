@@ -10,11 +10,11 @@ import (
 )
 
 // AllocHost implements device.Device. The memory is always pinned.
-func (d *gpu) AllocHost(bytes int) (b device.HostBuffer, err error) {
-	err = d.alloc("alloc host", bytes, func() error {
-		m, err := d.hostAlloc(bytes)
+func (g *gpu) AllocHost(bytes int) (b device.HostBuffer, err error) {
+	err = g.alloc("alloc host", bytes, func() error {
+		m, err := g.hostAlloc(bytes)
 		if err == nil {
-			put(&d.registry, d.buffers, m, bytes)
+			put(&g.registry, g.buffers, m, bytes)
 			b = device.NewHostBuffer(unsafe.Slice((*byte)(m), bytes), device.Pinned, nil)
 		}
 		return err
@@ -23,23 +23,23 @@ func (d *gpu) AllocHost(bytes int) (b device.HostBuffer, err error) {
 }
 
 // hostAlloc allocates pinned memory on the GPU's NUMA node, if the system reports one.
-func (d *gpu) hostAlloc(bytes int) (unsafe.Pointer, error) {
-	defer preferNode(d.info.NUMANode)()
-	return d.lib.hostAlloc(d.handle, bytes)
+func (g *gpu) hostAlloc(bytes int) (unsafe.Pointer, error) {
+	defer preferNode(g.info.NUMANode)()
+	return g.lib.hostAlloc(g.handle, bytes)
 }
 
 // FreeHost implements device.Device.
-func (d *gpu) FreeHost(b device.HostBuffer) error {
+func (g *gpu) FreeHost(b device.HostBuffer) error {
 	m := unsafe.Pointer(unsafe.SliceData(b.Raw()))
-	return free(d, "free host", d.buffers, m, b.Len(), func() error { return d.lib.hostFree(d.handle, m) })
+	return free(g, "free host", g.buffers, m, b.Len(), func() error { return g.lib.hostFree(g.handle, m) })
 }
 
 // Alloc implements device.Device.
-func (d *gpu) Alloc(bytes int) (m device.Memory, err error) {
-	err = d.alloc("alloc", bytes, func() error {
-		address, err := d.lib.deviceAlloc(d.handle, bytes)
+func (g *gpu) Alloc(bytes int) (m device.Memory, err error) {
+	err = g.alloc("alloc", bytes, func() error {
+		address, err := g.lib.deviceAlloc(g.handle, bytes)
 		if err == nil {
-			put(&d.registry, d.memory, address, bytes)
+			put(&g.registry, g.memory, address, bytes)
 			m = device.Memory{Addr: address, Bytes: bytes}
 		}
 		return err
@@ -48,15 +48,15 @@ func (d *gpu) Alloc(bytes int) (m device.Memory, err error) {
 }
 
 // Free implements device.Device.
-func (d *gpu) Free(m device.Memory) error {
-	return free(d, "free", d.memory, m.Addr, m.Bytes, func() error { return d.lib.deviceFree(d.handle, m.Addr) })
+func (g *gpu) Free(m device.Memory) error {
+	return free(g, "free", g.memory, m.Addr, m.Bytes, func() error { return g.lib.deviceFree(g.handle, m.Addr) })
 }
 
 // alloc makes a call that allocates memory.
-func (d *gpu) alloc(op string, bytes int, call func() error) error {
-	return d.call(op, func() error {
+func (g *gpu) alloc(op string, bytes int, call func() error) error {
+	return g.call(op, func() error {
 		if bytes <= 0 {
-			return d.errorf(op, device.ErrInvalid, "%d bytes: give more than 0", bytes)
+			return g.errorf(op, device.ErrInvalid, "%d bytes: give more than 0", bytes)
 		}
 		return call()
 	})
@@ -78,9 +78,9 @@ func free[K comparable](d *gpu, op string, live map[K]int, at K, bytes int, call
 
 // Map implements device.Mapper. Under unified addressing, which every 64-bit Linux has, a GPU uses the same address for
 // pinned memory as the host.
-func (d *gpu) Map(b device.HostBuffer) (device.Memory, error) {
+func (g *gpu) Map(b device.HostBuffer) (device.Memory, error) {
 	if b.Len() == 0 || b.Kind() != device.Pinned {
-		return device.Memory{}, d.errorf("map", device.ErrInvalid, "%d bytes of %v memory: use a buffer of AllocHost", b.Len(), b.Kind())
+		return device.Memory{}, g.errorf("map", device.ErrInvalid, "%d bytes of %v memory: use a buffer of AllocHost", b.Len(), b.Kind())
 	}
 	return device.Memory{Addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b.Raw())))), Bytes: b.Len()}, nil
 }
@@ -97,16 +97,16 @@ type pool struct {
 }
 
 // NewPool implements device.Device.
-func (d *gpu) NewPool(c device.PoolConfig) (device.Pool, error) {
+func (g *gpu) NewPool(c device.PoolConfig) (device.Pool, error) {
 	const op = "new pool"
 	p := &pool{live: map[uint64]int{}}
-	err := d.call(op, func() (err error) {
+	err := g.call(op, func() (err error) {
 		if c.Limit < 0 || c.ReleaseThreshold < 0 {
-			return d.errorf(op, device.ErrInvalid, "limit %d and release threshold %d: neither may be negative", c.Limit, c.ReleaseThreshold)
+			return g.errorf(op, device.ErrInvalid, "limit %d and release threshold %d: neither may be negative", c.Limit, c.ReleaseThreshold)
 		}
-		if p.handle, err = d.lib.poolCreate(d.handle, c.Limit, c.ReleaseThreshold); err == nil {
+		if p.handle, err = g.lib.poolCreate(g.handle, c.Limit, c.ReleaseThreshold); err == nil {
 			p.leak = func() string { return describeBytes("pool", p.used) + " used" }
-			d.add(&p.object, "pool", 1, p.freeAll) // before streams, but the clock's stream still exists
+			g.add(&p.object, "pool", 1, p.freeAll) // before streams, but the clock's stream still exists
 		}
 		return err
 	})

@@ -38,20 +38,20 @@ type registry struct {
 }
 
 // add registers an object that was just made. Its other fields are set.
-func (d *gpu) add(o *object, what string, stage int, free func() error) {
-	o.d, o.what, o.stage, o.free = d, what, stage, free
+func (g *gpu) add(o *object, what string, stage int, free func() error) {
+	o.d, o.what, o.stage, o.free = g, what, stage, free
 	if o.leak == nil {
 		o.leak = func() string { return what }
 	}
-	d.regMu.Lock()
-	defer d.regMu.Unlock()
-	d.open[o] = struct{}{}
+	g.regMu.Lock()
+	defer g.regMu.Unlock()
+	g.open[o] = struct{}{}
 }
 
-func (d *gpu) remove(o *object) {
-	d.regMu.Lock()
-	defer d.regMu.Unlock()
-	delete(d.open, o)
+func (g *gpu) remove(o *object) {
+	g.regMu.Lock()
+	defer g.regMu.Unlock()
+	delete(g.open, o)
 }
 
 // put registers an allocation.
@@ -110,10 +110,10 @@ func (o *object) close(op string, free func() error) error {
 }
 
 // unused waits until no running Enqueue can still use an object that was marked as closed before the call.
-func (d *gpu) unused(op string) error {
-	err := d.locked(op, &d.enqueuing)
+func (g *gpu) unused(op string) error {
+	err := g.locked(op, &g.enqueuing)
 	if err == nil {
-		d.enqueuing.Unlock()
+		g.enqueuing.Unlock()
 	}
 	return err
 }
@@ -128,31 +128,31 @@ const lockRetry = time.Millisecond
 // bounded makes a call that may wait for the device's work. On a lost device it doesn't make the call, because the
 // driver might wait forever; the memory is then freed when the process exits. If the call exceeds the device's
 // patience, bounded abandons it, and the device counts as lost.
-func (d *gpu) bounded(op string, call func() error) error {
-	if err := d.Err(); err != nil {
+func (g *gpu) bounded(op string, call func() error) error {
+	if err := g.Err(); err != nil {
 		return err
 	}
 	done := make(chan error, 1)
-	go func() { done <- d.checked(call()) }()
-	over := time.NewTimer(d.patience)
+	go func() { done <- g.checked(call()) }()
+	over := time.NewTimer(g.patience)
 	defer over.Stop()
 	select {
 	case err := <-done:
 		return err
 	case <-over.C:
-		return d.hangs(op)
+		return g.hangs(op)
 	}
 }
 
 // hangs records that the device is lost because a call has not returned.
-func (d *gpu) hangs(op string) error {
-	e := d.errorf(op, device.ErrLost, "the device has not finished its work within %v", d.patience)
-	d.lose(e)
+func (g *gpu) hangs(op string) error {
+	e := g.errorf(op, device.ErrLost, "the device has not finished its work within %v", g.patience)
+	g.lose(e)
 	return e
 }
 
 // locked takes a lock that calls into the driver hold. It fails under the same conditions as bounded.
-func (d *gpu) locked(op string, mu *sync.RWMutex) error {
+func (g *gpu) locked(op string, mu *sync.RWMutex) error {
 	if mu.TryLock() {
 		return nil
 	}
@@ -162,10 +162,10 @@ func (d *gpu) locked(op string, mu *sync.RWMutex) error {
 		switch {
 		case mu.TryLock():
 			return nil
-		case d.Err() != nil:
-			return d.Err()
-		case time.Since(began) > d.patience:
-			return d.hangs(op)
+		case g.Err() != nil:
+			return g.Err()
+		case time.Since(began) > g.patience:
+			return g.hangs(op)
 		}
 	}
 }
@@ -173,41 +173,41 @@ func (d *gpu) locked(op string, mu *sync.RWMutex) error {
 // Close implements device.Device. It waits for queued work for at most Options.ClosePatience (10 s by default), and
 // then returns an error that wraps device.ErrLost. On a lost device it waits for nothing and frees nothing: the memory
 // is freed when the process exits.
-func (d *gpu) Close() error {
-	if d.closing.Swap(true) {
+func (g *gpu) Close() error {
+	if g.closing.Swap(true) {
 		return nil
 	}
-	d.unreported.Stop()
-	d.waiter.close()
+	g.unreported.Stop()
+	g.waiter.close()
 	const op = "close"
-	leaks := d.leaks()
-	err := d.Err()
+	leaks := g.leaks()
+	err := g.Err()
 	if err == nil {
-		err = d.locked(op, &d.mu) // no call is running, and none will follow
+		err = g.locked(op, &g.mu) // no call is running, and none will follow
 	}
 	if err == nil {
-		d.mu.Unlock()
-		err = d.bounded(op, d.shutDown)
+		g.mu.Unlock()
+		err = g.bounded(op, g.shutDown)
 	}
 	if len(leaks) == 0 {
 		return err
 	}
-	return errors.Join(err, &device.LeakError{Device: d.info.ID, Open: leaks})
+	return errors.Join(err, &device.LeakError{Device: g.info.ID, Open: leaks})
 }
 
 // leaks describes the objects that are still open. Loaded operators aren't leaks: they belong to the device.
-func (d *gpu) leaks() (leaks []string) {
-	d.regMu.Lock()
-	defer d.regMu.Unlock()
-	for o := range d.open {
+func (g *gpu) leaks() (leaks []string) {
+	g.regMu.Lock()
+	defer g.regMu.Unlock()
+	for o := range g.open {
 		if leak := o.leak(); leak != "" {
 			leaks = append(leaks, leak)
 		}
 	}
-	for _, bytes := range d.memory {
+	for _, bytes := range g.memory {
 		leaks = append(leaks, describeBytes("memory", bytes))
 	}
-	for _, bytes := range d.buffers {
+	for _, bytes := range g.buffers {
 		leaks = append(leaks, describeBytes("host buffer", bytes))
 	}
 	slices.Sort(leaks)
@@ -215,23 +215,23 @@ func (d *gpu) leaks() (leaks []string) {
 }
 
 // shutDown waits for all streams, frees all open objects and shuts the device down. It stops if the device is lost.
-func (d *gpu) shutDown() error {
-	d.freeAll()
-	d.clock.close(d)
-	d.gateMu.Lock()
-	d.gatesGone = d.Err() == nil
-	d.gateMu.Unlock()
-	if err := d.Err(); err != nil {
+func (g *gpu) shutDown() error {
+	g.freeAll()
+	g.clock.close(g)
+	g.gateMu.Lock()
+	g.gatesGone = g.Err() == nil
+	g.gateMu.Unlock()
+	if err := g.Err(); err != nil {
 		return err
 	}
-	return d.lib.deviceClose(d.handle)
+	return g.lib.deviceClose(g.handle)
 }
 
 // freeAll waits for all streams and frees all open objects.
-func (d *gpu) freeAll() {
+func (g *gpu) freeAll() {
 	var frees []func() error
 	var open []*object
-	for o := range d.open {
+	for o := range g.open {
 		open = append(open, o)
 		if o.await != nil {
 			frees = append(frees, o.await)
@@ -241,16 +241,16 @@ func (d *gpu) freeAll() {
 	for _, o := range open {
 		frees = append(frees, o.free)
 	}
-	for address := range d.memory {
-		frees = append(frees, func() error { return d.lib.deviceFree(d.handle, address) })
+	for address := range g.memory {
+		frees = append(frees, func() error { return g.lib.deviceFree(g.handle, address) })
 	}
-	for address := range d.buffers {
-		frees = append(frees, func() error { return d.lib.hostFree(d.handle, address) })
+	for address := range g.buffers {
+		frees = append(frees, func() error { return g.lib.hostFree(g.handle, address) })
 	}
 	for _, free := range frees {
-		if d.Err() != nil {
+		if g.Err() != nil {
 			return
 		}
-		_ = d.checked(free()) // a loss is recorded; after other errors, freeing continues
+		_ = g.checked(free()) // a loss is recorded; after other errors, freeing continues
 	}
 }

@@ -19,23 +19,23 @@ type stream struct {
 }
 
 // NewStream implements device.Device.
-func (d *gpu) NewStream(name string) (device.Stream, error) {
-	return d.newStream("new stream", name, func() (streamHandle, error) { return d.lib.streamCreate(d.handle) })
+func (g *gpu) NewStream(name string) (device.Stream, error) {
+	return g.newStream("new stream", name, func() (streamHandle, error) { return g.lib.streamCreate(g.handle) })
 }
 
 // DefaultStream returns one of CUDA's default streams: the per-thread stream of the thread that calls its methods, or
 // the legacy stream, which synchronizes with all streams except those that NewStream created. `worker bench` shows what
 // they cost; nothing else uses them.
-func (d *gpu) DefaultStream(name string, perThread bool) (device.Stream, error) {
-	return d.newStream("default stream", name, func() (streamHandle, error) { return d.lib.streamDefault(d.handle, perThread) })
+func (g *gpu) DefaultStream(name string, perThread bool) (device.Stream, error) {
+	return g.newStream("default stream", name, func() (streamHandle, error) { return g.lib.streamDefault(g.handle, perThread) })
 }
 
-func (d *gpu) newStream(op, name string, create func() (streamHandle, error)) (device.Stream, error) {
+func (g *gpu) newStream(op, name string, create func() (streamHandle, error)) (device.Stream, error) {
 	s := &stream{name: name}
-	err := d.call(op, func() (err error) {
+	err := g.call(op, func() (err error) {
 		if s.handle, err = create(); err == nil {
-			s.await = func() error { return d.lib.streamSynchronize(s.handle) }
-			d.add(&s.object, "stream "+name, 2, func() error { return d.lib.streamDestroy(s.handle) })
+			s.await = func() error { return g.lib.streamSynchronize(s.handle) }
+			g.add(&s.object, "stream "+name, 2, func() error { return g.lib.streamDestroy(s.handle) })
 		}
 		return err
 	})
@@ -46,10 +46,10 @@ func (d *gpu) newStream(op, name string, create func() (streamHandle, error)) (d
 }
 
 // streamOf returns s as a stream of this device.
-func (d *gpu) streamOf(op string, s device.Stream) (*stream, error) {
+func (g *gpu) streamOf(op string, s device.Stream) (*stream, error) {
 	own, ok := s.(*stream)
-	if !ok || own == nil || own.d != d {
-		return nil, d.errorf(op, device.ErrInvalid, "a stream that this device did not make")
+	if !ok || own == nil || own.d != g {
+		return nil, g.errorf(op, device.ErrInvalid, "a stream that this device did not make")
 	}
 	return own, nil
 }
@@ -116,11 +116,11 @@ type event struct {
 }
 
 // NewEvent implements device.Device.
-func (d *gpu) NewEvent(flags device.EventFlags) (device.Event, error) {
+func (g *gpu) NewEvent(flags device.EventFlags) (device.Event, error) {
 	e := &event{timed: flags&device.Timed != 0}
-	err := d.call("new event", func() (err error) {
-		if e.handle, err = d.lib.eventCreate(d.handle, flags); err == nil {
-			d.add(&e.object, "event", 0, func() error { return d.lib.eventDestroy(e.handle) })
+	err := g.call("new event", func() (err error) {
+		if e.handle, err = g.lib.eventCreate(g.handle, flags); err == nil {
+			g.add(&e.object, "event", 0, func() error { return g.lib.eventDestroy(e.handle) })
 		}
 		return err
 	})
@@ -131,10 +131,10 @@ func (d *gpu) NewEvent(flags device.EventFlags) (device.Event, error) {
 }
 
 // eventOf returns e as an event of this device.
-func (d *gpu) eventOf(op string, e device.Event) (*event, error) {
+func (g *gpu) eventOf(op string, e device.Event) (*event, error) {
 	own, ok := e.(*event)
-	if !ok || own == nil || own.d != d {
-		return nil, d.errorf(op, device.ErrInvalid, "an event that this device did not make")
+	if !ok || own == nil || own.d != g {
+		return nil, g.errorf(op, device.ErrInvalid, "an event that this device did not make")
 	}
 	return own, nil
 }
@@ -176,15 +176,15 @@ func (e *event) Time() (at time.Duration, err error) {
 func (e *event) Close() error { return e.close("close event", e.free) }
 
 // Gate implements device.Gater with a kernel that waits for a flag in pinned memory.
-func (d *gpu) Gate(s device.Stream) (open func(), err error) {
+func (g *gpu) Gate(s device.Stream) (open func(), err error) {
 	const op = "gate"
-	own, err := d.streamOf(op, s)
+	own, err := g.streamOf(op, s)
 	if err != nil {
 		return nil, err
 	}
 	err = own.call(op, func() error {
-		ticket, err := d.lib.gateEnqueue(own.handle)
-		open = func() { d.openGate(ticket) }
+		ticket, err := g.lib.gateEnqueue(own.handle)
+		open = func() { g.openGate(ticket) }
 		return err
 	})
 	if err != nil {
@@ -194,31 +194,31 @@ func (d *gpu) Gate(s device.Stream) (open func(), err error) {
 }
 
 // openGate opens a gate. It also works while Close waits for the gate's stream.
-func (d *gpu) openGate(ticket uint64) {
-	d.gateMu.Lock()
-	defer d.gateMu.Unlock()
-	if !d.gatesGone {
-		d.lib.gateOpen(d.handle, ticket)
+func (g *gpu) openGate(ticket uint64) {
+	g.gateMu.Lock()
+	defer g.gateMu.Unlock()
+	if !g.gatesGone {
+		g.lib.gateOpen(g.handle, ticket)
 	}
 }
 
 // Range implements device.Ranger with an NVTX range. Names are truncated to 127 bytes.
-func (d *gpu) Range(name string) (end func()) {
-	id := d.lib.rangeStart(name)
-	return func() { d.lib.rangeEnd(id) }
+func (g *gpu) Range(name string) (end func()) {
+	id := g.lib.rangeStart(name)
+	return func() { g.lib.rangeEnd(id) }
 }
 
 // Enqueue implements device.Device. It makes one call into C for each list of up to maxCommands commands.
-func (d *gpu) Enqueue(list []device.Command) error {
-	if err := d.beginCall("enqueue"); err != nil {
+func (g *gpu) Enqueue(list []device.Command) error {
+	if err := g.beginCall("enqueue"); err != nil {
 		return err
 	}
-	defer d.release()
-	d.enqueuing.RLock()
-	defer d.enqueuing.RUnlock()
+	defer g.release()
+	g.enqueuing.RLock()
+	defer g.enqueuing.RUnlock()
 	for len(list) > 0 {
 		part := list[:min(len(list), maxCommands)]
-		if err := d.enqueue(part); err != nil {
+		if err := g.enqueue(part); err != nil {
 			return err
 		}
 		list = list[len(part):]
@@ -227,47 +227,47 @@ func (d *gpu) Enqueue(list []device.Command) error {
 }
 
 // enqueue carries out at most maxCommands commands. If it refuses one itself, it still carries out those before it.
-func (d *gpu) enqueue(list []device.Command) error {
+func (g *gpu) enqueue(list []device.Command) error {
 	var c commands
 	var refused error
 	for i := range list {
-		if refused = d.translate(&c, &list[i]); refused != nil {
+		if refused = g.translate(&c, &list[i]); refused != nil {
 			break
 		}
 	}
-	d.waiter.outstanding.Add(int64(c.notifiesFrom(0))) // before a token can come back
-	done, err := d.lib.enqueue(&c)
+	g.waiter.outstanding.Add(int64(c.notifiesFrom(0))) // before a token can come back
+	done, err := g.lib.enqueue(&c)
 	if err != nil {
-		d.waiter.outstanding.Add(int64(-c.notifiesFrom(done)))
-		return d.checked(err)
+		g.waiter.outstanding.Add(int64(-c.notifiesFrom(done)))
+		return g.checked(err)
 	}
 	return refused
 }
 
 // translate checks a command and adds it to c, unless the command is no work.
-func (d *gpu) translate(c *commands, cmd *device.Command) error {
+func (g *gpu) translate(c *commands, cmd *device.Command) error {
 	op := cmd.Kind.String()
-	s, err := d.streamOf(op, cmd.Stream)
+	s, err := g.streamOf(op, cmd.Stream)
 	if err != nil {
 		return err
 	}
 	if s.closed.Load() {
-		return d.errClosed(op, "stream "+s.name)
+		return g.errClosed(op, "stream "+s.name)
 	}
 	switch cmd.Kind {
 	case device.DoCopyIn, device.DoCopyOut:
-		return d.translateCopy(c, s, cmd)
+		return g.translateCopy(c, s, cmd)
 	case device.DoFill:
 		if cmd.Memory.Bytes < 0 {
-			return d.errorf(op, device.ErrInvalid, "%d bytes", cmd.Memory.Bytes)
+			return g.errorf(op, device.ErrInvalid, "%d bytes", cmd.Memory.Bytes)
 		}
 		if cmd.Memory.Bytes > 0 {
 			c.fill(s.handle, cmd.Memory.Addr, byte(cmd.Value), cmd.Memory.Bytes)
 		}
 	case device.DoLaunch:
-		return d.translateLaunch(c, s, cmd)
+		return g.translateLaunch(c, s, cmd)
 	case device.DoRecord, device.DoWait:
-		return d.translateEvent(c, s, cmd)
+		return g.translateEvent(c, s, cmd)
 	case device.DoNotify:
 		c.notify(s.handle, cmd.Value)
 	default:
@@ -278,32 +278,32 @@ func (d *gpu) translate(c *commands, cmd *device.Command) error {
 
 // translateCopy refuses a copy that doesn't fit, and one with memory that is not pinned. Such memory could be Go's,
 // which C must not keep, and the copy would not be asynchronous.
-func (d *gpu) translateCopy(c *commands, s *stream, cmd *device.Command) error {
+func (g *gpu) translateCopy(c *commands, s *stream, cmd *device.Command) error {
 	bytes, room := cmd.Host.Len(), cmd.Memory.Bytes
 	if cmd.Kind == device.DoCopyOut {
 		bytes, room = room, bytes
 	}
 	if bytes < 0 || bytes > room {
-		return d.errorf(cmd.Kind.String(), device.ErrInvalid, "%d bytes into %d", bytes, room)
+		return g.errorf(cmd.Kind.String(), device.ErrInvalid, "%d bytes into %d", bytes, room)
 	}
 	if bytes == 0 {
 		return nil
 	}
 	if cmd.Host.Kind() != device.Pinned {
-		return d.errorf(cmd.Kind.String(), device.ErrInvalid, "a host buffer that is not pinned: use one of AllocHost")
+		return g.errorf(cmd.Kind.String(), device.ErrInvalid, "a host buffer that is not pinned: use one of AllocHost")
 	}
 	host := unsafe.Pointer(unsafe.SliceData(cmd.Host.Raw()))
 	c.copy(cmd.Kind, s.handle, host, cmd.Memory.Addr, bytes)
 	return nil
 }
 
-func (d *gpu) translateLaunch(c *commands, s *stream, cmd *device.Command) error {
+func (g *gpu) translateLaunch(c *commands, s *stream, cmd *device.Command) error {
 	k, ok := cmd.Kernel.(*kernel)
-	if !ok || k == nil || k.d != d {
-		return d.errorf("launch", device.ErrInvalid, "a kernel that this device did not make")
+	if !ok || k == nil || k.d != g {
+		return g.errorf("launch", device.ErrInvalid, "a kernel that this device did not make")
 	}
 	if k.closed.Load() {
-		return d.errClosed("launch", "kernel "+k.name)
+		return g.errClosed("launch", "kernel "+k.name)
 	}
 	if err := k.checkLaunch(cmd.Args); err != nil {
 		return err
@@ -312,14 +312,14 @@ func (d *gpu) translateLaunch(c *commands, s *stream, cmd *device.Command) error
 	return nil
 }
 
-func (d *gpu) translateEvent(c *commands, s *stream, cmd *device.Command) error {
+func (g *gpu) translateEvent(c *commands, s *stream, cmd *device.Command) error {
 	op := cmd.Kind.String()
-	e, err := d.eventOf(op, cmd.Event)
+	e, err := g.eventOf(op, cmd.Event)
 	if err != nil {
 		return err
 	}
 	if e.closed.Load() {
-		return d.errClosed(op, "event")
+		return g.errClosed(op, "event")
 	}
 	switch {
 	case cmd.Kind == device.DoRecord:

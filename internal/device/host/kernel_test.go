@@ -12,10 +12,10 @@ import (
 type kernelFunc func(rows []byte, offsets []uint32, result []byte, parallel device.Parallel) error
 
 func (kernelFunc) Name() string                                  { return "func" }
-func (f kernelFunc) Bind([]byte) (device.BoundHostKernel, error) { return f, nil }
+func (k kernelFunc) Bind([]byte) (device.BoundHostKernel, error) { return k, nil }
 func (kernelFunc) Needs(device.Shape) device.Needs               { return device.Needs{Result: 64} }
-func (f kernelFunc) Run(rows []byte, offsets []uint32, _, result []byte, parallel device.Parallel) error {
-	return f(rows, offsets, result, parallel)
+func (k kernelFunc) Run(rows []byte, offsets []uint32, _, result []byte, parallel device.Parallel) error {
+	return k(rows, offsets, result, parallel)
 }
 
 // spread sets each byte of its result in a separate call.

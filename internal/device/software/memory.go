@@ -243,16 +243,16 @@ func (s *space) find(m device.Memory) *segment {
 }
 
 // holds reports whether all of m is in the segment. m must not start below the segment.
-func (seg *segment) holds(m device.Memory) bool {
-	off, size := m.Addr-seg.base, uint64(len(seg.mem))
+func (s *segment) holds(m device.Memory) bool {
+	off, size := m.Addr-s.base, uint64(len(s.mem))
 	return m.Bytes >= 0 && off <= size && uint64(m.Bytes) <= size-off
 }
 
 // bytes returns the memory at m, which must be in the segment. Its capacity is limited, so append doesn't overwrite
 // later memory.
-func (seg *segment) bytes(m device.Memory) []byte {
-	off := m.Addr - seg.base
-	return seg.mem[off : off+uint64(m.Bytes) : off+uint64(m.Bytes)]
+func (s *segment) bytes(m device.Memory) []byte {
+	off := m.Addr - s.base
+	return s.mem[off : off+uint64(m.Bytes) : off+uint64(m.Bytes)]
 }
 
 // around returns the segment whose memory contains mem, or nil if there is none.
@@ -288,7 +288,7 @@ func (s *space) room() string { return fmt.Sprintf("%d of %d bytes are taken", s
 // span formats device memory as the address range that it covers.
 type span device.Memory
 
-func (m span) String() string { return fmt.Sprintf("device memory %#x+%d", m.Addr, m.Bytes) }
+func (s span) String() string { return fmt.Sprintf("device memory %#x+%d", s.Addr, s.Bytes) }
 
 // addressRange covers the addresses from lo to hi-1 of this process.
 type addressRange struct{ lo, hi uint64 }
@@ -297,7 +297,7 @@ func rangeOf(mem []byte) addressRange {
 	return addressRange{address(mem), address(mem) + uint64(len(mem))}
 }
 
-func (r addressRange) overlaps(o addressRange) bool { return r.lo < o.hi && o.lo < r.hi }
+func (a addressRange) overlaps(o addressRange) bool { return a.lo < o.hi && o.lo < a.hi }
 
 // address returns the address of mem in this process.
 func address(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }

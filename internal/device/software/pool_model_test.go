@@ -83,134 +83,134 @@ func newPoolModel(t *testing.T, dev gated) *poolModel {
 	return m
 }
 
-func (m *poolModel) ok(err error) {
-	m.Helper()
+func (p *poolModel) ok(err error) {
+	p.Helper()
 	if err != nil {
-		m.Fatal(err)
+		p.Fatal(err)
 	}
 }
 
-func (m *poolModel) step(rng *rand.Rand) {
-	i := rng.IntN(len(m.streams))
+func (p *poolModel) step(rng *rand.Rand) {
+	i := rng.IntN(len(p.streams))
 	switch rng.IntN(10) {
 	case 0: // close or open the gate
-		if m.open[i] == nil {
-			open, err := m.dev.Gate(m.streams[i])
-			m.ok(err)
-			m.open[i] = open
+		if p.open[i] == nil {
+			open, err := p.dev.Gate(p.streams[i])
+			p.ok(err)
+			p.open[i] = open
 		} else {
-			m.passGate(i)
+			p.passGate(i)
 		}
 	case 1:
-		if m.open[i] == nil {
-			m.ok(m.streams[i].Synchronize())
+		if p.open[i] == nil {
+			p.ok(p.streams[i].Synchronize())
 		}
 	case 2:
-		m.ok(m.pool.Trim(rng.Int64N(modelLimit)))
+		p.ok(p.pool.Trim(rng.Int64N(modelLimit)))
 	case 3, 4, 5:
-		if len(m.live) > 0 {
-			m.free(i, rng.IntN(len(m.live)))
+		if len(p.live) > 0 {
+			p.free(i, rng.IntN(len(p.live)))
 		}
 	default:
-		m.alloc(i, 1+rng.IntN(1<<rng.IntN(23)))
+		p.alloc(i, 1+rng.IntN(1<<rng.IntN(23)))
 	}
 }
 
-func (m *poolModel) alloc(i, length int) {
-	got, err := m.pool.Alloc(m.streams[i], length)
+func (p *poolModel) alloc(i, length int) {
+	got, err := p.pool.Alloc(p.streams[i], length)
 	if errors.Is(err, device.ErrOutOfMemory) {
 		return // because of the limit, or of a fragment of it behind a gate
 	}
-	m.ok(err)
+	p.ok(err)
 	if got.Bytes != length || got.Addr%256 != 0 {
-		m.Fatalf("asked for %d bytes, got %+v", length, got)
+		p.Fatalf("asked for %d bytes, got %+v", length, got)
 	}
-	m.mustBeApart("live memory", got, m.live)
-	for other, freed := range m.pending {
+	p.mustBeApart("live memory", got, p.live)
+	for other, freed := range p.pending {
 		if other != i {
-			m.mustBeApart("memory that a gated stream has yet to free", got, freed)
+			p.mustBeApart("memory that a gated stream has yet to free", got, freed)
 		}
 	}
-	m.ok(m.streams[i].Fill(got.Slice(0, 1), byte(i)))
-	m.live = append(m.live, got)
-	m.used += blockBytes(got)
+	p.ok(p.streams[i].Fill(got.Slice(0, 1), byte(i)))
+	p.live = append(p.live, got)
+	p.used += blockBytes(got)
 	// Memory that the stream has reused is no longer free on it.
-	m.pending[i] = m.without(m.pending[i], got)
+	p.pending[i] = p.without(p.pending[i], got)
 }
 
 // free frees on any stream. All streams must have passed the Fill before, so that there is an order.
-func (m *poolModel) free(i, which int) {
-	for j := range m.streams {
-		if j != i && m.open[j] != nil {
-			m.passGate(j)
+func (p *poolModel) free(i, which int) {
+	for j := range p.streams {
+		if j != i && p.open[j] != nil {
+			p.passGate(j)
 		}
 		if j != i {
-			m.ok(m.streams[j].Synchronize())
+			p.ok(p.streams[j].Synchronize())
 		}
 	}
-	gone := m.live[which]
-	m.live[which] = m.live[len(m.live)-1]
-	m.live = m.live[:len(m.live)-1]
-	m.ok(m.pool.Free(m.streams[i], gone))
-	m.used -= blockBytes(gone)
-	if m.open[i] != nil {
-		m.pending[i] = append(m.pending[i], gone)
+	gone := p.live[which]
+	p.live[which] = p.live[len(p.live)-1]
+	p.live = p.live[:len(p.live)-1]
+	p.ok(p.pool.Free(p.streams[i], gone))
+	p.used -= blockBytes(gone)
+	if p.open[i] != nil {
+		p.pending[i] = append(p.pending[i], gone)
 	}
 }
 
-func (m *poolModel) passGate(i int) {
-	m.open[i]()
-	m.open[i] = nil
-	m.ok(m.streams[i].Synchronize())
-	m.pending[i] = nil
+func (p *poolModel) passGate(i int) {
+	p.open[i]()
+	p.open[i] = nil
+	p.ok(p.streams[i].Synchronize())
+	p.pending[i] = nil
 }
 
 // finish frees everything and checks that nothing is left.
-func (m *poolModel) finish() {
-	for i := range m.streams {
-		if m.open[i] != nil {
-			m.passGate(i)
+func (p *poolModel) finish() {
+	for i := range p.streams {
+		if p.open[i] != nil {
+			p.passGate(i)
 		}
 	}
-	for len(m.live) > 0 {
-		m.free(0, 0)
+	for len(p.live) > 0 {
+		p.free(0, 0)
 	}
-	m.ok(m.streams[0].Synchronize())
-	m.ok(m.pool.Trim(0))
-	m.checkStats()
-	if st := m.stats(); st.Reserved != 0 {
-		m.Errorf("all is free and trimmed: %+v", st)
+	p.ok(p.streams[0].Synchronize())
+	p.ok(p.pool.Trim(0))
+	p.checkStats()
+	if st := p.stats(); st.Reserved != 0 {
+		p.Errorf("all is free and trimmed: %+v", st)
 	}
-	for _, s := range m.streams {
-		m.ok(s.Close())
+	for _, s := range p.streams {
+		p.ok(s.Close())
 	}
-	m.ok(m.pool.Close())
+	p.ok(p.pool.Close())
 }
 
-func (m *poolModel) stats() device.PoolStats {
-	m.Helper()
-	st, err := m.pool.Stats()
-	m.ok(err)
+func (p *poolModel) stats() device.PoolStats {
+	p.Helper()
+	st, err := p.pool.Stats()
+	p.ok(err)
 	return st
 }
 
-func (m *poolModel) checkStats() {
-	m.Helper()
-	st := m.stats()
-	if st.Used != m.used || st.Reserved < st.Used || st.Reserved > modelLimit || st.UsedHigh < st.Used || st.ReservedHigh < st.Reserved {
-		m.Fatalf("with %d bytes out and a limit of %d: %+v", m.used, modelLimit, st)
+func (p *poolModel) checkStats() {
+	p.Helper()
+	st := p.stats()
+	if st.Used != p.used || st.Reserved < st.Used || st.Reserved > modelLimit || st.UsedHigh < st.Used || st.ReservedHigh < st.Reserved {
+		p.Fatalf("with %d bytes out and a limit of %d: %+v", p.used, modelLimit, st)
 	}
 }
 
-func (m *poolModel) mustBeApart(what string, got device.Memory, all []device.Memory) {
-	m.Helper()
-	if len(m.without(all, got)) != len(all) {
-		m.Fatalf("%+v was handed out: it overlaps %s, %+v", got, what, all)
+func (p *poolModel) mustBeApart(what string, got device.Memory, all []device.Memory) {
+	p.Helper()
+	if len(p.without(all, got)) != len(all) {
+		p.Fatalf("%+v was handed out: it overlaps %s, %+v", got, what, all)
 	}
 }
 
 // without returns the elements of all that don't overlap got.
-func (m *poolModel) without(all []device.Memory, got device.Memory) []device.Memory {
+func (p *poolModel) without(all []device.Memory, got device.Memory) []device.Memory {
 	var apart []device.Memory
 	for _, one := range all {
 		if one.Addr+uint64(one.Bytes) <= got.Addr || got.Addr+uint64(got.Bytes) <= one.Addr {

@@ -57,9 +57,9 @@ type VersionError struct {
 }
 
 // Error names both versions and says what to do.
-func (e *VersionError) Error() string {
+func (v *VersionError) Error() string {
 	return fmt.Sprintf("operator %q needs version %d of the operator contract and this program has version %d: use a newer worker, or compile the operator with the header of this one",
-		e.Operator, e.Needs, Contract)
+		v.Operator, v.Needs, Contract)
 }
 
 // Decode decodes a description. data may be longer than the description. The error is a *VersionError if the operator needs a newer

@@ -21,7 +21,7 @@ type CompileError struct {
 }
 
 // Error returns what the compiler wrote.
-func (e *CompileError) Error() string { return e.Source + " doesn't compile:\n" + e.Log }
+func (c *CompileError) Error() string { return c.Source + " doesn't compile:\n" + c.Log }
 
 // ErrNoCompiler is the error for a machine without a C++ compiler.
 var ErrNoCompiler = errors.New("no C++ compiler: install one (Debian: apt-get install g++), or name one in the environment variable CXX")

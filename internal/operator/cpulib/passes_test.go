@@ -147,5 +147,5 @@ func TestHostDeviceGivesScratchMemory(t *testing.T) {
 // tallyLibrary is a device.HostKernel with parameters that it has already.
 type tallyLibrary struct{ kernel *Kernel }
 
-func (l tallyLibrary) Name() string                                { return l.kernel.operator.Name() }
-func (l tallyLibrary) Bind([]byte) (device.BoundHostKernel, error) { return l.kernel, nil }
+func (t tallyLibrary) Name() string                                { return t.kernel.operator.Name() }
+func (t tallyLibrary) Bind([]byte) (device.BoundHostKernel, error) { return t.kernel, nil }

@@ -13,12 +13,12 @@ type fakeCompiler struct {
 	err   error
 }
 
-func (c *fakeCompiler) Version() string { return "12.4" }
+func (f *fakeCompiler) Version() string { return "12.4" }
 
-func (c *fakeCompiler) Compile(s Source, compute string, options []string) (image []byte, warnings string, err error) {
-	c.calls++
-	if c.err != nil {
-		return nil, "", c.err
+func (f *fakeCompiler) Compile(s Source, compute string, options []string) (image []byte, warnings string, err error) {
+	f.calls++
+	if f.err != nil {
+		return nil, "", f.err
 	}
 	return append([]byte(compute), s.Text...), "careful", nil
 }

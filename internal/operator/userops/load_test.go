@@ -27,17 +27,17 @@ type fakeGPUs struct {
 	compiled []string // compute capabilities for which it has compiled
 }
 
-func (g *fakeGPUs) Computes() ([]string, error) {
-	if len(g.computes) == 0 {
+func (f *fakeGPUs) Computes() ([]string, error) {
+	if len(f.computes) == 0 {
 		return nil, errors.New("no driver")
 	}
-	return g.computes, nil
+	return f.computes, nil
 }
 
-func (g *fakeGPUs) Image(s images.Source, compute string) (images.Image, error) {
-	g.compiled = append(g.compiled, compute)
-	if g.err != nil {
-		return images.Image{}, g.err
+func (f *fakeGPUs) Image(s images.Source, compute string) (images.Image, error) {
+	f.compiled = append(f.compiled, compute)
+	if f.err != nil {
+		return images.Image{}, f.err
 	}
 	folder, err := os.MkdirTemp("", "millrace-test-")
 	if err != nil {
@@ -65,26 +65,26 @@ type fakeGPU struct {
 	closed  int // number of modules that were closed
 }
 
-func (d *fakeGPU) Info() device.Info { return device.Info{Kind: "cuda", Compute: d.compute} }
+func (f *fakeGPU) Info() device.Info { return device.Info{Kind: "cuda", Compute: f.compute} }
 
-func (d *fakeGPU) LoadOperator(code []byte) (device.Module, error) {
-	if err := d.refuse[string(code[len(code)-1:])]; err != nil {
+func (f *fakeGPU) LoadOperator(code []byte) (device.Module, error) {
+	if err := f.refuse[string(code[len(code)-1:])]; err != nil {
 		return nil, err
 	}
 	description, err := compiled.Read(code)
 	if err != nil {
 		return nil, err
 	}
-	d.loaded = append(d.loaded, description.Name)
-	return module{d, description.Name, code}, nil
+	f.loaded = append(f.loaded, description.Name)
+	return module{f, description.Name, code}, nil
 }
 
-func (d *fakeGPU) LoadLibrary(path string) (device.Module, error) {
+func (f *fakeGPU) LoadLibrary(path string) (device.Module, error) {
 	code, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	return d.LoadOperator(code)
+	return f.LoadOperator(code)
 }
 
 // module is an operator in a fakeGPU.
