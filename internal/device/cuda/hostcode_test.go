@@ -132,7 +132,7 @@ func TestUndeclaredStatusOfHostCodeIsFound(t *testing.T) {
 	d := openFake(t, "")
 	o := bound(t, mustLoadLibrary(t, d, halvesLibrary(t)), "most=104")
 	offsets, result := runBatch(t, d, o, [][]byte{{1}})
-	if err := o.Check(offsets, result); err == nil || !strings.Contains(err.Error(), "operator halves: record 0 has status 99") {
+	if err := o.Check(offsets, result); err == nil || !strings.Contains(err.Error(), "operator halves: record 0 has an undeclared result: status 99") {
 		t.Errorf("got %v", err)
 	}
 }
