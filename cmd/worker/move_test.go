@@ -141,7 +141,7 @@ func TestTheDeliveryModeChangesWhileInputsWait(t *testing.T) {
 				m.takeMarkers("RESULTS_DEADLETTER")
 			}
 			resume := m.pause(m.consumers())
-			m.send("waiting", 200)
+			m.send("waiting", 5000)
 			m.prepare(latter)
 
 			// A worker that starts again refuses the stream, until it has its former transform.
@@ -152,8 +152,8 @@ func TestTheDeliveryModeChangesWhileInputsWait(t *testing.T) {
 			m.prepare(latter)
 
 			fresh := m.work(latter)
-			m.send("new", 50)
-			natstest.Until(t, "the new inputs have results", func() bool { return messagesOn(t, m.js, "results.>") == 200 })
+			m.send("new", 500)
+			natstest.Until(t, "the new inputs have results", func() bool { return messagesOn(t, m.js, "results.>") == 2000 })
 			resume()
 			natstest.Until(t, "all inputs are processed and removed", func() bool { return streamMessages(t, m.js, "INGEST") == 0 })
 			for _, p := range []*process{old, fresh} {
@@ -166,7 +166,7 @@ func TestTheDeliveryModeChangesWhileInputsWait(t *testing.T) {
 			}
 			for _, mode := range []string{former, latter} {
 				r := call(t, m.setting(mode), "audit")
-				r.want(t, exitDone, "1,000 have one result", "nothing is missing, double")
+				r.want(t, exitDone, "22,000 have one result", "nothing is missing, double")
 				if testing.Verbose() {
 					t.Log(mode, r.out, strings.TrimSpace(r.errors))
 				}
