@@ -24,28 +24,29 @@ import (
 // app is a whole worker: devices, pipelines, connections, the ingest worker and HTTP servers. It closes its parts in the reverse
 // order of their creation.
 type app struct {
-	cfg       *config.Config
-	log       *slog.Logger
-	metrics   *telemetry.Metrics
-	timeline  *telemetry.Timeline
-	health    *telemetry.Health
-	meter     *console.Meter
-	extra     telemetry.Observer // additional observer for a command; nil for none
-	observers telemetry.Observers
-	adjust    func(*ingest.Options) // changes the options before they are used; nil for none
-	copies    bool                  // copy batches on the CPU device too, to show how a pipeline works
-	devices   []device.Device
-	pipes     []*streams.Pipeline // pipes[i] runs on devices[i]
-	server    *embedded.Server
-	url       string
-	nc        *nats.Conn
-	worker    *ingest.Worker
-	joined    atomic.Bool // nc, worker and options are set, and health checks may use them
-	options   ingest.Options
-	debugURL  string                    // the address of the timeline page; empty if it is off
-	tracer    *tracing.Tracer           // nil for none
-	draining  atomic.Pointer[time.Time] // when the drain began; nil before
-	memory    *memoryBudget
+	cfg        *config.Config
+	log        *slog.Logger
+	metrics    *telemetry.Metrics
+	timeline   *telemetry.Timeline
+	health     *telemetry.Health
+	meter      *console.Meter
+	extra      telemetry.Observer // additional observer for a command; nil for none
+	observers  telemetry.Observers
+	adjust     func(*ingest.Options) // changes the options before they are used; nil for none
+	copies     bool                  // copy batches on the CPU device too, to show how a pipeline works
+	devices    []device.Device
+	pipes      []*streams.Pipeline // pipes[i] runs on devices[i]
+	lossLogged []<-chan struct{}   // lossLogged[i] is closed when pipes[i] has ended and the loss of its device, if any, is logged
+	server     *embedded.Server
+	url        string
+	nc         *nats.Conn
+	worker     *ingest.Worker
+	joined     atomic.Bool // nc, worker and options are set, and health checks may use them
+	options    ingest.Options
+	debugURL   string                    // the address of the timeline page; empty if it is off
+	tracer     *tracing.Tracer           // nil for none
+	draining   atomic.Pointer[time.Time] // when the drain began; nil before
+	memory     *memoryBudget
 
 	closers []closer
 }
@@ -130,7 +131,7 @@ func (a *app) openPipeline(d device.Device) error {
 	}
 	a.pipes = append(a.pipes, pipe)
 	a.onCloseDevice(info.ID, pipe.Close)
-	a.logLoss(pipe)
+	a.lossLogged = append(a.lossLogged, a.logLoss(pipe))
 	if err := pipe.Probe(context.Background()); err != nil {
 		return fmt.Errorf("the device does not compute correctly, so the worker takes no payloads: %w", err)
 	}

@@ -101,9 +101,12 @@ func (a *app) closeDevice(d device.Device) error {
 	return err
 }
 
-// logLoss logs the loss of the pipeline's device when it happens, because the process may then drain for a long time.
-func (a *app) logLoss(pipe *streams.Pipeline) {
+// logLoss logs the loss of the pipeline's device when it happens, because the process may then drain for a long time. It closes the channel
+// when the pipeline has ended and its loss, if any, is logged.
+func (a *app) logLoss(pipe *streams.Pipeline) <-chan struct{} {
+	logged := make(chan struct{})
 	go func() {
+		defer close(logged)
 		<-pipe.Over()
 		if err := pipe.Err(); errors.Is(err, device.ErrLost) {
 			attributes := []any{"device", pipe.Device().ID, "error", err}
@@ -114,10 +117,23 @@ func (a *app) logLoss(pipe *streams.Pipeline) {
 				attributes...)
 		}
 	}()
+	return logged
+}
+
+// awaitLossLogs waits until the losses that have happened are logged. Otherwise an idle process may end before.
+func (a *app) awaitLossLogs() {
+	for i, pipe := range a.pipes {
+		select {
+		case <-pipe.Over():
+			<-a.lossLogged[i]
+		default:
+		}
+	}
 }
 
 // runToEnd runs the worker until it ends or is overdue. A call to a device that hangs may never return.
 func (a *app) runToEnd(ctx context.Context) error {
+	defer a.awaitLossLogs()
 	ended := make(chan error, 1)
 	go func() { ended <- a.worker.Run(ctx) }()
 	select {
