@@ -1,7 +1,7 @@
-// Package loglimit limits how much a log grows, so that a flood of errors neither fills a disk nor hides other messages.
-// Handler limits how often a message repeats: the first records of a message pass in each interval, and at its end one more
-// record holds the number of those that were dropped. TruncateAttr limits the length of a text. Command worker puts both
-// in front of all its logs.
+// Package loglimit limits how much a log grows, so a flood of errors neither fills a disk nor hides other messages.
+// Handler limits the repetitions of a message. In each interval, it passes the first 10 records of a message. At the
+// end of the interval, one more record holds the number of dropped records. TruncateAttr limits the length of a text.
+// The command cmd/worker applies both to all its logs.
 //
 // Start reading at Handler.Handle.
 package loglimit
@@ -16,21 +16,24 @@ import (
 )
 
 const (
-	burst       = 10 // records of a message that pass in an interval
-	interval    = 10 * time.Second
-	maxMessages = 256 // messages that have their own limit in an interval. The others share one limit per level
+	burst    = 10 // maximum number of records of a message that pass in each interval
+	interval = 10 * time.Second
+	// maxMessages is the maximum number of messages that have their own limit in an interval. Further messages share
+	// one limit per level.
+	maxMessages = 256
 )
 
-// splitBy names an attribute. Records of a message with different values of it have separate limits, so a thousand payloads that
-// are too large do not hide one that broke the device.
+// splitBy is the key of an attribute. Records with the same message but different values of this attribute have
+// separate limits. So a thousand records about oversized payloads do not hide a record about a payload that broke the
+// device.
 const splitBy = "reason"
 
-// SuppressedKey is the attribute of the record at the end of an interval. Its value is the number of dropped records of
-// the message. That number includes this record, which is the last of them.
+// SuppressedKey is the key of an attribute of the record at the end of an interval. Its value is the number of dropped
+// records of the message. The number includes this record, which is the last dropped one.
 const SuppressedKey = "suppressed"
 
-// OthersText is the message of the record at the end of an interval in which records of messages beyond the first 256 were
-// dropped. Its attribute last holds the message of the last dropped record.
+// OthersText is the message of the record at the end of an interval in which records of messages beyond the first 256
+// were dropped. The attribute "last" holds the message of the last dropped record.
 const OthersText = "too many different messages"
 
 // Handler is a slog.Handler that passes a limited number of records to the next one. Several goroutines may use it.
@@ -39,36 +42,37 @@ type Handler struct {
 	*limits
 }
 
-// limits is shared by all handlers of a log, even if their attributes differ.
+// limits holds the state that all handlers of a log share, even if their attributes differ.
 type limits struct {
 	suppressed func(slog.Level)
 
 	mu     sync.Mutex
-	counts map[message]*count // of the running interval
+	counts map[message]*count // counts of the current interval
 	closed bool
 }
 
-// message identifies the records that share a limit. The message without a text is for all beyond maxMessages.
+// message identifies the records that share a limit. A message without a text represents all messages beyond
+// maxMessages.
 type message struct {
 	level slog.Level
 	text  string
 	split string // the value of the attribute splitBy
 }
 
-// count counts the records of a message in an interval.
+// count holds the numbers of passed and dropped records of a message in an interval.
 type count struct {
 	passed, dropped int
 	last            slog.Record  // the last dropped record
-	next            slog.Handler // the handler for last
+	next            slog.Handler // the handler that receives last
 }
 
-// New returns a handler that limits the records that next receives. It calls suppressed for each dropped record; suppressed must
-// not block. Close the handler to log the last counts.
+// New returns a handler that limits the records that next receives. The handler calls suppressed for each dropped
+// record. suppressed must not block. Close the handler to log the last counts.
 func New(next slog.Handler, suppressed func(slog.Level)) *Handler {
 	return &Handler{next: next, limits: &limits{suppressed: suppressed, counts: map[message]*count{}}}
 }
 
-// Enabled implements slog.Handler. It returns the answer of the next handler.
+// Enabled implements slog.Handler. It returns the result of the next handler.
 func (h *Handler) Enabled(ctx context.Context, level slog.Level) bool {
 	return h.next.Enabled(ctx, level)
 }
@@ -92,7 +96,7 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	return nil
 }
 
-// passes counts a record and reports whether it passes. The first record begins an interval.
+// passes counts a record and reports whether it passes. The first record starts an interval.
 func (l *limits) passes(r slog.Record, next slog.Handler) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,14 +136,14 @@ func splitValue(r slog.Record) (value string) {
 	return value
 }
 
-// endInterval ends the interval, and the next record begins the next one.
+// endInterval ends the current interval. The next record starts a new one.
 func (l *limits) endInterval() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.logDropped()
 }
 
-// Close ends the interval now. Later records all pass.
+// Close ends the current interval and logs its counts. Every record after Close passes.
 func (h *Handler) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -148,7 +152,7 @@ func (h *Handler) Close() error {
 	return nil
 }
 
-// logDropped logs how many records of each message were dropped, and forgets the counts. The caller holds mu.
+// logDropped logs the number of dropped records of each message and clears the counts. The caller holds mu.
 func (l *limits) logDropped() {
 	for m, c := range l.counts {
 		if c.dropped == 0 {
@@ -160,17 +164,17 @@ func (l *limits) logDropped() {
 			r.Message = OthersText
 		}
 		r.AddAttrs(slog.Int(SuppressedKey, c.dropped))
-		_ = c.next.Handle(context.Background(), r) // there is no other place to report a log that cannot be written
+		_ = c.next.Handle(context.Background(), r) // an error of the log itself can't be reported anywhere
 	}
 	clear(l.counts)
 }
 
-// MaxText bounds the message of a record and the text of each of its attributes, in bytes. A log collector cuts lines, often at
-// 16 KiB, and a JSON record that is cut can't be read.
+// MaxText is the maximum size in bytes of a record's message and of each attribute's text. Log collectors cut long
+// lines, often at 16 KiB, and a truncated JSON record can't be parsed.
 const MaxText = 4 << 10
 
-// TruncateAttr cuts a text that is longer than MaxText and says how much is left out. Use it as slog.HandlerOptions.ReplaceAttr. It
-// leaves values alone that are neither a text nor an error.
+// TruncateAttr truncates a text that is longer than MaxText and appends the number of bytes left out. Use it as
+// slog.HandlerOptions.ReplaceAttr. It changes only strings and errors.
 func TruncateAttr(_ []string, a slog.Attr) slog.Attr {
 	text := ""
 	switch a.Value.Kind() {
@@ -180,14 +184,14 @@ func TruncateAttr(_ []string, a slog.Attr) slog.Attr {
 		text = errorText(a.Value.Any())
 	}
 	if len(text) > MaxText {
-		kept := strings.ToValidUTF8(text[:MaxText], "") // without a part of a character
+		kept := strings.ToValidUTF8(text[:MaxText], "") // drops a character that was cut in half
 		a.Value = slog.StringValue(fmt.Sprintf("%s ... (%d bytes left out)", kept, len(text)-len(kept)))
 	}
 	return a
 }
 
-// errorText returns the text of an error, and an empty text for anything else. An error without a value may panic, and the handler
-// deals with that.
+// errorText returns the text of an error, or an empty text for any other value. It returns an empty text if the Error
+// method panics, as for some nil pointers. The next handler formats such a value.
 func errorText(value any) (text string) {
 	defer func() { _ = recover() }()
 	if err, ok := value.(error); ok {
