@@ -1,6 +1,6 @@
-// Package memory determines how much memory this process may take, and divides it: a fixed part for buffers, a limit for the Go
-// runtime, and the rest for the payloads that the worker holds. The command cmd/worker uses it at the start, before it allocates
-// anything large.
+// Package memory determines the memory limit of this process and divides it. The parts are fixed memory for buffers, a
+// limit for the Go runtime, and the rest for the payloads that the worker holds. The command cmd/worker uses the
+// package at its start, before any large allocation.
 //
 // Start reading at Find and at Limit.Divide.
 package memory
@@ -13,20 +13,21 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// Limit is how much memory the process may take.
+// Limit is the memory limit of the process.
 type Limit struct {
-	Bytes  int64  // 0: unknown
-	Source string // where the limit comes from, for people
+	Bytes  int64  // the limit; 0 means unknown
+	Source string // the origin of the limit, for messages
 }
 
-// Find returns the lowest limit of the process's cgroup, of version 1 or 2, and of the groups above it. If none is below the machine's
-// memory, or if it can't be read, Find returns half of the machine's memory.
+// Find returns the lowest memory limit of the process's cgroup (version 1 or 2) and of its parent groups. If no limit
+// is below the machine's memory, or if the limit can't be read, Find returns half of the machine's memory. If the
+// machine's memory is unknown, Find returns an unknown limit.
 func Find() Limit { return find(memlimit.FromCgroup, memlimit.FromSystem) }
 
-// unlimitedShare limits a process without a limit to 1/unlimitedShare of the machine's memory.
+// unlimitedShare is the divisor of the machine's memory that gives the limit of a process without its own limit.
 const unlimitedShare = 2
 
-// find is Find with the sources of the cgroup's limit and of the machine's memory.
+// find implements Find. cgroup provides the cgroup's limit, and machine provides the machine's memory.
 func find(cgroup, machine memlimit.Provider) Limit {
 	total, err := machine()
 	if err != nil {
@@ -44,13 +45,13 @@ func find(cgroup, machine memlimit.Provider) Limit {
 	return half
 }
 
-// Fixed is the memory in bytes that a process takes under any load.
+// Fixed is the memory in bytes that the process needs regardless of its load.
 type Fixed struct {
-	Heap    int64 // in Go's heap: the buffers and the scratch of a CPU device
-	OffHeap int64 // outside Go's heap: pinned buffers and the memory that CUDA takes for itself
+	Heap    int64 // memory in Go's heap: the buffers and the scratch of a CPU device
+	OffHeap int64 // memory outside Go's heap: pinned buffers and CUDA's own memory
 }
 
-// Plan is a divided limit. All fields are in bytes. The zero Plan limits nothing.
+// Plan is the division of a limit. All fields are in bytes. The zero Plan limits nothing.
 type Plan struct {
 	Heap     int64 // the limit of the Go runtime (GOMEMLIMIT)
 	Payloads int64 // the limit for the payloads that the worker holds, including their headers, results and bookkeeping
@@ -62,16 +63,17 @@ const (
 	// program is the memory of the Go runtime, metrics, the timeline and the HTTP servers.
 	program = 48 * mib
 
-	// leastSlack is the minimum memory that stays free. If a sixteenth of the limit is more, that stays free instead. It is for
-	// page tables, for sockets, and for the runtime until it has collected garbage.
+	// leastSlack is the minimum memory that stays free. Divide reserves a sixteenth of the limit instead if that is
+	// larger. The free memory is for page tables, for sockets, and for garbage that exceeds the runtime's limit.
 	leastSlack = 24 * mib
 
-	// leastPayloads is the smallest Payloads with which the worker starts.
+	// leastPayloads is the smallest value of Plan.Payloads with which the worker starts.
 	leastPayloads = 16 * mib
 )
 
-// Divide divides the limit. After f is subtracted, half of the rest is for payloads and half for garbage that is not collected yet. heap
-// is the GOMEMLIMIT of the user in bytes, or Unset. If too little is left, the error says how much memory is necessary.
+// Divide divides the limit. It subtracts the slack, f and the program's memory. Half of the rest is for payloads and
+// half for garbage that is not collected yet. heap is the user's GOMEMLIMIT in bytes, or Unset. If too little memory is
+// left, the error names the necessary limit. For an unknown limit, Divide returns the zero Plan.
 func (l Limit) Divide(f Fixed, heap int64) (Plan, error) {
 	if l.Bytes == 0 {
 		return Plan{}, nil
@@ -91,13 +93,14 @@ func (l Limit) Divide(f Fixed, heap int64) (Plan, error) {
 		l.Bytes/mib, l.Source, ceil(need), ceil(buffers), ceil(need-buffers))
 }
 
-// need returns a limit in bytes with which Divide succeeds. It is at most a few MiB above the lowest such limit.
+// need returns a limit in bytes with which Divide succeeds if GOMEMLIMIT is not set. The result is at most a few MiB
+// above the lowest such limit.
 func (l Limit) need(f Fixed) int64 {
 	used := f.Heap + f.OffHeap + program + 2*leastPayloads
 	return max(used+leastSlack, used/15*16+mib)
 }
 
-// ceil converts bytes to MiB, rounded up.
+// ceil converts bytes to MiB and rounds up.
 func ceil(bytes int64) int64 { return (bytes + mib - 1) / mib }
 
 // Unset is the heap argument of Divide if the user has not set GOMEMLIMIT.
