@@ -1,5 +1,5 @@
-// Package console formats what the worker shows a person on a terminal: progress while it runs and tables afterwards. The
-// commands, the demo and the benchmarks use it. Programs should read metrics and logs instead.
+// Package console formats output for people at a terminal: progress lines and tables. The commands, the demo and the
+// benchmarks use it. Programs should read metrics and logs instead.
 //
 // Start reading at Table for output, and at Meter for progress.
 package console
@@ -70,7 +70,8 @@ func Bar(done, whole int64, width int) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
-// Redraw draws a line on a terminal, again and again, until stop is called, which leaves a finished line. line gets the time since the start.
+// Redraw draws a line on a terminal every 100 ms until the caller calls stop. stop draws the line once more and ends it
+// with a line feed. The parameter of line is the time since the call of Redraw.
 func Redraw(out io.Writer, line func(elapsed time.Duration) string) (stop func()) {
 	start, done := time.Now(), make(chan struct{})
 	draw := func(end string) { _, _ = fmt.Fprintf(out, "\r%s   %s", line(time.Since(start)), end) }
@@ -91,8 +92,8 @@ func Redraw(out io.Writer, line func(elapsed time.Duration) string) (stop func()
 	return func() { close(done); wg.Wait() }
 }
 
-// Table writes rows as a table. The first row is the heading. Each column is as wide as its widest cell, and all but the first are
-// right-aligned.
+// Table writes rows as a table. The first row is the heading. Each column is as wide as its widest cell. All columns
+// except the first are right-aligned.
 func Table(w io.Writer, rows [][]string) error {
 	var widths []int
 	for _, row := range rows {

@@ -9,16 +9,16 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// Meter counts messages for progress lines. It is an ingest.Observer that forwards every call to the next one.
+// Meter counts settled inputs for progress lines. It is an ingest.Observer that forwards every call to the next one.
 type Meter struct {
-	ingest.Observer // the next one
+	ingest.Observer // the next observer
 
 	outcomes [inflight.NumOutcomes]atomic.Int64
 	bytes    atomic.Int64
 	pending  atomic.Uint64
 }
 
-// NewMeter returns a meter that forwards to next.
+// NewMeter returns a meter that forwards every call to next.
 func NewMeter(next ingest.Observer) *Meter { return &Meter{Observer: next} }
 
 // Settled implements ingest.Observer.
@@ -33,7 +33,7 @@ func (m *Meter) Settled(o inflight.Outcome, in, out int, latency, headroom time.
 // Pending implements ingest.Observer.
 func (m *Meter) Pending(n uint64) { m.pending.Store(n); m.Observer.Pending(n) }
 
-// Reading holds the counts of a meter. Bytes counts the payloads with published results.
+// Reading holds the counts of a meter. Bytes is the total size of the payloads whose results were published.
 type Reading struct {
 	Published, DeadLettered, Nacked, Bytes int64
 	Pending                                uint64
@@ -50,7 +50,7 @@ func (m *Meter) Read() Reading {
 	}
 }
 
-// Line formats a line of progress: totals of now, and rates between the two readings.
+// Line formats a progress line with the totals of now and the rates between the two readings.
 func Line(before, now Reading, elapsed time.Duration) string {
 	seconds := max(elapsed.Seconds(), 1e-9)
 	return fmt.Sprintf("%s payloads  %s/s  %s/s  %s waiting  %d dead-lettered  %d given back",

@@ -10,17 +10,19 @@ import (
 // IsTerminal reports whether f is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// Redraws reports whether a line on f may be drawn over, as progress bars do. A terminal with TERM=dumb can't do that.
+// Redraws reports whether a line on f can be overwritten, as for a progress bar. A terminal with TERM=dumb can't
+// overwrite lines.
 func Redraws(f *os.File) bool { return IsTerminal(f) && os.Getenv("TERM") != "dumb" }
 
-// UsesColour reports whether to write colours to f. Users switch them off with NO_COLOR, see https://no-color.org, or with TERM=dumb.
+// UsesColour reports whether the program should write colours to f. Users disable colours with NO_COLOR (see
+// https://no-color.org) or with TERM=dumb.
 func UsesColour(f *os.File) bool { return Redraws(f) && os.Getenv("NO_COLOR") == "" }
 
 const (
 	// defaultWidth is the width in columns if the terminal's width is unknown.
 	defaultWidth = 80
 
-	// leastWidth is the least width that Width returns and Wrap uses.
+	// leastWidth is the minimum width in columns for Width and Wrap.
 	leastWidth = 40
 )
 
@@ -33,9 +35,10 @@ func Width(f *os.File) int {
 	return max(w, leastWidth)
 }
 
-// Wrap breaks the lines of text between words, so that none is longer than width columns with indent spaces before it. It puts the spaces
-// before each line. An empty line separates paragraphs, whose own line breaks have no meaning. A word that is longer than a line stays whole,
-// and so does a paragraph that begins with a space or a tab, such as an example.
+// Wrap breaks text between words into lines of at most width columns, and begins each line with indent spaces. Wrap
+// uses at least 40 columns. An empty line separates paragraphs, and Wrap ignores the line breaks within a paragraph. It
+// never splits a word that is longer than a line. It copies a paragraph unchanged if the paragraph begins with a space
+// or a tab, such as an example.
 func Wrap(text string, width, indent int) string {
 	width, margin := max(width, leastWidth), strings.Repeat(" ", indent)
 	var out strings.Builder
