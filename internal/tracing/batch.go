@@ -18,8 +18,8 @@ import (
 
 var _ inflight.BatchObserver = (*Tracer)(nil)
 
-// BatchEnded implements inflight.BatchObserver. It creates a span for the batch with a child span for each stage, with
-// the times at which they ran.
+// BatchEnded implements inflight.BatchObserver. It creates a span for the batch and a child span for each stage. The
+// spans have the times at which the stages ran.
 func (t *Tracer) BatchEnded(r *inflight.Record, payloads iter.Seq[inflight.Payload]) {
 	t.mu.RLock()
 	clock, known := t.devices[r.Device]
@@ -35,7 +35,7 @@ func (t *Tracer) BatchEnded(r *inflight.Record, payloads iter.Seq[inflight.Paylo
 			semconv.MessagingDestinationName(t.names.Stream), semconv.MessagingConsumerGroupName(t.names.Consumer),
 			semconv.MessagingBatchMessageCount(r.Messages),
 		))
-	if span.IsRecording() { // selected by the sampler
+	if span.IsRecording() { // the sampler selected the span
 		link(span, payloads)
 		span.SetAttributes(clock.id,
 			attribute.Int64("millrace.batch.number", int64(r.Batch)), attribute.Int("millrace.batch.records", r.Payloads), attribute.Int("millrace.batch.bytes", r.Bytes),
@@ -74,16 +74,17 @@ func (t *Tracer) stage(ctx context.Context, stage inflight.Stage, epoch time.Tim
 	span.End(api.WithTimestamp(epoch.Add(at.End)))
 }
 
-// messageID identifies a payload by its stream and sequence, like the start of its result's Nats-Msg-Id.
+// messageID identifies a payload by its stream and sequence, like the first part of the result's Nats-Msg-Id.
 func messageID(p inflight.Payload) attribute.KeyValue {
 	return semconv.MessagingMessageID(p.Stream + ":" + strconv.FormatUint(p.Sequence, 10))
 }
 
-// maxLinks is the maximum number of links of a span. A batch may have a million payloads, which is too many for a
-// collector and for a reader. It equals the SDK's default (OTEL_SPAN_LINK_COUNT_LIMIT).
+// maxLinks is the maximum number of links of a span. A batch may have a million payloads, and a collector or a reader
+// can't handle that many links. The value equals the SDK's default (OTEL_SPAN_LINK_COUNT_LIMIT).
 const maxLinks = 128
 
-// link links a batch's span to the trace contexts of its payloads, each context once, up to maxLinks.
+// link links a batch's span to the trace contexts of its payloads. It adds each context once, and at most maxLinks
+// contexts.
 func link(span api.Span, payloads iter.Seq[inflight.Payload]) {
 	type spanContext struct {
 		trace api.TraceID
@@ -108,7 +109,8 @@ func link(span api.Span, payloads iter.Seq[inflight.Payload]) {
 	}
 }
 
-// contextOf reads a payload's trace context. The result is invalid if there is none or if it can't be parsed.
+// contextOf returns a payload's trace context. The result is invalid if the payload has no context or if the context
+// can't be parsed.
 func contextOf(p inflight.Payload) api.SpanContext {
 	if len(p.Header) == 0 {
 		return api.SpanContext{}
@@ -116,7 +118,7 @@ func contextOf(p inflight.Payload) api.SpanContext {
 	return api.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier(p.Header)))
 }
 
-// carrier reads NATS headers. Their names keep the case that the publisher used: lower case as in the standard, or
+// carrier reads NATS headers. A header's name has the case that the publisher used: lower case as in the standard, or
 // capitalized as in Go's HTTP library.
 type carrier map[string][]string
 

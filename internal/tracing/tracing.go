@@ -1,10 +1,9 @@
 // Package tracing exports a span for each batch over OTLP if OTEL_EXPORTER_OTLP_ENDPOINT is set. The span is linked to
-// the trace contexts of the batch's payloads (traceparent, W3C Trace Context). Otherwise there is no Tracer, and no
-// exporter is created or started.
+// the trace contexts of the batch's payloads (traceparent, W3C Trace Context). If the variable is not set, no Tracer
+// and no exporter is created.
 //
-// A batch has many parents, one for each payload, but a span can only have one. So each batch begins its own trace,
-// with links to the traces of its payloads. The payloads' own context is copied to their results unchanged (see
-// internal/ingest).
+// A batch has one parent per payload, but a span can have only one parent. So each batch starts a new trace with links
+// to the traces of its payloads. Results carry the unchanged trace context of their payloads (see internal/ingest).
 //
 // The worker opens a Tracer and passes it to internal/ingest as an observer. Start reading with this file, then
 // batch.go.
@@ -61,13 +60,13 @@ type deviceClock struct {
 	id    attribute.KeyValue
 }
 
-// Open starts the export of spans if the environment enables it. Otherwise it returns a nil Tracer and no error.
+// Open starts the export of spans if the environment enables tracing. Otherwise it returns a nil Tracer and no error.
 func Open(ctx context.Context, names Names, log *slog.Logger) (*Tracer, error) {
 	s, on, err := read()
 	if err != nil || !on {
 		return nil, err
 	}
-	// The SDK's own messages, for example about a queue or a limit, don't matter to the worker. Its log would also
+	// Messages of the SDK, for example about a queue or a limit, don't matter to the worker. The SDK's log would also
 	// print variables that it can't parse, including credentials.
 	otel.SetLogger(logr.Discard())
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Debug("OpenTelemetry", "error", err) }))
@@ -83,7 +82,8 @@ func Open(ctx context.Context, names Names, log *slog.Logger) (*Tracer, error) {
 	return t, nil
 }
 
-// Wanted returns where spans would be sent according to the environment; empty if traces are disabled.
+// Wanted returns the endpoint and the protocol for spans according to the environment. It returns an empty text if
+// tracing is disabled.
 func Wanted() (where string, err error) {
 	s, on, err := read()
 	if err != nil || !on {
@@ -92,7 +92,7 @@ func Wanted() (where string, err error) {
 	return s.endpoint + " (" + s.protocol + ")", nil
 }
 
-// exporter creates an exporter without contacting the collector.
+// exporter creates an exporter. It doesn't contact the collector.
 func (s settings) exporter(ctx context.Context) (trace.SpanExporter, error) {
 	if s.protocol == "grpc" {
 		return otlptracegrpc.New(ctx)
@@ -104,7 +104,7 @@ func newTracer(ctx context.Context, names Names, processor trace.SpanProcessor) 
 	about, err := resource.New(ctx,
 		resource.WithAttributes(semconv.ServiceName("millrace"), semconv.ServiceVersion(names.Version)),
 		resource.WithHost(), resource.WithTelemetrySDK(),
-		resource.WithFromEnv(), // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override the others
+		resource.WithFromEnv(), // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override the attributes above
 	)
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w: set key=value pairs, comma separated", err)
@@ -116,30 +116,32 @@ func newTracer(ctx context.Context, names Names, processor trace.SpanProcessor) 
 	}, nil
 }
 
-// String returns where spans are sent.
+// String returns the endpoint and the protocol of the exporter.
 func (t *Tracer) String() string { return t.endpoint + " (" + t.protocol + ")" }
 
-// AddDevice sets the wall-clock time at which a device's clock read zero. Batches of other devices get no span.
+// AddDevice sets the wall-clock time at which the clock of the device with this id read zero. Batches of devices that
+// were not added get no span.
 func (t *Tracer) AddDevice(id string, epoch time.Time) {
 	t.mu.Lock()
 	t.devices[id] = deviceClock{epoch: epoch, id: attribute.String("millrace.device.id", id)}
 	t.mu.Unlock()
 }
 
-// Close exports the remaining spans until ctx is done. Spans that have not been exported by then are lost.
+// Close exports the remaining spans until ctx is done. Spans that are not exported by then are lost.
 func (t *Tracer) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
 
-// settings holds the trace configuration from the variables that OpenTelemetry defines. The SDK and the exporters read
-// the other variables themselves, such as those for headers, certificates, sampling and the queue size.
+// settings holds the trace configuration from the standard OpenTelemetry variables. The SDK and the exporters read
+// further variables themselves, such as those for headers, certificates, sampling and the queue size.
 type settings struct {
-	endpoint string // where spans are sent, as configured
+	endpoint string // address of the collector, as configured
 	protocol string
 }
 
 // protocols are the values of OTEL_EXPORTER_OTLP_PROTOCOL. The first is the default.
 var protocols = []string{"http/protobuf", "http/json", "grpc"}
 
-// read returns whether traces are enabled, and how. The error for an invalid configuration says what to set.
+// read reads the settings from the environment. on is false if tracing is disabled. The error for an invalid variable
+// includes advice.
 func read() (s settings, on bool, err error) {
 	variable, endpoint := first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 	if endpoint == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
@@ -173,7 +175,7 @@ func read() (s settings, on bool, err error) {
 	return s, true, nil
 }
 
-// first returns the first of the variables that is set and not empty.
+// first returns the first of the given variables that is set to a non-empty value.
 func first(variables ...string) (variable, value string) {
 	for _, variable := range variables {
 		if value := os.Getenv(variable); value != "" {
@@ -183,8 +185,8 @@ func first(variables ...string) (variable, value string) {
 	return "", ""
 }
 
-// checkHeaders returns an error if the exporter could not parse one of its headers and would omit it. The error doesn't
-// quote the headers, because they contain credentials.
+// checkHeaders returns an error if the exporter would omit a header because it can't parse it. The error doesn't quote
+// the headers, because they contain credentials.
 func checkHeaders() error {
 	for _, variable := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
 		value := os.Getenv(variable)
@@ -203,7 +205,7 @@ func checkHeaders() error {
 	return nil
 }
 
-// watched is an exporter that logs when failures begin and when they end. Spans are lost in between, and nothing else
+// watched is an exporter that logs the first failure and the next success. Spans are lost in between, but nothing else
 // is affected.
 type watched struct {
 	to       trace.SpanExporter
@@ -233,7 +235,7 @@ func (w *watched) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) e
 // Shutdown implements trace.SpanExporter.
 func (w *watched) Shutdown(ctx context.Context) error { return w.to.Shutdown(ctx) }
 
-// plain removes the address from a client's error, because the log line already contains it.
+// plain removes the address from a client's error, because the log line already contains the endpoint.
 func plain(err error) error {
 	var at *url.Error
 	if errors.As(err, &at) {
