@@ -10,7 +10,7 @@ import (
 )
 
 // course runs batches through a pipeline on a simulated device, as fast as its schedule permits. One goroutine submits
-// batches, and releases and resubmits each batch that completes.
+// batches, waits for completions and releases the completed batches.
 type course struct {
 	cost     sim.Model // cost of a batch, independent of its size
 	schedule streams.Schedule
@@ -20,11 +20,11 @@ type course struct {
 
 // outcome is the result of a course.
 type outcome struct {
-	records []streams.Record // in the order in which the batches came back
+	records []streams.Record // records of the batches, in the order of their completion
 }
 
-// run runs the course. Each batch carries a single byte. The cost model determines its times, so real payloads would
-// only slow the plan down.
+// run runs the course. Each batch carries a single byte, because the cost model determines the times of a batch. Real
+// payloads would only slow down the plan.
 func (c course) run(ctx context.Context) (out outcome, err error) {
 	dev, err := sim.Open(sim.Options{Cost: c.cost, Kernels: operator.HostKernels()})
 	if err != nil {
@@ -74,7 +74,7 @@ func submit(ctx context.Context, p *streams.Pipeline) error {
 	return nil
 }
 
-// await lets one batch complete and records the result.
+// await lets one batch complete and appends its record.
 func (o *outcome) await(ctx context.Context, turns *turnstile, p *streams.Pipeline) error {
 	if err := turns.let(ctx, p.Over()); err != nil {
 		return errors.Join(err, p.Err())
@@ -90,7 +90,7 @@ func (o *outcome) await(ctx context.Context, turns *turnstile, p *streams.Pipeli
 }
 
 // turnstile lets the pipeline's goroutine wait for a completion only when the submitting goroutine permits it. So the
-// clock never runs ahead of a host that still has a batch to submit, and a course gives the same times in every run.
+// clock never advances while the host still has a batch to submit. A course therefore has the same times in every run.
 type turnstile struct {
 	*sim.Device
 	turns chan struct{}
@@ -106,7 +106,8 @@ func (t *turnstile) WaitCompletion(ctx context.Context) (uint64, error) {
 	}
 }
 
-// let lets one wait for a completion proceed. It fails once over is closed, because nothing waits any more.
+// let permits one wait for a completion. It returns an error if over is closed or ctx is done, because then nothing
+// waits for a completion.
 func (t *turnstile) let(ctx context.Context, over <-chan struct{}) error {
 	select {
 	case t.turns <- struct{}{}:

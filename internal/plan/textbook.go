@@ -13,25 +13,26 @@ import (
 	"millrace/internal/streams"
 )
 
-// The bounds of a textbook plan, which is meant to be read by people.
+// These are the bounds of a textbook plan. They keep its output readable for people.
 const (
 	MaxBatches = 1000
 	MaxLanes   = 1000
 	MinStage   = 0.001  // units
 	MaxStage   = 1000.0 // units
-	maxSlots   = 20000  // sum over all stages of all batches
+	maxSlots   = 20000  // maximum sum of all stages of all batches, in units
 )
 
-// Textbook plans equal batches with stages that take a given number of time units each, or the equal chunks of one
-// payload. If all three stages of a payload take T, it takes 3 T as a whole and T (1 + 2/N) in N chunks.
+// Textbook is a plan for equal batches or for the equal chunks of one payload. Each stage takes a given number of time
+// units. If each of the three stages of a payload takes T, the payload takes 3 T as a whole and T (1 + 2/N) in N
+// chunks.
 type Textbook struct {
-	Batches int        // or chunks; 1 to MaxBatches
-	Chunked bool       // the batches are the chunks of one payload, and each takes its share of the payload's time
-	Stages  [3]float64 // units of copy in, compute and copy out of a batch, or of the whole payload; MinStage to MaxStage each
+	Batches int        // number of batches or chunks, from 1 to MaxBatches
+	Chunked bool       // whether the batches are chunks that share the time of one payload
+	Stages  [3]float64 // units of copy in, compute and copy out for a batch or the whole payload, each from MinStage to MaxStage
 	Lanes   int        // lanes of the pipelined schedule, up to MaxLanes; 0 means one per batch
 }
 
-// Comparison holds both runs of a plan: without overlap, and pipelined.
+// Comparison holds the sequential and the pipelined run of a plan.
 type Comparison struct {
 	Stages     [3]float64 `json:"stages"`
 	Sequential Timetable  `json:"sequential"`
@@ -39,7 +40,7 @@ type Comparison struct {
 	Speedup    float64    `json:"speedup"`
 }
 
-// Check returns all problems of the plan.
+// Check returns an error that joins the problems of the plan. It returns nil if Run accepts the plan.
 func (t Textbook) Check() error {
 	var errs []error
 	things := "batches"
@@ -69,12 +70,15 @@ func checkStages(stages [3]float64, batches int) error {
 	return nil
 }
 
-// Run runs the plan on streams.Serial and on streams.Overlapped. On streams.Serial, a payload runs as a whole.
+// Run runs the plan with streams.Serial and with streams.Overlapped. With streams.Serial, a chunked payload runs as a
+// whole.
 func (t Textbook) Run(ctx context.Context) (Comparison, error) {
 	if err := t.Check(); err != nil {
 		return Comparison{}, err
 	}
-	const unit = time.Second // for a batch; the unit for a whole payload is a multiple, so that a chunk's share has no fraction
+	// unit is the time unit for a batch. The unit for a whole payload is a multiple of it, so a chunk's share has no
+	// fraction.
+	const unit = time.Second
 	c := Comparison{Stages: t.Stages}
 	lanes, whole, batches := cmp.Or(t.Lanes, t.Batches), unit, t.Batches
 	if t.Chunked {
@@ -99,7 +103,8 @@ func (t Textbook) Run(ctx context.Context) (Comparison, error) {
 	return c, nil
 }
 
-// units returns the model of a device with stages that take the given number of units each, whatever the size.
+// units returns the cost model of a device whose stages take the given numbers of units, regardless of the batch's
+// size.
 func units(stages [3]float64, unit time.Duration) sim.Model {
 	cost := func(i int) sim.Cost {
 		return sim.Cost{Latency: time.Duration(math.Round(stages[i] * float64(unit)))}

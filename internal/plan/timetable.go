@@ -14,26 +14,26 @@ import (
 	"millrace/internal/streams"
 )
 
-// Timetable is a schedule as it ran, divided into slots of equal length.
+// Timetable holds the work of one run of a schedule, divided into slots of equal length.
 type Timetable struct {
-	Name  string `json:"name"`  // "Sequential"
-	Lanes int    `json:"lanes"` // maximum number of batches in flight, without those queued behind
+	Name  string `json:"name"`  // name of the schedule, such as "Sequential"
+	Lanes int    `json:"lanes"` // maximum number of batches in flight, without queued batches
 	Slots []Slot `json:"slots"`
 
-	// Total is the total duration in TotalUnit. The length of a slot is SlotUnit.
+	// Total is the total duration in TotalUnit. SlotUnit is the length of a slot.
 	Total     float64 `json:"total"`
 	TotalUnit string  `json:"total_unit"`
 	SlotUnit  string  `json:"slot_unit"`
 }
 
-// Slot lists the work in one slot, ordered by engine and then by batch. Work longer than a slot is in several slots. A
-// slot may list several stages on one engine, one after another.
+// Slot lists the work in one slot, ordered by engine and then by batch. Work that is longer than a slot is in several
+// slots. A slot may list several stages that one engine runs one after another.
 type Slot []Work
 
 // Work is a stage of a batch.
 type Work struct {
 	Stage streams.Stage
-	Batch uint64 // from 1
+	Batch uint64 // number of the batch, from 1
 	Thing string // the name for a batch: "batch" or "chunk"
 }
 
@@ -45,8 +45,8 @@ func (w Work) MarshalJSON() ([]byte, error) { return json.Marshal(w.String()) }
 // deviceStages are the stages that run on the device.
 var deviceStages = [streams.NumEngines]streams.Stage{streams.CopyIn, streams.Compute, streams.CopyOut}
 
-// newTimetable sorts the records into slots of the given length. Total is the end of the last stage, in multiples of
-// unit.
+// newTimetable divides the stages of the records into slots of the given length. Total is the end of the last stage, in
+// multiples of unit.
 func newTimetable(out outcome, slot, unit time.Duration, thing string) Timetable {
 	var t Timetable
 	end := time.Duration(0)
@@ -66,9 +66,9 @@ func newTimetable(out outcome, slot, unit time.Duration, thing string) Timetable
 	return t
 }
 
-// served returns the records in the order in which the stage ended. It shortens the stage's spans by the time that the
-// stage waited for its engine. A record includes that time in the kernel's span, because kernels of several lanes share
-// a GPU, but here each kernel has the engine to itself.
+// served returns the records in the order in which the stage ended. It shortens each span of the stage by the time that
+// the stage waited for its engine. Records include that time in the kernel's span, because kernels of several lanes
+// share a GPU. In a plan, each kernel has the engine to itself.
 func served(records []streams.Record, stage streams.Stage) []streams.Record {
 	records = slices.Clone(records)
 	slices.SortFunc(records, func(a, b streams.Record) int { return cmp.Compare(a.Stages[stage].End, b.Stages[stage].End) })
