@@ -1,9 +1,10 @@
-// Package corpus generates random text and bytes: documents for the demo, records for benchmarks, and sets of payloads that reveal bugs in
-// the handling of ragged batches, of UTF-8 boundaries and of long rows that are split. The same seed gives the same bytes on every machine
-// and with every Go version, so a failure on one device can be reproduced on another.
+// Package corpus generates random text and bytes. It makes documents for the demo and records for benchmarks. Its sets
+// of payloads reveal bugs in the handling of ragged batches, UTF-8 boundaries and split rows. The same seed gives the
+// same bytes on every machine and with every Go version. So a failure on one device can be reproduced on another
+// device.
 //
-// The subcommands demo, bench and operator use it, and the tests of operators and devices. Start reading with Vocabulary for the text, and
-// Sets for the payloads.
+// The subcommands demo, bench and operator use the package, and so do the tests of operators and devices. Start reading
+// with Vocabulary for the text and with Sets for the payloads.
 package corpus
 
 import (
@@ -13,10 +14,10 @@ import (
 	"sync"
 )
 
-// Random is splitmix64 (Steele, Lea, Flood, 2014), a generator that can start at any state.
+// Random is the generator splitmix64 (Steele, Lea, Flood, 2014). It can start at any state.
 type Random struct{ State uint64 }
 
-// Next returns a number of 64 random bits.
+// Next returns 64 random bits.
 func (r *Random) Next() uint64 {
 	r.State += 0x9e3779b97f4a7c15
 	z := r.State
@@ -25,7 +26,7 @@ func (r *Random) Next() uint64 {
 	return z ^ z>>31
 }
 
-// Below returns a number from 0 to n-1.
+// Below returns a random number from 0 to n-1.
 func (r *Random) Below(n int) int {
 	hi, _ := bits.Mul64(r.Next(), uint64(n))
 	return int(hi)
@@ -46,7 +47,7 @@ func Bytes(seed uint64, n int) []byte {
 	return b[:n:n]
 }
 
-// Text returns n bytes of text of one vocabulary.
+// Text returns n bytes of random text. All its texts have the same vocabulary.
 func Text(seed uint64, n int) []byte { return common().Append(make([]byte, 0, n), seed, n)[:n:n] }
 
 var common = sync.OnceValue(func() *Vocabulary { return NewVocabulary(1) })
@@ -54,24 +55,25 @@ var common = sync.OnceValue(func() *Vocabulary { return NewVocabulary(1) })
 const (
 	vocabularySize = 4096
 
-	// drawBits determines how finely the frequencies of words are represented. The table of draws has 2^drawBits words.
+	// drawBits determines the precision of the words' frequencies. The table of draws has 2^drawBits words.
 	drawBits = 16
 
-	// letters has the most frequent letters first.
+	// letters holds the letters in descending order of their frequency.
 	letters = "etaoinshrdlucmfwygpbvkxqjz"
 )
 
-// frequent are the most frequent words of every vocabulary. They are in several scripts, so that characters have 1 to 4 bytes.
+// frequent lists the most frequent words of every vocabulary. They are in several scripts, so characters have 1 to 4
+// bytes.
 var frequent = []string{
 	"the", "mill", "turns", "while", "water", "lasts", "a", "of", "stone", "grain",
 	"größer", "où", "naïve", "мельница", "вода", "水車", "石臼", "방앗간", "طاحونة", "🌊", "🌾🌾",
 }
 
-// Vocabulary makes random text, which compresses about as well as English. The frequencies of words follow Zipf's law, and frequent words
-// are short. Many goroutines may use it at the same time.
-type Vocabulary struct{ draws [][]byte } // each word as often as its frequency demands
+// Vocabulary makes random text that compresses about as well as English. The frequencies of words follow Zipf's law,
+// and frequent words are short. A Vocabulary is safe for concurrent use.
+type Vocabulary struct{ draws [][]byte } // the words, each repeated in proportion to its frequency
 
-// NewVocabulary returns the vocabulary of a seed.
+// NewVocabulary returns the vocabulary that is generated from seed.
 func NewVocabulary(seed uint64) *Vocabulary {
 	r := Random{seed}
 	words := make([][]byte, vocabularySize)
@@ -96,14 +98,15 @@ func NewVocabulary(seed uint64) *Vocabulary {
 			v.draws = append(v.draws, words[i])
 		}
 	}
-	for len(v.draws) < 1<<drawBits { // rounding
+	for len(v.draws) < 1<<drawBits { // rounding may leave entries empty
 		v.draws = append(v.draws, words[0])
 	}
 	return v
 }
 
-// Append appends the record with that seed, of size bytes. The same seed gives the same bytes, and a longer record of the same seed
-// starts with the shorter one. A record has no line break, and its last character may be cut off.
+// Append appends the record of size bytes that is generated from seed. The same seed gives the same bytes. A longer
+// record of a seed starts with each shorter record of that seed. A record has no line break, and its last character may
+// be cut off.
 func (v *Vocabulary) Append(dst []byte, seed uint64, size int) []byte {
 	r, end := Random{seed}, len(dst)+size
 	for len(dst) < end {

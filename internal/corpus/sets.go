@@ -8,7 +8,7 @@ import (
 
 // Set is a list of payloads that form one batch or several consecutive batches.
 type Set struct {
-	Name     string // used as the name of a subtest
+	Name     string // name of a subtest
 	Payloads [][]byte
 }
 
@@ -28,7 +28,7 @@ func Sets(seed uint64) []Set {
 	}
 }
 
-// Adversarial returns all payloads of Sets that are shorter than a megabyte as one list, about 1 MB in total.
+// Adversarial returns one list of all payloads of Sets that are shorter than a megabyte. The list has about 1 MB.
 func Adversarial(seed uint64) [][]byte {
 	var all [][]byte
 	for _, set := range Sets(seed) {
@@ -46,7 +46,7 @@ func Empties(n int) [][]byte {
 	return make([][]byte, n)
 }
 
-// OneByte returns 256 payloads of one byte each, with all values.
+// OneByte returns a payload of one byte for each of the 256 byte values.
 func OneByte() [][]byte {
 	payloads := make([][]byte, 256)
 	for i := range payloads {
@@ -55,8 +55,9 @@ func OneByte() [][]byte {
 	return payloads
 }
 
-// PageBoundaries returns payloads that end before, at and behind multiples of 4 KiB and 64 KiB from the start of the batch, and payloads
-// whose own length is about such a multiple. Payloads of 1 to 3 bytes lie between them.
+// PageBoundaries returns payloads that end at most one byte from a multiple of 4 KiB or 64 KiB, counted from the start
+// of the batch. It also returns payloads whose length differs from 4 KiB or 64 KiB by at most one byte. Payloads of 1
+// to 3 bytes lie between them.
 func PageBoundaries(seed uint64) [][]byte {
 	g := &Random{State: seed}
 	var payloads [][]byte
@@ -67,7 +68,7 @@ func PageBoundaries(seed uint64) [][]byte {
 	}
 	for _, page := range []int{4 << 10, 64 << 10} {
 		for _, from := range []int{-1, 0, 1} {
-			add(page - end%page + from) // up to the boundary
+			add(page - end%page + from) // ends near the boundary
 			add(1 + g.Below(3))
 			add(page + from)
 		}
@@ -89,8 +90,8 @@ func lengths(generate func(seed uint64, n int) []byte, seed uint64, longest int)
 	return payloads
 }
 
-// LongAmongShort returns one text of long bytes in the middle of short payloads of 0 to 63 bytes. Unless rows are
-// split, this batch leaves all but one core idle.
+// LongAmongShort returns one text of long bytes in the middle of short payloads of 0 to 63 bytes. On a device that
+// doesn't split rows, one core processes the long text while the other cores are idle.
 func LongAmongShort(seed uint64, long, short int) [][]byte {
 	g := &Random{State: seed}
 	var payloads [][]byte
@@ -103,8 +104,8 @@ func LongAmongShort(seed uint64, long, short int) [][]byte {
 	return payloads
 }
 
-// Mixed returns 200 payloads of up to 64 KiB, alternating between text and random bytes, with lengths spread evenly
-// over the powers of two. The first and the last payload are empty.
+// Mixed returns 200 payloads of up to 64 KiB between two empty payloads. The payloads alternate between text and random
+// bytes. Their lengths are spread evenly over the powers of two.
 func Mixed(seed uint64) [][]byte {
 	g := &Random{State: seed}
 	payloads := [][]byte{{}}
@@ -119,28 +120,28 @@ func Mixed(seed uint64) [][]byte {
 	return append(payloads, []byte{})
 }
 
-// InvalidUTF8 returns payloads that are not valid UTF-8: one for each kind of error, and one for each kind in the
-// middle of text. For an operator, every byte that is not 10xxxxxx starts a character.
+// InvalidUTF8 returns a payload for each kind of invalid UTF-8, a text that contains it, and random mixtures of byte
+// classes. Operators treat every byte that is not 10xxxxxx as the start of a character.
 func InvalidUTF8(seed uint64) [][]byte {
 	const continuation = "\x80"
 	mistakes := []string{
-		continuation,                       // without a start byte
-		continuation + "a",                 // at the start
-		"a" + continuation,                 // after a character that takes no continuation
+		continuation,                       // continuation byte without a start byte
+		continuation + "a",                 // continuation byte before a character
+		"a" + continuation,                 // continuation byte after an ASCII character
 		"\xBF\xBF\xBF\xBF\xBF",             // only continuation bytes
-		"\xC3",                             // a start without its continuation
-		"\xE2\x82",                         // cut off
-		"\xF0\x9F\x8C",                     // cut off after three of four bytes
-		"\xC0\xAF",                         // overlong
-		"\xE0\x80\xAF",                     // overlong, three bytes
+		"\xC3",                             // start byte without its continuation byte
+		"\xE2\x82",                         // character that is cut off after two of three bytes
+		"\xF0\x9F\x8C",                     // character that is cut off after three of four bytes
+		"\xC0\xAF",                         // overlong encoding in two bytes
+		"\xE0\x80\xAF",                     // overlong encoding in three bytes
 		"\xED\xA0\x80\xED\xB0\x80",         // surrogates
-		"\xF4\x90\x80\x80",                 // above the last code point
-		"\xF8\x88\x80\x80\x80",             // five bytes, never valid
+		"\xF4\x90\x80\x80",                 // code point above the last one
+		"\xF8\x88\x80\x80\x80",             // sequence of five bytes, which is never valid
 		"\xFE\xFF",                         // a byte order mark of UTF-16
-		"\xFF\xFF\xFF\xFF",                 // never a start byte
+		"\xFF\xFF\xFF\xFF",                 // bytes that are never start bytes
 		"\xC3\xC3\xC3\xA9",                 // start bytes that interrupt each other
 		"\x00\x00\x00",                     // valid UTF-8
-		"\x7F\x80\xBF\xC0",                 // both sides of each boundary
+		"\x7F\x80\xBF\xC0",                 // byte values on both sides of each boundary between classes
 		"abc\x80\x80\x80def\x80ghi",        // stray continuation bytes
 		"\xE6\xB0\xB4\x80\xE8\xBB\x8A\x80", // one continuation byte too many
 	}
@@ -160,7 +161,7 @@ func InvalidUTF8(seed uint64) [][]byte {
 // fewKinds returns random bytes with varying shares of continuation bytes, start bytes and ASCII.
 func fewKinds(g *Random) [][]byte {
 	var payloads [][]byte
-	for continuations := range 8 { // eighths
+	for continuations := range 8 { // share of continuation bytes, in eighths
 		payload := make([]byte, 700+g.Below(700))
 		for i := range payload {
 			switch {
@@ -177,9 +178,9 @@ func fewKinds(g *Random) [][]byte {
 	return payloads
 }
 
-// LongCharacters returns payloads with characters that are runs of continuation bytes. Their lengths are around the
-// powers of two at which devices split rows. A shingle then spans several blocks or pieces, and in some pieces no
-// character starts.
+// LongCharacters returns payloads whose characters contain long runs of continuation bytes. The lengths of the runs are
+// close to the powers of two at which devices split rows. A shingle then spans several blocks or pieces, and no
+// character starts in some of the pieces.
 func LongCharacters(seed uint64) [][]byte {
 	g := &Random{State: seed}
 	var payloads [][]byte
@@ -196,7 +197,7 @@ func LongCharacters(seed uint64) [][]byte {
 	return payloads
 }
 
-// runs returns characters that consist of one start byte and run continuation bytes each.
+// runs returns characters that each consist of one start byte and run continuation bytes.
 func runs(g *Random, characters, run int) []byte {
 	var payload []byte
 	for range characters {
@@ -208,8 +209,8 @@ func runs(g *Random, characters, run int) []byte {
 	return payload
 }
 
-// Pack lays payloads out as a ragged batch: the bytes back to back, and a table with one more offset than there are
-// payloads. It panics above 4 GiB, which 32-bit offsets can't represent.
+// Pack converts payloads to a ragged batch. rows holds the payloads back to back. offsets has one more entry than there
+// are payloads. Pack panics above 4 GiB, because 32-bit offsets can't represent larger batches.
 func Pack(payloads [][]byte) (rows []byte, offsets []uint32) {
 	rows = bytes.Join(payloads, nil)
 	if uint64(len(rows)) > math.MaxUint32 {
