@@ -1,7 +1,8 @@
-// Package history runs models over random histories. A model draws every choice from its history, so that a history which breaks it is a
-// text: Run prints it, makes it as short as it can, and runs it again if MILLRACE_MODEL_HISTORY has it.
+// Package history runs models over random histories. A model draws every choice from its history, so a failing history
+// can be written as a text. Run prints that text and makes it as short as it can. Run repeats the history if
+// MILLRACE_MODEL_HISTORY contains the text.
 //
-// Only tests use the package. Start reading at Run; shrink.go makes failing histories shorter.
+// Only tests use the package. Start reading at Run. The file shrink.go makes failing histories shorter.
 package history
 
 import (
@@ -18,19 +19,21 @@ import (
 	"time"
 )
 
-// History is one run of a model: a seed, and the choices that the model draws. It is a rand.Source for one goroutine at a time.
+// History holds the choices of one run of a model. It consists of a seed and the choices that the model has drawn. It
+// is a rand.Source. Only one goroutine may use it at a time.
 type History struct {
-	Seed    uint64 // for what doesn't depend on the order of the choices
+	Seed    uint64 // seed for decisions that don't depend on the order of the choices
 	choices []uint16
 	drawn   int       // number of choices that the model has drawn
-	random  *rand.PCG // source of further choices; nil: they are 0
+	random  *rand.PCG // source of further choices; if nil, further choices are 0
 }
 
-// New returns the history of a seed, without choices.
+// New returns the history that is generated from seed. It has no choices yet.
 func New(seed uint64) *History { return &History{Seed: seed, random: rand.NewPCG(seed, 11)} }
 
-// Uint64 draws a choice: a number of 16 bits, in the highest and in the lowest bits, of which rand.Rand makes smaller numbers if it is
-// smaller. The bits between are constant. They are not 0, because rand.Rand rejects 0 again and again for most bounds.
+// Uint64 draws a choice of 16 bits and returns it in the highest and in the lowest bits. So rand.Rand derives smaller
+// numbers from smaller choices. The bits between are constant. They are not 0, because rand.Rand rejects 0 repeatedly
+// for most bounds.
 func (h *History) Uint64() uint64 {
 	if h.drawn == len(h.choices) {
 		h.choices = append(h.choices, h.further())
@@ -47,7 +50,7 @@ func (h *History) further() uint16 {
 	return uint16(h.random.Uint64())
 }
 
-// String returns the text of what has been drawn: the seed, and four hexadecimal digits for each choice.
+// String returns the text of the history: the seed, and four hexadecimal digits for each drawn choice.
 func (h *History) String() string {
 	text := strconv.AppendUint(nil, h.Seed, 10)
 	text = append(text, ':')
@@ -57,7 +60,7 @@ func (h *History) String() string {
 	return string(text)
 }
 
-// Parse returns the history with that text. Choices behind its end are 0.
+// Parse returns the history with the given text. Choices after the end of the text are 0.
 func Parse(text string) (*History, error) {
 	number, digits, ok := strings.Cut(strings.TrimSpace(text), ":")
 	seed, err := strconv.ParseUint(number, 10, 64)
@@ -72,26 +75,28 @@ func Parse(text string) (*History, error) {
 	return h, nil
 }
 
-// Bounds says how many histories Run runs.
+// Bounds limits the number of histories that Run runs.
 type Bounds struct {
-	Least      int      // number of runs at least
-	Most       int      // number of runs after which every event of MustHappen must have happened; 0: Least
-	Parallel   int      // number of runs at the same time, for models that wait for most of their time; 0: 1
+	Least      int      // minimum number of runs
+	Most       int      // number of runs after which every event of MustHappen must have happened; 0 means Least
+	Parallel   int      // number of concurrent runs, for models that mostly wait; 0 means 1
 	MustHappen []string // events without which the model proves nothing
 }
 
-// The variables of the environment with the text of a history or a file with it, and with how long to run new ones.
+// These environment variables hold the text of a history (or the name of a file with it) and the duration for which to
+// run new histories.
 const (
 	variableHistory = "MILLRACE_MODEL_HISTORY"
 	variableFor     = "MILLRACE_MODEL_FOR"
 )
 
-// Run runs a model with new histories: Least of them, and more until every event of MustHappen has happened. The test fails if an event is
-// missing after Most runs. A run returns how often each event happened, and fails t if an invariant is broken. Then Run logs the shortest
-// history that it finds which fails too.
+// Run runs a model with Least new histories, and then with more until every event of MustHappen has happened. The test
+// fails if an event is missing after Most runs. The function run returns the number of occurrences of each event. It
+// fails t if an invariant is broken. After a failure, Run logs the shortest failing history that it finds.
 //
-// With MILLRACE_MODEL_FOR, Run goes on for at least that duration. With -short, as under the race detector, there are a tenth of the runs,
-// and no event must happen. With MILLRACE_MODEL_HISTORY there is one run, with the history of that text or in the file of that name.
+// With MILLRACE_MODEL_FOR, Run continues for at least that duration. With -short, as under the race detector, Run does
+// about a tenth of the runs and requires no event. With MILLRACE_MODEL_HISTORY, Run does a single run with that
+// history.
 func Run(t *testing.T, b Bounds, run func(h *History) map[string]int) {
 	t.Helper()
 	if text := os.Getenv(variableHistory); text != "" {
@@ -135,10 +140,10 @@ func Run(t *testing.T, b Bounds, run func(h *History) map[string]int) {
 	}
 }
 
-// Replays reports whether MILLRACE_MODEL_HISTORY has a history, so that a model prints more.
+// Replays reports whether MILLRACE_MODEL_HISTORY is set. A model can print more in that case.
 func Replays() bool { return os.Getenv(variableHistory) != "" }
 
-// named returns the history with that text, or the one in the file with that name.
+// named returns the history with the given text, or the history in the file with that name.
 func named(t *testing.T, text string) *History {
 	t.Helper()
 	if !strings.Contains(text, ":") {

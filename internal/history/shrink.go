@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	// shrinkFor bounds the time for making a failing history shorter.
+	// shrinkFor is the maximum time for making a failing history shorter.
 	shrinkFor = time.Minute
 
-	// attemptFor bounds one run of a shorter history. One that takes longer counts as one that doesn't fail.
+	// attemptFor is the maximum duration of one run of a shorter history. A run that takes longer does not count as a
+	// failure.
 	attemptFor = 10 * time.Second
 )
 
-// report logs the shortest history that it finds in shrinkFor and that fails in the same way, and how to run it. One of these histories has
-// failed.
+// report logs the shortest history that fails in the same way and that it finds within shrinkFor. It also logs the
+// command that runs this history. At least one of the histories in ran has failed.
 func report(t *testing.T, ran []*History) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), shrinkFor)
@@ -44,7 +45,7 @@ func report(t *testing.T, ran []*History) {
 	t.Logf("%d of %d choices are left. Run the history with\n%s=%s go test -run '%s'", short.drawn, h.drawn, variableHistory, text, pattern(t.Name()))
 }
 
-// longestLine is the longest text of a history that is printed instead of a file's name, in bytes.
+// longestLine is the maximum length in bytes of a history's text for printing. A longer text is written to a file.
 const longestLine = 4000
 
 // write writes a history to a new file and returns its name.
@@ -61,8 +62,8 @@ func write(t *testing.T, folder string, h *History) string {
 	return f.Name()
 }
 
-// failure runs a history in a process of its own, so that a panic, a deadlock or an endless loop ends only that process. It returns the first
-// line of the failure without numbers, or nothing if the history doesn't fail.
+// failure runs a history in a new process, so a panic, a deadlock or an endless loop ends only that process. It returns
+// the first line of the failure without numbers. It returns an empty text if the history doesn't fail.
 func failure(ctx context.Context, t *testing.T, h *History) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, attemptFor)
@@ -77,7 +78,7 @@ func failure(ctx context.Context, t *testing.T, h *History) string {
 }
 
 var (
-	// failed matches the output of a test that fails or panics. What comes first is the error's line, or that of the panic.
+	// failed matches the output of a test that fails or panics. The group is the line of the first error or panic.
 	failed = regexp.MustCompile(`(?:--- FAIL: .*\n\s*|(?:^|\n)(?:panic|fatal error): |$)(.*)`)
 
 	numbers = regexp.MustCompile(`[0-9]+`)
@@ -92,8 +93,9 @@ func pattern(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// Shrink returns a history that fails, with fewer or smaller choices than h, which fails. It removes runs of choices, longer ones first, then
-// makes each choice zero or half as large. It ends when no such change leaves a history that fails.
+// Shrink returns a failing history with fewer or smaller choices than the failing history h. It removes runs of
+// choices, longer runs first. Then it makes each choice zero or half as large. It stops when every such change leaves a
+// history that doesn't fail.
 func Shrink(h *History, fails func(*History) bool) *History {
 	best := slices.Clone(h.choices[:h.drawn])
 	try := func(choices []uint16) bool {
