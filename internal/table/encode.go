@@ -20,7 +20,8 @@ const (
 	binaryAlignment     = 4
 )
 
-// ContentType returns the Content-Type of results. A message is framed if it holds several records; a Table encodes such messages.
+// ContentType returns the Content-Type of results. A message is framed if it holds several records. A Table encodes the
+// results of framed messages.
 func ContentType(f operator.Format, framed bool) string {
 	switch {
 	case f == operator.JSON && framed:
@@ -35,10 +36,9 @@ func ContentType(f operator.Format, framed bool) string {
 	panic("table: no such format: " + f.String())
 }
 
-// Append appends the body of a result message with the records from up to, but not including, to. Without records the body is
-// empty, except that an Arrow stream still has its schema. The body depends only on the operators and on what the table says about
-// these records. For JSON and Binary, Append allocates only to grow dst; for Arrow, its allocations don't depend on the number of
-// records.
+// Append appends the body of a result message with the records [from, to). Without records, the body is empty, except
+// that an Arrow stream has a schema. The body depends only on the operators and on the rows of these records. For JSON
+// and Binary, Append allocates only to grow dst. For Arrow, its allocations don't depend on the number of records.
 func (t *Table) Append(dst []byte, f operator.Format, from, to int) []byte {
 	if from < 0 || from > to || to > t.Records() {
 		panic(fmt.Sprintf("table: records %d to %d of %d", from, to, t.Records()))
@@ -55,14 +55,14 @@ func (t *Table) Append(dst []byte, f operator.Format, from, to int) []byte {
 	panic("table: no such format: " + f.String())
 }
 
-// AppendSingle appends the body for a message that is one record, without a framing.
+// AppendSingle appends the body of the result of an unframed message, which is a single record.
 func (t *Table) AppendSingle(dst []byte, f operator.Format) []byte {
 	t.collect(0)
 	return f.Append(dst, t.ops, int(t.lengths[0]), t.results)
 }
 
-// MostBytes returns the maximum number of bytes that Append appends for that many records, whose byte strings have that many bytes
-// together; see operator.StringBytes.
+// MostBytes returns the maximum number of bytes that Append appends for the given number of records. The byte strings
+// of the records have stringBytes bytes in total. See operator.StringBytes.
 func MostBytes(f operator.Format, ops []operator.Operator, records, stringBytes int) int {
 	switch f {
 	case operator.JSON:
@@ -95,7 +95,7 @@ func (t *Table) clearResults(from, to int) {
 	}
 }
 
-// mostError returns the maximum length of an error's line. No status has longer texts than 100 bytes.
+// mostError returns the maximum length of an error's line. The texts of a status have at most 100 bytes.
 func mostError(ops []operator.Operator) int {
 	const most = len(`{"bytes":,"error":{"reason":"","message":""}}`) + maxNumber + 100
 	if canRefuse(ops) {
@@ -131,7 +131,7 @@ func (t *Table) appendError(dst []byte, i int) []byte {
 	return append(dst, `"}}`...)
 }
 
-// appendBinary writes no body if there are no records.
+// appendBinary appends the body in the binary format. It appends nothing if there are no records.
 func (t *Table) appendBinary(dst []byte, from, to int) []byte {
 	if from == to {
 		return dst

@@ -9,19 +9,19 @@ import (
 	"millrace/internal/operator"
 )
 
-// Part is one result message of several for the same input.
+// Part is one of several result messages for the same input.
 type Part struct {
-	From, To int // its records: from From up to, but not including, To
+	From, To int // the part has the records [From, To)
 	Body     []byte
 
-	// Cut identifies the parts that belong together. It is the checksum of their bodies and of where they are cut. So the same table
-	// that is cut in another way, or encoded or compressed into other bytes, has another one. It is 0 if there is only one part.
+	// Cut identifies the parts that belong together. It is the checksum of their bodies and boundaries. So another
+	// division, encoding or compression of the same table gives another Cut. Cut is 0 if there is only one part.
 	Cut uint32
 }
 
 // RecordTooLargeError is the error for a record whose result alone exceeds the limit.
 type RecordTooLargeError struct {
-	Record int // its index
+	Record int // index of the record
 	Bytes  int // length of a body with this record alone
 	Limit  int
 }
@@ -31,17 +31,18 @@ func (r *RecordTooLargeError) Error() string {
 	return fmt.Sprintf("record %d: its result has %d bytes, and a message takes %d: raise the server's max_payload, or the stream's max_msg_size", r.Record, r.Bytes, r.Limit)
 }
 
-// sampleRecords is the number of records that are encoded to estimate the others.
+// sampleRecords is the number of records that Parts encodes to estimate the size of further records.
 const sampleRecords = 256
 
-// Parts encodes all records as result messages with bodies of at most limit bytes, in order. A body that exceeds the limit is cut
-// between records, and every part is a complete message. compress, if not nil, appends the compressed form of src to dst, and the
-// limit applies to that. A table without records has one part. compress isn't called for a body that is empty.
+// Parts encodes all records in order as result messages with bodies of at most limit bytes. It divides a longer body
+// between records. Every part is a complete message. If compress is not nil, it appends the compressed form of src to
+// dst, and the limit applies to that form. Parts doesn't compress an empty body. A table without records has one part.
 //
-// Parts appends the bodies to dst and returns it, extended. The parts refer to that memory. If a record alone exceeds the limit, the
-// error is a *RecordTooLargeError. The caller can then set the record's status to record.TooLarge and try again.
+// Parts appends the bodies to dst and returns the extended slice. The parts refer to the memory of that slice. If a
+// single record exceeds the limit, the error is a *RecordTooLargeError. The caller can then set the record's status to
+// record.TooLarge and call Parts again.
 //
-// The parts depend on the table, the limit and compress alone. Nearly always, each costs one encoding.
+// The parts depend only on the table, the format, the limit and compress. Nearly every part costs only one encoding.
 func (t *Table) Parts(dst []byte, f operator.Format, limit int, compress func(dst, src []byte) []byte) ([]byte, []Part, error) {
 	c := cutter{table: t, format: f, compress: compress, limit: limit, body: dst}
 	n := t.Records()
@@ -66,7 +67,7 @@ func (t *Table) Parts(dst []byte, f operator.Format, limit int, compress func(ds
 	return c.body, t.slices(c.body, len(dst), c.ends), nil
 }
 
-// end is where a part ends.
+// end is the end of a part.
 type end struct {
 	record int // index of the next part's first record
 	at     int // position in the bodies
@@ -88,7 +89,8 @@ func (t *Table) slices(bodies []byte, at int, ends []end) []Part {
 	return parts
 }
 
-// identifyCut returns the checksum of the parts' bodies, records and lengths. Processors have an instruction for CRC-32C.
+// identifyCut returns the CRC-32C checksum of the parts' bodies, records and lengths. Processors have an instruction
+// for CRC-32C.
 func identifyCut(parts []Part) (cut uint32) {
 	var place []byte
 	for _, p := range parts {
@@ -101,7 +103,7 @@ func identifyCut(parts []Part) (cut uint32) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// cutter appends parts to body.
+// cutter divides a table into parts and appends their bodies to body.
 type cutter struct {
 	table    *Table
 	format   operator.Format
@@ -111,16 +113,16 @@ type cutter struct {
 	ends     []end
 }
 
-// mostPart is the maximum length of the byte strings in one part. Arrow and the binary format have positions of 32 bits. No server takes
-// messages of that size.
+// mostPart is the maximum length of the byte strings in one part. Positions in Arrow and in the binary format have 32
+// bits. No server accepts messages of that size.
 const mostPart = 1<<30 - 1
 
-// encode appends the body of a message with these records and returns its length. It appends nothing if the byte strings alone are too
-// large.
+// encode appends the body of a message with the records [from, to) and returns the body's length. If the byte strings
+// alone are too large, encode appends nothing and returns their length.
 func (c *cutter) encode(from, to int) int {
 	before, strings := len(c.body), c.table.strings.bytesOf(from, to)
 	if strings > mostPart || c.compress == nil && strings > c.limit {
-		return strings // no format has fewer bytes
+		return strings // the body would have at least this length
 	}
 	if c.compress == nil {
 		c.body = c.table.Append(c.body, c.format, from, to)
@@ -135,7 +137,7 @@ func (c *cutter) encode(from, to int) int {
 	return len(c.body) - before
 }
 
-// try appends a part with these records if it fits.
+// try appends a part with the records [from, to) if the part fits. size is the length of its body.
 func (c *cutter) try(from, to int) (size int, fits bool) {
 	before := len(c.body)
 	size = c.encode(from, to)
@@ -147,7 +149,7 @@ func (c *cutter) try(from, to int) (size int, fits bool) {
 	return size, true
 }
 
-// estimate returns how many records like these fit into a part.
+// estimate returns the number of records that fit into a part if they are similar to the records [from, to).
 func (c *cutter) estimate(from, to int) int {
 	before := len(c.body)
 	size := c.encode(from, to)
@@ -155,15 +157,15 @@ func (c *cutter) estimate(from, to int) int {
 	return scaled(to-from, size, c.limit)
 }
 
-// scaled returns the number of records that have about limit bytes if n records have size bytes. It is a little too low, because
-// a part that is too large costs another encoding. It is at least 1.
+// scaled returns the number of records that have about limit bytes if n records have size bytes. The number is about 3
+// % too low, because a part that is too large costs another encoding. It is at least 1.
 func scaled(n, size, limit int) int {
 	return max(1, int(float64(n)*float64(limit)/float64(max(size, 1))*0.96875))
 }
 
-// cut appends one part with at most take records, the first of which has index from. It returns how many it took and the part's
-// length. The first two estimates follow the length of what was too large. After those, each halves the one before, so that the
-// number of encodings has a bound for any records.
+// cut appends one part with at most take records, beginning at index from. It returns the number of records in the part
+// and the length of its body. If a part is too large, cut estimates the number of records from the part's length, at
+// most twice. Then it halves the number for each retry, which bounds the number of encodings.
 func (c *cutter) cut(from, take int) (took, size int, err error) {
 	for attempt := 0; ; attempt++ {
 		size, fits := c.try(from, from+take)

@@ -8,28 +8,29 @@ import (
 	"millrace/internal/record"
 )
 
-// refusals has the reasons for which operators refused records. Each text is stored once, because an operator has few reasons.
+// refusals holds the reasons for which operators refused records. It stores each text once, because an operator has few
+// reasons.
 type refusals struct {
 	mu      sync.Mutex // guards the other fields, except the elements of causes
 	numbers map[refusal]uint16
 	texts   []string // texts[n-1] belongs to number n
 	names   []string // names[n-1] is the operator of number n
-	causes  []uint16 // for each record the number of its text, or 0; nil if no operator can refuse a record
+	causes  []uint16 // number of each record's text, or 0; nil if no operator can refuse a record
 
-	blamed map[int]string // the operator that failed on a record, by the record's index; nil if none is known
+	blamed map[int]string // name of the operator that failed on a record, by the record's index; may be nil
 }
 
-// refusal is why an operator refuses records.
+// refusal is a reason for which an operator refuses records.
 type refusal struct {
 	op     int // index of the operator
 	reason string
 }
 
-// mostRefusal is the maximum length of a refusal's text in JSON: the name has up to 32 characters and the reason up to 64, each of which may
-// need a backslash.
+// mostRefusal is the maximum length of a refusal's text in JSON. The name of the operator has up to 32 characters. The
+// reason has up to 64 characters, and each may need a backslash.
 const mostRefusal = len("operator : ") + 32 + 2*64
 
-// reset prepares the refusals for that many records.
+// reset prepares r for a message with the given number of records.
 func (r *refusals) reset(ops []operator.Operator, records int) {
 	clear(r.numbers)
 	r.texts, r.names, r.blamed = r.texts[:0], r.names[:0], nil
@@ -48,7 +49,7 @@ func canRefuse(ops []operator.Operator) bool {
 	})
 }
 
-// number returns the number of a refusal's text. It returns 0 if there are too many texts.
+// number returns the number of a refusal's text, and stores a new text. It returns 0 if there are too many texts.
 func (r *refusals) number(of refusal, name string) uint16 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,14 +66,15 @@ func (r *refusals) number(of refusal, name string) uint16 {
 	return n
 }
 
-// Refuse records that the operator with index op, an operator.Refuser, refused record i for that reason. The record's status becomes
-// record.OperatorError. Like SetStatus, it may be called concurrently for different records.
+// Refuse records that the operator with index op refused record i for the given reason. The operator must be an
+// operator.Refuser. The record's status becomes record.OperatorError.
 func (t *Table) Refuse(i, op int, reason string) {
 	t.SetStatus(i, record.OperatorError)
 	t.refusals.causes[i] = t.refusals.number(refusal{op, reason}, t.ops[op].Name())
 }
 
-// Message returns a sentence for people about the status of record i: why an operator refused it, or what the status means.
+// Message returns a sentence for people about the status of record i. It is the operator's reason for a refusal, or the
+// meaning of the status.
 func (t *Table) Message(i int) string {
 	s := t.statuses[i]
 	if r := &t.refusals; s == record.OperatorError && r.causes != nil && r.causes[i] > 0 {
@@ -81,8 +83,8 @@ func (t *Table) Message(i int) string {
 	return s.Message()
 }
 
-// Blame records that the operator with that name failed on record i. Unlike a refusal it isn't part of the result, because not every
-// worker that computes the record may find out which operator failed.
+// Blame records the name of the operator that failed on record i. The name isn't part of the result, because another
+// worker may not identify the operator that fails on the record.
 func (t *Table) Blame(i int, name string) {
 	r := &t.refusals
 	if r.blamed == nil {
@@ -91,7 +93,7 @@ func (t *Table) Blame(i int, name string) {
 	r.blamed[i] = name
 }
 
-// Operator returns the name of the operator that refused record i or failed on it, or "" if none is known.
+// Operator returns the name of the operator that refused record i or failed on it, or "" if the operator is unknown.
 func (t *Table) Operator(i int) string {
 	if r := &t.refusals; t.statuses[i] == record.OperatorError && r.causes != nil && r.causes[i] > 0 {
 		return r.names[r.causes[i]-1]
@@ -99,7 +101,7 @@ func (t *Table) Operator(i int) string {
 	return t.refusals.blamed[i]
 }
 
-// appendText appends a text of printable ASCII characters as it is in a JSON string. It replaces other characters.
+// appendText appends text in the form for a JSON string. It replaces all characters except printable ASCII with "?".
 func appendText(dst []byte, text string) []byte {
 	for _, c := range []byte(text) {
 		switch {

@@ -10,21 +10,22 @@ import (
 	"millrace/internal/operator"
 )
 
-// byteStrings has the byte strings of a table's records. They are in one piece of memory, in the order in which batches completed.
+// byteStrings holds the byte strings of a table's records. They are in one block of memory, in the order in which
+// batches completed.
 type byteStrings struct {
-	mu    sync.Mutex // guards bytes while results are put
+	mu    sync.Mutex // guards bytes during PutStrings
 	bytes []byte
-	spans [][]arrowipc.Span // for each operator the place of each record's; nil for operators without byte strings
-	part  [][]arrowipc.Span // memory of slice
+	spans [][]arrowipc.Span // position of each record's bytes, by operator; nil for operators without byte strings
+	part  [][]arrowipc.Span // reused memory for the result of slice
 }
 
-// spanBytes is the size of a Span.
+// spanBytes is the size of a Span in bytes.
 const spanBytes = 16
 
-// reset prepares for that many records, which have no byte strings yet.
+// reset prepares b for a message with the given number of records. The records have no byte strings yet.
 func (b *byteStrings) reset(ops []operator.Operator, records int) {
 	b.bytes = b.bytes[:0]
-	b.spans = resized(b.spans[:cap(b.spans)], len(ops)) // keeps the memory of operators beyond those of the last message
+	b.spans = resized(b.spans[:cap(b.spans)], len(ops)) // keeps the memory of operators that the last message didn't have
 	for i, op := range ops {
 		if _, ok := op.(operator.Variable); !ok {
 			b.spans[i] = nil
@@ -43,8 +44,8 @@ func (b *byteStrings) size() int64 {
 	return size
 }
 
-// mostStrings returns the maximum of size, and of the memory for one record's values. Memory grows in steps, so it may be larger than the
-// byte strings.
+// mostStrings returns the maximum of size plus the memory for one record's values. Memory grows in steps, so it may be
+// larger than the byte strings.
 func mostStrings(ops []operator.Operator, records, stringBytes int) (most int64) {
 	for _, op := range ops {
 		if _, ok := op.(operator.Variable); ok {
@@ -57,14 +58,14 @@ func mostStrings(ops []operator.Operator, records, stringBytes int) (most int64)
 	return most
 }
 
-// clear removes the byte strings of record i.
+// clear removes the byte strings of the operator with index op for record i.
 func (b *byteStrings) clear(op, i int) {
 	if spans := b.spans[op]; spans != nil {
 		spans[i] = arrowipc.Span{}
 	}
 }
 
-// bytesOf returns the length of the byte strings of the records from up to, but not including, to.
+// bytesOf returns the total length of the byte strings of the records [from, to).
 func (b *byteStrings) bytesOf(from, to int) (bytes int) {
 	for _, spans := range b.spans {
 		for _, span := range spans[min(from, len(spans)):min(to, len(spans))] {
@@ -74,7 +75,7 @@ func (b *byteStrings) bytesOf(from, to int) (bytes int) {
 	return bytes
 }
 
-// slice returns the places of some records' byte strings.
+// slice returns the positions of the byte strings of the records [from, to).
 func (b *byteStrings) slice(from, to int) [][]arrowipc.Span {
 	b.part = resized(b.part, len(b.spans))
 	for i, spans := range b.spans {
@@ -85,7 +86,7 @@ func (b *byteStrings) slice(from, to int) [][]arrowipc.Span {
 	return b.part
 }
 
-// appendBinary appends where each record's byte strings begin, where the last end, and then the byte strings.
+// appendBinary appends the start of each record's byte strings, the end of the last one, and then the byte strings.
 func (b *byteStrings) appendBinary(dst []byte, spans []arrowipc.Span) []byte {
 	at := 0
 	for _, span := range spans {
@@ -99,9 +100,9 @@ func (b *byteStrings) appendBinary(dst []byte, spans []arrowipc.Span) []byte {
 	return appendPadding(dst, at)
 }
 
-// PutStrings copies the byte strings of the operator with index op for a run of records, the first of which has index first. results is
-// what the operator's kernel left for a batch with these offsets, in which the first record is row. It does nothing for an operator
-// without byte strings.
+// PutStrings copies the byte strings of the operator with index op for consecutive records, beginning with index first.
+// results is the output of the operator's kernel for a batch with these offsets. row is the row of the first record in
+// that batch. PutStrings does nothing for an operator without byte strings.
 func (t *Table) PutStrings(op, first, records int, results []byte, offsets []uint32, row int) {
 	v, ok := t.ops[op].(operator.Variable)
 	if !ok {

@@ -1,8 +1,8 @@
-// Package table holds the results of one message's records, and encodes them as the body of a result message.
+// Package table holds the results of one message's records and encodes them as the body of a result message.
 //
-// The consumer of frames fills a Table while batches complete, possibly from several goroutines. One goroutine encodes it when every
-// record has ended. The demo and tests compare a body with the reference implementations with Check. Start reading with Table, then
-// encode.go and parts.go. docs/results.md specifies the formats.
+// The worker fills a Table while batches complete, possibly from several goroutines. One goroutine encodes the Table
+// when every record has ended. The demo and tests compare a body with the reference implementations by calling Check.
+// Start reading with Table, then encode.go and parts.go. docs/results.md specifies the formats.
 package table
 
 import (
@@ -15,10 +15,12 @@ import (
 	"millrace/internal/record"
 )
 
-// Table has a row for each record of a message: its length in bytes, its status, and its result of each operator. The results of an
-// operator are back to back, as a device leaves them. The zero Table has no records; call Reset before anything else.
+// Table has a row for each record of a message. A row holds the record's length in bytes, its status and its result of
+// each operator. The results of an operator are back to back, as in a device's output. The zero Table has no records.
+// Call Reset before any other method.
 //
-// SetLength, SetStatus, Refuse, Put and PutStrings may be called concurrently for different records. All other calls need the table for themselves.
+// SetLength, SetStatus, Refuse, Put and PutStrings may be called concurrently for different records. All other methods
+// need exclusive access to the table.
 type Table struct {
 	ops      []operator.Operator
 	lengths  []uint64
@@ -27,14 +29,15 @@ type Table struct {
 	strings  byteStrings
 	refusals refusals
 
-	arrow   *arrowipc.Encoder // made by the first Append for Arrow with these operators
+	arrow   *arrowipc.Encoder // created by the first Append for Arrow with these operators
 	scratch []byte            // uncompressed body in Parts
-	results [][]byte          // one record's values, for JSON
+	results [][]byte          // values of one record for JSON, or of several for Arrow
 	value   []byte            // memory of the values with byte strings
 }
 
-// Reset prepares the table for a message of that many records. It reuses memory. All lengths are 0 and all statuses OK. Results have
-// any value until Put sets them, so every record whose status stays OK needs a Put for each operator.
+// Reset prepares the table for a message with the given number of records, and reuses memory. It sets all lengths to 0
+// and all statuses to OK. Results are undefined until Put sets them. So every record whose status stays OK needs a Put
+// for each operator.
 func (t *Table) Reset(ops []operator.Operator, records int) {
 	if !slices.EqualFunc(t.ops, ops, sameSpec) {
 		t.arrow = nil
@@ -45,7 +48,7 @@ func (t *Table) Reset(ops []operator.Operator, records int) {
 	t.statuses = resized(t.statuses, records)
 	clear(t.statuses)
 	t.refusals.reset(ops, records)
-	t.columns = resized(t.columns[:cap(t.columns)], len(ops)) // keeps the memory of columns beyond the operators of the last message
+	t.columns = resized(t.columns[:cap(t.columns)], len(ops)) // keeps the memory of columns that the last message didn't use
 	for i, op := range ops {
 		t.columns[i] = resized(t.columns[i], records*op.Stride())
 	}
@@ -53,7 +56,7 @@ func (t *Table) Reset(ops []operator.Operator, records int) {
 	t.results = resized(t.results, len(ops))
 }
 
-// Poison overwrites the results that the table keeps memory for; see invariants.Poison.
+// Poison overwrites all memory for results. See invariants.Poison.
 func (t *Table) Poison() {
 	for _, column := range t.columns[:cap(t.columns)] {
 		invariants.Poison(column)
@@ -65,7 +68,7 @@ func (t *Table) Poison() {
 
 func sameSpec(a, b operator.Operator) bool { return a.String() == b.String() }
 
-// resized returns a slice of n elements, in the memory of s if that suffices.
+// resized returns a slice of n elements. It reuses the memory of s if that memory is large enough.
 func resized[T any](s []T, n int) []T {
 	if cap(s) >= n {
 		return s[:n]
@@ -92,8 +95,8 @@ func (t *Table) Count() (records [record.Statuses]int) {
 	return records
 }
 
-// SetStatus sets the status of record i. The results of a record that isn't OK don't appear in a body, and encoding overwrites them
-// with zeros. SetStatus panics if the status is not valid.
+// SetStatus sets the status of record i. Bodies omit the results of a record that isn't OK, and encoding overwrites
+// these results with zeros. SetStatus panics if the status is not valid.
 func (t *Table) SetStatus(i int, s record.Status) {
 	if !s.Valid() {
 		panic(fmt.Sprintf("table: record %d gets the %v", i, s))
@@ -101,8 +104,9 @@ func (t *Table) SetStatus(i int, s record.Status) {
 	t.statuses[i] = s
 }
 
-// Put copies the results of the operator with index op for a run of records, the first of which has index first. results has Stride
-// bytes per record. Put panics if it has any other length, or reaches beyond the last record.
+// Put copies the results of the operator with index op for consecutive records, beginning with index first. results has
+// Stride bytes per record. Put panics if the length of results is not a multiple of Stride, or if results exceeds the
+// last record.
 func (t *Table) Put(op, first int, results []byte) {
 	column, stride := t.columns[op], t.ops[op].Stride()
 	if len(results)%stride != 0 || first < 0 || first*stride > len(column)-len(results) {
@@ -111,13 +115,13 @@ func (t *Table) Put(op, first int, results []byte) {
 	copy(column[first*stride:], results)
 }
 
-// result returns the record of the operator with index op for record i.
+// result returns the fixed-size result of the operator with index op for record i.
 func (t *Table) result(op, i int) []byte {
 	stride := t.ops[op].Stride()
 	return t.columns[op][i*stride : (i+1)*stride]
 }
 
-// Size returns the bytes of memory that the table holds. A table keeps its memory for the next message.
+// Size returns the size of the table's memory in bytes. The table keeps this memory for the next message.
 func (t *Table) Size() int64 {
 	size := int64(8*cap(t.lengths)+cap(t.statuses)+2*cap(t.refusals.causes)+cap(t.scratch)+cap(t.value)) + t.strings.size()
 	for _, column := range t.columns[:cap(t.columns)] {
@@ -129,9 +133,9 @@ func (t *Table) Size() int64 {
 	return size
 }
 
-// MostSize returns the maximum of Size of a table for messages of at most that many records, whose results have the format f and byte
-// strings of that many bytes together. It doesn't include the uncompressed body that Parts holds if it has a compress function: add
-// MostBytes for that.
+// MostSize returns the maximum of Size for messages of at most the given number of records. The results have the format
+// f and byte strings of stringBytes bytes in total. If Parts has a compress function, add MostBytes for the
+// uncompressed body.
 func MostSize(f operator.Format, ops []operator.Operator, records, stringBytes int) int64 {
 	size := int64(8+1) * int64(records)
 	if canRefuse(ops) {
@@ -146,8 +150,8 @@ func MostSize(f operator.Format, ops []operator.Operator, records, stringBytes i
 	return size + mostStrings(ops, records, stringBytes)
 }
 
-// Reference returns the table that the records of a message must have, computed with the reference implementations. statuses says
-// how each record must end; nil means that all are OK.
+// Reference returns the expected table for the records of a message. It computes the results with the reference
+// implementations. statuses holds the expected status of each record. If statuses is nil, all records are OK.
 func Reference(ops []operator.Operator, records [][]byte, statuses []record.Status) *Table {
 	t := new(Table)
 	t.Reset(ops, len(records))
@@ -165,8 +169,8 @@ func Reference(ops []operator.Operator, records [][]byte, statuses []record.Stat
 	return t
 }
 
-// Check compares body with the result message that Append returns for the records from up to, but not including, to. The error names
-// the first byte that differs.
+// Check compares body with the result of Append for the records [from, to). The error names the first byte that
+// differs.
 func (t *Table) Check(body []byte, f operator.Format, from, to int) error {
 	if err := operator.Compare(body, t.Append(nil, f, from, to)); err != nil {
 		return fmt.Errorf("the result of records %d to %d: %w", from, to-1, err)
