@@ -1,7 +1,8 @@
 // Package config reads the worker's configuration from environment variables that begin with MILLRACE_. Only cmd/worker uses it.
 //
-// Start reading at the struct Config. The tags of its fields are the only place that states the default, the bounds and the meaning of a
-// variable. The table of `worker config`, docs/configuration.md and the error messages come from them. Load then reads and validates.
+// Start reading at the struct Config. Only the tags of its fields define the default, the bounds and the meaning of a
+// variable. The table of `worker config`, docs/configuration.md and the error messages use the tags. Load reads and
+// validates the variables.
 package config
 
 import (
@@ -13,23 +14,23 @@ import (
 	"millrace/internal/operator"
 )
 
-// Prefix begins the name of every variable, followed by an underscore.
+// Prefix is the first part of every variable's name, before an underscore.
 const Prefix = "MILLRACE"
 
-// Config is the worker's whole configuration. The variable of a field is Prefix, an underscore, and the name of the field in upper case
-// with its words separated by underscores: BatchBytes is MILLRACE_BATCH_BYTES.
+// Config is the worker's configuration. The name of a field's variable is Prefix, an underscore, and the field's words
+// in upper case, separated by underscores. For example, the variable of BatchBytes is MILLRACE_BATCH_BYTES.
 //
 // These tags describe a variable:
-//   - default: its value if the environment does not set it
+//   - default: the value if the environment does not set the variable
 //   - but: an addition to the default, for people
-//   - desc: its meaning
+//   - desc: the meaning
 //   - min, max: the bounds of a number, a size or a duration
-//   - oneof: the words that it may be
+//   - oneof: the permitted words
 //   - is: the syntax of a text, a key of syntaxes
-//   - form: its possible values in words, if no other tag states them
+//   - form: the possible values in words, if no other tag defines them
 //
-// Do not use the tag envconfig. With it, that library also reads the name without the prefix, and the variables STREAM or DEVICE of
-// another program would configure the worker.
+// Do not use the tag envconfig. With that tag, the library envconfig also reads the name without the prefix. The
+// variables STREAM or DEVICE of another program would then configure the worker.
 type Config struct {
 	NATS NATS
 
@@ -101,13 +102,13 @@ type Config struct {
 	LogFormat string     `split_words:"true" default:"auto" oneof:"auto,text,json" desc:"text: coloured lines. json: one object per line. auto: text on a terminal, json elsewhere"`
 	NVTX      bool       `default:"false" desc:"shows batches and stages in Nsight Systems; costs one call to the GPU per stage instead of one per batch"`
 
-	read      readings            // what Load found in the environment
-	operators []operator.Operator // Operators, parsed
-	format    operator.Format     // ResultFormat, parsed
+	read      readings            // findings of Load
+	operators []operator.Operator // parsed Operators
+	format    operator.Format     // parsed ResultFormat
 
-	framing        frame.Framing        // Framing, parsed
-	decompress     compression.Encoding // Decompress, parsed
-	resultEncoding compression.Encoding // ResultEncoding, parsed
+	framing        frame.Framing        // parsed Framing
+	decompress     compression.Encoding // parsed Decompress
+	resultEncoding compression.Encoding // parsed ResultEncoding
 }
 
 // Result describes the messages that hold results.
@@ -115,7 +116,7 @@ type Result struct {
 	IDs bool `default:"true" desc:"whether a result has its id in Nats-Msg-Id. false: in Millrace-Id, so that the server keeps no ids in memory; only in effect with exactly once"`
 }
 
-// NATS describes how to connect to the NATS servers.
+// NATS describes the connection to the NATS servers.
 type NATS struct {
 	URL   List   `form:"nats://, tls://, ws:// or wss:// addresses or host:port, separated by commas" desc:"the servers; empty: an embedded server on 127.0.0.1:4222"`
 	Creds string `is:"file" form:"a readable file" desc:"the user's credentials (JWT and seed)"`
@@ -135,29 +136,30 @@ type TLS struct {
 	First bool `default:"false" desc:"begins with TLS before the server sends anything, for a server with handshake_first in its tls block"`
 }
 
-// JS says where JetStream is. At most one field is set.
+// JS describes the JetStream API to use. At most one field may be set.
 type JS struct {
 	Domain string `is:"domain" form:"a JetStream domain, or empty" desc:"the JetStream domain of all streams, if the worker connects to a leaf node; empty: that of the server"`
 	Prefix string `is:"api" form:"subject tokens without wildcards, or empty" desc:"the prefix of JetStream's subjects, if this account imports the API of another one: with from.hub, requests go to from.hub.STREAM.INFO.INGEST; see docs/security.md"`
 }
 
-// Embedded reports whether the worker starts an embedded NATS server, because NATS.URL is empty.
+// Embedded reports whether the worker starts an embedded NATS server. It does so if NATS.URL is empty.
 func (c *Config) Embedded() bool { return len(c.NATS.URL) == 0 }
 
-// IsSet reports whether the environment sets a variable, given its whole name. A command whose default differs from the worker's calls
-// it before it changes a field.
+// IsSet reports whether the environment sets the variable with the given full name. A command that has another default
+// than the worker calls IsSet before it changes a field.
 func (c *Config) IsSet(variable string) bool {
 	_, set := c.read.set[variable]
 	return set
 }
 
-// ParsedOperators returns the operators that Operators names, in order. It returns nil if they cannot be parsed, which Load reports.
+// ParsedOperators returns the operators that Operators names, in order. It returns nil if they cannot be parsed. Load
+// reports that problem.
 func (c *Config) ParsedOperators() []operator.Operator { return c.operators }
 
 // ParsedFormat returns the format that ResultFormat names.
 func (c *Config) ParsedFormat() operator.Format { return c.format }
 
-// ParsedSplitter returns how messages are split into records, and the limits of a frame.
+// ParsedSplitter returns the splitter that divides messages into records, with the limits of a frame.
 func (c *Config) ParsedSplitter() frame.Splitter {
 	return frame.Splitter{Framing: c.framing, Column: c.ArrowColumn, MaxRecords: c.FrameRecords, MaxBytes: int64(c.FrameBytes)}
 }
@@ -168,6 +170,6 @@ func (c *Config) ParsedDecompress() compression.Encoding { return c.decompress }
 // ParsedResultEncoding returns the compression of results that ResultEncoding names.
 func (c *Config) ParsedResultEncoding() compression.Encoding { return c.resultEncoding }
 
-// Warnings returns findings that do not stop the worker, one sentence each: misspelt names, settings without effect, and addresses that
-// other machines can reach.
+// Warnings returns the findings that do not stop the worker, one sentence each. They concern misspelt names, settings
+// without effect, and addresses that other machines can reach.
 func (c *Config) Warnings() []string { return c.read.warnings }

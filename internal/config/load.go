@@ -12,28 +12,32 @@ import (
 	"millrace/internal/operator"
 )
 
-// Check is an additional check by the caller, for facts that this package does not know, such as what the build includes.
+// Check is an additional check by the caller. It covers facts that this package can't determine, such as the features
+// of the build.
 type Check struct {
 	Variable string              // full name of the variable to check
 	Wrong    func(*Config) error // returns the problem, or nil
 }
 
-// Finder returns the operators that are not built in. Load calls it after it has read the other settings.
+// Finder returns the operators that are not built in. Load calls the Finder after it has read the other settings.
 type Finder func(*Config) ([]operator.Source, error)
 
-// readings holds what Load found in the environment.
+// readings holds the findings of Load in the environment.
 type readings struct {
-	set      map[string]string // the value of each variable that is set
+	set      map[string]string // values of the variables that are set
 	unread   map[string]bool   // the variables with values that cannot be parsed
 	problems []Problem
 	warnings []string
 }
 
-// Load reads the environment, fills in defaults and validates. It returns an *Error that names every problem.
+// Load reads the environment, fills in defaults and validates the values. For invalid values, it returns an *Error with
+// every problem.
 //
-// The Config is never nil, so that a command can print what was read. Do not run a worker on it if there is an error.
+// The Config is never nil, so a command can print the values despite an error. Do not run a worker on a Config with an
+// error.
 //
-// Load only reads the environment and what find reads, so several goroutines may call it at once. A nil find finds nothing.
+// Load only reads the environment, credential files and the sources of find, so several goroutines may call it at once.
+// If find is nil, only the built-in operators exist.
 func Load(find Finder, checks ...Check) (*Config, error) {
 	c := &Config{}
 	c.scanEnvironment()
@@ -60,7 +64,7 @@ func Load(find Finder, checks ...Check) (*Config, error) {
 	return c, &Error{Problems: c.read.problems}
 }
 
-// scanEnvironment records which variables are set, and warns about names that look like variables.
+// scanEnvironment records the variables that are set, and warns about unknown names that look like variables.
 func (c *Config) scanEnvironment() {
 	c.read.set = map[string]string{}
 	c.read.unread = map[string]bool{}
@@ -81,13 +85,13 @@ func (c *Config) scanEnvironment() {
 // noVariable is a prefix that no variable can have, because names in the environment do not contain "=".
 const noVariable = "="
 
-// parse fills in the fields: first all defaults, then each variable that is set.
+// parse sets all fields to their defaults and then reads each variable that is set.
 //
-// envconfig stops at the first value that it cannot read. It therefore gets one field at a time, and a field that it
-// cannot read keeps its default.
+// envconfig stops at the first value that it cannot parse. So parse passes one field at a time to envconfig. A field
+// with an invalid value keeps its default.
 func (c *Config) parse() error {
 	if err := envconfig.Process(noVariable, c); err != nil {
-		return fmt.Errorf("configuration: %w", err) // a tag has an unreadable default: a bug that a test checks for
+		return fmt.Errorf("configuration: %w", err) // the default in a tag is invalid, which a test prevents
 	}
 	for _, f := range c.fields() {
 		if !c.IsSet(f.name) {
@@ -105,7 +109,7 @@ func (c *Config) parse() error {
 	return nil
 }
 
-// unreadable returns why a value cannot be parsed, in our own words.
+// unreadable returns the reason for a parse error in the wording of this package.
 func unreadable(bad *envconfig.ParseError) string {
 	if strings.TrimSpace(bad.Value) == "" {
 		return "empty"
@@ -123,12 +127,12 @@ func unreadable(bad *envconfig.ParseError) string {
 	return "not a whole number"
 }
 
-// problem records what is wrong with a variable. The advice comes from the tags of the variable.
+// problem records a problem of a variable. The advice comes from the variable's tags.
 func (c *Config) problem(variable, what string) {
 	c.problemDo(variable, what, "set "+c.field(variable).form())
 }
 
-// problemDo is problem with other advice.
+// problemDo records a problem of a variable with the given advice.
 func (c *Config) problemDo(variable, what, do string) {
 	value, set := c.read.set[variable]
 	if !set {
@@ -137,7 +141,8 @@ func (c *Config) problemDo(variable, what, do string) {
 	c.read.problems = append(c.read.problems, Problem{Variable: variable, Value: mask(variable, value), What: what, Do: do})
 }
 
-// field returns the field of a variable, given its whole name. It panics if there is none, because names come from this program.
+// field returns the field of the variable with the given full name. It panics if no such variable exists, because all
+// names come from this program.
 func (c *Config) field(variable string) field {
 	for _, f := range c.fields() {
 		if f.name == variable {
@@ -161,18 +166,18 @@ func (c *Config) sortProblems() {
 	slices.SortStableFunc(c.read.problems, func(a, b Problem) int { return order[a.Variable] - order[b.Variable] })
 }
 
-// Problem is something wrong with one variable.
+// Problem is a problem of one variable.
 type Problem struct {
-	Variable string // its full name
-	Value    string // its value, masked if it is a secret
-	What     string // what is wrong
-	Do       string // what to do about it: "set ...", "unset ..."
+	Variable string // full name of the variable
+	Value    string // value of the variable, without secrets
+	What     string // description of the problem
+	Do       string // advice, such as "set ..." or "unset ..."
 }
 
 // String returns the problem as one line.
 func (p Problem) String() string {
 	separator := "; "
-	if strings.Contains(p.What, "\n") { // what a compiler wrote
+	if strings.Contains(p.What, "\n") { // output of a compiler
 		separator = "\n  -> "
 	}
 	return fmt.Sprintf("%s=%q: %s%s%s", p.Variable, p.Value, strings.TrimRight(p.What, "\n"), separator, p.Do)

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// hidden replaces a secret.
+// hidden is the text that replaces a secret.
 const hidden = "****"
 
-// mask hides the secrets in a variable's value: user, password, token and query in a server's address, and a key pasted in place of the
-// path of a file. It does not read files.
+// mask hides the secrets in a variable's value. In a server's address, these are the user, the password, the token and
+// the query. In the path of a file, the secret is a key that was pasted instead of a path. mask does not read files.
 func mask(variable, value string) string {
 	switch variable {
 	case Prefix + "_NATS_URL":
@@ -24,8 +24,9 @@ func mask(variable, value string) string {
 
 var schemeStart = regexp.MustCompile(`[A-Za-z]+://`)
 
-// maskAddresses masks a list of addresses. It does not parse them, because an address that cannot be parsed may still contain a password.
-// A password may contain a comma, "@" or "/", so maskAddresses hides everything between a scheme and the last "@" before the next scheme.
+// maskAddresses masks a list of addresses. It does not parse them, because an invalid address may still contain a
+// password. A password may contain a comma, "@" or "/". So maskAddresses hides everything between a scheme and the last
+// "@" before the next scheme.
 func maskAddresses(text string) string {
 	var b strings.Builder
 	for text != "" {
@@ -57,8 +58,8 @@ func maskAddress(rest string) string {
 
 var nkeySeed = regexp.MustCompile(`S[A-Z2-7]{40,}`)
 
-// pasted reports whether a value is a key, and not the path of a file that contains one. PEM and credentials files contain "-----BEGIN" or
-// several lines, an NKey seed is base 32, and a JWT begins with "eyJ".
+// pasted reports whether a value is a key instead of the path of a file. PEM and credentials files contain "-----BEGIN"
+// or several lines. An NKey seed is base 32, and a JWT begins with "eyJ".
 func pasted(value string) bool {
 	return strings.Contains(value, "-----BEGIN") || strings.Contains(value, "\n") ||
 		strings.HasPrefix(value, "eyJ") || nkeySeed.MatchString(value)

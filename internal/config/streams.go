@@ -10,22 +10,24 @@ import (
 	"millrace/internal/frame"
 )
 
-// This file checks the settings of streams, of exactly once and of frames, which depend on each other.
+// This file checks the settings of streams, of exactly-once delivery and of frames. These settings depend on each
+// other.
 
 const (
-	// leastAge is the smallest maximum age of a stream. The result stream must know the id of a result for some time.
+	// leastAge is the smallest permitted maximum age of a stream. The result stream must keep the id of a result for
+	// some time.
 	leastAge = time.Minute
 
-	// leastBytes is the smallest maximum size of a stream.
+	// leastBytes is the smallest permitted maximum size of a stream.
 	leastBytes Size = 16 << 20
 )
 
-// IsChanged reports whether a variable has another value than its default, given its whole name. A chart that sets every variable changes
-// only some.
+// IsChanged reports whether the variable with the given full name differs from its default. A chart may set every
+// variable but change only some of them.
 func (c *Config) IsChanged(variable string) bool {
 	defaults := &Config{}
 	if err := envconfig.Process(noVariable, defaults); err != nil {
-		panic("config: " + err.Error()) // a tag has an unreadable default: a bug that a test checks for
+		panic("config: " + err.Error()) // the default in a tag is invalid, which a test prevents
 	}
 	return c.field(variable).text() != defaults.field(variable).text()
 }
@@ -74,7 +76,8 @@ func (c *Config) validateExactlyOnce() {
 	}
 }
 
-// validateCommitPrefix checks the prefix of commit markers. Other subjects matter only if the worker may store markers.
+// validateCommitPrefix compares the prefix of commit markers with other subjects. It does so only if the worker may
+// store commit markers.
 func (c *Config) validateCommitPrefix() {
 	const commits, subjects = Prefix + "_COMMIT_PREFIX", Prefix + "_SUBJECTS"
 	if wrongPrefix(c.CommitPrefix) != "" || c.Delivery != "exclusive" || c.ExactlyOnce == "off" {
@@ -96,8 +99,8 @@ func (c *Config) validateCommitPrefix() {
 	}
 }
 
-// parseFrames parses how messages hold records and how bodies are compressed, and checks settings that have no effect without that.
-// Unknown words have already been reported.
+// parseFrames parses the framing and the compression of messages and of results. It also checks settings that have no
+// effect without a framing or compression. Unknown words have already been reported.
 func (c *Config) parseFrames() {
 	c.framing, _ = frame.ParseFraming(c.Framing)
 	c.decompress, _ = compression.Parse(c.Decompress)

@@ -13,12 +13,13 @@ import (
 	"millrace/internal/wildcard"
 )
 
-// The functions of this file return what is wrong with a text, or "". The tag is and the checks of validate.go use them.
+// The "wrong" functions in this file return a description of a text's problem, or "". The tag "is" and the checks in
+// validate.go use them.
 
 // serverSchemes lists the URL schemes that the NATS client accepts. An address without a scheme is nats://.
 var serverSchemes = []string{"nats", "tls", "ws", "wss"}
 
-// wrongServer returns what is wrong with the address of a NATS server, or "". The text does not contain the address, which may contain a
+// wrongServer checks the address of a NATS server. The description does not contain the address, which may contain a
 // password.
 func wrongServer(server string) string {
 	if server == "" {
@@ -29,7 +30,7 @@ func wrongServer(server string) string {
 		if what := wrongHostPort(server[strings.LastIndex(server, "@")+1:], 1); what != "" {
 			return what
 		}
-		address = "nats://" + server // as the client does
+		address = "nats://" + server // like the NATS client
 	}
 	u, err := url.Parse(address)
 	if err != nil {
@@ -48,12 +49,13 @@ func wrongServer(server string) string {
 	return ""
 }
 
-// isWebSocket reports whether an address uses WebSocket. The client cannot mix such addresses with others.
+// isWebSocket reports whether an address uses WebSocket. The NATS client cannot mix such addresses with other
+// addresses.
 func isWebSocket(server string) bool {
 	return strings.HasPrefix(server, "ws://") || strings.HasPrefix(server, "wss://")
 }
 
-// wrongHostPort returns what is wrong with an address of the form host:port, or "". The port must be at least minPort.
+// wrongHostPort checks an address of the form host:port. The port must be at least minPort.
 func wrongHostPort(address string, minPort int) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -65,8 +67,7 @@ func wrongHostPort(address string, minPort int) string {
 	return ""
 }
 
-// wrongListen returns what is wrong with an address to listen on, or "". An empty host means every interface, and port 0 means any free
-// port.
+// wrongListen checks an address to listen on. An empty host means every interface, and port 0 means any free port.
 func wrongListen(address string) string {
 	if what := wrongHostPort(address, 0); what != "" {
 		return what
@@ -88,8 +89,8 @@ func isLoopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// onLoopback returns an address without a host with the host 127.0.0.1, and other addresses unchanged. Debug pages are open to the
-// network only if the user names a host.
+// onLoopback adds the host 127.0.0.1 to an address without a host. It returns other addresses unchanged. Debug pages
+// are open to the network only if the user names a host.
 func onLoopback(address string) string {
 	if host, port, err := net.SplitHostPort(address); err == nil && host == "" {
 		return net.JoinHostPort("127.0.0.1", port)
@@ -104,8 +105,9 @@ func collide(a, b string) bool {
 	return aPort == bPort && aPort != "0" && (aHost == bHost || aHost == "" || bHost == "")
 }
 
-// WrongFilter returns what is wrong with a NATS subject filter, or "". A filter consists of tokens separated by dots. The token * matches
-// any one token, and > as the last token matches one or more.
+// WrongFilter returns a description of the problem with a NATS subject filter, or "". A filter consists of tokens
+// separated by dots. The token * matches any single token. The token > must be the last one, and matches one or more
+// tokens.
 // Source: the NATS documentation, "Subject-Based Messaging".
 func WrongFilter(filter string) string {
 	if filter == "" {
@@ -131,7 +133,7 @@ func WrongFilter(filter string) string {
 	return ""
 }
 
-// wrongPrefix returns what is wrong with the prefix of a subject, or "".
+// wrongPrefix checks the prefix of a subject.
 func wrongPrefix(prefix string) string {
 	if prefix == "" {
 		return "empty"
@@ -142,7 +144,7 @@ func wrongPrefix(prefix string) string {
 	return WrongFilter(prefix)
 }
 
-// wrongDomain returns what is wrong with the name of a JetStream domain, or "". It is one token of a subject.
+// wrongDomain checks the name of a JetStream domain. A domain is one token of a subject.
 func wrongDomain(domain string) string {
 	if strings.ContainsAny(domain, ".*>") || strings.ContainsFunc(domain, blank) {
 		return "a domain may contain none of . * > and no spaces"
@@ -150,11 +152,11 @@ func wrongDomain(domain string) string {
 	return ""
 }
 
-// wrongAPIPrefix returns what is wrong with the prefix of JetStream's subjects, or "". Unlike other prefixes, it may begin with $.
+// wrongAPIPrefix checks the prefix of JetStream's subjects. Unlike other prefixes, this prefix may begin with $.
 func wrongAPIPrefix(prefix string) string { return wrongPrefix(strings.TrimPrefix(prefix, "$")) }
 
-// wrongName returns what is wrong with the name of a stream or a consumer, or "". The server refuses dots, wildcards and blanks. It also
-// refuses slashes, because it names directories after streams.
+// wrongName checks the name of a stream or a consumer. The server refuses dots, wildcards and blanks. It also refuses
+// slashes, because a stream's name is also the name of a directory.
 func wrongName(name string) string {
 	switch {
 	case name == "":
@@ -178,7 +180,7 @@ func under(filter, prefix string) bool {
 	return wildcard.Overlap(filter, prefix) || wildcard.Overlap(filter, prefix+".>")
 }
 
-// wrongFile returns why a file cannot be read, or "".
+// wrongFile checks that a file can be read.
 func wrongFile(path string) string {
 	if pasted(path) {
 		return "looks like a key and not like the path of a file"

@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// maxTypos is the largest edit distance at which a name counts as a misspelling of another one.
+// maxTypos is the largest edit distance between a misspelt name and the correct name.
 const maxTypos = 2
 
-// warnUnknown warns about the names in the environment that look like variables of the worker and have no effect. All have the prefix, or
-// one that is close to it. Names that Kubernetes sets for a service are no mistakes.
+// warnUnknown warns about names in the environment that look like variables of the worker and have no effect. Such a
+// name begins with the prefix or a misspelling of the prefix. warnUnknown ignores names that Kubernetes sets for a
+// service.
 func (c *Config) warnUnknown(names, known []string) {
 	slices.Sort(names)
 	for _, name := range names {
@@ -26,8 +27,8 @@ func (c *Config) warnUnknown(names, known []string) {
 	}
 }
 
-// correctPrefix returns the name in upper case with the worker's prefix, if the name has it or begins with a misspelling of it: mILRACE_LANES
-// becomes MILLRACE_LANES.
+// correctPrefix returns name in upper case with the correct prefix. For example, mILRACE_LANES becomes MILLRACE_LANES.
+// ok is false if name does not begin with the prefix or a misspelling of the prefix.
 func correctPrefix(name string) (corrected string, ok bool) {
 	const prefix = Prefix + "_"
 	name = strings.ToUpper(name)
@@ -40,11 +41,12 @@ func correctPrefix(name string) (corrected string, ok bool) {
 	return prefix + name[best:], least <= maxTypos
 }
 
-// serviceSuffix matches what Kubernetes appends to the name of a service, in the variables that describe the service to pods.
+// serviceSuffix matches the suffixes that Kubernetes appends to a service's name, in the variables that describe the
+// service to pods.
 var serviceSuffix = regexp.MustCompile(`^_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
-// isServiceVariable returns whether Kubernetes sets the variable for a service. It sets all variables of a service together, so
-// MILLRACE_HTTP_PORT belongs to a service only if MILLRACE_HTTP_SERVICE_HOST is among names.
+// isServiceVariable reports whether Kubernetes sets the variable for a service. Kubernetes sets all variables of a
+// service together. So MILLRACE_HTTP_PORT belongs to a service only if names contains MILLRACE_HTTP_SERVICE_HOST.
 func isServiceVariable(name string, names []string) bool {
 	return slices.ContainsFunc(names, func(other string) bool {
 		service, ok := strings.CutSuffix(other, "_SERVICE_HOST")
@@ -53,8 +55,9 @@ func isServiceVariable(name string, names []string) bool {
 	})
 }
 
-// nearest returns the known name that is closest to name, or "" if none is close. A name whose first word after the prefix is right may have
-// twice as many typos: MILLRACE_BATCH_SIZE is close to MILLRACE_BATCH_BYTES.
+// nearest returns the known name that is closest to name, or "" if no known name is close. If the first word after the
+// prefix is correct, name may have twice as many typos. For example, MILLRACE_BATCH_SIZE is close to
+// MILLRACE_BATCH_BYTES.
 func nearest(name string, known []string) string {
 	best, least := "", 2*maxTypos+1
 	for _, k := range known {
@@ -66,13 +69,14 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// firstWord returns the first word after the prefix: BATCH of MILLRACE_BATCH_BYTES.
+// firstWord returns the first word after the prefix, such as BATCH in MILLRACE_BATCH_BYTES.
 func firstWord(name string) string {
 	word, _, _ := strings.Cut(strings.TrimPrefix(name, Prefix+"_"), "_")
 	return word
 }
 
-// distance returns the Levenshtein distance of a and b in bytes: the least number of insertions, deletions and substitutions.
+// distance returns the Levenshtein distance of a and b in bytes: the minimum number of insertions, deletions and
+// substitutions.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1) // distances from a[:i] to each b[:j]
 	for j := range row {

@@ -62,14 +62,14 @@ func (c *Config) parseOperators(find Finder) {
 		switch err := s.Err(); {
 		case err == nil:
 		case slices.ContainsFunc(c.operators, func(op operator.Operator) bool { return op.Name() == s.Name() }):
-			c.problem(Prefix+"_OPERATOR_PATH", err.Error()) // a built-in operator has its name
+			c.problem(Prefix+"_OPERATOR_PATH", err.Error()) // a built-in operator has the same name
 		default:
 			c.warn("%s_OPERATOR_PATH has an operator that can't be used: %v", Prefix, err)
 		}
 	}
 }
 
-// validateServer checks the addresses of the NATS servers and the files to log in with.
+// validateServer checks the addresses of the NATS servers and the files with credentials.
 func (c *Config) validateServer() {
 	sockets := 0
 	for _, server := range c.NATS.URL {
@@ -106,15 +106,15 @@ func (c *Config) validateServer() {
 	c.validatePair(Prefix+"_NATS_TLS_KEY", c.NATS.TLS.Key, Prefix+"_NATS_TLS_CERT", c.NATS.TLS.Cert)
 }
 
-// validatePair records a problem if a variable is set but the other variable that it requires is not.
+// validatePair records a problem if variable is set without the other variable that it requires.
 func (c *Config) validatePair(variable, value, other, otherValue string) {
 	if value != "" && otherValue == "" {
 		c.problemDo(variable, "has no effect without "+other, "set both or neither")
 	}
 }
 
-// validateSubjects checks the filters of the input against the prefixes of results and dead letters. If the worker consumed its own results, it
-// would never finish.
+// validateSubjects compares the input's filters with the prefixes of results and dead letters. A worker that consumed
+// its own results would never finish.
 func (c *Config) validateSubjects() {
 	const subjects, results, dead = Prefix + "_SUBJECTS", Prefix + "_RESULT_PREFIX", Prefix + "_DEADLETTER_PREFIX"
 	if len(c.Subjects) == 0 {
@@ -137,7 +137,7 @@ func (c *Config) validateSubjects() {
 	}
 }
 
-// validFilters records the problems of the input's filters, and returns the valid filters.
+// validFilters records the problems of the input's filters and returns the valid filters.
 func (c *Config) validFilters(variable string) (valid []string) {
 	for _, filter := range c.Subjects {
 		if what := WrongFilter(filter); what != "" {
@@ -154,7 +154,7 @@ func (c *Config) validFilters(variable string) (valid []string) {
 	return valid
 }
 
-// gpuUUID is the form in which nvidia-smi -L prints a GPU's UUID.
+// gpuUUID matches a GPU's UUID in the form that nvidia-smi -L prints.
 var gpuUUID = regexp.MustCompile(`^GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 // maxOrdinal is the largest GPU ordinal. No machine has more GPUs.

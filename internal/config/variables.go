@@ -16,14 +16,14 @@ import (
 	"github.com/kelseyhightower/envconfig"
 )
 
-// Variable describes a variable to people. Secrets are masked.
+// Variable describes a variable for people. Secrets are masked.
 type Variable struct {
-	Name    string // MILLRACE_BATCH_BYTES
+	Name    string // the full name, such as MILLRACE_BATCH_BYTES
 	Default string // the value if the variable is not set; may be empty
-	Value   string // the current value, or the text in the environment if that cannot be parsed
-	Set     bool   // whether the environment sets it
+	Value   string // the current value, or the text in the environment if the text cannot be parsed
+	Set     bool   // whether the environment sets the variable
 	Form    string // the possible values, in words
-	Meaning string // its meaning, in words
+	Meaning string // the meaning, in words
 }
 
 // Variables returns every variable, in the order of the fields of Config.
@@ -44,13 +44,13 @@ func (c *Config) Variables() []Variable {
 
 // field is a variable and the field of Config that holds its value.
 type field struct {
-	name   string              // the variable's whole name: MILLRACE_NATS_TLS_CA
-	prefix string              // the name without the part that the field adds: MILLRACE_NATS_TLS
+	name   string              // full name of the variable, such as MILLRACE_NATS_TLS_CA
+	prefix string              // name without the field's own part, such as MILLRACE_NATS_TLS
 	decl   reflect.StructField // the declaration in its struct
 	value  reflect.Value
 }
 
-// read sets the value from the environment. It leaves the value alone if envconfig returns an error.
+// read sets the value from the environment. If envconfig returns an error, the value does not change.
 func (f field) read() error {
 	decl := reflect.StructField{Name: f.decl.Name, Type: f.decl.Type, Tag: f.decl.Tag}
 	alone := reflect.New(reflect.StructOf([]reflect.StructField{decl}))
@@ -66,7 +66,7 @@ func (c *Config) fields() []field {
 	return appendFields(nil, Prefix, reflect.ValueOf(c).Elem())
 }
 
-// appendFields appends the variables of the struct of. Their names begin with prefix.
+// appendFields appends the variables of the struct in of. Their names begin with prefix.
 func appendFields(list []field, prefix string, of reflect.Value) []field {
 	for i := range of.NumField() {
 		ft := of.Type().Field(i)
@@ -88,13 +88,14 @@ var (
 	acronymEnd = regexp.MustCompile(`([A-Z]{2,})([A-Z][a-z])`)
 )
 
-// variableName returns the part of a variable's name that a field adds: HTTPAddr adds HTTP_ADDR, NKey adds NKEY.
+// variableName returns a field's own part of the variable's name. For example, HTTPAddr gives HTTP_ADDR, and NKey gives
+// NKEY.
 func variableName(fieldName string) string {
 	name := acronymEnd.ReplaceAllString(fieldName, "${1}_${2}")
 	return strings.ToUpper(wordEnd.ReplaceAllString(name, "${1}_${2}"))
 }
 
-// text returns the value as the user would write it.
+// text returns the value in the syntax of the environment variable.
 func (f field) text() string {
 	if level, ok := f.value.Interface().(slog.Level); ok {
 		return strings.ToLower(level.String())
@@ -121,7 +122,7 @@ func (f field) form() string {
 	return f.decl.Tag.Get("form")
 }
 
-// joinOr joins words as in a sentence: "a, b or c".
+// joinOr joins words for a sentence, as in "a, b or c".
 func joinOr(words []string) string {
 	last := len(words) - 1
 	if last < 1 {
@@ -130,13 +131,13 @@ func joinOr(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// syntaxes maps the values of the tag is to functions that return what is wrong with a text, or "".
+// syntaxes maps each value of the tag "is" to a function that returns a description of a text's problem, or "".
 var syntaxes = map[string]func(text string) string{
 	"name": wrongName, "prefix": wrongPrefix,
 	"address": orEmpty(wrongListen), "file": orEmpty(wrongFile), "domain": orEmpty(wrongDomain), "api": orEmpty(wrongAPIPrefix),
 }
 
-// orEmpty returns a syntax that also allows an empty text.
+// orEmpty returns a check that also permits an empty text.
 func orEmpty(wrong func(string) string) func(string) string {
 	return func(text string) string {
 		if text == "" {
@@ -146,7 +147,7 @@ func orEmpty(wrong func(string) string) func(string) string {
 	}
 }
 
-// wrong returns how the value violates the tags min, max, oneof and is, or "".
+// wrong returns a description of the first tag (min, max, oneof or is) that the value violates, or "".
 func (f field) wrong() string {
 	switch value := f.value.Interface().(type) {
 	case int:
@@ -171,7 +172,7 @@ func (f field) wrong() string {
 	return "not a known word"
 }
 
-// outside returns which bound in its tag a value violates, or "". read parses a bound.
+// outside returns a description of the bound that a value violates, or "". read parses a bound in the tag.
 func outside[T int | Size | time.Duration](value T, tag reflect.StructTag, read func(string) T) string {
 	switch lo, hi := tag.Get("min"), tag.Get("max"); {
 	case value < read(lo):
@@ -182,7 +183,7 @@ func outside[T int | Size | time.Duration](value T, tag reflect.StructTag, read 
 	return ""
 }
 
-// must returns value. It panics on an error, because a tag that cannot be parsed is a bug of this package.
+// must returns value. It panics on an error, because an invalid tag is a bug of this package.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic("config: bad tag: " + err.Error())
@@ -193,7 +194,7 @@ func must[T any](value T, err error) T {
 // List holds values separated by commas. Spaces around a value are ignored. An empty text is an empty list.
 type List []string
 
-// UnmarshalText parses "a, b". It keeps an empty value between commas, which validation reports.
+// UnmarshalText parses a list such as "a, b". It keeps an empty value between commas. Validation reports that value.
 func (l *List) UnmarshalText(text []byte) error {
 	*l = nil
 	if strings.TrimSpace(string(text)) == "" {
@@ -205,13 +206,14 @@ func (l *List) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String formats the list so that UnmarshalText parses it.
+// String formats the list in the syntax of UnmarshalText.
 func (l List) String() string { return strings.Join(l, ",") }
 
-// Size is a number of bytes. Its text is a whole number, followed by a unit or by nothing.
+// Size is a number of bytes. Its text is a whole number with an optional unit.
 type Size int64
 
-// sizeUnits maps each unit of Size to its bytes. Kubernetes writes Mi and M, and they have the same meaning here.
+// sizeUnits maps each unit of Size to its number of bytes. It includes the units of Kubernetes, such as Mi and M, with
+// the same meaning.
 var sizeUnits = map[string]int64{
 	"":    1,
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
@@ -219,10 +221,11 @@ var sizeUnits = map[string]int64{
 	"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
 }
 
-// errSizeForm is the error for a text that is no size.
+// errSizeForm is the error for a text that is not a size.
 var errSizeForm = errors.New("not a whole number of bytes, KiB, MiB, GiB or TiB (Ki, Mi, Gi or Ti for short), or k, M, G or T (powers of 1000)")
 
-// UnmarshalText parses "4194304", "4MiB", "4Mi" or "4M". Case matters. It refuses fractions: write "1536KiB" for 1.5 MiB.
+// UnmarshalText parses a size such as "4194304", "4MiB", "4Mi" or "4M". Case matters. It refuses fractions, so write
+// "1536KiB" for 1.5 MiB.
 func (s *Size) UnmarshalText(text []byte) error {
 	trimmed := strings.TrimSpace(string(text))
 	unit := strings.TrimLeft(trimmed, "0123456789")
@@ -248,8 +251,8 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10)
 }
 
-// Print writes a table of every variable: its current value, the source of that value ("set" in the environment, or "default"), its
-// default and its meaning. It masks secrets and does not read files.
+// Print writes a table of all variables with their current value, its source, the default and the meaning. The source
+// is "set" if the environment sets the variable, otherwise "default". Print masks secrets and does not read files.
 func (c *Config) Print(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	lines := [][]string{{"VARIABLE", "VALUE", "FROM", "DEFAULT", "MEANING"}}
@@ -268,7 +271,7 @@ func (c *Config) Print(w io.Writer) error {
 	return table.Flush()
 }
 
-// orDash returns "-" for an empty cell, and replaces control characters in others.
+// orDash returns "-" for an empty cell. It replaces control characters in other cells by spaces.
 func orDash(s string) string {
 	if s == "" {
 		return "-"
