@@ -20,7 +20,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// checker reads results as any other client would. It compares each with the reference, which it computes from a
+// checker reads results like any other client. It compares each result with the reference, which it computes from a
 // regenerated document.
 type checker struct {
 	nc       *nats.Conn
@@ -37,22 +37,23 @@ type checker struct {
 	started     time.Time
 	storedAfter atomic.Int64 // nanoseconds from started until all results were stored
 
-	parts map[int][]jetstream.Msg // messages of incomplete results by document; only read uses it
-	extra atomic.Int64            // messages of results in several parts beyond one per document
+	parts map[int][]jetstream.Msg // messages of incomplete results by document; used only by read
+	extra atomic.Int64            // number of parts of results, without the last part of each
 
 	mu    sync.Mutex
 	seen  []uint8 // number of results per document
-	wrong []error // the first few errors
+	wrong []error // the first errors, at most maxWrong
 	bad   int
 }
 
-// maxWrong is the maximum number of errors that the report keeps.
+// maxWrong is the maximum number of errors that the checker keeps.
 const maxWrong = 10
 
-// stallLimit is how long the checker waits for the next result before it gives up.
+// stallLimit is the maximum time that the checker waits for the next result.
 const stallLimit = 2 * time.Minute
 
-// run returns when every document has a result, or when a result is certain not to arrive.
+// run reads and checks the results. It returns when every document has a result, or when a result is certain not to
+// arrive.
 func (c *checker) run(ctx context.Context) error {
 	js, err := jsapi.API{}.New(c.nc)
 	if err != nil {
@@ -74,15 +75,15 @@ func (c *checker) run(ctx context.Context) error {
 	close(work)
 	close(allCame)
 	if err != nil {
-		stop() // not every result will be stored
+		stop() // some results will never be stored
 	}
 	wait()
 	return errors.Join(err, c.findings())
 }
 
-// startCheckers starts the goroutines that check the results from work, and returns a function that waits for them.
-// The reference is slow by design, so checking needs more CPU than the worker. Until all results are stored, the
-// checkers use a quarter of the cores and leave the rest to the worker, the server and the producer.
+// startCheckers starts the goroutines that check the results from work, and returns a function that waits for them. The
+// reference is slow by design, so checking needs more CPU time than the worker. Until all results are stored, the
+// checkers use only a quarter of the cores. The worker, the server and the producer use the other cores.
 func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, work <-chan []jetstream.Msg, allCame <-chan struct{}) (wait func()) {
 	var checkers sync.WaitGroup
 	start := func(n int) {
@@ -106,9 +107,9 @@ func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, wor
 	return checkers.Wait
 }
 
-// awaitStored returns true once the stream holds as many results as there are documents, or once all messages have been
-// read, because dead letters may be in another stream, and results may have several parts. It returns false if ctx ends or all results have been checked
-// before that.
+// awaitStored returns true once all results are stored. That is the case when the stream holds one result per document,
+// or when all messages have been read. The second condition is necessary because dead letters may be in another stream,
+// and results may have several parts. awaitStored returns false if all results were checked earlier or if ctx ends.
 func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream, allCame <-chan struct{}) bool {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -145,7 +146,8 @@ type arrival struct {
 	err error
 }
 
-// open reads the streams that the filters match, until ctx is done. The returned channel is for one reader.
+// open reads the streams that the filters match, until ctx is done. Only one goroutine may receive from the returned
+// channel.
 func (c *checker) open(ctx context.Context, js jetstream.JetStream) (<-chan arrival, error) {
 	byStream := map[string][]string{}
 	for _, filter := range c.filters {
@@ -181,7 +183,7 @@ func (c *checker) open(ctx context.Context, js jetstream.JetStream) (<-chan arri
 	return came, nil
 }
 
-// read passes every result on until there is one for each document. A result has one or several messages.
+// read sends the messages of every result to work until each document has a result.
 func (c *checker) read(ctx context.Context, came <-chan arrival, work chan<- []jetstream.Msg) error {
 	stalled := time.NewTimer(c.stall)
 	defer stalled.Stop()
@@ -205,7 +207,7 @@ func (c *checker) read(ctx context.Context, came <-chan arrival, work chan<- []j
 	return nil
 }
 
-// collect returns all messages of a result when its last part arrives, and nil before that.
+// collect returns all messages of a result when its last part arrives. Before that, it returns nil.
 func (c *checker) collect(m jetstream.Msg) []jetstream.Msg {
 	at, err := client.ParsePart(m.Headers().Get(client.HeaderPart))
 	if err != nil || at.Count == 1 {
@@ -234,7 +236,7 @@ type unpacker struct {
 	decompressor compression.Decompressor
 }
 
-// maxResult bounds the size of a result in one message, in bytes after decompression.
+// maxResult is the maximum size of a result message after decompression, in bytes.
 const maxResult = 1 << 30
 
 // part returns the n-th of count parts of a result.
@@ -306,7 +308,8 @@ func (c *checker) found(err error) {
 	}
 }
 
-// findings returns all errors found in the results, or nil if there are none.
+// findings returns an error with the number of wrong results and the first errors. It returns nil if all results are
+// correct.
 func (c *checker) findings() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -316,8 +319,8 @@ func (c *checker) findings() error {
 	return errors.Join(append([]error{fmt.Errorf("%d results are wrong; the first ones are", c.bad)}, c.wrong...)...)
 }
 
-// surplus returns the number of messages in the stream beyond one per document and the other parts of its result, as a repeated
-// publish without deduplication would leave. Call it after the worker has stopped.
+// surplus returns the number of messages in the stream beyond one result per document, which may have several parts. A
+// repeated publish without deduplication would leave such messages. Call surplus after the worker has stopped.
 func (c *checker) surplus(ctx context.Context) (int, error) {
 	js, err := jsapi.API{}.New(c.nc)
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 	"millrace/internal/streams"
 )
 
-// Options configures the demo: what to produce, and where the worker reads and writes.
+// Options configures the messages of the demo, and the streams and operators of the worker.
 type Options struct {
 	URL      string // URL of the server
 	Payloads int
 	Seed     uint64
-	Frames   Frames // what the messages hold
+	Frames   Frames // format of the messages
 
 	InputPrefix      string // first token of the input subjects
 	ResultStream     string
@@ -37,7 +37,7 @@ type Options struct {
 	Width int  // width of the terminal, in columns
 }
 
-// Demo is one run. The producer and the checker have separate connections.
+// Demo is one run of the demo. The producer and the checker have separate connections.
 type Demo struct {
 	o        Options
 	producer *producer
@@ -75,8 +75,8 @@ func (d *Demo) Close() {
 	d.checker.nc.Close()
 }
 
-// Run produces and checks documents while a worker runs. It returns when every document is stored and its correct result has
-// arrived once, or when it finds an error.
+// Run produces and checks documents while a worker runs. It returns when every document is stored and has one correct
+// result, or when it finds an error.
 func (d *Demo) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -91,8 +91,8 @@ func (d *Demo) Run(ctx context.Context) error {
 		}
 	})
 	wg.Go(func() {
-		// An error stops the producer. The last result does not, because it can arrive before the server has confirmed the last
-		// document.
+		// An error stops the producer. The last result doesn't stop the producer, because it can arrive before the
+		// server has confirmed the last document.
 		if checked = d.checker.run(ctx); checked != nil {
 			cancel()
 		}
@@ -125,7 +125,7 @@ func (d *Demo) Framed() bool { return d.o.Frames.Framing != frame.None }
 // Records returns the number of records in each message.
 func (d *Demo) Records() int { return d.producer.docs.records() }
 
-// showProgress redraws the progress bar until stop is called.
+// showProgress redraws the progress bar until the caller calls stop.
 func (d *Demo) showProgress() (stop func()) {
 	if !d.o.Bar {
 		return func() {}
@@ -163,7 +163,7 @@ func (d *Demo) totals(p *Profile, pipes []streams.Stats, batchBytes int) [][]str
 	if d.Verified() == d.o.Payloads {
 		rows = append(rows, d.rates(working)...)
 	} else {
-		working = time.Since(d.started) // the worker may have gone on after Run
+		working = time.Since(d.started) // the worker may have continued after Run
 		rows = append(rows, []string{"payloads verified", console.Count(int64(d.Verified())) + " of " + console.Count(int64(d.o.Payloads))},
 			[]string{"until it ended", console.Time(working)})
 	}
@@ -193,7 +193,7 @@ func (d *Demo) totals(p *Profile, pipes []streams.Stats, batchBytes int) [][]str
 	return rows
 }
 
-// rates returns the rows about a complete demo, whose results were all stored after that time.
+// rates returns the rows of a complete demo. working is the time until all results were stored.
 func (d *Demo) rates(working time.Duration) [][]string {
 	seconds := working.Seconds()
 	in, out := d.producer.bytes.Load(), d.checker.bytes.Load()

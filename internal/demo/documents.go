@@ -1,7 +1,7 @@
-// Package demo runs the whole job on one machine. A producer publishes documents to JetStream at full speed. A second
-// client outside the worker reads the results back and checks each against the Go reference.
+// Package demo runs a complete workload on one machine. A producer publishes documents to JetStream at full speed. The
+// checker, a separate client, reads the results back and compares each with the Go reference.
 //
-// The subcommand "worker demo" uses it. Start reading with demo.go.
+// The subcommand "worker demo" uses the package. Start reading with demo.go.
 package demo
 
 import (
@@ -12,8 +12,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// Bounds and shape of the distribution of document sizes, in bytes. It is log-normal, like the sizes of texts on the
-// web.
+// These constants define the distribution of document sizes, in bytes. The distribution is log-normal, like the sizes
+// of texts on the web.
 const (
 	MinDocument    = 200
 	MedianDocument = 2 << 10
@@ -21,14 +21,14 @@ const (
 	sigma          = 1.3
 )
 
-// Documents is a set of generated texts. For a given seed, document i is always the same, so the checker can regenerate
-// the documents instead of keeping them.
+// Documents is a set of generated texts. Document i of a seed is always the same. So the checker can regenerate
+// documents instead of keeping them.
 type Documents struct {
 	seed uint64
 	text *corpus.Vocabulary
 }
 
-// NewDocuments returns the set for seed.
+// NewDocuments returns the set that is generated from seed.
 func NewDocuments(seed uint64) *Documents {
 	return &Documents{seed: seed, text: corpus.NewVocabulary(seed)}
 }
@@ -51,7 +51,7 @@ func (d *Documents) check(buffer []byte, i int, ops []operator.Operator, format 
 	return buffer, format.Check(ops, buffer, parts[0].body)
 }
 
-// generator returns the random numbers for document i; the first ones determine its size.
+// generator returns the random generator for document i. Its first numbers determine the document's size.
 func (d *Documents) generator(i int) corpus.Random {
 	return corpus.Random{State: d.seed ^ uint64(i+1)*0x9e3779b97f4a7c15}
 }

@@ -15,19 +15,19 @@ import (
 const (
 	DefaultRecordBytes = 256
 	MaxRecordBytes     = 64 << 10
-	FrameBytes         = 512 << 10 // mean size of a frame's records together, if Frames.Records is 0
-	MaxFrameBytes      = 2 << 20   // the most that Records and RecordBytes may amount to
+	FrameBytes         = 512 << 10 // mean total size of a frame's records, if Frames.Records is 0
+	MaxFrameBytes      = 2 << 20   // maximum product of Records and RecordBytes
 )
 
-// Frames describes messages of several records. With the framing none, every message is a document instead.
+// Frames describes messages of several records. If Framing is frame.None, every message is one document instead.
 type Frames struct {
 	Framing     frame.Framing
 	RecordBytes int                  // mean size of a record
-	Records     int                  // records in a message; 0: FrameBytes in all
-	Encoding    compression.Encoding // how messages are compressed; also applies to documents
+	Records     int                  // number of records in a message; 0 means about FrameBytes in total
+	Encoding    compression.Encoding // compression of messages; also applies to documents
 }
 
-// withDefaults returns the description with the number of records.
+// withDefaults returns f with the default number of records in place of 0.
 func (f Frames) withDefaults() Frames {
 	if f.Records == 0 {
 		f.Records = min(max(FrameBytes/f.RecordBytes, 1), frame.DefaultMaxRecords)
@@ -35,7 +35,7 @@ func (f Frames) withDefaults() Frames {
 	return f
 }
 
-// Check returns an error if there are no such messages.
+// Check returns an error if RecordBytes or Records is out of range.
 func (f Frames) Check() error {
 	if f.RecordBytes < 1 || f.RecordBytes > MaxRecordBytes {
 		return fmt.Errorf("--record-bytes is %d, want 1 to %d", f.RecordBytes, MaxRecordBytes)
@@ -46,19 +46,20 @@ func (f Frames) Check() error {
 	return nil
 }
 
-// source makes the bodies of messages and checks their results. The same message can be made again at any time.
+// source generates the bodies of messages and checks their results. It can regenerate each message at any time.
 type source interface {
-	// Append appends message i before compression to dst.
+	// Append appends the uncompressed message i to dst.
 	Append(dst []byte, i int) []byte
 
 	// records returns the number of records in each message.
 	records() int
 
-	// check compares all parts of the result of message i with the reference. It uses buffer and returns it for reuse.
+	// check compares all parts of the result of message i with the reference. It uses buffer as memory and returns the
+	// buffer for reuse.
 	check(buffer []byte, i int, ops []operator.Operator, format operator.Format, parts []part) ([]byte, error)
 }
 
-// part is one message of several with the results of an input.
+// part is one of several messages with the results of an input.
 type part struct {
 	from int // index of its first record
 	body []byte
@@ -71,7 +72,7 @@ func newSource(seed uint64, f Frames) source {
 	return &framed{Frames: f.withDefaults(), seed: seed, text: corpus.NewVocabulary(seed)}
 }
 
-// framed makes messages of several records of random text. Most records differ in size.
+// framed generates messages of several records of random text. Most records differ in size.
 type framed struct {
 	Frames
 	seed uint64
@@ -80,7 +81,7 @@ type framed struct {
 
 func (f *framed) records() int { return f.Records }
 
-// texts appends the text of all records of message i to buffer, and returns it and the records in it.
+// texts appends the text of all records of message i to buffer. It returns the extended buffer and the records in it.
 func (f *framed) texts(buffer []byte, i int) ([]byte, [][]byte) {
 	set := corpus.Seed(f.seed, i)
 	ends := make([]int, f.Records)

@@ -18,10 +18,10 @@ import (
 // HeaderDocument is the header that carries a document's number through the worker to the checker.
 const HeaderDocument = "Demo-Document"
 
-// languages are used as the last token of the subjects, so that subjects differ.
+// languages lists the last tokens of the input subjects. The subjects of successive documents differ.
 var languages = []string{"en", "de", "fr", "zh"}
 
-// produceWindow is the maximum number of unconfirmed documents.
+// produceWindow is the maximum number of documents that are published but not confirmed.
 const produceWindow = 512
 
 // producer publishes documents as fast as the server accepts them.
@@ -32,9 +32,9 @@ type producer struct {
 	payloads int
 	prefix   string // first token of the input subjects
 
-	sent  atomic.Int64 // number of documents
-	bytes atomic.Int64 // size of the documents
-	wire  atomic.Int64 // the same after compression
+	sent  atomic.Int64 // number of published documents
+	bytes atomic.Int64 // total size of the documents
+	wire  atomic.Int64 // total size of the documents after compression
 }
 
 func (p *producer) run(ctx context.Context) error {
@@ -96,5 +96,5 @@ func (p *producer) run(ctx context.Context) error {
 	}
 }
 
-// publishPatience is how long the server may take to confirm the last documents.
+// publishPatience is the maximum time to wait until the server confirms the last documents.
 const publishPatience = time.Minute

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// maxSamples bounds the number of batches kept for quantiles. More would not change the result.
+// maxSamples is the maximum number of batches that are kept for quantiles. More batches would not change the result.
 const maxSamples = 1 << 14
 
 // Profile collects the batch statistics for the closing table. It implements telemetry.Observer.
@@ -43,7 +43,7 @@ func (p *Profile) BatchDone(r *inflight.Record) {
 // DeviceError implements streams.Observer.
 func (p *Profile) DeviceError(string, string) {}
 
-// quantile returns the quantile q of a stage's durations, or 0 if there are none.
+// quantile returns the quantile q of a stage's durations, or 0 if the stage has no durations.
 func (p *Profile) quantile(s inflight.Stage, q float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(p.stages[s]))
 	if len(sorted) == 0 {
