@@ -12,27 +12,27 @@ import (
 	"time"
 )
 
-// program is the baseline program, a subprocess that does the same work in plain CUDA C++ (kernels/bench). Each request
-// is one line, such as "balanced bytes=1048576 rounds=900 slots=4 batches=1000". Each answer is one JSON object on a
-// line, or {"error": "..."} if the program can't do the work.
+// program is the baseline program, a subprocess that does the same work as the cases in plain CUDA C++ (kernels/bench).
+// Each request is one line, such as "balanced bytes=1048576 rounds=900 slots=4 batches=1000". Each answer is one line
+// with a JSON object. The answer is {"error": "..."} if the program can't do the work.
 type program struct {
 	path    string
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	out     io.Reader
 	answers *json.Decoder // reads out
-	gone    error         // why it no longer answers
+	gone    error         // reason why the program no longer answers; nil while it does
 
-	round map[string]answer // the answers of this round, by request: cases may share an answer
+	round map[string]answer // answers of this round by request, because cases may share an answer
 }
 
-// Bounds on the program.
+// These are the time limits of the baseline program.
 const (
 	answerTimeout = 2 * time.Minute  // for one answer; the longest request takes seconds
-	exitTimeout   = 10 * time.Second // to exit after its input has ended
+	exitTimeout   = 10 * time.Second // for the exit after the end of the input
 )
 
-// startProgram starts the program. It returns nil if path is empty: there is no baseline.
+// startProgram starts the program. If path is empty, there is no baseline and startProgram returns nil.
 func startProgram(ctx context.Context, path string) (*program, error) {
 	if path == "" {
 		return nil, nil
@@ -51,8 +51,8 @@ func startProgram(ctx context.Context, path string) (*program, error) {
 	return p, nil
 }
 
-// ask sends one request and waits for its answer, once in a round. After the program has failed to answer once, every request fails with
-// the same error, because answers would no longer match their requests.
+// ask sends a request and returns its answer. It sends equal requests only once in a round. After the program has
+// failed to answer once, every request fails with the same error, because answers would no longer match their requests.
 func (p *program) ask(request string) (a answer, err error) {
 	if a, known := p.round[request]; known || p.gone != nil {
 		return a, p.gone
@@ -73,20 +73,20 @@ func (p *program) ask(request string) (a answer, err error) {
 	return a, nil
 }
 
-// endAfter stops the program after d unless the caller stops the timer first.
+// endAfter kills the program after d unless the caller stops the timer first.
 func (p *program) endAfter(d time.Duration) *time.Timer {
 	return time.AfterFunc(d, func() { _ = p.cmd.Process.Kill() })
 }
 
-// close closes the program's input and waits for its exit. It ignores a nonzero exit status: the program exits that way
-// if it can't work, and the rows have reported that.
+// close closes the program's input and waits for its exit. It ignores a nonzero exit status, because the rows have
+// already reported the cause.
 func (p *program) close() error {
 	if p == nil {
 		return nil
 	}
 	_ = p.in.Close() // may be closed already
 	defer p.endAfter(exitTimeout).Stop()
-	_, _ = io.Copy(io.Discard, p.out) // an unread answer would block its exit
+	_, _ = io.Copy(io.Discard, p.out) // an unread answer would block the exit
 	var status *exec.ExitError
 	if err := p.cmd.Wait(); err != nil && !errors.As(err, &status) {
 		return fmt.Errorf("baseline program %s: %w", p.path, err)
@@ -94,13 +94,13 @@ func (p *program) close() error {
 	return nil
 }
 
-// answer is one JSON object of the program.
+// answer is one JSON object from the program.
 type answer map[string]any
 
-// The keys of the program's answers. `yardstick --help` explains them.
+// These are the keys of the program's answers. `yardstick --help` explains them.
 const (
-	yardSeconds = "seconds" // per batch
-	yardCopyIn  = "in"      // bytes per second, like the other copies
+	yardSeconds = "seconds" // seconds per batch
+	yardCopyIn  = "in"      // bytes per second, like the next three
 	yardCopyOut = "out"
 	yardBothIn  = "both_in"
 	yardBothOut = "both_out"
@@ -122,7 +122,7 @@ func (a answer) number(key string) (float64, error) {
 	return n, nil
 }
 
-// slowest returns how long n bytes take at the lowest of the rates under these keys.
+// slowest returns the time for n bytes at the lowest of the rates under keys.
 func (a answer) slowest(n int, keys []string) (seconds float64, err error) {
 	for _, key := range keys {
 		rate, err := a.number(key)
@@ -134,22 +134,23 @@ func (a answer) slowest(n int, keys []string) (seconds float64, err error) {
 	return seconds, nil
 }
 
-// baseline is the same work in the baseline program. It is measured in every round after its case.
+// baseline measures the work of a case in the baseline program, in every round after the case.
 type baseline struct {
-	request func() string // called just before the request, because it may depend on the pace of the case
+	// request is called just before the measurement, because the request may depend on the pace of the case.
+	request func() string
 	batch   func(answer) (seconds float64, err error)
-	unlike  bool // the baseline program does less, so a ratio would mislead
+	unlike  bool // the baseline program does less work, so a ratio would mislead
 
-	seconds []float64 // per batch, one value per round
-	err     error     // why it can't be measured; nil if it can
+	seconds []float64 // seconds per batch, one value per round
+	err     error     // reason why the baseline can't be measured, or nil
 }
 
-// baselineOf returns a baseline that takes its seconds per batch from the answer under key.
+// baselineOf returns a baseline whose seconds per batch are the answer's number under key.
 func baselineOf(key string, request func() string) *baseline {
 	return &baseline{request: request, batch: func(a answer) (float64, error) { return a.number(key) }}
 }
 
-// measure asks for one round. If the baseline program fails, the comparison is omitted and the run continues.
+// measure measures one round. If the baseline program fails, the run continues without the comparison.
 func (b *baseline) measure(p *program, device int) {
 	if b.err != nil {
 		return

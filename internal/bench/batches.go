@@ -16,41 +16,41 @@ import (
 // batchWork sends batches through pipelines at the highest possible rate. It fills every batch once per round, before
 // the measurement, and submits each completed batch again with the same payloads.
 type batchWork struct {
-	*rig  // the only one, unless others has more
+	*rig  // the first rig
 	s     *Session
 	load  *load
 	quiet bool // omit the case from the trace
 
-	others  []*rig // rigs on other devices, which share the work: a device with a free batch takes the next piece
-	drivers int    // goroutines per pipeline that submit
+	others  []*rig // rigs on other devices; a device with a free batch gets the next piece of work
+	drivers int    // number of submitting goroutines per pipeline
 	locked  bool   // every driver has its own thread
 	refill  bool   // fill each batch again before it is submitted again
 	passes  bool   // one repetition sends all batches once, instead of a single batch
 
-	figures func(*Case, ran)                               // adds the row's own figures; nil: none
-	check   func(held []*streams.Batch, seed uint64) error // checks the results further; nil: no more than the reference
+	figures func(*Case, ran)                               // adds figures that only this row has; may be nil
+	check   func(held []*streams.Batch, seed uint64) error // additional check of the results; may be nil
 
-	seed   uint64 // of the round
-	again  bool   // the batches have been submitted in this round
-	ran    ran    // the last run
-	recent recent // its last batches
+	seed   uint64 // seed of the round
+	again  bool   // whether the batches have been submitted in this round
+	ran    ran    // measurements of the last run
+	recent recent // records of its last batches
 }
 
-// ran describes a run.
+// ran holds the measurements of one run.
 type ran struct {
 	batches int
 	elapsed time.Duration // wall time
 	blocked time.Duration // time in which drivers only waited for a batch, summed over the drivers
 	cpu     time.Duration // processor time of the process
 
-	waited     time.Duration // time that Submit waited for the device
+	waited     time.Duration // time for which Submit waited for the device
 	allocating time.Duration // host time in calls that allocate and free scratch
-	staged     float64       // seconds of a batch's three stages, the mean of recent batches
+	staged     float64       // total seconds of a batch's three stages, mean of recent batches
 }
 
 // batches returns a case that sends batches of l through a pipeline. The options change its work.
 func batches(s *Session, name string, l *load, schedule streams.Schedule, options ...func(*batchWork)) *Case {
-	// One driver: CUDA takes one call at a time, and a second driver would mostly spin while it waits.
+	// One driver is enough. CUDA executes one call at a time, and a second driver would mostly spin while it waits.
 	w := &batchWork{rig: newRig(s, l, schedule), s: s, load: l, drivers: 1}
 	for _, option := range options {
 		option(w)
@@ -60,7 +60,7 @@ func batches(s *Session, name string, l *load, schedule streams.Schedule, option
 
 func (w *batchWork) rigs() []*rig { return append([]*rig{w.rig}, w.others...) }
 
-// open implements work. Each rig has data of its own.
+// open implements work. Each rig has different data.
 func (w *batchWork) open(ctx context.Context, seed uint64) error {
 	w.seed, w.again = seed, false
 	for i, r := range w.rigs() {
@@ -130,8 +130,8 @@ func (w *batchWork) run(ctx context.Context, n int) (time.Duration, error) {
 	return w.ran.elapsed, err
 }
 
-// send submits all batches, and again those that complete, until n have been submitted in total. It waits for every
-// batch. n must be at least the number of slots.
+// send submits all batches and resubmits completed batches, until it has submitted n batches in total. It waits for
+// every batch. n must be at least the number of slots.
 func (w *batchWork) send(ctx context.Context, n int) error {
 	var (
 		group         sync.WaitGroup
@@ -158,8 +158,8 @@ func (w *batchWork) send(ctx context.Context, n int) error {
 	return errors.Join(errs...)
 }
 
-// drive runs one driver and returns how long it only waited. It receives as many batches as it submits, but not always
-// the same ones.
+// drive runs one driver and returns the time in which the driver only waited. The driver receives as many batches as it
+// submits, but some of them may come from other drivers.
 func (w *batchWork) drive(ctx context.Context, p *streams.Pipeline, held []*streams.Batch, left *atomic.Int64) (blocked time.Duration, err error) {
 	submit := func(b *streams.Batch, again bool) (err error) {
 		switch {
@@ -246,8 +246,8 @@ func (w *batchWork) trace(row report.Row) {
 	}
 }
 
-// balanced returns the mix with a kernel that alone takes as long as copying a batch: the mean of copy in and copy out.
-// It is determined once for each device and size, from the stages of the serial schedule.
+// balanced returns a mix whose kernel alone takes as long as a copy of a batch, which is the mean of copy in and copy
+// out. It determines the mix once for each device and size, from the stages of the serial schedule.
 func balanced(ctx context.Context, s *Session, size int) (mix, error) {
 	if s.MixRounds > 0 {
 		return mix{rounds: s.MixRounds}, nil
@@ -267,9 +267,10 @@ func balanced(ctx context.Context, s *Session, size int) (mix, error) {
 	return mix{rounds: s.balance[what]}, nil
 }
 
-// findBalance doubles the rounds until the kernel takes as long as a copy, and then bisects the interval, to 2 %.
+// findBalance doubles the rounds until the kernel takes as long as a copy. Then it bisects the interval to a precision
+// of 2 %.
 func findBalance(ctx context.Context, s *Session, size int) (int, error) {
-	low, high := 0, maxMixRounds // the kernel is faster than a copy at low
+	low, high := 0, maxMixRounds // with low rounds, the kernel is faster than a copy
 	for high-low > 1+low/64 {
 		rounds := min(max(2*low, 1), (low+high)/2)
 		slower, err := kernelIsSlower(ctx, s, size, rounds)
@@ -288,7 +289,7 @@ func findBalance(ctx context.Context, s *Session, size int) (int, error) {
 // balanceBatches is the number of batches that each step of the search measures.
 const balanceBatches = 15
 
-// kernelIsSlower reports whether the kernel takes longer than a copy with the given number of rounds.
+// kernelIsSlower reports whether the kernel with the given number of rounds takes at least as long as a copy.
 func kernelIsSlower(ctx context.Context, s *Session, size, rounds int) (slower bool, err error) {
 	c := batches(s, "", newWords(mix{rounds: rounds}, size), streams.Serial, func(w *batchWork) { w.quiet = true })
 	c.times = balanceBatches

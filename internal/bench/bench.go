@@ -1,18 +1,18 @@
-// Package bench measures devices and the pipeline on them for `worker bench`: copies, schedules, lanes, allocation,
+// Package bench measures devices and their pipelines for `worker bench`: copies, schedules, lanes, allocation,
 // completion, operators and latency. Package bench/broker adds the suite that measures the whole path from one stream
 // to another. Package bench/report defines the JSON document of a run.
 //
-// A Case is one row: its set-up, the work that it repeats, and a check of the results. A Suite is a list of experiments,
-// and an Experiment is the cases that are measured side by side and printed as one table. The runner is the Session. It
-// measures one round of each case, then the next round of each. So a machine that becomes slower or faster affects all
-// of them equally. Every round has fresh random data, its own pipeline (a device has one at a time), a warm-up, and a
-// check of its results against the reference. A figure is the median over the rounds, with the 10th and the 90th
-// percentile. A ratio is the quotient of two such medians, so it always agrees with the figures in the same table.
+// A Case is one row: its set-up, its repeated work, and a check of the results. A Suite is a list of experiments. The
+// cases of an Experiment are measured side by side and printed as one table. A Session measures one round of each case,
+// then the next round of each case. So a machine that becomes slower or faster affects all cases equally. Every round
+// has fresh random data, a new pipeline, a warm-up, and a check of the results against the reference. A figure is the
+// median over the rounds, with the 10th and the 90th percentile. A ratio is the quotient of two such medians, so it
+// always agrees with the figures in the same table.
 //
-// Rows that measure a device don't fill batches during the measurement, because filling costs a core's memcpy. They
-// submit the same batches again. Rows that include filling say so.
+// Rows that measure a device submit the same batches again. They don't fill batches during the measurement, because
+// filling costs a core's memcpy. The descriptions of rows that include filling mention this.
 //
-// Each file refers only to those that stand before it in this order:
+// Each file refers only to files that precede it in this list:
 //
 //	mix.go, data.go            the balanced operator; random payloads and the check of their results
 //	table.go                   figures, columns and tables
@@ -52,9 +52,9 @@ const (
 	maxBudget = time.Hour
 )
 
-// Run makes the measurements that o selects and returns the report. After an error the report contains the earlier
-// measurements. Run fails if a result is wrong, a device is lost or ctx ends. If a device can't do something, the row
-// says so.
+// Run makes the measurements that o selects and returns the report. After an error, the report contains the earlier
+// measurements. Run fails if a result is wrong, a device is lost or ctx ends. If a device doesn't support a
+// measurement, the row contains the reason.
 func Run(ctx context.Context, o Options) (*report.Report, error) {
 	s := newSession(o.withDefaults())
 	if err := o.Check(); err != nil {
@@ -103,7 +103,7 @@ func (o Options) Check() error {
 	return errors.Join(append(errs, o.checkBytes(), o.checkNames())...)
 }
 
-// checkBytes checks the sizes against the first suite that is measured. Later suites omit the sizes that they don't
+// checkBytes checks the sizes against the bounds of the first measured suite. Later suites omit sizes that they don't
 // support.
 func (o Options) checkBytes() error {
 	suites := o.suites()
@@ -146,7 +146,7 @@ func List(more ...Suite) []Entry {
 	return all
 }
 
-// checkNames returns an error for each group and row that doesn't exist, with the names of the existing ones.
+// checkNames returns an error for each requested group and row that doesn't exist. The error lists the existing names.
 func (o Options) checkNames() error {
 	var errs []error
 	groups, rows := Groups(o.Suites...), List(o.Suites...)

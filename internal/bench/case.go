@@ -13,28 +13,28 @@ import (
 	"millrace/internal/streams"
 )
 
-// Case is one row while it is measured.
+// Case is the measurement of one row.
 type Case struct {
-	// Row holds the fields that are known before the first round, except Group. The figures follow from the other
-	// fields of the case.
+	// Row holds the fields that are known before the first round, except Group. The session computes the figures from
+	// the other fields of the case.
 	Row report.Row
 
-	// Measure runs one round over data derived from seed and adds its measurements to the case. See repeat.
+	// Measure runs one round over data derived from seed and adds the measurements to c. See repeat.
 	Measure func(ctx context.Context, c *Case, seed uint64) error
 
-	// Reference marks a case that others are compared with. It is measured even if its row was not requested.
+	// Reference marks a case with which other cases are compared. It is measured even if its row was not requested.
 	Reference bool
 
-	hidden   bool      // a case without a row, which is only compared with
-	baseline *baseline // the same work in the baseline program; nil if it has no such work
-	ordinal  int       // of the device, for the baseline program
+	hidden   bool      // the case has no row and is used only in comparisons
+	baseline *baseline // the same work in the baseline program; may be nil
+	ordinal  int       // ordinal of the device, for the baseline program
 
-	times   int                           // how often Measure repeats its work in a round; 0 until the first round has determined it
-	seconds []float64                     // per batch, one value per round
-	stages  [streams.NumEngines][]float64 // seconds on each engine, the median of each round
+	times   int                           // number of repetitions in a round; 0 until the first round has determined it
+	seconds []float64                     // seconds per batch, one value per round
+	stages  [streams.NumEngines][]float64 // seconds on each engine, one median per round
 	samples []samples
 	ratios  []report.Figure
-	compare []func() // compare the case with others, after the last round
+	compare []func() // comparisons with other cases, called after the last round
 }
 
 // samples are the values of one figure, usually one per round.
@@ -43,7 +43,7 @@ type samples struct {
 	values     []float64
 }
 
-// Add adds samples to the figure with that name. Only figures with one sample per round can be compared.
+// Add adds samples to the figure with the given name. Only figures with one sample per round can be compared.
 func (c *Case) Add(name, unit string, values ...float64) {
 	if len(values) == 0 {
 		return
@@ -58,16 +58,16 @@ func (c *Case) Add(name, unit string, values ...float64) {
 
 func (c *Case) add(f figure, value float64) { c.Add(f.name, f.unit, value) }
 
-// perRound returns one value for each round. A comparison calls it after the last round.
+// perRound is a function that returns one value for each round. Comparisons call it after the last round.
 type perRound func() []float64
 
 // batch returns the seconds per batch.
 func (c *Case) batch() []float64 { return c.seconds }
 
-// stage returns the seconds per batch on an engine.
+// stage returns a function for the seconds per batch on an engine.
 func (c *Case) stage(e streams.Engine) perRound { return func() []float64 { return c.stages[e] } }
 
-// figure returns the samples of a figure, or nil if it was not measured.
+// figure returns a function for the samples of a figure. The function returns nil if the figure was not measured.
 func (c *Case) figure(name string) perRound {
 	return func() []float64 {
 		for _, s := range c.samples {
@@ -79,7 +79,7 @@ func (c *Case) figure(name string) perRound {
 	}
 }
 
-// longerStage returns the larger value of each round.
+// longerStage returns a function for the larger of both values in each round.
 func longerStage(a, b perRound) perRound {
 	return func() []float64 {
 		all := make([]float64, min(len(a()), len(b())))
@@ -90,13 +90,13 @@ func longerStage(a, b perRound) perRound {
 	}
 }
 
-// Compare adds a ratio with that name: a figure of this case divided by the same figure of another case.
+// Compare adds a ratio with the given name. It is a figure of this case divided by the same figure of another case.
 func (c *Case) Compare(ratio, of string, other *Case) {
 	c.ratio(figure{name: ratio, unit: "x"}, c.figure(of), other.figure(of))
 }
 
-// ratio adds a figure that compares two others after the last round. See ratioOf. It adds nothing if they can't be
-// compared.
+// ratio adds a figure that divides dividend by divisor after the last round. See ratioOf. It adds nothing if they can't
+// be compared.
 func (c *Case) ratio(f figure, dividend, divisor perRound) {
 	c.later(f, func() (report.Spread, bool) { return ratioOf(dividend(), divisor()) })
 }
@@ -113,7 +113,7 @@ func (c *Case) later(f figure, compute func() (of report.Spread, ok bool)) {
 // measured reports whether the case has been measured.
 func (c *Case) measured() bool { return c.Row.Skipped == "" && len(c.seconds) > 0 }
 
-// row returns the row with its figures. It ignores figures of a case that could not be measured to the end.
+// row returns the row with its figures. It omits the figures of a case that could not be measured in every round.
 func (c *Case) row() report.Row {
 	row := c.Row
 	if row.Skipped != "" {
@@ -139,22 +139,22 @@ func (c *Case) row() report.Row {
 	return row
 }
 
-// work is what a case repeats.
+// work is the repeated work of a case.
 type work interface {
 	// open sets up a round over data derived from seed.
 	open(ctx context.Context, seed uint64) error
 	// least returns the smallest number of repetitions.
 	least() int
-	// run repeats the work n times and returns how long that took.
+	// run repeats the work n times and returns the time taken.
 	run(ctx context.Context, n int) (time.Duration, error)
 	// finish checks the results of the last run and adds its figures to c.
 	finish(c *Case) error
-	// close frees what open has set up, even after a failure of open.
+	// close frees the resources of open, even if open has failed.
 	close() error
 }
 
-// repeat returns a Case.Measure that runs one round of w, of about the duration turn: set-up, warm-up, measurement,
-// check.
+// repeat returns a function for Case.Measure that runs one round of w: set-up, warm-up, measurement, check. The
+// measurement takes about the duration turn.
 func repeat(w work, turn time.Duration) func(context.Context, *Case, uint64) error {
 	return func(ctx context.Context, c *Case, seed uint64) (err error) {
 		defer func() { err = errors.Join(err, w.close()) }()
@@ -182,17 +182,17 @@ func repeat(w work, turn time.Duration) func(context.Context, *Case, uint64) err
 // maxTimes is the maximum number of repetitions in one round.
 const maxTimes = 1000000
 
-// Pace returns how often the case repeats its work in a round: from least to most times, so that it takes about turn.
-// The first round determines the number with run, which does the work n times and returns how long that took. The calls
-// also warm up.
+// Pace returns the number of repetitions in a round, from least to most, that take about turn. The first round
+// determines the number with run, which repeats the work n times and returns the time taken. These calls are also a
+// warm-up.
 func (c *Case) Pace(turn time.Duration, least, most int, run func(n int) (time.Duration, error)) (int, error) {
 	for n := least; c.times == 0; {
 		took, err := run(n)
 		if err != nil {
 			return 0, err
 		}
-		fits := float64(turn) / float64(max(took, 1)) // how many repetitions fit into a turn
-		// Half a turn is long enough to extrapolate from. In a shorter time, one-time costs weigh too much.
+		fits := float64(turn) / float64(max(took, 1)) // number of such runs that fit into a turn
+		// Half a turn is long enough for an extrapolation. In a shorter time, one-time costs weigh too much.
 		if fits <= 2 || n == most {
 			c.times = min(max(int(float64(n)*fits), least), most)
 		}
@@ -218,9 +218,9 @@ func spread(values []float64) report.Spread {
 	}
 }
 
-// ratioOf compares two figures that have one value per round. Median is the quotient of their medians, so that a table
-// never shows a ratio that contradicts its other columns. Low and High are percentiles of the ratios round by round. ok
-// is false unless both figures come from the same rounds and the divisor is positive in each.
+// ratioOf compares two figures that have one value per round. Median is the quotient of their medians, so a ratio never
+// contradicts the other columns of its table. Low and High are percentiles of the ratios round by round. ok is true if
+// both figures have the same number of values and every divisor is positive.
 func ratioOf(dividend, divisor []float64) (of report.Spread, ok bool) {
 	if len(divisor) == 0 || len(dividend) != len(divisor) || slices.Min(divisor) <= 0 {
 		return report.Spread{}, false
@@ -235,12 +235,12 @@ func ratioOf(dividend, divisor []float64) (of report.Spread, ok bool) {
 	return of, true
 }
 
-// inverse maps a spread by a decreasing function.
+// inverse applies the decreasing function f to a spread.
 func inverse(of report.Spread, f func(float64) float64) report.Spread {
 	return report.Spread{Median: f(of.Median), Low: f(of.High), High: f(of.Low), N: of.N}
 }
 
-// quantile returns the q-th quantile (0 to 1) of sorted values, interpolated between the two nearest.
+// quantile returns the q-th quantile (0 to 1) of sorted values, interpolated between the two nearest values.
 func quantile(sorted []float64, q float64) float64 {
 	at := q * float64(len(sorted)-1)
 	below := int(at)
@@ -251,22 +251,23 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[below] + share*(sorted[below+1]-sorted[below]) // exact if both are equal
 }
 
-// median returns the median of values. It panics if there are no values.
+// median returns the median of values, which must not be empty.
 func median(values []float64) float64 { return Percentile(values, 0.5) }
 
-// Percentile returns a quantile (0 to 1) of values. It panics if there are no values.
+// Percentile returns the quantile q (0 to 1) of values. It panics for an empty slice.
 func Percentile(values []float64, q float64) float64 {
 	return quantile(slices.Sorted(slices.Values(values)), q)
 }
 
-// errUnable is the reason why something can't be measured here. It ends a row, not the run.
+// errUnable is the reason why a row can't be measured here. It ends the row, not the run.
 type errUnable struct{ error }
 
-// Unable returns an error that ends a row but not the run. The text must say what can't be measured here, and why.
+// Unable returns an error that ends a row but not the run. The text must name the impossible measurement and the
+// reason.
 func Unable(format string, args ...any) error { return errUnable{fmt.Errorf(format, args...)} }
 
-// unable reports whether err means that the device can't do this, and returns the reason. A wrong result or a lost
-// device never counts as such.
+// unable reports whether err means that the device doesn't support the measurement, and returns the reason. It returns
+// false for a wrong result or a lost device.
 func unable(err error) (reason string, cannot bool) {
 	var asked errUnable
 	var wrong errWrong

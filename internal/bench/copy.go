@@ -47,14 +47,14 @@ var copySuite = deviceSuite("copy", Experiment{
 // steady state at once.
 const copyShare = 4
 
-// copies returns a case that makes copies of that many bytes while nothing else runs. This is the upper bound for every
-// pipeline.
+// copies returns a case that copies the given number of bytes while nothing else runs. Its rate is the upper bound for
+// every pipeline.
 func copies(s *Session, d direction, bytes int) *Case {
 	w := &copyWork{direction: d, bytes: bytes, holder: holder{dev: s.dev}}
 	return &Case{Row: report.Row{Name: d.name, Device: s.info.ID, BatchBytes: bytes}, Measure: repeat(w, s.Turn()/copyShare), ordinal: s.info.Ordinal}
 }
 
-// copyBuffers is the number of buffers that the copies of one direction use in rotation, as batches do.
+// copyBuffers is the number of buffers that the copies of one direction use in rotation, like batches.
 const copyBuffers = 2
 
 // copyWork makes copies between host and device.
@@ -132,15 +132,15 @@ func (c *copyWork) finish(*Case) error {
 	return nil
 }
 
-// holder creates streams and allocates memory on a device, and close frees all of them. After a failure err is set, and
+// holder creates streams and allocates memory on a device. close frees all of them. After a failure, err is set and
 // every further call returns a zero value.
 type holder struct {
 	dev  device.Device
 	err  error
-	undo []func() error // in the order of the calls
+	undo []func() error // release functions, in the order of the calls
 }
 
-// hold returns the result of take. close frees it with giveBack.
+// hold returns the result of take. close frees that result with giveBack.
 func hold[T any](h *holder, take func() (T, error), giveBack func(T) error) (taken T) {
 	if h.err != nil {
 		return taken
@@ -156,7 +156,7 @@ func (h *holder) stream(name string) device.Stream {
 	return hold(h, func() (device.Stream, error) { return h.dev.NewStream(name) }, device.Stream.Close)
 }
 
-// pinned returns host memory, for copies.
+// pinned returns pinned host memory.
 func (h *holder) pinned(bytes int) device.HostBuffer {
 	return hold(h, func() (device.HostBuffer, error) { return h.dev.AllocHost(bytes) }, h.dev.FreeHost)
 }

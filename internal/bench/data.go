@@ -13,32 +13,34 @@ import (
 	"millrace/internal/streams"
 )
 
-// load is what a case fills its batches with: payloads derived from a seed, fresh for every slot and every round. It
-// checks the results against the operators' references. Cases that have the same load share the payloads of a round.
+// load generates the payloads of a case's batches from a seed, fresh for every slot and every round. It checks the
+// results against the operators' references. Cases with the same load share the payloads of a round.
 type load struct {
 	operators []operator.Operator
 	size      int // bytes of the largest batch
 	least     int // bytes of the smallest batch; slots have different sizes up to size
 	count     int // payloads in a batch
 
-	mask  uint64                             // of the random data
-	parts func(total int, seed uint64) []int // sizes of the parts of which verify checks a sample; the payloads if count is not 1
-	pitch func(op operator.Operator) int     // distance of the results of two parts, in bytes
-	whole *load                              // the batches of all slots are one batch of this load in pieces; nil for none
+	mask uint64 // bits that may be set in the random data
+	// parts returns the sizes of a batch's parts. verify checks a sample of them. If count is not 1, the parts are the
+	// payloads.
+	parts func(total int, seed uint64) []int
+	pitch func(op operator.Operator) int // distance between the results of successive parts, in bytes
+	whole *load                          // if not nil, the slots hold the pieces of one batch of this load
 	slots []content
 }
 
-// content is what a slot's batch holds.
+// content holds the payloads of a slot's batch.
 type content struct {
 	seed   uint64
 	memory []byte
-	parts  [][]byte // of memory
+	parts  [][]byte // slices of memory
 }
 
 // stretchBytes is the size of the parts of a batch that is one payload.
 const stretchBytes = 256
 
-// newWords creates a load for the operator mix: batches of one payload of any bytes.
+// newWords creates a load for the operator mix. Each batch has one payload of random bytes.
 func newWords(m mix, size int) *load {
 	return &load{
 		operators: []operator.Operator{m}, size: size, least: size, count: 1, mask: ^uint64(0),
@@ -55,9 +57,8 @@ func newWords(m mix, size int) *load {
 // documentBytes is the mean size of documents.
 const documentBytes = 2 << 10
 
-// newDocuments creates a load for the worker's operators: batches of at least two documents whose sizes add up to total
-// bytes. They are random ASCII. Every byte is a character and so starts a shingle, which is the maximum work for
-// minhash.
+// newDocuments creates a load for the worker's operators. A batch has at least two documents whose sizes add up to
+// total bytes. Documents are random ASCII. So every byte starts a shingle, which is the maximum work for minhash.
 func newDocuments(ops []operator.Operator, total int, ragged bool) *load {
 	n := max(total/documentBytes, 2)
 	l := &load{operators: ops, size: total, least: total, count: n, mask: asciiMask, pitch: operator.Operator.Stride}
@@ -73,8 +74,8 @@ func (l *load) length(slot int) int {
 	return l.least + (l.size-l.least)*int(bits.Reverse8(uint8(slot)))/256
 }
 
-// content returns what the slot's batch holds. The first call for a seed generates it. After that, several goroutines
-// may call content.
+// content returns the content of the slot's batch. The first call for a seed generates the content. After that, several
+// goroutines may call content.
 func (l *load) content(slot int, seed uint64) *content {
 	for len(l.slots) <= slot {
 		l.slots = append(l.slots, content{})
@@ -88,7 +89,7 @@ func (l *load) content(slot int, seed uint64) *content {
 	case l.whole != nil:
 		c.memory = l.whole.content(0, seed).memory[slot*l.size:][:l.size]
 	case c.memory == nil:
-		c.memory = make([]byte, l.length(slot)) // rounds share it, so that no garbage is collected during a measurement
+		c.memory = make([]byte, l.length(slot)) // rounds share the memory, which avoids garbage collection during a measurement
 		fallthrough
 	default:
 		random(c.memory, of, l.mask)
@@ -122,15 +123,15 @@ func appendTo(b *streams.Batch, payload []byte) error {
 	return nil
 }
 
-// verify checks the results of sampleParts parts of a batch, of at most sampleBytes in total, in addition to the first
-// and the last. References process one byte or word at a time, and a word may have thousands of rounds.
+// verify checks at most sampleParts parts of a batch, including the first and the last. Beyond sampleBytes in total, it
+// checks only these two. References process one byte or word at a time, and a word may have thousands of rounds.
 const (
 	sampleParts = 16
 	sampleBytes = 64 << 10
 )
 
-// verify compares a sample of a completed batch's results with the reference. The error says where they differ. Several
-// batches may be verified at once.
+// verify compares a sample of a completed batch's results with the reference. The error names the position of the
+// difference. Several goroutines may verify different batches at once.
 func (l *load) verify(b *streams.Batch, seed uint64) error {
 	parts, checked := l.content(b.Slot(), seed).parts, 0
 	for n, i := range sample(len(parts), sampleParts, seed) {
@@ -151,7 +152,7 @@ func (l *load) verify(b *streams.Batch, seed uint64) error {
 	return nil
 }
 
-// sample returns at most limit numbers from 0 to n-1: the last, the first, and random ones in between.
+// sample returns at most limit numbers from 0 to n-1: the last, the first, and random numbers in between.
 func sample(n, limit int, seed uint64) []int {
 	chosen := []int{n - 1, 0}[:min(n, 2)]
 	for i := len(chosen); i < min(n, limit); i++ {
@@ -160,11 +161,11 @@ func sample(n, limit int, seed uint64) []int {
 	return chosen
 }
 
-// errWrong is a result that differs from the reference.
+// errWrong is the error for a result that differs from the reference.
 type errWrong struct{ error }
 
-// equal returns an error with the first position at which got differs from the reference. got begins at byte off of
-// op's results.
+// equal returns an error with the first position at which got differs from want, the reference. got begins at byte off
+// of op's results.
 func equal(op operator.Operator, off int, got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil
@@ -177,9 +178,10 @@ func equal(op operator.Operator, off int, got, want []byte) error {
 		"do not use this device or this kernel library before the cause is known", op, off+at)}
 }
 
-// sameResults checks that several cases have the same results in a round. The reference checks only a sample of them.
+// sameResults checks that several cases have the same results in a round. It compares all results, but the reference
+// only covers a sample.
 type sameResults struct {
-	first   string // the case that is measured first in the round
+	first   string // name of the case that is measured first in the round
 	seed    uint64 // seed of the round
 	results []byte // results of first
 }
@@ -216,7 +218,7 @@ func random(dst []byte, seed, mask uint64) {
 	copy(dst, last[:])
 }
 
-// Document fills dst with document i of a seed: random ASCII. Each document can be recreated without the others.
+// Document fills dst with document i of a seed, which is random ASCII. It generates each document independently.
 func Document(dst []byte, seed uint64, i int) { random(dst, derive(seed, i), asciiMask) }
 
 // uniformSizes returns n sizes that differ by at most one byte and add up to total.
@@ -229,7 +231,7 @@ func uniformSizes(n, total int) []int {
 }
 
 // raggedSizes returns n sizes (n is at least 2) that add up to total. They are log-normal with a sigma of 1, except for
-// one size at a random place, which is 100 times their median.
+// one size at a random place. That size is 100 times the median.
 func raggedSizes(n, total int, seed uint64) []int {
 	const sigma, longest = 1.0, 100.0
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -259,7 +261,7 @@ func divide(total int, shares []float64) []int {
 // minhashSpec is minhash with the parameters that all figures use.
 const minhashSpec = "minhash?k=24&hashes=128"
 
-// Specs formats operators as in a report and a header.
+// Specs formats operators as a list for reports and headers.
 func Specs(ops []operator.Operator) string {
 	var list []string
 	for _, op := range ops {

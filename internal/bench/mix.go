@@ -23,13 +23,13 @@ const (
 	wordBytes     = 4
 )
 
-// mix is the balanced operator. Its result has as many bytes as the batch, and its amount of arithmetic can be set so
-// that its kernel takes as long as a copy. It exists only for measurements, so MILLRACE_OPERATORS can't name it.
+// mix is the balanced operator. Its result has as many bytes as the batch. Its amount of arithmetic is adjustable, so
+// its kernel can take as long as a copy. It exists only for measurements, so MILLRACE_OPERATORS can't name it.
 // libmillrace has a kernel with the same name and parameter block.
 //
-// The result is the batch's bytes as little-endian uint32 words, the last one padded with zeros, each passed
-// rounds times through w = rotl32(w*1664525 + 1013904223, 13). If scratchFactor is not 0, the words pass through the
-// scratch memory first.
+// mix reads the batch as little-endian uint32 words and pads the last word with zeros. It replaces each word w, rounds
+// times, by rotl32(w*1664525 + 1013904223, 13). If scratchFactor is not 0, the words pass through the scratch memory
+// first.
 type mix struct {
 	rounds        int // 0 to maxMixRounds
 	scratchFactor int // bytes of scratch for each byte of the batch, 0 to maxScratchFactor
@@ -51,7 +51,7 @@ func (m mix) Params() []byte {
 	return binary.LittleEndian.AppendUint32(block, uint32(m.scratchFactor))
 }
 
-// Stride implements operator.Operator. A record is a word. There is one record per word of the batch, not per payload.
+// Stride implements operator.Operator. The result has one record per word of the batch, not per payload.
 func (mix) Stride() int { return wordBytes }
 
 // Needs implements operator.Operator.
@@ -70,8 +70,8 @@ func (mix) AppendJSON(dst, record []byte) []byte {
 // MostJSON implements operator.Operator.
 func (mix) MostJSON() int { return len("4294967295") }
 
-// AppendReference implements operator.Operator for whole words: a payload is a part of a batch that starts at a
-// multiple of 4 bytes, and the result is the same part of the batch's result.
+// AppendReference implements operator.Operator for whole words. payload is a part of a batch that starts at a multiple
+// of 4 bytes. AppendReference appends the same part of the batch's result.
 func (m mix) AppendReference(dst, payload []byte) []byte {
 	for ; len(payload) >= wordBytes; payload = payload[wordBytes:] {
 		dst = binary.LittleEndian.AppendUint32(dst, m.word(binary.LittleEndian.Uint32(payload)))
@@ -142,8 +142,8 @@ func (m mixKernel) Run(rows []byte, _ []uint32, scratch, result []byte, parallel
 	return nil
 }
 
-// piece mixes src into dst, four words at a time. The rounds of one word depend on each other, and those of four words
-// don't, so a core can overlap them.
+// piece mixes src into dst, four words at a time. The rounds of one word depend on each other, but a core can overlap
+// the rounds of several words.
 func (m mixKernel) piece(src, dst []byte) {
 	for ; len(src) >= 4*wordBytes; src, dst = src[4*wordBytes:], dst[4*wordBytes:] {
 		a, b := binary.LittleEndian.Uint32(src), binary.LittleEndian.Uint32(src[4:])

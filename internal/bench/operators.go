@@ -32,8 +32,8 @@ var operatorSuite = Suite{
 	},
 }
 
-// operatorExperiment measures a list of operators. A CPU takes seconds where a GPU takes milliseconds, so it has
-// default sizes of its own.
+// operatorExperiment returns an experiment that measures a list of operators. onCPU holds the default sizes for a CPU,
+// which takes seconds where a GPU takes milliseconds.
 func operatorExperiment(name, list string, onCPU ...int) Experiment {
 	return Experiment{
 		Rows: []Entry{
@@ -54,7 +54,7 @@ func operatorExperiment(name, list string, onCPU ...int) Experiment {
 	}
 }
 
-// maxFillers bounds the number of goroutines that fill batches, because the worker has few of them.
+// maxFillers is the maximum number of goroutines that fill batches. The worker has few of them too.
 const maxFillers = 8
 
 func operatorCases(s *Session, name string, ops []operator.Operator, size int) []*Case {
@@ -86,8 +86,8 @@ func operatorCases(s *Session, name string, ops []operator.Operator, size int) [
 	return []*Case{kernel, pipeline, appended, ragged, in}
 }
 
-// deviceCases measures the balanced kernel on each device alone and on all devices at once. All devices do the same
-// work: the kernel is balanced for the first device.
+// deviceCases returns cases of the balanced kernel on each device alone and on all devices at once. All devices run the
+// kernel that is balanced for the first device.
 func deviceCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 	m, err := balanced(ctx, s, size)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// HostKernels returns the kernels that the bench needs in addition to those of the operators, for devices that use the
-// host's memory.
+// HostKernels returns the bench's kernels for devices that use the host's memory. They exist in addition to the
+// operators' kernels.
 func HostKernels() []device.HostKernel {
 	all := []device.HostKernel{mixHost{}}
 	for _, k := range operator.HostKernels() {
@@ -24,16 +24,16 @@ func HostKernels() []device.HostKernel {
 	return all
 }
 
-// mailboxWords is the head of a persistent kernel's mailbox, in host memory to which the kernel has access; the payload
-// follows it. kernels/persistent.cuh has the same layout.
+// mailboxWords is the head of a persistent kernel's mailbox, which is host memory that the kernel can access. The
+// payload follows the head. kernels/persistent.cuh has the same layout.
 //
-// Payloads are numbered from 1. The host writes a payload and its length, and then stores its number in posted. The
-// kernel writes the record, and then stores the number in finished.
+// Payloads are numbered from 1. The host writes a payload and its length, and then stores the payload's number in
+// posted. The kernel writes the record, and then stores the number in finished.
 type mailboxWords struct {
-	posted   atomic.Uint64 // by the host: number of the last payload, or mailboxStop
-	bytes    uint32        // by the host: the payload's length
+	posted   atomic.Uint64 // number of the last payload, or mailboxStop; written by the host
+	bytes    uint32        // length of the payload; written by the host
 	_        [52]byte
-	finished atomic.Uint64 // by the kernel: number of the last payload whose record is written
+	finished atomic.Uint64 // number of the last payload whose record is written; written by the kernel
 	_        [56]byte
 }
 
@@ -42,10 +42,10 @@ const mailboxStop = ^uint64(0)
 
 const (
 	mailboxHead  = int(unsafe.Sizeof(mailboxWords{})) // bytes before the payload
-	mailboxAlign = 16                                 // a mailbox's size is a multiple of this many bytes
+	mailboxAlign = 16                                 // alignment of a mailbox's size in bytes
 )
 
-// mailboxBytes returns the size of a mailbox for payloads of up to that many bytes.
+// mailboxBytes returns the size of a mailbox for payloads of at most payload bytes.
 func mailboxBytes(payload int) int { return mailboxHead + roundUp(payload, mailboxAlign) }
 
 // wordsOf returns the words of the mailbox in memory, which must be aligned to 64 bytes.
@@ -61,8 +61,8 @@ type persistentSender struct {
 	boxes []*mailbox
 }
 
-// open implements sender. It creates the mailboxes and launches their kernels. It allocates first, because an
-// allocation may wait for a persistent kernel.
+// open implements sender. It creates all mailboxes before it launches their kernels, because an allocation may wait for
+// a persistent kernel.
 func (p *persistentSender) open() error {
 	mapper, ok := p.dev.(device.Mapper)
 	if info := p.dev.Info(); !ok || info.Kind == "sim" { // on a virtual clock no time passes while the host polls
@@ -110,25 +110,25 @@ func (p *persistentSender) send(ctx context.Context, payload, dst []byte) ([]byt
 	return dst, nil
 }
 
-// ready implements sender. It does nothing: a mailbox is ready once its payload is finished.
+// ready implements sender. It does nothing, because a mailbox is ready once its payload is finished.
 func (p *persistentSender) ready() {}
 
-// mailbox is one persistent kernel, and the memory that the host shares with it while it runs.
+// mailbox is one persistent kernel and the memory that the kernel shares with the host.
 type mailbox struct {
 	holder
 	kernel device.Kernel
-	queue  device.Stream // only this kernel runs on it
-	ended  device.Event  // recorded after each launch
+	queue  device.Stream // stream that only this kernel uses
+	ended  device.Event  // event that is recorded after each launch
 	args   device.LaunchArgs
 	record int // bytes of a result
 
 	region device.HostBuffer // the words, the payload, and the table of the launch's one row
 	result device.HostBuffer
-	words  *mailboxWords // in region
+	words  *mailboxWords // refers to region
 	posted uint64        // number of the last payload
 }
 
-// open allocates the memory for launches. No payload may be larger than bytes.
+// open creates the kernel and allocates its memory. No payload may be larger than bytes.
 func (m *mailbox) open(op operator.Operator, mapper device.Mapper, bytes int) error {
 	m.kernel = hold(&m.holder, func() (device.Kernel, error) {
 		return m.dev.Kernel(op.Name()+persistentSuffix, op.Params())
@@ -144,7 +144,7 @@ func (m *mailbox) open(op operator.Operator, mapper device.Mapper, bytes int) er
 	}
 	m.region, m.result = m.pinned(row+8), m.pinned(needs.Result)
 	m.ended = hold(&m.holder, func() (device.Event, error) { return m.dev.NewEvent(0) }, device.Event.Close)
-	m.queue = m.stream(m.kernel.Name()) // the last one, because closing it waits until the kernel has ended
+	m.queue = m.stream(m.kernel.Name()) // created last, so close first waits until the kernel has ended
 	if m.err != nil {
 		return m.err
 	}
@@ -169,14 +169,14 @@ func (m *mailbox) launch() error {
 	return m.queue.Record(m.ended)
 }
 
-// stop tells the kernel to end.
+// stop signals the kernel to end.
 func (m *mailbox) stop() {
 	if m.words != nil {
 		m.words.posted.Store(mailboxStop)
 	}
 }
 
-// post hands a payload to the kernel. The previous payload must be finished.
+// post passes a payload to the kernel. The previous payload must be finished.
 func (m *mailbox) post(payload []byte) {
 	copy(m.region.Raw()[mailboxHead:], payload)
 	m.words.bytes = uint32(len(payload))
@@ -184,12 +184,12 @@ func (m *mailbox) post(payload []byte) {
 	m.words.posted.Store(m.posted)
 }
 
-// mailboxPatience is how long a payload may take before the host queries the device about the kernel, and the interval
-// between such queries. Until then the host only reads a word in its own memory.
+// mailboxPatience is the time after which the host queries the device about an unfinished payload, and the interval
+// between such queries. Otherwise, the host only reads a word in its own memory.
 const mailboxPatience = time.Millisecond
 
-// await polls until the kernel has finished the payload. It returns an error if the device is lost, and launches the
-// kernel again if it has stopped after an idle period.
+// await polls until the kernel has finished the payload. It launches the kernel again if the kernel has stopped after
+// an idle period. It returns an error if the device is lost or ctx ends.
 func (m *mailbox) await(ctx context.Context) error {
 	for since := time.Now(); m.words.finished.Load() != m.posted; runtime.Gosched() {
 		if time.Since(since) < mailboxPatience {
@@ -215,7 +215,7 @@ const persistentSuffix = ":persistent"
 const persistentIdle = time.Second
 
 // persistentHost is an operator's persistent kernel, for devices that use the host's memory. One launch processes
-// payloads from a mailbox, which is its only row, until the host stops it.
+// payloads from a mailbox, its only row, until the host stops the kernel.
 type persistentHost struct {
 	device.HostKernel               // the kernel of the operator
 	idle              time.Duration // time without a payload after which the kernel stops

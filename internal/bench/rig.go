@@ -14,12 +14,12 @@ import (
 	"millrace/internal/streams"
 )
 
-// rig is the pipeline of a case on one device. It is opened for each round.
+// rig is the pipeline of a case on one device. The case opens it for each round.
 type rig struct {
 	dev     device.Device
 	info    device.Info
 	cfg     streams.Config
-	variant func(device.Device) device.Device // changes the device in the one respect that the row measures; nil: no change
+	variant func(device.Device) device.Device // wraps the device in the variant that the row measures; may be nil
 
 	p    *streams.Pipeline // nil while it is closed
 	held []*streams.Batch  // the batches of all slots, which the case owns between two runs
@@ -29,12 +29,12 @@ type rig struct {
 func newRig(s *Session, l *load, schedule streams.Schedule) *rig {
 	r := &rig{dev: s.dev, info: s.info, cfg: s.Pipeline(s.info, l.operators)}
 	r.cfg.Lanes, r.cfg.Schedule = s.Lanes, schedule
-	r.cfg.Copies = s.info.Kind == "host" // the CPU needs no copies, but without them nothing could overlap
+	r.cfg.Copies = s.info.Kind == "host" // the CPU needs no copies, but nothing could overlap without copies
 	r.cfg.BatchBytes, r.cfg.BatchPayloads = l.size, l.count
 	return r
 }
 
-// row returns the row of the rig.
+// row returns a row with the rig's configuration.
 func (r *rig) row(name string) report.Row {
 	c := r.cfg
 	return report.Row{
@@ -109,13 +109,13 @@ func verifyAll(held []*streams.Batch, l *load, seed uint64) error {
 	return errors.Join(errs...)
 }
 
-// Numbers of batches.
+// These are numbers of batches.
 const (
-	recentBatches = 256 // of a run, in its stage times
-	tracedBatches = 48  // of a row's last round, in a trace
+	recentBatches = 256 // batches at the end of a run that determine its stage times
+	tracedBatches = 48  // batches of a row's last round that a trace contains
 )
 
-// recent keeps the records of the last recentBatches batches, and up to as many older ones.
+// recent keeps the records of at least the last recentBatches batches, and at most twice as many.
 type recent struct {
 	mu      sync.Mutex
 	records []streams.Record
@@ -130,5 +130,5 @@ func (r *recent) note(record *streams.Record) {
 	r.records = append(r.records, *record)
 }
 
-// last returns the last n records, or all if there are fewer, oldest first.
+// last returns the last n records, or all records if there are fewer, oldest first.
 func (r *recent) last(n int) []streams.Record { return r.records[max(len(r.records)-n, 0):] }

@@ -62,7 +62,7 @@ func scheduleCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 	return append(rows, both), nil
 }
 
-// serialCase returns the serial schedule, with that of the baseline program as its baseline.
+// serialCase returns a case of the serial schedule. Its baseline is the serial schedule of the baseline program.
 func serialCase(s *Session, load *load, m mix) *Case {
 	c := batches(s, "serial", load, streams.Serial)
 	c.Reference = true
@@ -72,22 +72,23 @@ func serialCase(s *Session, load *load, m mix) *Case {
 	return c
 }
 
-// slotsBaseline returns the baseline of c: a schedule of the baseline program with the given number of slots.
+// slotsBaseline returns the baseline of c. It is a schedule of the baseline program with the given number of slots.
 func slotsBaseline(schedule string, c *Case, size int, m mix, slots int) *baseline {
 	return baselineOf(yardSeconds, func() string {
 		return fmt.Sprintf("%s bytes=%d rounds=%d slots=%d batches=%d", schedule, size, m.rounds, slots, c.times)
 	})
 }
 
-// compareSerial adds two speedups: over the baseline program's serial schedule in plain CUDA, and over our own serial
-// schedule, which is the slower of the two.
+// compareSerial adds two speedups to c. One is over the baseline program's serial schedule in plain CUDA. The other is
+// over our own serial schedule, which is slower.
 func compareSerial(c, serial *Case) {
 	c.ratio(overCUDASerial, serial.baseline.values, c.batch)
 	c.ratio(overSerial, serial.batch, c.batch)
 }
 
-// compareCeiling adds the case's share of the maximum throughput of any schedule: one batch in the time of its longest
-// stage when all engines run, which is a copy while the other direction is busy too, or the kernel alone.
+// compareCeiling adds the case's share of the maximum throughput of any schedule. The maximum is one batch in the time
+// of its longest stage while all engines run. That stage is the kernel alone, or a copy while the other direction is
+// busy.
 func compareCeiling(c *Case, longest perRound) {
 	c.ratio(ofCeiling, longest, c.batch)
 	c.ratio(overLongest, c.batch, longest)
@@ -99,8 +100,7 @@ func threeStreams(lanes int, hostWaits bool) streams.Schedule {
 		Completion: streams.ByAdaptivePolling}
 }
 
-// waiting adds the share of the time in which the submitting goroutine was blocked: waiting for a completed batch, or
-// for the device within Submit.
+// waiting adds the share of the time in which the submitting goroutine waits for a completed batch or within Submit.
 func waiting(w *batchWork) {
 	w.figures = func(c *Case, r ran) {
 		c.add(blocked, (r.blocked+r.waited).Seconds()/r.elapsed.Seconds())
@@ -111,13 +111,13 @@ func waiting(w *batchWork) {
 // timingTolerance is the permitted relative difference between stage times from events and from the clock.
 const timingTolerance = 0.05
 
-// stageTimes holds the times of a batch's three stages by the host's clock and by device events, in seconds: one value
-// per round.
+// stageTimes holds the total time of a batch's three stages by the host's clock and by device events. Both are in
+// seconds, with one value per round.
 type stageTimes struct{ byClock, byEvents []float64 }
 
-// timingCases returns the case that compares two measurements of the stage times of serial batches: by device events
-// and by the host's clock. If the host waits for each stage, its clock shows the stage's length plus the cost of
-// waiting. That cost is measured with the same schedule over almost empty batches, by a hidden case.
+// timingCases returns a case that compares the stage times of serial batches by device events and by the host's clock.
+// If the host waits for each stage, its clock shows the stage's length plus the cost of waiting. A hidden case measures
+// that cost with the same schedule over almost empty batches.
 func timingCases(s *Session, full *load) []*Case {
 	row := func(name string, l *load, times *stageTimes) *Case {
 		return batches(s, name, l, streams.Serial, func(w *batchWork) {
@@ -134,7 +134,7 @@ func timingCases(s *Session, full *load) []*Case {
 	empty.hidden = true
 	timing.later(byClock, func() (report.Spread, bool) {
 		of, ok := stages.clockOverEvents(overhead)
-		// Compared with a short stage the cost of waiting is too large.
+		// Short stages are not checked, because the cost of waiting is too large in comparison.
 		if off := math.Abs(of.Median - 1); ok && off > timingTolerance && full.size == slices.Max(s.batchSizes()) {
 			s.Note("event-timing: events and clock differ by %s on %s. Don't rely on stage times.", share(off), s.info.ID)
 		}
@@ -143,7 +143,8 @@ func timingCases(s *Session, full *load) []*Case {
 	return []*Case{timing, empty}
 }
 
-// clockOverEvents compares the clock with the events. Over almost empty batches, they differ by the cost of waiting.
+// clockOverEvents returns the ratio of the clock's stage times to the events' stage times. It first subtracts the cost
+// of waiting, which is their difference over almost empty batches.
 func (s stageTimes) clockOverEvents(empty stageTimes) (of report.Spread, ok bool) {
 	if len(s.byClock) != len(empty.byClock) {
 		return of, false
@@ -155,10 +156,10 @@ func (s stageTimes) clockOverEvents(empty stageTimes) (of report.Spread, ok bool
 	return ratioOf(stages, s.byEvents)
 }
 
-// chunkedPieces are the numbers of pieces that the payload is cut into.
+// chunkedPieces are the numbers of pieces into which the payload is cut.
 var chunkedPieces = []int{1, 4, 16, 64}
 
-// chunkedFactor is the size of the payload in batches of the largest size: 64 MiB on a GPU.
+// chunkedFactor is the ratio of the payload to the largest batch. It gives a payload of 64 MiB on a GPU.
 const chunkedFactor = 4
 
 func chunkedCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
@@ -222,8 +223,8 @@ func kernelCases(_ context.Context, s *Session, size int) (cases []*Case, _ erro
 	return cases, nil
 }
 
-// kernelCase returns a case of a minhash kernel with the worker's schedule. In every round, all results of the first
-// batch are also compared with those of the first kernel.
+// kernelCase returns a case of a minhash kernel with the worker's schedule. In every round, it also compares all
+// results of the first batch with the first kernel's results.
 func kernelCase(s *Session, name string, size int, same *sameResults) *Case {
 	op := kernelVariant{Operator: Parse(minhashSpec)[0], kernel: "minhash:" + name}
 	c := batches(s, name, newDocuments([]operator.Operator{op}, size, true), workerSchedule(s), func(w *batchWork) {

@@ -18,74 +18,74 @@ import (
 type Options struct {
 	Devices []device.Device // at least one, owned by the caller; none may have a pipeline during Run
 
-	Groups []string // names of suites; none: all
-	Rows   []string // names of rows, "triple" or "schedules/triple"; none: all
+	Groups []string // names of suites; empty means all
+	Rows   []string // names of rows, such as "triple" or "schedules/triple"; empty means all
 
 	Suites []Suite // measured after the suites of this package
 
-	Bytes  []int         // sizes of batches, or of payloads (see Suite.Sizes); none: the suite's defaults
-	Rounds int           // 0: DefaultRounds
-	Budget time.Duration // per row, for all rounds together, without warm-up and checks; 0: DefaultBudget
-	Lanes  int           // for rows that don't set their own; 0: DefaultLanes
+	Bytes  []int         // sizes of batches or payloads (see Suite.Sizes); empty means the suite's defaults
+	Rounds int           // number of rounds; 0 means DefaultRounds
+	Budget time.Duration // time of all rounds of a row, without warm-up and checks; 0 means DefaultBudget
+	Lanes  int           // lanes of rows that don't set their own number; 0 means DefaultLanes
 	Seed   uint64        // seed of the random data
 
-	// Pipeline returns the worker's configuration for a device. Rows change the settings that they compare. nil: the
-	// defaults of package streams with a scratch pool of 1 GiB.
+	// Pipeline returns the worker's configuration for a device. Rows change the settings that they compare. If Pipeline
+	// is nil, the bench uses the defaults of package streams with a scratch pool of 1 GiB.
 	Pipeline func(d device.Info, ops []operator.Operator) streams.Config
 
-	// Yardstick is the path of the baseline program, which does the same work in plain CUDA C++ (kernels/bench). Empty:
-	// rows are only compared with each other.
+	// Yardstick is the path of the baseline program, which does the same work in plain CUDA C++ (kernels/bench). If it
+	// is empty, rows are only compared with each other.
 	Yardstick string
 
-	// MixRounds is the work of the balanced kernel, in rounds per word. 0: the bench finds the number of rounds that
-	// takes as long as a copy.
+	// MixRounds is the work of the balanced kernel, in rounds per word. 0 means the number of rounds that takes as long
+	// as a copy.
 	MixRounds int
 
-	Out      io.Writer          // receives each table when its rows are done; nil: none
-	Progress func(doing string) // receives the name of the next measurement, and "" when it is done; nil: none
-	Trace    Tracer             // receives the last batches of every measured pipeline; nil: none
+	Out      io.Writer          // receives each table when its rows are done; may be nil
+	Progress func(doing string) // receives the name of the next measurement, and "" before a table; may be nil
+	Trace    Tracer             // receives the last batches of every measured pipeline; may be nil
 
-	Command, Commit string // for the report
+	Command, Commit string // values for the report
 }
 
-// Tracer receives batches in order to draw them. telemetry.Timeline implements it.
+// Tracer receives batches for a drawing. telemetry.Timeline implements it.
 type Tracer interface {
-	// AddDevice announces a pipeline before its first batch, as if it were a device: its batches have id as their
-	// Device. epoch is the wall-clock time at which the device's clock read zero.
+	// AddDevice announces a pipeline as a device, before its first batch. The batches have id as their Device. epoch is
+	// the wall-clock time at which the device's clock read zero.
 	AddDevice(id, name string, epoch time.Time)
 	AddBatch(*streams.Record)
 }
 
 // Suite is a group of rows of `worker bench`.
 type Suite struct {
-	Name        string // the group
+	Name        string // name of the group
 	Experiments []Experiment
-	Columns     []Column // shown in this suite's tables only, after the columns of every suite
+	Columns     []Column // additional columns of this suite's tables
 	Sizes       Sizes    // bounds of Options.Bytes for this suite
 }
 
 // Experiment is a set of rows that are measured in interleaved rounds and printed as one table.
 type Experiment struct {
-	Rows []Entry // without Group
+	Rows []Entry // rows with an empty Group
 
-	// Run measures the rows on all devices at once. If it is nil, the rows are those of cases.
+	// Run measures the rows on all devices at once. If Run is nil, the session measures the cases instead.
 	Run func(context.Context, *Session) error
 
 	// cases returns the cases for one size on Session.dev. The session measures the cases of a size side by side.
 	cases func(ctx context.Context, s *Session, size int) ([]*Case, error)
 
-	sizes    func(*Session) []int // the sizes for cases; nil: Session.batchSizes
-	together bool                 // the cases are of all devices at once, and dev is the first one
+	sizes    func(*Session) []int // sizes for cases; nil means Session.batchSizes
+	together bool                 // the cases use all devices at once, and dev is the first device
 }
 
 // Entry is a row as shown by --list.
 type Entry struct {
 	Group string
 	Name  string
-	Shows string // one line
+	Shows string // description in one line
 }
 
-// named reports whether name refers to the row: "triple" or "schedules/triple".
+// named reports whether name refers to the row, as in "triple" or "schedules/triple".
 func (e Entry) named(name string) bool { return name == e.Name || name == e.Group+"/"+e.Name }
 
 // Sizes sets the bounds of Options.Bytes.
@@ -108,22 +108,22 @@ func deviceSuite(name string, experiments ...Experiment) Suite {
 	return Suite{Name: name, Experiments: experiments, Sizes: Sizes{Of: "batch", Least: MinBatchBytes, Most: MaxBatchBytes}}
 }
 
-// Session is one run. It measures the cases of suites side by side.
+// Session is one run of the bench. It measures the cases of suites side by side.
 type Session struct {
 	Options
 	report  *report.Report
 	printer printer
-	program *program // the baseline program; nil for none
-	seeds   int      // number of seeds handed out so far
+	program *program // baseline program; may be nil
+	seeds   int      // number of seeds returned so far
 
 	suite   Suite         // the suite being measured
 	dev     device.Device // the device whose rows are measured
-	info    device.Info   // its description
-	notes   []string      // lines to print below this table
+	info    device.Info   // description of dev
+	notes   []string      // lines to print below the next table
 	balance map[string]int
 }
 
-// newSession returns a session without a baseline program that has measured nothing.
+// newSession returns a new session without a baseline program.
 func newSession(o Options) *Session {
 	s := &Session{
 		Options: o, printer: printer{out: o.Out, explained: map[string]bool{}}, balance: map[string]int{},
@@ -201,8 +201,8 @@ func (s *Session) runCases(ctx context.Context, e Experiment) error {
 	return nil
 }
 
-// leaveOut reports the rows of an experiment that the device can't run at all, with the reason. It returns every other
-// error.
+// leaveOut handles the error of an experiment. If the device can't run the experiment, leaveOut reports the
+// experiment's rows with the reason. It returns every other error.
 func (s *Session) leaveOut(e Experiment, device string, err error) error {
 	reason, cannot := unable(err)
 	if !cannot {
@@ -217,8 +217,8 @@ func (s *Session) leaveOut(e Experiment, device string, err error) error {
 }
 
 // Measure interleaves the rounds of the cases: every case once, then every case again. All cases of a round use the
-// same seed, so they have the same data. If a case can't be measured, the reason is in Row.Skipped; every other error
-// ends the run. Measure ignores nil cases.
+// same seed, so they have the same data. If a case can't be measured, Measure sets Row.Skipped to the reason. Every
+// other error ends the run. Measure ignores nil cases.
 func (s *Session) Measure(ctx context.Context, cases ...*Case) error {
 	cases = s.selected(cases)
 	for round := range s.Rounds {
@@ -249,7 +249,7 @@ func (s *Session) Measure(ctx context.Context, cases ...*Case) error {
 	return nil
 }
 
-// selected returns the requested cases and the cases that they are compared with.
+// selected returns the requested cases and the cases with which they are compared.
 func (s *Session) selected(all []*Case) (list []*Case) {
 	for _, c := range all {
 		if c == nil {
@@ -264,7 +264,7 @@ func (s *Session) selected(all []*Case) (list []*Case) {
 	return list
 }
 
-// Report compares the cases and adds the requested rows to the report, in this order.
+// Report compares the cases and adds the requested rows to the report, in the order of the arguments.
 func (s *Session) Report(cases ...*Case) {
 	for _, c := range cases {
 		for _, compare := range c.compare {
@@ -283,7 +283,7 @@ func (s *Session) Report(cases ...*Case) {
 const noBaseline = "Nothing here is compared with plain CUDA, because there is no baseline program. " +
 	"Build it with `make -C kernels yardstick` and name it with --yardstick (it needs a GPU)."
 
-// compareBaseline adds the time of the baseline program and its ratio to ours.
+// compareBaseline adds the time of the baseline program and its ratio to the time of the case.
 func (s *Session) compareBaseline(c *Case) {
 	switch b := c.baseline; {
 	case b == nil:
@@ -311,13 +311,13 @@ func (s *Session) print(from int) error {
 	return s.printer.print(s.suite.Name, s.suite.Columns, rows, notes)
 }
 
-// seed returns a seed that nothing else in this run uses.
+// seed returns a seed that this run has not used before.
 func (s *Session) seed() uint64 {
 	s.seeds++
 	return derive(s.Seed, s.seeds)
 }
 
-// Note prints a line below the experiment's table, once.
+// Note adds a line below the experiment's table. Equal lines are printed once.
 func (s *Session) Note(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
@@ -325,7 +325,8 @@ func (s *Session) Note(format string, args ...any) {
 // Turn returns the duration of one round of a row.
 func (s *Session) Turn() time.Duration { return s.Budget / time.Duration(s.Rounds) }
 
-// Sizes returns the sizes to measure, in bytes: those of Options.Bytes that the suite accepts, or the defaults.
+// Sizes returns the sizes to measure, in bytes. These are the sizes in Options.Bytes that the suite accepts, or the
+// defaults.
 func (s *Session) Sizes(defaults ...int) []int {
 	if len(s.Bytes) == 0 {
 		return defaults
@@ -349,7 +350,7 @@ func (s *Session) batchSizes() []int {
 	return s.Sizes(256<<10, 1<<20)
 }
 
-// lastOf returns only the last size, if there is one.
+// lastOf returns a slice with only the last size, or an empty slice.
 func lastOf(sizes []int) []int { return sizes[max(len(sizes)-1, 0):] }
 
 // wants reports whether the row was requested.

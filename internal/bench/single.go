@@ -11,13 +11,13 @@ import (
 	"millrace/internal/streams"
 )
 
-// The payloads of the suites that send one payload at a time, in bytes.
+// These are the sizes of payloads in the suites that send one payload at a time, in bytes.
 const (
 	completionBytes = 64 // an almost empty batch
 	latencyBytes    = 1 << 10
 )
 
-// baselineRepeats is how often the baseline program repeats quick operations.
+// baselineRepeats is the number of times that the baseline program repeats quick operations.
 const baselineRepeats = 1000
 
 var completionSuite = deviceSuite("completion", Experiment{
@@ -40,7 +40,7 @@ func completionCases(_ context.Context, s *Session, size int) ([]*Case, error) {
 		r.cfg.Spin = 0 // otherwise a lone batch would be polled first in every row
 		if way != "" {
 			c.baseline = baselineOf(yardMedian, func() string { return fmt.Sprintf("completion way=%s repeats=%d", way, baselineRepeats) })
-			c.baseline.unlike = true // it copies nothing
+			c.baseline.unlike = true // the baseline program copies nothing
 		}
 		return c
 	}
@@ -80,7 +80,7 @@ func latencyCases(_ context.Context, s *Session, size int) (cases []*Case, _ err
 // the rig.
 func single(s *Session, name string, ops []operator.Operator, bytes int, schedule streams.Schedule) (*Case, *rig) {
 	r := newRig(s, &load{operators: ops, size: bytes, count: 1}, schedule)
-	r.cfg.Copies = false // as the worker runs, on a CPU too
+	r.cfg.Copies = false // like the worker, on a CPU too
 	w := &singleWork{sender: &pipelineSender{rig: r}, ops: ops, bytes: bytes}
 	return &Case{Row: r.row(name), Measure: repeat(w, s.Turn()), ordinal: r.info.Ordinal}, r
 }
@@ -92,13 +92,13 @@ type sender interface {
 	send(ctx context.Context, payload, dst []byte) ([]byte, error)
 	// ready prepares the sender for the next payload.
 	ready()
-	// close frees what open has created, even after a failure of open.
+	// close frees the resources of open, even if open has failed.
 	close() error
 }
 
-// The number of payloads of singleWork.
+// These are numbers of payloads of singleWork.
 const (
-	singleLeast = 64 // in a round, and in a warm-up
+	singleLeast = 64 // minimum in a round or a warm-up
 	singleKinds = 16 // different payloads, which are sent in rotation
 )
 
@@ -109,7 +109,7 @@ type singleWork struct {
 	ops   []operator.Operator
 	bytes int // size of a payload
 
-	payloads, want [singleKinds][]byte // and their references, computed before the measurement
+	payloads, want [singleKinds][]byte // payloads and their references, computed before the measurement
 	took           []float64           // seconds of each payload of the last run
 	cpu            time.Duration       // processor time of the last run
 }
@@ -161,7 +161,7 @@ func (s *singleWork) finish(c *Case) error {
 // pipelineSender sends payloads through a pipeline.
 type pipelineSender struct {
 	*rig
-	back *streams.Batch // holds the results of the previous payload; nil if there is none
+	back *streams.Batch // batch with the results of the previous payload; may be nil
 }
 
 // send implements sender.
@@ -185,8 +185,8 @@ func (p *pipelineSender) send(ctx context.Context, payload, dst []byte) ([]byte,
 	return dst, nil
 }
 
-// ready implements sender. Releasing a batch reads its stage times. That time is not part of the latency, because the
-// results are available before.
+// ready implements sender. Releasing a batch reads its stage times. The latency excludes that time, because the results
+// are available earlier.
 func (p *pipelineSender) ready() {
 	p.back.Release()
 	p.back = nil

@@ -52,8 +52,8 @@ func laneCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 // kneeShare is the share of the best throughput that the knee reaches.
 const kneeShare = 0.98
 
-// kneeOf returns the case with the fewest lanes that reaches kneeShare of the best throughput, or nil if none was
-// measured.
+// kneeOf returns the case with the fewest lanes that reaches kneeShare of the best throughput. It returns nil if no
+// case was measured.
 func kneeOf(rows []*Case) *Case {
 	best := 0.0
 	for _, c := range rows {
@@ -69,8 +69,9 @@ func kneeOf(rows []*Case) *Case {
 	return nil
 }
 
-// streamKindCases runs the same work on the three kinds of stream. A per-thread default stream belongs to its thread, so
-// every lane needs a driver with its own thread. The other kinds have such drivers too, so that nothing else differs.
+// streamKindCases returns cases of the same work on the three kinds of stream. A per-thread default stream belongs to
+// its thread, so every lane needs a driver with its own thread. The other kinds have such drivers too, so only the
+// streams differ.
 func streamKindCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 	m, err := balanced(ctx, s, size)
 	if err != nil {
@@ -101,9 +102,9 @@ var allocSuite = deviceSuite("alloc", Experiment{
 	cases: allocCases,
 })
 
-// allocFactor is the ratio of scratch to batch size, in bytes, and allocLeast is the number of the smallest batches
-// that together have the size of the largest one. The baseline program's batches have one size and scratch of varying
-// size, at least as large as a batch. So it gets the mean size of our batches and the same range of scratch.
+// allocFactor is the ratio of a batch's scratch to its size. allocLeast is the ratio of the largest batch to the
+// smallest batch. The baseline program's batches have one size and scratch of varying size, at least as large as a
+// batch. So its request contains the mean size of our batches and the same range of scratch.
 const (
 	allocFactor = 2
 	allocLeast  = 2

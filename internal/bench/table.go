@@ -13,8 +13,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// figure is a kind of figure: its name and unit in the report, and its column in a table. Other programs read the
-// names, so they don't change. Two of them still call the baseline program the yardstick.
+// figure is a kind of figure, with its name and unit in the report and its column in a table. Names don't change,
+// because other programs read them. Two names still call the baseline program the yardstick.
 type figure struct {
 	name, unit    string
 	title, legend string
@@ -123,7 +123,7 @@ func batchCell(r report.Row) string {
 	return withSpread(*r.Batch, Micros)
 }
 
-// rateCell returns the byte rate of a row, if its batches all have the same size.
+// rateCell returns the byte rate of a row if its batches all have the same size. Otherwise it returns an empty string.
 func rateCell(r report.Row) string {
 	if _, sizesVary := r.Figure(allocation.name); sizesVary || batchCell(r) == "" {
 		return ""
@@ -141,12 +141,12 @@ func stageCell(e streams.Engine) func(report.Row) string {
 	}
 }
 
-// FigureCell formats the median of a figure.
+// FigureCell returns a function that formats the median of a figure.
 func FigureCell(name string, write func(float64) string) func(report.Row) string {
 	return cell(name, func(s report.Spread) string { return write(s.Median) })
 }
 
-// SpreadCell formats the median of a figure with its 10th and 90th percentile.
+// SpreadCell returns a function that formats the median of a figure with its 10th and 90th percentile.
 func SpreadCell(name string, write func(float64) string) func(report.Row) string {
 	return cell(name, func(s report.Spread) string { return withSpread(s, write) })
 }
@@ -165,11 +165,11 @@ func withSpread(s report.Spread, write func(float64) string) string {
 	return fmt.Sprintf("%s (%s-%s)", write(s.Median), write(s.Low), write(s.High))
 }
 
-// bytesText formats a size in its largest unit: "16 MiB".
+// bytesText formats a size in its largest unit, as in "16 MiB".
 func bytesText(n int) string { return strings.Replace(console.Bytes(float64(n)), ".0 ", " ", 1) }
 
-// Number formats a number with three significant digits, or with all digits before the decimal point: "0.0123",
-// "1,234".
+// Number formats a number with three significant digits, as in "0.0123". It formats numbers from 100 on without
+// decimals, as in "1,234".
 func Number(v float64) string {
 	if v >= 100 {
 		return console.Count(int64(math.Round(v)))
@@ -187,11 +187,11 @@ func share(v float64) string   { return percent(100 * v) }
 // printer prints tables. It explains each column only once.
 type printer struct {
 	out       io.Writer
-	explained map[string]bool // titles of columns with a legend that has been printed
+	explained map[string]bool // titles of columns whose legend has been printed
 }
 
-// print prints a table of rows under the suite's name, the legends of columns that no earlier table had, why rows have
-// no figures, and notes, each once. If no row has figures, it prints no table.
+// print prints a table of rows under the suite's name. Below the table, it prints the legends of columns that no
+// earlier table had, the reasons for rows without figures, and the notes. If no row has figures, it prints no table.
 func (p *printer) print(suite string, own []Column, rows []report.Row, notes []string) error {
 	notes = append(skipped(rows), notes...)
 	if !slices.ContainsFunc(rows, func(r report.Row) bool { return r.Skipped == "" }) {
@@ -221,7 +221,8 @@ func (p *printer) print(suite string, own []Column, rows []report.Row, notes []s
 	return p.printNotes(append(p.legends(shown), notes...))
 }
 
-// shownColumns returns the columns in which a row has something to show.
+// shownColumns returns the columns that have a value in at least one row. It omits distinguishing columns with equal
+// values.
 func shownColumns(all []Column, rows []report.Row) (shown []Column) {
 	for _, c := range all {
 		var values []string
@@ -244,7 +245,7 @@ func orDash(cell string) string {
 	return cell
 }
 
-// legends explains the columns that no earlier table had.
+// legends returns the legends of the columns that no earlier table had.
 func (p *printer) legends(shown []Column) (lines []string) {
 	for _, c := range shown {
 		if c.Legend != "" && !p.explained[c.Title] {
@@ -255,7 +256,7 @@ func (p *printer) legends(shown []Column) (lines []string) {
 	return lines
 }
 
-// printNotes prints each note in a line, once.
+// printNotes prints one line for each different note.
 func (p *printer) printNotes(notes []string) error {
 	for i, note := range notes {
 		if slices.Contains(notes[:i], note) {
@@ -268,7 +269,7 @@ func (p *printer) printNotes(notes []string) error {
 	return nil
 }
 
-// skipped returns why rows have no figures. Rows of a device with the same reason share a line.
+// skipped returns the reasons for which rows have no figures. Rows of a device with the same reason share a line.
 func skipped(rows []report.Row) (notes []string) {
 	for i, r := range rows {
 		same := func(o report.Row) bool { return o.Device == r.Device && o.Skipped == r.Skipped }
@@ -286,7 +287,7 @@ func skipped(rows []report.Row) (notes []string) {
 	return notes
 }
 
-// onDevice names a row's device. It returns an empty string for a row without one.
+// onDevice returns a text that names a row's device, as in " on id". It returns an empty string for an empty id.
 func onDevice(id string) string {
 	if id == "" {
 		return ""

@@ -9,9 +9,9 @@ import (
 	"millrace/internal/device"
 )
 
-// This file has the variants of a device (adr/0036). A variant wraps a device and differs from it only in the respect
-// that a row measures: the kind of its streams, where scratch comes from, or how the host learns that a batch has ended.
-// The pipeline on it is the worker's.
+// This file defines the variants of a device (adr/0036). A variant wraps a device and changes only the property that a
+// row measures. The property is the kind of streams, the source of scratch, or the detection of completed batches. The
+// pipeline on a variant is the worker's pipeline.
 
 // below is the device that a variant wraps.
 type below struct{ device.Device }
@@ -25,11 +25,11 @@ func (d below) Map(b device.HostBuffer) (device.Memory, error) {
 	return m.Map(b)
 }
 
-// legacyDefault is a variant on which all streams are CUDA's legacy default stream, which is one queue for all.
+// legacyDefault returns a variant on which all streams are CUDA's legacy default stream, a single queue.
 func legacyDefault(d device.Device) device.Device { return &onDefaultStreams{below: below{d}} }
 
-// perThreadDefault is a variant on which every stream is the default stream of the submitting thread. So the submitting
-// goroutine must be locked to its thread.
+// perThreadDefault returns a variant on which every stream is the default stream of the submitting thread. So the
+// submitting goroutine must be locked to its thread.
 func perThreadDefault(d device.Device) device.Device {
 	return &onDefaultStreams{below: below{d}, perThread: true}
 }
@@ -39,8 +39,8 @@ type defaultStreamer interface {
 	DefaultStream(name string, perThread bool) (device.Stream, error)
 }
 
-// onDefaultStreams is a device on which all streams are default streams. A device without default streams uses one
-// stream instead of the legacy one, and ordinary streams instead of the others.
+// onDefaultStreams is a device on which all streams are default streams. If the device has no default streams, one
+// stream replaces the legacy default stream, and ordinary streams replace the per-thread ones.
 type onDefaultStreams struct {
 	below
 	perThread bool
@@ -79,7 +79,7 @@ func (o *onDefaultStreams) Enqueue(commands []device.Command) error {
 	return o.Device.Enqueue(commands)
 }
 
-// withPools is a device with other pools.
+// withPools is a device whose pools newPool creates.
 type withPools struct {
 	below
 	newPool func(device.PoolConfig) (device.Pool, error)
@@ -88,7 +88,7 @@ type withPools struct {
 // NewPool implements device.Device.
 func (w withPools) NewPool(c device.PoolConfig) (device.Pool, error) { return w.newPool(c) }
 
-// releasing is a variant with pools that release unused memory at every synchronization.
+// releasing returns a variant with pools that release unused memory at every synchronization.
 func releasing(d device.Device) device.Device {
 	return withPools{below{d}, func(c device.PoolConfig) (device.Pool, error) {
 		c.ReleaseThreshold = 0
@@ -96,27 +96,27 @@ func releasing(d device.Device) device.Device {
 	}}
 }
 
-// poolless is a variant without pools, like some GPUs. A pipeline preallocates its scratch there: one piece per stream,
-// of the largest size.
+// poolless returns a variant without pools, like some GPUs. A pipeline on it preallocates scratch of the largest size
+// for each stream.
 func poolless(d device.Device) device.Device {
 	return withPools{below{d}, func(device.PoolConfig) (device.Pool, error) {
 		return nil, device.Errorf("new pool", d.Info().ID, device.ErrUnavailable, "this row is about a device without pools")
 	}}
 }
 
-// synchronous is a variant with a synchronousPool as its pools.
+// synchronous returns a variant whose pools are of type synchronousPool.
 func synchronous(d device.Device) device.Device {
 	return withPools{below{d}, func(device.PoolConfig) (device.Pool, error) { return &synchronousPool{dev: d}, nil }}
 }
 
-// synchronousPool doesn't pool memory: every allocation calls the device, and every free waits for the stream, like
-// cudaMalloc and cudaFree.
+// synchronousPool is a pool that keeps no memory. Every allocation calls the device, and every free waits for the
+// stream, like cudaMalloc and cudaFree.
 type synchronousPool struct {
 	dev  device.Device
 	used atomic.Int64 // bytes
 }
 
-// Alloc allocates memory from the device, which may wait for all of its work.
+// Alloc allocates memory from the device. The device may wait for all of its work.
 func (p *synchronousPool) Alloc(_ device.Stream, bytes int) (device.Memory, error) {
 	m, err := p.dev.Alloc(bytes)
 	p.used.Add(int64(m.Bytes))
@@ -136,30 +136,30 @@ func (p *synchronousPool) Free(s device.Stream, m device.Memory) error {
 func (p *synchronousPool) Trim(int64) error { return nil }
 func (p *synchronousPool) Close() error     { return nil }
 
-// Stats returns what is used now. It doesn't know the highest value.
+// Stats returns the memory in use. It doesn't report the highest value.
 func (p *synchronousPool) Stats() (device.PoolStats, error) {
 	return device.PoolStats{Used: p.used.Load(), Reserved: p.used.Load()}, nil
 }
 
-// asking is a device that detects completions by querying the event after each batch, one batch after another. The
-// underlying device would notify the host.
+// asking is a device that detects completions by querying the event after each batch, in order. The underlying device
+// would notify the host instead.
 type asking struct {
 	below
-	flags device.EventFlags // flags of its events, in addition to the requested ones
+	flags device.EventFlags // additional flags of all events
 	wait  func(ctx context.Context, e device.Event) error
-	ends  chan end // in the order of Notify, with capacity for more batches than a row has in flight
+	ends  chan end // in the order of Notify; the capacity exceeds the number of batches in flight
 
 	mu       sync.Mutex
 	commands []device.Command // reused by Enqueue, to avoid allocation
 }
 
-// end is the end of a batch that was enqueued.
+// end is the end of an enqueued batch.
 type end struct {
 	token uint64
 	event device.Event
 }
 
-// polling is a variant that queries the oldest batch's event repeatedly, which keeps a core busy.
+// polling returns a variant that queries the oldest batch's event repeatedly, which keeps a core busy.
 func polling(d device.Device) device.Device {
 	return newAsking(d, 0, func(ctx context.Context, e device.Event) error {
 		for {
@@ -174,8 +174,8 @@ func polling(d device.Device) device.Device {
 	})
 }
 
-// blocking is a variant on which a thread sleeps in the driver until the oldest batch's event is reached. This costs a
-// GPU one interrupt per batch.
+// blocking returns a variant on which a thread sleeps in the driver until the oldest batch's event is reached. This
+// costs a GPU one interrupt per batch.
 func blocking(d device.Device) device.Device {
 	return newAsking(d, device.BlockingSync, func(_ context.Context, e device.Event) error { return e.Synchronize() })
 }
@@ -199,7 +199,7 @@ func (a *asking) WaitCompletion(ctx context.Context) (uint64, error) {
 	}
 }
 
-// askedStream is a stream of an asking device. It remembers the event that was recorded last.
+// askedStream is a stream of an asking device. It stores the event that was recorded last.
 type askedStream struct {
 	device.Stream
 	dev  *asking

@@ -1,13 +1,14 @@
-// Package broker is the suite `nats` of `worker bench`. It measures the whole path from one JetStream stream to another: Millrace with
-// shared and with exclusive delivery, a worker that computes nothing, and a worker in plain Go that computes the same. Only the command
-// calls it.
+// Package broker is the suite `nats` of `worker bench`. It measures the whole path from one JetStream stream to
+// another. The measured workers are Millrace with shared and with exclusive delivery, a worker that computes nothing,
+// and a worker in plain Go with the same operators. Only the command uses the package.
 //
-// Start with Bench. rows.go has the rows and their comparisons, round.go measures one round of a row, pair.go has the streams of a round,
-// and content.go their messages. The workers are in plain.go and millrace.go, and the server and its process in server.go.
+// Start reading at Bench. rows.go defines the rows and their comparisons. round.go measures one round of a row. pair.go
+// creates the streams of a round, and content.go their messages. The workers are in plain.go and millrace.go, and the
+// server is in server.go.
 //
-// A round creates a pair of streams, fills the input stream with fresh random payloads, and then starts the worker. The time runs from
-// before the first delivery until every result is stored and the server has every acknowledgement. After that the results are read back
-// and checked.
+// A round creates a pair of streams, fills the input stream with fresh random payloads, and then starts the worker. The
+// measured time begins before the first delivery. It ends when every result is stored and the server has every
+// acknowledgement. Then the round reads the results back and checks them.
 package broker
 
 import (
@@ -25,35 +26,36 @@ const suiteName = "nats"
 
 // Options selects the server and its configuration.
 type Options struct {
-	// Server is a running server. Without URL the bench starts one.
+	// Server is a running server. If its URL is empty, the bench starts a server.
 	Server natsconn.Server
 
-	// API is where the JetStream of a running server is.
+	// API selects the JetStream API of a running server.
 	API jsapi.API
 
-	// Program runs a server that the bench starts, in its own process. It is a command that takes the folder for the server's files as an
-	// additional argument and calls ServeUntilEOF. Without it the server runs in this process, and processor time includes the server's.
+	// Program is the command of a server process. It receives the folder for the server's files as an additional
+	// argument and calls ServeUntilEOF. If Program is empty, the server runs in this process, and processor times
+	// include the server's.
 	Program []string
 
-	// Connections is the number of connections that every worker opens to the server. 0: the worker's default.
+	// Connections is the number of connections from every worker to the server. 0 means the worker's default.
 	Connections int
 
 	// Memory keeps the streams in memory instead of files.
 	Memory bool
 }
 
-// Bench creates the suite. It starts its server when its first row is measured.
+// Bench runs the suite. It starts its server when its first row is measured.
 type Bench struct {
 	o      Options
 	server *server // nil before the first row
 
 	// Tests change these.
-	forms      []form        // of the rows with frames
+	forms      []form        // forms of the rows with frames
 	frameBytes int           // bytes of a frame before compression
-	pollFirst  time.Duration // pause between two looks for a round's first delivery
+	pollFirst  time.Duration // pause between two checks for a round's first delivery
 }
 
-// New returns a Bench. It starts nothing.
+// New returns a Bench without starting the server.
 func New(o Options) *Bench {
 	return &Bench{o: o, forms: forms, frameBytes: usualFrameBytes, pollFirst: pollFirst}
 }
@@ -76,7 +78,8 @@ func (b *Bench) Suite() bench.Suite {
 // payload.
 const maxHeader = 4 << 10
 
-// open starts the server or connects to it, once. It notes where the server runs, which affects all figures.
+// open returns the server. The first call starts the server or connects to it. Each call adds a note about the server's
+// location, which affects all figures.
 func (b *Bench) open(ctx context.Context, session *bench.Session) (*server, error) {
 	if b.server == nil {
 		s, err := newServer(ctx, b.o)

@@ -22,11 +22,11 @@ import (
 	"millrace/internal/textframes"
 )
 
-// load is the messages of one round. Message i is input i+1 of the stream.
+// load describes the messages of one round. Message i is input i+1 of the stream.
 type load struct {
 	*content
 	n     int
-	every time.Duration // the interval at which they arrive while the worker runs; 0: all are stored before it starts
+	every time.Duration // interval of messages while the worker runs; 0 means that all are stored before
 }
 
 // form describes the messages of a load.
@@ -37,33 +37,34 @@ type form struct {
 	records  int // records of a message
 }
 
-// single returns the form of messages that are one record as it is.
+// single returns the form of messages that each hold one record without framing.
 func single(size int) form { return form{size: size, records: 1} }
 
-// maxFrameRecords bounds the records of a frame, so that the server accepts the result in one message.
+// maxFrameRecords is the maximum number of records in a frame, for which the server accepts the result in one message.
 const maxFrameRecords = 8192
 
-// filled returns the form with records of size bytes, as many as fit into about frameBytes before compression.
+// filled returns the form with records of size bytes. A frame has as many records as fit into about frameBytes before
+// compression.
 func (f form) filled(size, frameBytes int) form {
 	f.size, f.records = size, min(max(frameBytes/size, 1), maxFrameRecords)
 	return f
 }
 
-// content is what messages of one form hold, and the results that are right for them.
+// content generates the messages of one form and checks their results.
 //
-// A message of one record is random, and different from all others. Frames are text that compresses about as well as English. They repeat
-// after differentFrames messages, because compressing takes longer than anything that a round measures.
+// A message of one record is random and unique. Frames are text that compresses about as well as English. They repeat
+// after differentFrames messages, because compression takes longer than the measured work.
 type content struct {
 	form
 	seed   uint64
-	frames func() [][]byte // makes the different frames in the first call
+	frames func() [][]byte // returns the different frames, which the first call makes
 }
 
-// differentFrames is the number of different frames. Together they exceed the caches of a processor. It is a prime number, so that
-// messages at the same place in two batches differ.
+// differentFrames is the number of different frames. Together they exceed the caches of a processor. The number is
+// prime, so messages at the same position in two batches differ.
 const differentFrames = 61
 
-// vocabulary is the text of all frames.
+// vocabulary returns the generator of the text in all frames.
 var vocabulary = sync.OnceValue(func() *textframes.Text { return textframes.NewText(1) })
 
 func newContent(f form, seed uint64) *content {
@@ -131,7 +132,7 @@ func (c *content) bytes() int {
 	return sum / differentFrames
 }
 
-// splitter splits messages into their records.
+// splitter returns the splitter for messages.
 func (c *content) splitter() frame.Splitter {
 	return frame.Splitter{Framing: c.framing, MaxRecords: frame.DefaultMaxRecords, MaxBytes: frame.DefaultMaxBytes}
 }
@@ -152,7 +153,7 @@ func (c *content) configure(o *ingest.Options) {
 	}
 }
 
-// header returns the headers that depend on the content, of each result.
+// header returns the headers of a result that depend on the content.
 func (c *content) header() nats.Header {
 	h := nats.Header{"Content-Type": {table.ContentType(c.format(), c.framing != frame.None)}}
 	if c.framing != frame.None {
@@ -169,10 +170,10 @@ func (c *content) encode(t *table.Table) []byte {
 	return t.Append(nil, c.format(), 0, c.records)
 }
 
-// nullSize is the operator whose results have the size of those of the worker that computes nothing.
+// nullSize is the operator that determines the size of the null worker's results.
 const nullSize = "crc32c"
 
-// nullResult returns the result that the worker that computes nothing stores for each message.
+// nullResult returns the result that the null worker, which computes nothing, stores for each message.
 func (c *content) nullResult() []byte {
 	var t table.Table
 	t.Reset(bench.Parse(nullSize), c.records)
@@ -185,8 +186,8 @@ func (c *content) nullResult() []byte {
 // sampleBytes is the number of payload bytes for which a check computes the reference. The reference takes a second for a few megabytes.
 const sampleBytes = 256 << 10
 
-// checker returns a function that checks the result of message i of n. Without operators, every result must be the null result. Only one
-// goroutine may call it.
+// checker returns a function that checks the result of message i of n. Without operators, every result must be the null
+// result. Only one goroutine may call the function.
 func (c *content) checker(ops []operator.Operator, n int) func(i int, got []byte) error {
 	if ops == nil {
 		null := c.nullResult()
@@ -209,8 +210,8 @@ func (c *content) checker(ops []operator.Operator, n int) func(i int, got []byte
 	}
 }
 
-// frameChecker is checker for frames. The first frame and another one are compared with the reference. A frame that is repeated must have
-// the same result again.
+// frameChecker implements checker for frames. It compares the results of the first frame and of one other frame with
+// the reference. A repeated frame must have the same result again.
 func (c *content) frameChecker(ops []operator.Operator, n int) func(i int, got []byte) error {
 	different := min(n, differentFrames)
 	other := int(c.seed % uint64(different))

@@ -18,8 +18,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// The worker's defaults: the bounds of a batch, for a configuration without bounds, and how long the oldest payload of a batch waits for
-// more payloads.
+// These are the worker's defaults: the bounds of a batch, for a configuration without bounds, and the linger time.
 const (
 	batchBytes    = 4 << 20
 	batchPayloads = 8192
@@ -43,7 +42,7 @@ func pipelineConfig(session *bench.Session, d device.Info, ops []operator.Operat
 type millrace struct {
 	session     *bench.Session
 	ops         []operator.Operator
-	connections int // to the server
+	connections int // number of connections to the server
 
 	conns []*nats.Conn
 	pipes []*streams.Pipeline
@@ -116,18 +115,18 @@ type batchCounter struct{ atomic.Int64 }
 // BatchDone implements inflight.RecordObserver.
 func (b *batchCounter) BatchDone(*inflight.Record) { b.Add(1) }
 
-// tally is an observer that signals when a worker has moved its load.
+// tally is an observer that signals when a worker has processed its load.
 type tally struct {
 	want    int64
 	settled atomic.Int64
 	all     chan struct{} // closed when every result is stored and its input acknowledged
-	failed  chan error    // receives the error that prevents it
+	failed  chan error    // receives the first failure of a payload
 }
 
 // Settled implements ingest.Observer.
 func (t *tally) Settled(o inflight.Outcome, in, _ int, _, _ time.Duration) {
 	switch o {
-	case inflight.Nacked: // it will be redelivered
+	case inflight.Nacked: // the server redelivers the payload
 	case inflight.DeadLettered:
 		select {
 		case t.failed <- fmt.Errorf("a payload of %d bytes became a dead letter", in):

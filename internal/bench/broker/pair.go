@@ -16,17 +16,18 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// pair is an input stream with its consumers, a result stream, and the stream of dead letters. Every round has its own.
+// pair is an input stream with its consumers, a result stream, and the stream of dead letters. Every round has a new
+// pair.
 //
-// Its name is random, and a part of the names of its streams and of the first token of all its subjects. So it shares nothing with the
-// streams of other users of the server, with those of an interrupted run, or with another pair.
+// The pair's random name is a part of the names of its streams and of the first token of its subjects. So a pair never
+// shares a stream with other users of the server, with an interrupted run, or with another pair.
 type pair struct {
 	*server
 	name      string
-	exclusive bool // the consumers are those of exclusive delivery: one for each partition
+	exclusive bool // one consumer for each partition, as for exclusive delivery
 }
 
-// The names of streams and subjects begin with these, and end with the name of the pair.
+// The names of streams and the first tokens of subjects begin with these prefixes and end with the name of the pair.
 const (
 	streamPrefix = "MILLRACE_BENCH_"
 	inStream     = streamPrefix + "IN_"
@@ -41,16 +42,16 @@ const (
 const partitions = 8
 
 const (
-	// ackWait is longer than any payload waits for its acknowledgement.
+	// ackWait is longer than the time between the delivery of any payload and its acknowledgement.
 	ackWait = 5 * time.Minute
 
 	// maxAckPending is larger than the number of messages that any worker holds.
 	maxAckPending = 1 << 20
 )
 
-// newPair creates the streams of a pair as MILLRACE_PROVISION does, and then removes all other pairs: those of earlier rounds and of an
-// interrupted run. The order matters. When an account's last stream is deleted, the server removes the folder of streams, and a stream
-// that is created at that moment has no folder.
+// newPair creates the streams of a pair as MILLRACE_PROVISION does. Then it removes the pairs of earlier rounds and of
+// an interrupted run. The order matters. When an account's last stream is deleted, the server removes the folder of
+// streams, and a stream that is created at that moment has no folder.
 func (s *server) newPair(ctx context.Context, exclusive bool) (*pair, error) {
 	p := &pair{server: s, name: rand.Text(), exclusive: exclusive}
 	if err := topology.Provision(ctx, s.js, p.topology(), quiet); err != nil {
@@ -59,7 +60,7 @@ func (s *server) newPair(ctx context.Context, exclusive bool) (*pair, error) {
 	return p, s.removeExcept(ctx, p.name)
 }
 
-// topology returns the topology of a Millrace worker between the two streams. It stores no commit markers.
+// topology returns the topology of a Millrace worker between the two streams. The worker stores no commit markers.
 func (p *pair) topology() topology.Topology {
 	return topology.Topology{
 		Stream: inStream + p.name, Subjects: []string{inPrefix + p.name + ".>"}, Consumer: "millrace-bench", API: p.api,
@@ -70,7 +71,7 @@ func (p *pair) topology() topology.Topology {
 	}
 }
 
-// removeExcept deletes the streams of all pairs except the one with that name. They go with their consumers.
+// removeExcept deletes the streams and consumers of all pairs except the pair with the name kept.
 func (s *server) removeExcept(ctx context.Context, kept string) error {
 	var ours []string
 	there := s.js.StreamNames(ctx)
@@ -90,11 +91,12 @@ func (s *server) removeExcept(ctx context.Context, kept string) error {
 	return nil
 }
 
-// subject returns the subject of input i. There is one subject for each partition. The server hashes the subject, and each of the 8 last
-// digits selects a different partition.
+// subject returns the subject of input i. There is one subject for each partition. The server hashes the subject, and
+// each of the 8 last digits gives a different partition.
 func (p *pair) subject(i int) string { return inPrefix + p.name + "." + strconv.Itoa(i%partitions) }
 
-// published returns the subject under which an input was published. A partitioned stream puts the partition's number in front of it.
+// published returns the subject under which an input was published. In a partitioned stream, the partition's number
+// precedes that subject.
 func published(stored string) string {
 	if strings.HasPrefix(stored, inPrefix) {
 		return stored
@@ -103,28 +105,28 @@ func published(stored string) string {
 	return subject
 }
 
-// mapped returns the subject of the result for the subject of an input.
+// mapped returns the subject of an input's result.
 func mapped(subject string) string { return outPrefix + strings.TrimPrefix(subject, inPrefix) }
 
-// messageID is the beginning of the ID that makes the server store the result of an input only once. The rest is the time at which the
-// input was stored, in nanoseconds.
+// messageID returns the beginning of a result's ID, for which the server stores the result only once. The ID ends with
+// the time at which the input was stored, in nanoseconds.
 func (p *pair) messageID(sequence uint64) string {
 	return inStream + p.name + ":" + strconv.FormatUint(sequence, 10) + ":"
 }
 
 const (
-	// fillWindow is how many messages may be unconfirmed while the input stream is filled.
+	// fillWindow is the maximum number of unconfirmed messages while the input stream is filled.
 	fillWindow = 4096
 
-	// fillBytes bounds the bytes of unconfirmed messages.
+	// fillBytes is the maximum total size of unconfirmed messages in bytes.
 	fillBytes = 32 << 20
 
-	// answerTimeout bounds the server's response time. After that the round fails.
+	// answerTimeout is the maximum response time of the server. The round fails after a longer time.
 	answerTimeout = time.Minute
 )
 
-// fill stores every message of l in the input stream, in order: as fast as possible, or at the interval of l. A late message does not
-// delay the next ones.
+// fill stores every message of l in the input stream, in order. It publishes at the interval of l, or as fast as
+// possible without an interval. A late message does not delay the next messages.
 func (p *pair) fill(ctx context.Context, l load) error {
 	if limit := p.nc.MaxPayload() - maxHeader; int64(len(l.message(0))) > limit {
 		return bench.Unable("the server accepts messages of at most %d bytes: raise its max_payload", limit)

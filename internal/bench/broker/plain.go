@@ -26,23 +26,24 @@ import (
 	"millrace/internal/table"
 )
 
-// plain is a worker in plain Go on the streams of exclusive delivery. For each partition it pulls inputs in order, takes those that are
-// waiting as a group, computes their results on all cores, stores these in one batch with one confirmation, and acknowledges the group at
-// once. Without operators it computes nothing: then its rate is about the most that the server allows.
+// plain is a worker in plain Go on the streams of exclusive delivery. For each partition, it pulls inputs in order and
+// groups the waiting inputs. It computes a group's results on all cores and stores them in one batch with one
+// confirmation. Then it acknowledges the group at once. Without operators, it computes nothing, and its rate is about
+// the server's maximum.
 type plain struct {
-	ops           []operator.Operator // nil: it computes nothing
-	connections   int                 // inputs and results are distributed over them as in the worker
-	groupMessages int                 // the most messages of a group
-	groupBytes    int                 // a group with that many bytes takes no further message
+	ops           []operator.Operator // nil if the worker computes nothing
+	connections   int                 // number of connections; inputs and results use them as in Millrace
+	groupMessages int                 // maximum number of messages in a group
+	groupBytes    int                 // size in bytes at which a group is full
 
 	conns   []*nats.Conn
-	results jetstream.JetStream // on the first connection
+	results jetstream.JetStream // publisher on the first connection
 	pair    *pair
 	content *content
-	null    []byte    // the result of each message if it computes nothing
+	null    []byte    // result of each message if the worker computes nothing
 	calc    sync.Pool // of *calculator
 
-	moved  atomic.Int64 // inputs
+	moved  atomic.Int64 // number of acknowledged inputs
 	groups atomic.Int64
 }
 
@@ -71,13 +72,13 @@ func (p *pair) acceptsBatches(ctx context.Context) error {
 	return nil
 }
 
-// errMoved ends run when every input is moved.
+// errMoved ends run when every input is acknowledged.
 var errMoved = errors.New("every input is moved")
 
 func (w *plain) run(ctx context.Context, l load) error {
 	g, working := errgroup.WithContext(ctx)
 	for i, consumer := range w.pair.topology().Consumers() {
-		// The other connections are for inputs, in rotation, unless there is only one.
+		// All connections except the first receive inputs, in rotation. A single connection serves both purposes.
 		nc := w.conns[min(1+i%max(w.connections-1, 1), w.connections-1)]
 		inputs := make(chan *pull.Message, min(max(w.groupBytes/l.bytes(), 1), w.groupMessages))
 		g.Go(func() error { return w.receive(working, nc, consumer, inputs) })
@@ -96,7 +97,8 @@ const (
 	heartbeat    = time.Second
 )
 
-// pullBytes returns the most bytes of a pull request over nc. They must admit the largest message, with its subject and reply subject.
+// pullBytes returns the maximum size of a pull request over nc in bytes. The largest message must fit, with its subject
+// and reply subject.
 func pullBytes(nc *nats.Conn) int { return max(2<<20, int(nc.MaxPayload())+64<<10) }
 
 // receive pulls inputs from a consumer until ctx ends.
@@ -122,7 +124,7 @@ func (w *plain) receive(ctx context.Context, nc *nats.Conn, consumer string, inp
 	}
 }
 
-// settle moves one group of inputs after the other. It returns errMoved after the last of n inputs.
+// settle processes one group of inputs after another. It returns errMoved after the last of n inputs.
 func (w *plain) settle(ctx context.Context, inputs <-chan *pull.Message, n int) error {
 	for {
 		group, err := w.gather(ctx, inputs)
@@ -146,7 +148,7 @@ func (w *plain) settle(ctx context.Context, inputs <-chan *pull.Message, n int) 
 	}
 }
 
-// gather waits for an input and returns it with those that are waiting behind it, within the bounds of a group.
+// gather waits for an input. It returns this input and the waiting inputs behind it, within the bounds of a group.
 func (w *plain) gather(ctx context.Context, inputs <-chan *pull.Message) (group []*pull.Message, err error) {
 	select {
 	case m := <-inputs:
@@ -239,11 +241,11 @@ func (w *plain) close() error {
 
 func (w *plain) batches() int64 { return w.groups.Load() }
 
-// calculator computes results in plain Go, by the references of operators. Only one goroutine may use it at a time.
+// calculator computes results in plain Go, with the references of operators. Only one goroutine may use it at a time.
 type calculator struct {
 	content *content
 	ops     []operator.Operator
-	values  [][]byte // of one record, by operator
+	values  [][]byte // values of one record, by operator
 	unpack  compression.Decompressor
 	frame   frame.Frame
 }

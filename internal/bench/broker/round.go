@@ -18,31 +18,34 @@ import (
 	"millrace/internal/operator"
 )
 
-// worker is a worker to measure, for one round.
+// worker is a measured worker of one round.
 type worker interface {
-	// ready creates objects whose creation is not measured: connections and pipelines. The streams exist, and the input stream is full
-	// unless the messages of l arrive later.
+	// ready creates connections and pipelines, which are not part of the measurement. The streams exist. The input
+	// stream is full unless the messages of l arrive later.
 	ready(ctx context.Context, p *pair, l load) error
 
-	// run moves every message of l. It returns when each result is stored and each input's acknowledgement has reached the server.
+	// run processes every message of l. It returns when each result is stored and each input's acknowledgement has
+	// reached the server.
 	run(ctx context.Context, l load) error
 
-	// close undoes ready, even if that failed halfway.
+	// close frees the resources of ready, even if ready has failed.
 	close() error
 
-	// batches returns the number of batches of results, after close.
+	// batches returns the number of batches of results. Call it after close.
 	batches() int64
 }
 
-// roundLimit bounds the duration of a round. A longer round counts as stuck.
+// roundLimit is the maximum duration of a round. A longer round fails.
 const roundLimit = 5 * time.Minute
 
 // roundFigures holds a round's measurements.
 type roundFigures struct {
-	took      time.Duration // from before the first delivery until everything is acknowledged
-	cpu       time.Duration // processor time of the process in that time
-	batches   int64         // of results
-	latencies []float64     // seconds from when an input was stored until its result was, of each input; nil if all were stored beforehand
+	took    time.Duration // time from before the first delivery until everything is acknowledged
+	cpu     time.Duration // processor time of the process in that time
+	batches int64         // number of batches of results
+	// latencies holds, for each input, the seconds between the storage of the input and of its result. It is nil if all
+	// inputs were stored beforehand.
+	latencies []float64
 }
 
 // round runs a worker of kind k, which moves l between new streams, and checks the stored results.
@@ -73,7 +76,7 @@ func (s *server) round(ctx context.Context, k kind, l load) (r roundFigures, err
 	return r, err
 }
 
-// timed measures how long w takes to move l.
+// timed measures the time that w takes to process l.
 func (p *pair) timed(ctx context.Context, w worker, l load) (r roundFigures, err error) {
 	if err := w.ready(ctx, p, l); err != nil {
 		return r, err
@@ -105,18 +108,18 @@ type moment struct {
 
 func now() moment { return moment{time.Now(), bench.CPUTime()} }
 
-// Pauses between two requests to the server: while waiting for the first delivery, which may take long, and for the last acknowledgement.
-// They are short compared with a round.
+// These are the pauses between two requests to the server, short compared with a round. pollFirst is for the first
+// delivery, which may take long, and pollLast for the last acknowledgement.
 const (
 	pollFirst = time.Millisecond
 	pollLast  = 200 * time.Microsecond
 )
 
-// beforeFirstDelivery waits for the first delivery of the input stream. It returns the last moment at which no consumer had delivered
-// anything: shortly before the first delivery, never after it. The parameter last is an earlier such moment.
+// beforeFirstDelivery waits for the first delivery of the input stream. It returns a moment shortly before that
+// delivery, at which no consumer had delivered anything. The parameter last is an earlier such moment.
 //
-// Before the first delivery a worker looks up its consumers or takes its partitions. That happens once and takes more than a second with
-// exclusive delivery, so it is not measured.
+// Before the first delivery, a worker looks up its consumers or acquires its partitions. This is not measured, because
+// it happens once and takes more than a second with exclusive delivery.
 func (p *pair) beforeFirstDelivery(ctx context.Context, last moment) (moment, error) {
 	for {
 		next := now()
@@ -164,8 +167,8 @@ func (p *pair) consumers(ctx context.Context) (all []*jetstream.ConsumerInfo, er
 	return all, list.Err()
 }
 
-// check reads every result back. Each input must have exactly one result, with its ID and on its subject, and no dead letter. The
-// content decides which bodies are right. It returns the latencies of the inputs if they arrived while the worker ran.
+// check reads every result back. Each input must have exactly one result, with the right ID and subject, and no dead
+// letter. The content checks the bodies. If inputs arrived while the worker ran, check returns their latencies.
 func (p *pair) check(ctx context.Context, ops []operator.Operator, l load) (latencies []float64, err error) {
 	if err := p.checkDeadLetters(ctx); err != nil {
 		return nil, err
@@ -203,8 +206,8 @@ func (p *pair) check(ctx context.Context, ops []operator.Operator, l load) (late
 	return latencies, nil
 }
 
-// checkResult checks a message and records its input in seen. right checks its body. It returns the time from when the input was stored
-// until the result was.
+// checkResult checks a message and records its input in seen. right checks the body of the message. checkResult returns
+// the time between the storage of the input and of its result.
 func (p *pair) checkResult(m jetstream.Msg, l load, seen []bool, right func(i int, got []byte) error) (time.Duration, error) {
 	h, id := m.Headers(), m.Headers().Get(jetstream.MsgIDHeader)
 	sequence, err := strconv.Atoi(h.Get(results.HeaderSequence))

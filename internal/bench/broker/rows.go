@@ -14,7 +14,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// The names of rows.
+// These are the names of rows.
 const (
 	rowNull      = "null"
 	rowShared    = "millrace-shared"
@@ -30,7 +30,7 @@ const (
 	rowLatencyNull = "latency-null"
 )
 
-// rateEntries are the rows that show how fast workers are with messages of one record.
+// rateEntries are the rows for the rates of workers with messages of one record.
 var rateEntries = []bench.Entry{
 	{Name: rowNull, Shows: "a worker that computes nothing: for each of 8 partitions it stores the results of a group of inputs in one batch, and acknowledges the group at once"},
 	{Name: rowShared, Shows: "Millrace on the device, with crc32c, and with crc32c and minhash"},
@@ -38,7 +38,7 @@ var rateEntries = []bench.Entry{
 	{Name: rowPlain, Shows: "the same operators in plain Go on all cores, otherwise like null"},
 }
 
-// frameEntries are the rows that show what messages of several records are worth.
+// frameEntries are the rows for the rates of workers with messages of several records.
 var frameEntries = []bench.Entry{
 	{Name: rowFramesNull, Shows: "null with messages of 512 KiB that hold records of 256 bytes: newline-delimited, also with zstd, length-delimited, Arrow"},
 	{Name: rowFramesShared, Shows: "millrace-shared with crc32c and the same messages, and with one record per message"},
@@ -46,13 +46,13 @@ var frameEntries = []bench.Entry{
 	{Name: rowFramesPlain, Shows: "go-worker with crc32c and the same messages"},
 }
 
-// latencyEntries are the rows that show how long a payload takes at a low rate.
+// latencyEntries are the rows for the latency of a payload at a low rate.
 var latencyEntries = []bench.Entry{
 	{Name: rowLatency, Shows: "millrace-shared with 1,000 payloads of 1 KiB per second: from when a payload is stored until its result is"},
 	{Name: rowLatencyNull, Shows: "the same for null"},
 }
 
-// The names of figures in the report.
+// These are the names of figures in the report.
 const (
 	figureRecords     = "records a second"
 	figureBytes       = "record bytes a second"
@@ -98,7 +98,7 @@ var operatorLists = []string{"crc32c", "crc32c,minhash"}
 // payloadSizes are the default sizes of payloads, in bytes.
 var payloadSizes = []int{256, 2 << 10, 64 << 10, 512 << 10}
 
-// runRates measures all workers with messages of one record, of one size after the other.
+// runRates measures all workers with messages of one record, one size after another.
 func (b *Bench) runRates(ctx context.Context, session *bench.Session) error {
 	s, err := b.open(ctx, session)
 	if err != nil {
@@ -126,7 +126,7 @@ func (b *Bench) runRates(ctx context.Context, session *bench.Session) error {
 	return nil
 }
 
-// compare adds the ratios of Millrace to the worker that computes nothing and to the one in plain Go.
+// compare adds the ratios of all workers to the null worker, and of Millrace to the worker in plain Go.
 func compare(null, plain *bench.Case, millrace ...*bench.Case) {
 	plain.Compare(figureOverNull, figureRecords, null)
 	for _, c := range millrace {
@@ -143,7 +143,7 @@ const (
 	frameRecordBytes = 256
 )
 
-// forms are the framings and compressions that the rows compare. Compressed frames are compared with the first.
+// forms are the framings and compressions that the rows compare. Compressed frames are compared with the first form.
 var forms = []form{
 	{framing: frame.NewlineDelimited},
 	{framing: frame.NewlineDelimited, encoding: compression.Zstd},
@@ -151,7 +151,8 @@ var forms = []form{
 	{framing: frame.Arrow},
 }
 
-// runFrames measures workers with frames, and Millrace with one record per message, with records of one size after the other.
+// runFrames measures workers with frames, and Millrace also with one record per message. It measures one size of
+// records after another.
 func (b *Bench) runFrames(ctx context.Context, session *bench.Session) error {
 	s, err := b.open(ctx, session)
 	if err != nil {
@@ -188,17 +189,17 @@ func (b *Bench) runFrames(ctx context.Context, session *bench.Session) error {
 	return nil
 }
 
-// Bounds of a round. It has at least one message for each partition and several for each core, so that none is idle, and at most
-// mostBytes in the input stream. With the largest payloads and a fast server that lasts for two seconds. In a much shorter round, the
-// one-time work for each partition would distort the figures.
+// These are the bounds of a round. It has at least one message for each partition and several for each core, so no core
+// is idle. The input stream has at most mostBytes, which last for two seconds with the largest payloads and a fast
+// server. In a much shorter round, the one-time work for each partition would distort the figures.
 const (
 	messagesPerCore = 4
 	mostMessages    = 1 << 20
 	mostBytes       = 4 << 30
 )
 
-// rate returns a case that measures how fast a kind of worker is with messages of a form. The worker that computes nothing is a reference
-// for the others. The first round finds out how many messages fit into a turn, and is a warm-up.
+// rate returns a case that measures the rate of a kind of worker with messages of a form. The first round determines
+// the number of messages that fit into a turn, and is a warm-up.
 func (s *server) rate(session *bench.Session, k kind, f form) *bench.Case {
 	least := max(partitions, messagesPerCore*runtime.GOMAXPROCS(0))
 	most := min(mostMessages, max(mostBytes/(f.records*f.size), least))
@@ -260,7 +261,7 @@ func (b *Bench) runLatency(ctx context.Context, session *bench.Session) error {
 	return nil
 }
 
-// latency returns a case that measures how long a payload takes with a kind of worker.
+// latency returns a case that measures the latency of payloads with a kind of worker.
 func (s *server) latency(session *bench.Session, k kind) *bench.Case {
 	n := max(int(session.Turn()/latencyEvery), latencyLeast)
 	return k.newCase(session, latencyBytes, func(ctx context.Context, c *bench.Case, seed uint64) error {
@@ -277,13 +278,13 @@ func (s *server) latency(session *bench.Session, k kind) *bench.Case {
 // kind is a kind of worker. It has one row for each list of operators and each form of messages.
 type kind struct {
 	name      string
-	exclusive bool                // the stream and the consumers are those of exclusive delivery
+	exclusive bool                // whether the streams are those of exclusive delivery
 	ops       []operator.Operator // nil for a worker that computes nothing
-	device    bool                // it uses the devices
+	device    bool                // whether the worker uses the devices
 	make      func() worker       // creates the worker of one round
 }
 
-// newCase returns the case of a row of this kind. The worker that computes nothing is a reference for the others.
+// newCase returns the case of a row of this kind. The case of the null worker is a reference for other cases.
 func (k kind) newCase(session *bench.Session, size int, measure func(context.Context, *bench.Case, uint64) error) *bench.Case {
 	r := report.Row{Name: k.name, PayloadBytes: size, Operator: bench.Specs(k.ops)}
 	if k.device {
@@ -309,7 +310,7 @@ func (b *Bench) exclusive(session *bench.Session, name string, ops []operator.Op
 	}}
 }
 
-// plain returns the kind that runs a worker in plain Go. Without operators it computes nothing.
+// plain returns the kind that runs a worker in plain Go. Without operators, the worker computes nothing.
 func (b *Bench) plain(session *bench.Session, name string, ops []operator.Operator) kind {
 	c := pipelineConfig(session, session.Devices[0].Info(), nil)
 	return kind{name: name, exclusive: true, ops: ops, make: func() worker {

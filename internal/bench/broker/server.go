@@ -24,31 +24,31 @@ import (
 
 // server is the NATS server of all rows.
 type server struct {
-	process   running // of this bench; nil if the server was running before
-	where     string  // describes where it runs
-	dir       string  // its files, removed by close; empty for none
+	process   running // server that this bench started; nil if the server was running before
+	where     string  // description of the server's location
+	dir       string  // folder of the server's files, removed by close; may be empty
 	address   natsconn.Server
 	api       jsapi.API
 	storage   jetstream.StorageType
 	nc        *nats.Conn // for everything except the workers, which have their own connections
 	js        jetstream.JetStream
-	pollFirst time.Duration // pause between two looks for a round's first delivery
+	pollFirst time.Duration // pause between two checks for a round's first delivery
 }
 
-// The location of the server, and its effect on the figures.
+// These texts describe the location of the server and its effect on the figures.
 const (
 	oneProcess = "The server runs in this process, over TCP on loopback, and shares the cores with every worker."
 	ownProcess = "The server runs in its own process, over TCP on loopback. It shares the machine with every worker, but the column of cores does not include it."
 	elsewhere  = "The server runs elsewhere, so the cores are the worker's alone."
 )
 
-// localhost is where the server listens, on a free port.
+// localhost is the server's address, with a free port.
 const localhost = "127.0.0.1:0"
 
-// closeTimeout bounds how long removing the streams may take.
+// closeTimeout is the maximum time for removing the streams.
 const closeTimeout = 30 * time.Second
 
-// newServer connects to the server of o, or starts one. The caller closes it, unless there is an error.
+// newServer connects to the server of o, or starts a server. The caller must close the server unless there is an error.
 func newServer(ctx context.Context, o Options) (s *server, err error) {
 	s = &server{address: o.Server, api: o.API, storage: jetstream.FileStorage, where: elsewhere, pollFirst: pollFirst}
 	if o.Memory {
@@ -71,7 +71,7 @@ func newServer(ctx context.Context, o Options) (s *server, err error) {
 	return s, err
 }
 
-// start starts the server: in its own process if there is a program for that.
+// start starts the server. It does so in a separate process if program is not empty.
 func (s *server) start(ctx context.Context, program []string) (err error) {
 	if s.dir, err = os.MkdirTemp("", "millrace-bench-*"); err != nil {
 		return fmt.Errorf("make a folder for the server's files: %w: set TMPDIR to a folder that is writable", err)
@@ -95,12 +95,12 @@ func (s *server) start(ctx context.Context, program []string) (err error) {
 // quiet discards the logs of the measured workers. Their errors are returned.
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// connect opens another connection, over TCP. The caller closes it.
+// connect opens another connection, over TCP. The caller must close the connection.
 func (s *server) connect(name string) (*nats.Conn, error) {
 	return natsconn.Open(s.address, name, quiet, func() {})
 }
 
-// dial opens n connections for a worker. The caller closes them, even after an error.
+// dial opens n connections for a worker. The caller must close them, even after an error.
 func (s *server) dial(name string, n int) (all []*nats.Conn, err error) {
 	for range n {
 		nc, err := s.connect(name)
@@ -128,7 +128,7 @@ func closeAll(conns []*nats.Conn) {
 	}
 }
 
-// close removes the streams and undoes newServer, even if that failed halfway.
+// close removes the streams and frees the resources of newServer, even if newServer has failed.
 func (s *server) close() error {
 	var errs []error
 	if s.js != nil {
@@ -162,24 +162,25 @@ func (i inProcess) Close() error {
 	return nil
 }
 
-// serverProcess is a server in its own process, so that this process's processor time and memory belong to the worker
-// alone. It exits when its standard input ends, and so never outlives this process.
+// serverProcess is a server in a separate process. So the processor time and memory of this process belong to the
+// worker alone. The server exits when its standard input ends, so it never outlives this process.
 type serverProcess struct {
 	cmd   *exec.Cmd
 	in    io.Closer
 	url   string
-	wrote bytes.Buffer // standard error
+	wrote bytes.Buffer // standard error of the process
 }
 
 const (
-	// processTimeout is how long the server's process may take to start, or to end after its input has ended.
+	// processTimeout is the maximum time for the start of the server's process, and for its exit after the end of its
+	// input.
 	processTimeout = time.Minute
 
-	// maxOutput is the maximum number of bytes of its output that are read or shown.
+	// maxOutput is the maximum number of bytes of the process's output that are read or shown.
 	maxOutput = 2 << 10
 )
 
-// startProcess runs program with dir as an additional argument. The program must call ServeUntilEOF with it.
+// startProcess runs program with dir as an additional argument. The program must call ServeUntilEOF with dir.
 func startProcess(ctx context.Context, program []string, dir string) (_ running, err error) {
 	p := &serverProcess{cmd: exec.Command(program[0], append(slices.Clone(program[1:]), dir)...)}
 	p.cmd.Env, p.cmd.Stderr, p.cmd.WaitDelay = untuned(os.Environ()), &p.wrote, processTimeout
@@ -195,7 +196,7 @@ func startProcess(ctx context.Context, program []string, dir string) (_ running,
 	}
 	starting, cancel := context.WithTimeoutCause(ctx, processTimeout, fmt.Errorf("it wrote nothing for %v", processTimeout))
 	defer cancel()
-	stop := context.AfterFunc(starting, func() { _ = p.cmd.Process.Kill() }) // which ends its output
+	stop := context.AfterFunc(starting, func() { _ = p.cmd.Process.Kill() }) // which ends the process's output
 	line, _ := bufio.NewReader(io.LimitReader(out, maxOutput)).ReadString('\n')
 	p.url = strings.TrimSpace(line)
 	if !stop() {
@@ -232,8 +233,8 @@ func (s *serverProcess) Close() error {
 	return fmt.Errorf("the server's process: %w: %s", err, strings.TrimSpace(text[:min(len(text), maxOutput)]))
 }
 
-// ServeUntilEOF is the main function of the server's process. It runs a server with its files in dir, writes its URL to out as one line,
-// and stops the server when in ends.
+// ServeUntilEOF is the main function of the server's process. It runs a server with its files in dir and writes the
+// server's URL to out as one line. It stops the server when in ends.
 func ServeUntilEOF(dir string, in io.Reader, out io.Writer) error {
 	server, err := embedded.Start(embedded.Options{Addr: localhost, Dir: dir})
 	if err != nil {
