@@ -21,7 +21,7 @@ type program struct {
 	in      io.WriteCloser
 	out     io.Reader
 	answers *json.Decoder // reads out
-	gone    error         // reason why the program no longer answers; nil while it does
+	gone    error         // reason why the program no longer answers, or nil
 
 	round map[string]answer // answers of this round by request, because cases may share an answer
 }

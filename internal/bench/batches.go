@@ -130,8 +130,8 @@ func (w *batchWork) run(ctx context.Context, n int) (time.Duration, error) {
 	return w.ran.elapsed, err
 }
 
-// send submits all batches and resubmits completed batches, until it has submitted n batches in total. It waits for
-// every batch. n must be at least the number of slots.
+// send submits all batches and resubmits completed batches, until it has submitted n batches in total. It waits until
+// every batch has completed. n must be at least the number of slots.
 func (w *batchWork) send(ctx context.Context, n int) error {
 	var (
 		group         sync.WaitGroup
@@ -158,8 +158,8 @@ func (w *batchWork) send(ctx context.Context, n int) error {
 	return errors.Join(errs...)
 }
 
-// drive runs one driver and returns the time in which the driver only waited. The driver receives as many batches as it
-// submits, but some of them may come from other drivers.
+// drive runs one driver and returns the time in which it only waited. The driver receives as many batches as it
+// submits, but not always its own batches.
 func (w *batchWork) drive(ctx context.Context, p *streams.Pipeline, held []*streams.Batch, left *atomic.Int64) (blocked time.Duration, err error) {
 	submit := func(b *streams.Batch, again bool) (err error) {
 		switch {
@@ -246,8 +246,8 @@ func (w *batchWork) trace(row report.Row) {
 	}
 }
 
-// balanced returns a mix whose kernel alone takes as long as a copy of a batch, which is the mean of copy in and copy
-// out. It determines the mix once for each device and size, from the stages of the serial schedule.
+// balanced returns a mix whose kernel alone takes as long as a copy of a batch. The time of a copy is the mean of copy
+// in and copy out. balanced determines the mix once for each device and size, from the stages of the serial schedule.
 func balanced(ctx context.Context, s *Session, size int) (mix, error) {
 	if s.MixRounds > 0 {
 		return mix{rounds: s.MixRounds}, nil

@@ -17,7 +17,7 @@
 //	mix.go, data.go            the balanced operator; random payloads and the check of their results
 //	table.go                   figures, columns and tables
 //	baseline.go                the baseline program in plain CUDA C++
-//	case.go, session.go        Case, and the runner
+//	case.go, session.go        Case; Session, which runs cases
 //	rig.go, batches.go         the pipeline of a case; cases that send batches through it
 //	variants.go                devices that differ from the measured one in one respect
 //	copy.go, persistent.go     copies; persistent kernels
@@ -87,7 +87,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Check returns every problem of the options, joined, or nil if Run accepts them.
+// Check returns an error that joins every problem of the options, or nil if Run accepts the options.
 func (o Options) Check() error {
 	o = o.withDefaults()
 	var errs []error
@@ -124,7 +124,7 @@ var deviceSuites = []Suite{copySuite, scheduleSuite, streamSuite, allocSuite, co
 // suites returns all suites in the order of the output.
 func (o Options) suites() []Suite { return slices.Concat(deviceSuites, o.Suites) }
 
-// Groups returns the names of the suites in the order of the output. more are the suites of other packages.
+// Groups returns the names of this package's suites and of the suites in more, in the order of the output.
 func Groups(more ...Suite) []string {
 	var names []string
 	for _, s := range slices.Concat(deviceSuites, more) {
@@ -133,7 +133,7 @@ func Groups(more ...Suite) []string {
 	return names
 }
 
-// List returns every row in the order of the output. more are the suites of other packages.
+// List returns every row of this package's suites and of the suites in more, in the order of the output.
 func List(more ...Suite) []Entry {
 	var all []Entry
 	for _, s := range slices.Concat(deviceSuites, more) {

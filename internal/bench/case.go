@@ -90,13 +90,14 @@ func longerStage(a, b perRound) perRound {
 	}
 }
 
-// Compare adds a ratio with the given name. It is a figure of this case divided by the same figure of another case.
+// Compare adds a ratio with the given name. The ratio is a figure of this case divided by the same figure of another
+// case.
 func (c *Case) Compare(ratio, of string, other *Case) {
 	c.ratio(figure{name: ratio, unit: "x"}, c.figure(of), other.figure(of))
 }
 
-// ratio adds a figure that divides dividend by divisor after the last round. See ratioOf. It adds nothing if they can't
-// be compared.
+// ratio adds a figure, the ratio of dividend to divisor, after the last round. It adds nothing if they can't be
+// compared. See ratioOf.
 func (c *Case) ratio(f figure, dividend, divisor perRound) {
 	c.later(f, func() (report.Spread, bool) { return ratioOf(dividend(), divisor()) })
 }
@@ -110,7 +111,6 @@ func (c *Case) later(f figure, compute func() (of report.Spread, ok bool)) {
 	})
 }
 
-// measured reports whether the case has been measured.
 func (c *Case) measured() bool { return c.Row.Skipped == "" && len(c.seconds) > 0 }
 
 // row returns the row with its figures. It omits the figures of a case that could not be measured in every round.
@@ -235,7 +235,7 @@ func ratioOf(dividend, divisor []float64) (of report.Spread, ok bool) {
 	return of, true
 }
 
-// inverse applies the decreasing function f to a spread.
+// inverse applies f, a decreasing function, to a spread.
 func inverse(of report.Spread, f func(float64) float64) report.Spread {
 	return report.Spread{Median: f(of.Median), Low: f(of.High), High: f(of.Low), N: of.N}
 }

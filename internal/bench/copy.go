@@ -11,7 +11,7 @@ import (
 	"millrace/internal/device"
 )
 
-// direction is the direction of copies, or both at once.
+// direction selects copies in, copies out, or both at once.
 type direction struct {
 	name    string
 	in, out bool
@@ -151,17 +151,14 @@ func hold[T any](h *holder, take func() (T, error), giveBack func(T) error) (tak
 	return taken
 }
 
-// stream returns a new stream.
 func (h *holder) stream(name string) device.Stream {
 	return hold(h, func() (device.Stream, error) { return h.dev.NewStream(name) }, device.Stream.Close)
 }
 
-// pinned returns pinned host memory.
 func (h *holder) pinned(bytes int) device.HostBuffer {
 	return hold(h, func() (device.HostBuffer, error) { return h.dev.AllocHost(bytes) }, h.dev.FreeHost)
 }
 
-// memory returns device memory.
 func (h *holder) memory(bytes int) device.Memory {
 	return hold(h, func() (device.Memory, error) { return h.dev.Alloc(bytes) }, h.dev.Free)
 }

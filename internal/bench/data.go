@@ -26,7 +26,7 @@ type load struct {
 	// payloads.
 	parts func(total int, seed uint64) []int
 	pitch func(op operator.Operator) int // distance between the results of successive parts, in bytes
-	whole *load                          // if not nil, the slots hold the pieces of one batch of this load
+	whole *load                          // load of which the slots hold the pieces of one batch; may be nil
 	slots []content
 }
 
@@ -178,8 +178,8 @@ func equal(op operator.Operator, off int, got, want []byte) error {
 		"do not use this device or this kernel library before the cause is known", op, off+at)}
 }
 
-// sameResults checks that several cases have the same results in a round. It compares all results, but the reference
-// only covers a sample.
+// sameResults checks that several cases have the same results in a round. It compares all results, whereas verify
+// compares only a sample with the reference.
 type sameResults struct {
 	first   string // name of the case that is measured first in the round
 	seed    uint64 // seed of the round

@@ -45,7 +45,7 @@ func (m mix) String() string {
 	return fmt.Sprintf("%s?rounds=%d&scratch=%d", mixName, m.rounds, m.scratchFactor)
 }
 
-// Params implements operator.Operator: uint32 rounds, uint32 scratch factor.
+// Params implements operator.Operator. The block holds uint32 rounds and uint32 scratch factor.
 func (m mix) Params() []byte {
 	block := binary.LittleEndian.AppendUint32(make([]byte, 0, mixBlockBytes), uint32(m.rounds))
 	return binary.LittleEndian.AppendUint32(block, uint32(m.scratchFactor))
@@ -93,7 +93,7 @@ func (m mix) word(w uint32) uint32 {
 
 func mixOnce(w uint32) uint32 { return bits.RotateLeft32(w*1664525+1013904223, 13) }
 
-// mixPieceBytes is the number of bytes of a batch that one core processes at a time; a multiple of 16.
+// mixPieceBytes is the number of bytes of a batch that one core processes at a time. It is a multiple of 16.
 const mixPieceBytes = 64 << 10
 
 // mixHost is the kernel of mix for devices that use the host's memory.
@@ -130,7 +130,7 @@ func (m mixKernel) Run(rows []byte, _ []uint32, scratch, result []byte, parallel
 	}
 	source := rows
 	if needs.Scratch > 0 {
-		scratch[needs.Scratch-1] = 0 // so that a test detects memory that is too short
+		scratch[needs.Scratch-1] = 0 // lets a test detect memory that is too short
 		source = scratch[:len(rows)]
 		copy(source, rows)
 	}

@@ -54,7 +54,7 @@ func operatorExperiment(name, list string, onCPU ...int) Experiment {
 	}
 }
 
-// maxFillers is the maximum number of goroutines that fill batches. The worker has few of them too.
+// maxFillers is the maximum number of goroutines that fill batches. The worker also has few such goroutines.
 const maxFillers = 8
 
 func operatorCases(s *Session, name string, ops []operator.Operator, size int) []*Case {

@@ -14,8 +14,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// HostKernels returns the bench's kernels for devices that use the host's memory. They exist in addition to the
-// operators' kernels.
+// HostKernels returns the kernels that the bench needs besides the operators' kernels, for devices that use the host's
+// memory.
 func HostKernels() []device.HostKernel {
 	all := []device.HostKernel{mixHost{}}
 	for _, k := range operator.HostKernels() {
@@ -161,7 +161,6 @@ func (m *mailbox) open(op operator.Operator, mapper device.Mapper, bytes int) er
 	return err
 }
 
-// launch starts the kernel.
 func (m *mailbox) launch() error {
 	if err := m.queue.Launch(m.kernel, m.args); err != nil {
 		return err
@@ -169,7 +168,6 @@ func (m *mailbox) launch() error {
 	return m.queue.Record(m.ended)
 }
 
-// stop signals the kernel to end.
 func (m *mailbox) stop() {
 	if m.words != nil {
 		m.words.posted.Store(mailboxStop)
@@ -184,8 +182,8 @@ func (m *mailbox) post(payload []byte) {
 	m.words.posted.Store(m.posted)
 }
 
-// mailboxPatience is the time after which the host queries the device about an unfinished payload, and the interval
-// between such queries. Otherwise, the host only reads a word in its own memory.
+// mailboxPatience is the time after which the host queries the device about an unfinished payload, and the interval of
+// such queries. Between queries, the host only reads a word in its own memory.
 const mailboxPatience = time.Millisecond
 
 // await polls until the kernel has finished the payload. It launches the kernel again if the kernel has stopped after

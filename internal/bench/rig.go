@@ -21,7 +21,7 @@ type rig struct {
 	cfg     streams.Config
 	variant func(device.Device) device.Device // wraps the device in the variant that the row measures; may be nil
 
-	p    *streams.Pipeline // nil while it is closed
+	p    *streams.Pipeline // nil while the rig is closed
 	held []*streams.Batch  // the batches of all slots, which the case owns between two runs
 }
 
@@ -109,10 +109,9 @@ func verifyAll(held []*streams.Batch, l *load, seed uint64) error {
 	return errors.Join(errs...)
 }
 
-// These are numbers of batches.
 const (
-	recentBatches = 256 // batches at the end of a run that determine its stage times
-	tracedBatches = 48  // batches of a row's last round that a trace contains
+	recentBatches = 256 // number of batches at a run's end that determine its stage times
+	tracedBatches = 48  // number of batches of a row's last round in a trace
 )
 
 // recent keeps the records of at least the last recentBatches batches, and at most twice as many.

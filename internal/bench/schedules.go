@@ -100,7 +100,7 @@ func threeStreams(lanes int, hostWaits bool) streams.Schedule {
 		Completion: streams.ByAdaptivePolling}
 }
 
-// waiting adds the share of the time in which the submitting goroutine waits for a completed batch or within Submit.
+// waiting adds the shares of time that the submitting goroutine waits in total and within Submit.
 func waiting(w *batchWork) {
 	w.figures = func(c *Case, r ran) {
 		c.add(blocked, (r.blocked+r.waited).Seconds()/r.elapsed.Seconds())
@@ -144,7 +144,7 @@ func timingCases(s *Session, full *load) []*Case {
 }
 
 // clockOverEvents returns the ratio of the clock's stage times to the events' stage times. It first subtracts the cost
-// of waiting, which is their difference over almost empty batches.
+// of waiting, which is the difference between both over almost empty batches.
 func (s stageTimes) clockOverEvents(empty stageTimes) (of report.Spread, ok bool) {
 	if len(s.byClock) != len(empty.byClock) {
 		return of, false
@@ -180,7 +180,8 @@ func chunkedCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 	return cases, nil
 }
 
-// chunked returns a case that runs a whole payload in n pieces, each on its own lane. The payload counts as one batch.
+// chunked returns a case that runs a whole payload in n pieces, each on its own lane. The row treats the payload as one
+// batch.
 func chunked(s *Session, m mix, whole *load, n int, same *sameResults) *Case {
 	load := newWords(m, whole.size/n)
 	load.whole = whole

@@ -16,7 +16,7 @@ import (
 
 // Options selects the measurements and their duration.
 type Options struct {
-	Devices []device.Device // at least one, owned by the caller; none may have a pipeline during Run
+	Devices []device.Device // at least one device, owned by the caller; no device may have a pipeline during Run
 
 	Groups []string // names of suites; empty means all
 	Rows   []string // names of rows, such as "triple" or "schedules/triple"; empty means all
@@ -37,8 +37,8 @@ type Options struct {
 	// is empty, rows are only compared with each other.
 	Yardstick string
 
-	// MixRounds is the work of the balanced kernel, in rounds per word. 0 means the number of rounds that takes as long
-	// as a copy.
+	// MixRounds is the work of the balanced kernel, in rounds per word. 0 means the number for which the kernel takes
+	// as long as a copy.
 	MixRounds int
 
 	Out      io.Writer          // receives each table when its rows are done; may be nil
@@ -48,7 +48,7 @@ type Options struct {
 	Command, Commit string // values for the report
 }
 
-// Tracer receives batches for a drawing. telemetry.Timeline implements it.
+// Tracer draws batches. telemetry.Timeline implements it.
 type Tracer interface {
 	// AddDevice announces a pipeline as a device, before its first batch. The batches have id as their Device. epoch is
 	// the wall-clock time at which the device's clock read zero.
@@ -75,10 +75,10 @@ type Experiment struct {
 	cases func(ctx context.Context, s *Session, size int) ([]*Case, error)
 
 	sizes    func(*Session) []int // sizes for cases; nil means Session.batchSizes
-	together bool                 // the cases use all devices at once, and dev is the first device
+	together bool                 // whether the cases use all devices at once; dev is then the first device
 }
 
-// Entry is a row as shown by --list.
+// Entry describes a row for --list.
 type Entry struct {
 	Group string
 	Name  string
@@ -177,10 +177,8 @@ func (s *Session) runExperiment(ctx context.Context, e Experiment) error {
 	return nil
 }
 
-// use sets the device whose rows are measured.
 func (s *Session) use(d device.Device) { s.dev, s.info = d, d.Info() }
 
-// isGPU reports whether the device is a GPU.
 func (s *Session) isGPU() bool { return s.info.Kind == "cuda" }
 
 func (s *Session) runCases(ctx context.Context, e Experiment) error {
@@ -201,8 +199,8 @@ func (s *Session) runCases(ctx context.Context, e Experiment) error {
 	return nil
 }
 
-// leaveOut handles the error of an experiment. If the device can't run the experiment, leaveOut reports the
-// experiment's rows with the reason. It returns every other error.
+// leaveOut handles the error of an experiment. If the device can't run it, leaveOut reports the experiment's rows with
+// the reason. It returns every other error.
 func (s *Session) leaveOut(e Experiment, device string, err error) error {
 	reason, cannot := unable(err)
 	if !cannot {

@@ -96,10 +96,9 @@ type sender interface {
 	close() error
 }
 
-// These are numbers of payloads of singleWork.
 const (
-	singleLeast = 64 // minimum in a round or a warm-up
-	singleKinds = 16 // different payloads, which are sent in rotation
+	singleLeast = 64 // minimum number of payloads in a round or a warm-up
+	singleKinds = 16 // number of different payloads, which are sent in rotation
 )
 
 // singleWork sends payloads through an idle device one at a time. The time runs from the payload on the heap to its

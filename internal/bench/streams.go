@@ -103,8 +103,8 @@ var allocSuite = deviceSuite("alloc", Experiment{
 })
 
 // allocFactor is the ratio of a batch's scratch to its size. allocLeast is the ratio of the largest batch to the
-// smallest batch. The baseline program's batches have one size and scratch of varying size, at least as large as a
-// batch. So its request contains the mean size of our batches and the same range of scratch.
+// smallest. The baseline program's batches have one size, and scratch of varying size that is at least as large. So its
+// request contains the mean size of our batches and the same range of scratch.
 const (
 	allocFactor = 2
 	allocLeast  = 2

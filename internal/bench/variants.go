@@ -46,7 +46,7 @@ type onDefaultStreams struct {
 	perThread bool
 
 	mu   sync.Mutex
-	only device.Stream // replaces the legacy default stream; nil if the device has one, and before the first call of NewStream
+	only device.Stream // replacement for the legacy default stream; nil if unused
 	turn sync.Mutex    // keeps the work of two batches from interleaving on the legacy default stream
 }
 
@@ -153,7 +153,7 @@ type asking struct {
 	commands []device.Command // reused by Enqueue, to avoid allocation
 }
 
-// end is the end of an enqueued batch.
+// end identifies an enqueued batch and the event at its end.
 type end struct {
 	token uint64
 	event device.Event

@@ -145,8 +145,8 @@ type JS struct {
 // Embedded reports whether the worker starts an embedded NATS server. It does so if NATS.URL is empty.
 func (c *Config) Embedded() bool { return len(c.NATS.URL) == 0 }
 
-// IsSet reports whether the environment sets the variable with the given full name. A command that has another default
-// than the worker calls IsSet before it changes a field.
+// IsSet reports whether the environment sets the variable with the given full name. A command whose default differs
+// from the worker's calls IsSet before it changes the field.
 func (c *Config) IsSet(variable string) bool {
 	_, set := c.read.set[variable]
 	return set

@@ -37,7 +37,7 @@ type readings struct {
 // error.
 //
 // Load only reads the environment, credential files and the sources of find, so several goroutines may call it at once.
-// If find is nil, only the built-in operators exist.
+// find may be nil.
 func Load(find Finder, checks ...Check) (*Config, error) {
 	c := &Config{}
 	c.scanEnvironment()
@@ -127,7 +127,7 @@ func unreadable(bad *envconfig.ParseError) string {
 	return "not a whole number"
 }
 
-// problem records a problem of a variable. The advice comes from the variable's tags.
+// problem records a problem of a variable. The variable's tags determine the advice.
 func (c *Config) problem(variable, what string) {
 	c.problemDo(variable, what, "set "+c.field(variable).form())
 }
@@ -142,7 +142,7 @@ func (c *Config) problemDo(variable, what, do string) {
 }
 
 // field returns the field of the variable with the given full name. It panics if no such variable exists, because all
-// names come from this program.
+// names are constants of this program.
 func (c *Config) field(variable string) field {
 	for _, f := range c.fields() {
 		if f.name == variable {
@@ -152,7 +152,6 @@ func (c *Config) field(variable string) field {
 	panic("config: no variable " + variable)
 }
 
-// warn records a warning.
 func (c *Config) warn(format string, args ...any) {
 	c.read.warnings = append(c.read.warnings, fmt.Sprintf(format, args...))
 }

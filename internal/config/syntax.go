@@ -16,11 +16,11 @@ import (
 // The "wrong" functions in this file return a description of a text's problem, or "". The tag "is" and the checks in
 // validate.go use them.
 
-// serverSchemes lists the URL schemes that the NATS client accepts. An address without a scheme is nats://.
+// serverSchemes lists the URL schemes that the NATS client accepts. An address without a scheme has the scheme nats.
 var serverSchemes = []string{"nats", "tls", "ws", "wss"}
 
-// wrongServer checks the address of a NATS server. The description does not contain the address, which may contain a
-// password.
+// wrongServer checks the address of a NATS server. The result does not contain the address, because the address may
+// contain a password.
 func wrongServer(server string) string {
 	if server == "" {
 		return "an address in the list is empty"
@@ -30,7 +30,7 @@ func wrongServer(server string) string {
 		if what := wrongHostPort(server[strings.LastIndex(server, "@")+1:], 1); what != "" {
 			return what
 		}
-		address = "nats://" + server // like the NATS client
+		address = "nats://" + server // the NATS client does the same
 	}
 	u, err := url.Parse(address)
 	if err != nil {
@@ -89,7 +89,7 @@ func isLoopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// onLoopback adds the host 127.0.0.1 to an address without a host. It returns other addresses unchanged. Debug pages
+// onLoopback adds the host 127.0.0.1 to an address without a host. It returns other addresses unchanged. So debug pages
 // are open to the network only if the user names a host.
 func onLoopback(address string) string {
 	if host, port, err := net.SplitHostPort(address); err == nil && host == "" {

@@ -157,10 +157,9 @@ func (c *Config) validFilters(variable string) (valid []string) {
 // gpuUUID matches a GPU's UUID in the form that nvidia-smi -L prints.
 var gpuUUID = regexp.MustCompile(`^GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// maxOrdinal is the largest GPU ordinal. No machine has more GPUs.
+// maxOrdinal is the largest accepted GPU ordinal. No machine has more GPUs.
 const maxOrdinal = 1023
 
-// validateDevices checks the list of GPUs.
 func (c *Config) validateDevices() {
 	const devices = Prefix + "_DEVICES"
 	if len(c.Devices) == 0 {

@@ -221,7 +221,6 @@ var sizeUnits = map[string]int64{
 	"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
 }
 
-// errSizeForm is the error for a text that is not a size.
 var errSizeForm = errors.New("not a whole number of bytes, KiB, MiB, GiB or TiB (Ki, Mi, Gi or Ti for short), or k, M, G or T (powers of 1000)")
 
 // UnmarshalText parses a size such as "4194304", "4MiB", "4Mi" or "4M". Case matters. It refuses fractions, so write

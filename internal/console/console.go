@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bytes formats a size in binary units: "4.0 MiB".
+// Bytes formats a size in binary units, as in "4.0 MiB".
 func Bytes(n float64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	i := 0
@@ -27,7 +27,7 @@ func Bytes(n float64) string {
 	return fmt.Sprintf("%.1f %s", n, units[i])
 }
 
-// Count formats a whole number with thousands separators: "200,000".
+// Count formats a whole number with thousands separators, as in "200,000".
 func Count(n int64) string {
 	digits := fmt.Sprint(n)
 	sign := ""
@@ -48,7 +48,7 @@ func Share(part, whole time.Duration) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }
 
-// Time formats a duration with three significant digits: "1.23 ms".
+// Time formats a duration with three significant digits, as in "1.23 ms".
 func Time(d time.Duration) string {
 	switch {
 	case d >= time.Second:

@@ -9,7 +9,8 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// Meter counts settled inputs for progress lines. It is an ingest.Observer that forwards every call to the next one.
+// Meter counts settled inputs for progress lines. It is an ingest.Observer that forwards every call to the next
+// observer.
 type Meter struct {
 	ingest.Observer // the next observer
 

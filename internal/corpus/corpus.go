@@ -1,10 +1,9 @@
-// Package corpus generates random text and bytes. It makes documents for the demo and records for benchmarks. Its sets
-// of payloads reveal bugs in the handling of ragged batches, UTF-8 boundaries and split rows. The same seed gives the
-// same bytes on every machine and with every Go version. So a failure on one device can be reproduced on another
-// device.
+// Package corpus generates random text and bytes for the demo, for benchmarks and for tests. Its sets of payloads
+// reveal bugs in the handling of ragged batches, UTF-8 boundaries and split rows. The same seed gives the same bytes on
+// every machine and with every Go version. So a failure on one device can be reproduced on another device.
 //
-// The subcommands demo, bench and operator use the package, and so do the tests of operators and devices. Start reading
-// with Vocabulary for the text and with Sets for the payloads.
+// The subcommands demo, bench and operator use the package. Start reading with Vocabulary for the text and Sets for the
+// payloads.
 package corpus
 
 import (
@@ -62,8 +61,7 @@ const (
 	letters = "etaoinshrdlucmfwygpbvkxqjz"
 )
 
-// frequent lists the most frequent words of every vocabulary. They are in several scripts, so characters have 1 to 4
-// bytes.
+// frequent lists the most frequent words of every vocabulary, in several scripts. So characters have 1 to 4 bytes.
 var frequent = []string{
 	"the", "mill", "turns", "while", "water", "lasts", "a", "of", "stone", "grain",
 	"größer", "où", "naïve", "мельница", "вода", "水車", "石臼", "방앗간", "طاحونة", "🌊", "🌾🌾",
@@ -104,9 +102,8 @@ func NewVocabulary(seed uint64) *Vocabulary {
 	return v
 }
 
-// Append appends the record of size bytes that is generated from seed. The same seed gives the same bytes. A longer
-// record of a seed starts with each shorter record of that seed. A record has no line break, and its last character may
-// be cut off.
+// Append appends the record of size bytes that is generated from seed. The same seed gives the same bytes, and a longer
+// record starts with the shorter one. A record has no line break, and its last character may be cut off.
 func (v *Vocabulary) Append(dst []byte, seed uint64, size int) []byte {
 	r, end := Random{seed}, len(dst)+size
 	for len(dst) < end {

@@ -55,9 +55,9 @@ func OneByte() [][]byte {
 	return payloads
 }
 
-// PageBoundaries returns payloads that end at most one byte from a multiple of 4 KiB or 64 KiB, counted from the start
-// of the batch. It also returns payloads whose length differs from 4 KiB or 64 KiB by at most one byte. Payloads of 1
-// to 3 bytes lie between them.
+// PageBoundaries returns payloads that end within one byte of a multiple of 4 KiB or 64 KiB from the start of the
+// batch. It also returns payloads whose length is within one byte of 4 KiB or 64 KiB. Payloads of 1 to 3 bytes lie
+// between them.
 func PageBoundaries(seed uint64) [][]byte {
 	g := &Random{State: seed}
 	var payloads [][]byte
@@ -91,7 +91,7 @@ func lengths(generate func(seed uint64, n int) []byte, seed uint64, longest int)
 }
 
 // LongAmongShort returns one text of long bytes in the middle of short payloads of 0 to 63 bytes. On a device that
-// doesn't split rows, one core processes the long text while the other cores are idle.
+// doesn't split rows, this batch leaves most cores idle.
 func LongAmongShort(seed uint64, long, short int) [][]byte {
 	g := &Random{State: seed}
 	var payloads [][]byte
@@ -104,8 +104,8 @@ func LongAmongShort(seed uint64, long, short int) [][]byte {
 	return payloads
 }
 
-// Mixed returns 200 payloads of up to 64 KiB between two empty payloads. The payloads alternate between text and random
-// bytes. Their lengths are spread evenly over the powers of two.
+// Mixed returns 200 payloads of up to 64 KiB between two empty payloads. They alternate between text and random bytes.
+// Their lengths are spread evenly over the powers of two.
 func Mixed(seed uint64) [][]byte {
 	g := &Random{State: seed}
 	payloads := [][]byte{{}}
@@ -120,28 +120,28 @@ func Mixed(seed uint64) [][]byte {
 	return append(payloads, []byte{})
 }
 
-// InvalidUTF8 returns a payload for each kind of invalid UTF-8, a text that contains it, and random mixtures of byte
+// InvalidUTF8 returns each kind of invalid UTF-8 alone and in the middle of a text, and random mixtures of byte
 // classes. Operators treat every byte that is not 10xxxxxx as the start of a character.
 func InvalidUTF8(seed uint64) [][]byte {
 	const continuation = "\x80"
 	mistakes := []string{
-		continuation,                       // continuation byte without a start byte
+		continuation,                       // without a start byte
 		continuation + "a",                 // continuation byte before a character
 		"a" + continuation,                 // continuation byte after an ASCII character
 		"\xBF\xBF\xBF\xBF\xBF",             // only continuation bytes
 		"\xC3",                             // start byte without its continuation byte
-		"\xE2\x82",                         // character that is cut off after two of three bytes
-		"\xF0\x9F\x8C",                     // character that is cut off after three of four bytes
+		"\xE2\x82",                         // cut off after two of three bytes
+		"\xF0\x9F\x8C",                     // cut off after three of four bytes
 		"\xC0\xAF",                         // overlong encoding in two bytes
 		"\xE0\x80\xAF",                     // overlong encoding in three bytes
 		"\xED\xA0\x80\xED\xB0\x80",         // surrogates
 		"\xF4\x90\x80\x80",                 // code point above the last one
-		"\xF8\x88\x80\x80\x80",             // sequence of five bytes, which is never valid
+		"\xF8\x88\x80\x80\x80",             // five bytes, which are never valid
 		"\xFE\xFF",                         // a byte order mark of UTF-16
 		"\xFF\xFF\xFF\xFF",                 // bytes that are never start bytes
 		"\xC3\xC3\xC3\xA9",                 // start bytes that interrupt each other
 		"\x00\x00\x00",                     // valid UTF-8
-		"\x7F\x80\xBF\xC0",                 // byte values on both sides of each boundary between classes
+		"\x7F\x80\xBF\xC0",                 // both sides of each boundary between classes
 		"abc\x80\x80\x80def\x80ghi",        // stray continuation bytes
 		"\xE6\xB0\xB4\x80\xE8\xBB\x8A\x80", // one continuation byte too many
 	}
@@ -178,9 +178,9 @@ func fewKinds(g *Random) [][]byte {
 	return payloads
 }
 
-// LongCharacters returns payloads whose characters contain long runs of continuation bytes. The lengths of the runs are
-// close to the powers of two at which devices split rows. A shingle then spans several blocks or pieces, and no
-// character starts in some of the pieces.
+// LongCharacters returns payloads whose characters contain long runs of continuation bytes. The runs' lengths are close
+// to the powers of two at which devices split rows. So a shingle spans several pieces, and no character starts in some
+// pieces.
 func LongCharacters(seed uint64) [][]byte {
 	g := &Random{State: seed}
 	var payloads [][]byte
@@ -209,8 +209,8 @@ func runs(g *Random, characters, run int) []byte {
 	return payload
 }
 
-// Pack converts payloads to a ragged batch. rows holds the payloads back to back. offsets has one more entry than there
-// are payloads. Pack panics above 4 GiB, because 32-bit offsets can't represent larger batches.
+// Pack converts payloads to a ragged batch. rows holds the payloads back to back, and offsets has one more entry than
+// there are payloads. Pack panics above 4 GiB, which 32-bit offsets can't represent.
 func Pack(payloads [][]byte) (rows []byte, offsets []uint32) {
 	rows = bytes.Join(payloads, nil)
 	if uint64(len(rows)) > math.MaxUint32 {

@@ -38,7 +38,7 @@ type checker struct {
 	storedAfter atomic.Int64 // nanoseconds from started until all results were stored
 
 	parts map[int][]jetstream.Msg // messages of incomplete results by document; used only by read
-	extra atomic.Int64            // number of parts of results, without the last part of each
+	extra atomic.Int64            // number of result parts, without the last part of each result
 
 	mu    sync.Mutex
 	seen  []uint8 // number of results per document
@@ -52,8 +52,7 @@ const maxWrong = 10
 // stallLimit is the maximum time that the checker waits for the next result.
 const stallLimit = 2 * time.Minute
 
-// run reads and checks the results. It returns when every document has a result, or when a result is certain not to
-// arrive.
+// run reads and checks the results. It returns when every document has a result, or when reading fails.
 func (c *checker) run(ctx context.Context) error {
 	js, err := jsapi.API{}.New(c.nc)
 	if err != nil {
@@ -140,7 +139,7 @@ func stored(ctx context.Context, js jetstream.JetStream, stream string) (int, er
 	return int(s.CachedInfo().State.Msgs), nil
 }
 
-// arrival is a message, or the error after which no more messages arrive.
+// arrival is a message, or the error that ends the messages.
 type arrival struct {
 	m   jetstream.Msg
 	err error

@@ -133,7 +133,6 @@ func (d *Demo) showProgress() (stop func()) {
 	return console.Redraw(d.o.Out, d.progress)
 }
 
-// progress returns the progress bar.
 func (d *Demo) progress(time.Duration) string {
 	verified := d.checker.verified.Load()
 	text := fmt.Sprintf(" %s of %s verified, %s/s", console.Count(verified), console.Count(int64(d.o.Payloads)),

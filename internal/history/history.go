@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// History holds the choices of one run of a model. It consists of a seed and the choices that the model has drawn. It
-// is a rand.Source. Only one goroutine may use it at a time.
+// History is one run of a model. It consists of a seed and the choices that the model draws. It is a rand.Source. Only
+// one goroutine may use it at a time.
 type History struct {
 	Seed    uint64 // seed for decisions that don't depend on the order of the choices
 	choices []uint16
@@ -83,16 +83,15 @@ type Bounds struct {
 	MustHappen []string // events without which the model proves nothing
 }
 
-// These environment variables hold the text of a history (or the name of a file with it) and the duration for which to
-// run new histories.
+// These environment variables hold a history's text or file name, and the duration for which Run runs new histories.
 const (
 	variableHistory = "MILLRACE_MODEL_HISTORY"
 	variableFor     = "MILLRACE_MODEL_FOR"
 )
 
-// Run runs a model with Least new histories, and then with more until every event of MustHappen has happened. The test
-// fails if an event is missing after Most runs. The function run returns the number of occurrences of each event. It
-// fails t if an invariant is broken. After a failure, Run logs the shortest failing history that it finds.
+// Run runs a model with Least new histories, and then with more histories until every event of MustHappen has happened.
+// The test fails if an event is missing after Most runs. The function run returns the number of occurrences of each
+// event. It fails t if an invariant is broken. After a failure, Run logs the shortest failing history that it finds.
 //
 // With MILLRACE_MODEL_FOR, Run continues for at least that duration. With -short, as under the race detector, Run does
 // about a tenth of the runs and requires no event. With MILLRACE_MODEL_HISTORY, Run does a single run with that

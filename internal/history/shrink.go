@@ -78,7 +78,7 @@ func failure(ctx context.Context, t *testing.T, h *History) string {
 }
 
 var (
-	// failed matches the output of a test that fails or panics. The group is the line of the first error or panic.
+	// failed matches the output of a test that fails or panics. Its group is the line of the first error or panic.
 	failed = regexp.MustCompile(`(?:--- FAIL: .*\n\s*|(?:^|\n)(?:panic|fatal error): |$)(.*)`)
 
 	numbers = regexp.MustCompile(`[0-9]+`)

@@ -1,6 +1,6 @@
-// Package loglimit limits how much a log grows, so a flood of errors neither fills a disk nor hides other messages.
+// Package loglimit limits the size of a log, so a flood of errors neither fills a disk nor hides other messages.
 // Handler limits the repetitions of a message. In each interval, it passes the first 10 records of a message. At the
-// end of the interval, one more record holds the number of dropped records. TruncateAttr limits the length of a text.
+// end of an interval with dropped records, another record holds their number. TruncateAttr limits the length of a text.
 // The command cmd/worker applies both to all its logs.
 //
 // Start reading at Handler.Handle.
@@ -29,14 +29,14 @@ const (
 const splitBy = "reason"
 
 // SuppressedKey is the key of an attribute of the record at the end of an interval. Its value is the number of dropped
-// records of the message. The number includes this record, which is the last dropped one.
+// records of the message. The number includes this record, which is the last dropped record.
 const SuppressedKey = "suppressed"
 
-// OthersText is the message of the record at the end of an interval in which records of messages beyond the first 256
-// were dropped. The attribute "last" holds the message of the last dropped record.
+// OthersText is the message of the record at the end of an interval that dropped records of messages beyond the first
+// 256. The attribute "last" holds the message of the last dropped record.
 const OthersText = "too many different messages"
 
-// Handler is a slog.Handler that passes a limited number of records to the next one. Several goroutines may use it.
+// Handler is a slog.Handler that passes a limited number of records to the next handler. It is safe for concurrent use.
 type Handler struct {
 	next slog.Handler
 	*limits
@@ -136,7 +136,7 @@ func splitValue(r slog.Record) (value string) {
 	return value
 }
 
-// endInterval ends the current interval. The next record starts a new one.
+// endInterval ends the current interval. The next record starts a new interval.
 func (l *limits) endInterval() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,8 +190,8 @@ func TruncateAttr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// errorText returns the text of an error, or an empty text for any other value. It returns an empty text if the Error
-// method panics, as for some nil pointers. The next handler formats such a value.
+// errorText returns the text of an error, or "" for any other value. If the Error method panics, as for some nil
+// pointers, errorText returns "" and the next handler formats the value.
 func errorText(value any) (text string) {
 	defer func() { _ = recover() }()
 	if err, ok := value.(error); ok {

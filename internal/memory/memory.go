@@ -1,6 +1,6 @@
-// Package memory determines the memory limit of this process and divides it. The parts are fixed memory for buffers, a
-// limit for the Go runtime, and the rest for the payloads that the worker holds. The command cmd/worker uses the
-// package at its start, before any large allocation.
+// Package memory determines the memory limit of this process. It divides the limit into fixed memory for buffers, a
+// limit for the Go runtime, and a limit for the payloads that the worker holds. cmd/worker uses the package at its
+// start, before any large allocation.
 //
 // Start reading at Find and at Limit.Divide.
 package memory
@@ -15,19 +15,19 @@ import (
 
 // Limit is the memory limit of the process.
 type Limit struct {
-	Bytes  int64  // the limit; 0 means unknown
-	Source string // the origin of the limit, for messages
+	Bytes  int64  // limit in bytes; 0 means unknown
+	Source string // origin of the limit, for messages to people
 }
 
-// Find returns the lowest memory limit of the process's cgroup (version 1 or 2) and of its parent groups. If no limit
-// is below the machine's memory, or if the limit can't be read, Find returns half of the machine's memory. If the
-// machine's memory is unknown, Find returns an unknown limit.
+// Find returns the lowest limit of the process's cgroup (version 1 or 2) and its parent groups. If no limit is below
+// the machine's memory, or if the limit can't be read, Find returns half of that memory. If the machine's memory is
+// unknown, so is the limit.
 func Find() Limit { return find(memlimit.FromCgroup, memlimit.FromSystem) }
 
-// unlimitedShare is the divisor of the machine's memory that gives the limit of a process without its own limit.
+// unlimitedShare is the divisor of the machine's memory for a process without a cgroup limit.
 const unlimitedShare = 2
 
-// find implements Find. cgroup provides the cgroup's limit, and machine provides the machine's memory.
+// find implements Find with the given providers of the cgroup's limit and of the machine's memory.
 func find(cgroup, machine memlimit.Provider) Limit {
 	total, err := machine()
 	if err != nil {
@@ -64,16 +64,16 @@ const (
 	program = 48 * mib
 
 	// leastSlack is the minimum memory that stays free. Divide reserves a sixteenth of the limit instead if that is
-	// larger. The free memory is for page tables, for sockets, and for garbage that exceeds the runtime's limit.
+	// larger. It is for page tables, for sockets, and for garbage that exceeds the runtime's limit.
 	leastSlack = 24 * mib
 
 	// leastPayloads is the smallest value of Plan.Payloads with which the worker starts.
 	leastPayloads = 16 * mib
 )
 
-// Divide divides the limit. It subtracts the slack, f and the program's memory. Half of the rest is for payloads and
-// half for garbage that is not collected yet. heap is the user's GOMEMLIMIT in bytes, or Unset. If too little memory is
-// left, the error names the necessary limit. For an unknown limit, Divide returns the zero Plan.
+// Divide divides the limit. Of the memory that remains after f, the program and the slack, half is for payloads and
+// half for uncollected garbage. heap is the user's GOMEMLIMIT in bytes, or Unset. If too little memory remains, the
+// error names the necessary limit. For an unknown limit, Divide returns the zero Plan.
 func (l Limit) Divide(f Fixed, heap int64) (Plan, error) {
 	if l.Bytes == 0 {
 		return Plan{}, nil
@@ -93,8 +93,8 @@ func (l Limit) Divide(f Fixed, heap int64) (Plan, error) {
 		l.Bytes/mib, l.Source, ceil(need), ceil(buffers), ceil(need-buffers))
 }
 
-// need returns a limit in bytes with which Divide succeeds if GOMEMLIMIT is not set. The result is at most a few MiB
-// above the lowest such limit.
+// need returns a limit in bytes with which Divide succeeds without GOMEMLIMIT. It is at most a few MiB above the lowest
+// such limit.
 func (l Limit) need(f Fixed) int64 {
 	used := f.Heap + f.OffHeap + program + 2*leastPayloads
 	return max(used+leastSlack, used/15*16+mib)

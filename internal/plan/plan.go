@@ -2,6 +2,5 @@
 // runs the worker's scheduling code (package streams) on the virtual clock of package sim.
 //
 // The subcommand "worker plan" uses the package. Start reading with Textbook. It runs batches first one after another
-// and then overlapped. Each of the three stages takes a given number of time units. Textbook can also cut one payload
-// into chunks.
+// and then overlapped. Each of the three stages takes a given number of time units.
 package plan

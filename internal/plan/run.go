@@ -18,13 +18,12 @@ type course struct {
 	batches  int
 }
 
-// outcome is the result of a course.
 type outcome struct {
 	records []streams.Record // records of the batches, in the order of their completion
 }
 
-// run runs the course. Each batch carries a single byte, because the cost model determines the times of a batch. Real
-// payloads would only slow down the plan.
+// run runs the course. Each batch carries a single byte. The cost model determines the times, so real payloads would
+// only slow down the plan.
 func (c course) run(ctx context.Context) (out outcome, err error) {
 	dev, err := sim.Open(sim.Options{Cost: c.cost, Kernels: operator.HostKernels()})
 	if err != nil {

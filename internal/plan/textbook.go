@@ -13,7 +13,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// These are the bounds of a textbook plan. They keep its output readable for people.
+// These bounds keep the output of a textbook plan readable.
 const (
 	MaxBatches = 1000
 	MaxLanes   = 1000
@@ -76,7 +76,7 @@ func (t Textbook) Run(ctx context.Context) (Comparison, error) {
 	if err := t.Check(); err != nil {
 		return Comparison{}, err
 	}
-	// unit is the time unit for a batch. The unit for a whole payload is a multiple of it, so a chunk's share has no
+	// unit is the time unit for a batch. The unit for a whole payload is a multiple of unit, so a chunk's share has no
 	// fraction.
 	const unit = time.Second
 	c := Comparison{Stages: t.Stages}

@@ -34,12 +34,12 @@ type Slot []Work
 type Work struct {
 	Stage streams.Stage
 	Batch uint64 // number of the batch, from 1
-	Thing string // the name for a batch: "batch" or "chunk"
+	Thing string // the name for a batch, either "batch" or "chunk"
 }
 
 func (w Work) String() string { return fmt.Sprintf("%v(%s %d)", w.Stage, w.Thing, w.Batch) }
 
-// MarshalJSON encodes the work as it is printed: "copy_in(batch 3)".
+// MarshalJSON encodes the work in its printed form, such as "copy_in(batch 3)".
 func (w Work) MarshalJSON() ([]byte, error) { return json.Marshal(w.String()) }
 
 // deviceStages are the stages that run on the device.

@@ -9,9 +9,9 @@ import (
 	"millrace/internal/operator"
 )
 
-// Part is one of several result messages for the same input.
+// Part is one result message for an input. A large result has several parts.
 type Part struct {
-	From, To int // the part has the records [From, To)
+	From, To int // the records of the part are [From, To)
 	Body     []byte
 
 	// Cut identifies the parts that belong together. It is the checksum of their bodies and boundaries. So another
@@ -31,12 +31,13 @@ func (r *RecordTooLargeError) Error() string {
 	return fmt.Sprintf("record %d: its result has %d bytes, and a message takes %d: raise the server's max_payload, or the stream's max_msg_size", r.Record, r.Bytes, r.Limit)
 }
 
-// sampleRecords is the number of records that Parts encodes to estimate the size of further records.
+// sampleRecords is the number of records that are encoded to estimate the size of further records.
 const sampleRecords = 256
 
-// Parts encodes all records in order as result messages with bodies of at most limit bytes. It divides a longer body
-// between records. Every part is a complete message. If compress is not nil, it appends the compressed form of src to
-// dst, and the limit applies to that form. Parts doesn't compress an empty body. A table without records has one part.
+// Parts encodes all records in order as result messages with bodies of at most limit bytes. It cuts a longer body
+// between records, and every part is a complete message. If compress is not nil, it appends the compressed form of src
+// to dst, and the limit applies to that form. Parts doesn't compress an empty body. A table without records has one
+// part.
 //
 // Parts appends the bodies to dst and returns the extended slice. The parts refer to the memory of that slice. If a
 // single record exceeds the limit, the error is a *RecordTooLargeError. The caller can then set the record's status to
@@ -67,7 +68,6 @@ func (t *Table) Parts(dst []byte, f operator.Format, limit int, compress func(ds
 	return c.body, t.slices(c.body, len(dst), c.ends), nil
 }
 
-// end is the end of a part.
 type end struct {
 	record int // index of the next part's first record
 	at     int // position in the bodies
@@ -117,8 +117,8 @@ type cutter struct {
 // bits. No server accepts messages of that size.
 const mostPart = 1<<30 - 1
 
-// encode appends the body of a message with the records [from, to) and returns the body's length. If the byte strings
-// alone are too large, encode appends nothing and returns their length.
+// encode appends the body of a message with the records [from, to) and returns its length. If the byte strings alone
+// are too large, encode only returns their length.
 func (c *cutter) encode(from, to int) int {
 	before, strings := len(c.body), c.table.strings.bytesOf(from, to)
 	if strings > mostPart || c.compress == nil && strings > c.limit {
@@ -163,9 +163,9 @@ func scaled(n, size, limit int) int {
 	return max(1, int(float64(n)*float64(limit)/float64(max(size, 1))*0.96875))
 }
 
-// cut appends one part with at most take records, beginning at index from. It returns the number of records in the part
-// and the length of its body. If a part is too large, cut estimates the number of records from the part's length, at
-// most twice. Then it halves the number for each retry, which bounds the number of encodings.
+// cut appends one part with at most take records, beginning at index from. It returns the number of records and the
+// length of the part. The first two retries estimate the number of records from the length of the part that was too
+// large. Each further retry halves the number, which bounds the number of encodings.
 func (c *cutter) cut(from, take int) (took, size int, err error) {
 	for attempt := 0; ; attempt++ {
 		size, fits := c.try(from, from+take)

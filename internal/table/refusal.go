@@ -49,7 +49,8 @@ func canRefuse(ops []operator.Operator) bool {
 	})
 }
 
-// number returns the number of a refusal's text, and stores a new text. It returns 0 if there are too many texts.
+// number returns the number of a refusal's text. It stores the text in the first call for this refusal. It returns 0 if
+// there are too many texts.
 func (r *refusals) number(of refusal, name string) uint16 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,8 +74,8 @@ func (t *Table) Refuse(i, op int, reason string) {
 	t.refusals.causes[i] = t.refusals.number(refusal{op, reason}, t.ops[op].Name())
 }
 
-// Message returns a sentence for people about the status of record i. It is the operator's reason for a refusal, or the
-// meaning of the status.
+// Message returns a sentence for people about the status of record i. The sentence is the operator's reason for a
+// refusal, or the meaning of the status.
 func (t *Table) Message(i int) string {
 	s := t.statuses[i]
 	if r := &t.refusals; s == record.OperatorError && r.causes != nil && r.causes[i] > 0 {

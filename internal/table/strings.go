@@ -22,7 +22,7 @@ type byteStrings struct {
 // spanBytes is the size of a Span in bytes.
 const spanBytes = 16
 
-// reset prepares b for a message with the given number of records. The records have no byte strings yet.
+// reset prepares b for a message with the given number of records, which have no byte strings yet.
 func (b *byteStrings) reset(ops []operator.Operator, records int) {
 	b.bytes = b.bytes[:0]
 	b.spans = resized(b.spans[:cap(b.spans)], len(ops)) // keeps the memory of operators that the last message didn't have

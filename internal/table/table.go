@@ -1,8 +1,8 @@
 // Package table holds the results of one message's records and encodes them as the body of a result message.
 //
-// The worker fills a Table while batches complete, possibly from several goroutines. One goroutine encodes the Table
-// when every record has ended. The demo and tests compare a body with the reference implementations by calling Check.
-// Start reading with Table, then encode.go and parts.go. docs/results.md specifies the formats.
+// The worker fills a Table while batches complete, possibly from several goroutines. One goroutine encodes it when
+// every record has ended. The demo and tests compare bodies with the reference implementations by calling Check. Start
+// reading with Table, then encode.go and parts.go. docs/results.md specifies the formats.
 package table
 
 import (
@@ -35,9 +35,9 @@ type Table struct {
 	value   []byte            // memory of the values with byte strings
 }
 
-// Reset prepares the table for a message with the given number of records, and reuses memory. It sets all lengths to 0
-// and all statuses to OK. Results are undefined until Put sets them. So every record whose status stays OK needs a Put
-// for each operator.
+// Reset prepares the table for a message with the given number of records, and reuses memory. All lengths become 0 and
+// all statuses OK. Results are undefined until Put sets them, so every record whose status stays OK needs a Put for
+// each operator.
 func (t *Table) Reset(ops []operator.Operator, records int) {
 	if !slices.EqualFunc(t.ops, ops, sameSpec) {
 		t.arrow = nil
@@ -105,8 +105,7 @@ func (t *Table) SetStatus(i int, s record.Status) {
 }
 
 // Put copies the results of the operator with index op for consecutive records, beginning with index first. results has
-// Stride bytes per record. Put panics if the length of results is not a multiple of Stride, or if results exceeds the
-// last record.
+// Stride bytes per record. Put panics for any other length, or if results exceeds the last record.
 func (t *Table) Put(op, first int, results []byte) {
 	column, stride := t.columns[op], t.ops[op].Stride()
 	if len(results)%stride != 0 || first < 0 || first*stride > len(column)-len(results) {
@@ -134,7 +133,7 @@ func (t *Table) Size() int64 {
 }
 
 // MostSize returns the maximum of Size for messages of at most the given number of records. The results have the format
-// f and byte strings of stringBytes bytes in total. If Parts has a compress function, add MostBytes for the
+// f and stringBytes bytes of byte strings in total. If Parts has a compress function, add MostBytes for the
 // uncompressed body.
 func MostSize(f operator.Format, ops []operator.Operator, records, stringBytes int) int64 {
 	size := int64(8+1) * int64(records)
@@ -150,8 +149,8 @@ func MostSize(f operator.Format, ops []operator.Operator, records, stringBytes i
 	return size + mostStrings(ops, records, stringBytes)
 }
 
-// Reference returns the expected table for the records of a message. It computes the results with the reference
-// implementations. statuses holds the expected status of each record. If statuses is nil, all records are OK.
+// Reference returns the expected table for the records of a message, computed with the reference implementations.
+// statuses holds the expected statuses of the records; nil means that all are OK.
 func Reference(ops []operator.Operator, records [][]byte, statuses []record.Status) *Table {
 	t := new(Table)
 	t.Reset(ops, len(records))

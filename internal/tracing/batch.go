@@ -18,8 +18,8 @@ import (
 
 var _ inflight.BatchObserver = (*Tracer)(nil)
 
-// BatchEnded implements inflight.BatchObserver. It creates a span for the batch and a child span for each stage. The
-// spans have the times at which the stages ran.
+// BatchEnded implements inflight.BatchObserver. It creates a span for the batch and a child span for each stage, with
+// their times.
 func (t *Tracer) BatchEnded(r *inflight.Record, payloads iter.Seq[inflight.Payload]) {
 	t.mu.RLock()
 	clock, known := t.devices[r.Device]
@@ -79,8 +79,8 @@ func messageID(p inflight.Payload) attribute.KeyValue {
 	return semconv.MessagingMessageID(p.Stream + ":" + strconv.FormatUint(p.Sequence, 10))
 }
 
-// maxLinks is the maximum number of links of a span. A batch may have a million payloads, and a collector or a reader
-// can't handle that many links. The value equals the SDK's default (OTEL_SPAN_LINK_COUNT_LIMIT).
+// maxLinks is the maximum number of links of a span. A batch may have a million payloads, too many for a collector and
+// for a reader. The value equals the SDK's default (OTEL_SPAN_LINK_COUNT_LIMIT).
 const maxLinks = 128
 
 // link links a batch's span to the trace contexts of its payloads. It adds each context once, and at most maxLinks

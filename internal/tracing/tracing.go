@@ -82,8 +82,7 @@ func Open(ctx context.Context, names Names, log *slog.Logger) (*Tracer, error) {
 	return t, nil
 }
 
-// Wanted returns the endpoint and the protocol for spans according to the environment. It returns an empty text if
-// tracing is disabled.
+// Wanted returns the endpoint and the protocol for spans according to the environment, or "" if tracing is disabled.
 func Wanted() (where string, err error) {
 	s, on, err := read()
 	if err != nil || !on {
@@ -116,7 +115,7 @@ func newTracer(ctx context.Context, names Names, processor trace.SpanProcessor) 
 	}, nil
 }
 
-// String returns the endpoint and the protocol of the exporter.
+// String returns the endpoint and the protocol.
 func (t *Tracer) String() string { return t.endpoint + " (" + t.protocol + ")" }
 
 // AddDevice sets the wall-clock time at which the clock of the device with this id read zero. Batches of devices that
@@ -131,7 +130,7 @@ func (t *Tracer) AddDevice(id string, epoch time.Time) {
 func (t *Tracer) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
 
 // settings holds the trace configuration from the standard OpenTelemetry variables. The SDK and the exporters read
-// further variables themselves, such as those for headers, certificates, sampling and the queue size.
+// further variables themselves, such as the headers, certificates and the queue size.
 type settings struct {
 	endpoint string // address of the collector, as configured
 	protocol string
@@ -185,8 +184,8 @@ func first(variables ...string) (variable, value string) {
 	return "", ""
 }
 
-// checkHeaders returns an error if the exporter would omit a header because it can't parse it. The error doesn't quote
-// the headers, because they contain credentials.
+// checkHeaders returns an error if a header can't be parsed, because the exporter would omit that header. The error
+// doesn't quote the headers, because they contain credentials.
 func checkHeaders() error {
 	for _, variable := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
 		value := os.Getenv(variable)

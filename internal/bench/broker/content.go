@@ -26,7 +26,7 @@ import (
 type load struct {
 	*content
 	n     int
-	every time.Duration // interval of messages while the worker runs; 0 means that all are stored before
+	every time.Duration // interval of messages while the worker runs; 0 means that all are stored before the start
 }
 
 // form describes the messages of a load.
@@ -40,7 +40,8 @@ type form struct {
 // single returns the form of messages that each hold one record without framing.
 func single(size int) form { return form{size: size, records: 1} }
 
-// maxFrameRecords is the maximum number of records in a frame, for which the server accepts the result in one message.
+// maxFrameRecords is the maximum number of records in a frame. The server accepts the result of such a frame in one
+// message.
 const maxFrameRecords = 8192
 
 // filled returns the form with records of size bytes. A frame has as many records as fit into about frameBytes before
@@ -132,12 +133,10 @@ func (c *content) bytes() int {
 	return sum / differentFrames
 }
 
-// splitter returns the splitter for messages.
 func (c *content) splitter() frame.Splitter {
 	return frame.Splitter{Framing: c.framing, MaxRecords: frame.DefaultMaxRecords, MaxBytes: frame.DefaultMaxBytes}
 }
 
-// format returns the format of results.
 func (c *content) format() operator.Format {
 	if c.framing == frame.None {
 		return operator.JSON

@@ -24,7 +24,7 @@ import (
 type pair struct {
 	*server
 	name      string
-	exclusive bool // one consumer for each partition, as for exclusive delivery
+	exclusive bool // whether each partition has a consumer, as for exclusive delivery
 }
 
 // The names of streams and the first tokens of subjects begin with these prefixes and end with the name of the pair.
@@ -51,7 +51,7 @@ const (
 
 // newPair creates the streams of a pair as MILLRACE_PROVISION does. Then it removes the pairs of earlier rounds and of
 // an interrupted run. The order matters. When an account's last stream is deleted, the server removes the folder of
-// streams, and a stream that is created at that moment has no folder.
+// streams. A stream that is created at that moment has no folder.
 func (s *server) newPair(ctx context.Context, exclusive bool) (*pair, error) {
 	p := &pair{server: s, name: rand.Text(), exclusive: exclusive}
 	if err := topology.Provision(ctx, s.js, p.topology(), quiet); err != nil {
@@ -108,8 +108,8 @@ func published(stored string) string {
 // mapped returns the subject of an input's result.
 func mapped(subject string) string { return outPrefix + strings.TrimPrefix(subject, inPrefix) }
 
-// messageID returns the beginning of a result's ID, for which the server stores the result only once. The ID ends with
-// the time at which the input was stored, in nanoseconds.
+// messageID returns the beginning of a result's ID. The server stores only one message with the same ID. The ID ends
+// with the time at which the input was stored, in nanoseconds.
 func (p *pair) messageID(sequence uint64) string {
 	return inStream + p.name + ":" + strconv.FormatUint(sequence, 10) + ":"
 }
@@ -121,7 +121,7 @@ const (
 	// fillBytes is the maximum total size of unconfirmed messages in bytes.
 	fillBytes = 32 << 20
 
-	// answerTimeout is the maximum response time of the server. The round fails after a longer time.
+	// answerTimeout is the maximum response time of the server. The round fails after that time.
 	answerTimeout = time.Minute
 )
 

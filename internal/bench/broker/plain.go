@@ -41,7 +41,7 @@ type plain struct {
 	pair    *pair
 	content *content
 	null    []byte    // result of each message if the worker computes nothing
-	calc    sync.Pool // of *calculator
+	calc    sync.Pool // pool of *calculator
 
 	moved  atomic.Int64 // number of acknowledged inputs
 	groups atomic.Int64
@@ -78,7 +78,8 @@ var errMoved = errors.New("every input is moved")
 func (w *plain) run(ctx context.Context, l load) error {
 	g, working := errgroup.WithContext(ctx)
 	for i, consumer := range w.pair.topology().Consumers() {
-		// All connections except the first receive inputs, in rotation. A single connection serves both purposes.
+		// The first connection is for results. The other connections receive inputs, in rotation. A single connection
+		// serves both.
 		nc := w.conns[min(1+i%max(w.connections-1, 1), w.connections-1)]
 		inputs := make(chan *pull.Message, min(max(w.groupBytes/l.bytes(), 1), w.groupMessages))
 		g.Go(func() error { return w.receive(working, nc, consumer, inputs) })
@@ -218,7 +219,6 @@ func (w *plain) answer(in *pull.Message, body []byte) (*nats.Msg, error) {
 // flow sets the number of messages between two progress reports of the server, and the maximum number of outstanding reports.
 var flow = jetstreamext.FastPublishFlowControl{Flow: 500, MaxOutstandingAcks: 3, AckTimeout: answerTimeout}
 
-// store stores results in one batch.
 func (w *plain) store(ctx context.Context, answers []*nats.Msg) error {
 	batch, err := jetstreamext.NewFastPublisher(w.results, flow)
 	if err != nil {
@@ -250,7 +250,6 @@ type calculator struct {
 	frame   frame.Frame
 }
 
-// result returns the result of a message.
 func (c *calculator) result(body []byte) ([]byte, error) {
 	if c.content.framing == frame.None {
 		for i, op := range c.ops {

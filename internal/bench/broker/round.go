@@ -48,7 +48,7 @@ type roundFigures struct {
 	latencies []float64
 }
 
-// round runs a worker of kind k, which moves l between new streams, and checks the stored results.
+// round runs a worker of kind k, which processes l between new streams, and checks the stored results.
 func (s *server) round(ctx context.Context, k kind, l load) (r roundFigures, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, roundLimit, fmt.Errorf("a round takes longer than %v: it is stuck, or --seconds is too large", roundLimit))
 	defer cancel()

@@ -14,7 +14,6 @@ import (
 	"millrace/internal/operator"
 )
 
-// These are the names of rows.
 const (
 	rowNull      = "null"
 	rowShared    = "millrace-shared"
@@ -243,7 +242,7 @@ const (
 	latencyLeast = 300
 )
 
-// runLatency measures the latency of Millrace and of the worker that computes nothing.
+// runLatency measures the latency of Millrace and of the null worker.
 func (b *Bench) runLatency(ctx context.Context, session *bench.Session) error {
 	s, err := b.open(ctx, session)
 	if err != nil {
@@ -278,7 +277,7 @@ func (s *server) latency(session *bench.Session, k kind) *bench.Case {
 // kind is a kind of worker. It has one row for each list of operators and each form of messages.
 type kind struct {
 	name      string
-	exclusive bool                // whether the streams are those of exclusive delivery
+	exclusive bool                // whether the streams are partitioned, as for exclusive delivery
 	ops       []operator.Operator // nil for a worker that computes nothing
 	device    bool                // whether the worker uses the devices
 	make      func() worker       // creates the worker of one round

@@ -154,7 +154,6 @@ type running interface {
 	Close() error
 }
 
-// inProcess is a server in this process.
 type inProcess struct{ *embedded.Server }
 
 func (i inProcess) Close() error {
@@ -211,7 +210,7 @@ func startProcess(ctx context.Context, program []string, dir string) (_ running,
 	return p, nil
 }
 
-// untuned removes the variables that tune Go's runtime. They are meant for the worker, not for the server.
+// untuned removes the variables that tune Go's runtime. These variables are meant for the worker, not for the server.
 func untuned(environ []string) []string {
 	return slices.DeleteFunc(environ, func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")

@@ -41,7 +41,7 @@ type Row struct {
 	Buffers      int               `json:"buffers,omitempty"` // host buffers per lane
 	BatchBytes   int               `json:"batch_bytes,omitempty"`
 	Operator     string            `json:"operator,omitempty"`
-	PayloadBytes int               `json:"payload_bytes,omitempty"` // only in rows that vary the size of payloads
+	PayloadBytes int               `json:"payload_bytes,omitempty"` // size of payloads, only in rows that vary it
 	Framing      string            `json:"framing,omitempty"`       // framing of messages, a value of MILLRACE_FRAMING
 	Compression  string            `json:"compression,omitempty"`   // compression of messages, a value of MILLRACE_DECOMPRESS
 	Batches      int               `json:"batches,omitempty"`       // number of measured batches in all rounds
