@@ -82,7 +82,7 @@ func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &Handler{next: h.next.WithAttrs(attrs), limits: h.limits}
 }
 
-// WithGroup implements slog.Handler. The new handler shares the limits of h.
+// WithGroup implements slog.Handler. It shares the limits like WithAttrs.
 func (h *Handler) WithGroup(name string) slog.Handler {
 	return &Handler{next: h.next.WithGroup(name), limits: h.limits}
 }
