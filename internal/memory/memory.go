@@ -21,7 +21,7 @@ type Limit struct {
 
 // Find returns the lowest limit of the process's cgroup (version 1 or 2) and its parent groups. If no limit is below
 // the machine's memory, or if the limit can't be read, Find returns half of that memory. If the machine's memory is
-// unknown, so is the limit.
+// unknown, the limit is unknown too.
 func Find() Limit { return find(memlimit.FromCgroup, memlimit.FromSystem) }
 
 // unlimitedShare is the divisor of the machine's memory for a process without a cgroup limit.
