@@ -68,7 +68,7 @@ func PageBoundaries(seed uint64) [][]byte {
 	}
 	for _, page := range []int{4 << 10, 64 << 10} {
 		for _, from := range []int{-1, 0, 1} {
-			add(page - end%page + from) // ends near the boundary
+			add(page - end%page + from) // payload that ends near the boundary
 			add(1 + g.Below(3))
 			add(page + from)
 		}
@@ -141,7 +141,7 @@ func InvalidUTF8(seed uint64) [][]byte {
 		"\xFF\xFF\xFF\xFF",                 // bytes that are never start bytes
 		"\xC3\xC3\xC3\xA9",                 // start bytes that interrupt each other
 		"\x00\x00\x00",                     // valid UTF-8
-		"\x7F\x80\xBF\xC0",                 // both sides of each boundary between classes
+		"\x7F\x80\xBF\xC0",                 // bytes on both sides of each boundary between classes
 		"abc\x80\x80\x80def\x80ghi",        // stray continuation bytes
 		"\xE6\xB0\xB4\x80\xE8\xBB\x8A\x80", // one continuation byte too many
 	}
