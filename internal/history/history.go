@@ -159,7 +159,6 @@ func named(t *testing.T, text string) *History {
 	return h
 }
 
-// missing returns the events that have not happened.
 func (b Bounds) missing(counts map[string]int) (events []string) {
 	for _, what := range b.MustHappen {
 		if counts[what] == 0 {
