@@ -10,8 +10,8 @@ import (
 	"millrace/internal/record"
 )
 
-// This file writes version 2 of the binary format. Numbers are unsigned and little-endian. Every field starts at a multiple of 4
-// bytes.
+// This file writes version 2 of the binary format. Numbers are unsigned and little-endian. Every field starts at a
+// multiple of 4 bytes.
 const (
 	binaryMagic         = "MILL"
 	binaryVersion       = 2
