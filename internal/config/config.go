@@ -1,4 +1,5 @@
-// Package config reads the worker's configuration from environment variables that begin with MILLRACE_. Only cmd/worker uses it.
+// Package config reads the worker's configuration from environment variables that begin with MILLRACE_. Only cmd/worker
+// uses the package.
 //
 // Start reading at the struct Config. Only the tags of its fields define the default, the bounds and the meaning of a
 // variable. The table of `worker config`, docs/configuration.md and the error messages use the tags. Load reads and

@@ -165,7 +165,7 @@ func (c *Config) sortProblems() {
 	slices.SortStableFunc(c.read.problems, func(a, b Problem) int { return order[a.Variable] - order[b.Variable] })
 }
 
-// Problem is a problem of one variable.
+// Problem describes a problem of one variable.
 type Problem struct {
 	Variable string // full name of the variable
 	Value    string // value of the variable, without secrets

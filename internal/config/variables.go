@@ -46,7 +46,7 @@ func (c *Config) Variables() []Variable {
 type field struct {
 	name   string              // full name of the variable, such as MILLRACE_NATS_TLS_CA
 	prefix string              // name without the field's own part, such as MILLRACE_NATS_TLS
-	decl   reflect.StructField // the declaration in its struct
+	decl   reflect.StructField // declaration of the field in its struct
 	value  reflect.Value
 }
 
@@ -240,7 +240,8 @@ func (s *Size) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String formats the size in the largest of the units KiB, MiB, GiB and TiB that divides it. UnmarshalText parses the result.
+// String formats the size in the largest of the units KiB, MiB, GiB and TiB that divides it. UnmarshalText parses the
+// result.
 func (s Size) String() string {
 	for _, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
 		if bytes := sizeUnits[unit]; s != 0 && int64(s)%bytes == 0 {
@@ -270,7 +271,7 @@ func (c *Config) Print(w io.Writer) error {
 	return table.Flush()
 }
 
-// orDash returns "-" for an empty cell. It replaces control characters in other cells by spaces.
+// orDash returns "-" for an empty cell. It replaces control characters in other cells with spaces.
 func orDash(s string) string {
 	if s == "" {
 		return "-"
