@@ -33,7 +33,7 @@ type Options struct {
 	Format           operator.Format
 
 	Out   io.Writer
-	Bar   bool // draw a progress bar
+	Bar   bool // whether to draw a progress bar
 	Width int  // width of the terminal, in columns
 }
 

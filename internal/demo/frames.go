@@ -11,7 +11,7 @@ import (
 	"millrace/internal/textframes"
 )
 
-// Bounds and defaults of Frames.
+// These are the bounds and defaults of Frames.
 const (
 	DefaultRecordBytes = 256
 	MaxRecordBytes     = 64 << 10
@@ -61,7 +61,7 @@ type source interface {
 
 // part is one of several messages with the results of an input.
 type part struct {
-	from int // index of its first record
+	from int // index of the part's first record
 	body []byte
 }
 
