@@ -26,10 +26,9 @@ type program struct {
 	round map[string]answer // answers of this round by request, because cases may share an answer
 }
 
-// These are the time limits of the baseline program.
 const (
-	answerTimeout = 2 * time.Minute  // for one answer; the longest request takes seconds
-	exitTimeout   = 10 * time.Second // for the exit after the end of the input
+	answerTimeout = 2 * time.Minute  // maximum time for one answer; the longest request takes seconds
+	exitTimeout   = 10 * time.Second // maximum time for the exit after the end of the input
 )
 
 // startProgram starts the program. If path is empty, there is no baseline and startProgram returns nil.
@@ -165,5 +164,4 @@ func (b *baseline) measure(p *program, device int) {
 	}
 }
 
-// values returns the seconds per batch, one value per round.
 func (b *baseline) values() []float64 { return b.seconds }

@@ -19,13 +19,13 @@ type batchWork struct {
 	*rig  // the first rig
 	s     *Session
 	load  *load
-	quiet bool // omit the case from the trace
+	quiet bool // whether the trace omits the case
 
 	others  []*rig // rigs on other devices; a device with a free batch gets the next piece of work
 	drivers int    // number of submitting goroutines per pipeline
-	locked  bool   // every driver has its own thread
-	refill  bool   // fill each batch again before it is submitted again
-	passes  bool   // one repetition sends all batches once, instead of a single batch
+	locked  bool   // whether every driver has its own thread
+	refill  bool   // whether to fill each batch before every submission
+	passes  bool   // whether one repetition sends all batches instead of one batch
 
 	figures func(*Case, ran)                               // adds figures that only this row has; may be nil
 	check   func(held []*streams.Batch, seed uint64) error // additional check of the results; may be nil
@@ -33,7 +33,7 @@ type batchWork struct {
 	seed   uint64 // seed of the round
 	again  bool   // whether the batches have been submitted in this round
 	ran    ran    // measurements of the last run
-	recent recent // records of its last batches
+	recent recent // records of the last batches
 }
 
 // ran holds the measurements of one run.

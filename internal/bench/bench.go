@@ -42,7 +42,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// Bounds and defaults of Options.
+// These are the bounds and defaults of Options.
 const (
 	DefaultRounds = 5
 	DefaultBudget = 600 * time.Millisecond
@@ -146,7 +146,7 @@ func List(more ...Suite) []Entry {
 	return all
 }
 
-// checkNames returns an error for each requested group and row that doesn't exist. The error lists the existing names.
+// checkNames returns an error for each requested group and row that doesn't exist. Each error lists the existing names.
 func (o Options) checkNames() error {
 	var errs []error
 	groups, rows := Groups(o.Suites...), List(o.Suites...)

@@ -25,7 +25,7 @@ type Case struct {
 	// Reference marks a case with which other cases are compared. It is measured even if its row was not requested.
 	Reference bool
 
-	hidden   bool      // the case has no row and is used only in comparisons
+	hidden   bool      // whether the case has no row and is used only in comparisons
 	baseline *baseline // the same work in the baseline program; may be nil
 	ordinal  int       // ordinal of the device, for the baseline program
 
@@ -61,7 +61,6 @@ func (c *Case) add(f figure, value float64) { c.Add(f.name, f.unit, value) }
 // perRound is a function that returns one value for each round. Comparisons call it after the last round.
 type perRound func() []float64
 
-// batch returns the seconds per batch.
 func (c *Case) batch() []float64 { return c.seconds }
 
 // stage returns a function for the seconds per batch on an engine.

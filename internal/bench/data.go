@@ -235,7 +235,7 @@ func uniformSizes(n, total int) []int {
 func raggedSizes(n, total int, seed uint64) []int {
 	const sigma, longest = 1.0, 100.0
 	r := rand.New(rand.NewPCG(seed, 0))
-	shares := make([]float64, n) // relative to the median
+	shares := make([]float64, n) // shares relative to the median
 	for i := range shares {
 		shares[i] = math.Exp(sigma * r.NormFloat64())
 	}

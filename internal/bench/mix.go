@@ -10,7 +10,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// Bounds of the operator mix, the same as in libmillrace.
+// These are the bounds of the operator mix, the same as in libmillrace.
 const (
 	maxMixRounds     = 65536
 	maxScratchFactor = 16

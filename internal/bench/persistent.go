@@ -122,7 +122,7 @@ type mailbox struct {
 	args   device.LaunchArgs
 	record int // bytes of a result
 
-	region device.HostBuffer // the words, the payload, and the table of the launch's one row
+	region device.HostBuffer // the words, the payload, and the table of the launch's only row
 	result device.HostBuffer
 	words  *mailboxWords // refers to region
 	posted uint64        // number of the last payload

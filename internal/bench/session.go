@@ -21,7 +21,7 @@ type Options struct {
 	Groups []string // names of suites; empty means all
 	Rows   []string // names of rows, such as "triple" or "schedules/triple"; empty means all
 
-	Suites []Suite // measured after the suites of this package
+	Suites []Suite // further suites, measured after the suites of this package
 
 	Bytes  []int         // sizes of batches or payloads (see Suite.Sizes); empty means the suite's defaults
 	Rounds int           // number of rounds; 0 means DefaultRounds
@@ -85,7 +85,7 @@ type Entry struct {
 	Shows string // description in one line
 }
 
-// named reports whether name refers to the row, as in "triple" or "schedules/triple".
+// named reports whether name is the row's name, with or without its group.
 func (e Entry) named(name string) bool { return name == e.Name || name == e.Group+"/"+e.Name }
 
 // Sizes sets the bounds of Options.Bytes.
@@ -96,7 +96,7 @@ type Sizes struct {
 
 func (s Sizes) contains(n int) bool { return n >= s.Least && n <= s.Most }
 
-// Bounds of the sizes and lanes of rows that measure devices.
+// These are the bounds of the sizes and lanes of rows that measure devices.
 const (
 	MinBatchBytes = 4 << 10 // smallest batch
 	MaxBatchBytes = 1 << 30 // largest batch

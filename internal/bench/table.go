@@ -21,7 +21,7 @@ type figure struct {
 	write         func(float64) string
 }
 
-// The figures of this package's suites.
+// These are the figures of this package's suites.
 var (
 	kernelRate       = figure{"kernel rate", "GB/s", "kernel GB/s", "payload bytes over the time of the kernels, which run alone", Number}
 	overCUDASerial   = figure{"speedup over plain CUDA serial", "x", "x CUDA serial", "speedup over the serial schedule of the baseline program, plain CUDA C++ measured in this run", times}
@@ -62,7 +62,7 @@ type Column struct {
 	Legend string                  // explanation; empty if the title is enough
 	Cell   func(report.Row) string // returns an empty string if the row has no value
 
-	distinguishes bool // show the column only if its cells differ
+	distinguishes bool // whether to omit the column if all cells are equal
 }
 
 // columns are the columns of every suite, in order. A suite's own columns follow them.

@@ -60,7 +60,7 @@ func New(o Options) *Bench {
 	return &Bench{o: o, forms: forms, frameBytes: usualFrameBytes, pollFirst: pollFirst}
 }
 
-// Suite returns the suite.
+// Suite returns the suite for `worker bench`.
 func (b *Bench) Suite() bench.Suite {
 	return bench.Suite{
 		Name:    suiteName,
@@ -74,8 +74,8 @@ func (b *Bench) Suite() bench.Suite {
 	}
 }
 
-// maxHeader is an upper bound for the subject and the headers of an input or a result, in bytes. The server counts them as part of the
-// payload.
+// maxHeader is an upper bound for the subject and the headers of an input or a result, in bytes. The server counts them
+// as part of the payload.
 const maxHeader = 4 << 10
 
 // open returns the server. The first call starts the server or connects to it. Each call adds a note about the server's

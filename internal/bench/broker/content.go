@@ -58,7 +58,7 @@ func (f form) filled(size, frameBytes int) form {
 type content struct {
 	form
 	seed   uint64
-	frames func() [][]byte // returns the different frames, which the first call makes
+	frames func() [][]byte // returns the different frames; the first call makes them
 }
 
 // differentFrames is the number of different frames. Together they exceed the caches of a processor. The number is
@@ -182,7 +182,8 @@ func (c *content) nullResult() []byte {
 	return c.encode(&t)
 }
 
-// sampleBytes is the number of payload bytes for which a check computes the reference. The reference takes a second for a few megabytes.
+// sampleBytes is the number of payload bytes for which a check computes the reference. The reference takes a second for
+// a few megabytes.
 const sampleBytes = 256 << 10
 
 // checker returns a function that checks the result of message i of n. Without operators, every result must be the null

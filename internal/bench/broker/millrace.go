@@ -119,7 +119,7 @@ func (b *batchCounter) BatchDone(*inflight.Record) { b.Add(1) }
 type tally struct {
 	want    int64
 	settled atomic.Int64
-	all     chan struct{} // closed when every result is stored and its input acknowledged
+	all     chan struct{} // closed when every result is stored and every input is acknowledged
 	failed  chan error    // receives the first failure of a payload
 }
 

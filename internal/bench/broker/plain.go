@@ -28,8 +28,8 @@ import (
 
 // plain is a worker in plain Go on the streams of exclusive delivery. For each partition, it pulls inputs in order and
 // groups the waiting inputs. It computes a group's results on all cores and stores them in one batch with one
-// confirmation. Then it acknowledges the group at once. Without operators, it computes nothing, and its rate is about
-// the server's maximum.
+// confirmation. Then it acknowledges the group with one message. Without operators, it computes nothing, and its rate
+// is about the server's maximum.
 type plain struct {
 	ops           []operator.Operator // nil if the worker computes nothing
 	connections   int                 // number of connections; inputs and results use them as in Millrace
@@ -91,7 +91,7 @@ func (w *plain) run(ctx context.Context, l load) error {
 	return flush(ctx, w.conns)
 }
 
-// Bounds, expiry and heartbeat of a pull request, as in the worker.
+// These are the bounds, expiry and heartbeat of a pull request, as in the worker.
 const (
 	pullMessages = 4096
 	pullFor      = 3 * time.Second
@@ -216,7 +216,8 @@ func (w *plain) answer(in *pull.Message, body []byte) (*nats.Msg, error) {
 	return m, nil
 }
 
-// flow sets the number of messages between two progress reports of the server, and the maximum number of outstanding reports.
+// flow sets the number of messages between two progress reports of the server, and the maximum number of outstanding
+// reports.
 var flow = jetstreamext.FastPublishFlowControl{Flow: 500, MaxOutstandingAcks: 3, AckTimeout: answerTimeout}
 
 func (w *plain) store(ctx context.Context, answers []*nats.Msg) error {

@@ -38,7 +38,6 @@ type worker interface {
 // roundLimit is the maximum duration of a round. A longer round fails.
 const roundLimit = 5 * time.Minute
 
-// roundFigures holds a round's measurements.
 type roundFigures struct {
 	took    time.Duration // time from before the first delivery until everything is acknowledged
 	cpu     time.Duration // processor time of the process in that time

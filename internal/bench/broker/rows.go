@@ -106,7 +106,7 @@ func (b *Bench) runRates(ctx context.Context, session *bench.Session) error {
 	for _, size := range session.Sizes(payloadSizes...) {
 		f := single(size)
 		null := s.rate(session, b.plain(session, rowNull, nil), f)
-		var shared, exclusive, plain []*bench.Case // by list of operators
+		var shared, exclusive, plain []*bench.Case // one case per list of operators
 		for _, list := range operatorLists {
 			ops := bench.Parse(list)
 			shared = append(shared, s.rate(session, b.shared(session, rowShared, ops), f))

@@ -30,7 +30,7 @@ type server struct {
 	address   natsconn.Server
 	api       jsapi.API
 	storage   jetstream.StorageType
-	nc        *nats.Conn // for everything except the workers, which have their own connections
+	nc        *nats.Conn // connection for everything except the workers
 	js        jetstream.JetStream
 	pollFirst time.Duration // pause between two checks for a round's first delivery
 }

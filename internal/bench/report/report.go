@@ -46,7 +46,7 @@ type Row struct {
 	Compression  string            `json:"compression,omitempty"`   // compression of messages, a value of MILLRACE_DECOMPRESS
 	Batches      int               `json:"batches,omitempty"`       // number of measured batches in all rounds
 	Batch        *Spread           `json:"batch_seconds,omitempty"` // wall seconds per batch in steady state, one sample per round
-	Stages       map[string]Spread `json:"stage_seconds,omitempty"` // copy_in, compute, copy_out of single batches, from device events
+	Stages       map[string]Spread `json:"stage_seconds,omitempty"` // times of copy_in, compute and copy_out of single batches, from device events
 	Figures      []Figure          `json:"figures,omitempty"`       // all other figures
 	Skipped      string            `json:"skipped,omitempty"`       // reason why the row has no figures
 }
