@@ -138,7 +138,7 @@ type baseline struct {
 	// request is called just before the measurement, because the request may depend on the pace of the case.
 	request func() string
 	batch   func(answer) (seconds float64, err error)
-	unlike  bool // the baseline program does less work, so a ratio would mislead
+	unlike  bool // whether the baseline program does less work, which makes a ratio misleading
 
 	seconds []float64 // seconds per batch, one value per round
 	err     error     // reason why the baseline can't be measured, or nil

@@ -130,7 +130,7 @@ func (t *Tracer) AddDevice(id string, epoch time.Time) {
 func (t *Tracer) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
 
 // settings holds the trace configuration from the standard OpenTelemetry variables. The SDK and the exporters read
-// further variables themselves, such as the headers, certificates and the queue size.
+// further variables themselves, such as the headers, certificates, sampling and the queue size.
 type settings struct {
 	endpoint string // address of the collector, as configured
 	protocol string

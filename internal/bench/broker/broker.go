@@ -1,6 +1,6 @@
 // Package broker is the suite `nats` of `worker bench`. It measures the whole path from one JetStream stream to
-// another. The workers are Millrace with shared and with exclusive delivery, a null worker that computes nothing, and a
-// worker in plain Go. Only the command uses the package.
+// another. The workers are Millrace with shared and exclusive delivery, a null worker that computes nothing, and a
+// worker in plain Go with the same operators. Only the command uses the package.
 //
 // Start reading at Bench. rows.go defines the rows and their comparisons. round.go measures one round of a row. pair.go
 // creates the streams of a round, and content.go their messages. The workers are in plain.go and millrace.go, and the
