@@ -22,6 +22,7 @@ type load struct {
 	count     int // payloads in a batch
 
 	mask uint64 // bits that may be set in the random data
+
 	// parts returns the sizes of a batch's parts. verify checks a sample of them. If count is not 1, the parts are the
 	// payloads.
 	parts func(total int, seed uint64) []int

@@ -18,6 +18,7 @@ import (
 const (
 	burst    = 10 // maximum number of records of a message that pass in each interval
 	interval = 10 * time.Second
+
 	// maxMessages is the maximum number of messages that have their own limit in an interval. Further messages share
 	// one limit per level.
 	maxMessages = 256

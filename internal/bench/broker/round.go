@@ -42,6 +42,7 @@ type roundFigures struct {
 	took    time.Duration // time from before the first delivery until everything is acknowledged
 	cpu     time.Duration // processor time of the process in that time
 	batches int64         // number of batches of results
+
 	// latencies holds, for each input, the seconds between the storage of the input and of its result. It is nil if all
 	// inputs were stored beforehand.
 	latencies []float64
