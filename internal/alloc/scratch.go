@@ -12,19 +12,19 @@ import (
 
 // Scratch configures NewScratch.
 type Scratch struct {
-	Limit int64 // maximum number of bytes held; at least 1; the device may round it up to its granularity
-	Piece int   // size of the largest allocation, in bytes; used on a device without pools
+	Limit int64 // maximum number of bytes held, at least 1; the device may round it up to its granularity
+	Piece int   // size of the largest allocation, in bytes; used only on a device without pools
 }
 
-// NewScratch creates a stream-ordered source of scratch memory, separate from dev's default pool: a pool that keeps its
-// memory. With a release threshold of 0 the pool would return memory at every synchronization and request it again for
-// the next batch, which costs more than the kernels of a small batch. Call Trim to return memory.
+// NewScratch creates a stream-ordered pool of scratch memory, separate from dev's default pool. The pool keeps unused
+// memory until Trim is called. With a release threshold of 0, it would return memory at every synchronization and
+// request it again for the next batch. That would cost more than the kernels of a small batch.
 //
 // If the device has no pools (device.ErrUnavailable), NewScratch falls back to preallocated pieces, and Counted.Instead
 // returns the reason. NewScratch fails with device.ErrInvalid if the limit is below 1.
 func NewScratch(dev device.Device, c Scratch) (*Counted, error) {
 	if c.Limit < 1 {
-		// For a device, 0 means no limit.
+		// To a device, a limit of 0 means no limit.
 		return nil, device.Errorf("new scratch pool", dev.Info().ID, device.ErrInvalid,
 			"a limit of %d bytes: give at least 1 (MILLRACE_SCRATCH_LIMIT)", c.Limit)
 	}
@@ -40,29 +40,32 @@ func NewScratch(dev device.Device, c Scratch) (*Counted, error) {
 	return NewCountedPool(pool, c.Limit), nil
 }
 
-// Counted is a pool that limits the bytes that callers hold at once, and counts their calls. The counters may be read
-// at any time.
+// Counted is a pool that limits the bytes held by its callers and counts their calls. The counters may be read at any
+// time.
 type Counted struct {
 	device.Pool
 	allocations, refused atomic.Uint64
 	spent                atomic.Int64 // nanoseconds
-	instead              error        // why the device has no pools, if scratch is preallocated instead
+	instead              error        // the device's error, if scratch is preallocated because the device has no pools
 
 	limit int64
 	mu    sync.Mutex
-	held  int64 // allocated bytes, until their Free is enqueued
+	held  int64 // bytes whose Free has not been enqueued yet
 }
 
-// NewCountedPool wraps pool. It refuses an allocation, without calling the device, if callers would then hold more than limit
-// bytes. PoolConfig.Limit, the device's own limit, bounds what the pool takes from the device; a pool needs both.
+// NewCountedPool wraps pool. An allocation fails, without a call to the device, if callers would then hold more than
+// limit bytes. PoolConfig.Limit instead bounds the memory that the pool takes from the device. A pool needs both
+// limits.
 func NewCountedPool(pool device.Pool, limit int64) *Counted {
 	return &Counted{Pool: pool, limit: limit}
 }
 
-// Instead returns why scratch is preallocated: the device has no pools. It returns nil if scratch comes from a pool.
+// Instead returns the device's error if scratch is preallocated, because the device has no pools. It returns nil if
+// scratch comes from a pool.
 func (c *Counted) Instead() error { return c.instead }
 
-// Alloc implements device.Pool and counts the call. It returns device.ErrOutOfMemory if the allocation would exceed the limit.
+// Alloc implements device.Pool and counts the call. It fails with device.ErrOutOfMemory if the allocation would exceed
+// the limit.
 func (c *Counted) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	defer c.spend(time.Now())
 	m, err := c.alloc(s, bytes)
@@ -76,7 +79,7 @@ func (c *Counted) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 }
 
 func (c *Counted) alloc(s device.Stream, bytes int) (device.Memory, error) {
-	bytesHeld := int64(max(bytes, 0)) // the device reports an invalid size
+	bytesHeld := int64(max(bytes, 0)) // Pool.Alloc reports a negative size
 	if held, ok := c.hold(bytesHeld); !ok {
 		return device.Memory{}, device.Errorf("allocate scratch", "", device.ErrOutOfMemory,
 			"%d bytes, with %d of %d held: raise MILLRACE_SCRATCH_LIMIT or lower MILLRACE_BATCH_BYTES", bytes, held, c.limit)
@@ -88,7 +91,7 @@ func (c *Counted) alloc(s device.Stream, bytes int) (device.Memory, error) {
 	return m, err
 }
 
-// hold reserves bytes within the limit, if they fit. The result held is the amount reserved before.
+// hold reserves bytes if they fit within the limit. The result held is the number of bytes reserved before the call.
 func (c *Counted) hold(bytes int64) (held int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,8 +134,8 @@ func (c *Counted) Refused() uint64 { return c.refused.Load() }
 // keeps two batches from using the piece at once.
 type preallocated struct {
 	dev   device.Device
-	piece int   // bytes
-	limit int64 // bytes of all pieces
+	piece int   // size of each piece in bytes
+	limit int64 // maximum size of all pieces together, in bytes
 
 	mu     sync.Mutex
 	pieces map[device.Stream]device.Memory
@@ -144,7 +147,7 @@ func newPreallocated(dev device.Device, piece int, limit int64) *preallocated {
 }
 
 // Alloc returns the start of the stream's piece. It fails with device.ErrOutOfMemory if bytes exceeds the size of a
-// piece.
+// piece, or if a new piece would exceed the limit.
 func (p *preallocated) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,7 +183,7 @@ func (p *preallocated) Free(_ device.Stream, m device.Memory) error {
 	return nil
 }
 
-// Trim does nothing: the pieces stay allocated for the next batch.
+// Trim does nothing, because the pieces stay allocated for the next batch.
 func (p *preallocated) Trim(int64) error { return nil }
 
 // Stats implements device.Pool.
@@ -190,7 +193,7 @@ func (p *preallocated) Stats() (device.PoolStats, error) {
 	return p.stats, nil
 }
 
-// Close frees the pieces. They must not be in use.
+// Close frees the pieces. No piece may be in use.
 func (p *preallocated) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

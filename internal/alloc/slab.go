@@ -1,7 +1,7 @@
-// Package alloc manages the memory that is expensive to allocate. A Slab is pinned host memory, allocated once and cut
-// into double buffers. NewScratch returns the pool that device scratch comes from, in stream order.
+// Package alloc manages memory that is expensive to allocate. A Slab is a block of pinned host memory that is allocated
+// once and divided into double buffers. NewScratch returns a stream-ordered pool for device scratch.
 //
-// Package streams uses it for its batches, and internal/bench compares its modes. Start reading with this file, then
+// Package streams uses it for its batches, and internal/bench compares its variants. Start reading with this file, then
 // scratch.go.
 package alloc
 
@@ -12,10 +12,10 @@ import (
 	"millrace/internal/device"
 )
 
-// align is the alignment of the buffers in a slab: a page, so that no two buffers share one.
+// align is the alignment of the buffers in a slab, in bytes. It is the page size, so that no two buffers share a page.
 const align = 4096
 
-// Layout describes how a slab is cut: into Buffers pairs of an input buffer and a result buffer.
+// Layout divides a slab into Buffers pairs of an input buffer and a result buffer.
 type Layout struct {
 	Buffers  int // number of pairs; at least 1
 	InBytes  int // size of each input buffer; at least 1
@@ -29,18 +29,18 @@ func (l Layout) Total() int64 {
 
 func roundUp(n int) int { return (n + align - 1) &^ (align - 1) }
 
-// Slab is one allocation of pinned host memory, cut into buffers. Pinning takes most of a second per GiB, so nothing is
-// pinned after the start. The methods are safe for concurrent use.
+// Slab is one block of pinned host memory, divided into buffers. Pinning takes most of a second per GiB, so memory is
+// pinned only at the start. The methods are safe for concurrent use.
 type Slab struct {
 	dev    device.Device
 	layout Layout
 
 	mu    sync.Mutex
-	whole device.HostBuffer // zero once the slab is closed
+	whole device.HostBuffer // the whole block; zero after Close
 }
 
-// NewSlab allocates the memory for l from dev. It fails with device.ErrOutOfMemory if the host can't pin that much. If dev
-// allocates memory without pinning it, NewSlab succeeds and Pageable counts it.
+// NewSlab allocates the memory for l from dev. It fails with device.ErrOutOfMemory if the host can't pin that much. If
+// dev allocates memory without pinning it, NewSlab succeeds and Pageable returns the size.
 func NewSlab(dev device.Device, l Layout) (*Slab, error) {
 	total := int(l.Total())
 	whole, err := dev.AllocHost(total)
@@ -55,12 +55,12 @@ func NewSlab(dev device.Device, l Layout) (*Slab, error) {
 // layout has no such buffer or if the slab is closed.
 func (s *Slab) In(i int) device.HostBuffer { return s.cut(i, 0, s.layout.InBytes) }
 
-// Out returns result buffer i, with Layout.OutBytes bytes, under the same rules as In.
+// Out returns result buffer i, with Layout.OutBytes bytes. The rules of In apply.
 func (s *Slab) Out(i int) device.HostBuffer {
 	return s.cut(i, s.layout.Buffers*roundUp(s.layout.InBytes), s.layout.OutBytes)
 }
 
-// cut returns buffer i of the buffers of the given size that start at offset off.
+// cut returns buffer i of the series that starts at offset off, with the given size per buffer.
 func (s *Slab) cut(i, off, bytes int) device.HostBuffer {
 	if i < 0 || i >= s.layout.Buffers {
 		panic(fmt.Sprintf("alloc: buffer %d of a slab of %d", i, s.layout.Buffers))
@@ -70,7 +70,7 @@ func (s *Slab) cut(i, off, bytes int) device.HostBuffer {
 	return s.whole.Slice(off+i*roundUp(bytes), bytes)
 }
 
-// Pinned returns the number of page-locked bytes that the slab holds; 0 once it is closed.
+// Pinned returns the number of page-locked bytes that the slab holds, or 0 after Close.
 func (s *Slab) Pinned() int64 { return s.bytesOf(device.Pinned) }
 
 // Pageable returns the number of bytes that the device could not pin. Copies from such memory are slow.

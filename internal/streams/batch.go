@@ -10,72 +10,74 @@ import (
 	"millrace/internal/device"
 )
 
-// ErrEmpty is returned for a batch submitted without payloads.
+// ErrEmpty is the error of Submit for a batch without payloads.
 var ErrEmpty = errors.New("streams: batch has no payloads")
 
-// tableAlign is the alignment of the offsets table, which follows the payload bytes.
+// tableAlign is the alignment of the offsets table in bytes. The table follows the payload bytes.
 const tableAlign = 16
 
-// Batch is one use of a lane's buffers: it is filled, submitted, completed and released. The caller owns it from
-// Acquire to Submit and from completion to Release, and uses it from one goroutine at a time. The pipeline owns it in
-// between.
+// Batch is a set of payloads in a lane's buffers. It is filled, submitted, completed and released. The caller owns it
+// from Acquire to Submit and from completion to Release, and the pipeline owns it in between. Only one goroutine may
+// use it at a time.
 //
-// A batch is ragged. The payloads' bytes lie back to back in one pinned region, followed by a table of Rows()+1
-// little-endian uint32 offsets, aligned to 16 bytes. One copy moves the whole region.
+// A batch is ragged. The payloads' bytes lie back to back in one pinned region. A table of Rows()+1 little-endian
+// uint32 offsets follows, aligned to 16 bytes. One copy moves the whole region.
 type Batch struct {
-	Owner any // for the caller: the object that the batch belongs to. Release clears it
+	Owner any // the caller's object that the batch belongs to; Release clears it
 
 	pipe  *Pipeline
 	lane  *lane
 	slot  int
-	phase phase // only lane.move changes it; guarded by Pipeline.mu
+	phase phase // changed only by lane.move; guarded by Pipeline.mu
 
-	submitting bool   // in flight, but Submit may still fail; guarded by Pipeline.mu
-	token      uint64 // identifies its current or latest submission; guarded by Pipeline.mu
-	copied     bool   // its copy in has been placed in the timeline; guarded by Pipeline.mu
-	untimed    bool   // it completed, and its stage timestamps are still to be read; guarded by Pipeline.mu
+	submitting bool   // whether Submit of a batch in flight may still fail; guarded by Pipeline.mu
+	token      uint64 // identifies the current or latest submission; guarded by Pipeline.mu
+	copied     bool   // whether the copy in has been placed in the timeline; guarded by Pipeline.mu
+	untimed    bool   // whether the batch has completed with timestamps not yet read; guarded by Pipeline.mu
 
 	in, out       device.HostBuffer
 	input, result device.Memory // device copies of in and out
-	offsets       []uint32      // rows+1 entries; capacity for the payload bound
+	offsets       []uint32      // rows+1 entries; capacity is BatchPayloads+1
 	bytes         int
 	longest       int
 
 	clock flightClock
 
-	route       route // streams of this submission; changed under lane.submitting
+	route       route // streams of the current submission; changed under lane.submitting
 	predecessor predecessor
-	enqueued    time.Duration // when the host began to enqueue it
+	enqueued    time.Duration // time at which the host began to enqueue the batch
 
-	// Events at the end of each stage and, if the schedule makes the host wait between stages, also at the start of
-	// each stage.
+	// Events at the end of each stage. If the schedule makes the host wait between stages, each stage also has an event
+	// at its start.
 	start, copiedIn, computing, computed, copyingOut, copiedOut device.Event
 
-	read [numTimestamps]readTimestamp // times of the events at the stages' ends; guarded by Pipeline.timing
+	read [numTimestamps]readTimestamp // times of the events at stage ends; guarded by Pipeline.timing
 
-	mappedIn, mappedOut device.Memory // addresses of in and out for kernels; zero if kernels can't access host memory
-	inPlace             bool          // in this submission the kernels use mappedIn and mappedOut, and nothing is copied
+	mappedIn, mappedOut device.Memory // addresses of in and out for kernels; zero if the buffers aren't mapped
+	inPlace             bool          // whether the kernels of this submission use mappedIn and mappedOut, without copies
 
-	commands []device.Command    // to be enqueued, in order
+	commands []device.Command    // commands not yet passed to the device, in order
 	args     []device.LaunchArgs // one per operator
 	results  []resultSpan        // one per operator
-	probe    *probing            // set if the batch belongs to a probe; nil for payloads
-	copies   bool                // copy the batch even if kernels could use it in place
+	probe    *probing            // set in a probe's batch; nil in a batch of payloads
+	copies   bool                // whether to copy the batch even if kernels could use it in place
 
-	stepping bool            // see StepThrough
-	stepped  bool            // StepThrough was called: the time on the device isn't the operators'
-	stepsEnd <-chan struct{} // ends the steps; nil if nothing does
-	current  int             // in a batch that is computed in steps: number of the current operator, from 1; guarded by Pipeline.mu
+	stepping bool            // whether the operators run in steps (see StepThrough)
+	stepped  bool            // whether StepThrough was called, so the time in flight doesn't cover all operators
+	stepsEnd <-chan struct{} // ends the steps when closed; nil if the steps have no early end
+	// current is the number of the operator in progress, from 1, if the batch is computed in steps. Pipeline.mu guards
+	// it.
+	current int
 
-	ended  func() // closes the batch's profiler range; nil if there is none
+	ended  func() // closes the batch's profiler range; nil if no range is open
 	record Record
 }
 
 // resultSpan is the position of an operator's records in the result buffers.
 type resultSpan struct{ off, len int }
 
-// Slot returns the index of the batch's buffers, from 0 to Pipeline.Slots()-1. No two batches that the caller owns have
-// the same slot, so the caller can keep per-batch data in an array.
+// Slot returns the index of the batch's buffers, from 0 to Pipeline.Slots()-1. Two batches that the caller owns at the
+// same time have different slots, so the caller can keep per-batch data in an array.
 func (b *Batch) Slot() int { return b.slot }
 
 // Rows returns the number of payloads in the batch.
@@ -89,7 +91,7 @@ func (b *Batch) Fits(n int) bool {
 	return n <= b.pipe.cfg.BatchBytes-b.bytes && b.Rows() < b.pipe.cfg.BatchPayloads
 }
 
-// Full reports whether the batch has reached one of its bounds, and which one.
+// Full reports whether the batch has reached one of its bounds. If so, it also returns that bound as the close reason.
 func (b *Batch) Full() (CloseReason, bool) {
 	switch {
 	case b.Rows() >= b.pipe.cfg.BatchPayloads:
@@ -115,15 +117,15 @@ func (b *Batch) Append(payload []byte) bool {
 	return true
 }
 
-// AppendRun copies payloads that lie back to back in values to the end of the batch, until one doesn't fit. It returns the
-// number of payloads that it copied. ends holds the position after each payload, in ascending order. Positions may count
-// from any origin: the last of them is the position after the last byte of values.
+// AppendRun appends payloads that lie back to back in values, until one doesn't fit. It returns the number of payloads
+// that it appended. ends holds the end position of each payload, in ascending order. Positions may have any origin,
+// because the last position always marks the end of values.
 func (b *Batch) AppendRun(values []byte, ends []uint32) int {
 	rows := min(len(ends), b.pipe.cfg.BatchPayloads-b.Rows())
 	if rows <= 0 {
 		return 0
 	}
-	origin := ends[len(ends)-1] - uint32(len(values)) // of the positions
+	origin := ends[len(ends)-1] - uint32(len(values)) // position of the first byte of values
 	if free := b.pipe.cfg.BatchBytes - b.bytes; int(ends[rows-1]-origin) > free {
 		rows = sort.Search(rows, func(i int) bool { return int(ends[i]-origin) > free })
 		if rows == 0 {
@@ -155,20 +157,20 @@ func (b *Batch) Oldest() time.Duration {
 	return b.pipe.dev.Now() - b.record.Stages[Fill].Start
 }
 
-// LaneIdle reports whether the device has no work on this batch's lane. If so, waiting for more payloads only adds
-// latency.
+// LaneIdle reports whether the device has no work on this batch's lane. While the lane is idle, waiting for more
+// payloads only adds latency.
 func (b *Batch) LaneIdle() bool { return b.lane.busy.Load() == 0 }
 
-// Idle returns a channel that receives when the lane may have become idle. Only the owner of the lane's filling batch
-// may receive from it.
+// Idle returns a channel that receives a value when the lane may have become idle. Only the owner of the lane's filling
+// batch may receive from the channel.
 func (b *Batch) Idle() <-chan struct{} { return b.lane.idle }
 
-// shape describes the batch to the operators.
+// shape returns the batch's dimensions for the operators.
 func (b *Batch) shape() device.Shape {
 	return device.Shape{Rows: b.Rows(), Bytes: b.bytes, Longest: b.longest}
 }
 
-// seal writes the offsets table and returns the region to copy.
+// seal writes the offsets table. It returns the region to copy and the table's offset in that region.
 func (b *Batch) seal() (region device.HostBuffer, table int) {
 	table = alignUp(b.bytes, tableAlign)
 	end := table + 4*len(b.offsets)
@@ -179,22 +181,23 @@ func (b *Batch) seal() (region device.HostBuffer, table int) {
 	return b.in.Slice(0, end), table
 }
 
-// Err returns nil if the results of a completed batch are valid, otherwise the reason why they are not.
+// Err returns the error of a completed batch, or nil if the batch's results are valid.
 func (b *Batch) Err() error { return b.record.Err }
 
-// Results returns the records of the operator with index op: Rows() records, back to back. It may be called only for a
-// completed batch without an error. The slice is valid until Release.
+// Results returns the Rows() records of the operator with index op, back to back. Call it only for a completed batch
+// without an error. The slice is valid until Release.
 func (b *Batch) Results(op int) []byte {
 	span := b.results[op]
 	return b.out.Slice(span.off, span.len).Bytes()
 }
 
-// Offsets returns where each payload begins in the batch's bytes, and after the last one where it ends. The slice is valid until Release.
+// Offsets returns the start of each payload in the batch's bytes, and then the end of the last payload. The slice is
+// valid until Release.
 func (b *Batch) Offsets() []uint32 { return b.offsets }
 
-// ReadRecord returns the batch's record, which the pipeline changes until completion and reuses after Release. For a
-// completed batch the first call queries the device for the stage timestamps, which takes about ten microseconds on a
-// GPU.
+// ReadRecord returns the batch's record. The pipeline changes the record until completion and reuses it after Release.
+// For a completed batch, the first call reads the stage timestamps from the device, which takes about ten microseconds
+// on a GPU.
 func (b *Batch) ReadRecord() *Record {
 	b.pipe.timeUpTo(b)
 	return &b.record

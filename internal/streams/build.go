@@ -8,7 +8,7 @@ import (
 	"millrace/internal/device"
 )
 
-// build allocates everything that the pipeline needs. If it fails, the caller must call free.
+// build allocates the pipeline's kernels, memory, streams and events. If it fails, the caller must call free.
 func (p *Pipeline) build() error {
 	for _, op := range p.cfg.Operators {
 		k, err := p.dev.Kernel(op.Name(), op.Params())
@@ -67,8 +67,8 @@ func (p *Pipeline) build() error {
 	return nil
 }
 
-// largestNeeds returns the scratch and result space of the largest batch that the bounds allow. It returns an error if an operator can't
-// compute such a batch, because every launch of one would fail.
+// largestNeeds returns the scratch and result space of the largest batch that the bounds allow. It returns an error if
+// an operator can't compute a batch of that size, because every launch of such a batch would fail.
 func (p *Pipeline) largestNeeds() (all device.Needs, err error) {
 	shape := device.Shape{Rows: p.cfg.BatchPayloads, Bytes: p.cfg.BatchBytes, Longest: p.cfg.BatchBytes}
 	for _, k := range p.kernels {
@@ -83,7 +83,7 @@ func (p *Pipeline) largestNeeds() (all device.Needs, err error) {
 	return all, nil
 }
 
-// sharedStreams creates the streams that lanes share, if the topology has any.
+// sharedStreams creates the streams that lanes share, if the topology has shared streams.
 func (p *Pipeline) sharedStreams() (err error) {
 	if p.schedule.Topology == StreamPerLane {
 		return nil
@@ -154,7 +154,7 @@ func (p *Pipeline) addBatch(l *lane, region, results int) (err error) {
 }
 
 // mapBuffers makes the batch's host buffers accessible to kernels. It does nothing if the device can't map host memory,
-// if the schedule keeps the stages apart, or if Config.Copies is set.
+// if the schedule separates the stages, or if Config.Copies is set.
 func (b *Batch) mapBuffers() (err error) {
 	m, ok := b.pipe.dev.(device.Mapper)
 	if s := b.pipe.schedule; !ok || s.HostWaits || s.Topology == StreamPerStage || b.pipe.cfg.Copies {
@@ -175,14 +175,14 @@ func (b *Batch) events() []*device.Event {
 	return []*device.Event{&b.copiedIn, &b.computed, &b.copiedOut}
 }
 
-// Close waits for the device to finish the pipeline's work and frees all memory. Batches in flight don't come back, and
-// no batch may be filled or read afterwards. A Submit that is still running returns ErrClosed and leaves the batch to
-// the caller, which may still release it. Close doesn't repeat the error of a device that was lost earlier: Err has
-// reported it. A second Close waits for the first and returns nil.
+// Close waits until the device has finished the pipeline's work, and then frees all memory. The caller must neither
+// wait for batches in flight nor fill or read a batch afterwards. If a Submit call in progress returns ErrClosed, the
+// caller still owns the batch and may release it. Close doesn't repeat the error of a device that was lost earlier,
+// because Err returns that error. A second Close waits for the first and returns nil.
 //
-// On a hung device (see Config.Deadline) Close neither waits nor frees anything, because the device may still use the
-// memory and a call may never return. End the process in that case. If the device is found to hang during Close, Close
-// returns that error.
+// On a hung device (see Config.Deadline), Close neither waits nor frees anything. The device may still use the memory,
+// and a call to the device may never return. The caller must end the process in that case. If the device is found to
+// hang during Close, Close returns that error.
 func (p *Pipeline) Close() (err error) {
 	p.closing.Do(func() { err = p.close() })
 	return err
@@ -233,12 +233,12 @@ func (p *Pipeline) windDown() error {
 	if err := p.Hung(); err != nil {
 		return err
 	}
-	p.timeUpTo(nil) // as long as the events exist
+	p.timeUpTo(nil) // while the events still exist
 	return errors.Join(append(errs, p.free())...)
 }
 
-// drainLane waits until a running submission has ended and the device has finished the lane's work. No new submission
-// can start, because the pipeline no longer accepts any.
+// drainLane waits until a submission in progress has ended and the device has finished the lane's work. No new
+// submission can start, because the pipeline is over.
 func (p *Pipeline) drainLane(l *lane) error {
 	l.submitting.Lock()
 	defer l.submitting.Unlock()
@@ -279,12 +279,12 @@ func (p *Pipeline) free() error {
 
 // Footprint is an upper bound for the memory that a pipeline uses, in bytes.
 type Footprint struct {
-	Host    int64 // batch buffers; pinned if the device can pin memory
-	Device  int64 // batch buffers on the device
-	Scratch int64 // on the device; never more than Config.ScratchLimit
+	Host    int64 // host memory for batch buffers; pinned if the device can pin memory
+	Device  int64 // device memory for batch buffers
+	Scratch int64 // device memory for scratch; at most Config.ScratchLimit
 }
 
-// admit calls Config.Admit before the pipeline allocates that memory.
+// admit passes the pipeline's footprint to Config.Admit before the memory is allocated.
 func (p *Pipeline) admit(slab alloc.Layout, largest device.Needs) error {
 	if p.cfg.Admit == nil {
 		return nil

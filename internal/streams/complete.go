@@ -10,11 +10,11 @@ import (
 	"millrace/internal/operator"
 )
 
-// This file hands completed batches back. The device notifies, or the pipeline polls. Polling costs the device and the
-// driver less than a notification: a notification or an interrupt after each batch delays the next work on its stream, and
+// This file returns completed batches to the caller. The device notifies the pipeline, or the pipeline polls the
+// device. A notification or an interrupt costs more than polling. It delays the next work on the stream, and it
 // involves the driver's thread, a file descriptor and the scheduler.
 
-// complete takes completions from the device until ctx is done or the device is lost.
+// complete receives completions from the device until ctx is done or the device is lost.
 func (p *Pipeline) complete(ctx context.Context) {
 	for {
 		token, err := p.dev.WaitCompletion(ctx)
@@ -28,8 +28,8 @@ func (p *Pipeline) complete(ctx context.Context) {
 	}
 }
 
-// batchCompleted hands back the batch with this token. It ignores a token that matches no batch in flight: that batch
-// has already failed, or it belongs to an earlier pipeline on the same device that was closed with work in flight.
+// batchCompleted ends the flight of the batch with this token. It ignores a token that matches no batch in flight. Such
+// a token belongs to a batch that has already failed, or to an earlier pipeline that was closed with work in flight.
 func (p *Pipeline) batchCompleted(token uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,7 +42,7 @@ func (p *Pipeline) batchCompleted(token uint64) {
 		return
 	}
 	if b.probe == nil {
-		b.record.Err = b.failure() // a probe compares failures with those that it knows
+		b.record.Err = b.failure() // for a probe, Pipeline.compare checks the failures
 	}
 	b.untimed = true
 	p.untimed = append(p.untimed, b)
@@ -50,8 +50,8 @@ func (p *Pipeline) batchCompleted(token uint64) {
 	p.end(b)
 }
 
-// failure returns the error of an operator that has left no results for the batch, or nil. Running parts of the batch shows which record
-// is the cause.
+// failure returns the error of the first operator that produced no results for the batch, or nil. The error doesn't
+// name the faulty record. The caller finds that record by running parts of the batch.
 func (b *Batch) failure() error {
 	for i, op := range b.pipe.cfg.Operators {
 		f, ok := op.(operator.Faulty)
@@ -72,13 +72,13 @@ func (p *Pipeline) end(b *Batch) {
 	case b.probe == nil:
 		p.completed <- b
 	case b.probe.abandoned:
-		go b.Release() // Release locks p.mu
+		go b.Release() // in a goroutine, because Release locks p.mu
 	default:
-		b.probe.back <- struct{}{} // the channel is buffered, so this never blocks
+		b.probe.back <- struct{}{} // the channel is buffered, so the send never blocks
 	}
 }
 
-// leaveFlight takes a batch out of flight and wakes the goroutines that wait for that. The caller holds p.mu.
+// leaveFlight moves a batch from flight to the given phase and signals p.changed. The caller holds p.mu.
 func (p *Pipeline) leaveFlight(b *Batch, to phase) {
 	b.lane.move(b, to)
 	b.closeRange()
@@ -90,7 +90,7 @@ func (p *Pipeline) leaveFlight(b *Batch, to phase) {
 	p.changed.Broadcast()
 }
 
-// fail ends the pipeline because the device is lost. Every batch in flight comes back with err.
+// fail ends the pipeline because the device is lost. Every batch in flight fails with err.
 func (p *Pipeline) fail(err error) {
 	p.mu.Lock()
 	first := p.err == nil
@@ -122,20 +122,20 @@ func (p *Pipeline) reportKind(kind string) {
 	}
 }
 
-// smallBatch is the largest batch that Submit polls, in payload bytes. Larger batches take too long for that.
+// smallBatch is the maximum size of a batch that Submit polls, in payload bytes. Larger batches run too long for that.
 const smallBatch = 256 << 10
 
 // polled is a batch in flight whose completion event is polled.
 type polled struct {
 	batch *Batch
 	token uint64
-	out   device.Stream // the stream with the event, and with the notification if there is one
+	out   device.Stream // stream of the event and, if used, of the notification
 	ended device.Event
-	until time.Time // when the submitter stops polling; zero if the submitter doesn't poll
+	until time.Time // time at which the submitter stops polling; zero if the submitter doesn't poll
 }
 
-// spin polls a batch on the submitter's goroutine until it completes or f.until has passed. After that, the batch
-// completes in the way that the schedule selects.
+// spin polls a batch on the submitter's goroutine until it completes or f.until has passed. After f.until, spin leaves
+// the batch to the method that Schedule.Completion selects.
 func (p *Pipeline) spin(f polled) {
 	defer p.pollers.Done()
 	for !p.poll(f) {
@@ -144,7 +144,7 @@ func (p *Pipeline) spin(f polled) {
 			continue
 		}
 		if p.schedule.Completion == ByAdaptivePolling {
-			p.toPoll <- f // the channel has capacity for every batch, so this never blocks
+			p.toPoll <- f // the channel has capacity for every batch, so the send never blocks
 		} else if err := f.out.Notify(f.token); err != nil {
 			p.abandon(f, err)
 		}
@@ -180,8 +180,8 @@ func (p *Pipeline) pollAll(ctx context.Context) {
 	}
 }
 
-// sweep completes the batches that have ended and returns the others. It polls the oldest batch of each queue first,
-// and a later one only if the earlier ones have ended.
+// sweep completes the batches that have ended and returns the batches that are still in flight. For each queue, it
+// polls a batch only if all earlier batches have ended.
 func (p *Pipeline) sweep(batches []polled) []polled {
 	p.pendingQueues = p.pendingQueues[:0]
 	return slices.DeleteFunc(batches, func(f polled) bool {
@@ -196,7 +196,8 @@ func (p *Pipeline) sweep(batches []polled) []polled {
 	})
 }
 
-// poll checks whether a batch has ended, and completes it. It returns true if there is nothing left to poll.
+// poll completes the batch if it has ended, and fails it if its event reports an error. It returns false if the batch
+// must be polled again.
 func (p *Pipeline) poll(f polled) bool {
 	switch done, err := f.ended.Done(); {
 	case err != nil:
@@ -209,7 +210,8 @@ func (p *Pipeline) poll(f polled) bool {
 	return true
 }
 
-// abandon fails a batch, once nothing uses its buffers, if its completion can't be determined.
+// abandon fails a batch whose completion can't be determined. It first drains the lane, so that no work uses the
+// batch's buffers.
 func (p *Pipeline) abandon(f polled, err error) {
 	drained := p.drain(f.batch.lane)
 	if lost := p.dev.Err(); lost != nil {
@@ -236,36 +238,37 @@ func (p *Pipeline) failed(f polled, err error) bool {
 }
 
 // adaptivePoll chooses the pauses between polls. A pause is a quarter of the recent time between completions. So a few
-// polls find each completion, and a completion is noticed soon after it happens.
+// polls find each completion, soon after it happens.
 type adaptivePoll struct {
-	since time.Time     // when the wait for the next completion began
-	pace  time.Duration // recent time between completions
+	since time.Time     // start of the wait for the next completion
+	pace  time.Duration // moving average of the time between completions
 }
 
-// The bounds of one pause. A shorter pause costs mostly kernel time; a longer one saves nothing.
+// The bounds of a pause. Shorter pauses cost mostly kernel time, and longer pauses bring no further saving.
 const (
 	shortestPause = 5 * time.Microsecond
 	longestPause  = 200 * time.Microsecond
 )
 
-// begin prepares the calling goroutine for short sleeps. The caller must call end afterwards to undo that.
+// begin locks the goroutine to its thread and prepares the thread for short sleeps. The caller must call end to unlock
+// it.
 func (a *adaptivePoll) begin() (end func()) {
 	runtime.LockOSThread()
 	preciseTimers()
 	return runtime.UnlockOSThread
 }
 
-// restart starts the wait for a batch when none was in flight before.
+// restart begins a wait after a time without batches in flight.
 func (a *adaptivePoll) restart() { a.since = time.Now() }
 
-// came records that a batch has completed while other batches are in flight.
+// came records that a batch has completed, and begins the next wait.
 func (a *adaptivePoll) came() {
 	now := time.Now()
 	a.learn(now.Sub(a.since))
 	a.since = now
 }
 
-// learn records how long the wait for a completion took.
+// learn adds the duration of one wait to the moving average.
 func (a *adaptivePoll) learn(waited time.Duration) { a.pace += (waited - a.pace) / 4 }
 
 func (a *adaptivePoll) sleep() { shortSleep(a.next()) }

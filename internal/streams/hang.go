@@ -11,33 +11,36 @@ import (
 	"millrace/internal/device"
 )
 
-// This file detects that a device hangs: a kernel doesn't end, or its completion doesn't arrive. It checks each batch
-// in flight separately, so that other batches that make progress don't hide a stuck one.
+// This file detects hung devices. On such a device, a kernel doesn't end or its completion doesn't arrive. The check
+// covers each batch in flight separately, because other batches may progress while one is stuck.
 
-// flightClock measures how long a batch has been at the head of its streams. Pipeline.mu guards it.
+// flightClock measures the time that a batch has spent at the head of its streams. Pipeline.mu guards it.
 type flightClock struct {
-	since   time.Time     // when the batch reached the head
-	ran     time.Duration // Pipeline.ran at that time
-	waiting bool          // the submission waits for scratch that another batch holds; only that other batch can exceed its bound
+	since time.Time     // time at which the batch reached the head
+	ran   time.Duration // value of Pipeline.ran at that time
+	// waiting is set while the submission waits for scratch that another batch holds. Only that other batch can exceed
+	// its bound.
+	waiting bool
 }
 
-// InFlightBatch describes the batch that has been at the head of its streams for longest. It is zero if no batch is in flight.
+// InFlightBatch describes the batch in flight that has used the largest share of its bound. It is zero if there is no
+// such batch or no Deadline.
 type InFlightBatch struct {
 	Batch    uint64        // batch number on the pipeline
 	Payloads int           // number of payloads
 	Bytes    int           // size of the payloads
 	Age      time.Duration // time in flight at the head of its streams
-	Bound    time.Duration // longest permitted Age; 0 for no bound
+	Bound    time.Duration // longest permitted Age
 	Others   int           // number of other batches in flight
 
 	batch *Batch
 	token uint64
 }
 
-// checkTimeout is how long a device may take to answer a check before it counts as hung.
+// checkTimeout is the time limit for the device check after a batch has exceeded its bound.
 const checkTimeout = 2 * time.Second
 
-// The deadline check runs ticksPerDeadline times within the shortest bound, at intervals between shortestTick and
+// The deadline check runs ticksPerDeadline times within the shortest bound. Its interval stays between shortestTick and
 // longestTick.
 const (
 	ticksPerDeadline = 20
@@ -49,7 +52,7 @@ func (d Deadline) tick() time.Duration {
 	return min(max(d.Min/ticksPerDeadline, shortestTick), longestTick)
 }
 
-// watchDeadlines ends the pipeline when a batch exceeds its bound. It returns then, or when ctx is done.
+// watchDeadlines ends the pipeline and returns when a batch exceeds its bound. It also returns when ctx is done.
 func (p *Pipeline) watchDeadlines(ctx context.Context) {
 	every := p.cfg.Deadline.tick()
 	ticker := time.NewTicker(every)
@@ -67,21 +70,21 @@ func (p *Pipeline) watchDeadlines(ctx context.Context) {
 	}
 }
 
-// runClock measures how long the process has run. The caller must call tick at the interval every.
+// runClock measures the time that the process has run. The caller must call tick at intervals of every.
 type runClock struct {
 	last  time.Time
 	every time.Duration
 }
 
-// tick returns how long the process has run since the last tick, at most two intervals. A longer gap means that the
-// process was stopped, suspended or starved of CPU time, so it doesn't count against the device.
+// tick returns the time that the process has run since the last tick, at most two intervals. A longer gap means that
+// the process was stopped, suspended or starved of CPU time. The excess must not count against the device.
 func (r *runClock) tick(now time.Time) time.Duration {
 	ran := min(now.Sub(r.last), 2*r.every)
 	r.last = now
 	return ran
 }
 
-// addRunTime adds time during which the process ran.
+// addRunTime adds d to the time that the process has run.
 func (p *Pipeline) addRunTime(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,8 +121,8 @@ func (p *Pipeline) Oldest() (oldest InFlightBatch) {
 	return oldest
 }
 
-// leads reports whether b is at the head of its streams, so that no other batch delays it. A batch that is still being
-// submitted may wait for any batch in flight. The caller holds p.mu.
+// leads reports whether b is at the head of its streams, where no earlier batch delays it. While b is still being
+// submitted, any earlier batch in flight may delay it. The caller holds p.mu.
 func (p *Pipeline) leads(b *Batch) bool {
 	if b.clock.waiting {
 		return false
@@ -132,7 +135,7 @@ func (p *Pipeline) leads(b *Batch) bool {
 	return true
 }
 
-// bound returns how long b may be in flight. The caller holds p.mu.
+// bound returns the longest time that b may be in flight. The caller holds p.mu.
 func (p *Pipeline) bound(b *Batch) time.Duration {
 	d := p.cfg.Deadline
 	return d.bound(p.usual.estimate(b.work(), d.Max), len(p.lanes))
@@ -145,15 +148,15 @@ func (b *Batch) work() int {
 // startClock starts the clock of a batch that has reached the head of its streams. The caller holds p.mu.
 func (b *Batch) startClock() { b.clock = flightClock{since: time.Now(), ran: b.pipe.ran} }
 
-// finishTurn records how long b, which has completed, was in flight. It then starts the clocks of the batches behind b
-// on its streams. Only later submissions count as behind b, so other batches can't hide a stuck batch for long. The
-// caller holds p.mu.
+// finishTurn records the time in flight of b, which has completed. It then restarts the clocks of the batches submitted
+// after b on the same streams. Earlier batches keep their clocks, so other batches can't hide a stuck batch for long.
+// The caller holds p.mu.
 func (p *Pipeline) finishTurn(b *Batch) {
 	d := p.cfg.Deadline
 	if d.Max == 0 {
 		return
 	}
-	if !b.stepped { // otherwise the clock has started after all operators but the last
+	if !b.stepped { // the clock of a stepped batch starts only before its last operator
 		took := min(time.Since(b.clock.since), p.ran-b.clock.ran+2*d.tick())
 		p.usual.learn(b.work(), min(took, d.Max))
 	}
@@ -174,7 +177,8 @@ func (r route) meets(o route) bool {
 	return false
 }
 
-// hang ends the pipeline because of f, unless f's batch completes while the device is being checked.
+// hang ends the pipeline because of f, unless f's batch completes during the device check. It reports whether the
+// pipeline ended.
 func (p *Pipeline) hang(f InFlightBatch) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
@@ -189,15 +193,15 @@ func (p *Pipeline) hang(f InFlightBatch) bool {
 	p.hung = err
 	p.mu.Unlock()
 	p.fail(err)
-	if over { // the pipeline is being closed, and fail doesn't report the error then
+	if over { // fail reports no error for a pipeline that is already over
 		p.reportError(err)
 	}
 	close(p.stuck)
 	return true
 }
 
-// hangError returns the error for a device on which f doesn't complete. answer is the result of its check. If the
-// device reports that it is lost, the returned error wraps that loss.
+// hangError returns the error of a device on which f doesn't complete. The parameter answer is the result of the device
+// check. If the check reports a lost device, the returned error wraps that loss.
 func (p *Pipeline) hangError(f InFlightBatch, answer error) error {
 	names := make([]string, len(p.cfg.Operators))
 	for i, op := range p.cfg.Operators {
@@ -217,25 +221,25 @@ func (p *Pipeline) hangError(f InFlightBatch, answer error) error {
 		f.Batch, f.Payloads, f.Bytes, strings.Join(names, ","), f.Age.Round(time.Millisecond), f.Bound, diagnosis)
 }
 
-// Hung returns why the device counts as hung: a batch did not complete within its Deadline. It returns nil otherwise. A
-// hung device may still write to the pipeline's memory, so that memory is never freed.
+// Hung returns the error of a hung device, on which a batch exceeded its Deadline. Otherwise it returns nil. A hung
+// device may still write to the pipeline's memory, so the pipeline never frees that memory.
 func (p *Pipeline) Hung() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.hung
 }
 
-// Deadline bounds how long a batch may be in flight before its device counts as hung. The bound is timesUsual times the
-// usual time of batches of its size, multiplied by the number of lanes and limited to the range from Min to Max. Time
-// counts only while the process runs, and only after the earlier batches on the same streams have completed. The zero
-// Deadline sets no bound.
+// Deadline bounds the time that a batch may be in flight before its device is considered hung. The bound is timesUsual
+// times the usual time of batches of its size, times the number of lanes. It is limited to the range from Min to Max.
+// Only time in which the process runs and the batch is at the head of its streams is counted. The zero Deadline sets no
+// bound.
 type Deadline struct {
-	Min time.Duration // smallest bound, so that a short delay doesn't count as a hang
-	Max time.Duration // largest bound, and the bound until a first batch has completed; 0 for no bound at all
+	Min time.Duration // smallest bound, so that a short delay isn't taken for a hang
+	Max time.Duration // largest bound, also used until a first batch has completed; 0 means no bound
 }
 
-// timesUsual is how many times its usual duration a batch may take, per lane. All lanes share the device, so with all
-// lanes in flight a batch takes that many times longer than alone.
+// timesUsual is the multiple of its usual duration that a batch may take, per lane. All lanes share the device, so with
+// n lanes in flight a batch takes up to n times longer than alone.
 const timesUsual = 8
 
 func (d Deadline) check() error {
@@ -245,8 +249,8 @@ func (d Deadline) check() error {
 	return nil
 }
 
-// bound returns how long a batch may take, given the usual time for its size. A usual time of 0 means that it is
-// unknown.
+// bound returns the longest time that a batch may be in flight, given the usual time for its size. A usual time of 0
+// means unknown.
 func (d Deadline) bound(usual time.Duration, lanes int) time.Duration {
 	times := time.Duration(timesUsual * lanes)
 	if usual == 0 || usual > d.Max/times {
@@ -258,25 +262,25 @@ func (d Deadline) bound(usual time.Duration, lanes int) time.Duration {
 // usualTimes holds the longest recent time in flight for each size of work.
 type usualTimes [64]time.Duration // indexed by the bit length of the work; 0 if no batch of that size has completed
 
-// decay is the divisor by which each batch lowers the longest time of its size, so that a single slow batch doesn't
-// count forever. After 44 batches half of it is gone.
+// decay is the divisor by which each batch lowers the longest time of its size. A single slow batch has lost half of
+// its influence after 44 batches.
 const decay = 64
 
-// workOf returns the size of a batch in bytes, plus one per payload. A single unit of the device, such as a core, may
-// process a whole payload. So the longest payload counts as if every unit had one of that size.
+// workOf returns a batch's size in bytes plus one per payload. A single unit of the device, such as a core, may process
+// a whole payload. So workOf assumes that every unit processes a payload of the longest size.
 func workOf(bytes, rows, longest, units int) int {
 	return max(bytes, longest*max(units, 1)) + rows
 }
 
-// learn records how long a batch took.
+// learn records took as the time in flight of a batch with that work.
 func (u *usualTimes) learn(work int, took time.Duration) {
 	longest := &u[bits.Len(uint(work))]
 	*longest = max(*longest-*longest/decay, took, 1)
 }
 
-// estimate returns how long a batch is expected to take at most, limited to limit. It uses the time recorded for the
-// batch's size or the next larger size, or else scales up the time of the largest smaller size. It returns 0 if no
-// batch has completed.
+// estimate returns the longest expected time for a batch, but at most limit. It uses the time recorded for the batch's
+// size or the next larger size. Otherwise it scales up the time of the largest smaller size. It returns 0 if no batch
+// has completed.
 func (u *usualTimes) estimate(work int, limit time.Duration) time.Duration {
 	size := bits.Len(uint(work))
 	for _, longest := range u[size:] {

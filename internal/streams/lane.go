@@ -10,8 +10,8 @@ import (
 	"millrace/internal/device"
 )
 
-// This file has the states of batches. It moves batches into flight, takes them back if a submission fails, and makes
-// submissions wait for memory that other batches hold. See complete.go for normal completion.
+// This file defines the states of batches. It moves batches into flight and takes them back if a submission fails. It
+// also makes submissions wait for memory that other batches hold. For normal completion, see complete.go.
 
 // phase is the state of a batch buffer.
 type phase uint8
@@ -19,16 +19,16 @@ type phase uint8
 const (
 	free     phase = iota // not in use
 	filling               // the caller appends payloads
-	inFlight              // the device works on it
-	done                  // the caller reads its results or its error
+	inFlight              // the device processes the batch
+	done                  // the caller reads the results or the error
 )
 
 func (p phase) String() string {
 	return [...]string{"free", "filling", "in flight", "done"}[p]
 }
 
-// next lists the permitted transitions. A filling batch becomes free if it is released without being submitted. A batch
-// in flight is filling again if its submission failed. A completed batch is filling again if it is resubmitted.
+// next lists the permitted transitions. A filling batch becomes free if it is released without a submission. A batch in
+// flight returns to filling if its submission failed. A completed batch returns to filling for another submission.
 var next = [...][]phase{
 	free:     {filling},
 	filling:  {inFlight, free},
@@ -36,7 +36,7 @@ var next = [...][]phase{
 	done:     {free, filling},
 }
 
-// route holds the streams for a batch's stages. All three are the same stream, or there is one for each engine.
+// route holds the stream for each stage of a batch. Several stages can use the same stream.
 type route struct{ in, kern, out device.Stream }
 
 func (r route) drain() error {
@@ -46,24 +46,26 @@ func (r route) drain() error {
 	return errors.Join(r.in.Synchronize(), r.kern.Synchronize(), r.out.Synchronize())
 }
 
-// lane is a stream and the one or two batches that take turns on it. Both may be in flight: the second then queues
+// lane is a stream with one or two batches that use it in turn. Both may be in flight. The second batch then queues
 // behind the first on the lane's own stream.
 type lane struct {
 	index   int
 	own     route // the lane's own stream; zero in StreamPerStage
 	batches []*Batch
 	busy    atomic.Int32  // number of batches in flight
-	idle    chan struct{} // receives when busy drops to 0
+	idle    chan struct{} // receives a value when busy drops to 0
 
 	submitting sync.Mutex  // keeps the work of two batches from interleaving on a stream
 	lastOwn    predecessor // the latest batch submitted to the lane's own stream; guarded by submitting
 
 	copiedOut time.Duration // latest known end of a copy out; guarded by Pipeline.mu
-	ownFree   time.Duration // when the latest timed batch left the lane's own stream; guarded by Pipeline.mu
-	behind    uint64        // token of a batch: when it was timed, the next copy in on the lane's own stream had not ended; guarded by Pipeline.timing
+	ownFree   time.Duration // time at which the latest timed batch left the lane's own stream; guarded by Pipeline.mu
+	// behind is the token of a timed batch. At the time of its timing, the next copy in on the lane's own stream had
+	// not ended. Pipeline.timing guards it.
+	behind uint64
 }
 
-// state returns the state of the lane as a whole, derived from its batches.
+// state returns inFlight if a batch of the lane is in flight, otherwise filling if one is filling, otherwise free.
 func (l *lane) state() phase {
 	s := free
 	for _, b := range l.batches {
@@ -77,8 +79,8 @@ func (l *lane) state() phase {
 	return s
 }
 
-// move is the only function that changes a batch's phase. It panics on a forbidden transition, which means a bug in the
-// pipeline or the use of a batch that the caller no longer owns. The caller holds Pipeline.mu.
+// move sets a batch's phase. No other function may change a phase. A forbidden transition means a bug in the pipeline,
+// or the use of a batch that the caller no longer owns. In that case, move panics. The caller holds Pipeline.mu.
 func (l *lane) move(b *Batch, to phase) {
 	for _, p := range next[b.phase] {
 		if p != to {
@@ -90,7 +92,7 @@ func (l *lane) move(b *Batch, to phase) {
 		if b.phase == inFlight && l.busy.Add(-1) == 0 {
 			select {
 			case l.idle <- struct{}{}:
-			default: // a signal is already waiting to be received
+			default: // the channel already holds a signal
 			}
 		}
 		b.phase = to
@@ -99,7 +101,7 @@ func (l *lane) move(b *Batch, to phase) {
 	panic(fmt.Sprintf("streams: batch %d on lane %d cannot go from %v to %v", b.record.Batch, l.index, b.phase, to))
 }
 
-// drain waits until none of the lane's work uses its buffers. On a hung device it may never return.
+// drain waits until none of the lane's work uses its buffers. It may never return if the device hangs during the call.
 func (p *Pipeline) drain(l *lane) error {
 	if err := p.Hung(); err != nil {
 		return err
@@ -107,11 +109,11 @@ func (p *Pipeline) drain(l *lane) error {
 	return errors.Join(l.own.drain(), p.shared.drain())
 }
 
-// submissions counts the submissions of all pipelines in the process. Counting across pipelines keeps a late completion
-// from a closed pipeline from matching a batch of the next pipeline on the same device.
+// submissions counts the submissions of all pipelines in the process. With a count per pipeline, a late completion from
+// a closed pipeline could match a batch of the next pipeline on the same device.
 var submissions atomic.Uint64
 
-// maxLanes bounds Schedule.Lanes, so that a slot fits in the low bits of a token.
+// maxLanes bounds Schedule.Lanes, so that a slot fits in the low slotBits bits of a token.
 const (
 	slotBits = 16
 	maxLanes = 1024
@@ -120,7 +122,7 @@ const (
 // newToken returns the completion token for a new submission of the batch in slot.
 func newToken(slot int) uint64 { return submissions.Add(1)<<slotBits | uint64(slot) }
 
-// submitted moves a filling batch into flight.
+// submitted moves a filling batch into flight. It fails if the pipeline is over.
 func (p *Pipeline) submitted(b *Batch, why CloseReason) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,8 +141,8 @@ func (p *Pipeline) submitted(b *Batch, why CloseReason) error {
 	return nil
 }
 
-// notify arranges for the batch's completion. From then on the batch may come back at any time. If the batch's event
-// has to be polled, for a while or until it completes, notify returns what to poll; otherwise it returns nil.
+// notify arranges for the batch's completion. The batch may complete at any time afterwards. If the batch's event must
+// be polled, notify returns the event as a *polled. Otherwise it returns nil.
 func (p *Pipeline) notify(b *Batch) (*polled, error) {
 	token, alone, err := p.endSubmission(b)
 	if err != nil {
@@ -160,15 +162,15 @@ func (p *Pipeline) notify(b *Batch) (*polled, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b.phase != inFlight {
-		return nil, nil // the device has been lost, and the batch came back through Completed
+		return nil, nil // the device was lost, and fail has already returned the batch
 	}
 	b.submitting = true
 	return nil, err
 }
 
-// endSubmission lets the batch come back through Completed from now on, unless the pipeline is over. If alone is true,
-// the batch is small and no other batch is in flight, so Submit should poll it for a while (see Config.Spin). In that
-// case the caller must call p.pollers.Done after polling.
+// endSubmission allows the batch to complete from now on, unless the pipeline is over. If alone is true, the batch is
+// small and no other batch is in flight. Submit should then poll the batch for a while (see Config.Spin). In that case
+// the caller must call p.pollers.Done after polling.
 func (p *Pipeline) endSubmission(b *Batch) (token uint64, alone bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,17 +181,18 @@ func (p *Pipeline) endSubmission(b *Batch) (token uint64, alone bool, err error)
 	b.startClock()
 	alone = p.cfg.Spin > 0 && p.inFlight == 1 && b.bytes <= smallBatch
 	if alone {
-		p.pollers.Add(1) // before Close starts to wait
+		p.pollers.Add(1) // before Close waits for pollers
 	}
 	return b.token, alone, nil
 }
 
-// withdrawn returns a batch to the caller after a failed submission. If the device is lost, it also ends the pipeline.
+// withdrawn returns a batch to the caller after a failed submission. If the device is lost, withdrawn also ends the
+// pipeline.
 func (p *Pipeline) withdrawn(b *Batch, err error) {
 	p.mu.Lock()
 	b.submitting = false
 	p.leaveFlight(b, filling)
-	over := p.err != nil // already reported, or closed without a failure
+	over := p.err != nil // the error was already reported, or the pipeline was closed
 	p.mu.Unlock()
 	if lost := p.dev.Err(); lost != nil {
 		p.fail(lost)
@@ -198,16 +201,16 @@ func (p *Pipeline) withdrawn(b *Batch, err error) {
 	}
 }
 
-// completions returns how many batches have left flight.
+// completions returns the number of batches that have left flight.
 func (p *Pipeline) completions() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ended
 }
 
-// awaitCompletion blocks the submission of b until p.ended differs from seen, which completions returned before. It
-// returns false if every batch in flight waits here too, so that waiting can't succeed. It returns an error once the
-// pipeline is over.
+// awaitCompletion blocks the submission of b until the number of completions differs from seen. It returns false if
+// every batch in flight waits here too, because none of them can complete then. It returns an error once the pipeline
+// is over.
 func (p *Pipeline) awaitCompletion(b *Batch, seen uint64) (came bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

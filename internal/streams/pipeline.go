@@ -1,12 +1,13 @@
-// Package streams runs batches of payloads on a device. A Pipeline keeps several batches in flight, so that the copy in,
-// the kernels and the copy out of different batches overlap, and it records when each stage of each batch ran.
+// Package streams runs batches of payloads on a device. A Pipeline keeps several batches in flight, so that the copy
+// in, the kernels and the copy out of different batches overlap. It records the time of each stage of each batch.
 //
-// The worker (internal/ingest), the benchmarks (internal/bench) and the planner (internal/plan) use it. The package knows
-// neither NATS nor the kind of device that it drives.
+// The worker (internal/ingest), the benchmarks (internal/bench) and the planner (internal/plan) use this package. It
+// depends neither on NATS nor on the kind of device.
 //
-// A caller acquires a batch, appends payloads, submits the batch, receives it from Pipeline.Completed, reads its results,
-// and releases it: see the example of Pipeline. Start reading with this file, then batch.go for the caller's side, lane.go
-// for a batch's states, and submit.go for its work on the device. Schedules are in schedule.go.
+// A caller acquires a batch, appends payloads, submits the batch, receives it from Pipeline.Completed, reads its
+// results, and releases it. The example of Pipeline shows these steps. Start reading with this file, then batch.go for
+// the caller's side, lane.go for a batch's states, and submit.go for its work on the device. Schedules are in
+// schedule.go.
 package streams
 
 import (
@@ -26,34 +27,35 @@ import (
 // ErrClosed is the error of a pipeline that has been closed.
 var ErrClosed = errors.New("streams: pipeline closed")
 
-// Config sets what a pipeline runs and how much memory it may hold.
+// Config configures a pipeline and limits its memory.
 type Config struct {
-	Lanes         int   // number of lanes; at least 1. A Schedule may fix its own number
-	BatchBytes    int   // maximum payload bytes per batch, and so per payload; at least 1, under 4 GiB
-	BatchPayloads int   // maximum payloads per batch; at least 1
+	Lanes         int   // number of lanes, at least 1; ignored if Schedule fixes the number
+	BatchBytes    int   // maximum payload bytes per batch, and so per payload; from 1 to 4 GiB - 1
+	BatchPayloads int   // maximum payloads per batch; from 1 to 2^30 - 1
 	ScratchLimit  int64 // maximum size of the device's scratch pool, in bytes
 
-	Operators []operator.Operator // run in this order on every batch; at least one
+	Operators []operator.Operator // operators to run on every batch, in this order; at least one
 	Schedule  Schedule            // the zero Schedule means Overlapped
-	Observer  Observer            // nil for none
+	Observer  Observer            // receiver of device errors; nil means none
 
-	// Admit may refuse the pipeline's memory before it is allocated; New returns its error. The scratch pool exists by
-	// then but is still empty. Nil admits everything.
+	// Admit can refuse the pipeline's memory before it is allocated. New then returns Admit's error. At the time of the
+	// call, the scratch pool exists but is empty. A nil Admit accepts everything.
 	Admit func(Footprint) error
 
-	// Spin is how long Submit polls a small batch that is alone on the device before it relies on a notification. A
-	// notification takes a GPU about 20 us, and polling occupies a core. 0 means no polling.
+	// Spin is the time for which Submit polls a small batch that is alone on the device. After that,
+	// Schedule.Completion applies. A notification takes a GPU about 20 us, and polling occupies a core. 0 means no
+	// polling.
 	Spin time.Duration
 
-	// Deadline bounds how long a batch may be in flight. The zero Deadline sets no bound.
+	// Deadline bounds the time that a batch may be in flight. The zero Deadline sets no bound.
 	Deadline Deadline
 
-	// Ranges names batches and their stages on a profiler's timeline, if the device is a device.Ranger. Each stage is
-	// then a separate device call, instead of one call per batch.
+	// Ranges shows batches and their stages by name on a profiler's timeline, if the device is a device.Ranger. Each
+	// stage is then a separate device call, instead of one call per batch.
 	Ranges bool
 
-	// Copies forces every batch to be copied, even if kernels could use it in place. On a CPU, where every batch would
-	// otherwise be in place, this shows what a pipeline on a GPU does.
+	// Copies forces every batch to be copied, even if kernels could use it in place. On a CPU, where every batch is
+	// otherwise in place, Copies makes a pipeline behave like one on a GPU.
 	Copies bool
 }
 
@@ -67,7 +69,7 @@ type Pipeline struct {
 	slab     *alloc.Slab
 	scratch  *alloc.Counted
 	lanes    []*lane
-	shared   route           // one stream per engine; zero in StreamPerLane
+	shared   route           // streams that lanes share, one per engine; zero in StreamPerLane
 	sharing  sync.Mutex      // keeps the work of two batches from interleaving on the shared streams
 	streams  []device.Stream // all streams, for Close
 	slots    []*Batch        // indexed by Batch.Slot
@@ -76,38 +78,38 @@ type Pipeline struct {
 	freeSlots     chan struct{}   // one token per free batch
 	completed     chan *Batch     // has capacity for every slot, so sending never blocks
 	toPoll        chan polled     // batches whose event must be polled; has capacity for every slot
-	pendingQueues []device.Stream // queues with an incomplete oldest batch; used by sweep only
+	pendingQueues []device.Stream // queues whose oldest batch is incomplete; used by sweep only
 	stop          context.CancelFunc
 	goroutines    sync.WaitGroup // goroutines that complete batches
 	pollers       sync.WaitGroup // submissions that poll for the completion of their batch
 	over          chan struct{}  // closed when the pipeline stops accepting batches
-	stuck         chan struct{}  // closed when the device counts as hung
+	stuck         chan struct{}  // closed when the device is found to hang
 
 	mu       sync.Mutex
 	changed  *sync.Cond // signals that a batch completed or was released, or that the pipeline is over
-	err      error      // why the pipeline no longer accepts batches
-	endedAt  time.Time  // when its device was lost; zero if it wasn't
+	err      error      // error that ended the pipeline, or nil
+	endedAt  time.Time  // time at which the device was lost; zero if it wasn't lost
 	number   uint64     // number of batches acquired so far
 	inHand   int        // batches acquired and not released
 	inFlight int
 	starved  int    // submissions that wait for scratch
 	ended    uint64 // number of batches that have left flight
-	lone     *Batch // the batch that is computed in steps with nothing else on the device; nil if there is none
+	lone     *Batch // batch that is computed in steps, alone on the device; nil if there is none
 	progress time.Time
 	closed   bool
-	hung     error         // why the device counts as hung, or nil
-	ran      time.Duration // how long the process has run, as measured by watchDeadlines
+	hung     error         // error of a hung device, or nil
+	ran      time.Duration // time that the process has run, as measured by watchDeadlines
 	usual    usualTimes
 
-	engineFree [NumEngines]time.Duration // when each engine finished the latest work placed in the timeline
+	engineFree [NumEngines]time.Duration // end of each engine's latest work in the timeline
 	activity   activity
 
 	untimed []*Batch   // completed batches with unread timestamps, in order of completion; guarded by mu
 	timing  sync.Mutex // held while timestamps are read
-	copies  []copyIn   // see place.go; guarded by timing
-	behind  uint64     // like lane.behind, for the shared copy-in stream; guarded by timing
+	copies  []copyIn   // copies in that may have ended (see place.go); guarded by timing
+	behind  uint64     // counterpart of lane.behind for the shared copy-in stream; guarded by timing
 
-	known func() *known // returns the payloads and results of probes, computed once
+	known func() *known // returns the payloads and expected results of probes, computed once
 
 	ranger     device.Ranger // nil if ranges are off
 	hostWaited atomic.Int64  // nanoseconds
@@ -117,8 +119,8 @@ type Pipeline struct {
 }
 
 // New creates a pipeline on dev and allocates all its memory: pinned double buffers, device buffers and a scratch pool.
-// The caller keeps dev and closes it after the pipeline. A device can have only one pipeline at a time, because a
-// device reports all completions to one place. If New fails, it has freed everything.
+// The caller keeps dev and closes it after the pipeline. A device can have only one pipeline at a time, because only
+// one goroutine may receive a device's completions. If New fails, it frees everything that it has allocated.
 func New(dev device.Device, cfg Config) (*Pipeline, error) {
 	p := &Pipeline{
 		dev: dev, info: dev.Info(), cfg: cfg, schedule: cfg.Schedule,
@@ -166,16 +168,16 @@ func (c Config) check(s Schedule) error {
 	return errors.Join(errs...)
 }
 
-// Slots returns the number of batches, whatever their state.
+// Slots returns the number of batches in all states.
 func (p *Pipeline) Slots() int { return len(p.slots) }
 
 // Lanes returns the number of lanes.
 func (p *Pipeline) Lanes() int { return len(p.lanes) }
 
-// Device describes the device on which the pipeline runs.
+// Device returns the description of the pipeline's device.
 func (p *Pipeline) Device() device.Info { return p.info }
 
-// BatchBytes returns the maximum payload bytes of a batch, and so of a payload.
+// BatchBytes returns the maximum payload bytes of a batch, which also limits the size of a payload.
 func (p *Pipeline) BatchBytes() int { return p.cfg.BatchBytes }
 
 // BatchPayloads returns the maximum number of payloads in a batch.
@@ -187,30 +189,30 @@ func (p *Pipeline) Now() time.Duration { return p.dev.Now() }
 // Epoch returns the wall-clock time at which the device's clock read zero.
 func (p *Pipeline) Epoch() time.Time { return p.dev.Epoch() }
 
-// Completed returns the channel on which submitted batches come back, with results or an error, in the order in which
+// Completed returns the channel that receives submitted batches with their results or an error, in the order in which
 // the device finished them. The receiver must release each batch. The channel is never closed.
 func (p *Pipeline) Completed() <-chan *Batch { return p.completed }
 
-// Over returns a channel that is closed when the pipeline has stopped accepting batches, because the device is lost or the
-// pipeline was closed. Err returns the reason. The observer knows of a lost device by then.
+// Over returns a channel that is closed when the pipeline stops accepting batches, because the device is lost or the
+// pipeline was closed. Err returns the reason. The Observer has received the error of a lost device by then.
 func (p *Pipeline) Over() <-chan struct{} { return p.over }
 
-// Err returns why the pipeline no longer accepts batches: ErrClosed or an error that wraps device.ErrLost. It returns
-// nil while the pipeline works.
+// Err returns the error that ended the pipeline: ErrClosed or an error that wraps device.ErrLost. It returns nil while
+// the pipeline works.
 func (p *Pipeline) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
 }
 
-// LostAt returns when the device was lost, or the zero time if Err doesn't say that it was.
+// LostAt returns the time at which the device was lost, or the zero time if it wasn't lost.
 func (p *Pipeline) LostAt() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.endedAt
 }
 
-// Acquire returns an empty batch, on an idle lane if there is one. It waits until a batch is free, ctx is done, or the
+// Acquire returns an empty batch, on an idle lane if possible. It waits until a batch is free, ctx is done, or the
 // pipeline is over. The caller owns the batch until Submit or Release.
 func (p *Pipeline) Acquire(ctx context.Context) (*Batch, error) {
 	if err := p.Reserve(ctx); err != nil {
@@ -219,8 +221,8 @@ func (p *Pipeline) Acquire(ctx context.Context) (*Batch, error) {
 	return p.Take()
 }
 
-// Reserve waits like Acquire and reserves a free batch, which the caller must Take or Unreserve. A caller with several
-// pipelines reserves a batch before it chooses the work, so that the work goes to the pipeline that is free.
+// Reserve waits like Acquire and reserves a free batch, for which the caller must call Take or Unreserve. A caller with
+// several pipelines reserves a batch before it chooses the work, so that the work goes to a pipeline with a free batch.
 func (p *Pipeline) Reserve(ctx context.Context) error {
 	select {
 	case <-p.freeSlots:
@@ -232,11 +234,10 @@ func (p *Pipeline) Reserve(ctx context.Context) error {
 	}
 }
 
-// Unreserve returns a reservation.
+// Unreserve gives up a reservation.
 func (p *Pipeline) Unreserve() { p.freeSlots <- struct{}{} }
 
-// Take returns the reserved batch without waiting. It uses up the reservation even if it fails because the pipeline is
-// over.
+// Take returns the reserved batch without waiting. If the pipeline is over, Take fails and gives up the reservation.
 func (p *Pipeline) Take() (*Batch, error) { return p.take(nil) }
 
 // take implements Take for payloads and, if probe is not nil, for probes. A probe's batch gets no number.
@@ -261,8 +262,8 @@ func (p *Pipeline) take(probe *probing) (*Batch, error) {
 	return b, nil
 }
 
-// pick chooses a free batch on the lane with the fewest batches in use, round robin. The token that the caller took
-// guarantees that there is one.
+// pick chooses a free batch on the lane with the fewest batches in use. It visits the lanes round robin. The token that
+// the caller took guarantees a free batch.
 func (p *Pipeline) pick() *Batch {
 	var best *Batch
 	bestBusy := 0
@@ -286,8 +287,8 @@ func (p *Pipeline) pick() *Batch {
 	return best
 }
 
-// Release returns the batch's buffers to the pipeline, whether the batch completed or was never submitted. The caller
-// must not use the batch afterwards. Copy its Record before, if it is still needed.
+// Release returns the buffers of a completed or never submitted batch to the pipeline. The caller must not use the
+// batch or its Record afterwards.
 func (b *Batch) Release() {
 	p := b.pipe
 	p.timeUpTo(b)
@@ -300,11 +301,11 @@ func (b *Batch) Release() {
 		p.progress = time.Now()
 	}
 	p.changed.Broadcast()
-	p.freeSlots <- struct{}{} // the channel has capacity for every batch, so this never blocks
+	p.freeSlots <- struct{}{} // the channel has capacity for every batch, so the send never blocks
 }
 
-// Again takes back a completed batch in order to submit the same payloads once more, as if they had just been appended.
-// The caller owns the batch as after Acquire. Its results are lost.
+// Again takes back a completed batch to submit the same payloads again, as if they had just been appended. The caller
+// owns the batch as after Acquire. The previous results are lost.
 func (b *Batch) Again() {
 	p := b.pipe
 	p.timeUpTo(b)
@@ -317,8 +318,8 @@ func (b *Batch) Again() {
 	b.record.Stages[Fill].Start = p.dev.Now()
 }
 
-// Drain waits until the caller owns no batch and none is in flight. It returns ctx's error if ctx ends first, and
-// ErrClosed if the pipeline is closed while batches are out. Acquire still works during Drain, so stop acquiring first.
+// Drain waits until all acquired batches have been released. It returns ctx's error if ctx ends first, and ErrClosed if
+// the pipeline is closed first. Acquire still works during Drain, so the caller must stop acquiring before.
 func (p *Pipeline) Drain(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		p.mu.Lock()
@@ -340,7 +341,8 @@ func (p *Pipeline) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Ended reports whether err is the end of a pipeline: its device is lost, or one of them is closed.
+// Ended reports whether err means that a pipeline has ended. A pipeline ends when its device is lost, or when the
+// pipeline or the device is closed.
 func Ended(err error) bool {
 	return errors.Is(err, device.ErrLost) || errors.Is(err, ErrClosed) || errors.Is(err, device.ErrClosed)
 }

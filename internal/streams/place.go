@@ -9,35 +9,40 @@ import (
 	"millrace/internal/device"
 )
 
-// This file turns event timestamps into stages.
+// This file derives stage times from event timestamps.
 //
-// Each stage ends with an event and none starts with one: all of a batch's work goes to the device in one call, so a
-// stage begins where the previous stage ended. Only if the host waits between stages does each stage also start with an
-// event. Otherwise the device would count as busy while the host has not yet given it any work.
+// Each stage ends with an event. It needs no event at its start, because all of a batch's work goes to the device in
+// one call. So a stage begins where the previous stage ended. If the host waits between stages, each stage also starts
+// with an event. Otherwise the device would appear busy while the host has not yet enqueued any work.
 //
-// An event before the first copy would tell when its stream reached that copy. On a GPU such an event, between the end
-// of one batch and the copy in of the next, costs a quarter of the throughput of large batches (adr/0012). So
-// the start of a copy in is the latest of three times: when the host enqueued it, when the previous batch on its lane's
-// stream ended, and when its engine, which runs one copy at a time, finished the previous copy. To know the previous
-// copy, copies must be placed in the order of their ends. But batches do not complete in the order in which they were
-// copied in. So whenever a batch is timed, the copies in of the batches still in flight are queried too.
+// An event before the first copy would mark the time at which its stream reached that copy. On a GPU, such an event
+// between two batches costs a quarter of the throughput of large batches (adr/0012). So the start of a copy in is the
+// latest of three times:
+//
+//   - the time at which the host enqueued the copy
+//   - the time at which the previous batch on its lane's stream ended
+//   - the time at which its engine, which runs one copy at a time, finished the previous copy
+//
+// To find the previous copy, copies must be placed in the order of their ends. But batches don't complete in the order
+// in which they were copied in. So whenever a batch is timed, the copies in of the batches still in flight are queried
+// too.
 
 // copyIn is a copy in that has not yet been placed in the timeline.
 type copyIn struct {
 	batch       *Batch
-	token       uint64        // which submission of the batch
-	queued      time.Duration // when the host began to enqueue it; the order of these times is the order in each stream
+	token       uint64        // token of the batch's submission
+	queued      time.Duration // time at which the host began to enqueue the copy, which orders the copies of a stream
 	predecessor predecessor
 	span        Span
 }
 
-// lateTimestamps holds the timestamps of a batch's kernels and its copy out. A start is 0 if the end of the previous
-// stage serves as the start.
+// lateTimestamps holds the timestamps of a batch's kernels and its copy out. A start of 0 means that the stage starts
+// at the end of the previous stage.
 type lateTimestamps struct{ computing, computed, copyingOut, copiedOut time.Duration }
 
-// timeUpTo reads the timestamps of completed batches, in order of completion, up to and including those of b. It runs
-// when a caller needs them or reuses the batch, rather than on completion: each query of a GPU event takes
-// microseconds, and a batch has three.
+// timeUpTo reads the timestamps of completed batches, in order of completion, up to and including b. A nil b means all
+// batches. It runs only when a caller needs the timestamps or reuses the batch. Each query of a GPU event takes
+// microseconds, and a batch has three events.
 func (p *Pipeline) timeUpTo(b *Batch) {
 	p.timing.Lock()
 	defer p.timing.Unlock()
@@ -57,8 +62,8 @@ func (p *Pipeline) timeUpTo(b *Batch) {
 }
 
 // nextUntimed returns the next batch with unread timestamps, and its predecessor. It returns nil if b has been timed,
-// or if b is nil and all batches have been timed. It lists in p.copies the copies in that may have ended, in order of
-// submission.
+// or if b is nil and all batches have been timed. It also fills p.copies with the copies in that may have ended, in
+// order of submission.
 func (p *Pipeline) nextUntimed(b *Batch) (*Batch, predecessor) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,8 +86,8 @@ func (p *Pipeline) nextUntimed(b *Batch) (*Batch, predecessor) {
 // onDevice reports whether the batch is in flight with all its work enqueued. The caller holds p.mu.
 func (b *Batch) onDevice() bool { return b.phase == inFlight && !b.submitting }
 
-// readTimestamps reads the timestamps of b. The parameter after is b's predecessor. In p.copies it keeps only the
-// copies that have ended. The caller holds p.timing.
+// readTimestamps reads the timestamps of b, whose predecessor is after. It also sets p.copies to the result of
+// readCopies. The caller holds p.timing.
 func (p *Pipeline) readTimestamps(b *Batch, after predecessor) (last lateTimestamps, err error) {
 	if p.copies, err = p.readCopies(b); err != nil {
 		return last, err
@@ -94,7 +99,7 @@ func (p *Pipeline) readTimestamps(b *Batch, after predecessor) (last lateTimesta
 		return last, err
 	}
 	if b.start == nil {
-		if b.route.in != b.route.kern { // otherwise the copy in already waited for the predecessor
+		if b.route.in != b.route.kern { // in a single stream, the copy in already waited for the predecessor
 			last.computing, err = after.time()
 		}
 		return last, err
@@ -107,8 +112,8 @@ func (p *Pipeline) readTimestamps(b *Batch, after predecessor) (last lateTimesta
 }
 
 // readCopies returns the copies in p.copies that ended no later than b's own copy, in order of their ends. It returns
-// none if b's copy has already been placed. Copies that ended later stay unplaced until a later batch is timed, because
-// copies that were not queried may have ended between b's copy and theirs.
+// no copies if b's copy has already been placed. Copies that ended later stay unplaced until a later batch is timed,
+// because copies that were not queried may have ended before them.
 func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	ended = p.copies[:0]
 	if b.copied {
@@ -118,7 +123,7 @@ func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	for _, c := range p.copies {
 		behind := c.batch.queuedBehind()
 		if c.batch != b && (*behind == b.token || passed && c.batch.route.in == b.route.in) {
-			continue // it is behind a copy that has not ended, or behind b itself
+			continue // the copy is queued behind b or behind a copy that has not ended
 		}
 		passed = passed || c.batch == b
 		switch err = c.measure(); {
@@ -135,7 +140,7 @@ func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	return ended[:own+1], nil
 }
 
-// queuedBehind returns a pointer to the behind field for the queue of b's copy in (see lane.behind). The caller holds
+// queuedBehind returns a pointer to the behind field (see lane.behind) for the stream of b's copy in. The caller holds
 // p.timing.
 func (b *Batch) queuedBehind() *uint64 {
 	if b.route.in == b.pipe.shared.in {
@@ -144,8 +149,8 @@ func (b *Batch) queuedBehind() *uint64 {
 	return &b.lane.behind
 }
 
-// measure determines when the copy ended and its earliest possible start. A batch in place has no copy, so measure
-// covers its kernels.
+// measure determines the end of the copy and its earliest possible start. A batch in place has no copy, so measure uses
+// its kernels instead.
 func (c *copyIn) measure() (err error) {
 	end := copyInEnd
 	if c.batch.inPlace {
@@ -162,11 +167,12 @@ func (c *copyIn) measure() (err error) {
 		turn, err = c.predecessor.time()
 		c.span.Start = max(c.span.Start, turn)
 	}
-	c.span.Start = min(c.span.Start, c.span.End) // the host's and the device's clocks agree to within some microseconds
+	c.span.Start = min(c.span.Start, c.span.End) // the clocks of host and device agree only to within some microseconds
 	return err
 }
 
-// timed adds the timestamps of b, the first of p.untimed, to its record. It skips b if they could not be read.
+// timed removes b, the first batch of p.untimed, from that list. It adds b's timestamps to b's record, unless err is
+// set.
 func (p *Pipeline) timed(b *Batch, last lateTimestamps, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,8 +189,8 @@ func (p *Pipeline) timed(b *Batch, last lateTimestamps, err error) {
 	}
 }
 
-// countUntil adds up the activity until horizon, or until the oldest batch in flight was submitted: no stage that has not arrived yet
-// can have started before that. The caller holds p.mu.
+// countUntil adds up the activity until horizon, or until the oldest batch in flight was submitted. No stage that is
+// still unknown can have started before that batch's submission. The caller holds p.mu.
 func (p *Pipeline) countUntil(horizon time.Duration) {
 	for _, b := range p.slots {
 		if b.phase == inFlight || b.untimed {
@@ -194,12 +200,12 @@ func (p *Pipeline) countUntil(horizon time.Duration) {
 	p.activity.advance(horizon)
 }
 
-// placeCopies places the copies in that readCopies returned. The caller holds p.mu.
+// placeCopies adds the copies in that readCopies returned to the timeline. The caller holds p.mu.
 func (p *Pipeline) placeCopies() {
 	for _, c := range p.copies {
 		b := c.batch
 		if !b.untimed && !b.onDevice() || b.token != c.token {
-			continue // it was released in between
+			continue // the batch was released after its copy was listed
 		}
 		b.copied = true
 		b.filledBy(c.span.Start)
@@ -211,8 +217,8 @@ func (p *Pipeline) placeCopies() {
 	}
 }
 
-// filledBy makes the fill stage end no later than start. The host times that stage, and its clock agrees with the
-// device's only to within some microseconds.
+// filledBy makes the fill stage end no later than start. The times of the fill stage are from the host's clock, which
+// agrees with the device's clock only to within some microseconds.
 func (b *Batch) filledBy(start time.Duration) {
 	fill := &b.record.Stages[Fill]
 	fill.End = min(fill.End, start)
@@ -242,7 +248,7 @@ func (p *Pipeline) place(b *Batch, last lateTimestamps) {
 	}
 }
 
-// note adds a stage to the batch's record and to the engine's busy time.
+// note sets a stage in the batch's record and adds it to the engine's busy time.
 func (b *Batch) note(stage Stage, span Span) {
 	b.record.Stages[stage] = span
 	b.pipe.activity.add(Engine(stage-CopyIn), span)
@@ -255,9 +261,8 @@ func ordered(before time.Duration, s Span) Span {
 	return s
 }
 
-// serve returns the part of s during which its work used an engine that runs one job at a time: s without the time
-// before the engine finished the previous job. It doesn't change a span that ended before work that has already been
-// placed.
+// serve returns the part of s during which the engine worked on this job. The engine runs one job at a time, so serve
+// cuts off the time before the end of the previous job. A span that ended before already placed work stays unchanged.
 func (p *Pipeline) serve(engine Engine, s Span) Span {
 	free := p.engineFree[engine]
 	p.engineFree[engine] = max(free, s.End)
@@ -267,20 +272,20 @@ func (p *Pipeline) serve(engine Engine, s Span) Span {
 	return s
 }
 
-// activity adds up how long each engine was busy, how long any engine was busy, and how long two or more were busy at
-// once. Its input is the stages of completed batches, which arrive slightly out of order. So it only adds up time
-// before the horizon, the moment before which no further stage can start. Later stages wait in open.
+// activity adds up the time in which each engine was busy, any engine was busy, and two or more were busy at once. It
+// receives the stages of completed batches, slightly out of order. So it only adds up time before the horizon, the
+// moment before which no further stage can start. Later stages stay in open.
 type activity struct {
 	busy    [NumEngines]time.Duration
 	any     time.Duration
 	several time.Duration
 
-	horizon time.Duration // time is added up to here
+	horizon time.Duration // end of the time that has been added up
 	open    []stretch
-	edges   []edge // scratch buffer of advance
+	edges   []edge // reused by advance
 }
 
-// maxOpen bounds open. Unless a batch is stuck, open holds a few stages for each batch in flight.
+// maxOpen bounds the length of open. Unless a batch is stuck, open holds a few stages for each batch in flight.
 const maxOpen = 4096
 
 type stretch struct {
@@ -301,11 +306,11 @@ func (a *activity) add(engine Engine, span Span) {
 	}
 }
 
-// crowded reports whether open has reached its bound, which happens when one batch is stuck while others complete. The
+// crowded reports whether open has reached its bound. Open fills up if one batch is stuck while others complete. The
 // horizon then advances anyway, and the stuck batch's earlier work isn't counted.
 func (a *activity) crowded() bool { return len(a.open) >= maxOpen }
 
-// advance adds up all time before horizon, the earliest moment at which a stage that has not arrived yet can start.
+// advance adds up all time before horizon, the earliest moment at which a stage that is still unknown can start.
 func (a *activity) advance(horizon time.Duration) {
 	if horizon <= a.horizon {
 		return

@@ -13,55 +13,55 @@ import (
 	"millrace/internal/operator"
 )
 
-// ProbeTimeout bounds a whole Probe: the device check, the wait for a free batch, and the batches themselves.
+// ProbeTimeout bounds a whole Probe, including the device check and the wait for a free batch.
 const ProbeTimeout = 30 * time.Second
 
-// KindProbe is the kind of device error that an Observer receives when a Probe fails, before the error for the lost
-// device.
+// KindProbe is the kind of the device error that an Observer receives for a failed Probe. The Observer receives the
+// error of the lost device after that.
 const KindProbe = "probe"
 
 // knownText is longer than any shingle and contains characters of one to four bytes.
 var knownText = strings.Repeat("The quick brown fox jumps over the lazy dog. Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich. "+
 	"いろはにほへと ちりぬるを 🦊 0123456789. ", 16)
 
-// knownPayloads returns the payloads of a probe, the most significant first: a pipeline with tight bounds takes only
+// knownPayloads returns the payloads of a probe in order of importance, because a pipeline with tight bounds fits only
 // some of them.
 func knownPayloads() [][]byte {
 	zeros := make([]byte, 512)
 	return [][]byte{[]byte("123456789"), []byte(knownText), {}, zeros, []byte(knownText[:100]), {0xff}, []byte(knownText[1:2049])}
 }
 
-// known holds a probe's payloads and, for each operator, the values that must come back for them. Those are its reference's. An operator
-// that isn't built in has no reference besides its code, so its first values on the device are those that must come back later.
+// known holds a probe's payloads and the expected value of each operator for each payload. A built-in operator's
+// expected values are those of its reference. Any other operator has no reference, so its first values on the device
+// are expected from then on.
 type known struct {
 	payloads [][]byte
 
 	mu   sync.Mutex
-	want [][][]byte // per operator: the value for each payload; nil until it has been learned
+	want [][][]byte // indexed by operator and payload; a value is nil until it has been learned
 }
 
-// probing receives a probe's batch when it completes, so that it isn't taken for a batch of payloads. Pipeline.mu
-// guards it.
+// probing marks the batch of a probe and signals the completion of that batch. Pipeline.mu guards it.
 type probing struct {
-	back      chan struct{} // receives once the batch has completed; buffered
-	abandoned bool          // the probe has given up, so the batch releases itself
+	back      chan struct{} // receives a value once the batch has completed; buffered
+	abandoned bool          // whether the probe has given up, so that the batch must release itself
 }
 
-// Probe checks whether the device still computes correctly. It calls the device's own Check, then runs payloads with
-// known content through this pipeline and its operators, and compares the results with the operators' reference, or with
-// the first results of an operator that isn't built in. If kernels can use host memory in place, a second run uses
-// copies. Probe works alongside other batches and uses one of the pipeline's batches. It gives up after ProbeTimeout or
-// when ctx is done.
+// Probe checks whether the device still computes correctly. It first calls the device's Check. It then runs payloads
+// with known content through this pipeline and compares the results with the expected values. An operator that isn't
+// built in must repeat its first results. If kernels can use host memory in place, a second run uses copies. Probe
+// works alongside other batches and uses one of the pipeline's batches. It gives up after ProbeTimeout or when ctx is
+// done.
 //
-// Probe returns nil if every result is correct. If the operators fail or give wrong results, the device counts as lost:
-// the error wraps device.ErrLost, and Err returns it from then on. Any other error is inconclusive: the device was out
-// of memory, it did not answer in time (device.ErrNotReady), or ctx ended.
+// Probe returns nil if every result is correct. If the operators fail or give wrong results, the device is considered
+// lost. The error then wraps device.ErrLost, and Err returns it from then on. Any other error is inconclusive: the
+// device was out of memory, it did not answer in time (device.ErrNotReady), or ctx ended.
 //
-// An Observer doesn't get a Record for a probe. The time that the engines spend on a probe counts as busy.
+// The busy times in Stats include the time that the engines spend on probes.
 func (p *Pipeline) Probe(ctx context.Context) error { return p.ProbeUnder(ctx, &sync.Mutex{}) }
 
-// ProbeUnder is like Probe, but holds lock while each of its batches is on the device. It locks only after it has
-// acquired a batch, as other submitters do, so that no goroutine waits for a batch while it holds the lock.
+// ProbeUnder is like Probe, but holds lock while a batch of the probe is on the device. It locks only after it has
+// acquired the batch, as other submitters do. So no goroutine waits for a batch while it holds the lock.
 func (p *Pipeline) ProbeUnder(ctx context.Context, lock sync.Locker) error {
 	bounded, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
@@ -82,10 +82,9 @@ func (p *Pipeline) ProbeUnder(ctx context.Context, lock sync.Locker) error {
 	return p.Lose("probe", err)
 }
 
-// Lose ends the pipeline because its device doesn't work, although the device itself doesn't report that. Every batch
-// in flight comes back with the error that Lose returns. That error wraps device.ErrLost, and Err returns it from then
-// on. If the pipeline is already over, Lose changes nothing and returns Err. The parameter call names the check that
-// detected the fault.
+// Lose ends the pipeline because of a fault that the device itself doesn't report. Every batch in flight fails with the
+// error that Lose returns. That error wraps device.ErrLost, and Err returns it from then on. If the pipeline is already
+// over, Lose only returns Err. The parameter call names the check that detected the fault.
 func (p *Pipeline) Lose(call string, why error) error {
 	lost := why
 	if !errors.Is(why, device.ErrLost) {
@@ -111,7 +110,7 @@ func (p *Pipeline) probe(ctx context.Context, lock sync.Locker) error {
 }
 
 // probeOnce runs one batch of known payloads. With copies set, the batch is copied even if kernels could use it in
-// place. The result inPlace reports whether they did.
+// place. The result inPlace reports whether the kernels used the batch in place.
 func (p *Pipeline) probeOnce(ctx context.Context, lock sync.Locker, copies bool) (inPlace bool, err error) {
 	if err := p.Reserve(ctx); err != nil {
 		return false, err
@@ -144,8 +143,7 @@ func (p *Pipeline) probeOnce(ctx context.Context, lock sync.Locker, copies bool)
 	return b.inPlace, p.compare(b, rows)
 }
 
-// abandonProbe makes a probe's batch release itself when it comes back. It returns false if the batch has already come
-// back.
+// abandonProbe makes a probe's batch release itself on completion. It returns false if the batch has already completed.
 func (p *Pipeline) abandonProbe(b *Batch, back *probing) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,7 +154,7 @@ func (p *Pipeline) abandonProbe(b *Batch, back *probing) bool {
 	return true
 }
 
-// appendKnown fills b with as many known payloads as fit, and returns their indexes.
+// appendKnown appends the known payloads that fit in b, and returns their indexes.
 func (p *Pipeline) appendKnown(b *Batch) (rows []int) {
 	for i, payload := range p.known().payloads {
 		if b.Append(payload) {
@@ -166,10 +164,10 @@ func (p *Pipeline) appendKnown(b *Batch) (rows []int) {
 	return rows
 }
 
-// knownAnswers computes the reference results of the operators, which takes long.
+// knownAnswers computes the reference results of the operators, which is slow.
 func (c Config) knownAnswers() *known {
 	k := &known{payloads: knownPayloads()}
-	k.payloads[0] = k.payloads[0][:min(len(k.payloads[0]), c.BatchBytes)] // the first payload always fits
+	k.payloads[0] = k.payloads[0][:min(len(k.payloads[0]), c.BatchBytes)] // shortened so that the first payload always fits
 	for _, op := range c.Operators {
 		values := make([][]byte, len(k.payloads))
 		if _, own := op.(operator.Refuser); !own {
@@ -182,7 +180,8 @@ func (c Config) knownAnswers() *known {
 	return k
 }
 
-// value returns the value that must come back from the operator with that index. If it isn't known yet, it is got from now on.
+// value returns the expected value of an operator for a known payload. If there is none yet, got becomes the expected
+// value.
 func (k *known) value(op, payload int, got []byte) []byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -193,7 +192,7 @@ func (k *known) value(op, payload int, got []byte) []byte {
 	return *want
 }
 
-// outcome returns the value of a row, or the reason for which it has none.
+// outcome returns the value of a row. For a row without a value, it returns the reason.
 func outcome(op operator.Operator, results []byte, offsets []uint32, row int, scratch *[]byte) []byte {
 	if r, ok := op.(operator.Refuser); ok {
 		if why := r.Refusal(results, len(offsets)-1, row); why != "" {
@@ -213,7 +212,7 @@ type wrongResult struct{ operator, text string }
 
 func (w *wrongResult) Error() string { return w.text }
 
-// compare returns an error that names the operator if a record differs from the reference.
+// compare returns a wrongResult that names the operator if a value differs from the expected value.
 func (p *Pipeline) compare(b *Batch, rows []int) error {
 	known := p.known()
 	var scratch []byte

@@ -12,9 +12,9 @@ type Stage uint8
 // The stages in the order in which a batch passes them. Metrics use the same names.
 const (
 	Fill    Stage = iota // payloads are copied into the pinned buffer
-	CopyIn               // host to device
-	Compute              // the operators' kernels
-	CopyOut              // device to host
+	CopyIn               // copy from host to device
+	Compute              // the operators' kernels run
+	CopyOut              // copy from device to host
 	NumStages
 )
 
@@ -22,7 +22,7 @@ func (s Stage) String() string {
 	return [...]string{"fill", "copy_in", "compute", "copy_out"}[s]
 }
 
-// Engine is a part of the device that works independently of the others.
+// Engine is a part of the device that works independently of the other engines.
 type Engine uint8
 
 // The engines.
@@ -61,7 +61,7 @@ func (c CloseReason) String() string {
 	return [...]string{"bytes", "count", "linger", "drain"}[c]
 }
 
-// Record describes a batch of a pipeline.
+// Record describes one batch of a pipeline.
 type Record struct {
 	Device      string // device.Info.ID
 	Batch       uint64 // batch number on the pipeline, from 1
@@ -69,53 +69,53 @@ type Record struct {
 	Payloads    int
 	Bytes       int // total size of the payloads
 	ResultBytes int // total size of the result records
-	Scratch     int // bytes of scratch that it used
+	Scratch     int // bytes of scratch used
 	Closed      CloseReason
-	InPlace     bool // the kernels worked on host memory, so nothing was copied
+	InPlace     bool // whether the kernels worked on host memory, without copies
 
-	// Stages holds when each stage ran, on the device's clock. The stages are in order: none starts before the previous
-	// one ended. The three device stages come from device events. A copy starts when its stream reached it or when its
-	// engine finished the previous copy, whichever is later. Compute starts when its stream reached it or, for a batch
-	// in place, when the host enqueued it or the previous batch on its lane ended. Kernels of several lanes share the
-	// multiprocessors, so a compute stage includes the time that it waited for the kernels of other lanes, and the
-	// compute stages of different lanes overlap. A stage that did not happen is the zero Span, and so is one whose
-	// times a lost device could not report.
+	// Stages holds the span of each stage on the device's clock. No stage starts before the previous stage ended. The
+	// three device stages come from device events. A copy starts when its stream reaches it or when its engine finishes
+	// the previous copy, whichever is later. Compute starts when its stream reaches it. For a batch in place, compute
+	// starts when the host enqueues it or when the previous batch on its lane ends, whichever is later. Kernels of
+	// several lanes share the multiprocessors. So compute stages of different lanes overlap, and each includes waits
+	// for the kernels of other lanes. A stage that did not happen is the zero Span. A stage whose times a lost device
+	// could not report is also the zero Span.
 	Stages [NumStages]Span
 
-	// Err is nil if the results were valid.
+	// Err is the error of the batch, or nil if the results were valid.
 	Err error
 }
 
 // Observer receives the events of a pipeline. A pipeline makes one call at a time. Methods must not block.
 type Observer interface {
-	// DeviceError reports that a device call failed. The kind is one that device.Kind returns, or KindProbe.
+	// DeviceError reports that a device call failed. The kind is a result of device.Kind, or KindProbe.
 	DeviceError(deviceID, kind string)
 }
 
-// Stats is the state of a pipeline at one moment. Reading it makes no call to the hardware except for the pool's
-// counters. Engine times cover only the time before which no stage can still arrive, so they lag by the batches in
-// flight. Overlap <= Busy <= Counted <= Uptime always holds.
+// Stats is the state of a pipeline at one moment. Only the pool's counters need a call to the device. The engine times
+// exclude the time in which a batch in flight may still add a stage, so they lag. Overlap <= Busy <= Counted <= Uptime
+// always holds.
 type Stats struct {
 	Device     string // device.Info.ID
 	Lanes      LaneCounts
 	Pinned     int64 // pinned host memory held, in bytes
 	Pageable   int64 // host memory held that could not be pinned, in bytes
 	Scratch    ScratchStats
-	Engines    [NumEngines]time.Duration // how long each engine has been busy since the start
-	Busy       time.Duration             // how long any engine was busy
-	Overlap    time.Duration             // how long two or more engines were busy at once
-	Counted    time.Duration             // the part of Uptime that Engines, Busy and Overlap cover: until the oldest batch in flight was submitted
+	Engines    [NumEngines]time.Duration // busy time of each engine since the start
+	Busy       time.Duration             // time in which any engine was busy
+	Overlap    time.Duration             // time in which two or more engines were busy
+	Counted    time.Duration             // part of Uptime that Engines, Busy and Overlap cover
 	Uptime     time.Duration             // time on the device's clock since the pipeline was created
-	HostWaited time.Duration             // how long submissions waited for stages (see Schedule.HostWaits)
+	HostWaited time.Duration             // time that submissions waited for stages (see Schedule.HostWaits)
 	InHand     int                       // batches acquired and not yet released
-	Progress   time.Time                 // when a batch last changed its state
+	Progress   time.Time                 // time at which a batch last changed its state
 }
 
 // LaneCounts holds the number of lanes in each state.
 type LaneCounts struct {
-	Free     int // nothing is filling or on the device; results may still be read
-	Filling  int // a batch is filling and none is on the device
-	InFlight int // a batch is on the device
+	Free     int // lanes without a batch that fills or is on the device
+	Filling  int // lanes with a batch that fills and none on the device
+	InFlight int // lanes with a batch on the device
 }
 
 // ScratchStats holds the scratch pool's counters.
@@ -127,7 +127,7 @@ type ScratchStats struct {
 	HostTime                  time.Duration // host time spent in allocating and freeing
 }
 
-// Stats returns the pipeline's current state. It returns an error if the device can't report its pool's counters
+// Stats returns the pipeline's current state. It returns an error if the device can't report its pool's counters,
 // because the pipeline is closed or the device is lost. The other fields are valid even then.
 func (p *Pipeline) Stats() (Stats, error) {
 	s := Stats{Device: p.info.ID, Pinned: p.slab.Pinned(), Pageable: p.slab.Pageable()}
@@ -161,11 +161,11 @@ func (p *Pipeline) Stats() (Stats, error) {
 	return s, err
 }
 
-// ScratchInstead returns why scratch is preallocated: the device has no pools. It returns nil if scratch comes from a
-// pool.
+// ScratchInstead returns the device's error if scratch is preallocated, because the device has no pools. It returns nil
+// if scratch comes from a pool.
 func (p *Pipeline) ScratchInstead() error { return p.scratch.Instead() }
 
-// Progress returns when a batch last changed its state.
+// Progress returns the time at which a batch last changed its state.
 func (p *Pipeline) Progress() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,23 +8,24 @@ import (
 	"millrace/internal/device"
 )
 
-// This file finds the operator to blame when a kernel fails or doesn't end. A device reports the failure of some kernel, not of
-// which. So a batch that may fail is computed in steps: the next operator starts after the one before it has completed. If nothing
-// else is on the device, the operator of the current step is to blame. In all other cases the operator stays unknown, unless there
-// is only one.
+// This file finds the operator to blame when a kernel fails or doesn't end. A device doesn't report the kernel that
+// failed. So a batch that may fail is computed in steps. In steps, an operator starts only after the previous operator
+// has completed. If the batch is alone on the device, the operator of the current step is to blame. Otherwise the
+// operator is unknown, unless the pipeline has only one.
 
-// firstStepPause and lastStepPause bound the interval at which a step is polled.
+// firstStepPause and lastStepPause bound the interval between polls of a step.
 const (
 	firstStepPause = 10 * time.Microsecond
 	lastStepPause  = time.Millisecond
 )
 
-// StepThrough makes the next submissions of the batch run one operator after another, so that the error of a failure names the
-// operator. While nothing else is on the device, Submit waits for each operator but the last. Beside other batches it waits for none,
-// because a loss of the device couldn't be attributed anyway. When end is closed, Submit waits no more. Release undoes it.
+// StepThrough makes the next submissions of the batch run one operator after another, so that the error of a failure
+// names the operator. While the batch is alone on the device, Submit waits for each operator except the last. Beside
+// other batches Submit doesn't wait, because a loss of the device couldn't be attributed anyway. Closing end stops the
+// waiting. Release undoes StepThrough.
 func (b *Batch) StepThrough(end <-chan struct{}) { b.stepping, b.stepped, b.stepsEnd = true, true, end }
 
-// beginSteps hands the work before the first operator to the device, so that a later refusal is the operator's.
+// beginSteps passes the work before the first operator to the device, so that a later refusal belongs to an operator.
 func (b *Batch) beginSteps() error {
 	p := b.pipe
 	if err := b.flush(); err != nil {
@@ -38,7 +39,8 @@ func (b *Batch) beginSteps() error {
 	return nil
 }
 
-// step hands the launch of operator i to the device, and waits until it has completed if another operator follows.
+// step passes the launch of operator i to the device. If another operator follows, step waits until operator i has
+// completed.
 func (b *Batch) step(i int) error {
 	p := b.pipe
 	p.mu.Lock()
@@ -54,7 +56,8 @@ func (b *Batch) step(i int) error {
 	return b.awaitStep()
 }
 
-// refused returns the error of a launch of operator i that the device refused with err.
+// refused returns the error for a launch of operator i that the device refused with err. The result is the loss of the
+// device if it is lost. Otherwise it is err, with the operator's name if the launch itself is at fault.
 func (b *Batch) refused(i int, err error) error {
 	p := b.pipe
 	switch lost := p.dev.Err(); {
@@ -67,8 +70,8 @@ func (b *Batch) refused(i int, err error) error {
 	return err
 }
 
-// awaitStep returns once the current operator has completed, or with the error that ended the pipeline. It also returns when another
-// batch is in flight, and when the caller of StepThrough ends the steps.
+// awaitStep waits until the current operator has completed. It returns early if another batch is in flight, or if the
+// caller of StepThrough ends the steps. If the pipeline ends, awaitStep returns that error.
 func (b *Batch) awaitStep() error {
 	p := b.pipe
 	for pause := firstStepPause; p.isAlone(b); pause = min(2*pause, lastStepPause) {
@@ -93,14 +96,15 @@ func (b *Batch) awaitStep() error {
 	return nil
 }
 
-// isAlone reports whether b is computed in steps with nothing else on the device.
+// isAlone reports whether b is computed in steps and is alone on the device.
 func (p *Pipeline) isAlone(b *Batch) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lone == b
 }
 
-// endSteps makes the rest of the submission run as usual. The operator of a failure is unknown from then on.
+// endSteps makes the remaining operators of the submission run without waiting. The operator of a later failure is then
+// unknown.
 func (b *Batch) endSteps() {
 	b.stepping = false
 	p := b.pipe
@@ -112,8 +116,8 @@ func (b *Batch) endSteps() {
 	}
 }
 
-// attribute adds the operator to the loss of the device if it is known: there is only one, or a batch was alone on the device and
-// computed in steps. The caller holds p.mu.
+// attribute adds the operator's name to the loss of the device if the operator is known. The operator is known if the
+// pipeline has only one, or if a batch was computed in steps, alone on the device. The caller holds p.mu.
 func (p *Pipeline) attribute(loss error) error {
 	switch {
 	case !errors.Is(loss, device.ErrKernelFault) || device.FailedOperator(loss) != "":

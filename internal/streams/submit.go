@@ -11,18 +11,18 @@ import (
 // resultAlign is the alignment of operators' results on the device, in bytes (see device.LaunchArgs).
 const resultAlign = 256
 
-// Submit hands the batch to the device. It enqueues, without waiting, the scratch allocation, the copy in, the
-// operators' kernels, the copy out, the release of the scratch, and a completion. (With Schedule.HostWaits it waits
-// after each stage.) The batch comes back through Pipeline.Completed.
+// Submit passes the batch to the device. It enqueues the scratch allocation, the copy in, the operators' kernels, the
+// copy out, the release of the scratch, and a completion. Only with Schedule.HostWaits does it wait for them, after
+// each stage. Pipeline.Completed receives the batch after its completion.
 //
-// If Submit fails, none of the batch is in flight and the caller still owns it, with its payloads. The caller must
-// release the batch, or may submit it again unless the error wraps device.ErrLost or ErrClosed.
+// If Submit fails, no part of the batch is in flight. The caller still owns the batch, with its payloads, and must
+// release it or submit it again. Another submission can't succeed if the error wraps device.ErrLost or ErrClosed.
 //
 // If there is no scratch, Submit waits until other batches in flight free theirs. It fails with device.ErrOutOfMemory
-// only if no other batch is in flight.
+// only if no other batch in flight can free scratch.
 //
-// If a small batch is alone on the device, Submit polls it until it completes or Config.Spin has passed. Handing such a
-// batch to another goroutine would take longer than most of them run.
+// If a small batch is alone on the device, Submit polls it until it completes or Config.Spin has passed. For most such
+// batches, a handover to another goroutine would take longer than the batch itself.
 func (b *Batch) Submit(why CloseReason) error {
 	if b.Rows() == 0 {
 		return ErrEmpty
@@ -34,7 +34,7 @@ func (b *Batch) Submit(why CloseReason) error {
 	case !f.until.IsZero():
 		p.spin(*f)
 	default:
-		p.toPoll <- *f // the channel has capacity for every batch, so this never blocks
+		p.toPoll <- *f // the channel has capacity for every batch, so the send never blocks
 	}
 	return err
 }
@@ -49,7 +49,7 @@ func (b *Batch) submit(why CloseReason) (*polled, error) {
 	err := b.enqueue()
 	if err == nil {
 		l.queued(b)
-		// From the next call on, the batch may come back at any moment, so this function must not touch it.
+		// Once notify succeeds, the batch may complete at any moment, so this function must not use the batch.
 		var f *polled
 		if f, err = p.notify(b); err == nil {
 			return f, nil
@@ -64,13 +64,13 @@ func (b *Batch) submit(why CloseReason) (*polled, error) {
 	return nil, err
 }
 
-// plan lays out the operators' results and returns the memory that the launches need: the scratch of the most demanding
-// operator, since operators run one after another, and result space for all.
+// plan lays out the operators' results and returns the memory needs of all launches. Operators run one after another,
+// so the scratch is that of the most demanding operator. The result space is for all operators.
 func (b *Batch) plan() (device.Needs, error) {
 	all := device.Needs{InPlace: b.mappedIn.Bytes > 0 && !b.copies}
 	shape := b.shape()
 	b.results = b.results[:0]
-	tooLarge := "" // an operator whose results alone don't fit
+	tooLarge := "" // name of an operator whose results alone don't fit
 	for _, k := range b.pipe.kernels {
 		n := k.Needs(shape)
 		if n.Result > b.result.Bytes {
@@ -93,8 +93,8 @@ func (b *Batch) plan() (device.Needs, error) {
 	return all, nil
 }
 
-// enqueue puts the stages on the batch's streams. It makes one device call unless something has to come between the
-// stages, because the host could be interrupted between two calls while the device waits.
+// enqueue puts the stages on the batch's streams. It passes them to the device in one call, because the host could be
+// interrupted between two calls while the device waits. It makes more calls only if the host must act between stages.
 func (b *Batch) enqueue() error {
 	needs, err := b.plan()
 	if err != nil {
@@ -116,7 +116,7 @@ func (b *Batch) enqueue() error {
 	return err
 }
 
-// choose sets the batch's streams and reports whether other lanes use them too.
+// choose sets the batch's streams and reports whether other lanes also use one of them.
 func (b *Batch) choose() (shared bool) {
 	p, l := b.pipe, b.lane
 	b.route = l.own
@@ -162,7 +162,7 @@ func (b *Batch) stages(needs device.Needs, scratch device.Memory) error {
 	return b.flush()
 }
 
-// copyIn adds the copy of the region to the device.
+// copyIn adds a command that copies region to the device.
 func (b *Batch) copyIn(region device.HostBuffer) {
 	r := b.route
 	b.recordEvent(r.in, b.start)
@@ -170,7 +170,7 @@ func (b *Batch) copyIn(region device.HostBuffer) {
 	b.recordEvent(r.in, b.copiedIn)
 }
 
-// compute adds the operators' kernels, which run one after another on the copied region.
+// compute adds the launches of the operators, which run one after another on the copied region.
 func (b *Batch) compute(table int, scratch device.Memory) error {
 	r := b.route
 	b.after(r.kern, r.in, b.copiedIn)
@@ -182,7 +182,7 @@ func (b *Batch) compute(table int, scratch device.Memory) error {
 	return nil
 }
 
-// copyOut adds the copy of all operators' records to the host.
+// copyOut adds a command that copies the records of all operators to the host.
 func (b *Batch) copyOut(needs device.Needs) {
 	r := b.route
 	b.after(r.out, r.kern, b.computed)
@@ -191,7 +191,8 @@ func (b *Batch) copyOut(needs device.Needs) {
 	b.recordEvent(r.out, b.copiedOut)
 }
 
-// launches adds the launch of each operator on the region at input. It waits between them if the batch is computed in steps.
+// launches adds the launch of each operator on the region at input. If the batch is computed in steps, it waits between
+// launches.
 func (b *Batch) launches(table int, scratch, input, result device.Memory) error {
 	if b.stepping {
 		if err := b.beginSteps(); err != nil {
@@ -218,7 +219,7 @@ func (b *Batch) launches(table int, scratch, input, result device.Memory) error 
 
 func (b *Batch) add(c device.Command) { b.commands = append(b.commands, c) }
 
-// recordEvent records e on s, if the schedule has that event.
+// recordEvent adds a command that records e on s. It does nothing if the schedule doesn't have that event.
 func (b *Batch) recordEvent(s device.Stream, e device.Event) {
 	if e == nil {
 		return
@@ -226,15 +227,15 @@ func (b *Batch) recordEvent(s device.Stream, e device.Event) {
 	b.add(device.Command{Kind: device.DoRecord, Stream: s, Event: e})
 }
 
-// after makes work on s wait for e, which was recorded on other. If both are the same stream, the order is already
-// given.
+// after makes work on s wait for e, which was recorded on other. It does nothing if both are the same stream, which is
+// in order anyway.
 func (b *Batch) after(s, other device.Stream, e device.Event) {
 	if s != other {
 		b.add(device.Command{Kind: device.DoWait, Stream: s, Event: e})
 	}
 }
 
-// flush hands the collected commands to the device.
+// flush passes the collected commands to the device.
 func (b *Batch) flush() error {
 	commands := b.commands
 	b.commands = b.commands[:0]
@@ -244,8 +245,8 @@ func (b *Batch) flush() error {
 	return b.pipe.dev.Enqueue(commands)
 }
 
-// endOf runs after each stage. In most schedules it does nothing. With named ranges, each stage is a separate device
-// call; with Schedule.HostWaits, the host waits for the stage.
+// endOf runs after each stage. In most schedules it does nothing. With profiler ranges, it passes the stage to the
+// device in a separate call. With Schedule.HostWaits, it also waits for the stage.
 func (b *Batch) endOf(stage Stage, s device.Stream) error {
 	p := b.pipe
 	if !p.schedule.HostWaits && p.ranger == nil {
@@ -260,8 +261,8 @@ func (b *Batch) endOf(stage Stage, s device.Stream) error {
 	return s.Synchronize()
 }
 
-// allocScratch allocates scratch in the order of the kernels' stream. If there is none, it waits until other batches
-// free theirs. The caller holds lane.submitting during the wait, so at most one batch per lane waits.
+// allocScratch allocates scratch in the order of the kernels' stream. If there is no scratch, it waits until other
+// batches free theirs. The caller holds lane.submitting during the wait, so at most one batch per lane waits.
 func (b *Batch) allocScratch(bytes int) (device.Memory, error) {
 	if bytes == 0 {
 		return device.Memory{}, nil
@@ -284,8 +285,8 @@ func (b *Batch) allocScratch(bytes int) (device.Memory, error) {
 }
 
 // lastScratch makes a final attempt if no other batch can free scratch. First it waits until the streams have passed
-// all pending frees, because a batch completes at the end of its copy out and its scratch is freed after that. Then it
-// trims the pool, which may be full of unused pieces of other sizes.
+// all pending frees, because a batch completes before its scratch is freed. Then it trims the pool, which may be full
+// of unused pieces of other sizes.
 func (b *Batch) lastScratch(bytes int) (device.Memory, error) {
 	if err := b.pipe.awaitFrees(); err != nil {
 		return device.Memory{}, err
@@ -296,8 +297,8 @@ func (b *Batch) lastScratch(bytes int) (device.Memory, error) {
 	return b.pipe.scratch.Alloc(b.route.kern, bytes)
 }
 
-// awaitFrees waits until the streams have passed all operations that free scratch. It may be called only if nothing
-// else is queued on them.
+// awaitFrees waits until the streams have passed all operations that free scratch. Call it only if no other work is
+// queued on the streams.
 func (p *Pipeline) awaitFrees() error {
 	for _, s := range p.streams {
 		if err := s.Synchronize(); err != nil {
@@ -307,8 +308,9 @@ func (p *Pipeline) awaitFrees() error {
 	return nil
 }
 
-// rangeOf opens a named range for a profiler and returns the function that closes it. The names are those of the trace:
-// "batch 7" from submission to completion, and within it "copy_in", "compute" and "copy_out" while the host enqueues them.
+// rangeOf opens a named range for a profiler and returns the function that closes it. A range such as "batch 7" lasts
+// from submission to completion. Inside it, "copy_in", "compute" and "copy_out" last while the host enqueues that
+// stage. The trace uses the same names.
 func (p *Pipeline) rangeOf(name string) (end func()) {
 	if p.ranger == nil {
 		return func() {}
@@ -316,7 +318,8 @@ func (p *Pipeline) rangeOf(name string) (end func()) {
 	return p.ranger.Range(name)
 }
 
-// openRange opens the batch's range when the batch goes into flight. The caller of openRange and closeRange holds p.mu.
+// openRange opens the batch's range when the batch goes into flight, and closeRange closes it. The caller of either
+// holds p.mu.
 func (b *Batch) openRange() {
 	if b.pipe.ranger != nil {
 		b.ended = b.pipe.ranger.Range(fmt.Sprintf("batch %d", b.record.Batch))

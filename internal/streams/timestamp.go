@@ -17,7 +17,7 @@ const (
 	numTimestamps
 )
 
-// readTimestamp is the time of an event, once known. Querying a GPU takes microseconds, so each event is read once.
+// readTimestamp caches the time of an event. Querying a GPU takes microseconds, so each event is read once.
 type readTimestamp struct {
 	at    time.Duration
 	known bool
@@ -28,7 +28,7 @@ func (b *Batch) event(m timestamp) device.Event {
 	return [...]device.Event{b.copiedIn, b.computed, b.copiedOut}[m]
 }
 
-// when returns the time of an event that has been reached. The caller holds Pipeline.timing.
+// when returns the time of event m. It fails if the device hasn't reached the event. The caller holds Pipeline.timing.
 func (b *Batch) when(m timestamp) (time.Duration, error) {
 	if r := &b.read[m]; !r.known {
 		at, err := b.event(m).Time()
@@ -40,14 +40,14 @@ func (b *Batch) when(m timestamp) (time.Duration, error) {
 	return b.read[m].at, nil
 }
 
-// predecessor tells when a batch reaches the head of its lane's own stream: when the previous batch has left that
-// stream.
+// predecessor identifies the previous batch on a lane's own stream, or the time at which that batch left the stream. A
+// batch reaches the head of the stream when its predecessor leaves.
 type predecessor struct {
-	batch *Batch    // the previous batch, if its timestamps are still to be read; nil if at is known
-	token uint64    // the submission of that batch
-	left  timestamp // its last event on the lane's own stream
+	batch *Batch    // the previous batch, if its timestamps are unread; nil if at is known
+	token uint64    // token of the previous batch's submission
+	left  timestamp // last event of the previous batch on the lane's own stream
 
-	at time.Duration // if batch is nil: when the stream became free; 0 for a batch that doesn't use it
+	at time.Duration // time at which the stream became free, if batch is nil; 0 for a batch that doesn't use the stream
 }
 
 // usesOwn reports whether a batch on route r has work on the lane's own stream.
@@ -58,11 +58,11 @@ func (l *lane) lastEvent(r route) timestamp {
 	if r.out == l.own.kern {
 		return copyOutEnd
 	}
-	return computeEnd // its copy out is on a shared stream
+	return computeEnd // the copy out is on a shared stream
 }
 
 // queue sets the predecessor of b, which is about to be enqueued. The caller holds lane.submitting. Every batch of the
-// lane that has been timed was submitted before b, so ownFree is not later than b's start.
+// lane that has been timed was submitted before b, so ownFree is no later than b's start.
 func (p *Pipeline) queue(b *Batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,15 +77,15 @@ func (p *Pipeline) queue(b *Batch) {
 	}
 }
 
-// queued records that b was enqueued. The caller holds lane.submitting.
+// queued makes b the predecessor of the next batch on the lane's own stream. The caller holds lane.submitting.
 func (l *lane) queued(b *Batch) {
 	if l.usesOwn(b.route) {
 		l.lastOwn = predecessor{batch: b, token: b.token, left: l.lastEvent(b.route)}
 	}
 }
 
-// left records when b, which is being timed, left its lane's own stream, and passes that time to the batch behind it.
-// The caller holds Pipeline.mu.
+// left records the time at which b, which is being timed, left its lane's own stream. It passes that time to the batch
+// whose predecessor is b. The caller holds Pipeline.mu.
 func (b *Batch) left(at time.Duration) {
 	l := b.lane
 	if !l.usesOwn(b.route) {
@@ -99,8 +99,8 @@ func (b *Batch) left(at time.Duration) {
 	}
 }
 
-// resolved returns f, or the time at which the stream became free if the predecessor's timestamps can't be read any
-// more. The caller holds Pipeline.mu.
+// resolved returns p, unless the timestamps of p's batch can no longer be read. In that case, it returns the time at
+// which the stream became free. The caller holds Pipeline.mu.
 func (p predecessor) resolved(l *lane) predecessor {
 	if p.batch == nil || p.batch.hasTimestamps(p.token) {
 		return p
@@ -108,13 +108,13 @@ func (p predecessor) resolved(l *lane) predecessor {
 	return predecessor{at: l.ownFree}
 }
 
-// hasTimestamps reports whether the batch can still be queried for the timestamps of that submission. The caller holds
+// hasTimestamps reports whether the batch's events still hold the timestamps of that submission. The caller holds
 // Pipeline.mu.
 func (b *Batch) hasTimestamps(submission uint64) bool {
 	return b.token == submission && (b.untimed || b.onDevice())
 }
 
-// time returns when the batch reached the head of the lane's own stream. The caller holds Pipeline.timing.
+// time returns the time at which the predecessor left the lane's own stream. The caller holds Pipeline.timing.
 func (p predecessor) time() (time.Duration, error) {
 	if p.batch == nil {
 		return p.at, nil
