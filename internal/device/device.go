@@ -1,12 +1,12 @@
-// Package device defines the interface to a GPU for the rest of Millrace: streams, events, pinned memory, memory pools,
-// kernels and completions, with CUDA's ordering rules and typed errors.
+// Package device defines Millrace's interface to a GPU: streams, events, pinned memory, memory pools, kernels and
+// completions. It follows CUDA's ordering rules and has typed errors.
 //
 // Three devices implement the interface and pass one conformance suite (package conformance). Package cuda drives a GPU
 // through libmillrace.so, package host runs on CPU cores, and package sim runs on a virtual clock with injected faults.
-// Code that uses this package doesn't know which of them it drives.
+// Code that uses this package works on each of them.
 //
-// Packages streams and alloc use it. Start reading with this file, then stream.go for the rules of streams and events,
-// and memory.go for memory.
+// Packages streams and alloc use this package. Start reading with this file, then stream.go for the rules of streams
+// and events, and memory.go for memory.
 package device
 
 import (
@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// Device is one accelerator, or a substitute for one. Its methods are safe for concurrent use.
+// Device is an accelerator or a substitute for one. Its methods are safe for concurrent use.
 //
-// Work is enqueued on streams and runs asynchronously. It runs in order within a stream, and in no particular order
-// between streams unless events define one. Enqueuing never blocks the caller.
+// Work is enqueued on streams and runs asynchronously. It runs in order within a stream. Between streams, only events
+// define an order. Enqueuing doesn't wait for the work, except while a stream's queue is full.
 //
 // Once a device is lost (see ErrLost), every method returns an error that wraps ErrLost. A lost device never recovers
 // within the process.
@@ -28,66 +28,65 @@ type Device interface {
 	// NewStream creates a stream that does not synchronize with any other stream. Traces and errors show its name.
 	NewStream(name string) (Stream, error)
 
-	// NewEvent creates an event. Only a Timed event has a Time; an untimed event is cheaper.
+	// NewEvent creates an event. Only a Timed event has a Time. An untimed event is cheaper.
 	NewEvent(flags EventFlags) (Event, error)
 
 	// Enqueue carries out commands in order in a single call. Each command has the effect of the corresponding Stream
 	// method. On a GPU, one call costs less than separate calls, and the host is less likely to be interrupted between
-	// two commands. If a command fails, Enqueue returns that method's error. Earlier commands have been enqueued then,
-	// and later ones have not.
+	// two commands. If a command fails, Enqueue returns that method's error. Earlier commands are enqueued then, and
+	// later commands are not.
 	Enqueue(commands []Command) error
 
 	// AllocHost allocates bytes (> 0) of pinned host memory, which copies can access while the caller does other work.
-	// It is expensive (0.6 to 0.8 s per GiB on a GPU): allocate once and cut the memory into buffers. HostBuffer.Kind
-	// reports whether the memory is really pinned. AllocHost fails with ErrOutOfMemory.
+	// It is slow (0.6 to 0.8 s per GiB on a GPU), so allocate once and divide the memory into buffers. HostBuffer.Kind
+	// reports whether the memory is really pinned. If the memory doesn't fit, AllocHost fails with ErrOutOfMemory.
 	AllocHost(bytes int) (HostBuffer, error)
 
-	// FreeHost frees a whole buffer that AllocHost returned, not a slice of it. No work that uses it may be in flight.
+	// FreeHost frees a whole buffer that AllocHost returned, not a slice of one. No work in flight may use the buffer.
 	// If FreeHost fails, the caller still owns the buffer.
 	FreeHost(HostBuffer) error
 
-	// Alloc allocates bytes (> 0) of device memory immediately, not in stream order. On a GPU it may wait for all work
-	// on the device. It fails with ErrOutOfMemory.
+	// Alloc allocates bytes (> 0) of device memory immediately, not in stream order. On a GPU, it may wait for all work
+	// on the device. If the memory doesn't fit, it fails with ErrOutOfMemory.
 	Alloc(bytes int) (Memory, error)
 
-	// Free frees memory that Alloc returned. No work that uses it may be in flight.
+	// Free frees memory that Alloc returned. No work in flight may use the memory.
 	Free(Memory) error
 
 	// NewPool creates a pool of device memory for stream-ordered allocation, separate from any default pool.
 	NewPool(PoolConfig) (Pool, error)
 
 	// Kernel binds the operator with that name and its parameter block (see package operator) to this device. It fails
-	// with ErrNotFound for an unknown name and ErrInvalid for an invalid block.
+	// with ErrNotFound for an unknown name and with ErrInvalid for an invalid block.
 	Kernel(name string, params []byte) (Kernel, error)
 
-	// WaitCompletion returns the tokens of Notify calls that their streams have reached, one token per call, in the
-	// order in which the streams reached them. It blocks until there is a token, until ctx is done (ctx.Err()), until
-	// the device is lost (ErrLost; outstanding completions never arrive) or until it is closed (ErrClosed). Waiting
-	// doesn't occupy a thread per stream. Only one goroutine may wait at a time.
+	// WaitCompletion waits for a Notify call that its stream has reached, and returns the call's token. It returns
+	// tokens in the order in which streams reached the calls. It also ends with ctx.Err() when ctx is done, with
+	// ErrLost when the device is lost, and with ErrClosed when the device is closed. After a loss, outstanding
+	// completions never arrive. Waiting doesn't occupy a thread per stream. Only one goroutine may wait at a time.
 	WaitCompletion(ctx context.Context) (token uint64, err error)
 
-	// Now returns the time on the device's clock since its Epoch. Event times use the same scale, so they can be
+	// Now returns the time since Epoch on the device's clock. Event times are on the same scale, so they can be
 	// compared with Now and with events of other streams.
 	Now() time.Duration
 
 	// Epoch returns the wall-clock time at which the device's clock read zero.
 	Epoch() time.Time
 
-	// Err returns nil while the device works, and an error that wraps ErrLost once the loss is known. It makes no call
-	// to the hardware, so a health probe may call it.
+	// Err returns nil while the device works. Once the device's loss is known, Err returns an error that wraps ErrLost.
+	// It makes no call to the hardware, so a health check may call it.
 	Err() error
 
-	// Check runs a small operation with a known result on the device, separate from all streams, and waits for it until
-	// ctx is done. It returns nil if the device works. If the device doesn't work, it returns an error that wraps
-	// ErrLost, and Err returns that error from then on. If the device has not answered in time, which can also happen
-	// on a busy or hung device, it returns an error that wraps ErrNotReady. Call Check before you blame a payload for a
-	// failure.
+	// Check runs a small operation with a known result on the device, separate from all streams. It waits for the
+	// result until ctx is done. It returns nil if the device works. If the device doesn't work, the error wraps
+	// ErrLost, and Err returns that error from then on. If the device has not answered in time, the error wraps
+	// ErrNotReady. A busy or hung device can be the cause. Call Check before you blame a payload for a failure.
 	Check(ctx context.Context) error
 
 	// Close waits for queued work, frees everything that is still allocated and shuts the device down. It returns a
-	// *LeakError that names the objects that the caller had not closed or freed. A second Close returns nil. Closing
-	// and freeing always return: if the work doesn't end within a time limit, they return ErrLost. On a lost device
-	// they free nothing and return at once.
+	// *LeakError if the caller had not closed or freed all objects. A second Close returns nil. Methods that close or
+	// free always return. If the work doesn't end within a time limit, they return ErrLost. On a lost device, they free
+	// nothing and return at once.
 	Close() error
 }
 
@@ -103,38 +102,40 @@ type Info struct {
 	Runtime string // runtime version; empty if there is none
 	Units   int    // number of multiprocessors or CPU cores
 
-	// NUMANode is the number of the device's NUMA node; empty if the system doesn't report it or has only one.
+	// NUMANode is the number of the device's NUMA node. It is empty if the system doesn't report a node or has only
+	// one.
 	NUMANode string
 }
 
 // Gater is implemented by devices that can stall a stream on purpose. Tests use it to delay work while they check that
 // something has not happened yet.
 type Gater interface {
-	// Gate enqueues work on s that finishes only after open is called. If nobody opens the gate, it opens after ten
-	// seconds of the device's time, so that a failing test ends.
+	// Gate enqueues work on s that finishes only after open is called. After ten seconds of the device's time, the gate
+	// opens by itself, so that a failing test ends.
 	Gate(s Stream) (open func(), err error)
 }
 
 // Mapper is implemented by devices with kernels that can access host memory. A GPU accesses it over the bus.
 type Mapper interface {
-	// Map returns the address at which kernels can access b, which must be a buffer from AllocHost or a slice of one.
-	// The result may only be used in launches, and is valid until the buffer is freed. Map fails with ErrInvalid for
-	// other memory.
+	// Map returns the address at which kernels can access b, a buffer from AllocHost or a slice of one. The address is
+	// for launches only, and is valid until the buffer is freed. For other memory, Map fails with ErrInvalid.
 	Map(b HostBuffer) (Memory, error)
 }
 
 // Loader is implemented by devices that can run operators that were compiled for them.
 type Loader interface {
-	// LoadOperator loads a compiled operator: a cubin, a fatbin or the text of PTX. Afterwards Kernel finds it by its name. Loading may
-	// wait for work on the device, so load before work begins. LoadOperator fails with ErrInvalid for another image, for an operator
-	// that needs a newer version of the contract, and for a name that the device has already. It fails with ErrUnavailable if the device
-	// or its driver can't run the image. Closing the device unloads the operator.
+	// LoadOperator loads a compiled operator: a cubin, a fatbin or PTX text. Afterwards Kernel finds the operator by
+	// its name. Loading may wait for work on the device, so load before work begins. LoadOperator fails with ErrInvalid
+	// for any other image and for a name that the device already has. It also fails with ErrInvalid for an operator
+	// that needs a newer version of the contract. It fails with ErrUnavailable if the device or its driver can't run
+	// the image. Closing the device unloads the operator.
 	LoadOperator(image []byte) (Module, error)
 
-	// LoadLibrary opens a library with one operator, which has host code of its own: it may launch several kernels and use other
-	// libraries. Afterwards Kernel finds it by its name. The library stays open as long as the process. LoadLibrary fails with
-	// ErrUnavailable if the library or one that it needs can't be opened, and otherwise like LoadOperator. It also fails with ErrInvalid
-	// for a library that was built for another version of the ABI; the message has both versions.
+	// LoadLibrary opens a library with one operator that has its own host code. That code may launch several kernels
+	// and use other libraries. Afterwards Kernel finds the operator by its name. The library stays open until the
+	// process ends. LoadLibrary fails with ErrUnavailable if the library or one of its dependencies can't be opened. It
+	// fails with ErrInvalid for a library of another ABI version, and the message has both versions. Its other errors
+	// are those of LoadOperator.
 	LoadLibrary(path string) (Module, error)
 }
 
@@ -143,7 +144,8 @@ type Module interface {
 	// Name returns the operator's name.
 	Name() string
 
-	// Description returns what the operator says about itself, as package compiled decodes it. The caller must not change it.
+	// Description returns the operator's description of itself, in the format of package compiled. The caller must not
+	// change it.
 	Description() []byte
 
 	// Close unloads the operator. It fails with ErrInvalid while a kernel of the operator is open. A second Close returns nil.

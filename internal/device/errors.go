@@ -6,26 +6,26 @@ import (
 	"strings"
 )
 
-// The kinds of failure. Every Error wraps exactly one of them. Check with errors.Is.
+// The kinds of failure. Every Error wraps exactly one of them. Use errors.Is to check for a kind.
 var (
-	// ErrLost means that the device is unusable for the rest of this process, for example after an illegal address, a
-	// failed kernel or an ECC error, or because it fell off the bus. Don't retry: restart the process.
+	// ErrLost means that the device is unusable for the rest of this process. Possible causes are an illegal address, a
+	// failed kernel, an ECC error, or a device that fell off the bus. Don't retry. Restart the process instead.
 	ErrLost = errors.New("device lost")
 
-	// ErrKernelFault is a loss (it wraps ErrLost) that a kernel caused or may have caused: an illegal address, a failed
-	// kernel, or a kernel that does not end. Only such a loss may be caused by a payload. Other losses (ECC, MPS, a
-	// device that fell off the bus, an unknown code) say nothing about the payloads.
+	// ErrKernelFault is a loss (it wraps ErrLost) that a kernel caused or may have caused. The kernel failed, did not
+	// end, or accessed an illegal address. Only such a loss may be caused by a payload. Other losses (ECC, MPS, a
+	// device that fell off the bus, an unknown code) are no evidence against payloads.
 	ErrKernelFault = fmt.Errorf("%w by a kernel", ErrLost)
 
 	// ErrHung is a loss (it wraps ErrKernelFault) of a device that doesn't finish its work. The device may still be
 	// working, so the memory that it uses must not be reused or freed.
 	ErrHung = fmt.Errorf("%w: it hangs", ErrKernelFault)
 
-	// ErrOutOfMemory means that an allocation doesn't fit in the memory of the device, the host or a pool. It may
+	// ErrOutOfMemory means that an allocation doesn't fit in the memory of the device, the host or a pool. A retry may
 	// succeed after other users free memory.
 	ErrOutOfMemory = errors.New("out of memory")
 
-	// ErrLaunch means that a launch was refused before it ran. The device still works.
+	// ErrLaunch means that the device refused a launch before it ran. The device still works.
 	ErrLaunch = errors.New("launch failed")
 
 	// ErrInvalid means that an argument is invalid, because of a bug in the caller or bad parameters.
@@ -37,7 +37,8 @@ var (
 	// ErrNotFound means that there is no operator with that name, or no device with that ordinal or UUID.
 	ErrNotFound = errors.New("not found")
 
-	// ErrUnavailable means that this kind of device doesn't exist here: there is no library, driver, GPU or cgo.
+	// ErrUnavailable means that this kind of device doesn't exist here, because a library, a driver, a GPU or cgo is
+	// missing.
 	ErrUnavailable = errors.New("device unavailable")
 
 	// ErrABI means that the kernel library has another version of the ABI.
@@ -47,15 +48,15 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-// Error describes a failed call: the call, the kind of failure, and the device's message.
+// Error describes a failed call to a device.
 type Error struct {
-	Op     string // the call, for example "copy in"; empty if Kind is another error that Attribute was given
+	Op     string // the call, for example "copy in"; empty if Attribute wrapped another error
 	Device string // Info.ID; empty before a device is open
 
-	// Operator is the name of the operator whose kernel failed. It is empty if that isn't known for sure.
+	// Operator is the name of the operator whose kernel failed. It is empty if the operator isn't known for sure.
 	Operator string
 
-	Kind   error  // one of the kinds above
+	Kind   error  // one of the kinds above, or an error that Attribute wrapped
 	Code   int    // the device's own code, for example a cudaError_t; 0 if there is none
 	Detail string // the device's own message
 }
@@ -88,7 +89,7 @@ func Errorf(op, device string, kind error, format string, args ...any) *Error {
 	return &Error{Op: op, Device: device, Kind: kind, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Attribute returns err with the name of the operator whose kernel failed.
+// Attribute returns err with the name of the operator whose kernel failed. It wraps an err that isn't an Error.
 func Attribute(err error, operator string) error {
 	e, ok := err.(*Error) //nolint:errorlint // an Error inside another one would lose the text around it
 	if !ok {
@@ -99,7 +100,8 @@ func Attribute(err error, operator string) error {
 	return &named
 }
 
-// FailedOperator returns the name of the operator whose kernel failed with err, or "" if err doesn't say. Of joined errors any may say it.
+// FailedOperator returns the name of the operator whose kernel failed with err, or "" if err has no such name. It also
+// searches joined errors.
 func FailedOperator(err error) string {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree of errors itself: errors.As stops at the first Error
 	case *Error:
@@ -144,7 +146,7 @@ func Kind(err error) string {
 // LeakError lists the objects that were still open when the device was closed. The device has freed all of them.
 type LeakError struct {
 	Device string
-	Open   []string // one description per object: "stream lane-0", "event", "pool 4096 bytes used", "host buffer 1048576 bytes"
+	Open   []string // one description per object, such as "stream lane-0" or "pool 4096 bytes used"
 }
 
 func (l *LeakError) Error() string {

@@ -24,8 +24,8 @@ func (m Memory) Slice(off, n int) Memory {
 type HostKind uint8
 
 const (
-	Pinned   HostKind = iota + 1 // page-locked: copies are asynchronous and as fast as the bus
-	Pageable                     // ordinary memory: on a GPU, copies are staged, slow and synchronous
+	Pinned   HostKind = iota + 1 // page-locked memory; copies are asynchronous and run at bus speed
+	Pageable                     // ordinary memory; on a GPU, copies are staged, slow and synchronous
 )
 
 func (h HostKind) String() string {
@@ -38,25 +38,27 @@ func (h HostKind) String() string {
 	return "none"
 }
 
-// HostBuffer is a span of host memory that a device copies from and to. It is a value: slices share its memory, and
-// Device.FreeHost frees the whole buffer. The zero HostBuffer is no memory.
+// HostBuffer is a span of host memory that a device copies from and to. It is a value. Its slices share the memory, and
+// Device.FreeHost frees the whole buffer. The zero HostBuffer has no memory.
 type HostBuffer struct {
 	mem   []byte
 	kind  HostKind
 	guard Guard
 }
 
-// Invariants reports whether the build tag `invariants` is set. With it, devices panic on misuse that a GPU would punish.
+// Invariants reports whether the build tag `invariants` is set. With the tag, devices panic on misuse that is an error
+// on a GPU.
 const Invariants = invariants.On
 
-// Guard checks every access to a buffer's bytes if the build tag `invariants` is set. A device that knows which copies
-// are pending panics on an access that CUDA would punish.
+// Guard checks every access to a buffer's bytes if the build tag `invariants` is set. A device that tracks pending
+// copies panics on an access that is an error with CUDA.
 type Guard interface {
 	// Access panics if work that has not completed reads or writes mem.
 	Access(mem []byte)
 }
 
-// NewHostBuffer wraps mem, which the device owns. It is meant for implementations of Device. The guard may be nil.
+// NewHostBuffer wraps mem, which the device owns. It is meant for implementations of Device. The parameter guard may be
+// nil.
 func NewHostBuffer(mem []byte, kind HostKind, guard Guard) HostBuffer {
 	return HostBuffer{mem: mem[:len(mem):len(mem)], kind: kind, guard: guard}
 }
@@ -64,12 +66,12 @@ func NewHostBuffer(mem []byte, kind HostKind, guard Guard) HostBuffer {
 // Len returns the buffer's length in bytes.
 func (h HostBuffer) Len() int { return len(h.mem) }
 
-// Kind returns the kind of memory; zero for the zero HostBuffer.
+// Kind returns the kind of memory, or 0 for the zero HostBuffer.
 func (h HostBuffer) Kind() HostKind { return h.kind }
 
-// Bytes returns the memory for reading and writing. The caller must not access it while work that copies from or to it
-// is in flight. Call Bytes again after completion instead of keeping the slice, so that the invariants build can check
-// the access. The slice is valid until the allocation is freed.
+// Bytes returns the memory for reading and writing. The caller must not access the slice while work that copies from or
+// to it is in flight. Call Bytes again after completion instead of keeping the slice, so that the invariants build can
+// check the access. The slice is valid until the allocation is freed.
 func (h HostBuffer) Bytes() []byte {
 	if Invariants && h.guard != nil {
 		h.guard.Access(h.mem)
@@ -77,11 +79,11 @@ func (h HostBuffer) Bytes() []byte {
 	return h.mem
 }
 
-// Raw returns the memory without a check. It is meant for implementations of Device, and for memory that the host shares
-// with a kernel while it runs.
+// Raw returns the memory without a check. It is meant for implementations of Device, and for memory that the host
+// shares with a running kernel.
 func (h HostBuffer) Raw() []byte { return h.mem }
 
-// Slice returns the n bytes that start at offset off of b. It panics if that span is not within b.
+// Slice returns the n bytes that start at offset off of h. It panics if that span is not within h.
 func (h HostBuffer) Slice(off, n int) HostBuffer {
 	if off < 0 || n < 0 || off > len(h.mem)-n {
 		panic(fmt.Sprintf("device: slice [%d:%d+%d] of a host buffer of %d bytes", off, off, n, len(h.mem)))
@@ -90,27 +92,27 @@ func (h HostBuffer) Slice(off, n int) HostBuffer {
 	return h
 }
 
-// PoolConfig limits a pool.
+// PoolConfig holds the limits of a pool.
 type PoolConfig struct {
-	// Limit is the maximum number of bytes that the pool takes from the device; 0 means no limit but the device's
-	// memory. An allocation that would exceed it fails with ErrOutOfMemory. Devices may round it up to their
-	// granularity (2 MiB on a GPU).
+	// Limit is the maximum number of bytes that the pool takes from the device. 0 means that only the device's memory
+	// limits the pool. An allocation beyond the limit fails with ErrOutOfMemory. Devices may round the limit up to
+	// their granularity (2 MiB on a GPU).
 	Limit int64
 
 	// ReleaseThreshold is the number of unused bytes that the pool keeps when the device synchronizes. With 0, the pool
-	// returns memory at every synchronization and pays for it again at the next allocation.
+	// returns memory at every synchronization and must request it again at the next allocation.
 	ReleaseThreshold int64
 }
 
 // Pool allocates device memory in stream order. Its methods are safe for concurrent use.
 type Pool interface {
-	// Alloc returns bytes (> 0) of memory, aligned to 256, that work enqueued on s from now on may use. The address is
-	// known at once, although earlier work on s may still use the memory. Alloc fails with ErrOutOfMemory and then
-	// leaves s unchanged.
+	// Alloc returns bytes (> 0) of memory, aligned to 256 bytes, for work that is enqueued on s from now on. The
+	// address is known at once, although earlier work on s may still use the memory. If Alloc fails with
+	// ErrOutOfMemory, s is unchanged.
 	Alloc(s Stream, bytes int) (Memory, error)
 
-	// Free frees m when s reaches this point. Later allocations on s may get the memory at once, those on other streams
-	// only after s has reached this point.
+	// Free frees m when s reaches this point. Later allocations on s may reuse the memory at once. Allocations on other
+	// streams may reuse it only after s has reached this point.
 	Free(s Stream, m Memory) error
 
 	// Trim returns unused memory to the device, until at most keep bytes are reserved.
@@ -119,7 +121,7 @@ type Pool interface {
 	// Stats returns the pool's counters.
 	Stats() (PoolStats, error)
 
-	// Close frees the pool once the last of its memory has been freed. No Alloc may follow. A second Close returns nil.
+	// Close frees the pool once all of its memory has been freed. No Alloc may follow. A second Close returns nil.
 	Close() error
 }
 

@@ -6,16 +6,16 @@ import (
 )
 
 // Stream is a queue of work that a device carries out in order. All methods except Synchronize and Close enqueue work
-// and return. The methods are safe for concurrent use; the order of concurrent calls is up to the callers.
+// and return. The methods are safe for concurrent use. Concurrent calls have no defined order.
 //
-// An error means that nothing was enqueued, and the caller still owns its buffers. Memory passed to a successful call
-// belongs to the device until the stream has passed that call.
+// If a method fails, it has enqueued nothing, and the caller still owns its buffers. Memory passed to a successful call
+// belongs to the device until the stream has carried out that call.
 type Stream interface {
 	// Name returns the name passed to NewStream.
 	Name() string
 
 	// CopyIn copies all of src to the start of dst, from host to device. The source may be shorter than dst. An empty
-	// src is no work.
+	// src means no work.
 	CopyIn(dst Memory, src HostBuffer) error
 
 	// CopyOut copies all of src to the start of dst, from device to host. The source may be shorter than dst.
@@ -24,34 +24,35 @@ type Stream interface {
 	// Fill sets every byte of dst to value.
 	Fill(dst Memory, value byte) error
 
-	// Launch runs k over a batch. It fails with ErrLaunch if the launch itself is refused. A later failure on a GPU
-	// loses the device.
+	// Launch runs k on a batch. It fails with ErrLaunch if the device refuses the launch. If the kernel fails later on
+	// a GPU, the device is lost.
 	Launch(k Kernel, args LaunchArgs) error
 
-	// Record makes e refer to this point of the stream, and no longer to its previous point.
+	// Record makes e refer to this point of the stream instead of its previous point.
 	Record(e Event) error
 
-	// Wait makes later work on this stream wait until the device has reached the point that e refers to at the time of
-	// the call. The host doesn't wait. An event that was never recorded delays nothing; the invariants build panics.
+	// Wait makes later work on this stream wait until the device has reached the point to which e refers at the time of
+	// the call. The host doesn't wait. An event that was never recorded delays nothing. In that case, the invariants
+	// build panics.
 	Wait(e Event) error
 
 	// Notify makes Device.WaitCompletion return token once the stream reaches this point.
 	Notify(token uint64) error
 
-	// Synchronize blocks the caller until everything enqueued so far is done.
+	// Synchronize blocks the caller until all work enqueued so far is done.
 	Synchronize() error
 
 	// Close waits for the stream's work and frees the stream. A second Close returns nil.
 	Close() error
 }
 
-// EventFlags are the properties of an event, combined with |. An event with flags 0 is the cheapest.
+// EventFlags holds the properties of an event, combined with |. An event without flags is the cheapest.
 type EventFlags uint8
 
 // The event flags.
 const (
 	Timed        EventFlags = 1 << iota // the event has a Time
-	BlockingSync                        // Synchronize releases the processor while it waits, and so returns later
+	BlockingSync                        // Synchronize frees the CPU core while it waits, and so returns later
 )
 
 // Event refers to a point in a stream.
@@ -63,16 +64,17 @@ type Event interface {
 	// never recorded.
 	Synchronize() error
 
-	// Time returns when the device reached that point, on the scale of Device.Now. It fails with ErrNotReady before
-	// that, and with ErrInvalid if the event is untimed or was never recorded.
+	// Time returns the time at which the device reached that point, on the scale of Device.Now. If the device hasn't
+	// reached it, Time fails with ErrNotReady. If the event is untimed or was never recorded, Time fails with
+	// ErrInvalid.
 	Time() (time.Duration, error)
 
 	// Close frees the event. A second Close returns nil.
 	Close() error
 }
 
-// Kernel is an operator bound to a device with its parameters. It is immutable and may be launched on any stream of its
-// device at any time.
+// Kernel is an operator bound to a device with its parameters. It is immutable. It may be launched at any time, on any
+// stream of its device.
 type Kernel interface {
 	// Name returns the operator's name.
 	Name() string
@@ -86,23 +88,23 @@ type Kernel interface {
 
 // Shape describes a ragged batch before it runs.
 type Shape struct {
-	Rows    int // number of rows: entries of the offsets table minus one
+	Rows    int // number of rows, one less than the entries of the offsets table
 	Bytes   int // total size of the rows in bytes
 	Longest int // size of the longest row in bytes
 }
 
 // Needs is the memory that one launch needs, in bytes.
 type Needs struct {
-	Scratch int // undefined contents before and after; 0 for none
+	Scratch int // scratch, with undefined contents before and after; 0 means none
 	Result  int // the operator's result records, one per row, back to back
 
-	// InPlace means that it is faster to access the batch in host memory than to copy it. A GPU sets it for small
-	// batches, the host device for all. Only a device that is a Mapper sets it.
+	// InPlace means that accessing the batch in host memory is faster than copying the batch. A GPU sets it for small
+	// batches, and the host device sets it for all batches. Only a device that is a Mapper sets it.
 	InPlace bool
 }
 
-// LaunchArgs describes one launch over a ragged batch. All memory is device memory, except that if Needs.InPlace is
-// set, Rows, Offsets and Result may be host memory mapped with Mapper.Map.
+// LaunchArgs describes one launch on a ragged batch. All memory is device memory. With Needs.InPlace, however, Rows,
+// Offsets and Result may be host memory that Mapper.Map has mapped.
 type LaunchArgs struct {
 	Shape   Shape
 	Rows    Memory // bytes of the rows, back to back; Shape.Bytes long
@@ -111,7 +113,7 @@ type LaunchArgs struct {
 	Result  Memory // at least Needs.Result bytes, aligned to 256
 }
 
-// HostKernel is an operator in Go, for devices that use host memory as device memory (host and sim).
+// HostKernel is an operator written in Go, for devices that use host memory as device memory (host and sim).
 type HostKernel interface {
 	// Name returns the operator's name.
 	Name() string
@@ -123,12 +125,12 @@ type HostKernel interface {
 
 // BoundHostKernel is a HostKernel with its parameters. It is immutable.
 type BoundHostKernel interface {
-	// Needs returns the same as Kernel.Needs.
+	// Needs has the meaning of Kernel.Needs.
 	Needs(Shape) Needs
 
-	// Run computes the batch: row i is rows[offsets[i]:offsets[i+1]]. The slices scratch and result have at least the
-	// length that Needs returns, undefined contents and an alignment of 8 bytes. Run may distribute its work with
-	// parallel. It must not use its arguments after it returns.
+	// Run computes the batch, in which row i is rows[offsets[i]:offsets[i+1]]. The slices scratch and result have at
+	// least the length that Needs returns, undefined contents and an alignment of 8 bytes. Run may use parallel to
+	// distribute its work. It must not use its arguments after it returns.
 	Run(rows []byte, offsets []uint32, scratch, result []byte, parallel Parallel) error
 }
 
@@ -153,7 +155,7 @@ func (c CommandKind) String() string {
 	return [...]string{"no command", "copy in", "copy out", "fill", "launch", "record", "wait", "notify"}[c]
 }
 
-// Command is a call of one of Stream's methods as a value, for Device.Enqueue.
+// Command is a call of a Stream method as a value, for Device.Enqueue.
 type Command struct {
 	Kind   CommandKind
 	Stream Stream

@@ -1,8 +1,8 @@
-// Package host implements a device on CPU cores. Millrace uses it where there is no GPU.
+// Package host implements a device on CPU cores. Millrace uses it on machines without a GPU.
 //
-// It is a real device, not a fake: package software with a clock for real time. Each stream is a goroutine that runs the
-// operations of a bounded queue in order, and operators run in Go on a set of worker goroutines. Kernels ask for every
-// batch in place.
+// The device is package software with a real-time clock. Each stream is a goroutine that runs the operations of a
+// bounded queue in order. Operators run in Go on a set of worker goroutines. Kernels set device.Needs.InPlace for every
+// batch.
 package host
 
 import (
@@ -16,11 +16,11 @@ import (
 	"millrace/internal/device/software"
 )
 
-// DefaultMemory is the default for Options.MemoryLimit, in bytes. It is a limit, not a reservation: the system provides
-// memory as it is allocated.
+// DefaultMemory is the default for Options.MemoryLimit, in bytes. It is a limit and not a reservation, because the
+// system provides memory as it is allocated.
 const DefaultMemory = 4 << 30
 
-// maxMemory is the maximum of a limit, in bytes: the size of a process's address space.
+// maxMemory is the largest permitted limit, in bytes. It is the size of a process's address space.
 const maxMemory = 1 << 47
 
 // Options configures a device.
@@ -28,15 +28,16 @@ type Options struct {
 	// Cores is the maximum number of goroutines that one launch uses; 0 means GOMAXPROCS.
 	Cores int
 
-	// Kernels are the operators that Device.Kernel finds, by their names.
+	// Kernels are the operators that Device.Kernel finds by name.
 	Kernels []device.HostKernel
 
-	// MemoryLimit limits device memory and, separately, the memory that AllocHost returns, in bytes; 0 means DefaultMemory.
+	// MemoryLimit limits device memory and, separately, the memory that AllocHost returns, in bytes. 0 means
+	// DefaultMemory.
 	MemoryLimit int64
 }
 
-// Device is a device on CPU cores. Info.Memory is the limit of device memory, and Info.Units is the number of cores of one
-// launch. AllocHost returns pageable memory: pinning gains nothing on CPU cores.
+// Device is a device on CPU cores. Info.Memory is the limit of device memory, and Info.Units is the number of cores of
+// one launch. AllocHost returns pageable memory, because pinning has no benefit on CPU cores.
 type Device struct{ *software.Device }
 
 // Open starts a device. It fails with ErrInvalid for invalid options.
@@ -50,7 +51,7 @@ func Open(o Options) (*Device, error) {
 	if err := software.CheckKernels(o.Kernels); err != nil {
 		return nil, device.Errorf("open", "host", device.ErrInvalid, "%v", err)
 	}
-	c := &clock{epoch: time.Now(), workers: startWorkers(o.Cores - 1)} // the launching stream is one more core
+	c := &clock{epoch: time.Now(), workers: startWorkers(o.Cores - 1)} // the launching stream's goroutine uses one more core
 	c.dev = software.New(software.Config{
 		Info: device.Info{
 			Kind: "host", ID: "host", Name: fmt.Sprintf("host (%d cores)", o.Cores),
@@ -60,26 +61,26 @@ func Open(o Options) (*Device, error) {
 		HostKind: device.Pageable,
 		PoolUnit: software.Granule,
 		Kernels:  o.Kernels,
-		// A copy would stay in the same memory chips, so it would only cost a core's time and make no kernel faster.
+		// A copy would stay in the same memory chips. It would cost a core's time and make no kernel faster.
 		InPlace:  func(device.Shape, device.Needs) bool { return true },
 		Parallel: c.workers.run,
 	}, c)
 	return &Device{c.dev}, nil
 }
 
-// queueBound is the maximum number of operations in a stream's queue. A call waits while the queue is full, as it does
-// on a GPU.
+// queueBound is the maximum number of operations in a stream's queue. A call waits while the queue is full, as on a
+// GPU.
 const queueBound = 1024
 
-// gateLimit is the time after which a gate that nobody opens gives way.
+// gateLimit is the time after which a gate opens by itself.
 const gateLimit = 10 * time.Second
 
-// clock is the software.Clock of real time: the system's monotonic clock, and a goroutine for each stream.
+// clock is the software.Clock of real time. It uses the system's monotonic clock and one goroutine per stream.
 type clock struct {
 	dev     *software.Device
 	epoch   time.Time
 	workers *workers
-	streams sync.WaitGroup // the goroutines of the streams
+	streams sync.WaitGroup // goroutines of the streams
 }
 
 // Now implements software.Clock.
@@ -114,7 +115,7 @@ func (c *clock) serve(s *software.Stream) {
 	}
 }
 
-// run carries out an operation. The caller holds the lock.
+// run carries out an operation. The caller holds the device's lock.
 func (c *clock) run(o *software.Op) {
 	switch o.Kind {
 	case software.Wait:
@@ -135,7 +136,7 @@ func (c *clock) run(o *software.Op) {
 	}
 }
 
-// block returns once a wait or a gate may end or the device is lost.
+// block returns once a wait or a gate may end, or once the device is lost.
 func (c *clock) block(o *software.Op) {
 	for o.Blocked() && !c.dev.Lost() {
 		o.Awaits().AwaitChange()
@@ -148,7 +149,7 @@ func (c *clock) Stop() {
 	c.workers.stop()
 }
 
-// Enqueued implements software.Clock. The stream's goroutine sees the operation itself, as it does all other changes.
+// Enqueued implements software.Clock. It does nothing, because the stream's goroutine detects all changes itself.
 func (c *clock) Enqueued(*software.Op) {}
 
 // Opened implements software.Clock.
@@ -160,5 +161,5 @@ func (c *clock) Polled() {}
 // Lost implements software.Clock.
 func (c *clock) Lost() {}
 
-// Step implements software.Clock. Real time moves by itself.
+// Step implements software.Clock. It does nothing, because real time moves by itself.
 func (c *clock) Step(software.Waiter) bool { return false }

@@ -7,13 +7,13 @@ import (
 	"millrace/internal/device/software"
 )
 
-// workers are the goroutines that help streams with launches. The goroutine that calls run works too, so a call always
-// completes, even if every worker is busy or the call is nested in another one.
+// workers are the goroutines that help streams with launches. The goroutine that calls run works too. So a call always
+// completes, even if every worker is busy or the call is nested in another call.
 type workers struct {
 	mu     sync.Mutex
 	ready  sync.Cond // workers wait here for jobs
 	count  int
-	jobs   []*job // jobs that may have an index left to take
+	jobs   []*job // jobs that may have indexes left to take
 	turn   int    // index of the job that the next worker helps
 	closed bool
 	exited sync.WaitGroup
@@ -27,7 +27,7 @@ type job struct {
 	n    int64
 	next atomic.Int64 // next index to take
 
-	helpers int       // workers on this job; guarded by workers.mu
+	helpers int       // number of workers on this job; guarded by workers.mu
 	idle    sync.Cond // the caller waits here until helpers is 0
 
 	panicked atomic.Pointer[software.Panic]
@@ -53,8 +53,8 @@ func (w *workers) stop() {
 	w.exited.Wait()
 }
 
-// run is the device.Parallel that kernels use. If fn panics, run panics with a *software.Panic once no other call of fn is
-// running.
+// run is the device.Parallel that kernels use. If fn panics, run panics with a *software.Panic after the last call of
+// fn has returned.
 func (w *workers) run(n int, fn func(i int)) {
 	if n == 1 || w.count == 0 {
 		for i := range n {
@@ -90,7 +90,7 @@ func (w *workers) offer(j *job) {
 	}
 }
 
-// retire returns once no worker runs the job. All its indexes have been taken.
+// retire waits until no worker runs the job. All indexes of the job have been taken.
 func (w *workers) retire(j *job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +100,7 @@ func (w *workers) retire(j *job) {
 	}
 }
 
-// remove removes a job from the list if it is still there. The caller holds mu.
+// remove deletes a job from the list, if it is still in the list. The caller holds mu.
 func (w *workers) remove(j *job) {
 	for i, other := range w.jobs {
 		if other == j {
@@ -112,7 +112,7 @@ func (w *workers) remove(j *job) {
 	}
 }
 
-// serve runs on a worker's goroutine: it helps the jobs in turn.
+// serve is the loop of a worker's goroutine. It helps the jobs in turn.
 func (w *workers) serve() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,7 +137,7 @@ func (w *workers) serve() {
 	}
 }
 
-// work takes indexes until none are left. A panic leaves no indexes.
+// work takes indexes and calls fn with them until no index is left. A panic of fn drops the remaining indexes.
 func (j *job) work() {
 	defer func() {
 		if v := recover(); v != nil {

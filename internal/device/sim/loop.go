@@ -9,10 +9,10 @@ import (
 	"millrace/internal/device/software"
 )
 
-// gateTime is the device time after which a gate gives way: see device.Gater.
+// gateTime is the device time after which a gate opens by itself (see device.Gater).
 const gateTime = 10 * time.Second
 
-// loop is the software.Clock of virtual time. It has no goroutines: the caller that waits runs the simulation. The
+// loop is the software.Clock of virtual time. It has no goroutines, so the caller that waits runs the simulation. The
 // device's lock guards it.
 type loop struct {
 	dev    *software.Device
@@ -24,11 +24,11 @@ type loop struct {
 	holds  int // number of calls of Hold that were not released
 
 	now      time.Duration
-	queued   int                // operations not yet carried out, and late completions
-	runnable []*software.Stream // streams that may be able to run their first operation
+	queued   int                // number of operations not yet carried out, plus late completions
+	runnable []*software.Stream // streams whose first operation may be able to run
 	engines  [engineCount]engine
 	running  taskHeap // operations on an engine, and late completions, ordered by end
-	blocked  []*task  // waits and gates that stop a stream now, in the order in which their streams reached them
+	blocked  []*task  // waits and gates that block a stream now, in the order in which their streams reached them
 }
 
 // task is an operation in the simulation.
@@ -37,21 +37,21 @@ type task struct {
 	seq      uint64
 	enqueued time.Duration
 	start    time.Duration
-	cost     time.Duration // time on its engine
-	due      time.Duration // while waiting for an engine: when it became ready; in service: when it ends
-	issued   bool          // on an engine, or blocked
-	fault    *Fault        // of a launch or a notification
-	late     bool          // the token of a notification arrives now; Op is nil
+	cost     time.Duration // duration on its engine
+	due      time.Duration // in an engine's queue, time at which it became ready; in service, time at which it ends
+	issued   bool          // whether issue has already started it
+	fault    *Fault        // fault of a launch or a notification; nil if there is none
+	late     bool          // whether it delivers the late token of a notification; Op is nil then
 	token    uint64
 }
 
-// engine serves as many operations at once as it has slots.
+// engine serves up to slots operations at once.
 type engine struct {
 	slots, busy int
 	ready       taskHeap
 }
 
-// taskHeap orders operations by due, then by sequence. It implements heap.Interface.
+// taskHeap orders operations by due time, then by sequence number. It implements heap.Interface.
 type taskHeap []*task
 
 func (h taskHeap) Len() int { return len(h) }
@@ -94,7 +94,7 @@ func (l *loop) Enqueued(o *software.Op) {
 	l.dev.Wake()
 }
 
-// settle issues every operation that can be issued at this instant.
+// settle issues all operations that can be issued at this instant.
 func (l *loop) settle() {
 	for len(l.runnable) > 0 {
 		s := l.runnable[0]
@@ -106,8 +106,8 @@ func (l *loop) settle() {
 	l.runnable = nil
 }
 
-// issue starts a stream's first operation, unless it was started before: it goes to its engine, waits for its event or
-// gate, or ends at once if it takes no time.
+// issue starts a stream's first operation, unless it was started before. The operation queues for its engine, waits for
+// its event or gate, or ends at once if it takes no time.
 func (l *loop) issue(t *task) {
 	if t.issued {
 		return
@@ -125,8 +125,8 @@ func (l *loop) issue(t *task) {
 }
 
 // Step implements software.Clock. It moves the clock to the next instant at which an operation ends. If no operation is
-// in progress, a gate gives way to a caller that waits for an event or a stream. Streams can't wait for each other in a
-// circle, because a wait needs a record enqueued before it, so one of them always moves.
+// in progress and the caller waits for an event or a stream, Step opens a gate. Streams can't wait for each other in a
+// circle, because a wait needs a record that was enqueued before. So one stream always progresses.
 func (l *loop) Step(w software.Waiter) bool {
 	switch {
 	case w != software.ForStream && l.holds > 0:
@@ -142,7 +142,7 @@ func (l *loop) Step(w software.Waiter) bool {
 }
 
 // step assigns ready operations to free engines and moves the clock to the next instant at which an operation ends. It
-// returns false if no operation is in progress: then only the host can change the state.
+// returns false if no operation is in progress. In that case only the host can change the state.
 func (l *loop) step() bool {
 	l.dispatch()
 	if len(l.running) == 0 {
@@ -156,7 +156,7 @@ func (l *loop) step() bool {
 	return true
 }
 
-// dispatch gives each free engine the operation that has been ready longest.
+// dispatch starts the operation that has been ready longest on each free engine.
 func (l *loop) dispatch() {
 	for i := range l.engines {
 		e := &l.engines[i]
@@ -170,7 +170,7 @@ func (l *loop) dispatch() {
 	}
 }
 
-// end takes an operation off its engine, or lets a late completion arrive.
+// end takes an operation off its engine, or delivers a late completion.
 func (l *loop) end(t *task) {
 	if t.late {
 		l.queued--
@@ -197,7 +197,7 @@ func (l *loop) carryOut(t *task) {
 	}
 }
 
-// unblock carries out the waits and gates that need not stop their streams any longer.
+// unblock carries out the waits and gates that no longer block their streams.
 func (l *loop) unblock() {
 	for i := 0; i < len(l.blocked); {
 		if t := l.blocked[i]; !t.Blocked() {
@@ -209,14 +209,14 @@ func (l *loop) unblock() {
 	}
 }
 
-// Opened implements software.Clock. A gate that its stream has not reached yet won't stop the stream.
+// Opened implements software.Clock. A gate that opens before its stream reaches it never blocks the stream.
 func (l *loop) Opened() {
 	l.unblock()
 	l.settle()
 	l.dev.Wake()
 }
 
-// gate returns the gate that was reached first, or nil if none stops a stream. It is the first one to give way.
+// gate returns the blocking gate that was reached first, or nil if no gate blocks a stream.
 func (l *loop) gate() *task {
 	for _, t := range l.blocked {
 		if t.Kind == software.Gate {
@@ -226,7 +226,8 @@ func (l *loop) gate() *task {
 	return nil
 }
 
-// giveWay moves the clock to the end of the first gate and opens it. It returns false if there is none.
+// giveWay moves the clock to the end of the first gate's time and opens the gate. It returns false if no gate blocks a
+// stream.
 func (l *loop) giveWay() bool {
 	first := l.gate()
 	if first == nil {
@@ -240,7 +241,7 @@ func (l *loop) giveWay() bool {
 }
 
 // Polled implements software.Clock. It advances the clock by PollCost, unless Hold is in effect. If no operation is in
-// progress, a gate that is ten seconds old gives way, so polling for work behind a gate ends too.
+// progress, a gate that is ten seconds old opens, so that polling for work behind the gate ends.
 func (l *loop) Polled() {
 	if l.holds == 0 {
 		l.advance(l.now + PollCost)

@@ -12,37 +12,38 @@ import (
 	"millrace/internal/device/software"
 )
 
-// Cost is the time that one operation of a kind takes: Latency, plus its bytes divided by BytesPerSecond.
+// Cost is the duration of an operation: Latency, plus the operation's bytes divided by BytesPerSecond.
 type Cost struct {
 	Latency        time.Duration
-	BytesPerSecond float64 // 0: the size doesn't matter
+	BytesPerSecond float64 // 0 means that the size doesn't matter
 }
 
-// Model sets how long operations take. A launch has the bytes of its rows. With the zero Model all operations are
-// instantaneous.
+// Model sets the durations of operations. A launch has the bytes of its rows. With the zero Model, operations take no
+// time.
 type Model struct {
 	CopyIn  Cost
 	CopyOut Cost
 	Fill    Cost // runs on the compute engine, as on a GPU
 	Kernel  Cost
 
-	// Jitter extends each operation by a fraction of its time, drawn uniformly from [0, Jitter) using the seed and the
-	// operation's place in the sequence of calls. 0 means none; at most 1.
+	// Jitter extends each operation by a fraction of its duration, drawn uniformly from [0, Jitter). The fraction
+	// depends on the seed and on the operation's position in the sequence of calls. 0 means no jitter, and the maximum
+	// is 1.
 	Jitter float64
 
 	// ComputeSlots is the number of launches and fills that run concurrently, each at full speed. 0 means 1.
 	ComputeSlots int
 }
 
-// Units returns the model of textbook plans: a copy in, a launch and a copy out take unit each, whatever their size,
-// and a fill takes no time.
+// Units returns the model of textbook plans. A copy in, a launch and a copy out each take one unit, whatever their
+// size. A fill takes no time.
 func Units(unit time.Duration) Model {
 	stage := Cost{Latency: unit}
 	return Model{CopyIn: stage, CopyOut: stage, Kernel: stage}
 }
 
-// duration returns how long o takes. Jitter depends on o's sequence number, not on the order in which operations happen
-// to run, so a change in one stream doesn't change the random numbers of others.
+// duration returns the duration of o. Jitter depends on o's sequence number, not on the order of execution. So a change
+// in one stream doesn't change the random numbers of other streams.
 func (m Model) duration(o *software.Op, seed uint64) time.Duration {
 	var c Cost
 	switch o.Kind {
@@ -66,9 +67,9 @@ func (m Model) duration(o *software.Op, seed uint64) time.Duration {
 // longest is the maximum duration of one operation, so that sums of durations don't overflow.
 const longest = 24 * time.Hour
 
-// draw returns a number in [0, 1) that depends only on its arguments: one output of splitmix64 (Steele, Lea, Flood:
-// Fast splittable pseudorandom number generators, 2014). purpose separates the sequences for different uses, and n is
-// the index in one sequence.
+// draw returns a number in [0, 1) that depends only on its arguments. It is one output of splitmix64 (Steele, Lea,
+// Flood: Fast splittable pseudorandom number generators, 2014). Each purpose has a separate sequence, and n is the
+// index in that sequence.
 func draw(seed, purpose, n uint64) float64 {
 	const golden = 0x9e3779b97f4a7c15
 	mix := func(z uint64) uint64 {
@@ -84,24 +85,24 @@ func draw(seed, purpose, n uint64) float64 {
 type FaultKind uint8
 
 const (
-	// OutOfMemory: an allocation from a pool fails with ErrOutOfMemory. Nth counts calls of Pool.Alloc.
+	// OutOfMemory makes an allocation from a pool fail with ErrOutOfMemory. Nth counts calls of Pool.Alloc.
 	OutOfMemory FaultKind = iota + 1
 
-	// PinnedOutOfMemory: AllocHost fails with ErrOutOfMemory. Nth counts calls of AllocHost.
+	// PinnedOutOfMemory makes AllocHost fail with ErrOutOfMemory. Nth counts calls of AllocHost.
 	PinnedOutOfMemory
 
-	// LaunchFailure: a launch is refused with ErrLaunch, and the device still works. Nth counts calls of Stream.Launch.
+	// LaunchFailure makes a launch fail with ErrLaunch. The device still works. Nth counts calls of Stream.Launch.
 	LaunchFailure
 
-	// DeviceLoss: the device is lost permanently. Nth counts calls of Stream.Launch, and the loss happens when that
-	// launch ends; Marker is another trigger. The losses are ErrKernelFault.
+	// DeviceLoss makes a launch lose the device permanently, with ErrKernelFault. The loss happens when the launch
+	// ends. Nth counts calls of Stream.Launch. Marker is another possible trigger.
 	DeviceLoss
 
-	// LateCompletion: a completion arrives Delay after its stream reached the notification. The stream doesn't wait for
-	// it. Nth counts calls of Stream.Notify.
+	// LateCompletion delays a completion by Delay after its stream has reached the notification. The stream doesn't
+	// wait for the completion. Nth counts calls of Stream.Notify.
 	LateCompletion
 
-	// LostCompletion: a completion never arrives, although the device works. Nth counts calls of Stream.Notify.
+	// LostCompletion suppresses a completion, although the device works. Nth counts calls of Stream.Notify.
 	LostCompletion
 )
 
@@ -110,11 +111,11 @@ const (
 type Fault struct {
 	Kind FaultKind
 
-	Nth         int     // the call that fails
-	Probability float64 // each call fails with this probability, drawn from Options.Seed
-	Marker      []byte  // DeviceLoss: launches with a row that contains these bytes fail
+	Nth         int     // number of the call that fails
+	Probability float64 // probability that a call fails, drawn from Options.Seed
+	Marker      []byte  // for DeviceLoss only; launches with a row that contains these bytes fail
 
-	Delay time.Duration // LateCompletion: delay of the completion
+	Delay time.Duration // delay of a LateCompletion
 }
 
 // check returns an error if the fault is invalid.
@@ -140,7 +141,7 @@ func (f Fault) check() error {
 	return nil
 }
 
-// counts holds the numbers of calls, for Fault.Nth.
+// counts holds the numbers of calls so far, for Fault.Nth.
 type counts struct {
 	poolAllocs, hostAllocs, launches, notifies uint64
 }
@@ -156,7 +157,7 @@ func (l *loop) match(kind FaultKind, n uint64) *Fault {
 	return nil
 }
 
-// inject counts a call and returns the error with which it must fail: see software.Config.
+// inject counts a call and returns the error with which the call must fail, or nil (see software.Config).
 func (l *loop) inject(call string) error {
 	switch call {
 	case "alloc host":
@@ -177,7 +178,7 @@ func (l *loop) refuse(call string, kind FaultKind, calls *uint64, as error) erro
 	return device.Errorf(call, l.dev.Info().ID, as, "injected")
 }
 
-// plan sets the fault of a launch or a notification that was just enqueued.
+// plan selects the fault, if any, of a launch or a notification that was just enqueued.
 func (l *loop) plan(t *task) {
 	switch t.Kind {
 	case software.Launch:
@@ -190,7 +191,7 @@ func (l *loop) plan(t *task) {
 	}
 }
 
-// do applies the effect of an operation that ends, or its fault. An error loses the device.
+// do applies the effect of an operation that ends, or its fault. If do returns an error, the device is lost.
 func (l *loop) do(t *task) error {
 	switch {
 	case t.Kind == software.Launch && t.fault != nil:
@@ -204,7 +205,7 @@ func (l *loop) do(t *task) error {
 	return t.Do()
 }
 
-// withMarkers makes operators fail if a row contains the marker of a fault.
+// withMarkers makes operators fail on rows that contain the marker of a fault.
 func withMarkers(kernels []device.HostKernel, faults []Fault) (all []device.HostKernel) {
 	for _, k := range kernels {
 		for _, f := range faults {

@@ -1,23 +1,22 @@
-// Package sim implements a device on a virtual clock. Scheduling code that drives a GPU runs on it unchanged. So the
-// cost of a schedule can be computed without hardware, and the code can be tested with faults that hardware shows once
-// a year.
+// Package sim implements a device on a virtual clock. Scheduling code for a GPU runs on it unchanged. So the cost of a
+// schedule can be computed without hardware, and the code can be tested with faults that are rare on hardware.
 //
 // # Time
 //
 // The device is a discrete-event simulation with one copy-in engine, one copy-out engine and a compute engine with one
-// or more slots. Each engine serves the operation that has been ready longest. Of two that became ready at the same
-// instant, it serves the one that was enqueued first. A Model sets how long each operation takes.
+// or more slots. Each engine serves the operation that has been ready longest. If two operations became ready at the
+// same instant, the engine serves the operation that was enqueued first. A Model sets the duration of each operation.
 //
 // The clock starts at zero and moves only while the host waits. Enqueuing takes no time. Stream.Synchronize, Close and
 // WaitCompletion move the clock to the instant that they wait for. Event.Done moves it by PollCost, so that polling
-// ends. Two runs with the same Options and the same
-// sequence of calls give the same times. If one goroutine submits while another waits in WaitCompletion, the sequence
-// is not fixed: use Hold to stop the clock while the first one submits.
+// ends. Two runs with the same Options and the same sequence of calls have the same times. If one goroutine submits
+// while another waits in WaitCompletion, the sequence is not fixed. Use Hold to stop the clock while the first
+// goroutine submits.
 //
 // # Data
 //
 // Copies move bytes and launches run kernels in Go, at the virtual instant at which the operation ends. A read before
-// that instant returns the old contents. Memory is bounds-checked: an operation that accesses memory outside a live
+// that instant returns the old contents. Memory is bounds-checked. An operation that accesses memory outside a live
 // allocation loses the device, as an illegal address does on a GPU.
 package sim
 
@@ -38,24 +37,24 @@ const PollCost = time.Microsecond
 
 // Bounds and defaults of Options.
 const (
-	DefaultMemory = 1 << 30 // bytes; for device memory and for host memory
+	DefaultMemory = 1 << 30 // bytes; applies to device memory and to host memory
 	MaxTrace      = 1 << 16 // number of spans that Trace keeps
 
-	// maxQueued limits the number of queued operations. Without it, a host that never waits would queue operations
-	// until the process runs out of memory.
+	// maxQueued limits the number of queued operations. Without this limit, a host that never waits would queue
+	// operations until the process runs out of memory.
 	maxQueued = 1 << 18
 )
 
 // epoch is the wall-clock time at virtual time zero. It is fixed, so that two runs print the same times.
 var epoch = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// Options configures the simulated device. With the zero Options, the device has no kernels and no faults, and nothing
-// takes any time.
+// Options configures the simulated device. With the zero Options, the device has no kernels and no faults, and
+// operations take no time.
 type Options struct {
-	// Seed drives Model.Jitter and Fault.Probability, and is part of the device's ID.
+	// Seed is the seed of Model.Jitter and Fault.Probability, and part of the device's ID.
 	Seed uint64
 
-	// Cost sets how long operations take. With the zero Model, all of them are instantaneous.
+	// Cost sets the durations of operations. With the zero Model, operations take no time.
 	Cost Model
 
 	// Kernels are the device's operators. Their names must differ.
@@ -64,22 +63,22 @@ type Options struct {
 	// Faults are the failures to inject. See Fault.
 	Faults []Fault
 
-	// MostInPlace is the maximum size of a batch (payloads plus results, in bytes) that kernels ask to have in place
-	// (see device.Needs). 0 means that they never do.
+	// MostInPlace is the maximum size of a batch for which kernels set device.Needs.InPlace. The size is that of
+	// payloads plus results, in bytes. 0 means that kernels never set it.
 	MostInPlace int
 
 	// Memory limits device memory and, separately, the memory that AllocHost returns, in bytes. 0 means DefaultMemory.
-	// Memory is real process memory once it is written to.
+	// Memory that is written to is real process memory.
 	Memory int64
 }
 
-// Device is a simulated device. AllocHost returns ordinary process memory that copies treat as pinned.
+// Device is a simulated device. AllocHost returns ordinary process memory, which copies treat as pinned.
 type Device struct {
 	*software.Device
 	loop *loop
 }
 
-// Open creates a device. If options are invalid, it fails with ErrInvalid and an error that names every problem.
+// Open creates a device. It fails with ErrInvalid if options are invalid. The error names every problem.
 func Open(o Options) (*Device, error) {
 	id := fmt.Sprintf("sim-%d", o.Seed)
 	if err := o.check(); err != nil {
@@ -112,7 +111,7 @@ func Open(o Options) (*Device, error) {
 	return &Device{l.dev, l}, nil
 }
 
-// check returns all problems of the options, joined.
+// check returns an error that joins all problems of the options.
 func (o Options) check() error {
 	problems := []error{software.CheckKernels(o.Kernels)}
 	for i, f := range o.Faults {
@@ -123,7 +122,7 @@ func (o Options) check() error {
 	return errors.Join(problems...)
 }
 
-// serial is the Parallel of all kernels: one call after another, on the goroutine that runs the simulation.
+// serial is the Parallel of all kernels. It makes one call after another, on the goroutine that runs the simulation.
 func serial(n int, fn func(i int)) {
 	for i := range n {
 		fn(i)
@@ -131,8 +130,9 @@ func serial(n int, fn func(i int)) {
 }
 
 // Hold keeps WaitCompletion, Event.Synchronize and Event.Done from moving the clock until release is called. So one
-// goroutine can submit several operations at one instant although others wait. Hold doesn't affect Stream.Synchronize
-// and Close, and Event.Done returns at once. Holds may overlap; a second call of release does nothing.
+// goroutine can submit several operations at one instant while other goroutines wait. Hold doesn't affect
+// Stream.Synchronize and Close, and Event.Done returns at once. Holds may overlap. A second call of release has no
+// effect.
 func (d *Device) Hold() (release func()) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -148,7 +148,7 @@ func (d *Device) Hold() (release func()) {
 // Engine is the part of the device that serves an operation.
 type Engine uint8
 
-// The engines. Operations of NoEngine only order others.
+// The engines. Operations of NoEngine only define an order.
 const (
 	NoEngine Engine = iota
 	CopyInEngine
@@ -172,14 +172,14 @@ func engineOf(k software.Kind) Engine {
 
 // Span is one operation that the device has carried out. Times are on the scale of Device.Now.
 type Span struct {
-	Seq      uint64 // place in the sequence of enqueueing calls, from 1
+	Seq      uint64 // position in the sequence of enqueuing calls, from 1
 	Kind     software.Kind
 	Engine   Engine
 	Stream   string
-	Kernel   string // the operator of a launch; empty for other kinds
-	Bytes    int    // bytes moved, filled, or in the rows of a launch; of the allocation for a free
+	Kernel   string // operator of a launch; empty for other kinds
+	Bytes    int    // bytes moved, bytes filled, bytes of a launch's rows, or bytes of a freed allocation
 	Enqueued time.Duration
-	Start    time.Duration // when an engine started it; for NoEngine, when its stream reached it
+	Start    time.Duration // time at which an engine started it or, for NoEngine, its stream reached it
 	End      time.Duration
 }
 
