@@ -1,14 +1,14 @@
-// Package software implements a device in this process: streams of operations, events, completions, memory, pools and
-// operators in Go. A Clock decides when the operations run. Package host has a clock for real time, with a goroutine
-// for each stream, and package sim has one for virtual time.
+// Package software implements a device in this process. It has streams of operations, events, completions, memory,
+// pools and operators in Go. A Clock decides when the operations run. Package host has a clock for real time, with a
+// goroutine for each stream, and package sim has a clock for virtual time.
 //
-// Device memory is separate from host memory, so a copy moves bytes. The device has its own addresses: an operation at
+// Device memory is separate from host memory, so a copy moves bytes. The device has its own addresses. An operation at
 // an address outside a live allocation loses the device, as an illegal address loses a GPU. Kernels can access host
-// buffers too. Built with the tag `invariants`, a device panics at a call whose mistake a GPU would punish later: see
-// guard.go.
+// buffers too. With the build tag `invariants`, a device panics at a mistake that a GPU would detect only later (see
+// guard.go).
 //
 // One lock guards all state of a device. It is not held while operations move bytes or run kernels in real time. Start
-// reading with Device, then op.go, which has the Clock too, and stream.go.
+// reading with Device, then op.go, which also has the Clock, and stream.go.
 package software
 
 import (
@@ -27,23 +27,23 @@ import (
 type Config struct {
 	Info     device.Info // Info.Memory limits device memory and, separately, host memory
 	Epoch    time.Time
-	HostKind device.HostKind // what AllocHost says it returns
-	PoolUnit int             // limits of pools are rounded up to it; a power of two, in bytes
+	HostKind device.HostKind // kind of memory that AllocHost reports
+	PoolUnit int             // unit to which pool limits are rounded up, in bytes; a power of two
 	Kernels  []device.HostKernel
-	InPlace  func(device.Shape, device.Needs) bool // whether kernels ask for such a batch in place
+	InPlace  func(device.Shape, device.Needs) bool // whether kernels set Needs.InPlace for such a batch
 	Parallel device.Parallel                       // runs the parts of a kernel
 
-	// Strict means that an operation also loses the device if it uses memory of a pool after that memory was freed. It
-	// costs a Go allocation for each one from a pool. The invariants tag implies it.
+	// Strict makes an operation also lose the device if it uses pool memory after that memory was freed. It costs one
+	// Go allocation per allocation from a pool. The invariants tag implies it.
 	Strict bool
 
-	// Inject returns an error that a valid call must fail with, or nil. The calls are "alloc host", "pool alloc" and
+	// Inject returns the error with which a valid call must fail, or nil. The calls are "alloc host", "pool alloc" and
 	// "launch".
 	Inject func(call string) error
 }
 
-// Device implements device.Device, device.Gater and device.Mapper. Its methods are safe for concurrent use, but those
-// that say so are for its Clock only.
+// Device implements device.Device, device.Gater and device.Mapper. Its methods are safe for concurrent use, but some
+// are for its Clock only.
 type Device struct {
 	config  Config
 	clock   Clock
@@ -55,9 +55,9 @@ type Device struct {
 	// Mu guards everything below, and all streams, events and pools. The Clock may use it.
 	Mu          sync.Mutex
 	seq         uint64 // number of the last operation enqueued
-	spare       *Op    // operations to use again
+	spare       *Op    // list of operations to reuse
 	streams     []*Stream
-	open        map[object]struct{} // what the caller must close
+	open        map[object]struct{} // objects that the caller must close
 	memory      space
 	buffers     space
 	pools       []*Pool // includes closed pools until their memory is released
@@ -76,7 +76,7 @@ type object interface {
 	leak() string
 }
 
-// New creates a device whose operations the clock runs.
+// New creates a device. The clock runs its operations.
 func New(c Config, clock Clock) *Device {
 	d := &Device{
 		config:      c,
@@ -121,7 +121,7 @@ func (d *Device) Err() error {
 	return nil
 }
 
-// Check implements device.Device. This machine's memory and cores need no probe, so it only returns a known loss.
+// Check implements device.Device. This machine's memory and cores need no probe, so Check only returns a known loss.
 func (d *Device) Check(ctx context.Context) error {
 	if err := d.usable("check"); err != nil {
 		return err
@@ -143,7 +143,7 @@ func (d *Device) usable(call string) error {
 	return nil
 }
 
-// usableObject returns nil if the device and an object of it, which may be closed, accept calls.
+// usableObject returns nil if the device accepts calls and object o of the device is not closed.
 func (d *Device) usableObject(call string, o object, closed bool) error {
 	if err := d.usable(call); err != nil {
 		return err
@@ -158,7 +158,7 @@ func (d *Device) errorf(call string, kind error, format string, args ...any) *de
 	return device.Errorf(call, d.config.Info.ID, kind, format, args...)
 }
 
-// inject returns the error that a valid call must fail with. The caller holds the lock.
+// inject returns the error with which a valid call must fail, or nil. The caller holds the lock.
 func (d *Device) inject(call string) error {
 	if d.config.Inject == nil {
 		return nil
@@ -166,8 +166,8 @@ func (d *Device) inject(call string) error {
 	return d.config.Inject(call)
 }
 
-// misuse returns an ErrInvalid for a free of memory that is not allocated. With the invariants tag it panics, because
-// only a bug in the caller can cause it.
+// misuse returns an ErrInvalid for the free of memory that is not allocated. With the invariants tag it panics, because
+// only a bug in the caller can be the cause.
 func (d *Device) misuse(call, format string, args ...any) error {
 	err := d.errorf(call, device.ErrInvalid, format, args...)
 	if device.Invariants {
@@ -188,11 +188,11 @@ func (d *Device) add(call string, o object) error {
 // Lost reports whether the device is lost. It needs no lock.
 func (d *Device) Lost() bool { return d.lost.Load() != nil }
 
-// Lose makes the device lost permanently, because operation o failed. Queued operations never run, and all waits end.
-// The first loss counts. It is for the Clock, which holds the lock.
+// Lose marks the device as permanently lost, because operation o failed. Queued operations never run, and all waits
+// end. Later losses are ignored. Only the Clock may call Lose, with the lock held.
 func (d *Device) Lose(o *Op, why error) {
 	loss := d.errorf(o.Kind.String(), device.ErrLost, "%v (stream %s)", why, o.Stream.name)
-	if o.Kind == Launch { // a payload can only be responsible for a kernel's loss
+	if o.Kind == Launch { // a payload can cause only a kernel's loss
 		loss = d.errorf("launch", device.ErrKernelFault, "kernel %s on stream %s: %v", o.Kernel.name, o.Stream.name, why)
 		loss.Operator = o.Kernel.name
 	}
@@ -206,7 +206,8 @@ func (d *Device) Lose(o *Op, why error) {
 	d.Wake()
 }
 
-// Wake makes all calls that wait for the device check the state again. It is for the Clock, which holds the lock.
+// Wake makes all calls that wait for the device check the state again. Only the Clock may call Wake, with the lock
+// held.
 func (d *Device) Wake() {
 	for _, s := range d.streams {
 		s.changed.Broadcast()
@@ -214,8 +215,8 @@ func (d *Device) Wake() {
 	d.completions.signal()
 }
 
-// Close implements device.Device. A gate that delays queued work lasts until it gives way. Completions not yet fetched
-// are dropped. On a lost device nothing can be freed, so Close returns the loss and no leaks.
+// Close implements device.Device. If a gate delays queued work, Close waits until the gate opens by itself. Close drops
+// completions that were not fetched. On a lost device nothing can be freed, so Close returns the loss and no leaks.
 func (d *Device) Close() error {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -224,7 +225,7 @@ func (d *Device) Close() error {
 	}
 	for _, s := range d.streams {
 		s.closed = true
-		s.changed.Broadcast() // also wakes calls that wait for room in the queue
+		s.changed.Broadcast() // also wakes calls that wait for space in the queue
 	}
 	for _, s := range slices.Clone(d.streams) {
 		d.await(mark{s, s.last}, ForStream)
@@ -239,7 +240,7 @@ func (d *Device) Close() error {
 	return errors.Join(d.Err(), leaks)
 }
 
-// freeAll frees all memory, and returns an error that names the objects that the caller had not closed or freed.
+// freeAll frees all memory. It returns an error that names the objects that the caller had not closed or freed.
 func (d *Device) freeAll() error {
 	if d.Lost() {
 		return nil

@@ -8,13 +8,13 @@ import (
 )
 
 // Event holds the mark of its latest Record. It implements device.Event. A wait copies the mark, so a later Record
-// doesn't change what it waits for.
+// doesn't affect the wait.
 type Event struct {
 	dev    *Device
 	timed  bool
 	latest mark
 	time   time.Duration // time at which latest was passed; only if timed
-	order  order         // latest comes after these operations; with the invariants tag only
+	order  order         // operations that come before latest; with the invariants tag only
 	closed bool
 }
 
@@ -76,7 +76,7 @@ func (e *Event) stamp(m mark) {
 	}
 }
 
-// Wait implements device.Stream. A wait for a mark that was passed costs nothing.
+// Wait implements device.Stream. A wait for a mark that was passed needs no operation.
 func (s *Stream) Wait(e device.Event) error {
 	const call = "wait"
 	s.dev.Mu.Lock()
@@ -145,8 +145,8 @@ func (e *Event) Time() (time.Duration, error) {
 	return e.time, nil
 }
 
-// Close implements device.Event. Waits that are already enqueued keep their marks. On a lost device it frees the event
-// and returns ErrLost.
+// Close implements device.Event. Enqueued waits keep their marks. On a lost device it frees the event and returns
+// ErrLost.
 func (e *Event) Close() error {
 	e.dev.Mu.Lock()
 	defer e.dev.Mu.Unlock()
@@ -158,16 +158,16 @@ func (e *Event) Close() error {
 	return e.dev.Err()
 }
 
-// maxCompletions bounds the number of tokens that were notified and not yet returned by WaitCompletion.
+// maxCompletions is the maximum number of tokens that were notified and not yet returned by WaitCompletion.
 const maxCompletions = 1 << 16
 
 // completions carries tokens from streams to WaitCompletion, in the order in which the streams reached them. The
 // device's lock guards it.
 type completions struct {
-	queued  int           // notifications in streams
-	arrived []uint64      // tokens; those before first were fetched
-	first   int           // index in arrived
-	changed chan struct{} // holds a value once WaitCompletion must check the state again
+	queued  int           // number of notifications in streams
+	arrived []uint64      // tokens; all tokens before index first were fetched
+	first   int           // index of the next token in arrived
+	changed chan struct{} // holds a value if WaitCompletion must check the state again
 }
 
 // signal makes WaitCompletion check the state again.
@@ -181,7 +181,7 @@ func (c *completions) signal() {
 // outstanding returns the number of tokens that were notified and not fetched.
 func (c *completions) outstanding() int { return c.queued + len(c.arrived) - c.first }
 
-// push adds a token. It uses the space of fetched tokens again once they are the most.
+// push adds a token. If arrived is full and more than half of it was fetched, push reuses the space of fetched tokens.
 func (c *completions) push(token uint64) {
 	if len(c.arrived) == cap(c.arrived) && c.first > len(c.arrived)/2 {
 		c.arrived = c.arrived[:copy(c.arrived, c.arrived[c.first:])]
@@ -203,7 +203,7 @@ func (c *completions) pop() (token uint64, ok bool) {
 	return token, true
 }
 
-// drop removes all tokens that arrived.
+// drop removes all tokens from arrived.
 func (c *completions) drop() { c.arrived, c.first = c.arrived[:0], 0 }
 
 // Notify implements device.Stream. It fails with ErrOutOfMemory while 65,536 completions are outstanding.
@@ -226,12 +226,12 @@ func (s *Stream) Notify(token uint64) error {
 	return nil
 }
 
-// Complete hands a token to WaitCompletion. It is for the Clock, which holds the lock.
+// Complete passes a token to WaitCompletion. Only the Clock may call Complete, with the lock held.
 func (d *Device) Complete(token uint64) { d.completions.push(token) }
 
-// WaitCompletion implements device.Device. Tokens that arrived before the device was lost are returned before ErrLost.
-// A virtual clock moves to the next completion. If none can arrive on its own, because nothing is queued or only gates
-// delay work, WaitCompletion blocks until another goroutine changes that or ctx is done.
+// WaitCompletion implements device.Device. It returns tokens that arrived before the loss of the device, and then
+// ErrLost. A virtual clock moves to the next completion. If nothing is queued or only gates delay work, no completion
+// can arrive. WaitCompletion then blocks until another goroutine changes that or ctx is done.
 func (d *Device) WaitCompletion(ctx context.Context) (uint64, error) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -257,10 +257,10 @@ func (d *Device) WaitCompletion(ctx context.Context) (uint64, error) {
 	}
 }
 
-// gate stalls a stream until it is opened.
+// gate stalls a stream until the gate is opened.
 type gate struct {
 	stream *Stream
-	Opened bool // the Clock may set it, to make the gate give way
+	Opened bool // the Clock may set it to open the gate
 }
 
 // Gate implements device.Gater. The gate may be opened more than once.
@@ -277,7 +277,7 @@ func (d *Device) Gate(s device.Stream) (open func(), err error) {
 	}
 	o := own.op(Gate)
 	o.Gate = &gate{stream: own}
-	open = o.Gate.Open // the stream may already use o for something else when open is called
+	open = o.Gate.Open // the stream may have reused o by the time of the call of open
 	own.enqueue(o)
 	return open, nil
 }

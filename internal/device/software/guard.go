@@ -7,7 +7,7 @@ import (
 	"millrace/internal/device"
 )
 
-// With the invariants tag, a device panics at a call that makes a mistake which a GPU would punish later:
+// With the invariants tag, a device panics at a call with a mistake that a GPU would detect only later:
 //
 //   - access to a host buffer, or FreeHost of it, while a queued copy or an in-place launch uses it
 //   - Free or Pool.Free of device memory that an operation uses without being ordered before it
@@ -15,10 +15,11 @@ import (
 //   - two unordered operations on different streams if one writes memory that the other uses
 //   - a wait for an event that was never recorded
 //
-// The operations in the queues say which memory is in use. Their order is a vector clock: for each stream, it holds how
-// much of every other stream comes before its next operation. Data race detectors use the same structure for threads.
+// The operations in the queues show which memory is in use. Vector clocks (see order) show the order of operations.
+// Data race detectors use the same structure for threads.
 
-// order maps each stream to the number of its last operation that comes first. It is nil without the invariants tag.
+// order is the vector clock of a stream or an event. It maps each stream to the number of its last earlier operation.
+// It is nil without the invariants tag.
 type order map[*Stream]uint64
 
 // with returns a copy of o that includes m.
@@ -28,7 +29,7 @@ func (o order) with(m mark) order {
 	return more
 }
 
-// mustFollow makes the next operation on s come after the latest mark of e. It panics if there is none.
+// mustFollow makes the next operation on s come after the latest mark of e. It panics if e has no mark.
 func (s *Stream) mustFollow(e *Event) {
 	if e.latest.stream == nil {
 		panic(fmt.Sprintf("software: stream %s waits for an event that was never recorded: it would hold nothing up", s.name))
@@ -38,9 +39,9 @@ func (s *Stream) mustFollow(e *Event) {
 	}
 }
 
-// mustBeSafe panics if o, which is about to be enqueued, uses memory that does not exist, or that an operation of
-// another stream uses at the same time. It overwrites host memory that o will write, so that a read before o has
-// completed finds no old result.
+// mustBeSafe panics if o, which is about to be enqueued, uses memory that doesn't exist. It also panics if an unordered
+// operation on another stream uses the same memory and one of the two operations writes it. It overwrites host memory
+// that o will write, so that a read before o's completion finds no old result.
 func (d *Device) mustBeSafe(o *Op) {
 	if o.fault != "" {
 		panic("software: " + o.String() + ": " + o.fault)
@@ -60,7 +61,7 @@ func (d *Device) mustBeSafe(o *Op) {
 	}
 }
 
-// before reports whether o is done before the next operation on s.
+// before reports whether o ends before the next operation on s starts.
 func (o *Op) before(s *Stream) bool { return o.Stream == s || s.order[o.Stream] >= o.Seq }
 
 // mustComeFirst panics if s frees memory while an operation that uses the memory may still run.
@@ -87,7 +88,7 @@ func (d *Device) inUse(mem []byte) (found bool) {
 	return found
 }
 
-// eachUse calls fn for every use of a part of mem by an operation that is not finished. The caller holds the lock.
+// eachUse calls fn for every use of a part of mem by an unfinished operation. The caller holds the lock.
 func (d *Device) eachUse(mem []byte, fn func(o *Op, at int)) {
 	if len(mem) == 0 {
 		return
@@ -116,7 +117,7 @@ func (g guard) Access(mem []byte) {
 	g.dev.mustBeUnused(mem, "a host buffer is looked at")
 }
 
-// mustBeWithin panics if a row is longer than the shape of the launch says. A GPU doesn't detect that.
+// mustBeWithin panics if a row is longer than the launch's shape allows. A GPU doesn't detect that.
 func (o *Op) mustBeWithin(offsets []uint32) {
 	for i, end := range offsets[1:] {
 		if length := int64(end - offsets[i]); length > int64(o.shape.Longest) {

@@ -93,7 +93,8 @@ func (d *Device) checkLaunch(k device.Kernel, args device.LaunchArgs) (*Kernel, 
 	return own, args, nil
 }
 
-// cut returns the first bytes of one argument's memory.
+// cut shortens the memory of one argument to the given number of bytes. It fails if the memory is too small or
+// misaligned.
 func (k *Kernel) cut(part string, m device.Memory, bytes int, aligned uint64) (device.Memory, error) {
 	if m.Bytes < bytes {
 		return m, k.dev.errorf("launch", device.ErrInvalid, "%s: %s has %d bytes, this batch takes %d", k.name, part, m.Bytes, bytes)
@@ -105,7 +106,7 @@ func (k *Kernel) cut(part string, m device.Memory, bytes int, aligned uint64) (d
 	return m, nil
 }
 
-// launch runs the kernel of a launch. A panic in it, on any goroutine, is an error.
+// launch runs the kernel of a launch. It returns a panic of the kernel, on any goroutine, as an error.
 func (o *Op) launch() (err error) {
 	rows, table, scratch, result := o.uses[0].mem, o.uses[1].mem, o.uses[2].mem, o.uses[3].mem
 	offsets, err := readOffsets(o.Stream.offsets[:0], table, len(rows))
@@ -124,8 +125,8 @@ func (o *Op) launch() (err error) {
 	return o.Kernel.bound.Run(rows, offsets, scratch, result, o.Stream.dev.config.Parallel)
 }
 
-// readOffsets appends the decoded table to offsets. The rows have the given number of bytes. An offset outside the rows
-// is an error here; a GPU would read an illegal address.
+// readOffsets appends the decoded table to offsets. The parameter bytes is the size of all rows. An offset outside the
+// rows is an error, because a GPU would access an illegal address.
 func readOffsets(offsets []uint32, table []byte, bytes int) ([]uint32, error) {
 	var last uint32
 	for ; len(table) >= 4; table = table[4:] {
@@ -147,8 +148,8 @@ type Panic struct {
 
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
 
-// AsPanic wraps a value that recover returned. The deferred function must call it, while the panicking stack still
-// exists.
+// AsPanic wraps a value that recover returned. The deferred function itself must call AsPanic, because the panicking
+// stack must still exist.
 func AsPanic(v any) *Panic {
 	if p, ok := v.(*Panic); ok {
 		return p

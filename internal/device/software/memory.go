@@ -29,7 +29,7 @@ func (d *Device) AllocHost(bytes int) (device.HostBuffer, error) {
 	return device.NewHostBuffer(seg.mem, d.config.HostKind, guard{d}), nil
 }
 
-// allocate takes an allocation from a space.
+// allocate makes an allocation in a space.
 func (d *Device) allocate(call string, s *space, bytes int) (*segment, error) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -45,15 +45,15 @@ func (d *Device) allocate(call string, s *space, bytes int) (*segment, error) {
 	if !s.reserve(bytes) {
 		return nil, d.errorf(call, device.ErrOutOfMemory, "%d bytes: %s", bytes, s.room())
 	}
-	// Large memory takes long to clear, so it is cleared without holding the lock.
+	// Clearing large memory takes long, so it is done without the lock.
 	d.Mu.Unlock()
 	mem := s.make(bytes)
 	d.Mu.Lock()
 	return s.insert(mem, nil), nil
 }
 
-// Free implements device.Device. Work that still uses the memory loses the device when it runs; with the invariants tag
-// Free panics.
+// Free implements device.Device. Work that still uses the memory loses the device when it runs. With the invariants
+// tag, Free panics instead.
 func (d *Device) Free(m device.Memory) error {
 	const call = "free"
 	d.Mu.Lock()
@@ -70,8 +70,8 @@ func (d *Device) Free(m device.Memory) error {
 	return nil
 }
 
-// FreeHost implements device.Device. Work that still uses the buffer loses the device when it runs; with the invariants
-// tag FreeHost panics.
+// FreeHost implements device.Device. Work that still uses the buffer loses the device when it runs. With the invariants
+// tag, FreeHost panics instead.
 func (d *Device) FreeHost(b device.HostBuffer) error {
 	const call = "free host"
 	d.Mu.Lock()
@@ -104,7 +104,7 @@ func (d *Device) Map(b device.HostBuffer) (device.Memory, error) {
 	return device.Memory{Addr: seg.base + address(b.Raw()) - address(seg.mem), Bytes: b.Len()}, nil
 }
 
-// use returns the use of device memory. If m is not within one live allocation, o will fail. An empty m uses no memory.
+// use returns o's use of device memory. If m is not within one live allocation, o will fail. An empty m uses no memory.
 func (o *Op) use(m device.Memory) use {
 	if m.Bytes == 0 {
 		return use{}
@@ -121,7 +121,7 @@ func (o *Op) use(m device.Memory) use {
 	return use{}
 }
 
-// useMapped does the same as use, and also accepts the mapped memory of a host buffer.
+// useMapped is like use, but also accepts the mapped memory of a host buffer.
 func (o *Op) useMapped(m device.Memory) use {
 	if m.Bytes != 0 && m.Addr&mappedBit != 0 {
 		if seg := o.Stream.dev.buffers.find(m); seg != nil {
@@ -131,7 +131,7 @@ func (o *Op) useMapped(m device.Memory) use {
 	return o.use(m)
 }
 
-// useHost returns the use of a host buffer. Pageable memory may be the caller's own.
+// useHost returns o's use of a host buffer. Pageable memory may belong to the caller instead of the device.
 func (o *Op) useHost(b device.HostBuffer) use {
 	if seg := o.Stream.dev.buffers.around(b.Raw()); seg != nil {
 		return use{b.Raw(), &seg.life}
@@ -143,37 +143,37 @@ func (o *Op) useHost(b device.HostBuffer) use {
 }
 
 const (
-	// Alignment is the alignment that device.Pool guarantees, and the unit in which device memory is counted, in bytes.
+	// Alignment is the alignment that device.Pool guarantees, in bytes. Device memory is counted in the same unit.
 	Alignment = 256
 
-	// Granule is the unit in which pools take memory from the device, in bytes. It is a GPU's unit. A pool with less
-	// memory left takes the rest.
+	// Granule is the unit in which pools take memory from the device, in bytes, as on a GPU. If a pool has less memory
+	// left, it takes all of it.
 	Granule = 2 << 20
 
-	// poison is the value that fills memory with undefined contents, with the invariants tag.
+	// poison is the byte that fills memory with undefined contents under the invariants tag.
 	poison = 0xDB
 
-	// gap is the unit of addresses, and the size of the unmapped space behind each segment, in bytes. It turns an
-	// overrun into a fault instead of a write to the next allocation.
+	// gap is the unit of addresses, and the size of the unmapped space behind each segment, in bytes. An overrun causes
+	// a fault instead of a write to the next allocation.
 	gap = 4096
 
-	// mappedBit is set in every address of a host buffer (see Device.Map), and never in one of device memory.
+	// mappedBit is set in every address of a host buffer (see Device.Map), and in no address of device memory.
 	mappedBit = 1 << 63
 )
 
-// space maps addresses to memory. A device has one for its own memory and one for host buffers. It consists of
-// segments. Addresses are never reused, so use after free is always detected. The device's lock guards it.
+// space maps addresses to memory. A device has one space for its own memory and one for host buffers. A space consists
+// of segments. It never reuses addresses, so use after free is always detected. The device's lock guards it.
 type space struct {
 	limit int64 // bytes
-	unit  int   // segments are counted in multiples of it
-	fresh byte  // value of memory that was never used; only 0 costs nothing
+	unit  int   // unit in which segments are counted, in bytes
+	fresh byte  // initial value of memory; only 0 costs nothing
 
-	segments []*segment // by base, ascending
+	segments []*segment // ascending by base
 	next     uint64     // base of the next segment
 	used     int64
 }
 
-// segment is memory that was taken in one piece: an allocation, or memory that a pool divides.
+// segment is memory that was taken in one piece. It is an allocation, or memory that a pool divides.
 type segment struct {
 	base uint64
 	mem  []byte
@@ -181,22 +181,22 @@ type segment struct {
 	life life
 }
 
-// life is the lifetime of one allocation. Queued work keeps a pointer to it, so use after free is detected even if the
-// addresses belong to another allocation by then.
+// life is the lifetime of one allocation. Queued work keeps a pointer to it. So use after free is detected even if
+// another allocation has the addresses by then.
 type life struct {
-	over atomic.Bool // freed; for pool memory, once the freeing stream reached the free
+	over atomic.Bool // set once the memory is freed or, for pool memory, once the freeing stream reached the free
 }
 
-// reserve counts bytes against the limit. It returns false if they would exceed it.
+// reserve counts bytes against the limit. It returns false if the limit would be exceeded.
 func (s *space) reserve(bytes int) bool {
-	if int64(bytes) > s.left() || int64(roundUp(bytes, s.unit)) > s.left() { // the first keeps the second from overflowing
+	if int64(bytes) > s.left() || int64(roundUp(bytes, s.unit)) > s.left() { // the first comparison keeps the second from overflowing
 		return false
 	}
 	s.used += int64(roundUp(bytes, s.unit))
 	return true
 }
 
-// insert maps memory for which reserve was called.
+// insert maps memory for which reserve has been called.
 func (s *space) insert(mem []byte, p *Pool) *segment {
 	seg := &segment{base: s.next, mem: mem, pool: p}
 	s.next += uint64(roundUp(len(mem), gap) + gap)
@@ -242,14 +242,14 @@ func (s *space) find(m device.Memory) *segment {
 	return s.segments[i]
 }
 
-// holds reports whether all of m is in the segment. m must not start below the segment.
+// holds reports whether all of m is in the segment. The start of m must not be below the segment.
 func (s *segment) holds(m device.Memory) bool {
 	off, size := m.Addr-s.base, uint64(len(s.mem))
 	return m.Bytes >= 0 && off <= size && uint64(m.Bytes) <= size-off
 }
 
-// bytes returns the memory at m, which must be in the segment. Its capacity is limited, so append doesn't overwrite
-// later memory.
+// bytes returns the memory at m, which must be in the segment. The slice's capacity is limited, so append doesn't
+// overwrite later memory.
 func (s *segment) bytes(m device.Memory) []byte {
 	off := m.Addr - s.base
 	return s.mem[off : off+uint64(m.Bytes) : off+uint64(m.Bytes)]
@@ -268,7 +268,7 @@ func (s *space) around(mem []byte) *segment {
 	return nil
 }
 
-// clear unmaps everything. It returns descriptions of the allocations that nobody freed.
+// clear unmaps everything. It returns descriptions of the allocations that were not freed.
 func (s *space) clear(what string) (leaks []string) {
 	for _, seg := range s.segments {
 		if seg.pool == nil {
@@ -282,7 +282,7 @@ func (s *space) clear(what string) (leaks []string) {
 // left returns the number of bytes that may still be taken.
 func (s *space) left() int64 { return s.limit - s.used }
 
-// room returns a description of how full the space is, for error messages.
+// room describes the used and the total bytes, for error messages.
 func (s *space) room() string { return fmt.Sprintf("%d of %d bytes are taken", s.used, s.limit) }
 
 // span formats device memory as the address range that it covers.
@@ -302,8 +302,8 @@ func (a addressRange) overlaps(o addressRange) bool { return a.lo < o.hi && o.lo
 // address returns the address of mem in this process.
 func address(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-// fill sets every byte of mem to value. It copies twice as many bytes each time, because a loop over bytes is slow, and
-// very slow under the race detector.
+// fill sets every byte of mem to value. It copies twice as many bytes each time, because a loop over bytes is slow,
+// especially under the race detector.
 func fill(mem []byte, value byte) {
 	if len(mem) == 0 {
 		return

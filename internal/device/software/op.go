@@ -28,25 +28,25 @@ func (k Kind) String() string {
 	return [...]string{"none", "copy in", "copy out", "fill", "launch", "record", "wait", "notify", "free", "gate"}[k]
 }
 
-// Op is one operation of a stream. A device uses an Op again once it has finished, so nothing may keep one.
+// Op is one operation of a stream. A device reuses an Op once the operation has finished, so nothing may keep an Op.
 type Op struct {
 	Kind   Kind
-	Seq    uint64 // number in the order in which the device's operations were enqueued, from 1
+	Seq    uint64 // position in the order in which the device's operations were enqueued, from 1
 	Stream *Stream
-	Bytes  int     // bytes moved, filled, or in the rows of a launch; of the allocation for a free
-	Kernel *Kernel // of a launch
-	Token  uint64  // of a notification
-	Gate   *gate   // of a gate
-	Note   any     // for the Clock's own use
+	Bytes  int     // bytes moved, bytes filled, bytes of a launch's rows, or bytes of a freed allocation
+	Kernel *Kernel // kernel of a launch
+	Token  uint64  // token of a notification
+	Gate   *gate   // the gate, if o is a gate
+	Note   any     // data of the Clock
 
 	uses  [4]use       // memory: source and destination, or a launch's rows, offsets, scratch and result
-	fault string       // why the use of memory must fail, if that was known at the call
-	shape device.Shape // of a launch
-	value byte         // of a fill
-	event *Event       // of a record
-	point mark         // of a wait: what it waits for
-	pool  *Pool        // of a free
-	freed use          // of a free
+	fault string       // reason for which the operation must fail, if known at the call
+	shape device.Shape // shape of a launch
+	value byte         // byte of a fill
+	event *Event       // event of a record
+	point mark         // mark that a wait waits for
+	pool  *Pool        // pool of a free
+	freed use          // memory of a free
 	next  *Op          // the stream's next operation
 }
 
@@ -56,7 +56,7 @@ type use struct {
 	life *life // nil for host memory that the device did not allocate
 }
 
-// mark is a point in a stream: the end of one of its operations. The zero mark refers to no point.
+// mark is a point in a stream, the end of an operation. The zero mark refers to no point.
 type mark struct {
 	stream *Stream
 	seq    uint64
@@ -70,7 +70,7 @@ func (m mark) passed() bool { return m.stream == nil || m.stream.done >= m.seq }
 func (o *Op) writes(i int) bool { return i >= 2 || i == 1 && o.Kind != Launch }
 
 // Blocked reports whether o is a wait or a gate that must not end yet. The Clock calls it for the first operation of a
-// stream, and holds the lock.
+// stream, with the lock held.
 func (o *Op) Blocked() bool {
 	return o.Kind == Wait && !o.point.passed() || o.Kind == Gate && !o.Gate.Opened
 }
@@ -84,7 +84,7 @@ func (o *Op) Awaits() *Stream {
 }
 
 // Do moves the bytes of a copy or a fill, or runs the kernel of a launch. The Clock calls it once for each operation,
-// with or without the lock. If it fails, the device must be lost.
+// with or without the lock. If Do fails, the Clock must call Device.Lose.
 func (o *Op) Do() error {
 	if o.fault != "" {
 		return errors.New(o.fault)
@@ -105,11 +105,11 @@ func (o *Op) Do() error {
 	return nil
 }
 
-// Finish takes o from its queue. Events, pools and all who wait for the stream see that it is done. The Clock calls it
-// with the lock held, and must not use o afterwards.
+// Finish takes o from its queue and marks it as done for events, pools and waiting calls. The Clock calls Finish with
+// the lock held, and must not use o afterwards.
 func (d *Device) Finish(o *Op) {
 	s := o.Stream
-	if !d.Lost() { // a lost device has no queues
+	if !d.Lost() { // a lost device's queues are empty
 		s.head = o.next
 		if s.head == nil {
 			s.tail = nil
@@ -164,9 +164,10 @@ func (s *Stream) enqueue(o *Op) {
 	d.clock.Enqueued(o)
 }
 
-// Clock decides when the operations of a device run, and what time it is. It runs the operations of each stream in
-// order: it takes Stream.Head once that is not Op.Blocked, calls Op.Do, then Device.Finish, or Device.Lose if Do failed.
-// It passes the token of each notification to Device.Complete. The device calls all methods but Stop with its lock held.
+// Clock decides when the operations of a device run, and defines the device's time. It runs the operations of each
+// stream in order. It takes Stream.Head once that operation is not Op.Blocked, and calls Op.Do. It then calls
+// Device.Finish, or Device.Lose if Do failed. It passes the token of each notification to Device.Complete. The device
+// calls all methods except Stop with its lock held.
 type Clock interface {
 	// Now returns the time since the device's epoch.
 	Now() time.Duration
@@ -174,8 +175,8 @@ type Clock interface {
 	// Started is called for each new stream.
 	Started(s *Stream)
 
-	// Admit returns nil once s has room for another operation, or an error if it must not have one. It may release the
-	// lock while it waits.
+	// Admit returns nil once s has space for another operation. It returns an error if s can't accept another
+	// operation. It may release the lock while it waits.
 	Admit(s *Stream) error
 
 	// Enqueued is called when o has become the last operation of its stream.
@@ -184,21 +185,22 @@ type Clock interface {
 	// Opened is called when the caller has opened a gate.
 	Opened()
 
-	// Polled is called when the caller asks whether an event was reached.
+	// Polled is called when the caller polls an event.
 	Polled()
 
-	// Step moves a virtual clock to the next instant at which an operation ends. It returns false if the caller has to
-	// wait until another goroutine has changed the state. In real time that is always so.
+	// Step moves a virtual clock to the next instant at which an operation ends. It returns false if the caller must
+	// wait until another goroutine has changed the state. A clock of real time always returns false.
 	Step(w Waiter) bool
 
-	// Lost is called when the device was lost. The queues of all streams are empty then.
+	// Lost is called when the device was lost. The queues of all streams are empty by then.
 	Lost()
 
-	// Stop returns once no goroutine of the clock is left. All streams are closed then, and their operations are done.
+	// Stop returns once the clock has no goroutine left. Before the call, all streams are closed and their operations
+	// are done.
 	Stop()
 }
 
-// Waiter is the kind of a call that waits.
+// Waiter is the kind of a waiting call.
 type Waiter uint8
 
 // The waiters.

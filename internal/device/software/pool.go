@@ -7,9 +7,9 @@ import (
 	"millrace/internal/device"
 )
 
-// Pool allocates blocks of arenas in stream order. It makes all decisions at the call: a freed block carries the mark
-// that its stream has to pass, and a later allocation checks whether the stream has passed it. It implements
-// device.Pool.
+// Pool allocates blocks of arenas in stream order. It implements device.Pool. It makes all decisions at the call. A
+// freed block carries the mark that its stream must pass, and a later allocation checks whether the stream has passed
+// the mark.
 type Pool struct {
 	dev   *Device
 	limit int64
@@ -87,8 +87,8 @@ func (p *Pool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	return a.take(i, size, bytes, begun), nil
 }
 
-// search returns the smallest free block that s may use now. It merges free blocks first, and merges more of them if
-// none is large enough.
+// search returns the smallest free block that s may use now. It merges free blocks first. If no block is large enough,
+// it merges more of them.
 func (p *Pool) search(s *Stream, size int) (*arena, int) {
 	for _, a := range p.arenas {
 		a.settle()
@@ -114,8 +114,8 @@ func (p *Pool) smallest(s *Stream, size int) (best *arena, at int) {
 	return best, at
 }
 
-// grow takes an arena that can hold a block of size from the device. If the arena doesn't fit, grow first releases idle
-// arenas, all of which are too small.
+// grow takes an arena from the device that can hold a block of the given size. If the arena doesn't fit, grow first
+// releases idle arenas, which are all too small.
 func (p *Pool) grow(size int) bool {
 	seg := p.segment(size)
 	for i := len(p.arenas) - 1; seg == nil && i >= 0; i-- {
@@ -132,7 +132,8 @@ func (p *Pool) grow(size int) bool {
 	return true
 }
 
-// segment takes at least size bytes from the device. It returns nil if that exceeds the limit of the pool or the device.
+// segment takes at least size bytes from the device. It returns nil if the pool's or the device's limit would be
+// exceeded.
 func (p *Pool) segment(size int) *segment {
 	memory := &p.dev.memory
 	room := min(p.limit-p.stats.Reserved, memory.left())
@@ -155,7 +156,7 @@ func (p *Pool) release(i int) bool {
 	return true
 }
 
-// shrink releases idle arenas, the newest first, if may accepts their sizes.
+// shrink releases the idle arenas whose sizes may accepts, newest first.
 func (p *Pool) shrink(may func(size int64) bool) {
 	for i := len(p.arenas) - 1; i >= 0; i-- {
 		if may(int64(len(p.arenas[i].seg.mem))) {
@@ -164,7 +165,7 @@ func (p *Pool) shrink(may func(size int64) bool) {
 	}
 }
 
-// Free implements device.Pool. m must be a whole allocation. It also works on a closed pool.
+// Free implements device.Pool. The memory m must be a whole allocation. Free also works on a closed pool.
 func (p *Pool) Free(s device.Stream, m device.Memory) error {
 	const call = "pool free"
 	d := p.dev
@@ -194,7 +195,7 @@ func (p *Pool) Free(s device.Stream, m device.Memory) error {
 
 // reclaim is called when a stream has reached the free of an allocation.
 func (p *Pool) reclaim(freed use) {
-	if p.dev.config.Strict { // the allocation has a life of its own
+	if p.dev.config.Strict { // the allocation has its own life
 		freed.life.over.Store(true)
 	}
 	if device.Invariants {
@@ -203,7 +204,7 @@ func (p *Pool) reclaim(freed use) {
 	p.releaseIfClosed()
 }
 
-// blockOver returns the block that is handed out and contains m, and its segment, or nil if there is none.
+// blockOver returns the allocated block that contains m, and the block's segment, or nil if there is no such block.
 func (p *Pool) blockOver(m device.Memory) (*block, *segment) {
 	for _, a := range p.arenas {
 		if b := a.blockOver(m.Addr); b != nil {
@@ -216,8 +217,8 @@ func (p *Pool) blockOver(m device.Memory) (*block, *segment) {
 	return nil, nil
 }
 
-// Trim implements device.Pool. It releases memory in the pieces in which the pool took it, as long as at least keep
-// bytes stay reserved.
+// Trim implements device.Pool. It releases memory in the pieces in which the pool took it. At least keep bytes stay
+// reserved.
 func (p *Pool) Trim(keep int64) error {
 	const call = "pool trim"
 	p.dev.Mu.Lock()
@@ -232,7 +233,8 @@ func (p *Pool) Trim(keep int64) error {
 	return nil
 }
 
-// Stats implements device.Pool. Memory counts as used until Free is called, in whole blocks: a multiple of Alignment.
+// Stats implements device.Pool. Memory is used until Free is called. It is counted in whole blocks, multiples of
+// Alignment.
 func (p *Pool) Stats() (device.PoolStats, error) {
 	p.dev.Mu.Lock()
 	defer p.dev.Mu.Unlock()
@@ -255,15 +257,15 @@ func (p *Pool) Close() error {
 	return p.dev.Err()
 }
 
-// releaseIfClosed releases the memory of a closed pool that is not in use.
+// releaseIfClosed releases the unused memory of a closed pool.
 func (p *Pool) releaseIfClosed() {
 	if p.closed {
 		p.shrink(func(int64) bool { return true })
 	}
 }
 
-// releasePools returns idle memory of all pools to the device as long as unused memory of the release threshold
-// remains. The caller holds the lock.
+// releasePools returns idle memory of all pools to the device. Each pool keeps at least its release threshold of unused
+// memory. The caller holds the lock.
 func (d *Device) releasePools() {
 	d.pools = slices.DeleteFunc(d.pools, func(p *Pool) bool {
 		p.releaseIfClosed()
@@ -275,14 +277,14 @@ func (d *Device) releasePools() {
 // block is a span of an arena.
 type block struct {
 	off, size int   // multiples of Alignment
-	asked     int   // size that the caller asked for, if the block is handed out
-	used      bool  // handed out
-	freed     mark  // where its last user freed it; zero once that point was passed
-	life      *life // of the allocation; of the segment, if the device is not strict
+	asked     int   // size that the caller requested, if the block is allocated
+	used      bool  // whether the block is allocated
+	freed     mark  // mark of the last free; zero once it was passed
+	life      *life // life of the allocation or, if the device is not strict, of the segment
 }
 
-// usableBy reports whether work that s enqueues from now on may use the block, because no other stream's work on it can
-// still follow.
+// usableBy reports whether work that s enqueues from now on may use the block. The block must be free, and no other
+// stream may still have work on it.
 func (b *block) usableBy(s *Stream) bool {
 	return !b.used && (b.freed.stream == nil || b.freed.stream == s)
 }
@@ -305,7 +307,7 @@ func (a *arena) settle() {
 }
 
 // mergeFor merges free neighbours that were freed on the same stream or have no mark. It also merges neighbours that s
-// may use, even if other streams could use only one of them. s may be nil.
+// may use, even if other streams could use only one of them. The parameter s may be nil.
 func (a *arena) mergeFor(s *Stream) {
 	last := 0
 	for i := 1; i < len(a.blocks); i++ {
@@ -318,10 +320,10 @@ func (a *arena) mergeFor(s *Stream) {
 		}
 		x.size += y.size
 		if y.freed.seq > x.freed.seq {
-			x.freed = y.freed // of the same stream, or x had no mark
+			x.freed = y.freed // both marks are of the same stream, or x had no mark
 		}
 	}
-	clear(a.blocks[last+1:]) // so that unused entries keep no stream reachable
+	clear(a.blocks[last+1:]) // so that unused entries don't keep a stream reachable
 	a.blocks = a.blocks[:last+1]
 }
 
@@ -333,7 +335,7 @@ func (b *block) joins(next *block, s *Stream) bool {
 	return b.freed.stream == next.freed.stream || b.usableBy(s) && next.usableBy(s)
 }
 
-// take hands out the first size bytes of block i, which must be free and large enough.
+// take allocates the first size bytes of block i, which must be free and large enough.
 func (a *arena) take(i, size, asked int, of *life) device.Memory {
 	b := a.blocks[i]
 	if rest := b.size - size; rest > 0 {

@@ -13,13 +13,13 @@ type Stream struct {
 	dev  *Device
 	name string
 
-	head, tail *Op // not yet finished
+	head, tail *Op // operations that are not finished
 	queued     int // number of operations from head to tail
 	last       uint64
-	done       uint64    // number of the last operation that has finished
+	done       uint64    // number of the last finished operation
 	changed    sync.Cond // signalled when an operation was enqueued or has finished, a gate was opened, or waits must end
 	closed     bool
-	order      order // the next operation comes after these; with the invariants tag only
+	order      order // operations that come before the next operation; with the invariants tag only
 
 	offsets []uint32 // offsets table of the running launch
 }
@@ -45,16 +45,16 @@ func (s *Stream) Name() string { return s.name }
 
 func (s *Stream) leak() string { return "stream " + s.name }
 
-// Head returns the first operation that is not finished, or nil. It is for the Clock, which holds the lock.
+// Head returns the first unfinished operation, or nil. Only the Clock may call Head, with the lock held.
 func (s *Stream) Head() *Op { return s.head }
 
-// Queued returns the number of operations that are not finished. It is for the Clock, which holds the lock.
+// Queued returns the number of unfinished operations. Only the Clock may call Queued, with the lock held.
 func (s *Stream) Queued() int { return s.queued }
 
-// Accepts reports whether operations may still be enqueued. It is for the Clock, which holds the lock.
+// Accepts reports whether operations may still be enqueued. Only the Clock may call Accepts, with the lock held.
 func (s *Stream) Accepts() bool { return !s.closed && !s.dev.Lost() }
 
-// AwaitChange releases the lock until the state of the stream has changed. It is for the Clock.
+// AwaitChange releases the lock until the state of the stream has changed. Only the Clock may call AwaitChange.
 func (s *Stream) AwaitChange() { s.changed.Wait() }
 
 // stream returns s as an open stream of this device. The caller holds the lock.
@@ -69,7 +69,7 @@ func (d *Device) stream(call string, s device.Stream) (*Stream, error) {
 // usable returns nil if the stream accepts calls. The caller holds the lock.
 func (s *Stream) usable(call string) error { return s.dev.usableObject(call, s, s.closed) }
 
-// admit returns nil once an operation may be enqueued. The caller holds the lock, which admit may release for a while.
+// admit returns nil once an operation may be enqueued. The caller holds the lock, which admit may release temporarily.
 func (s *Stream) admit(call string) error {
 	if err := s.usable(call); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (s *Stream) Launch(k device.Kernel, args device.LaunchArgs) error {
 	return nil
 }
 
-// Synchronize implements device.Stream. Pools release unused memory above their release thresholds.
+// Synchronize implements device.Stream. It makes pools release unused memory above their release thresholds.
 func (s *Stream) Synchronize() error {
 	const call = "synchronize"
 	d := s.dev
@@ -196,7 +196,7 @@ func (s *Stream) Close() error {
 		return nil
 	}
 	s.closed = true
-	s.changed.Broadcast() // also wakes calls that wait for room in the queue
+	s.changed.Broadcast() // also wakes calls that wait for space in the queue
 	d.await(mark{s, s.last}, ForStream)
 	d.streams = slices.DeleteFunc(d.streams, func(o *Stream) bool { return o == s })
 	delete(d.open, s)
