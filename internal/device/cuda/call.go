@@ -2,11 +2,11 @@
 
 package cuda
 
-// This file has one Go method per C call, except those of loaded operators, which call_operator.go has. It makes no
-// decisions: it converts arguments to C types and statuses to errors.
+// This file has one Go method per C call, except for calls of loaded operators (see call_operator.go). It only converts
+// arguments to C types and statuses to errors.
 //
-// The directives tell cgo that the functions keep no pointers and don't call back into Go. Completions reach Go
-// through a file descriptor instead. So arguments such as the error buffer stay on the stack, and no call allocates.
+// The directives declare that the functions keep no pointers and don't call back into Go. Completions reach Go through
+// a file descriptor instead. So arguments such as the error buffer stay on the stack, and no call allocates.
 
 /*
 #cgo CFLAGS: -I${SRCDIR}/../../../kernels/include
@@ -67,7 +67,7 @@ type library struct {
 	api  *C.millrace_api
 }
 
-// The outcomes of opening a library; the values of bridge.h.
+// The outcomes of opening a library, with the values of bridge.h.
 const (
 	loaded    = C.mr_loaded
 	notOpened = C.mr_not_opened
@@ -76,14 +76,15 @@ const (
 	tooNew    = C.mr_too_new
 )
 
-// The ABI version that this package has, and the least version of a library that it works with.
+// The ABI version of this package, and the lowest version of a library that it works with.
 const (
 	ownABI   = uint32(C.MILLRACE_ABI_VERSION)
 	leastABI = uint32(C.MILLRACE_ABI_LEAST)
 )
 
-// loadLibrary opens the library at path. A path without a slash is looked up on the system's search path. The result
-// least is the least version of a program that the library works with. The result reason is the dynamic linker's message.
+// loadLibrary opens the library at path. It searches the system's search path for a path without a slash. The result
+// least is the lowest version of a program that the library works with. The result reason is the dynamic linker's
+// message.
 func loadLibrary(path string) (l *library, outcome int, least uint32, reason string) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -115,7 +116,7 @@ func failed(op string, status C.int32_t, e *C.millrace_error) error {
 	}
 	kind, ok := kinds[status]
 	if !ok {
-		kind = device.ErrLost // a status unknown to this ABI version: nothing can be trusted
+		kind = device.ErrLost // this ABI version doesn't define the status, so nothing can be trusted
 	}
 	if errors.Is(kind, device.ErrLost) && kernelFaults[int(e.code)] {
 		kind = device.ErrKernelFault
@@ -123,14 +124,14 @@ func failed(op string, status C.int32_t, e *C.millrace_error) error {
 	return &device.Error{Op: op, Kind: kind, Code: int(e.code), Detail: text(e.message[:])}
 }
 
-// made makes a call that returns a value.
+// made makes a call that returns a value, and converts its status.
 func made[T any](op string, call func(v *T, e *C.millrace_error) C.int32_t) (v T, err error) {
 	e := newError()
 	err = failed(op, call(&v, &e), &e)
 	return v, err
 }
 
-// text converts a zero-terminated string. Unlike C.GoString, it doesn't make its argument escape to the heap.
+// text converts a zero-terminated string. With C.GoString, the argument would escape to the heap.
 func text(chars []C.char) string {
 	b := make([]byte, 0, len(chars))
 	for _, c := range chars {
@@ -179,7 +180,7 @@ func (l *library) deviceClose(d deviceHandle) error {
 	return failed("close", C.mr_device_close(l.api, d, &e), &e)
 }
 
-// deviceCheck polls the device's probe without waiting. It returns false while the device has not answered.
+// deviceCheck polls the device's probe without waiting. It returns false if the device has not answered yet.
 func (l *library) deviceCheck(d deviceHandle) (answered bool, err error) {
 	e := newError()
 	status := C.mr_device_check(l.api, d, &e)
@@ -201,7 +202,7 @@ func (l *library) streamDefault(d deviceHandle, perThread bool) (streamHandle, e
 	return made("default stream", func(s *streamHandle, e *C.millrace_error) C.int32_t { return C.mr_stream_default(l.api, d, kind, s, e) })
 }
 
-// These declarations fail to compile if constants that are passed to C unchanged differ from C's.
+// These declarations fail to compile if a constant that is passed to C unchanged has another value in C.
 var (
 	_ [0]struct{} = [int(device.Timed) - C.MILLRACE_EVENT_TIMED]struct{}{}
 	_ [0]struct{} = [int(device.BlockingSync) - C.MILLRACE_EVENT_BLOCKING]struct{}{}
@@ -235,8 +236,7 @@ func (l *library) eventRecord(v eventHandle, s streamHandle) error {
 	return failed("record", C.mr_event_record(l.api, v, s, &e), &e)
 }
 
-// eventReached reports whether the device has reached the event. Unlike with the status of eventQuery, a pending event
-// is not an error.
+// eventReached reports whether the device has reached the event. A pending event is not an error.
 func (l *library) eventReached(v eventHandle) (bool, error) {
 	e := newError()
 	status := C.mr_event_query(l.api, v, &e)
@@ -319,7 +319,7 @@ func (l *library) poolStats(p poolHandle) (device.PoolStats, error) {
 	}, err
 }
 
-// findOperator returns nil if the library has no operator with that name.
+// findOperator returns the library's operator with that name, or nil.
 func (l *library) findOperator(name string) operatorHandle {
 	return C.mr_find_operator(l.api, (*C.char)(unsafe.Pointer(unsafe.StringData(name))), C.size_t(len(name)))
 }
@@ -352,10 +352,10 @@ type commands struct {
 	n    int
 }
 
-// maxCommands is the maximum number of calls passed to C at once. A batch needs about a dozen.
+// maxCommands is the maximum number of calls passed to C at once. A batch needs about a dozen calls.
 const maxCommands = 24
 
-// next appends a command.
+// next appends a command and returns it.
 func (c *commands) next(kind device.CommandKind, s streamHandle) *C.mr_command {
 	at := &c.list[c.n]
 	c.n++
@@ -363,7 +363,7 @@ func (c *commands) next(kind device.CommandKind, s streamHandle) *C.mr_command {
 	return at
 }
 
-// copy appends a copy of bytes between host and device memory, in the direction that the kind has.
+// copy appends a copy of bytes between host and device memory. The kind sets the direction.
 func (c *commands) copy(kind device.CommandKind, s streamHandle, host unsafe.Pointer, address uint64, bytes int) {
 	at := c.next(kind, s)
 	at.host, at.address, at.bytes = host, C.uint64_t(address), C.uint64_t(bytes)
@@ -385,7 +385,7 @@ func (c *commands) launch(s streamHandle, op operatorHandle, instance unsafe.Poi
 	}
 }
 
-// event appends a record of an event, or a wait for one.
+// event appends a record of an event or a wait for an event.
 func (c *commands) event(kind device.CommandKind, s streamHandle, v eventHandle) {
 	c.next(kind, s).event = v
 }
@@ -394,7 +394,7 @@ func (c *commands) notify(s streamHandle, token uint64) {
 	c.next(device.DoNotify, s).value = C.uint64_t(token)
 }
 
-// notifiesFrom counts the notifications among the commands from index done on.
+// notifiesFrom returns the number of notifications among the commands from index done on.
 func (c *commands) notifiesFrom(done int) (n int) {
 	for i := done; i < c.n; i++ {
 		if c.list[i].kind == C.mr_notify {
@@ -411,7 +411,7 @@ func (l *library) enqueue(c *commands) (done int, err error) {
 	}
 	e := newError()
 	var n C.int32_t
-	first := &c.list[0] // inside the call, cgo would check the whole array and allocate
+	first := &c.list[0] // as an argument expression, it would make cgo check the whole array and allocate
 	status := C.mr_enqueue(l.api, first, C.int32_t(c.n), &n, &e)
 	if status == C.MILLRACE_OK {
 		return c.n, nil

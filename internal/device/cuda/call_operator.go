@@ -2,7 +2,7 @@
 
 package cuda
 
-// This file has one Go method per C call that loads or compiles an operator. Like call.go, it makes no decisions.
+// This file has one Go method per C call that loads or compiles an operator. Like call.go, it only converts types.
 
 // #include <stdlib.h>
 // #include "bridge.h"
@@ -13,7 +13,7 @@ import "unsafe"
 // compilerHandle is a handle for NVRTC.
 type compilerHandle = *C.millrace_compiler
 
-// operatorLoad loads an image, and returns the operator with its name and its description, which the caller owns.
+// operatorLoad loads an image. It returns the operator, its name and its description, which the caller owns.
 func (l *library) operatorLoad(d deviceHandle, image []byte) (op operatorHandle, name string, description []byte, err error) {
 	e := newError()
 	start := unsafe.Pointer(unsafe.SliceData(image))
@@ -23,7 +23,7 @@ func (l *library) operatorLoad(d deviceHandle, image []byte) (op operatorHandle,
 	return op, C.GoString(op.name), l.describe(op), nil
 }
 
-// libraryOpen opens a library with an operator, and returns the operator like operatorLoad.
+// libraryOpen opens a library with an operator. Its results are those of operatorLoad.
 func (l *library) libraryOpen(d deviceHandle, path string) (op operatorHandle, name string, description []byte, err error) {
 	e := newError()
 	file := C.CString(path)
@@ -34,7 +34,7 @@ func (l *library) libraryOpen(d deviceHandle, path string) (op operatorHandle, n
 	return op, C.GoString(op.name), l.describe(op), nil
 }
 
-// describe returns the description of an operator, which the caller owns; nil if it has none.
+// describe returns the description of an operator, which the caller owns, or nil if there is none.
 func (l *library) describe(op operatorHandle) []byte {
 	if op.description == nil {
 		return nil
@@ -50,7 +50,7 @@ func (l *library) operatorUnload(op operatorHandle) error {
 // opCompile is the name of the call that compiles.
 const opCompile = "compile"
 
-// compilerOpen opens NVRTC. An empty path searches for it.
+// compilerOpen opens NVRTC. With an empty path, it searches for NVRTC.
 func (l *library) compilerOpen(path string) (c compilerHandle, version int, err error) {
 	e := newError()
 	var file *C.char
@@ -85,17 +85,17 @@ func (l *library) compile(c compilerHandle, s *Source, compute int, headers, tex
 	return image, C.GoString(compiled.log), nil
 }
 
-// cStrings holds texts in C's memory.
+// cStrings holds strings in C memory.
 type cStrings []unsafe.Pointer
 
-// add returns a copy of the text.
+// add returns a copy of text in C memory.
 func (m *cStrings) add(text string) *C.char {
 	c := C.CString(text)
 	*m = append(*m, unsafe.Pointer(c))
 	return c
 }
 
-// list returns an array of copies of the texts.
+// list returns an array with copies of texts in C memory.
 func (m *cStrings) list(texts []string) **C.char {
 	array := (**C.char)(C.calloc(C.size_t(len(texts)+1), C.size_t(unsafe.Sizeof((*C.char)(nil)))))
 	*m = append(*m, unsafe.Pointer(array))

@@ -9,43 +9,41 @@ import (
 	"millrace/internal/device"
 )
 
-// anchorAge is how old an anchor may become before it is renewed, which takes about as long as one empty stream
-// synchronization. Renewal is needed because the clocks of host and GPU drift apart, and because CUDA returns the time
-// between two events as a float of milliseconds, which is exact to nanoseconds only over short intervals.
+// anchorAge is the age at which an anchor is renewed. Renewal takes about as long as one empty stream synchronization.
+// It is needed because the clocks of host and GPU drift apart. Also, CUDA returns the time between two events as a
+// float of milliseconds, which is exact to nanoseconds only over short intervals.
 const anchorAge = 100 * time.Millisecond
 
-// firstAnchors is the number of initial anchors to try. The one that was reached in the shortest time is the most
-// accurate.
+// firstAnchors is the number of initial anchors to try. The anchor with the shortest wait is the most accurate.
 const firstAnchors = 8
 
-// openAnswer is how long a GPU may take to reach the first anchors, before anything else runs on it. anchorAnswer is
-// the limit for later anchors. If the GPU misses it, the old anchor stays in use, and times become less exact as it
+// openAnswer is the time limit for a GPU to reach the first anchors, before anything else runs on it. anchorAnswer is
+// the limit for later anchors. If the GPU exceeds it, the old anchor stays in use, and times become less exact as it
 // ages.
 const (
 	openAnswer   = 10 * time.Second
 	anchorAnswer = 20 * time.Millisecond
 )
 
-// anchorSpin is how long an anchor is polled without pauses. An empty stream takes about 10 us.
+// anchorSpin is the time for which an anchor is polled without pauses. An empty stream takes about 10 us.
 const anchorSpin = 200 * time.Microsecond
 
-// anchorPause is the pause between two polls after that.
+// anchorPause is the pause between two polls after anchorSpin.
 const anchorPause = 100 * time.Microsecond
 
-// clock maps CUDA events to the host's clock. An anchor is an event with a known host time: it is recorded on an
-// otherwise empty stream, and the host reads its clock before it records the event and after the event is reached. The
-// time of any other event is computed from its distance to the anchor.
+// clock maps CUDA events to the host's clock. An anchor is an event with a known host time, recorded on an otherwise
+// empty stream. The host reads its clock before it records the anchor and after the anchor is reached. The time of any
+// other event is computed from its distance to the anchor.
 type clock struct {
 	mu      sync.Mutex
 	stream  streamHandle
 	anchors [2]eventHandle
 	current int           // index of the anchor in use
 	at      time.Duration // time of the anchor, on the scale of Device.Now
-	tried   time.Duration // when an anchor was last set or could not be set
+	tried   time.Duration // time of the last attempt to set an anchor
 }
 
-// init creates the clock's stream and events and sets the first anchor. If it fails, close frees the objects that were
-// created.
+// init creates the clock's stream and events and sets the first anchor. If it fails, close frees the created objects.
 func (c *clock) init(d *gpu) (err error) {
 	if c.stream, err = d.lib.streamCreate(d.handle); err != nil {
 		return err
@@ -76,7 +74,7 @@ func (c *clock) init(d *gpu) (err error) {
 func (c *clock) close(d *gpu) {
 	for _, anchor := range c.anchors {
 		if anchor != nil && d.Err() == nil {
-			_ = d.checked(d.lib.eventDestroy(anchor)) // a loss is recorded
+			_ = d.checked(d.lib.eventDestroy(anchor)) // checked records a loss
 		}
 	}
 	if c.stream != nil && d.Err() == nil {
@@ -84,8 +82,8 @@ func (c *clock) close(d *gpu) {
 	}
 }
 
-// record records an anchor and polls it until it is reached, which happened between before and after, or until limit
-// has passed.
+// record records an anchor and polls it until it is reached or limit has passed. The anchor was reached between before
+// and after.
 func (c *clock) record(d *gpu, anchor int, limit time.Duration) (before, after time.Duration, reached bool, err error) {
 	before = d.Now()
 	if err = d.lib.eventRecord(c.anchors[anchor], c.stream); err != nil {
@@ -122,7 +120,7 @@ func (c *clock) since(d *gpu, e eventHandle) (time.Duration, error) {
 	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 
-// renew sets a new anchor. The old anchor determines its time, which is adjusted only as far as the host's clock
+// renew sets a new anchor. Its time follows from the old anchor, and is adjusted only as far as the host's clock
 // requires. So events timed with the old and the new anchor keep their order. If the device doesn't answer, the old
 // anchor stays in use, so that callers don't wait for a hung device.
 func (c *clock) renew(d *gpu) error {

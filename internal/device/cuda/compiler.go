@@ -10,16 +10,17 @@ import (
 	"millrace/internal/device"
 )
 
-// Compiler compiles operators for GPUs with NVRTC. It needs no GPU, and is safe for concurrent use. It is never closed.
+// Compiler compiles operators for GPUs with NVRTC. It needs no GPU, and is safe for concurrent use. It can't be closed.
 type Compiler struct {
 	lib     *library
 	handle  compilerHandle
 	version int
 }
 
-// OpenCompiler opens NVRTC with the kernel library; for library see Options.Library. nvrtc is the path of libnvrtc.so. If it is empty,
-// the compiler is looked for beside the kernel library and then on the system's search path. OpenCompiler fails with
-// device.ErrUnavailable if there is no kernel library or no NVRTC, and with device.ErrABI if the kernel library can't be used.
+// OpenCompiler opens NVRTC through the kernel library (see Options.Library). The parameter nvrtc is the path of
+// libnvrtc.so. If it is empty, OpenCompiler searches beside the kernel library and then on the system's search path.
+// OpenCompiler fails with device.ErrUnavailable if there is no kernel library or no NVRTC. It fails with device.ErrABI
+// if the kernel library can't be used.
 func OpenCompiler(library, nvrtc string) (*Compiler, error) {
 	l, err := openLibrary(library)
 	if err != nil {
@@ -35,7 +36,8 @@ func OpenCompiler(library, nvrtc string) (*Compiler, error) {
 // Version returns the version of NVRTC, for example "12.4".
 func (c *Compiler) Version() string { return versionText(c.version) }
 
-// Compile compiles an operator, and returns a cubin and the compiler's warnings. The error is a *CompileError if the source is wrong.
+// Compile compiles an operator. It returns a cubin and the compiler's warnings. The error is a *CompileError if the
+// source is invalid.
 func (c *Compiler) Compile(s Source) (image []byte, warnings string, err error) {
 	compute, err := computeNumber(s.Compute)
 	if err != nil {
@@ -63,7 +65,7 @@ func (c *Compiler) Compile(s Source) (image []byte, warnings string, err error) 
 	return image, log, nil
 }
 
-// computeNumber returns a compute capability as the library takes it: 90 for "9.0".
+// computeNumber returns a compute capability in the library's format, for example 90 for "9.0".
 func computeNumber(text string) (int, error) {
 	var major, minor int
 	if _, err := fmt.Sscanf(text, "%d.%d", &major, &minor); err != nil || major < 1 || minor < 0 || minor > 9 {

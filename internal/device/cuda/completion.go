@@ -13,24 +13,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// faultTick is the interval at which a waiting goroutine checks the device. After a sticky fault CUDA calls no host
-// functions, so a missing token never arrives and nothing else reports the fault.
+// faultTick is the interval at which a waiting goroutine checks the device. After a sticky fault, CUDA calls no host
+// functions. So a missing token never arrives, and nothing else reports the fault.
 const faultTick = 100 * time.Millisecond
 
-// waiter receives completions. The library queues tokens and makes an eventfd readable. The fd is read through the
+// waiter receives completions. The library queues tokens and makes an eventfd readable. Go reads the fd through the
 // netpoller, so waiting occupies no thread.
 type waiter struct {
 	file        *os.File     // duplicate of the library's eventfd; nil before init
-	outstanding atomic.Int64 // notified and not yet returned
+	outstanding atomic.Int64 // number of notifications that were not returned
 
 	waitMu  sync.Mutex // held during a wait; guards the fields below
-	tokens  [64]uint64 // taken from the library's queue
+	tokens  [64]uint64 // tokens taken from the library's queue
 	next, n int        // tokens[next:n] are not yet returned
 	counter [8]byte    // buffer for reading the eventfd; its value doesn't matter
 	watched <-chan struct{}
-	unwatch func() bool // stops watching the current context
+	unwatch func() bool // stops the registration of the current context
 
-	deadlineMu sync.Mutex // orders wake and arm
+	deadlineMu sync.Mutex // serializes wake and arm
 }
 
 func (w *waiter) init(fd int) error {
@@ -38,14 +38,14 @@ func (w *waiter) init(fd int) error {
 	if err != nil {
 		return err
 	}
-	w.file = os.NewFile(uintptr(own), "completions") // the library made it non-blocking, so the netpoller accepts it
+	w.file = os.NewFile(uintptr(own), "completions") // the library made the fd non-blocking, so the netpoller accepts it
 	return nil
 }
 
 // close ends the current wait and all later waits.
 func (w *waiter) close() {
 	if w.file != nil {
-		_ = w.file.Close() // nothing was written, so nothing can be lost
+		_ = w.file.Close() // the file was only read, so nothing can be lost
 	}
 }
 
@@ -54,11 +54,12 @@ func (w *waiter) wake() {
 	w.deadlineMu.Lock()
 	defer w.deadlineMu.Unlock()
 	if w.file != nil {
-		_ = w.file.SetReadDeadline(time.Unix(1, 0)) // fails only after the file is closed, which wakes the wait too
+		_ = w.file.SetReadDeadline(time.Unix(1, 0)) // fails only after the file is closed, which also wakes the wait
 	}
 }
 
-// arm sets the tick, unless there is already a reason to check again; in that case the next read returns at once.
+// arm sets the next tick as the read deadline. If cause reports that the caller must check again, the next read returns
+// at once.
 func (w *waiter) arm(cause func() bool) {
 	w.deadlineMu.Lock()
 	defer w.deadlineMu.Unlock()
@@ -67,7 +68,7 @@ func (w *waiter) arm(cause func() bool) {
 	}
 }
 
-// watch arranges for wake to be called when ctx is done. Consecutive waits with the same context share one such
+// watch arranges a call of wake for the time when ctx is done. Consecutive waits with the same context share one
 // registration, which saves its cost for each token.
 func (w *waiter) watch(ctx context.Context) {
 	if w.watched == ctx.Done() && w.unwatch != nil {
@@ -117,8 +118,8 @@ func (w *waiter) pop() (token uint64, ok bool) {
 	return token, true
 }
 
-// await returns when there may be a token, when a tick has passed, or when another condition that the caller must check
-// has changed. On a tick with outstanding work it checks the device for a fault.
+// await returns when a token may have arrived, a tick has passed, or another condition of the caller has changed. On a
+// tick with outstanding work it checks the device for a fault.
 func (g *gpu) await(ctx context.Context) {
 	w := &g.waiter
 	w.watch(ctx)

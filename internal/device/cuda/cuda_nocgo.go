@@ -15,16 +15,16 @@ func AskConnections(int) error { return nil }
 // Open opens a GPU. Without cgo it fails with device.ErrUnavailable.
 func Open(Options) (device.Device, error) { return nil, withoutCgo("open") }
 
-// List describes the GPUs that the process can see. Without cgo it fails with device.ErrUnavailable.
+// List describes the GPUs that are visible to the process. Without cgo it fails with device.ErrUnavailable.
 func List(string) ([]device.Info, error) { return nil, withoutCgo("list devices") }
 
-// Compiler compiles operators for GPUs. Without cgo there is none.
+// Compiler compiles operators for GPUs. Without cgo it can't be opened.
 type Compiler struct{}
 
 // OpenCompiler opens NVRTC. Without cgo it fails with device.ErrUnavailable.
 func OpenCompiler(string, string) (*Compiler, error) { return nil, withoutCgo("open compiler") }
 
-// Version returns nothing without cgo.
+// Version returns an empty string without cgo.
 func (*Compiler) Version() string { return "" }
 
 // Compile fails with device.ErrUnavailable without cgo.

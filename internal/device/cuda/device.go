@@ -17,7 +17,7 @@ import (
 // maxCompletions is the maximum number of outstanding Notify calls.
 const maxCompletions = 1 << 16
 
-// gpu is a GPU. It implements device.Device, device.Gater, device.Ranger and device.Loader.
+// gpu is a GPU. It implements device.Device, device.Gater, device.Mapper, device.Ranger and device.Loader.
 type gpu struct {
 	lib    *library
 	info   device.Info
@@ -25,21 +25,22 @@ type gpu struct {
 	handle deviceHandle
 
 	opened   atomic.Bool
-	patience time.Duration // limit for calls that close something
+	patience time.Duration // time limit for calls that close an object
 
-	// Every call into the library holds mu for reading. Close sets closing and then takes mu for writing, so it knows
-	// that no call is running and none will follow.
+	// Every call into the library holds mu for reading. Close sets closing and then takes mu for writing. After that,
+	// no call is running and no call can follow.
 	mu      sync.RWMutex
 	closing atomic.Bool
 
-	// Enqueue holds enqueuing for reading. It uses streams, events and kernels without taking their own locks.
+	// Enqueue holds enqueuing for reading, because it uses streams, events and kernels without their own locks.
 	enqueuing sync.RWMutex
 
 	lost         atomic.Pointer[device.Error] // the first sticky fault
 	pollingFault atomic.Bool
 	clock        clock
 
-	// gateMu lets gates be opened while Close waits for their streams. gatesGone is set before the gates are freed.
+	// gateMu allows gates to be opened while Close waits for their streams. gatesGone is set before the gates are
+	// freed.
 	gateMu    sync.Mutex
 	gatesGone bool
 
@@ -52,7 +53,8 @@ type gpu struct {
 }
 
 // Open opens a GPU. The caller must close it. Open fails with device.ErrUnavailable if there is no library, driver or
-// GPU, with device.ErrABI if the library can't be used, and with device.ErrNotFound if the selected GPU doesn't exist.
+// GPU. It fails with device.ErrABI if the library can't be used, and with device.ErrNotFound if the selected GPU
+// doesn't exist.
 func Open(o Options) (device.Device, error) {
 	lib, err := openLibrary(o.Library)
 	if err != nil {
@@ -90,8 +92,8 @@ func (g *gpu) openParts() error {
 	return g.checked(g.clock.init(g))
 }
 
-// reportDropped runs when the garbage collector finds a device that was never closed. It frees nothing, because that is
-// the owner's responsibility.
+// reportDropped runs when the garbage collector finds a device that was never closed. It frees nothing, because the
+// owner is responsible for that.
 func reportDropped(id string) {
 	slog.Error("a CUDA device was dropped without Close; its memory stays allocated", "device", id)
 }
@@ -127,7 +129,8 @@ func (g *gpu) hold() bool {
 
 func (g *gpu) release() { g.mu.RUnlock() }
 
-// beginCall begins a call. It fails if the device is closed or lost; otherwise it holds the device until release.
+// beginCall holds the device for a call until release. It fails if the device is closed or lost, and then holds
+// nothing.
 func (g *gpu) beginCall(op string) error {
 	if !g.hold() {
 		return g.errClosed(op, "device")
@@ -139,7 +142,7 @@ func (g *gpu) beginCall(op string) error {
 	return nil
 }
 
-// call makes a call, and converts its error. It fails like beginCall.
+// call makes a call and converts its error. It fails if the device is closed or lost.
 func (g *gpu) call(op string, fn func() error) error {
 	if err := g.beginCall(op); err != nil {
 		return err

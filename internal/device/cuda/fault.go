@@ -10,12 +10,12 @@ import (
 	"millrace/internal/device"
 )
 
-// kernelFaults are the CUDA error codes that lose the device and report what a kernel did or may have done. Only these
-// losses may be caused by a payload. The library doesn't distinguish them: its statuses tell the caller what to do
-// next, which is the same for all losses. testdata/codes.txt names every code.
+// kernelFaults holds the CUDA error codes of losses that a kernel caused or may have caused. Only these losses may be
+// caused by a payload. The library doesn't distinguish them, because its statuses define only the caller's next step,
+// which is the same for all losses. testdata/codes.txt names every code.
 var kernelFaults = map[int]bool{
 	700: true, // illegal address
-	702: true, // launch timeout: a kernel ran longer than the GPU's watchdog allows
+	702: true, // launch timeout: a kernel ran longer than the GPU's watchdog permits
 	710: true, // assert
 	714: true, // hardware stack error
 	715: true, // illegal instruction
@@ -25,23 +25,23 @@ var kernelFaults = map[int]bool{
 	719: true, // launch failure
 }
 
-// handlesAlone are the calls, by their names in the library's errors, that take only handles, which Go has checked. No
-// payload can make CUDA refuse them, so a refusal means that the device has lost its state.
+// handlesAlone holds the calls that take only handles, by their names in the library's errors. Go has checked the
+// handles, so no payload can make CUDA refuse such a call. A refusal means that the device has lost its state.
 var handlesAlone = map[string]bool{
 	"record": true, "wait": true, "notify": true, "query event": true, "await event": true, opEventTime: true,
 	"synchronize": true, "pool free": true, opUnload: true,
 }
 
-// checked converts an error of the library and records a loss. An error of CUDA itself, other than lack of memory,
-// leaves the state of the device in doubt. On an open device some kinds can only mean that the device is gone. For the
-// others, checked starts a check of the device. Before blaming a payload for the error, call Check, which waits for the
-// answer.
+// checked converts an error of the library and records a loss. After an error of CUDA itself, other than lack of
+// memory, the state of the device is in doubt. On an open device, some kinds of error can only mean that the device is
+// gone. For all other kinds, checked starts a check of the device. Before you blame a payload for the error, call
+// Check, which waits for the answer.
 func (g *gpu) checked(err error) error {
 	if err == nil {
 		return nil
 	}
 	var e *device.Error
-	if !errors.As(err, &e) || e.Device != "" { // made or converted by the device itself
+	if !errors.As(err, &e) || e.Device != "" { // the device itself made or converted the error
 		return err
 	}
 	e.Device = g.info.ID
@@ -54,13 +54,13 @@ func (g *gpu) checked(err error) error {
 	return e
 }
 
-// doubted returns e with the kind of error that it indicates on an open device.
+// doubted returns e with the kind of failure that e indicates on an open device.
 func (g *gpu) doubted(e *device.Error) *device.Error {
 	switch {
 	case errors.Is(e, device.ErrLost), errors.Is(e, device.ErrOutOfMemory), errors.Is(e, device.ErrNotReady) && e.Op == opEventTime:
 		return e
 	case errors.Is(e, device.ErrUnavailable), errors.Is(e, device.ErrNotFound), errors.Is(e, device.ErrNotReady), handlesAlone[e.Op]:
-		// The device existed before, so it is gone now. Only a query can be "not ready".
+		// The device existed before, so it is gone now. Only a query can return "not ready" on a working device.
 		return &device.Error{Op: e.Op, Device: e.Device, Kind: device.ErrLost, Code: e.Code, Detail: e.Detail}
 	}
 	var lost *device.Error
@@ -70,21 +70,21 @@ func (g *gpu) doubted(e *device.Error) *device.Error {
 	return &device.Error{Op: e.Op, Device: e.Device, Kind: lost.Kind, Code: lost.Code, Detail: e.Detail + ", and then " + lost.Detail}
 }
 
-// lose records that the device is lost. The first loss is kept.
+// lose records the loss of the device. It keeps only the first loss.
 func (g *gpu) lose(e *device.Error) {
 	if g.lost.CompareAndSwap(nil, e) {
 		g.waiter.wake() // the waiter's completion may never arrive
 	}
 }
 
-// firstPause and longestPause bound the pauses between two polls of a check. The pause doubles from one to the other.
+// firstPause and longestPause bound the pause between two polls of a check. The pause doubles after each poll.
 const (
 	firstPause   = 20 * time.Microsecond
 	longestPause = 10 * time.Millisecond
 )
 
-// Check implements device.Device. It returns when ctx ends even if the driver doesn't return from a call: a goroutine
-// makes that call.
+// Check implements device.Device. It returns when ctx ends, even if the driver doesn't return from a call, because a
+// separate goroutine makes the call.
 func (g *gpu) Check(ctx context.Context) error {
 	const op = "check"
 	if err := g.beginCall(op); err != nil {
@@ -103,7 +103,7 @@ func (g *gpu) Check(ctx context.Context) error {
 	}
 }
 
-// awaitAnswers waits for two answers, because the device may have started on the first one before the failure in
+// awaitAnswers waits for two answers, because the device may have started on the first answer before the failure in
 // question.
 func (g *gpu) awaitAnswers(ctx context.Context) error {
 	timer := time.NewTimer(0)
@@ -134,9 +134,9 @@ func (g *gpu) unanswered(ctx context.Context) error {
 	return g.errorf("check", device.ErrNotReady, "the device has not answered in time: %v", ctx.Err())
 }
 
-// pollFault checks once whether the device has had a fault. It uses a separate goroutine, because the call may not
-// return from a hung driver. Only one such call runs at a time. A loss is recorded. A device that doesn't answer may
-// just be busy.
+// pollFault checks once whether the device has had a fault, and records a loss. It uses a separate goroutine, because
+// the call may not return from a hung driver. Only one such call runs at a time. A device that doesn't answer may be
+// busy.
 func (g *gpu) pollFault() {
 	if !g.pollingFault.CompareAndSwap(false, true) {
 		return

@@ -12,7 +12,7 @@ import (
 	"millrace/internal/device"
 )
 
-// kernel is an operator with its parameters. The operator is one of the library or one that was loaded.
+// kernel is an operator with its parameters. The operator belongs to the library or was loaded.
 type kernel struct {
 	object
 	name     string
@@ -25,7 +25,7 @@ func (g *gpu) Kernel(name string, params []byte) (device.Kernel, error) {
 	const op = "kernel"
 	k := &kernel{name: name}
 	err := g.call(op, func() (err error) {
-		g.modules.mu.RLock() // an operator isn't unloaded meanwhile
+		g.modules.mu.RLock() // keeps the operator from being unloaded
 		defer g.modules.mu.RUnlock()
 		if k.op = g.findOperator(name); k.op == nil {
 			return g.errorf(op, device.ErrNotFound, "%s has no operator %q, and none with that name was loaded", g.lib.path, name)
@@ -43,7 +43,7 @@ func (g *gpu) Kernel(name string, params []byte) (device.Kernel, error) {
 
 func (k *kernel) Name() string { return k.name }
 
-// Needs implements device.Kernel. It returns zero for a shape that no batch can have; a launch with that shape fails.
+// Needs implements device.Kernel. It returns zero for an impossible shape. A launch with such a shape fails.
 func (k *kernel) Needs(shape device.Shape) device.Needs {
 	if !k.d.hold() {
 		return device.Needs{}
@@ -61,7 +61,7 @@ func (k *kernel) Needs(shape device.Shape) device.Needs {
 	return needs
 }
 
-// checkLaunch refuses memory that is too small or misaligned. On the GPU that would lose the device or, worse, go
+// checkLaunch refuses memory that is too small or misaligned. On the GPU, such memory would lose the device or go
 // unnoticed.
 func (k *kernel) checkLaunch(args *device.LaunchArgs) error {
 	shape := args.Shape
@@ -101,7 +101,7 @@ const opUnload = "unload operator"
 
 // modules holds the loaded operators of a device.
 type modules struct {
-	mu     sync.RWMutex // held for writing to load and to unload
+	mu     sync.RWMutex // locked for writing while an operator is loaded or unloaded
 	byName map[string]*module
 }
 
@@ -131,7 +131,7 @@ func (g *gpu) LoadLibrary(path string) (device.Module, error) {
 	return g.load(op, func() (operatorHandle, string, []byte, error) { return g.lib.libraryOpen(g.handle, path) })
 }
 
-// load loads an operator with a call of the kernel library, and adds it to the device's.
+// load loads an operator with a call of the kernel library, and adds the operator to the device.
 func (g *gpu) load(op string, call func() (operatorHandle, string, []byte, error)) (device.Module, error) {
 	m := &module{}
 	err := g.call(op, func() (err error) {
@@ -145,8 +145,8 @@ func (g *gpu) load(op string, call func() (operatorHandle, string, []byte, error
 			return g.errorf(op, device.ErrInvalid, "there is an operator %q already: give this one another name", m.name)
 		}
 		g.modules.byName[m.name] = m
-		m.leak = func() string { return "" }                                                        // it belongs to the device
-		g.add(&m.object, "operator "+m.name, 1, func() error { return g.lib.operatorUnload(m.op) }) // after its kernels
+		m.leak = func() string { return "" }                                                        // not a leak, because it belongs to the device
+		g.add(&m.object, "operator "+m.name, 1, func() error { return g.lib.operatorUnload(m.op) }) // freed after its kernels
 		return nil
 	})
 	if err != nil {
@@ -155,7 +155,7 @@ func (g *gpu) load(op string, call func() (operatorHandle, string, []byte, error
 	return m, nil
 }
 
-// findOperator returns the operator with that name, or nil. The caller holds d.modules.mu.
+// findOperator returns the operator with that name, or nil. The caller holds g.modules.mu.
 func (g *gpu) findOperator(name string) operatorHandle {
 	if op := g.lib.findOperator(name); op != nil {
 		return op
@@ -185,7 +185,7 @@ func (m *module) Close() error {
 	}
 	err := d.bounded(opUnload, m.free)
 	if errors.Is(err, device.ErrInvalid) {
-		return err // it is in use
+		return err // the operator is in use
 	}
 	m.closed.Store(true)
 	delete(d.modules.byName, m.name)

@@ -25,23 +25,22 @@ var libraries = struct {
 	byPath map[string]*library
 }{byPath: map[string]*library{}}
 
-// Streams share the GPU's hardware queues. Work in a queue waits for all earlier work in that queue, even of other
-// streams. CUDA creates 8 queues unless this variable is set, and at most 32. More queues than necessary make small
-// batches slower (docs/benchmarks.md).
+// Streams share the GPU's hardware queues. Work in a queue waits for all earlier work in that queue, even for work of
+// other streams. CUDA creates 8 queues by default, and at most 32 if this variable is set. More queues than necessary
+// make small batches slower (docs/benchmarks.md).
 const (
 	envConnections     = "CUDA_DEVICE_MAX_CONNECTIONS"
 	defaultConnections = 8
 	mostConnections    = 32
 
-	// ownStreams counts the clock's stream and the stream of the device check. The latter is created first and rarely
-	// used, so the stream that shares its queue doesn't wait.
+	// ownStreams counts the clock's stream and the stream of the device check. The check's stream is created first and
+	// rarely used, so a stream that shares its queue doesn't wait.
 	ownStreams = 2
 )
 
-// AskConnections requests one hardware queue for each of the caller's streams and for the clock's. It does nothing if
-// CUDA creates enough by default or if the user has set a number. The setting applies to the whole process and has an
-// effect only before the first call of List or Open, because CUDA reads the variable CUDA_DEVICE_MAX_CONNECTIONS when
-// it starts.
+// AskConnections requests one hardware queue for each of the caller's streams and for the clock's stream. It does
+// nothing if CUDA's default is enough or if the user has set a number. The setting applies to the whole process. Call
+// AskConnections before List and Open, because CUDA reads the variable CUDA_DEVICE_MAX_CONNECTIONS when it starts.
 func AskConnections(streams int) error {
 	all := streams + ownStreams
 	if all <= defaultConnections+1 || os.Getenv(envConnections) != "" {
@@ -50,12 +49,12 @@ func AskConnections(streams int) error {
 	return os.Setenv(envConnections, strconv.Itoa(min(all, mostConnections)))
 }
 
-// candidates returns the paths to try, in order: the named one, or else the executable's folder and then the system's
-// search path.
+// candidates returns the paths to try, in order. If named is empty, they are the executable's folder and then the
+// system's search path.
 func candidates(named string) []string {
 	if named != "" {
 		if !strings.ContainsRune(named, filepath.Separator) {
-			named = "." + string(filepath.Separator) + named // a path, not a name to search for
+			named = "." + string(filepath.Separator) + named // makes it a path instead of a name to search for
 		}
 		return []string{named}
 	}
@@ -66,8 +65,8 @@ func candidates(named string) []string {
 	return append(paths, libraryName)
 }
 
-// openLibrary opens the first candidate that exists. If that library can't be used, openLibrary fails instead of trying
-// the next one, because it was installed on purpose.
+// openLibrary opens the first candidate that exists. If that library can't be used, openLibrary fails and tries no
+// other candidate, because the library was installed on purpose.
 func openLibrary(named string) (*library, error) {
 	libraries.Lock()
 	defer libraries.Unlock()
@@ -108,8 +107,8 @@ func versionText(version int) string {
 	return fmt.Sprintf("%d.%d", version/1000, version%1000/10)
 }
 
-// LibraryVersions describes the kernel library; for library see Options.Library. It needs no GPU and no driver. It
-// fails with device.ErrUnavailable if there is no library and device.ErrABI if the library can't be used.
+// LibraryVersions describes the kernel library (see Options.Library). It needs no GPU and no driver. It fails with
+// device.ErrUnavailable if there is no library, and with device.ErrABI if the library can't be used.
 func LibraryVersions(library string) (Versions, error) {
 	l, err := openLibrary(library)
 	if err != nil {
@@ -122,9 +121,9 @@ func LibraryVersions(library string) (Versions, error) {
 	return Versions{Library: l.path, ABI: l.abi, Runtime: versionText(runtime), Driver: versionText(driver)}, nil
 }
 
-// List describes the GPUs that are visible to the process, in order of their ordinals; for library see Options.Library.
-// It fails with device.ErrUnavailable if there is no library, driver or GPU, and with device.ErrABI if the library
-// can't be used.
+// List describes the GPUs that are visible to the process, ordered by ordinal. For the parameter, see Options.Library.
+// List fails with device.ErrUnavailable if there is no library, driver or GPU. It fails with device.ErrABI if the
+// library can't be used.
 func List(library string) ([]device.Info, error) {
 	l, err := openLibrary(library)
 	if err != nil {
@@ -163,8 +162,9 @@ func (l *library) find(ordinal int) (device.Info, error) {
 	return device.Info{}, device.Errorf("open", "", device.ErrNotFound, "no GPU %d: there are %s", ordinal, strings.Join(there, ", "))
 }
 
-// checkDeclared compares what the library says about the built-in operators with what this program declares, from which it makes
-// parameter blocks and reads results. A library may lack an operator: then Kernel doesn't find it.
+// checkDeclared compares the library's declarations of the built-in operators with those of this program. The program
+// makes parameter blocks and reads results according to its own declarations. If the library lacks an operator, only
+// Kernel fails to find it.
 func (l *library) checkDeclared() error {
 	for _, want := range compiled.BuiltIn() {
 		op := l.findOperator(want.Name)

@@ -76,8 +76,8 @@ func free[K comparable](d *gpu, op string, live map[K]int, at K, bytes int, call
 	})
 }
 
-// Map implements device.Mapper. Under unified addressing, which every 64-bit Linux has, a GPU uses the same address for
-// pinned memory as the host.
+// Map implements device.Mapper. A GPU uses the host's addresses for pinned memory, because every 64-bit Linux has
+// unified addressing.
 func (g *gpu) Map(b device.HostBuffer) (device.Memory, error) {
 	if b.Len() == 0 || b.Kind() != device.Pinned {
 		return device.Memory{}, g.errorf("map", device.ErrInvalid, "%d bytes of %v memory: use a buffer of AllocHost", b.Len(), b.Kind())
@@ -85,14 +85,14 @@ func (g *gpu) Map(b device.HostBuffer) (device.Memory, error) {
 	return device.Memory{Addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b.Raw())))), Bytes: b.Len()}, nil
 }
 
-// pool is a separate CUDA memory pool. It is freed once it is closed and the last of its memory has been freed.
+// pool is a separate CUDA memory pool. A closed pool is freed once all of its memory has been freed.
 type pool struct {
 	object
 	handle poolHandle
 
-	liveMu sync.Mutex     // taken after the locks of the pool and of a stream
-	live   map[uint64]int // allocated bytes, by address
-	used   int            // sum of the allocated bytes
+	liveMu sync.Mutex     // locked after the locks of the pool and of a stream
+	live   map[uint64]int // sizes of live allocations in bytes, by address
+	used   int            // sum of the sizes in live
 	freed  bool
 }
 
@@ -106,7 +106,7 @@ func (g *gpu) NewPool(c device.PoolConfig) (device.Pool, error) {
 		}
 		if p.handle, err = g.lib.poolCreate(g.handle, c.Limit, c.ReleaseThreshold); err == nil {
 			p.leak = func() string { return describeBytes("pool", p.used) + " used" }
-			g.add(&p.object, "pool", 1, p.freeAll) // before streams, but the clock's stream still exists
+			g.add(&p.object, "pool", 1, p.freeAll) // freed before streams, while the clock's stream still exists
 		}
 		return err
 	})
@@ -165,7 +165,7 @@ func (p *pool) Free(s device.Stream, m device.Memory) error {
 	})
 }
 
-// freeIfDone frees a closed pool once none of its memory is allocated. The caller holds liveMu.
+// freeIfDone frees a closed pool once all of its memory has been freed. The caller holds liveMu.
 func (p *pool) freeIfDone() error {
 	if !p.closed.Load() || p.freed || len(p.live) > 0 {
 		return nil

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// sysfs is the mount point of the file system in which Linux describes its devices.
+// sysfs is the mount point of the file system that describes Linux devices.
 const sysfs = "/sys"
 
 // nodeOf returns the number of the PCI device's NUMA node, as text. It returns an empty string if the system doesn't
-// report one or has only one node.
+// report a node or has only one.
 func nodeOf(root, pci string) string {
 	if pci == "" || nodes(root) < 2 {
 		return ""
@@ -23,13 +23,13 @@ func nodeOf(root, pci string) string {
 		return ""
 	}
 	node, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || node < 0 { // -1: the firmware doesn't report it
+	if err != nil || node < 0 { // -1 means that the firmware doesn't report a node
 		return ""
 	}
 	return strconv.Itoa(node)
 }
 
-// nodes counts the NUMA nodes that have memory.
+// nodes returns the number of NUMA nodes that have memory.
 func nodes(root string) (n int) {
 	text, err := os.ReadFile(filepath.Join(root, "devices/system/node/has_memory"))
 	if err != nil {

@@ -18,23 +18,23 @@ const (
 	policyPreferred = 1
 )
 
-// maxNodes is the kernel's own bound for the number of NUMA nodes.
+// maxNodes is the kernel's own limit for the number of NUMA nodes.
 const maxNodes = 1024
 
-// policyRefused limits the warning that memory can't be placed, as in some containers, to one.
+// policyRefused limits the warning about refused placement, as in some containers, to one.
 var policyRefused sync.Once
 
-// preferNode makes the calling thread allocate memory from that NUMA node, as long as it has some, until restore is
-// called on the same goroutine. It does nothing if node is empty or if the process was started with a memory policy,
-// for example by numactl, because that policy takes precedence. Pinning allocates every page within the call, so pages
-// don't have to be touched.
+// preferNode makes the calling thread prefer memory of that NUMA node until restore is called on the same goroutine. It
+// does nothing if node is empty. It also does nothing if the process was started with a memory policy, for example by
+// numactl, because that policy takes precedence. Pinning allocates every page within the call, so pages don't have to
+// be touched.
 func preferNode(node string) (restore func()) {
 	none := func() {}
 	number, err := strconv.Atoi(node)
 	if err != nil || number < 0 || number >= maxNodes {
 		return none
 	}
-	runtime.LockOSThread() // a policy belongs to the thread
+	runtime.LockOSThread() // a memory policy belongs to a thread
 	var mode int32
 	_, _, errno := unix.Syscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)), 0, 0, 0, 0, 0)
 	if errno != 0 || mode != policyDefault {
@@ -53,7 +53,7 @@ func preferNode(node string) (restore func()) {
 		return none
 	}
 	return func() {
-		_, _, _ = unix.Syscall(unix.SYS_SET_MEMPOLICY, policyDefault, 0, 0) // the kernel never refuses the previous policy
+		_, _, _ = unix.Syscall(unix.SYS_SET_MEMPOLICY, policyDefault, 0, 0) // the kernel always accepts the previous policy
 		runtime.UnlockOSThread()
 	}
 }

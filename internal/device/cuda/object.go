@@ -14,17 +14,17 @@ import (
 	"millrace/internal/device"
 )
 
-// object is what Close must free if the caller has not closed it: a stream, an event, a kernel, a pool or a loaded
-// operator.
+// object is a stream, an event, a kernel, a pool or a loaded operator. The device's Close must free it if the caller
+// has not closed it.
 type object struct {
 	d     *gpu
 	what  string        // kind and name, such as "stream lane-0"
-	leak  func() string // describes it in a LeakError; empty if it belongs to the device
+	leak  func() string // describes the object in a LeakError; empty if the object belongs to the device
 	stage int           // objects with a lower stage are freed first
-	await func() error  // waits for its work; nil if it has none
-	free  func() error  // frees it without checking whether the device is closed
+	await func() error  // waits for the object's work; nil if it has none
+	free  func() error  // frees the object without checking whether the device is closed
 
-	mu     sync.RWMutex // held for reading by calls other than Enqueue, and for writing by close
+	mu     sync.RWMutex // locked for reading by calls other than Enqueue, and for writing by close
 	closed atomic.Bool
 }
 
@@ -37,7 +37,7 @@ type registry struct {
 	buffers map[unsafe.Pointer]int
 }
 
-// add registers an object that was just made. Its other fields are set.
+// add registers a new object and sets its remaining fields.
 func (g *gpu) add(o *object, what string, stage int, free func() error) {
 	o.d, o.what, o.stage, o.free = g, what, stage, free
 	if o.leak == nil {
@@ -74,7 +74,7 @@ func take[K comparable](r *registry, live map[K]int, at K, bytes int) bool {
 
 func describeBytes(what string, bytes int) string { return fmt.Sprintf("%s %d bytes", what, bytes) }
 
-// call makes a call on the object, and converts its error. It fails if the object or the device is closed, or if the
+// call makes a call on the object and converts its error. It fails if the object or the device is closed, or if the
 // device is lost.
 func (o *object) call(op string, fn func() error) error {
 	return o.d.call(op, func() error {
@@ -87,8 +87,8 @@ func (o *object) call(op string, fn func() error) error {
 	})
 }
 
-// close closes and frees an object once no call uses it. It does nothing if the object is closed, or if the device is
-// closed and has freed it.
+// close closes and frees an object once no call uses it. It does nothing if the object is closed. If the device is
+// closed, it has already freed the object.
 func (o *object) close(op string, free func() error) error {
 	d := o.d
 	if !d.hold() {
@@ -109,7 +109,7 @@ func (o *object) close(op string, free func() error) error {
 	return d.bounded(op, free)
 }
 
-// unused waits until no running Enqueue can still use an object that was marked as closed before the call.
+// unused waits until no running Enqueue can still use an object that was closed before the call of unused.
 func (g *gpu) unused(op string) error {
 	err := g.locked(op, &g.enqueuing)
 	if err == nil {
@@ -118,16 +118,16 @@ func (g *gpu) unused(op string) error {
 	return err
 }
 
-// closePatience is the default limit for a call that closes something and waits for the device's work. A kernel that
-// never ends must not keep the process from exiting.
+// closePatience is the default time limit for a call that closes an object and waits for the device's work. A kernel
+// that never ends must not keep the process from exiting.
 const closePatience = 10 * time.Second
 
 // lockRetry is the interval between attempts to take a lock that another call may never release.
 const lockRetry = time.Millisecond
 
 // bounded makes a call that may wait for the device's work. On a lost device it doesn't make the call, because the
-// driver might wait forever; the memory is then freed when the process exits. If the call exceeds the device's
-// patience, bounded abandons it, and the device counts as lost.
+// driver might wait forever. The memory is then freed when the process exits. If the call exceeds the device's
+// patience, bounded abandons the call and records a loss.
 func (g *gpu) bounded(op string, call func() error) error {
 	if err := g.Err(); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (g *gpu) hangs(op string) error {
 	return e
 }
 
-// locked takes a lock that calls into the driver hold. It fails under the same conditions as bounded.
+// locked takes a lock that is held by calls into the driver. It fails under the same conditions as bounded.
 func (g *gpu) locked(op string, mu *sync.RWMutex) error {
 	if mu.TryLock() {
 		return nil
@@ -171,8 +171,8 @@ func (g *gpu) locked(op string, mu *sync.RWMutex) error {
 }
 
 // Close implements device.Device. It waits for queued work for at most Options.ClosePatience (10 s by default), and
-// then returns an error that wraps device.ErrLost. On a lost device it waits for nothing and frees nothing: the memory
-// is freed when the process exits.
+// then returns an error that wraps device.ErrLost. On a lost device it waits for nothing and frees nothing. The memory
+// is then freed when the process exits.
 func (g *gpu) Close() error {
 	if g.closing.Swap(true) {
 		return nil
@@ -183,7 +183,7 @@ func (g *gpu) Close() error {
 	leaks := g.leaks()
 	err := g.Err()
 	if err == nil {
-		err = g.locked(op, &g.mu) // no call is running, and none will follow
+		err = g.locked(op, &g.mu) // from now on no call runs
 	}
 	if err == nil {
 		g.mu.Unlock()
@@ -195,7 +195,7 @@ func (g *gpu) Close() error {
 	return errors.Join(err, &device.LeakError{Device: g.info.ID, Open: leaks})
 }
 
-// leaks describes the objects that are still open. Loaded operators aren't leaks: they belong to the device.
+// leaks describes the objects that are still open. Loaded operators aren't leaks, because they belong to the device.
 func (g *gpu) leaks() (leaks []string) {
 	g.regMu.Lock()
 	defer g.regMu.Unlock()
@@ -251,6 +251,6 @@ func (g *gpu) freeAll() {
 		if g.Err() != nil {
 			return
 		}
-		_ = g.checked(free()) // a loss is recorded; after other errors, freeing continues
+		_ = g.checked(free()) // checked records a loss; after other errors, freeing continues
 	}
 }

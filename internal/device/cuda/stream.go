@@ -23,9 +23,9 @@ func (g *gpu) NewStream(name string) (device.Stream, error) {
 	return g.newStream("new stream", name, func() (streamHandle, error) { return g.lib.streamCreate(g.handle) })
 }
 
-// DefaultStream returns one of CUDA's default streams: the per-thread stream of the thread that calls its methods, or
-// the legacy stream, which synchronizes with all streams except those that NewStream created. `worker bench` shows what
-// they cost; nothing else uses them.
+// DefaultStream returns one of CUDA's default streams. With perThread, it is the stream of the thread that calls its
+// methods. Otherwise it is the legacy stream, which synchronizes with all streams except those that NewStream created.
+// Only `worker bench` uses these streams, to show their cost.
 func (g *gpu) DefaultStream(name string, perThread bool) (device.Stream, error) {
 	return g.newStream("default stream", name, func() (streamHandle, error) { return g.lib.streamDefault(g.handle, perThread) })
 }
@@ -56,7 +56,7 @@ func (g *gpu) streamOf(op string, s device.Stream) (*stream, error) {
 
 func (s *stream) Name() string { return s.name }
 
-// The methods that enqueue work are lists of one command each: see Enqueue.
+// Each method that enqueues work passes a list of one command to Enqueue.
 
 func (s *stream) CopyIn(dst device.Memory, src device.HostBuffer) error {
 	return s.enqueue(device.Command{Kind: device.DoCopyIn, Memory: dst, Host: src})
@@ -148,12 +148,12 @@ func (e *event) Done() (done bool, err error) {
 	return done, err
 }
 
-// Synchronize implements device.Event. A concurrent Close of the event waits for it.
+// Synchronize implements device.Event. A concurrent Close of the event waits until Synchronize returns.
 func (e *event) Synchronize() error {
 	return e.call("await event", func() error { return e.d.lib.eventSynchronize(e.handle) })
 }
 
-// opEventTime is the call for which CUDA's "not ready" is a valid answer.
+// opEventTime is the name of the call for which CUDA's "not ready" is a valid answer.
 const opEventTime = "event time"
 
 // Time implements device.Event.
@@ -208,7 +208,7 @@ func (g *gpu) Range(name string) (end func()) {
 	return func() { g.lib.rangeEnd(id) }
 }
 
-// Enqueue implements device.Device. It makes one call into C for each list of up to maxCommands commands.
+// Enqueue implements device.Device. It makes one call into C for up to maxCommands commands.
 func (g *gpu) Enqueue(list []device.Command) error {
 	if err := g.beginCall("enqueue"); err != nil {
 		return err
@@ -226,7 +226,8 @@ func (g *gpu) Enqueue(list []device.Command) error {
 	return nil
 }
 
-// enqueue carries out at most maxCommands commands. If it refuses one itself, it still carries out those before it.
+// enqueue carries out at most maxCommands commands. If it refuses a command itself, it still carries out the earlier
+// commands.
 func (g *gpu) enqueue(list []device.Command) error {
 	var c commands
 	var refused error
@@ -235,7 +236,7 @@ func (g *gpu) enqueue(list []device.Command) error {
 			break
 		}
 	}
-	g.waiter.outstanding.Add(int64(c.notifiesFrom(0))) // before a token can come back
+	g.waiter.outstanding.Add(int64(c.notifiesFrom(0))) // before a token can arrive
 	done, err := g.lib.enqueue(&c)
 	if err != nil {
 		g.waiter.outstanding.Add(int64(-c.notifiesFrom(done)))
@@ -244,7 +245,7 @@ func (g *gpu) enqueue(list []device.Command) error {
 	return refused
 }
 
-// translate checks a command and adds it to c, unless the command is no work.
+// translate checks a command and adds it to c, unless the command has no work.
 func (g *gpu) translate(c *commands, cmd *device.Command) error {
 	op := cmd.Kind.String()
 	s, err := g.streamOf(op, cmd.Stream)
@@ -276,8 +277,8 @@ func (g *gpu) translate(c *commands, cmd *device.Command) error {
 	return nil
 }
 
-// translateCopy refuses a copy that doesn't fit, and one with memory that is not pinned. Such memory could be Go's,
-// which C must not keep, and the copy would not be asynchronous.
+// translateCopy refuses a copy that doesn't fit or whose host memory is not pinned. Such memory could be Go's, which C
+// must not keep, and the copy would not be asynchronous.
 func (g *gpu) translateCopy(c *commands, s *stream, cmd *device.Command) error {
 	bytes, room := cmd.Host.Len(), cmd.Memory.Bytes
 	if cmd.Kind == device.DoCopyOut {

@@ -1,5 +1,5 @@
 // Package fakecuda builds a kernel library for tests without a GPU. It is the real kernels/runtime, built against a
-// fake CUDA runtime. The fake does its work immediately in host memory, and its calls fail as configured (see
+// fake CUDA runtime. The fake works immediately, in host memory, and its calls fail as configured (see
 // kernels/test/fake/control.hpp).
 //
 // The tests of package cuda and of cmd/worker use it. Start reading with Library and Set.
@@ -27,7 +27,7 @@ const fileBytes = 4096
 // kernels returns the folder of the kernels' sources.
 func kernels() string { return filepath.Join(testbuild.Root(), "kernels") }
 
-// architectures are the compute capabilities that the library claims to have code for, as nvcc defines them.
+// architectures defines the compute capabilities of the library's supposed code, as nvcc does.
 const architectures = "-D__CUDA_ARCH_LIST__=750,800,900"
 
 // sources are the library's source files, relative to kernels.
@@ -48,7 +48,7 @@ func Library(t testing.TB) string {
 	}
 	args := append([]string{"-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
 		architectures, "-I" + filepath.Join(root, "test/fake"), "-I" + filepath.Join(root, "include"), "-x", "c++"}, files...)
-	path, err := testbuild.Built(nil, func(output string) *exec.Cmd { // all files of the kernels count
+	path, err := testbuild.Built(nil, func(output string) *exec.Cmd { // all files of the kernels are inputs
 		return exec.Command(compiler, append(args[:len(args):len(args)], "-o", output)...)
 	})
 	if err != nil {
@@ -76,8 +76,8 @@ var own = struct {
 
 var serial atomic.Uint64
 
-// Set makes the fake library of this process follow settings until the test ends, and resets its call counters. Tests
-// that use it can't run in parallel.
+// Set makes the fake library of this process follow settings until the next Set, and resets its call counters. Tests
+// that use Set can't run in parallel.
 func Set(t testing.TB, settings string) {
 	t.Helper()
 	own.once.Do(func() {
@@ -121,8 +121,8 @@ func write(path, settings string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Image compiles an operator into an image that the fake library can load in place of a cubin; source is a path relative to the
-// repository's root. Without a C++ compiler it skips the test with a message in capitals.
+// Image compiles an operator into an image that the fake library loads in place of a cubin. The parameter source is a
+// path relative to the repository's root. Without a C++ compiler, Image skips the test with a message in capitals.
 func Image(t testing.TB, source string) []byte {
 	t.Helper()
 	image, err := os.ReadFile(imageFile(t, source))
@@ -132,16 +132,16 @@ func Image(t testing.TB, source string) []byte {
 	return image
 }
 
-// Fatbin returns the image as the fake library takes it in place of a fatbin.
+// Fatbin returns the image in the format that the fake library loads in place of a fatbin.
 func Fatbin(image []byte) []byte {
 	header := binary.LittleEndian.AppendUint32(nil, 0xba55ed50)
 	header = binary.LittleEndian.AppendUint16(header, 1)
-	header = binary.LittleEndian.AppendUint16(header, 16) // bytes of the header
+	header = binary.LittleEndian.AppendUint16(header, 16) // size of the header in bytes
 	header = binary.LittleEndian.AppendUint64(header, uint64(len(image)))
 	return append(header, image...)
 }
 
-// PTX compiles an operator like Image, and returns it as the fake library takes it in place of PTX.
+// PTX compiles an operator like Image, into the format that the fake library loads in place of PTX.
 func PTX(t testing.TB, source string) []byte {
 	t.Helper()
 	return []byte("// .version " + imageFile(t, source) + "\n")
@@ -153,7 +153,8 @@ func imageFile(t testing.TB, source string) string {
 	return compiled(t, source, "-fno-gnu-unique", "-ffp-contract=off")
 }
 
-// compiled compiles a source, whose path is relative to the repository's root, and returns the path of the library.
+// compiled compiles a source and returns the path of the library. The parameter source is relative to the repository's
+// root.
 func compiled(t testing.TB, source string, flags ...string) string {
 	t.Helper()
 	compiler := compiler(t)
@@ -172,8 +173,8 @@ func compiled(t testing.TB, source string, flags ...string) string {
 	return path
 }
 
-// OperatorLibrary compiles a library with an operator that has host code of its own, as LoadLibrary opens it; source is a path relative
-// to the repository's root. Without a C++ compiler it skips the test with a message in capitals.
+// OperatorLibrary compiles a library for LoadLibrary, with an operator that has its own host code. The parameter source
+// is as for Image. Without a C++ compiler, OperatorLibrary skips the test with a message in capitals.
 func OperatorLibrary(t testing.TB, source string, flags ...string) string {
 	t.Helper()
 	return compiled(t, source, append([]string{"-Wall", "-Wextra", "-Werror"}, flags...)...)
