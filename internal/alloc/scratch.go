@@ -60,8 +60,7 @@ func NewCountedPool(pool device.Pool, limit int64) *Counted {
 	return &Counted{Pool: pool, limit: limit}
 }
 
-// Instead returns the device's error if scratch is preallocated, because the device has no pools. It returns nil if
-// scratch comes from a pool.
+// Instead returns the error of a device without pools, or nil if scratch comes from a pool.
 func (c *Counted) Instead() error { return c.instead }
 
 // Alloc implements device.Pool and counts the call. It fails with device.ErrOutOfMemory if the allocation would exceed

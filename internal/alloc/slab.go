@@ -1,8 +1,8 @@
 // Package alloc manages memory that is expensive to allocate. A Slab is a block of pinned host memory that is allocated
 // once and divided into double buffers. NewScratch returns a stream-ordered pool for device scratch.
 //
-// Package streams uses it for its batches, and internal/bench compares its variants. Start reading with this file, then
-// scratch.go.
+// Package streams uses this package for its batches, and internal/bench compares variants of the pool. Start reading
+// with this file, then scratch.go.
 package alloc
 
 import (

@@ -3,7 +3,7 @@
 //
 // Three devices implement the interface and pass one conformance suite (package conformance). Package cuda drives a GPU
 // through libmillrace.so, package host runs on CPU cores, and package sim runs on a virtual clock with injected faults.
-// Code that uses this package works on each of them.
+// Code that uses this package works on each device.
 //
 // Packages streams and alloc use this package. Start reading with this file, then stream.go for the rules of streams
 // and events, and memory.go for memory.
@@ -115,7 +115,7 @@ type Gater interface {
 	Gate(s Stream) (open func(), err error)
 }
 
-// Mapper is implemented by devices with kernels that can access host memory. A GPU accesses it over the bus.
+// Mapper is implemented by devices with kernels that can access host memory. A GPU accesses that memory over the bus.
 type Mapper interface {
 	// Map returns the address at which kernels can access b, a buffer from AllocHost or a slice of one. The address is
 	// for launches only, and is valid until the buffer is freed. For other memory, Map fails with ErrInvalid.
@@ -126,9 +126,9 @@ type Mapper interface {
 type Loader interface {
 	// LoadOperator loads a compiled operator: a cubin, a fatbin or PTX text. Afterwards Kernel finds the operator by
 	// its name. Loading may wait for work on the device, so load before work begins. LoadOperator fails with ErrInvalid
-	// for any other image and for a name that the device already has. It also fails with ErrInvalid for an operator
-	// that needs a newer version of the contract. It fails with ErrUnavailable if the device or its driver can't run
-	// the image. Closing the device unloads the operator.
+	// for any other image, for a name that the device already has, and for an operator that needs a newer contract. It
+	// fails with ErrUnavailable if the device or its driver can't run the image. Closing the device unloads the
+	// operator.
 	LoadOperator(image []byte) (Module, error)
 
 	// LoadLibrary opens a library with one operator that has its own host code. That code may launch several kernels

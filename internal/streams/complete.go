@@ -78,7 +78,7 @@ func (p *Pipeline) end(b *Batch) {
 	}
 }
 
-// leaveFlight moves a batch from flight to the given phase and signals p.changed. The caller holds p.mu.
+// leaveFlight moves a batch out of flight, into phase to, and signals p.changed. The caller holds p.mu.
 func (p *Pipeline) leaveFlight(b *Batch, to phase) {
 	b.lane.move(b, to)
 	b.closeRange()
@@ -99,7 +99,7 @@ func (p *Pipeline) fail(err error) {
 		p.err, p.endedAt = err, time.Now()
 	}
 	for _, b := range p.slots {
-		if b.phase == inFlight && !b.submitting { // Submit returns a batch that is still being submitted
+		if b.phase == inFlight && !b.submitting { // a batch that is still being submitted fails in Submit
 			b.record.Err = err
 			p.end(b)
 		}
@@ -196,8 +196,8 @@ func (p *Pipeline) sweep(batches []polled) []polled {
 	})
 }
 
-// poll completes the batch if it has ended, and fails it if its event reports an error. It returns false if the batch
-// must be polled again.
+// poll completes a batch that has ended. If the batch's event reports an error, poll fails the batch. It returns false
+// if the batch must be polled again.
 func (p *Pipeline) poll(f polled) bool {
 	switch done, err := f.ended.Done(); {
 	case err != nil:
@@ -250,8 +250,8 @@ const (
 	longestPause  = 200 * time.Microsecond
 )
 
-// begin locks the goroutine to its thread and prepares the thread for short sleeps. The caller must call end to unlock
-// it.
+// begin locks the goroutine to its thread and prepares the thread for short sleeps. The function end unlocks the
+// goroutine.
 func (a *adaptivePoll) begin() (end func()) {
 	runtime.LockOSThread()
 	preciseTimers()

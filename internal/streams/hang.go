@@ -84,7 +84,6 @@ func (r *runClock) tick(now time.Time) time.Duration {
 	return ran
 }
 
-// addRunTime adds d to the time that the process has run.
 func (p *Pipeline) addRunTime(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -231,15 +230,14 @@ func (p *Pipeline) Hung() error {
 
 // Deadline bounds the time that a batch may be in flight before its device is considered hung. The bound is timesUsual
 // times the usual time of batches of its size, times the number of lanes. It is limited to the range from Min to Max.
-// Only time in which the process runs and the batch is at the head of its streams is counted. The zero Deadline sets no
-// bound.
+// Time counts only while the process runs and the batch is at the head of its streams. The zero Deadline sets no bound.
 type Deadline struct {
 	Min time.Duration // smallest bound, so that a short delay isn't taken for a hang
 	Max time.Duration // largest bound, also used until a first batch has completed; 0 means no bound
 }
 
-// timesUsual is the multiple of its usual duration that a batch may take, per lane. All lanes share the device, so with
-// n lanes in flight a batch takes up to n times longer than alone.
+// timesUsual is the number of usual durations that a batch may take, per lane. All lanes share the device, so with n
+// lanes in flight a batch takes up to n times longer than alone.
 const timesUsual = 8
 
 func (d Deadline) check() error {
@@ -262,7 +260,7 @@ func (d Deadline) bound(usual time.Duration, lanes int) time.Duration {
 // usualTimes holds the longest recent time in flight for each size of work.
 type usualTimes [64]time.Duration // indexed by the bit length of the work; 0 if no batch of that size has completed
 
-// decay is the divisor by which each batch lowers the longest time of its size. A single slow batch has lost half of
+// decay is the divisor by which each batch lowers the time recorded for its size. A single slow batch has lost half of
 // its influence after 44 batches.
 const decay = 64
 

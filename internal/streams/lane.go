@@ -60,8 +60,8 @@ type lane struct {
 
 	copiedOut time.Duration // latest known end of a copy out; guarded by Pipeline.mu
 	ownFree   time.Duration // time at which the latest timed batch left the lane's own stream; guarded by Pipeline.mu
-	// behind is the token of a timed batch. At the time of its timing, the next copy in on the lane's own stream had
-	// not ended. Pipeline.timing guards it.
+	// behind is the token of a batch. When that batch was timed, the next copy in on the lane's own stream had not
+	// ended. Pipeline.timing guards it.
 	behind uint64
 }
 
@@ -101,7 +101,7 @@ func (l *lane) move(b *Batch, to phase) {
 	panic(fmt.Sprintf("streams: batch %d on lane %d cannot go from %v to %v", b.record.Batch, l.index, b.phase, to))
 }
 
-// drain waits until none of the lane's work uses its buffers. It may never return if the device hangs during the call.
+// drain waits until no work uses the lane's buffers. It may never return if the device hangs during the call.
 func (p *Pipeline) drain(l *lane) error {
 	if err := p.Hung(); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (p *Pipeline) awaitCompletion(b *Batch, seen uint64) (came bool, err error)
 	defer p.mu.Unlock()
 	p.starved++
 	b.clock.waiting = true
-	p.changed.Broadcast() // an earlier waiter may now be unable to succeed
+	p.changed.Broadcast() // an earlier waiter may now have to give up
 	defer func() { p.starved--; b.startClock() }()
 	for p.ended == seen && p.inFlight > p.starved && p.err == nil {
 		p.changed.Wait()

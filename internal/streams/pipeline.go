@@ -319,7 +319,7 @@ func (b *Batch) Again() {
 }
 
 // Drain waits until all acquired batches have been released. It returns ctx's error if ctx ends first, and ErrClosed if
-// the pipeline is closed first. Acquire still works during Drain, so the caller must stop acquiring before.
+// the pipeline is closed first. Acquire still works during Drain, so stop acquiring before the call.
 func (p *Pipeline) Drain(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		p.mu.Lock()

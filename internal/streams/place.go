@@ -200,7 +200,7 @@ func (p *Pipeline) countUntil(horizon time.Duration) {
 	p.activity.advance(horizon)
 }
 
-// placeCopies adds the copies in that readCopies returned to the timeline. The caller holds p.mu.
+// placeCopies adds the results of readCopies to the timeline. The caller holds p.mu.
 func (p *Pipeline) placeCopies() {
 	for _, c := range p.copies {
 		b := c.batch
@@ -217,8 +217,8 @@ func (p *Pipeline) placeCopies() {
 	}
 }
 
-// filledBy makes the fill stage end no later than start. The times of the fill stage are from the host's clock, which
-// agrees with the device's clock only to within some microseconds.
+// filledBy makes the fill stage end no later than start. The fill stage uses the host's clock, which agrees with the
+// device's clock only to within some microseconds.
 func (b *Batch) filledBy(start time.Duration) {
 	fill := &b.record.Stages[Fill]
 	fill.End = min(fill.End, start)

@@ -113,8 +113,8 @@ type Stats struct {
 
 // LaneCounts holds the number of lanes in each state.
 type LaneCounts struct {
-	Free     int // lanes without a batch that fills or is on the device
-	Filling  int // lanes with a batch that fills and none on the device
+	Free     int // lanes with no batch filling or on the device
+	Filling  int // lanes with a batch filling and no batch on the device
 	InFlight int // lanes with a batch on the device
 }
 
@@ -161,8 +161,7 @@ func (p *Pipeline) Stats() (Stats, error) {
 	return s, err
 }
 
-// ScratchInstead returns the device's error if scratch is preallocated, because the device has no pools. It returns nil
-// if scratch comes from a pool.
+// ScratchInstead returns the error of a device without pools, or nil if scratch comes from a pool.
 func (p *Pipeline) ScratchInstead() error { return p.scratch.Instead() }
 
 // Progress returns the time at which a batch last changed its state.

@@ -25,7 +25,8 @@ const (
 // waiting. Release undoes StepThrough.
 func (b *Batch) StepThrough(end <-chan struct{}) { b.stepping, b.stepped, b.stepsEnd = true, true, end }
 
-// beginSteps passes the work before the first operator to the device, so that a later refusal belongs to an operator.
+// beginSteps passes the work before the first operator to the device, so that a later refusal can be attributed to an
+// operator.
 func (b *Batch) beginSteps() error {
 	p := b.pipe
 	if err := b.flush(); err != nil {
@@ -56,8 +57,8 @@ func (b *Batch) step(i int) error {
 	return b.awaitStep()
 }
 
-// refused returns the error for a launch of operator i that the device refused with err. The result is the loss of the
-// device if it is lost. Otherwise it is err, with the operator's name if the launch itself is at fault.
+// refused returns the error for a launch of operator i that the device refused with err. If the device is lost, that is
+// its loss. Otherwise it is err, with the operator's name if the launch itself is at fault.
 func (b *Batch) refused(i int, err error) error {
 	p := b.pipe
 	switch lost := p.dev.Err(); {
@@ -71,7 +72,7 @@ func (b *Batch) refused(i int, err error) error {
 }
 
 // awaitStep waits until the current operator has completed. It returns early if another batch is in flight, or if the
-// caller of StepThrough ends the steps. If the pipeline ends, awaitStep returns that error.
+// caller of StepThrough ends the steps. If the pipeline ends, awaitStep returns the pipeline's error.
 func (b *Batch) awaitStep() error {
 	p := b.pipe
 	for pause := firstStepPause; p.isAlone(b); pause = min(2*pause, lastStepPause) {

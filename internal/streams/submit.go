@@ -12,8 +12,8 @@ import (
 const resultAlign = 256
 
 // Submit passes the batch to the device. It enqueues the scratch allocation, the copy in, the operators' kernels, the
-// copy out, the release of the scratch, and a completion. Only with Schedule.HostWaits does it wait for them, after
-// each stage. Pipeline.Completed receives the batch after its completion.
+// copy out, the release of the scratch, and a completion. It doesn't wait for them, unless Schedule.HostWaits makes it
+// wait after each stage. Pipeline.Completed receives the batch after its completion.
 //
 // If Submit fails, no part of the batch is in flight. The caller still owns the batch, with its payloads, and must
 // release it or submit it again. Another submission can't succeed if the error wraps device.ErrLost or ErrClosed.
@@ -227,8 +227,7 @@ func (b *Batch) recordEvent(s device.Stream, e device.Event) {
 	b.add(device.Command{Kind: device.DoRecord, Stream: s, Event: e})
 }
 
-// after makes work on s wait for e, which was recorded on other. It does nothing if both are the same stream, which is
-// in order anyway.
+// after makes work on s wait for e, which was recorded on other. It does nothing if s and other are the same stream.
 func (b *Batch) after(s, other device.Stream, e device.Event) {
 	if s != other {
 		b.add(device.Command{Kind: device.DoWait, Stream: s, Event: e})

@@ -23,7 +23,6 @@ type readTimestamp struct {
 	known bool
 }
 
-// event returns the batch's event for m.
 func (b *Batch) event(m timestamp) device.Event {
 	return [...]device.Event{b.copiedIn, b.computed, b.copiedOut}[m]
 }

@@ -82,7 +82,7 @@ const (
 	leastABI = uint32(C.MILLRACE_ABI_LEAST)
 )
 
-// loadLibrary opens the library at path. It searches the system's search path for a path without a slash. The result
+// loadLibrary opens the library at path. It looks up a path without a slash on the system's search path. The result
 // least is the lowest version of a program that the library works with. The result reason is the dynamic linker's
 // message.
 func loadLibrary(path string) (l *library, outcome int, least uint32, reason string) {

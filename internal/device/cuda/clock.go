@@ -18,8 +18,8 @@ const anchorAge = 100 * time.Millisecond
 const firstAnchors = 8
 
 // openAnswer is the time limit for a GPU to reach the first anchors, before anything else runs on it. anchorAnswer is
-// the limit for later anchors. If the GPU exceeds it, the old anchor stays in use, and times become less exact as it
-// ages.
+// the limit for later anchors. If the GPU exceeds anchorAnswer, the old anchor stays in use, and times become less
+// exact as it ages.
 const (
 	openAnswer   = 10 * time.Second
 	anchorAnswer = 20 * time.Millisecond

@@ -21,7 +21,7 @@ const faultTick = 100 * time.Millisecond
 // netpoller, so waiting occupies no thread.
 type waiter struct {
 	file        *os.File     // duplicate of the library's eventfd; nil before init
-	outstanding atomic.Int64 // number of notifications that were not returned
+	outstanding atomic.Int64 // number of notifications whose tokens were not returned
 
 	waitMu  sync.Mutex // held during a wait; guards the fields below
 	tokens  [64]uint64 // tokens taken from the library's queue
@@ -68,8 +68,8 @@ func (w *waiter) arm(cause func() bool) {
 	}
 }
 
-// watch arranges a call of wake for the time when ctx is done. Consecutive waits with the same context share one
-// registration, which saves its cost for each token.
+// watch makes sure that wake is called when ctx is done. Consecutive waits with the same context share one
+// registration, so not every token needs one.
 func (w *waiter) watch(ctx context.Context) {
 	if w.watched == ctx.Done() && w.unwatch != nil {
 		return

@@ -77,7 +77,7 @@ func Open(o Options) (device.Device, error) {
 	if err := d.openParts(); err != nil {
 		d.clock.close(d)
 		d.waiter.close()
-		_ = lib.deviceClose(d.handle) // the first failure is the one to report
+		_ = lib.deviceClose(d.handle) // only the first failure is reported
 		return nil, err
 	}
 	d.opened.Store(true)

@@ -141,7 +141,7 @@ func (g *gpu) load(op string, call func() (operatorHandle, string, []byte, error
 			return err
 		}
 		if g.findOperator(m.name) != nil {
-			_ = g.checked(g.lib.operatorUnload(m.op)) // the name is the failure to report
+			_ = g.checked(g.lib.operatorUnload(m.op)) // the duplicate name is the failure to report
 			return g.errorf(op, device.ErrInvalid, "there is an operator %q already: give this one another name", m.name)
 		}
 		g.modules.byName[m.name] = m

@@ -49,7 +49,7 @@ func AskConnections(streams int) error {
 	return os.Setenv(envConnections, strconv.Itoa(min(all, mostConnections)))
 }
 
-// candidates returns the paths to try, in order. If named is empty, they are the executable's folder and then the
+// candidates returns the paths to try, in order. If named is empty, they are beside the executable and then on the
 // system's search path.
 func candidates(named string) []string {
 	if named != "" {
@@ -163,8 +163,8 @@ func (l *library) find(ordinal int) (device.Info, error) {
 }
 
 // checkDeclared compares the library's declarations of the built-in operators with those of this program. The program
-// makes parameter blocks and reads results according to its own declarations. If the library lacks an operator, only
-// Kernel fails to find it.
+// makes parameter blocks and reads results according to its own declarations. The library may lack an operator, which
+// Kernel then reports.
 func (l *library) checkDeclared() error {
 	for _, want := range compiled.BuiltIn() {
 		op := l.findOperator(want.Name)

@@ -21,7 +21,7 @@ const (
 // maxNodes is the kernel's own limit for the number of NUMA nodes.
 const maxNodes = 1024
 
-// policyRefused limits the warning about refused placement, as in some containers, to one.
+// policyRefused makes sure that the warning about refused placement, as in some containers, appears only once.
 var policyRefused sync.Once
 
 // preferNode makes the calling thread prefer memory of that NUMA node until restore is called on the same goroutine. It

@@ -170,9 +170,9 @@ func (g *gpu) locked(op string, mu *sync.RWMutex) error {
 	}
 }
 
-// Close implements device.Device. It waits for queued work for at most Options.ClosePatience (10 s by default), and
-// then returns an error that wraps device.ErrLost. On a lost device it waits for nothing and frees nothing. The memory
-// is then freed when the process exits.
+// Close implements device.Device. If queued work doesn't end within Options.ClosePatience (10 s by default), Close
+// returns an error that wraps device.ErrLost. On a lost device it waits for nothing and frees nothing. The memory is
+// then freed when the process exits.
 func (g *gpu) Close() error {
 	if g.closing.Swap(true) {
 		return nil

@@ -23,9 +23,9 @@ func (g *gpu) NewStream(name string) (device.Stream, error) {
 	return g.newStream("new stream", name, func() (streamHandle, error) { return g.lib.streamCreate(g.handle) })
 }
 
-// DefaultStream returns one of CUDA's default streams. With perThread, it is the stream of the thread that calls its
-// methods. Otherwise it is the legacy stream, which synchronizes with all streams except those that NewStream created.
-// Only `worker bench` uses these streams, to show their cost.
+// DefaultStream returns one of CUDA's default streams. With perThread, it is the stream of the thread that calls the
+// stream's methods. Otherwise it is the legacy stream, which synchronizes with all streams except those that NewStream
+// created. Only `worker bench` uses these streams, to show their cost.
 func (g *gpu) DefaultStream(name string, perThread bool) (device.Stream, error) {
 	return g.newStream("default stream", name, func() (streamHandle, error) { return g.lib.streamDefault(g.handle, perThread) })
 }
@@ -107,7 +107,6 @@ func (s *stream) Close() error {
 	})
 }
 
-// event is a CUDA event.
 type event struct {
 	object
 	handle   eventHandle
@@ -226,8 +225,8 @@ func (g *gpu) Enqueue(list []device.Command) error {
 	return nil
 }
 
-// enqueue carries out at most maxCommands commands. If it refuses a command itself, it still carries out the earlier
-// commands.
+// enqueue carries out at most maxCommands commands. If a check refuses a command, the earlier commands are still
+// carried out.
 func (g *gpu) enqueue(list []device.Command) error {
 	var c commands
 	var refused error

@@ -33,7 +33,6 @@ type job struct {
 	panicked atomic.Pointer[software.Panic]
 }
 
-// startWorkers starts count goroutines.
 func startWorkers(count int) *workers {
 	w := &workers{count: count}
 	w.ready.L = &w.mu
@@ -112,7 +111,7 @@ func (w *workers) remove(j *job) {
 	}
 }
 
-// serve is the loop of a worker's goroutine. It helps the jobs in turn.
+// serve is the loop of a worker's goroutine. It works on the jobs in turn.
 func (w *workers) serve() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -38,10 +38,10 @@ type task struct {
 	enqueued time.Duration
 	start    time.Duration
 	cost     time.Duration // duration on its engine
-	due      time.Duration // in an engine's queue, time at which it became ready; in service, time at which it ends
-	issued   bool          // whether issue has already started it
+	due      time.Duration // while queued, time at which it became ready; in service, time at which it ends
+	issued   bool          // whether issue has started the operation
 	fault    *Fault        // fault of a launch or a notification; nil if there is none
-	late     bool          // whether it delivers the late token of a notification; Op is nil then
+	late     bool          // whether this is the late arrival of a notification's token; Op is nil then
 	token    uint64
 }
 

@@ -118,7 +118,6 @@ type Fault struct {
 	Delay time.Duration // delay of a LateCompletion
 }
 
-// check returns an error if the fault is invalid.
 func (f Fault) check() error {
 	triggers := 0
 	for _, set := range []bool{f.Nth != 0, f.Probability != 0, len(f.Marker) > 0} {

@@ -42,8 +42,8 @@ type Config struct {
 	Inject func(call string) error
 }
 
-// Device implements device.Device, device.Gater and device.Mapper. Its methods are safe for concurrent use, but some
-// are for its Clock only.
+// Device implements device.Device, device.Gater and device.Mapper. Its methods are safe for concurrent use, except
+// those for the Clock.
 type Device struct {
 	config  Config
 	clock   Clock
@@ -76,7 +76,7 @@ type object interface {
 	leak() string
 }
 
-// New creates a device. The clock runs its operations.
+// New creates a device. The clock runs the device's operations.
 func New(c Config, clock Clock) *Device {
 	d := &Device{
 		config:      c,
@@ -192,7 +192,7 @@ func (d *Device) Lost() bool { return d.lost.Load() != nil }
 // end. Later losses are ignored. Only the Clock may call Lose, with the lock held.
 func (d *Device) Lose(o *Op, why error) {
 	loss := d.errorf(o.Kind.String(), device.ErrLost, "%v (stream %s)", why, o.Stream.name)
-	if o.Kind == Launch { // a payload can cause only a kernel's loss
+	if o.Kind == Launch { // only a loss by a kernel can be due to a payload
 		loss = d.errorf("launch", device.ErrKernelFault, "kernel %s on stream %s: %v", o.Kernel.name, o.Stream.name, why)
 		loss.Operator = o.Kernel.name
 	}

@@ -277,7 +277,7 @@ func (d *Device) Gate(s device.Stream) (open func(), err error) {
 	}
 	o := own.op(Gate)
 	o.Gate = &gate{stream: own}
-	open = o.Gate.Open // the stream may have reused o by the time of the call of open
+	open = o.Gate.Open // the stream may have reused o when open is called
 	own.enqueue(o)
 	return open, nil
 }

@@ -18,8 +18,8 @@ import (
 // The operations in the queues show which memory is in use. Vector clocks (see order) show the order of operations.
 // Data race detectors use the same structure for threads.
 
-// order is the vector clock of a stream or an event. It maps each stream to the number of its last earlier operation.
-// It is nil without the invariants tag.
+// order is the vector clock of a stream or an event. It maps each stream to the number of the stream's last earlier
+// operation. It is nil without the invariants tag.
 type order map[*Stream]uint64
 
 // with returns a copy of o that includes m.

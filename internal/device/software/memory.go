@@ -146,8 +146,8 @@ const (
 	// Alignment is the alignment that device.Pool guarantees, in bytes. Device memory is counted in the same unit.
 	Alignment = 256
 
-	// Granule is the unit in which pools take memory from the device, in bytes, as on a GPU. If a pool has less memory
-	// left, it takes all of it.
+	// Granule is the unit in which pools take memory from the device, in bytes, as on a GPU. If less memory is left, a
+	// pool takes the remaining memory.
 	Granule = 2 << 20
 
 	// poison is the byte that fills memory with undefined contents under the invariants tag.

@@ -75,7 +75,7 @@ func (o *Op) Blocked() bool {
 	return o.Kind == Wait && !o.point.passed() || o.Kind == Gate && !o.Gate.Opened
 }
 
-// Awaits returns the stream whose changes can end Blocked.
+// Awaits returns the stream whose changes can unblock o.
 func (o *Op) Awaits() *Stream {
 	if o.Kind == Wait {
 		return o.point.stream

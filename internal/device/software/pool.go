@@ -88,7 +88,7 @@ func (p *Pool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 }
 
 // search returns the smallest free block that s may use now. It merges free blocks first. If no block is large enough,
-// it merges more of them.
+// it also merges neighbours that only s may use.
 func (p *Pool) search(s *Stream, size int) (*arena, int) {
 	for _, a := range p.arenas {
 		a.settle()
@@ -233,8 +233,8 @@ func (p *Pool) Trim(keep int64) error {
 	return nil
 }
 
-// Stats implements device.Pool. Memory is used until Free is called. It is counted in whole blocks, multiples of
-// Alignment.
+// Stats implements device.Pool. It reports memory as used until Free is called, in whole blocks (multiples of
+// Alignment).
 func (p *Pool) Stats() (device.PoolStats, error) {
 	p.dev.Mu.Lock()
 	defer p.dev.Mu.Unlock()

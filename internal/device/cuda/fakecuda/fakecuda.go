@@ -27,7 +27,7 @@ const fileBytes = 4096
 // kernels returns the folder of the kernels' sources.
 func kernels() string { return filepath.Join(testbuild.Root(), "kernels") }
 
-// architectures defines the compute capabilities of the library's supposed code, as nvcc does.
+// architectures defines the compute capabilities that the library claims to support, in nvcc's format.
 const architectures = "-D__CUDA_ARCH_LIST__=750,800,900"
 
 // sources are the library's source files, relative to kernels.
@@ -57,7 +57,6 @@ func Library(t testing.TB) string {
 	return path
 }
 
-// compiler returns the path of the C++ compiler.
 func compiler(t testing.TB) string {
 	t.Helper()
 	path, err := exec.LookPath("g++")
