@@ -134,8 +134,8 @@ type Loader interface {
 	// LoadLibrary opens a library with one operator that has its own host code. That code may launch several kernels
 	// and use other libraries. Afterwards Kernel finds the operator by its name. The library stays open until the
 	// process ends. LoadLibrary fails with ErrUnavailable if the library or one of its dependencies can't be opened. It
-	// fails with ErrInvalid for a library of another ABI version, and the message has both versions. Its other errors
-	// are those of LoadOperator.
+	// fails with ErrInvalid for a library of another ABI version, and the message has both versions. Otherwise it fails
+	// like LoadOperator.
 	LoadLibrary(path string) (Module, error)
 }
 

@@ -209,8 +209,8 @@ func (p *Pipeline) completions() uint64 {
 }
 
 // awaitCompletion blocks the submission of b until the number of completions differs from seen. It returns false if
-// every batch in flight waits here too, because none of them can complete then. It returns an error once the pipeline
-// is over.
+// every batch in flight waits here too, because no batch can complete then. It returns an error once the pipeline is
+// over.
 func (p *Pipeline) awaitCompletion(b *Batch, seen uint64) (came bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

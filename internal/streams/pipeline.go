@@ -194,7 +194,7 @@ func (p *Pipeline) Epoch() time.Time { return p.dev.Epoch() }
 func (p *Pipeline) Completed() <-chan *Batch { return p.completed }
 
 // Over returns a channel that is closed when the pipeline stops accepting batches, because the device is lost or the
-// pipeline was closed. Err returns the reason. The Observer has received the error of a lost device by then.
+// pipeline was closed. Err returns the reason. The Observer receives the error of a lost device before that.
 func (p *Pipeline) Over() <-chan struct{} { return p.over }
 
 // Err returns the error that ended the pipeline: ErrClosed or an error that wraps device.ErrLost. It returns nil while

@@ -31,9 +31,9 @@ func knownPayloads() [][]byte {
 	return [][]byte{[]byte("123456789"), []byte(knownText), {}, zeros, []byte(knownText[:100]), {0xff}, []byte(knownText[1:2049])}
 }
 
-// known holds a probe's payloads and the expected value of each operator for each payload. A built-in operator's
-// expected values are those of its reference. Any other operator has no reference, so its first values on the device
-// are expected from then on.
+// known holds a probe's payloads and the expected value of each operator for each payload. For a built-in operator, its
+// reference computes the expected values. Any other operator has no reference, so its first values on the device become
+// the expected values.
 type known struct {
 	payloads [][]byte
 
@@ -180,8 +180,8 @@ func (c Config) knownAnswers() *known {
 	return k
 }
 
-// value returns the expected value of an operator for a known payload. If there is none yet, got becomes the expected
-// value.
+// value returns the expected value of an operator for a known payload. If the value isn't known yet, got becomes the
+// expected value.
 func (k *known) value(op, payload int, got []byte) []byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 )
 
 // This file finds the operator to blame when a kernel fails or doesn't end. A device doesn't report the kernel that
-// failed. So a batch that may fail is computed in steps. In steps, an operator starts only after the previous operator
-// has completed. If the batch is alone on the device, the operator of the current step is to blame. Otherwise the
-// operator is unknown, unless the pipeline has only one.
+// failed. So a batch that may fail is computed in steps: an operator starts only after the previous operator has
+// completed. If the batch is alone on the device, the operator of the current step is to blame. Otherwise the operator
+// is unknown, unless the pipeline has only one operator.
 
 // firstStepPause and lastStepPause bound the interval between polls of a step.
 const (
@@ -57,8 +57,8 @@ func (b *Batch) step(i int) error {
 	return b.awaitStep()
 }
 
-// refused returns the error for a launch of operator i that the device refused with err. If the device is lost, that is
-// its loss. Otherwise it is err, with the operator's name if the launch itself is at fault.
+// refused returns the error for a launch of operator i that the device refused with err. If the device is lost, refused
+// returns that loss. Otherwise it returns err, with the operator's name if the launch itself is at fault.
 func (b *Batch) refused(i int, err error) error {
 	p := b.pipe
 	switch lost := p.dev.Err(); {

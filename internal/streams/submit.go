@@ -65,7 +65,7 @@ func (b *Batch) submit(why CloseReason) (*polled, error) {
 }
 
 // plan lays out the operators' results and returns the memory needs of all launches. Operators run one after another,
-// so the scratch is that of the most demanding operator. The result space is for all operators.
+// so plan takes the largest scratch of any operator. It adds up the result space of all operators.
 func (b *Batch) plan() (device.Needs, error) {
 	all := device.Needs{InPlace: b.mappedIn.Bytes > 0 && !b.copies}
 	shape := b.shape()
@@ -317,8 +317,8 @@ func (p *Pipeline) rangeOf(name string) (end func()) {
 	return p.ranger.Range(name)
 }
 
-// openRange opens the batch's range when the batch goes into flight, and closeRange closes it. The caller of either
-// holds p.mu.
+// openRange opens the batch's range at the start of the flight, and closeRange closes it. The caller of both holds
+// p.mu.
 func (b *Batch) openRange() {
 	if b.pipe.ranger != nil {
 		b.ended = b.pipe.ranger.Range(fmt.Sprintf("batch %d", b.record.Batch))

@@ -23,7 +23,7 @@ func (l *library) operatorLoad(d deviceHandle, image []byte) (op operatorHandle,
 	return op, C.GoString(op.name), l.describe(op), nil
 }
 
-// libraryOpen opens a library with an operator. Its results are those of operatorLoad.
+// libraryOpen opens a library with an operator. It has the results of operatorLoad.
 func (l *library) libraryOpen(d deviceHandle, path string) (op operatorHandle, name string, description []byte, err error) {
 	e := newError()
 	file := C.CString(path)

@@ -103,8 +103,8 @@ func (g *gpu) Check(ctx context.Context) error {
 	}
 }
 
-// awaitAnswers waits for two answers, because the device may have started on the first answer before the failure in
-// question.
+// awaitAnswers waits for two answers, because the device may have started on the first answer before the failure that
+// led to the check.
 func (g *gpu) awaitAnswers(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

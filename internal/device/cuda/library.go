@@ -162,9 +162,9 @@ func (l *library) find(ordinal int) (device.Info, error) {
 	return device.Info{}, device.Errorf("open", "", device.ErrNotFound, "no GPU %d: there are %s", ordinal, strings.Join(there, ", "))
 }
 
-// checkDeclared compares the library's declarations of the built-in operators with those of this program. The program
-// makes parameter blocks and reads results according to its own declarations. The library may lack an operator, which
-// Kernel then reports.
+// checkDeclared checks that the library and this program declare the same built-in operators. The program makes
+// parameter blocks and reads results according to its own declarations. The library may lack an operator, which Kernel
+// then reports.
 func (l *library) checkDeclared() error {
 	for _, want := range compiled.BuiltIn() {
 		op := l.findOperator(want.Name)

@@ -24,8 +24,8 @@ func (g *gpu) NewStream(name string) (device.Stream, error) {
 }
 
 // DefaultStream returns one of CUDA's default streams. With perThread, it is the stream of the thread that calls the
-// stream's methods. Otherwise it is the legacy stream, which synchronizes with all streams except those that NewStream
-// created. Only `worker bench` uses these streams, to show their cost.
+// stream's methods. Otherwise it is the legacy stream, which synchronizes with all streams except the streams of
+// NewStream. Only `worker bench` uses default streams, to show their cost.
 func (g *gpu) DefaultStream(name string, perThread bool) (device.Stream, error) {
 	return g.newStream("default stream", name, func() (streamHandle, error) { return g.lib.streamDefault(g.handle, perThread) })
 }

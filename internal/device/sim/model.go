@@ -35,8 +35,8 @@ type Model struct {
 	ComputeSlots int
 }
 
-// Units returns the model of textbook plans. A copy in, a launch and a copy out each take one unit, whatever their
-// size. A fill takes no time.
+// Units returns the model of textbook plans. A copy in, a launch and a copy out of any size each take one unit. A fill
+// takes no time.
 func Units(unit time.Duration) Model {
 	stage := Cost{Latency: unit}
 	return Model{CopyIn: stage, CopyOut: stage, Kernel: stage}

@@ -63,8 +63,8 @@ type Options struct {
 	// Faults are the failures to inject. See Fault.
 	Faults []Fault
 
-	// MostInPlace is the maximum size of a batch for which kernels set device.Needs.InPlace. The size is that of
-	// payloads plus results, in bytes. 0 means that kernels never set it.
+	// MostInPlace is the maximum size of a batch for which kernels set device.Needs.InPlace. It is the size of payloads
+	// plus results, in bytes. With 0, kernels never set InPlace.
 	MostInPlace int
 
 	// Memory limits device memory and, separately, the memory that AllocHost returns, in bytes. 0 means DefaultMemory.

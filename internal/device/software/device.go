@@ -42,8 +42,8 @@ type Config struct {
 	Inject func(call string) error
 }
 
-// Device implements device.Device, device.Gater and device.Mapper. Its methods are safe for concurrent use, except
-// those for the Clock.
+// Device implements device.Device, device.Gater and device.Mapper. Its methods are safe for concurrent use, except the
+// methods for the Clock.
 type Device struct {
 	config  Config
 	clock   Clock

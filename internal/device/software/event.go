@@ -13,7 +13,7 @@ type Event struct {
 	dev    *Device
 	timed  bool
 	latest mark
-	time   time.Duration // time at which latest was passed; only if timed
+	time   time.Duration // time at which latest was passed; set only if timed
 	order  order         // operations that come before latest; with the invariants tag only
 	closed bool
 }

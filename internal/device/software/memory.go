@@ -181,8 +181,8 @@ type segment struct {
 	life life
 }
 
-// life is the lifetime of one allocation. Queued work keeps a pointer to it. So use after free is detected even if
-// another allocation has the addresses by then.
+// life is the lifetime of one allocation. Queued work keeps a pointer to it. So use after free is detected even after
+// another allocation has received the addresses.
 type life struct {
 	over atomic.Bool // set once the memory is freed or, for pool memory, once the freeing stream reached the free
 }

@@ -192,7 +192,7 @@ type Clock interface {
 	// wait until another goroutine has changed the state. A clock of real time always returns false.
 	Step(w Waiter) bool
 
-	// Lost is called when the device was lost. The queues of all streams are empty by then.
+	// Lost is called when the device was lost, after the queues of all streams have been emptied.
 	Lost()
 
 	// Stop returns once the clock has no goroutine left. Before the call, all streams are closed and their operations
