@@ -13,8 +13,8 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// acknowledgements tracks the inputs that a lease has taken and which of them are settled. It acknowledges everything before the
-// first unsettled input with one message. Its methods may be called by several goroutines.
+// acknowledgements tracks the taken and the settled inputs of a lease. It acknowledges all inputs before the first
+// unsettled one with one message. Its methods may be called by several goroutines.
 type acknowledgements struct {
 	host leaseHost
 	log  *slog.Logger
@@ -22,9 +22,9 @@ type acknowledgements struct {
 	mu         sync.Mutex
 	floor      partition.Floor
 	number     uint64                   // consumer sequence of the last input that was taken, or of the lease's start
-	upTo       uint64                   // stream sequence up to which everything is acknowledged
+	upTo       uint64                   // acknowledgement floor, a stream sequence
 	last       pull.AckToken            // receipt of the last acknowledgement; nil before the first
-	receipts   map[uint64]pull.AckToken // receipts of inputs with dead letters, for the next acknowledgement
+	receipts   map[uint64]pull.AckToken // receipts of settled inputs that are in no batch, by stream sequence
 	progressed bool                     // whether anything was acknowledged
 	moved      chan struct{}            // signalled when inputs are acknowledged
 }
@@ -51,9 +51,9 @@ func (a *acknowledgements) take(d *inflight.Delivery) (v partition.Verdict, behi
 	return v, behind
 }
 
-// takeStored records an input that was read from the stream, and returns the consumer sequence for its acknowledgement. The server
-// accepts an acknowledgement only if its number is higher than the last one's. So numbers rise with the inputs, as far as most, the
-// number of the consumer's last delivery, allows.
+// takeStored records an input that was read from the stream, and returns the consumer sequence for its acknowledgement.
+// The server accepts an acknowledgement only if its consumer sequence is higher than that of the last one. So the
+// returned sequences rise, but not above most, the consumer sequence of the last delivery.
 func (a *acknowledgements) takeStored(sequence, most uint64) (number, behind uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -63,7 +63,7 @@ func (a *acknowledgements) takeStored(sequence, most uint64) (number, behind uin
 	return a.number, behind
 }
 
-// caughtUp records that every input that the consumer had delivered by then has been taken.
+// caughtUp records that every input up to the given last delivery has been taken.
 func (a *acknowledgements) caughtUp(delivered jetstream.SequenceInfo) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,15 +71,15 @@ func (a *acknowledgements) caughtUp(delivered jetstream.SequenceInfo) {
 	a.number = delivered.Consumer
 }
 
-// reached returns the highest stream sequence that the lease has taken, and the consumer sequence up to which it misses no delivery.
-// Both are 0 before the lease has begun.
+// reached returns the highest stream sequence that the lease has taken, and the consumer sequence up to which no
+// delivery is missing. Both are 0 before the lease has begun.
 func (a *acknowledgements) reached() (sequence, number uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.floor.Highest(), a.floor.Delivered()
 }
 
-// acknowledged returns the stream sequence up to which everything is acknowledged.
+// acknowledged returns the acknowledgement floor as a stream sequence.
 func (a *acknowledgements) acknowledged() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -110,8 +110,8 @@ func (a *acknowledgements) settled(g *inflight.Batch, i int) {
 	a.mu.Unlock()
 }
 
-// settledAlone records that the dead letter of an input outside any batch is stored. It reports whether no other input is open.
-// If others are open, the input is acknowledged together with those before it.
+// settledAlone records that an input outside any batch is settled. It reports whether no other input is open. If other
+// inputs are open, the input is acknowledged together with the inputs before it.
 func (a *acknowledgements) settledAlone(d *inflight.Delivery) (alone bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -139,11 +139,11 @@ func (a *acknowledgements) awaitFirst(ctx context.Context) bool {
 	}
 }
 
-// dropReceipts gives back the memory of receipts when the lease ends.
+// dropReceipts releases the memory of receipts when the lease ends.
 func (a *acknowledgements) dropReceipts() { a.host.keepReceipts(-len(a.receipts)) }
 
-// acknowledge acknowledges everything before the first unsettled input with one message. g is the group that was settled last, or
-// nil after a dead letter.
+// acknowledge sends one message that acknowledges all inputs before the first unsettled one. g is the group that was
+// settled last, or nil for an input outside any batch.
 func (a *acknowledgements) acknowledge(ctx context.Context, g *inflight.Batch) error {
 	a.mu.Lock()
 	sequence, ok := a.floor.Acknowledge()
@@ -170,13 +170,13 @@ func (a *acknowledgements) acknowledge(ctx context.Context, g *inflight.Batch) e
 	default:
 	}
 	if msg == nil {
-		return fmt.Errorf("no open input has sequence %d, which the next acknowledgement must name", sequence) // a bug; the next lease recovers from it
+		return fmt.Errorf("no open input has sequence %d, which the next acknowledgement must name", sequence) // a bug, from which the next lease recovers
 	}
 	a.send(ctx, msg, sequence)
 	return nil
 }
 
-// send sends an acknowledgement. If that fails, its inputs are redelivered and their results are dropped as duplicates.
+// send sends an acknowledgement. If that fails, the server redelivers the inputs and drops their results as duplicates.
 func (a *acknowledgements) send(ctx context.Context, msg pull.AckToken, sequence uint64) {
 	if err := a.host.acknowledge(ctx, msg); err != nil {
 		a.log.Warn("could not acknowledge; the inputs are delivered again, and their results are dropped as duplicates",

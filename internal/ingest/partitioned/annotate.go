@@ -14,22 +14,22 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// The annotations that a lease leaves on the consumer, as metadata. The next lease learns from them how this one ended, even if
-// the worker died.
+// Keys of a lease's annotations in the consumer's metadata. The next lease derives from them how the lease ended, even
+// if its worker died.
 const (
-	annotationOwner   = "millrace-owner"   // the worker that owns the partition; removed when its lease ends properly
+	annotationOwner   = "millrace-owner"   // ID of the worker that owns the partition; removed when its lease ends properly
 	annotationCaution = "millrace-caution" // a partition.Caution
 	annotationAlone   = "millrace-alone"   // stream sequence of the payload that is alone on the device; for a frame, a suspect
-	annotationRecords = "millrace-records" // a suspect: records of a frame that were alone on the device when an owner died
-	annotationBeside  = "millrace-beside"  // stream sequence of a payload that is being compared with others: see compare
-	annotationBlamed  = "millrace-blamed"  // the operator that lost the device in the last lease; absent if that isn't known
-	annotationLoose   = "millrace-loose"   // the last lease stored no commit markers; absent otherwise
+	annotationRecords = "millrace-records" // a suspect whose records were alone on the device when an owner died
+	annotationBeside  = "millrace-beside"  // stream sequence of a payload that is being compared with others; see pipelineBatches.compare
+	annotationBlamed  = "millrace-blamed"  // operator that lost the device in the last lease; absent if unknown
+	annotationLoose   = "millrace-loose"   // present if the last lease stored no commit markers
 )
 
 // annotateTimeout is the timeout of one metadata update.
 const annotateTimeout = 5 * time.Second
 
-// errPinLost ends a lease after another worker has got the partition.
+// errPinLost ends a lease after the server has pinned another worker.
 var errPinLost = errors.New("the server gave the partition to another worker meanwhile")
 
 // annotations updates a lease's annotations in the consumer's metadata. Several goroutines may call its methods.
@@ -44,20 +44,20 @@ func newAnnotations(id string, server leaseServer, acks *acknowledgements) *anno
 	return &annotations{id: id, server: server, acks: acks, token: make(chan struct{}, 1)}
 }
 
-// annotate updates the consumer's annotations. An empty value removes a key. If another worker owns them now, annotate leaves
-// them alone and fails with errPinLost.
+// annotate updates the consumer's annotations. An empty value removes a key. If another worker owns the partition by
+// now, annotate changes nothing and returns errPinLost.
 func (n *annotations) annotate(ctx context.Context, changes map[string]string) error {
 	return n.update(ctx, func(map[string]string) map[string]string { return changes })
 }
 
-// noteFault annotates which operator lost the device, for the next lease, and when.
+// noteFault annotates the operator that lost the device, and the time of the loss, for the next lease.
 func (n *annotations) noteFault(ctx context.Context, f inflight.OperatorFault) error {
 	return n.update(ctx, func(left map[string]string) map[string]string {
 		return map[string]string{annotationBlamed: f.Operator, inflight.FaultNote: inflight.AddFault(left[inflight.FaultNote], f)}
 	})
 }
 
-// update is annotate for changes that depend on the annotations.
+// update is like annotate, but change derives the changes from the current annotations.
 func (n *annotations) update(ctx context.Context, change func(left map[string]string) map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, annotateTimeout)
 	defer cancel()
@@ -67,7 +67,7 @@ func (n *annotations) update(ctx context.Context, change func(left map[string]st
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// An earlier answer isn't usable: another worker may have changed other keys since, and those must stay.
+	// The metadata must be current, because another worker may have changed other keys, which must stay.
 	info, err := n.server.info(ctx)
 	if err != nil {
 		return fmt.Errorf("look at the consumer before marking it: %w", err)
@@ -78,7 +78,7 @@ func (n *annotations) update(ctx context.Context, change func(left map[string]st
 	return n.annotateOn(ctx, info, change(info.Config.Metadata))
 }
 
-// annotateOn is annotate for a consumer with a known state.
+// annotateOn is like annotate, but uses a known consumer state and doesn't check the owner.
 func (n *annotations) annotateOn(ctx context.Context, info *jetstream.ConsumerInfo, changes map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, annotateTimeout)
 	defer cancel()
@@ -101,12 +101,11 @@ func (n *annotations) annotateOn(ctx context.Context, info *jetstream.ConsumerIn
 	return nil
 }
 
-// delivered returns the highest stream sequence that was delivered before, according to the annotations, or 0 without an
-// annotation.
+// delivered returns the highest delivered stream sequence according to the annotations, or 0 without an annotation.
 func delivered(metadata map[string]string) uint64 {
 	n, err := strconv.ParseUint(metadata[topology.MarkDelivered], 10, 64)
 	if err != nil {
-		return 0 // absent, or not in our format
+		return 0 // absent or invalid
 	}
 	return n
 }

@@ -2,9 +2,8 @@ package partitioned
 
 import "sync"
 
-// backlog is the number of messages that the consumers of all partitions have not delivered yet, and of those that they have
-// delivered and that nobody has acknowledged yet. As with shared delivery, every worker reports the totals, whichever partitions
-// it owns.
+// backlog counts the undelivered and the unacknowledged messages of all partitions. As with shared delivery, every
+// worker reports the totals, regardless of the partitions that it owns.
 type backlog struct {
 	observer Observer
 
@@ -13,7 +12,7 @@ type backlog struct {
 	unacknowledged counts
 }
 
-// counts are numbers by partition, 0 if unknown, and their total.
+// counts contains one number per partition, 0 if unknown, and their total.
 type counts struct {
 	of    []uint64
 	total uint64
@@ -30,14 +29,14 @@ func newBacklog(observer Observer, partitions int) *backlog {
 	return &backlog{observer: observer, pending: counts{of: make([]uint64, partitions)}, unacknowledged: counts{of: make([]uint64, partitions)}}
 }
 
-// update sets a partition's backlog and reports the total to the observer.
+// update sets a partition's number of undelivered messages, and reports the total to the observer.
 func (b *backlog) update(partition int, pending uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.observer.Pending(b.pending.set(partition, pending))
 }
 
-// unsettled sets how many messages of a partition are delivered and not acknowledged, and reports the total to the observer.
+// unsettled sets a partition's number of delivered but unacknowledged messages, and reports the total to the observer.
 func (b *backlog) unsettled(partition int, unacknowledged int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

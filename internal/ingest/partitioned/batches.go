@@ -17,36 +17,37 @@ type leaseBatches interface {
 	// await waits for the first payload of the next batch. It reports false if there are no more payloads.
 	await() bool
 
-	// pack fills the next batch. bound returns the maximum number of payloads for it, at most most. The batch is nil when the
-	// lease ends.
+	// pack fills the next batch. bound receives the usual maximum number of payloads and returns the maximum for this
+	// batch. The batch is nil if the lease ends.
 	pack(ctx context.Context, bound func(most int) int) (*leaseBatch, error)
 
-	// submit submits a batch to the device, and completes its group when it has left the device.
+	// submit submits a batch to the device, and completes its group when it has left the device. discard frees a batch
+	// that wasn't submitted.
 	submit(b *leaseBatch)
 	discard(b *leaseBatch)
 
-	// share waits until no payload runs alone on the device. isolate waits until nothing runs on it. Both return a function that
-	// undoes them.
+	// share waits until no isolated payload is on the device, and then allows one more batch on it. isolate waits until
+	// the device is empty, and then keeps other batches off it. leave undoes the call.
 	share() (leave func())
 	isolate() (leave func())
 
-	// probe computes payloads of known content on the device.
+	// probe computes payloads with known results on the device, and returns an error if the device fails.
 	probe(ctx context.Context) error
 
-	// rescue computes the payloads of a failed batch as far as possible. publish stores the results of a batch. Both record
-	// stored inputs in the lease's acknowledgements, and return nil when everything is stored.
+	// rescue computes the payloads of a failed batch again. The batch then has all results except those of the payloads
+	// to blame. publish stores the results of a batch, and records the stored inputs in the lease's acknowledgements.
 	rescue(ctx context.Context, g *inflight.Batch) error
 	publish(ctx context.Context, g *inflight.Batch) error
 
-	// report passes a batch to the observers, and recycle frees it.
+	// report passes a batch to the observers. recycle frees it.
 	report(g *inflight.Batch)
 	recycle(g *inflight.Batch)
 
 	now() time.Duration                                  // clock of the stage timestamps
-	largest() int                                        // maximum payloads per batch without caution
-	deviceFailed() error                                 // why the device is lost; nil if it is not lost
-	deviceFault() (f inflight.OperatorFault, known bool) // the operator that lost the device
-	stopPacking()                                        // releases a delivery that await returned and no batch took
+	largest() int                                        // maximum number of payloads per batch without caution
+	deviceFailed() error                                 // error that lost the device; nil if it isn't lost
+	deviceFault() (f inflight.OperatorFault, known bool) // fault of the operator that lost the device
+	stopPacking()                                        // releases the deliveries that are in no batch
 	stopPublishing()
 }
 
@@ -64,7 +65,7 @@ type sharedDevice struct {
 	submitted atomic.Int32 // number of batches that are submitted and not settled
 }
 
-// pipelineBatches implements leaseBatches with a pipeline, which computes, and a worker, which publishes.
+// pipelineBatches implements leaseBatches with a real pipeline and the worker's result writer.
 type pipelineBatches struct {
 	lease   *leaseState
 	s       *Settings
@@ -75,7 +76,7 @@ type pipelineBatches struct {
 	first   inflight.Delivery // first delivery of the next batch, between await and pack
 	buffers results.Buffers   // used only by the goroutine that settles batches
 
-	isolated atomic.Bool // whether nothing but the next batch runs on the device
+	isolated atomic.Bool // whether the next batch runs alone on the device
 }
 
 func newPipelineBatches(l *leaseState, s *Settings, device *sharedDevice) *pipelineBatches {
@@ -94,7 +95,7 @@ func (b *pipelineBatches) await() (ok bool) {
 func (b *pipelineBatches) pack(ctx context.Context, bound func(most int) int) (*leaseBatch, error) {
 	g, err := b.batcher.Reserve(ctx)
 	if err != nil {
-		return nil, nil // the lease ends; deliveries that were read but not submitted are redelivered
+		return nil, nil // the lease ends, and the server redelivers the inputs that were not submitted
 	}
 	batch, err := b.s.Pool.Begin(g, b.pipe)
 	if err != nil {
@@ -191,5 +192,5 @@ func (b *pipelineBatches) CollectRefused(ctx context.Context, g *inflight.Batch,
 	return b.s.Results.PublishRefused(ctx, g, refused, func(i int) { b.lease.acks.settled(g, i) })
 }
 
-// Incomplete implements results.Sink. The lease ends, and the frame is redelivered.
+// Incomplete implements results.Sink. It ends the lease, so that the server redelivers the frame.
 func (b *pipelineBatches) Incomplete(_ *inflight.Batch, _ int, cause error) error { return cause }

@@ -11,8 +11,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// errHeldBack ends a lease when its first payload fails alone and no other payload has succeeded since. The next lease compares
-// it with the payloads after it.
+// errHeldBack ends a lease if its first payload fails alone and no other payload has succeeded since. The next lease
+// compares this payload with later ones.
 var errHeldBack = errors.New("an operator fails on the first payload alone, and no other has come right since")
 
 // groupSearch runs parts of a lease's failed batch again, while later batches continue. It keeps successful results until the
@@ -21,12 +21,12 @@ type groupSearch struct {
 	b      *pipelineBatches
 	g      *inflight.Batch
 	bodies map[int][]byte // encoded results, by item
-	unseen bool           // set if its batches are not published and observers don't receive them
+	unseen bool           // whether its batches are neither published nor reported to observers
 }
 
-// rescue computes the payloads of a batch on which the operators failed, as far as possible. Afterwards g has the results of all
-// payloads except those to blame, which become dead letters. If rescue returns an error, the lease ends
-// and no payload is blamed.
+// rescue computes the payloads of a failed batch again, to find those on which an operator fails. Afterwards g has all
+// results except those of the payloads to blame, which become dead letters. An error ends the lease, and no payload is
+// blamed.
 func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 	b.report(g)
 	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", g.Messages(), g.Source(0).Sequence, g.Err)
@@ -41,7 +41,7 @@ func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 	if err := r.Probe(ctx); err != nil {
 		return err
 	}
-	err := r.Run(ctx, all) // the failure may have been chance
+	err := r.Run(ctx, all) // the failure may have been random
 	if quarantine.OperatorFailed(err) {
 		var guilty []quarantine.Failing
 		if guilty, err = quarantine.FindFailing(ctx, r, all, err); err == nil && len(guilty) > 0 {
@@ -56,7 +56,8 @@ func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 	return nil
 }
 
-// condemn marks the payloads and the records to blame. They become dead letters when the batch is published.
+// condemn marks the payloads and the records to blame. They become dead letters when the batch is published. condemn
+// returns errHeldBack if the evidence isn't sufficient.
 func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty []quarantine.Failing, since uint64) (err error) {
 	c := quarantine.Comparison{Since: since, Idle: func() bool { return false }}
 	if len(quarantine.Sources(g, guilty)) == 1 && b.s.Judge.Batches(b.pipe) == since && !b.lease.caution.comparing {
@@ -83,12 +84,12 @@ func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty
 	return nil
 }
 
-// readMost is the maximum number of messages that are read to find payloads to compare with.
+// readMost is the maximum number of messages that compare reads.
 const readMost = 64
 
-// compare computes payloads after a group, one by one until one succeeds, because the group has no others to compare the accused
-// with. It drops their results, because they are computed again later. The annotations record the comparison while it runs. If
-// the worker dies during it, the next owner compares nothing.
+// compare computes payloads that follow the group in the stream, one by one, until one succeeds. The group itself has
+// no other payload to compare with. compare drops the results, because the payloads are computed again later. An
+// annotation marks the comparison while it runs. If the worker dies during that time, the next owner doesn't compare.
 func (b *pipelineBatches) compare(ctx context.Context, g *inflight.Batch, since uint64) (quarantine.Comparison, error) {
 	c := quarantine.Comparison{Since: since}
 	if err := b.lease.notes.annotate(ctx, map[string]string{annotationBeside: fmt.Sprint(g.Source(0).Sequence)}); err != nil {
@@ -133,7 +134,7 @@ func (r *groupSearch) Probe(ctx context.Context) error {
 
 func (r *groupSearch) Aside(_ context.Context, _ []int, err error) error { return err }
 
-// Run computes rows in their own batch, alongside batches of other partitions.
+// Run computes rows in a separate batch, while batches of other partitions may be on the device.
 func (r *groupSearch) Run(ctx context.Context, rows []int) error {
 	pipe, part := r.b.pipe, &inflight.Batch{Completed: make(chan struct{})}
 	batch, err := pipe.Acquire(ctx)
@@ -163,7 +164,7 @@ func (r *groupSearch) Run(ctx context.Context, rows []int) error {
 	select {
 	case <-part.Completed:
 	case <-ctx.Done():
-		return ctx.Err() // the batch is still on the device; its results are not used
+		return ctx.Err() // the batch is still on the device, and its results are ignored
 	}
 	if part.Err != nil {
 		part.DropRecords()
@@ -185,7 +186,7 @@ func (r *groupSearch) Run(ctx context.Context, rows []int) error {
 	return nil
 }
 
-// assemble gives the group the results of all its payloads, in order. Those of the payloads to blame are empty.
+// assemble writes the results of all payloads into the group, in order. A payload to blame gets an empty result.
 func (r *groupSearch) assemble() {
 	r.g.Bodies.Clear()
 	for i := range r.g.Items {

@@ -17,8 +17,8 @@ import (
 	"millrace/internal/record"
 )
 
-// precaution decides how careful a lease is after earlier workers died. It keeps its state in the annotations, where the next
-// lease reads it.
+// precaution limits a lease's batches after earlier owners of the partition died. It keeps its state in the annotations
+// for the next lease.
 type precaution struct {
 	id    string // this worker's ID
 	acks  *acknowledgements
@@ -27,7 +27,7 @@ type precaution struct {
 
 	// takeOver sets these fields.
 	accused   uint64  // stream sequence of the payload that was alone on the device when the last owner died; 0 for none
-	blamed    string  // the operator that lost the device then; "" if that isn't known
+	blamed    string  // operator that lost the device at that time; "" if unknown
 	suspect   suspect // the frame whose records are being narrowed down
 	comparing bool    // whether an owner died while it compared a payload with others
 
@@ -36,16 +36,17 @@ type precaution struct {
 	quarantined int // number of remaining payloads that may have killed the last owner
 }
 
-// takeOver reads how the last lease ended, and annotates that this one has begun. info is the consumer's current state, largest is the
-// size of a batch without caution, and loose says that this lease stores no commit markers.
+// takeOver derives the caution from the annotations of the last lease, and annotates that this lease has begun. info is
+// the consumer's current state. largest is the number of payloads per batch without caution. loose reports whether this
+// lease stores no commit markers.
 func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo, largest int, loose bool) error {
 	left := info.Config.Metadata
 	before := partition.ParseCaution(left[annotationCaution])
 	floor := info.AckFloor.Stream
 	caution := before.Begin(floor)
-	// If this worker itself left the last lease behind, that was no death: the worker could not reach the server to end the
+	// If the last lease belongs to this worker, its owner didn't die. The worker could not reach the server to end that
 	// lease.
-	suspected := left[annotationRecords] // of an earlier death, if the worker died for another reason this time
+	suspected := left[annotationRecords] // from an earlier death; kept if the last death had another reason
 	if owner, dead := left[annotationOwner]; dead && owner != c.id {
 		sequence, records, _ := strings.Cut(left[annotationAlone], " ")
 		if alone, err := strconv.ParseUint(sequence, 10, 64); err == nil {
@@ -54,7 +55,7 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 				suspected = left[annotationAlone]
 			}
 		}
-		// A server that crashed meanwhile may have forgotten deliveries.
+		// If its server crashed, the consumer's state may lack deliveries.
 		caution = before.AfterDeath(floor, max(info.Delivered.Stream, delivered(left)), c.accused != 0)
 		c.log.Warn("the last owner of the partition did not end of itself", "owner", owner, "floor", floor,
 			"deaths", caution.Deaths, "batch_payloads", caution.BatchPayloads(largest))
@@ -78,7 +79,8 @@ func (c *precaution) suspects(d *inflight.Delivery) bool {
 	return c.suspect.sequence == d.Sequence && c.suspect.stored == d.Stored.UnixNano()
 }
 
-// cut divides a suspected frame, so that the records that lose the device are found. It reports false if too many records do.
+// cut divides a suspected frame into runs, to find the records that lose the device. It reports false if too many
+// records are condemned.
 func (c *precaution) cut(f *inflight.Frame) bool {
 	runs, ok := c.suspect.Next(f.Records())
 	for _, i := range c.suspect.Condemned {
@@ -92,7 +94,7 @@ func (c *precaution) cut(f *inflight.Frame) bool {
 	return ok
 }
 
-// trial returns the annotation for rows of a batch that are alone on the device.
+// trial returns the annotation for a batch that runs alone on the device.
 func (c *precaution) trial(g *inflight.Batch) string {
 	d := g.Source(0)
 	f, first := g.Row(0)
@@ -107,13 +109,13 @@ func (c *precaution) trial(g *inflight.Batch) string {
 	return s.String()
 }
 
-// cause returns why a payload that condemns accepts becomes a dead letter.
+// cause returns the error for the dead letter of a condemned payload.
 func (c *precaution) cause() error {
 	return results.Blame(c.blamed, "it was alone on a device that had just computed right, and the device or the worker was lost each time")
 }
 
-// condemns reports whether a payload becomes a dead letter because it was alone often enough on a device that was lost. behind is
-// the highest stream sequence that was taken before the payload. Only the reader may call it.
+// condemns reports whether a payload becomes a dead letter, because the device was lost often enough while the payload
+// ran alone. behind is the highest stream sequence that was taken before the payload. Only the reader may call it.
 func (c *precaution) condemns(sequence, behind uint64) bool {
 	if c.accused == 0 || c.accused != sequence {
 		return false
@@ -123,7 +125,8 @@ func (c *precaution) condemns(sequence, behind uint64) bool {
 	return behind == c.due.Floor && c.due.GiveUp()
 }
 
-// bound reports whether caution is due. If so, it returns how many payloads the next batch may have, at most most.
+// bound reports whether caution is due, and returns the maximum number of payloads in the next batch. most is the
+// maximum without caution.
 func (c *precaution) bound(most int) (due bool, bound int) {
 	floor := c.acks.acknowledged()
 	c.mu.Lock()
@@ -141,8 +144,8 @@ func (c *precaution) alone() bool {
 	return c.due.Alone()
 }
 
-// relax records that n quarantined payloads have been acknowledged. After the last of them the lease is less cautious, and relax
-// annotates that before anything else is computed.
+// relax records that n quarantined payloads have been acknowledged. After the last of them, relax lowers the caution
+// and annotates it before the lease computes more payloads.
 func (c *precaution) relax(ctx context.Context, n, largest int) error {
 	floor := c.acks.acknowledged()
 	c.mu.Lock()

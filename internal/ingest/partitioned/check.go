@@ -7,16 +7,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// checker compares the server's state with the lease's when no deliveries arrive or acknowledged ones arrive again. Only the
-// reader uses it.
+// checker compares the consumer's state with the state of the lease. It runs when no delivery arrives, or when an
+// acknowledged input is redelivered. Only the reader uses it.
 type checker struct {
 	*leaseState
 	intake *intake
 
-	resentAt time.Time // time of the last resend for a covered input that was redelivered
+	resentAt time.Time // time when acknowledgeAgain last repeated an acknowledgement
 }
 
-// check checks whether the consumer's state is as expected, and repairs what it can.
+// check compares the consumer's state with the lease, and repairs a difference if possible.
 func (c *checker) check(ctx, drainCtx context.Context) error {
 	info, err := c.server.info(ctx)
 	if err != nil {
@@ -31,7 +31,7 @@ func (c *checker) check(ctx, drainCtx context.Context) error {
 	case !c.begun && pinOf(info) == "" && isOverAcknowledged(info):
 		return c.repair(ctx, info)
 	case !c.begun && info.NumAckPending > 0 && pinOf(info) == "":
-		// The partition's owner is gone: the server has dropped the pin.
+		// The server has dropped the pin, so the partition's owner is gone.
 		c.log.Info("taking over a partition whose owner is gone", "unacknowledged", info.NumAckPending)
 		return c.redeliver(ctx, info)
 	case !c.begun:
@@ -42,10 +42,10 @@ func (c *checker) check(ctx, drainCtx context.Context) error {
 		c.acknowledgeAll(drainCtx, info)
 		return nil
 	}
-	return c.intake.fill(ctx, drainCtx, info, taken) // the consumer's deliveries would have arrived by now
+	return c.intake.fill(ctx, drainCtx, info, taken) // missing deliveries would have arrived by now
 }
 
-// keepMarkers keeps the result stream from removing the last commit marker for its age.
+// keepMarkers prevents the removal of the last commit marker because of its age.
 func (c *checker) keepMarkers(ctx context.Context) error {
 	if c.commits == nil {
 		return nil // before the lease has begun, or without markers
@@ -53,10 +53,10 @@ func (c *checker) keepMarkers(ctx context.Context) error {
 	return c.commits.Keep(ctx)
 }
 
-// acknowledgeAll repeats the last acknowledgement if it covers everything that the consumer has delivered, and the server does not
-// have it. The server ignores an acknowledgement if it has one with a higher number, even if that one covers less. An earlier owner
-// may have sent such an acknowledgement, for an input that it took from a redelivery. So this one names the consumer's last
-// delivery.
+// acknowledgeAll repeats the last acknowledgement if it covers all deliveries and the server hasn't processed it. The
+// server ignores an acknowledgement if it has processed one with a higher consumer sequence, even if that one covers
+// less. An earlier owner may have sent such an acknowledgement for an input that it took from a redelivery. So the
+// repeated acknowledgement names the consumer's last delivery.
 func (c *checker) acknowledgeAll(drainCtx context.Context, info *jetstream.ConsumerInfo) {
 	msg, sequence, open := c.acks.latest()
 	if msg == nil || open > 0 || info.AckFloor.Stream >= sequence {
@@ -65,8 +65,8 @@ func (c *checker) acknowledgeAll(drainCtx context.Context, info *jetstream.Consu
 	c.acks.send(drainCtx, c.server.receipt(sequence, info.Delivered.Consumer), sequence)
 }
 
-// acknowledgeAgain repeats the last acknowledgement for an input that it covered but that was redelivered. If the acknowledgement was
-// lost or ignored, nothing else might cover that input soon. See acknowledgeAll for the number that it names.
+// acknowledgeAgain repeats the last acknowledgement if it covered a redelivered input. The first one may have been lost
+// or ignored, and the next one may be late. See acknowledgeAll for the consumer sequence that it names.
 func (c *checker) acknowledgeAgain(drainCtx context.Context, sequence uint64) {
 	msg, covered, open := c.acks.latest()
 	if msg == nil || sequence > covered || time.Since(c.resentAt) < resendAfter {
@@ -79,6 +79,6 @@ func (c *checker) acknowledgeAgain(drainCtx context.Context, sequence uint64) {
 	c.acks.send(drainCtx, msg, covered)
 }
 
-// resendAfter is the minimum time between two resent acknowledgements. All inputs that one acknowledgement covers are redelivered
-// together, so one resend is enough for them.
+// resendAfter is the minimum time between two resent acknowledgements. The server redelivers all inputs of a lost
+// acknowledgement together, so one resend is enough for them.
 const resendAfter = 100 * time.Millisecond

@@ -12,14 +12,13 @@ import (
 	"millrace/internal/ingest/retry"
 )
 
-// custody finds partitions that their assigned owner doesn't take. A client with permission to publish on the members' subject
-// can pose as a member, and gets partitions assigned. An announcement proves nothing, but the server knows whether a partition
-// has an owner: a consumer that has messages and no pinned client has none. After a while any worker takes such a partition,
-// regardless of assignment, and the server chooses one of them.
+// custody adopts partitions that their assigned owner doesn't take. Any client that may publish on the members' subject
+// can pose as a member, and Assign then gives it partitions. A partition has no owner if its consumer has messages but
+// no pinned client. After orphanAfter, every worker tries to take such a partition, and the server pins one of them.
 //
-// The worker keeps such a partition for a while. It also keeps a partition that it gave away and gets back, if messages waited in
-// it and no worker took it. It keeps the partition longer each time. So a partition that is repeatedly assigned to fake members
-// is seldom without an owner. Without fake members, a worker that joins gets its share at once.
+// The worker keeps an adopted partition for some time. It also keeps a partition that it gave away and got back, if
+// messages waited in it and no worker took it. The time doubles with each repetition, so a partition that is repeatedly
+// assigned to fake members seldom lacks an owner. Without fake members, a worker that joins gets its share at once.
 type custody struct {
 	members *members.Members
 	log     *slog.Logger
@@ -30,28 +29,27 @@ type custody struct {
 
 // charge is the state of a partition that custody tracks.
 type charge struct {
-	orphan  time.Time     // since when the partition has had messages and no owner; zero if it has no messages or has an owner
-	given   bool          // whether this worker gave it away and no other has taken it since
+	orphan  time.Time     // time since which the partition has messages but no owner; zero otherwise
+	given   bool          // whether this worker gave it away and no worker has taken it since
 	refused bool          // whether messages were waiting in it after it was given away
-	hold    time.Duration // how long this worker kept it the last time
+	hold    time.Duration // duration for which this worker last kept it
 	adopted bool          // whether this worker wants it regardless of assignment
-	until   time.Time     // when the adoption ends
+	until   time.Time     // time when the adoption ends
 }
 
 const (
-	// orphanAfter is how long a partition has no owner before any worker takes it. The next owner of a dead worker's partition needs
-	// less time to begin.
+	// orphanAfter is the time without an owner after which any worker takes a partition. The assigned successor of a
+	// dead worker begins sooner.
 	orphanAfter = 5 * time.Second
 
-	// leastHold and mostHold bound how long a worker keeps a partition that its assigned owner didn't take.
+	// leastHold and mostHold bound the time for which a worker keeps an adopted partition.
 	leastHold = 30 * time.Second
 	mostHold  = 10 * time.Minute
 
-	// custodyEvery is the interval at which the server is queried about each partition that may have no owner. All queries
-	// together are limited to 20 per second.
+	// custodyEvery is the interval at which the server is queried about each partition that may have no owner.
 	custodyEvery = 500 * time.Millisecond
 
-	// leastPause is the minimum time between two queries, so that many partitions don't overload the server: 20 per second.
+	// leastPause is the minimum time between two queries. It limits the load on the server to 20 queries per second.
 	leastPause = 50 * time.Millisecond
 )
 
@@ -90,7 +88,7 @@ func (c *custody) saw(p int, info *jetstream.ConsumerInfo, now time.Time) {
 	}
 }
 
-// keep makes this worker take or keep a partition, longer than the last time. c.mu is held.
+// keep makes this worker take or keep a partition, for twice the last duration. The caller holds c.mu.
 func (c *custody) keep(p int, now time.Time) {
 	it := &c.partitions[p]
 	it.hold = min(max(2*it.hold, leastHold), mostHold)
@@ -103,8 +101,8 @@ func (c *custody) adopt(p int, take bool) {
 	c.members.Adopt(p, take)
 }
 
-// gave records that this worker no longer owns a partition. If the members still assign the partition to this worker, it was only
-// disconnected. gave then records nothing and returns false.
+// gave records that this worker no longer owns a partition. If Assign still gives the partition to this worker, the
+// worker was only disconnected. Then gave records nothing and returns false.
 func (c *custody) gave(p int) bool {
 	if _, assigned := c.members.Standing(p); assigned {
 		return false
@@ -127,8 +125,8 @@ func (c *custody) began(p int, now time.Time) {
 	}
 }
 
-// open returns the partitions to check soon: those that may have no owner, and those that this worker adopted but doesn't own
-// yet.
+// open returns the partitions to check soon. Such a partition may have no owner, or this worker adopted it but doesn't
+// own it yet.
 func (c *custody) open() (open []int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +139,8 @@ func (c *custody) open() (open []int) {
 	return open
 }
 
-// watch checks open partitions until ctx is done. look queries the server about one.
+// watch calls look for each open partition at intervals, until ctx is done. look queries the server about the
+// partition.
 func (c *custody) watch(ctx context.Context, look func(p int)) {
 	for retry.Sleep(ctx, custodyEvery) {
 		for _, p := range c.open() {

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// endTimeout bounds how long it takes to give up the partition.
+	// endTimeout is the maximum time to give up the partition.
 	endTimeout = 5 * time.Second
 
-	// endAfterDrain bounds it after the drain has timed out.
+	// endAfterDrain is the maximum time for that after drainCtx has ended.
 	endAfterDrain = time.Second
 )
 
-// end gives up the partition. The next lease gets the unfinished inputs. If a kernel lost the device, the annotations stay as
-// they are, because they record which payload was on it. After any other loss, only the owner annotation stays. The next lease is
-// then cautious, but doesn't blame the payload that was alone.
+// end gives up the partition, and leaves the unfinished inputs to the next lease. If a kernel lost the device, the
+// annotations stay, because they name the payload that was on it. After any other loss of the device, only the owner
+// annotation stays. The next lease is then cautious, but doesn't blame the payload that ran alone.
 func (l *lease) end(drainCtx context.Context) {
 	l.host.ended()
 	if !l.begun && l.reader.pinned() == "" {
-		return // the server has never chosen this worker
+		return // the server has never pinned this worker
 	}
 	changes := map[string]string{annotationOwner: "", annotationAlone: "", annotationBeside: ""}
 	if l.batches.deviceFailed() != nil {
@@ -34,12 +34,12 @@ func (l *lease) end(drainCtx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(drainCtx), endTimeout)
 	defer cancel()
 	defer context.AfterFunc(drainCtx, func() { time.AfterFunc(endAfterDrain, cancel) })()
-	// The server learns of the end of the pull over one connection, and receives the following requests over another. It must not
-	// redeliver to a client that has left.
+	// The unsubscription of the pull and the following requests use different connections. The server must process the
+	// unsubscription first. Otherwise it would redeliver to a client that has left.
 	err := l.server.flush(ctx)
 	if last, _, _ := l.acks.latest(); err == nil && last != nil {
-		// The server processes acknowledgements asynchronously. The next owner would read from the stream what it has not
-		// processed yet.
+		// The server processes acknowledgements asynchronously. Until it has processed this one, the next owner would
+		// read its inputs from the stream.
 		err = l.host.confirm(ctx, last)
 	}
 	if err == nil && l.begun {
@@ -56,7 +56,8 @@ func (l *lease) end(drainCtx context.Context) {
 	}
 }
 
-// annotateEnd annotates how the lease ended. If a kernel lost the device, it only adds which operator is to blame, if that is known.
+// annotateEnd annotates the end of the lease. If a kernel lost the device, it only adds the operator to blame, if
+// known.
 func (l *lease) annotateEnd(ctx context.Context, changes map[string]string) error {
 	f, known := l.batches.deviceFault()
 	if known {
@@ -70,8 +71,8 @@ func (l *lease) annotateEnd(ctx context.Context, changes map[string]string) erro
 	return l.notes.annotate(ctx, changes)
 }
 
-// handOver lets another worker take the partition at once, with this worker's unacknowledged inputs. It does nothing if another
-// worker already has it.
+// handOver unpins this worker, so that another worker can take over its unacknowledged inputs at once. It does nothing
+// if another worker is already pinned.
 func (l *lease) handOver(ctx context.Context) error {
 	info, err := l.server.info(ctx)
 	if err != nil || !pinnedTo(info, l.reader.pinned()) {
@@ -85,9 +86,9 @@ func (l *lease) handOver(ctx context.Context) error {
 	return l.server.unpin(ctx)
 }
 
-// redeliver asks the server to redeliver the first unacknowledged input of a partition without an owner. The client that gets it is
-// pinned, and reads the others from the stream. Otherwise no client would be pinned until a new input arrives or AckWait ends. If
-// another client is pinned by now, it ignores the redelivery.
+// redeliver requests a redelivery of the first unacknowledged input of a partition without an owner. The server pins
+// the client that receives it, and that client reads the other inputs from the stream. Otherwise the server would pin
+// no client until a new input arrives or AckWait ends. A client that is already pinned ignores the redelivery.
 func (l *leaseState) redeliver(ctx context.Context, info *jetstream.ConsumerInfo) error {
 	for raw, err := range l.stored.between(ctx, info.AckFloor.Stream, info.Delivered.Stream+1) {
 		if err != nil {
@@ -98,7 +99,7 @@ func (l *leaseState) redeliver(ctx context.Context, info *jetstream.ConsumerInfo
 	return nil
 }
 
-// pinnedTo reports whether the client with that pin is pinned.
+// pinnedTo reports whether pin is the consumer's current pin.
 func pinnedTo(info *jetstream.ConsumerInfo, pin string) bool {
 	return pin != "" &&
 		slices.ContainsFunc(info.PriorityGroups, func(g jetstream.PriorityGroupState) bool { return g.PinnedClientID == pin })

@@ -14,60 +14,66 @@ import (
 
 // leaseHost is the part of the worker that a lease needs, in addition to the server and the device.
 type leaseHost interface {
-	// hold waits until there is memory for a delivery. It reports false if ctx ends first.
+	// hold reserves the memory for a delivery, and waits until it is available. It reports false if ctx ends first.
+	// release gives the memory back.
 	hold(ctx context.Context, d *inflight.Delivery) bool
 	release(d *inflight.Delivery)
 
-	// splits reports whether messages may be frames or compressed. unpack begins to unpack such a message.
+	// splits reports whether messages may be frames or compressed. unpack starts to unpack such a message and doesn't
+	// wait.
 	splits() bool
 	unpack(d *inflight.Delivery)
 
-	// keepReceipts accounts for the memory of n more receipts; n may be negative.
+	// keepReceipts counts the memory of n more receipts. A negative n releases memory.
 	keepReceipts(n int)
 
-	// openCommits begins to store what the lease stores exactly once. It returns nil if the result stream takes no commit markers. The
-	// host adds the partition's number and the owner.
+	// openCommits takes over the partition's commit markers. It returns nil if the result stream accepts no commit
+	// markers. The host sets the partition's number and owner in p.
 	openCommits(ctx context.Context, p results.Partition) (leaseCommits, error)
 
-	// alreadyStored reports an input whose result or dead letter an earlier lease has stored.
+	// alreadyStored reports an input to the observers if an earlier lease has stored its result or dead letter.
 	alreadyStored(d *inflight.Delivery)
 
-	// publishDeadLetter returns once a dead letter is stored, or with an error.
+	// publishDeadLetter publishes a dead letter and waits until it is stored.
 	publishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error
 
-	// acknowledge acknowledges an input and all inputs before it. confirm also waits until the server has processed that.
+	// acknowledge acknowledges an input and all inputs before it. confirm also waits until the server has processed the
+	// acknowledgement.
 	acknowledge(ctx context.Context, msg pull.AckToken) error
 	confirm(ctx context.Context, msg pull.AckToken) error
 
-	// Events: the lease has begun or ended, waits to pass on a delivery, received a delivery with that many messages pending, or
-	// received a redelivery.
+	// These methods report events of the lease. handing reports whether the reader is busy with a delivery. pending
+	// reports the consumer's number of undelivered messages.
 	began()
 	ended()
 	handing(busy bool)
 	pending(messages uint64)
 	redelivered()
 
-	// earlierFault is called for each fault of an operator that earlier owners of the partition noted.
+	// earlierFault reports an operator's fault that an earlier owner of the partition recorded.
 	earlierFault(inflight.OperatorFault)
 }
 
-// leaseCommits is what a lease stores exactly once. *results.Commits implements it.
+// leaseCommits tracks the results and dead letters that a partition's leases store exactly once. *results.Commits
+// implements it.
 type leaseCommits interface {
-	// Found returns the position up to which earlier leases have stored everything. ok is false if that isn't known.
+	// Found returns the position up to which earlier leases have stored everything. ok is false if the position isn't
+	// known.
 	Found() (p commit.Position, ok bool)
 
 	// Beyond returns the last input for which earlier leases may have stored something.
 	Beyond() uint64
 
-	// Settled reports whether an earlier lease has stored the result or the dead letter of an input. It is called for all inputs in
-	// their order.
+	// Settled reports whether an earlier lease has stored the result or the dead letter of an input. The reader calls
+	// it for every input, in stream order.
 	Settled(ctx context.Context, d *inflight.Delivery) (bool, error)
 
-	// Keep keeps the stream from removing the last marker for its age. It is called at intervals while there is nothing to do.
+	// Keep stores the last marker again before the stream removes it because of its age. The reader calls it at
+	// intervals while no delivery arrives.
 	Keep(ctx context.Context) error
 }
 
-// partitionHost is the leaseHost of one lease of a worker's partition.
+// partitionHost implements leaseHost for one lease.
 type partitionHost struct {
 	s         *Settings
 	watch     *watch

@@ -13,16 +13,16 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// intake passes a lease's inputs to the submitter in order: inputs that are delivered, and inputs that it reads from the stream
-// because they were delivered to an earlier owner or their delivery was lost. Only the reader uses it.
+// intake passes a lease's inputs to the submitter, in order. It reads inputs from the stream if they were delivered to
+// an earlier owner or their delivery was lost. Only the reader uses it.
 type intake struct {
 	*leaseState
 	before uint64        // highest stream sequence that may have been delivered before this lease
-	pinned func() string // returns the pin of this worker's turn
+	pinned func() string // see reader.pinned
 }
 
-// enter takes a delivery, and passes it on if it is new. If deliveries before it are missing, enter first reads from the stream what
-// the consumer has delivered.
+// enter records a delivery, and passes it on if its input is new. If earlier deliveries are missing, enter first reads
+// their inputs from the stream.
 func (k *intake) enter(ctx, drainCtx context.Context, d *inflight.Delivery) (partition.Verdict, error) {
 	verdict, behind := k.acks.take(d)
 	if verdict == partition.Gap {
@@ -44,13 +44,13 @@ func (k *intake) enter(ctx, drainCtx context.Context, d *inflight.Delivery) (par
 	return verdict, nil
 }
 
-// errUnread ends a lease that has received an input which it didn't find in the stream. The input may have been deleted since.
-// Otherwise the stream can't be read, and inputs before it may be missing.
+// errUnread ends a lease that received an input but didn't find it in the stream. Either the input has been deleted, or
+// the stream can't be read and earlier inputs may be missing.
 var errUnread = errors.New("the stream does not have an input that was delivered")
 
-// fill reads the inputs from the stream that the consumer has delivered, according to info, and that this lease has not taken. It
-// passes them on. arrived is the consumer sequence of the last delivery that has arrived. If the worker is no longer pinned, they may
-// belong to the next owner, and fill fails with errPinLost.
+// fill reads the inputs that the consumer has delivered, according to info, and that this lease hasn't taken. It passes
+// them on. arrived is the consumer sequence of the last delivery that arrived. If this worker is no longer pinned, the
+// inputs may belong to the next owner, and fill returns errPinLost.
 func (k *intake) fill(ctx, drainCtx context.Context, info *jetstream.ConsumerInfo, arrived uint64) error {
 	last := info.Delivered
 	switch {
@@ -81,7 +81,8 @@ func (k *intake) fill(ctx, drainCtx context.Context, info *jetstream.ConsumerInf
 	return nil
 }
 
-// passOn gives a new input to the submitter. An input that is condemned or too large becomes a dead letter instead.
+// passOn passes a new input to the submitter. A condemned or oversized input becomes a dead letter instead, and a
+// settled input is acknowledged.
 func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, condemned bool) error {
 	if !k.host.hold(ctx, d) {
 		return ctx.Err()
@@ -112,8 +113,8 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 	return nil
 }
 
-// isSettled reports whether an input needs no result: an earlier lease has stored its result or its dead letter, or it is a delete marker.
-// It is then acknowledged without being computed.
+// isSettled reports whether an input needs no result, because an earlier lease has settled it or because the input is a
+// delete marker. Such an input is acknowledged without being computed.
 func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery) (bool, error) {
 	stored := false
 	if k.commits != nil {
@@ -134,8 +135,8 @@ func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery) (bool
 	return true, nil
 }
 
-// publishDeadLetter stores a dead letter before any later input is taken, and with exactly once after all earlier ones are settled. If that
-// fails the lease ends, because no later input may be acknowledged.
+// publishDeadLetter stores a dead letter before the reader takes another input. With commit markers, it first waits
+// until all earlier inputs are acknowledged. An error ends the lease, because no later input may be acknowledged.
 func (k *intake) publishDeadLetter(ctx, drainCtx context.Context, d inflight.Delivery, why results.Reason, cause error) error {
 	defer k.host.release(&d)
 	if k.commits != nil && !k.acks.awaitFirst(ctx) {

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// lease is a period in which this worker owns a partition. At its start it reads from the stream what the consumer has delivered and
-// nobody has acknowledged. When it ends, every input that it took is either acknowledged or left to the next lease.
+// lease is a period during which this worker owns a partition. A lease first reads the delivered but unacknowledged
+// inputs from the stream. When it ends, each input that it took is either acknowledged or left to the next lease.
 //
-// Three goroutines do the work: the reader takes deliveries, the submitter computes them in batches, and the settler stores the
-// results and acknowledges the inputs. Their shared state is in leaseState. They use three interfaces to the outside:
-// leaseServer, leaseHost and leaseBatches. The model test runs leases with simulations of all three.
+// A lease has three goroutines. The reader receives deliveries, the submitter submits them in batches, and the settler
+// stores results and acknowledges inputs. leaseState is their shared state. They reach the outside through the
+// interfaces leaseServer, leaseHost and leaseBatches, which the model test simulates.
 type lease struct {
 	*leaseState
 	batches leaseBatches
@@ -46,7 +46,7 @@ func (l *lease) run(ctx, drainCtx context.Context) error {
 	stop(err)
 	working.Wait()
 	for d, ok := l.out.Get(); ok; d, ok = l.out.Get() {
-		l.host.release(&d) // it is redelivered
+		l.host.release(&d) // the server redelivers it
 	}
 	l.acks.dropReceipts()
 	l.end(drainCtx)

@@ -44,13 +44,14 @@ func New(s Settings) (*Mode, error) {
 	return m, nil
 }
 
-// Owned returns how many partitions this worker owns.
+// Owned returns the number of partitions that this worker owns.
 func (m *Mode) Owned() int { return m.members.Owned() }
 
-// Shares returns which worker owns which partitions, this worker first.
+// Shares returns the partitions of each worker, this worker first.
 func (m *Mode) Shares() []members.Share { return m.members.Shares() }
 
-// Wanted returns how many partitions this worker should have. It owns them once the server has pinned it.
+// Wanted returns the number of partitions that this worker should own. It owns a partition once the server has pinned
+// it.
 func (m *Mode) Wanted() (n int) {
 	for p := range m.s.Topology.Partitions {
 		if mine, _ := m.members.Mine(p); mine {
@@ -60,8 +61,8 @@ func (m *Mode) Wanted() (n int) {
 	return n
 }
 
-// Run processes the partitions that this worker should have until intake is done, and then finishes the batches in flight until
-// drainCtx ends. If a failure ends it sooner, it passes the error to stop, which must end intake.
+// Run processes the partitions that this worker should own, until intake is done. Then it finishes the batches in
+// flight, until drainCtx ends. On a failure it passes the error to stop, which must end intake.
 func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
 	var keepers, helpers sync.WaitGroup
 	completed, finish := context.WithCancel(context.WithoutCancel(intake))
@@ -95,7 +96,7 @@ func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFun
 	m.s.Pool.Abandon(func(*inflight.Batch) {}) // batches that were on a device when drainCtx ended
 }
 
-// keep holds leases on a partition whenever this worker should have it, until ctx is done.
+// keep holds leases on a partition while this worker should own it, until ctx is done.
 func (m *Mode) keep(ctx, drainCtx context.Context, p int) error {
 	for m.members.Await(ctx, p, true) {
 		mine, dismiss := context.WithCancel(ctx)
@@ -105,7 +106,7 @@ func (m *Mode) keep(ctx, drainCtx context.Context, p int) error {
 		}()
 		err := m.hold(mine, drainCtx, p)
 		if mine.Err() != nil && ctx.Err() == nil && m.watch.custody.gave(p) {
-			m.watch.check(ctx, p) // a worker that waits for the partition owns it by now
+			m.watch.check(ctx, p) // another worker that waited for the partition owns it by now
 		}
 		dismiss()
 		if err != nil {
@@ -115,8 +116,8 @@ func (m *Mode) keep(ctx, drainCtx context.Context, p int) error {
 	return nil
 }
 
-// hold holds one lease after another until this worker should no longer have the partition. It returns an error only if the
-// worker must end.
+// hold holds one lease after another until this worker should no longer own the partition. It returns an error only if
+// the worker must end.
 func (m *Mode) hold(ctx, drainCtx context.Context, p int) error {
 	device := m.devices[p%len(m.devices)]
 	log := m.s.Log.With("partition", p)
@@ -151,7 +152,7 @@ func (m *Mode) hold(ctx, drainCtx context.Context, p int) error {
 	return nil
 }
 
-// newLease returns a lease on a partition that receives inputs over that connection.
+// newLease returns a lease on partition p. The lease receives its inputs over the connection inputs.
 func (m *Mode) newLease(ctx context.Context, p int, inputs *nats.Conn, device *sharedDevice, log *slog.Logger) (*lease, error) {
 	t := &m.s.Topology
 	name := topology.PartitionConsumer(t.Consumer, p)
@@ -173,8 +174,8 @@ func (m *Mode) newLease(ctx context.Context, p int, inputs *nats.Conn, device *s
 	return newLease(state, newPipelineBatches(state, &m.s, device)), nil
 }
 
-// encodeCompleted receives batches as the device completes them, in any order. It encodes their results, which frees their
-// buffers, and leaves the rest to each batch's lease.
+// encodeCompleted receives completed batches, in any order, until ctx is done. It encodes the results, releases the
+// device buffers, and passes each batch to its lease.
 func (m *Mode) encodeCompleted(ctx context.Context, pipe *streams.Pipeline) {
 	s := &results.Buffers{}
 	for {

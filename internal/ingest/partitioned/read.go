@@ -16,11 +16,10 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// pullFor is the duration of a pull request. It is also the interval at which a worker that is behind contacts the server.
+// pullFor is the lifetime of a pull request, and the interval at which keepTurn contacts the server.
 const pullFor = time.Second
 
-// reader takes a lease's deliveries in order and without a gap, starting with the first one that the server sends this worker. It
-// passes them to the submitter.
+// reader receives a lease's deliveries in order and without gaps, and passes them to the submitter.
 type reader struct {
 	*leaseState
 	batches leaseBatches
@@ -28,7 +27,7 @@ type reader struct {
 	checker *checker
 
 	pull   leasePull
-	turn   uint64 // number of the turn in which the lease began; see pull.Message
+	turn   uint64 // turn in which the lease began; see pull.Message.Turn
 	number uint64 // consumer sequence of the last delivery that arrived
 }
 
@@ -39,7 +38,7 @@ func newReader(l *leaseState, batches leaseBatches) *reader {
 	return r
 }
 
-// run takes deliveries and passes them on until ctx is done or the lease fails. It closes out.
+// run receives deliveries and passes them on, until ctx is done or the lease fails. Then it closes out.
 func (r *reader) run(ctx, drainCtx context.Context) error {
 	defer r.out.Close()
 	var err error
@@ -66,8 +65,9 @@ func (r *reader) run(ctx, drainCtx context.Context) error {
 	}
 }
 
-// keepTurn keeps the partition pinned to this worker while the device is behind and nothing is pulled. It stops when the server
-// doesn't answer, because the worker's batches can't be finished then, and another worker should have the partition.
+// keepTurn renews this worker's pin at intervals, because the reader requests nothing while the device is behind. It
+// skips the renewal while the server doesn't answer, because the worker can't finish batches then and another worker
+// should own the partition.
 func (r *reader) keepTurn(ctx context.Context) {
 	for retry.Sleep(ctx, pullFor) {
 		answered, cancel := context.WithTimeout(ctx, pullFor)
@@ -82,7 +82,8 @@ func (r *reader) keepTurn(ctx context.Context) {
 	}
 }
 
-// next waits for a delivery. While none arrives it checks the consumer at intervals, and d holds no message.
+// next waits for a delivery and stores it in d. While none arrives, d is empty and next checks the consumer at
+// intervals.
 func (r *reader) next(ctx, drainCtx context.Context, d *inflight.Delivery) error {
 	*d = inflight.Delivery{}
 	for {
@@ -106,12 +107,12 @@ func (r *reader) next(ctx, drainCtx context.Context, d *inflight.Delivery) error
 	}
 }
 
-// begin reads the consumer's state when the server has pinned this worker, with d as the first message, and annotates that the lease
-// has begun. Unless d is the consumer's first delivery ever, it is taken as every delivery after missing ones: what the consumer
-// delivered before is read from the stream.
+// begin starts the lease after d, the first delivery under this worker's pin. It reads the consumer's state and
+// annotates that the lease has begun. If the consumer made deliveries before d, take finds a gap and reads their inputs
+// from the stream.
 //
-// A stop interrupts it only before the annotation. A lease that has only half begun could not be given up, and its deliveries would wait for
-// AckWait.
+// The end of ctx interrupts begin only before the annotation. A lease that has begun only partly can't be given up, so
+// its deliveries would wait for AckWait.
 func (r *reader) begin(ctx, drainCtx context.Context, d *inflight.Delivery) error {
 	r.turn = d.Turn
 	info, err := r.server.info(drainCtx)
@@ -119,7 +120,8 @@ func (r *reader) begin(ctx, drainCtx context.Context, d *inflight.Delivery) erro
 		return err
 	}
 	left := info.Config.Metadata
-	// A server that crashed, or a consumer that an administrator reset, has forgotten deliveries. The annotation has not.
+	// After a server crash or an administrator's reset, the consumer's state may lack deliveries. The annotation still
+	// covers them.
 	r.intake.before = delivered(left)
 	if r.commits, err = r.host.openCommits(ctx, results.Partition{
 		Floor: info.AckFloor.Stream, Delivered: max(info.Delivered.Stream, delivered(left)), Loose: left[annotationLoose] != "",
@@ -139,8 +141,8 @@ func (r *reader) begin(ctx, drainCtx context.Context, d *inflight.Delivery) erro
 	return nil
 }
 
-// describeCommits logs what the commit markers say, unless they agree with the acknowledgements. A purge moves the floor of a consumer that has
-// nothing pending, so a floor alone proves no acknowledgement.
+// describeCommits logs the position of the last commit marker if it differs from the acknowledgement floor. A purge
+// moves the floor of a consumer without pending messages, so the floor alone doesn't prove an acknowledgement.
 func (r *reader) describeCommits(ctx context.Context, info *jetstream.ConsumerInfo) {
 	if r.commits == nil {
 		return
@@ -157,7 +159,8 @@ func (r *reader) describeCommits(ctx context.Context, info *jetstream.ConsumerIn
 	}
 }
 
-// isStored reports whether the stream still has an input of the partition with that sequence. A delete marker is no input.
+// isStored reports whether the stream still has an input of the partition with that sequence. A delete marker isn't an
+// input.
 func (r *reader) isStored(ctx context.Context, sequence uint64) bool {
 	for raw, err := range r.stored.between(ctx, sequence-1, sequence+1) {
 		return err == nil && !jsapi.IsDeleteMarker(raw.Header, raw.Data)
@@ -186,7 +189,7 @@ func (r *reader) take(ctx, drainCtx context.Context, d *inflight.Delivery) error
 	return nil
 }
 
-// pinned returns the pin of this worker's turn, or empty if it has no turn.
+// pinned returns this worker's pin, or an empty string if the worker isn't pinned.
 func (r *reader) pinned() string {
 	if r.pull == nil {
 		return ""

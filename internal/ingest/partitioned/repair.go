@@ -8,13 +8,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// errReset ends a lease whose consumer begins to number its deliveries anew. The lease's acknowledgements have other numbers.
+// errReset ends a lease whose consumer has restarted its consumer sequences. Acknowledgements of the lease would name
+// wrong deliveries.
 var errReset = errors.New("the consumer was reset, or restored from an older state")
 
-// isOverAcknowledged reports whether the server has an acknowledgement that none of the consumer's unacknowledged deliveries can
-// follow. Its number is higher than that of the last delivery that the server knows, or the same while it covers less. That happens if
-// an administrator resets the consumer while an acknowledgement is on its way, or if a server that crashed has forgotten deliveries.
-// The server then ignores all other acknowledgements and redelivery requests, until the consumer has made more deliveries.
+// isOverAcknowledged reports whether the acknowledged consumer sequence is higher than that of the last delivery, or
+// equal although inputs are unacknowledged. This happens if an administrator resets the consumer while an
+// acknowledgement is in transit, or if a server crashed and lost deliveries. The server then ignores all other
+// acknowledgements and redelivery requests, until the consumer has made more deliveries.
 func isOverAcknowledged(info *jetstream.ConsumerInfo) bool {
 	acknowledged, delivered := info.AckFloor.Consumer, info.Delivered.Consumer
 	return acknowledged > delivered || acknowledged == delivered && info.NumAckPending > 0

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// restartsWindow and restartsMany define when a partition restarts too often. A worker recovers from a fault with one
-	// restart. A recurring fault needs an operator's attention.
+	// restartsMany restarts of a partition within restartsWindow cause a warning. One restart recovers from a single
+	// fault, but a recurring fault needs an administrator's attention.
 	restartsWindow = time.Minute
 	restartsMany   = 3
 
@@ -15,7 +15,7 @@ const (
 	restartsSay = 10 * time.Second
 )
 
-// restarts counts how often a worker restarts the lease of a partition.
+// restarts counts and logs the restarts of a partition's lease.
 type restarts struct {
 	since  time.Time // start of the window
 	n      int       // restarts in the window
@@ -23,7 +23,7 @@ type restarts struct {
 	silent int // restarts since the last log line
 }
 
-// say records and logs a restart. If restarts recur, it logs warnings, and not one for every restart.
+// say records and logs a restart. If restarts recur, it logs a warning at most once per restartsSay.
 func (r *restarts) say(log *slog.Logger, because error, now time.Time) {
 	if now.Sub(r.since) > restartsWindow {
 		r.since, r.n = now, 0

@@ -16,65 +16,67 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// leaseServer contains all requests that a lease makes to the server. Time is not part of it: tests run a lease in a
-// testing/synctest bubble, which has its own clock for timers and timeouts.
+// leaseServer contains all requests that a lease makes to the server. It does not abstract time, because tests run a
+// lease in a testing/synctest bubble with its own clock.
 type leaseServer interface {
 	// info returns the state of the partition's consumer.
 	info(ctx context.Context) (*jetstream.ConsumerInfo, error)
 
-	// reset makes the consumer deliver again from that stream sequence on, with consumer sequences from 1 (nats-server 2.14 or later).
-	// Only repair needs it.
+	// reset makes the consumer deliver again from the given stream sequence. Consumer sequences then start at 1. It
+	// requires nats-server 2.14 or later. Only repair calls it.
 	reset(ctx context.Context, sequence uint64) error
 
-	// redeliver makes the consumer deliver an input again that is not acknowledged. number is the consumer sequence of the last
-	// delivery. The server ignores it if the input is acknowledged by now.
+	// redeliver makes the consumer redeliver an unacknowledged input. number is the consumer sequence of the consumer's
+	// last delivery. The server ignores the request if the input is already acknowledged.
 	redeliver(ctx context.Context, sequence, number uint64) error
 
-	// annotate replaces the metadata of the consumer that has that configuration.
+	// annotate replaces the consumer's metadata. config is the consumer's current configuration.
 	annotate(ctx context.Context, config jetstream.ConsumerConfig, metadata map[string]string) error
 
-	// unpin removes the pin, so that another client can be pinned.
+	// unpin removes the consumer's pin, so that the server can pin another client.
 	unpin(ctx context.Context) error
 
-	// reader returns a reader of the partition's messages, for one goroutine.
+	// reader returns a new reader of the partition's messages. Only one goroutine may use it.
 	reader() leaseReader
 
-	// message returns a message that was read as the consumer's number-th delivery.
+	// message converts a message that was read from the stream to the consumer's number-th delivery.
 	message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming
 
-	// receipt acknowledges everything up to a stream sequence, as the consumer's number-th delivery.
+	// receipt returns a token that acknowledges all inputs up to a stream sequence, as the consumer's number-th
+	// delivery.
 	receipt(sequence, number uint64) pull.AckToken
 
-	// flush returns when the server has processed everything that was sent over the connection for inputs.
+	// flush waits until the server has processed everything that was sent over the connection for inputs.
 	flush(ctx context.Context) error
 
-	// pull starts a pull.
+	// pull starts a pull from the consumer.
 	pull() (leasePull, error)
 }
 
 // leaseReader reads messages of a partition from the stream.
 type leaseReader interface {
-	// read returns the first message from a stream sequence on, or nil if there is none. It is fastest if every sequence is that after
-	// the last message.
+	// read returns the first message at or after a stream sequence, or nil if there is none. It is fastest if each call
+	// continues after the message that the last call returned.
 	read(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error)
 
-	// proveEnd returns an error if there is a message from that sequence on. The server also says that it found none if it could not
-	// read its files.
+	// proveEnd returns an error if the stream has a message at or after a sequence. A nil result of read isn't proof,
+	// because the server also finds no message if it can't read its files.
 	proveEnd(ctx context.Context, from uint64) error
 }
 
 // leasePull is a pull from a pinned consumer.
 type leasePull interface {
-	// next waits for a message. It returns pull.ErrIdle if none arrives for a while.
+	// next waits for a message. It returns pull.ErrIdle if none arrives within the request's idle time.
 	next(ctx context.Context) (inflight.Incoming, error)
 
-	// pin returns the server's id for this client's turn, or empty if it has no turn.
+	// pin returns the id with which the server has pinned this client, or an empty string if the client isn't pinned.
 	pin() string
 
-	// keep tells the server to keep this client pinned.
+	// keep renews the pin of this client while it requests no messages.
 	keep() error
 
-	// leave ends the pull. If messages of a turn after that one have arrived, it queries the pin of that later turn.
+	// leave ends the pull. If messages have arrived under a later pin than that of the given turn, leave queries that
+	// pin.
 	leave(ctx context.Context, turn uint64)
 }
 
@@ -88,7 +90,7 @@ type consumerServer struct {
 	partition int
 	consumer  jetstream.Consumer
 	request   pull.Request
-	refused   atomic.Bool // see streamReader
+	refused   atomic.Bool // see streamReader.refused
 	log       *slog.Logger
 }
 
@@ -101,7 +103,7 @@ func (s *consumerServer) info(ctx context.Context) (*jetstream.ConsumerInfo, err
 }
 
 func (s *consumerServer) reset(ctx context.Context, sequence uint64) error {
-	if s.consumer.CachedInfo().Config.DeliverPolicy != jetstream.DeliverAllPolicy { // the server refuses a sequence with most others
+	if s.consumer.CachedInfo().Config.DeliverPolicy != jetstream.DeliverAllPolicy { // the server accepts no sequence with most other policies
 		sequence = 0 // the floor
 	}
 	_, err := s.js.ResetConsumerToSequence(ctx, s.stream, s.name, sequence)
@@ -138,7 +140,7 @@ func (s *consumerServer) receipt(sequence, number uint64) pull.AckToken {
 	return s.stored(sequence, number)
 }
 
-// stored returns the consumer's number-th delivery, without its content.
+// stored returns the consumer's number-th delivery without its payload and headers.
 func (s *consumerServer) stored(sequence, number uint64) *pull.Message {
 	return pull.Stored(s.inputs, s.stream, s.name, number, &jetstream.RawStreamMsg{Sequence: sequence, Time: time.Unix(0, 0)})
 }
@@ -171,13 +173,13 @@ func (p consumerPull) leave(ctx context.Context, turn uint64) {
 	defer p.Stop()
 	for m := range p.Rest() {
 		if m.Turn() > turn {
-			_, _ = p.Claim(ctx, m) // without the pin the next owner must wait until the server drops it
+			_, _ = p.Claim(ctx, m) // if it fails, the next owner waits until the pin expires
 			return
 		}
 	}
 }
 
-// pinOf returns the pin of a partition's consumer, or empty if no client is pinned.
+// pinOf returns the pin of a partition's consumer, or an empty string if no client is pinned.
 func pinOf(info *jetstream.ConsumerInfo) string {
 	for _, g := range info.PriorityGroups {
 		if g.Group == topology.PriorityGroup {

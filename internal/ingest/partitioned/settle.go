@@ -13,9 +13,8 @@ type settler struct {
 	batches leaseBatches
 }
 
-// run publishes the results of one batch after another, in the stream order of their payloads, and acknowledges each batch at
-// once. It ends when there are no more batches. After a failure it publishes nothing more, and the inputs are redelivered to the
-// next lease.
+// run publishes the results of the batches in stream order, and acknowledges each batch with one message. It returns
+// when order is closed. After a failure it publishes nothing, and the server redelivers the inputs to the next lease.
 func (s *settler) run(drainCtx context.Context) {
 	defer s.batches.stopPublishing()
 	broken := false
@@ -23,7 +22,7 @@ func (s *settler) run(drainCtx context.Context) {
 		select {
 		case <-g.Completed:
 		case <-drainCtx.Done():
-			broken = true // the batch is still on the device, and uses the group
+			broken = true // the batch is still on the device and uses g
 			continue
 		}
 		if !broken {

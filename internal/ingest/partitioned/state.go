@@ -6,7 +6,7 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// leaseSettings identifies a lease's worker and partition, and sets the lease's limits.
+// leaseSettings contains the identity and the limits of a lease.
 type leaseSettings struct {
 	id         string // this worker's ID in annotations
 	stream     string
@@ -15,19 +15,22 @@ type leaseSettings struct {
 	maxBatches int      // maximum number of batches in flight
 }
 
-// leaseState is the state that the parts of a lease and its batches share.
+// leaseState is the state that the reader, the submitter, the settler and the batches of a lease share.
 type leaseState struct {
 	leaseSettings
 	server leaseServer
 	host   leaseHost
 	log    *slog.Logger
 
-	begun  bool                 // whether the server has pinned this worker and the consumer is annotated; used only by the reader and end
-	out    *inflight.Queue      // from the reader to the submitter
-	order  chan *inflight.Batch // from the submitter to the settler: submitted batches, in order
-	failed chan error           // why the lease must end; holds one error
+	// begun reports whether the server has pinned this worker and the consumer is annotated. Only the reader and end
+	// use it.
+	begun  bool
+	out    *inflight.Queue      // deliveries from the reader to the submitter
+	order  chan *inflight.Batch // submitted batches from the submitter to the settler, in order
+	failed chan error           // receives the error that ends the lease; has space for one
 
-	commits leaseCommits // what the lease stores exactly once; nil if the result stream takes no commit markers, and before begin
+	// commits is nil before begin, and if the result stream accepts no commit markers.
+	commits leaseCommits
 	stored  *storedInputs
 	acks    *acknowledgements
 	notes   *annotations
@@ -45,7 +48,7 @@ func newLeaseState(s leaseSettings, server leaseServer, host leaseHost, log *slo
 	return l
 }
 
-// fail ends the lease. Only the first error counts.
+// fail ends the lease with err. It ignores all errors after the first.
 func (l *leaseState) fail(err error) {
 	select {
 	case l.failed <- err:

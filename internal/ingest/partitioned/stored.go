@@ -21,7 +21,8 @@ type storedInputs struct {
 	subjects []string // the consumer's filters, without the partition
 }
 
-// between returns the partition's inputs between two stream sequences, both exclusive, in order. An error ends them.
+// between returns the partition's inputs between two stream sequences, both exclusive, in order. An error ends the
+// iteration.
 func (s *storedInputs) between(ctx context.Context, from, to uint64) iter.Seq2[*jetstream.RawStreamMsg, error] {
 	return func(yield func(*jetstream.RawStreamMsg, error) bool) {
 		reader := s.server.reader()
@@ -59,6 +60,6 @@ func (s *storedInputs) delivery(raw *jetstream.RawStreamMsg, number uint64) infl
 	return inflight.Delivery{
 		Msg: msg, HeaderBytes: msg.HeaderBytes(),
 		Stream: s.stream, Subject: topology.PartitionSubject(raw.Subject), Sequence: raw.Sequence, ConsumerSequence: number,
-		NumDelivered: 1, Stored: raw.Time, Received: time.Now(), // First stays false: the time of the first delivery is unknown
+		NumDelivered: 1, Stored: raw.Time, Received: time.Now(), // First stays false, because the time of the first delivery is unknown
 	}
 }

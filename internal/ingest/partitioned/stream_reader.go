@@ -17,37 +17,37 @@ import (
 )
 
 const (
-	// readSingly is the number of consecutive messages that are read with one request each. For more of them, a consumer that
-	// delivers many per request is faster.
+	// readSingly is the number of consecutive messages that are read with one request each. Further messages are read
+	// through a consumer, which delivers many per request.
 	readSingly = 16
 
-	// readAhead is the maximum number of messages that are requested from that consumer at once. Together they are not larger than
-	// readAheadBytes, or than the largest message if that is more.
+	// readAhead is the maximum number of messages per request to that consumer. readAheadBytes is the maximum number of
+	// bytes, unless the largest message needs more.
 	readAhead      = 256
 	readAheadBytes = 1 << 20
 
-	// readAheadSpare is the allowance for what the server counts in addition to a message: headers and subjects.
+	// readAheadSpare is the number of bytes for headers and subjects, which the server counts in addition to a message.
 	readAheadSpare = 128 << 10
 
-	// readUnused is the time without a request after which the server deletes that consumer. The worker doesn't need the permission to
-	// delete one.
+	// readUnused is the time without a request after which the server deletes that consumer. So the worker needs no
+	// permission to delete consumers.
 	readUnused = 5 * time.Second
 )
 
-// streamReader is the leaseReader of a real server.
+// streamReader implements leaseReader with a real server.
 type streamReader struct {
 	js      jetstream.JetStream // for requests
 	inputs  *nats.Conn          // connection for inputs
 	stream  string
 	filter  string       // subjects of the partition
-	refused *atomic.Bool // whether no consumer can be created, or nothing fetched from it; shared by the readers of a lease
+	refused *atomic.Bool // whether a temporary consumer has failed; shared by the readers of a lease
 	log     *slog.Logger
 
 	next   uint64                    // the sequence after the last message that was read
-	singly int                       // number of messages that were read singly in a row
+	singly int                       // number of consecutive messages that were read singly
 	bulk   string                    // name of the consumer that delivers messages from next on; empty for none
 	number uint64                    // consumer sequence of the last message from it
-	ahead  []*jetstream.RawStreamMsg // messages that it has delivered and that were not read yet
+	ahead  []*jetstream.RawStreamMsg // messages from the consumer that were not read yet
 }
 
 func (r *streamReader) read(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
@@ -65,7 +65,7 @@ func (r *streamReader) read(ctx context.Context, from uint64) (*jetstream.RawStr
 	return raw, nil
 }
 
-// nextBuffered returns the first message that was fetched, or requests a single one if there is none.
+// nextBuffered returns the first buffered message. If there is none, it requests a single message from the stream.
 func (r *streamReader) nextBuffered(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
 	if len(r.ahead) > 0 {
 		raw := r.ahead[0]
@@ -73,7 +73,7 @@ func (r *streamReader) nextBuffered(ctx context.Context, from uint64) (*jetstrea
 		return raw, nil
 	}
 	if r.bulk != "" {
-		r.singly, r.bulk = 0, "" // the consumer has nothing to deliver now, so this one may be too large for it
+		r.singly, r.bulk = 0, "" // the consumer delivered nothing, maybe because the next message is too large for its requests
 	}
 	r.singly++
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
@@ -81,7 +81,8 @@ func (r *streamReader) nextBuffered(ctx context.Context, from uint64) (*jetstrea
 	return jsapi.Next(ctx, r.js, r.stream, from, r.filter)
 }
 
-// fetch fetches the next messages. If that fails, the next message is read singly, and if nothing came, so are all others.
+// fetch requests the next messages from the consumer. If that fails, the next message is read singly. If it fails
+// before any message arrives, all further messages are read singly.
 func (r *streamReader) fetch(ctx context.Context, from uint64) {
 	if r.bulk == "" {
 		c, err := r.create(ctx, from)
@@ -118,8 +119,8 @@ func (r *streamReader) refuse(err error) {
 	r.refused.Store(true)
 }
 
-// create creates a consumer that delivers the messages from that sequence on. On a stream with retention by interest it fails, because the
-// server may remove inputs that nobody has processed when a consumer is removed (adr/0048).
+// create creates a consumer that delivers the messages from a sequence on. It fails on a stream without retention by
+// limits, where the deletion of a consumer may remove unprocessed inputs (adr/0048).
 func (r *streamReader) create(ctx context.Context, from uint64) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()
@@ -140,7 +141,7 @@ var errRetention = errors.New("the stream has no retention by limits, so removin
 
 func (r *streamReader) proveEnd(ctx context.Context, from uint64) error {
 	if r.refused.Load() {
-		return nil // there is no other way to tell
+		return nil // without a consumer, there is no proof
 	}
 	c, err := r.create(ctx, from)
 	if err != nil {

@@ -10,8 +10,8 @@ type submitter struct {
 	batches leaseBatches
 }
 
-// run packs and submits inputs until there are no more. While caution is due, it submits one small batch at a time, and the next
-// one only after an acknowledgement.
+// run packs inputs into batches and submits them, until there are no more inputs. While caution is due, it submits one
+// small batch at a time and waits for its acknowledgement.
 func (s *submitter) run(ctx context.Context) error {
 	defer s.batches.stopPacking()
 	for s.batches.await() {
@@ -50,7 +50,7 @@ func (s *submitter) submitAmongOthers(b *leaseBatch) {
 // submitCautiously submits a batch that may kill the worker, and waits until it is acknowledged.
 func (s *submitter) submitCautiously(ctx context.Context, b *leaseBatch) error {
 	g := b.group
-	n, last := len(g.Items), uint64(0) // a batch may end before its only frame does
+	n, last := len(g.Items), uint64(0) // n is 0 if the batch's only frame ends in a later batch
 	if n > 0 {
 		last = g.Items[n-1].Sequence
 	}
@@ -66,13 +66,14 @@ func (s *submitter) submitCautiously(ctx context.Context, b *leaseBatch) error {
 	case <-ctx.Done():
 	}
 	if s.acks.acknowledged() < last || ctx.Err() != nil {
-		return nil // the batch failed, and the lease with it
+		return nil // the batch failed, which ends the lease
 	}
 	return s.caution.relax(ctx, n, s.batches.largest())
 }
 
-// probeBeforeAlone probes the device before a payload runs alone. Otherwise the death of the worker would prove nothing about the
-// payload. The probe runs before a batch is taken, so that probes don't wait for each other's batches.
+// probeBeforeAlone probes the device before a payload runs alone. Otherwise the death of the worker would prove nothing
+// about the payload. The probe runs before the submitter takes a batch, so that probes don't wait for each other's
+// batches.
 func (s *submitter) probeBeforeAlone(ctx context.Context) error {
 	if due, _ := s.caution.bound(1); !due || !s.caution.alone() {
 		return nil
@@ -80,8 +81,8 @@ func (s *submitter) probeBeforeAlone(ctx context.Context) error {
 	return s.batches.probe(ctx)
 }
 
-// computeAlone computes a payload with nothing else on the device, so that the payload is to blame if the worker dies. The
-// annotations record the payload for exactly that time.
+// computeAlone computes a payload with nothing else on the device, so that the payload is to blame if the worker dies.
+// An annotation names the payload during exactly that time.
 func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
 	defer s.batches.isolate()()
 	g := b.group
@@ -99,7 +100,7 @@ func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
 		return nil // the annotation stays, because the outcome for the payload is unknown
 	}
 	if failed && s.batches.deviceFailed() != nil {
-		return nil // see end
+		return nil // lease.end handles the annotation
 	}
 	return s.notes.annotate(ctx, map[string]string{annotationAlone: ""})
 }

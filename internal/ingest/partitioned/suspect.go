@@ -7,10 +7,12 @@ import (
 	"millrace/internal/ingest/quarantine"
 )
 
-// suspect is a frame that was alone on the device when an owner died, and which of its records were.
+// suspect identifies a frame, and the run of its records that was alone on the device when an owner died.
 type suspect struct {
 	sequence uint64
-	stored   int64 // when the stream stored the frame, in nanoseconds since 1970, because a recreated stream reuses sequences
+	// stored is the time when the stream stored the frame, in nanoseconds since 1970. A recreated stream reuses
+	// sequences.
+	stored int64
 	quarantine.Narrowing
 }
 

@@ -11,13 +11,13 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// watch queries the server about the consumers of all partitions, whichever worker owns them.
+// watch queries the server about the consumers of all partitions, including partitions of other workers.
 type watch struct {
 	s       *Settings
 	members *members.Members
 	backlog *backlog
 	custody *custody
-	handing []atomic.Bool // by partition: its lease is passing on a delivery and requests none; see stall.Detector
+	handing []atomic.Bool // by partition: whether its lease is passing on a delivery and requests none; see stall.Detector.Saw
 }
 
 func newWatch(s *Settings, m *members.Members) *watch {
@@ -25,8 +25,8 @@ func newWatch(s *Settings, m *members.Members) *watch {
 	return &watch{s: s, members: m, backlog: newBacklog(s.Observer, n), custody: newCustody(m, n, s.Log), handing: make([]atomic.Bool, n)}
 }
 
-// run queries one partition after the other until ctx is done, and all of them within stall.Interval for up to about a hundred. A
-// partition's own messages report its backlog sooner, but only to its owner.
+// run queries the partitions in turn until ctx is done. It queries up to about a hundred partitions within
+// stall.Interval. Deliveries report a partition's backlog sooner, but only to its owner.
 func (w *watch) run(ctx context.Context) {
 	partitions := w.s.Topology.Partitions
 	pause := max(stall.Interval/time.Duration(partitions), leastPause)
@@ -38,7 +38,7 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// check queries the server about a partition's consumer.
+// check queries the consumer of partition p, and passes its state to the backlog, the stall detector and custody.
 func (w *watch) check(ctx context.Context, p int) {
 	asked, done := context.WithTimeout(ctx, stall.Interval)
 	defer done()
@@ -51,7 +51,7 @@ func (w *watch) check(ctx context.Context, p int) {
 	w.backlog.update(p, info.NumPending)
 	w.backlog.unsettled(p, info.NumAckPending)
 	owned, _ := w.members.Standing(p)
-	// The owner of a partition reports it, not this worker.
+	// If another worker is pinned, that worker reports a stall.
 	w.s.Stalls.Saw(p, info, w.handing[p].Load() || !owned && pinOf(info) != "", time.Now())
 	w.custody.saw(p, info, time.Now())
 }

@@ -21,8 +21,8 @@ type acknowledger struct {
 	pool    *inflight.Pool
 	results *results.Writer
 	judge   *quarantine.Judge
-	batches inflight.BatchObserver  // nil for none
-	records inflight.RecordObserver // nil for none
+	batches inflight.BatchObserver  // may be nil
+	records inflight.RecordObserver // may be nil
 	log     *slog.Logger
 
 	confirm    bool          // whether the server confirms every acknowledgement

@@ -34,8 +34,8 @@ type Settings struct {
 
 	Log      *slog.Logger
 	Observer Observer
-	Records  inflight.RecordObserver // nil for none
-	Batches  inflight.BatchObserver  // nil for none
+	Records  inflight.RecordObserver // may be nil
+	Batches  inflight.BatchObserver  // may be nil
 }
 
 // Observer receives delivery events. Calls come from several goroutines and must not block.

@@ -1,5 +1,5 @@
-// Package members lets the workers that share a stream's partitions find each other, and agree on which worker has which
-// partition. Package partitioned uses it. Start reading at Members.
+// Package members tracks the workers that share a stream's partitions, and assigns each partition to one of them.
+// Package partitioned uses it. Start reading at Members.
 package members
 
 import (
@@ -21,24 +21,25 @@ import (
 )
 
 const (
-	// beat is how often a worker announces itself and its partitions to the others.
+	// beat is the interval at which a worker announces itself and its partitions.
 	beat = 500 * time.Millisecond
 
-	// gone is how long a worker may be silent before it counts as gone.
+	// gone is the time without an announcement after which a worker is considered gone.
 	gone = 4 * beat
 
-	// most is the maximum number of other workers to remember. A client with permission to publish on the subject can
-	// pretend to be any number of workers.
+	// most is the maximum number of other workers that are tracked. A client with permission to publish on the subject
+	// can pretend to be any number of workers.
 	most = 256
 
 	// longestID and longestName are the length limits of a worker's id and name, in bytes.
 	longestID, longestName = 64, 128
 )
 
-// Members tracks the workers that share a stream's partitions, and which partitions this worker should have. Workers announce
-// themselves in plain NATS messages. Nothing is stored, and a worker that stops announcing itself counts as gone. If workers
-// don't all know the same others, two may want one partition, but the server lets only one have it. An announcement doesn't prove
-// that its sender is a worker. The caller can Adopt partitions that their assigned owner doesn't take.
+// Members tracks the workers that share a stream's partitions, and the partitions that this worker should own. Workers
+// announce themselves in plain NATS messages, which no stream stores. A worker that stops announcing itself is
+// considered gone. If workers see different members, two workers may want the same partition, but the server pins only
+// one of them. An announcement doesn't prove that its sender is a worker. The caller can Adopt a partition that its
+// assigned owner doesn't take.
 type Members struct {
 	nc      *nats.Conn
 	subject string
@@ -48,11 +49,11 @@ type Members struct {
 
 	mu       sync.Mutex
 	others   map[string]other // by ID
-	echo     time.Time        // when this worker last received its own announcement, which shows that it can send and receive
-	nonce    string           // included in its announcements, so that no other client can forge one
+	echo     time.Time        // time when this worker last received its own announcement; see deaf
+	nonce    string           // random value that identifies this worker's own announcements
 	owns     map[int]bool     // the partitions that this worker owns
 	assigned []bool           // by partition: whether Assign gives it to this worker
-	adopted  []bool           // by partition: whether this worker takes it anyway
+	adopted  []bool           // by partition: whether this worker takes it regardless of Assign
 	wanted   []bool           // by partition: assigned or adopted, unless this worker is deaf
 	change   chan struct{}    // closed when wanted changes
 }
@@ -78,10 +79,10 @@ func subject(stream, consumer string) string {
 	return fmt.Sprintf("millrace.members.%s.%s", stream, consumer)
 }
 
-// Join subscribes to the announcements of a consumer's workers. Run announces this worker to them under id, and with its host and
-// process for people.
+// Join subscribes to the announcements of a consumer's workers. Run announces this worker under id. The announcements
+// also contain its host and process for people to read.
 func Join(nc *nats.Conn, stream, consumer string, partitions int, id string) (*Members, error) {
-	host, _ := os.Hostname() // the process is enough
+	host, _ := os.Hostname() // without a host name, the process number identifies the worker
 	m := &Members{
 		nc: nc, subject: subject(stream, consumer), id: id, name: fmt.Sprintf("%.100s process %d", host, os.Getpid()),
 		others: map[string]other{}, echo: time.Now(), nonce: nuid.Next(), owns: map[int]bool{},
@@ -114,8 +115,9 @@ func (m *Members) handle(msg *nats.Msg) {
 	}
 }
 
-// Run announces this worker, and decides which partitions it should have, until ctx is done. It makes the first decision after
-// every other worker has had time to announce itself, so that a new worker doesn't claim partitions that others own.
+// Run announces this worker and updates the partitions that it should own, until ctx is done. It makes the first
+// decision after every other worker has had time to announce itself. Otherwise a new worker would claim partitions that
+// others own.
 func (m *Members) Run(ctx context.Context) {
 	defer m.leave()
 	tick := time.NewTicker(beat)
@@ -134,9 +136,8 @@ func (m *Members) Run(ctx context.Context) {
 	}
 }
 
-// announce tells the others which partitions this worker owns. If that fails, the connection is down, and the others treat the
-// worker as gone. While the worker is deaf, it announces that it leaves: the others may receive that, although this worker
-// receives nothing.
+// announce publishes the partitions that this worker owns. If that fails, the connection is down, and the other workers
+// consider this worker gone. A deaf worker announces that it leaves, because the others may still receive its messages.
 func (m *Members) announce(leaving bool) {
 	m.mu.Lock()
 	say := announcement{ID: m.id, Name: m.name, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving || m.deaf(time.Now()), Nonce: m.nonce}
@@ -152,10 +153,11 @@ func (m *Members) leave() {
 	_ = m.sub.Unsubscribe()
 }
 
-// deaf reports whether this worker has stopped receiving its own announcements. m.mu is held.
+// deaf reports whether this worker has stopped receiving its own announcements. Such a worker doesn't receive the
+// announcements of other workers either. The caller holds m.mu.
 func (m *Members) deaf(now time.Time) bool { return now.Sub(m.echo) > gone }
 
-// decide removes workers that are gone, and updates which partitions this worker should have.
+// decide removes workers that are gone, and assigns the partitions again.
 func (m *Members) decide(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -170,7 +172,7 @@ func (m *Members) decide(now time.Time) {
 	m.want(now)
 }
 
-// want updates which partitions this worker should have. m.mu is held.
+// want updates wanted from assigned and adopted. It closes change if an entry of wanted changes. The caller holds m.mu.
 func (m *Members) want(now time.Time) {
 	deaf, changed := m.deaf(now), false
 	for p := range m.wanted {
@@ -184,7 +186,7 @@ func (m *Members) want(now time.Time) {
 	}
 }
 
-// Adopt makes this worker take a partition regardless of Assign. With take false, Assign decides again.
+// Adopt makes this worker take a partition regardless of Assign. If take is false, it ends the adoption.
 func (m *Members) Adopt(p int, take bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -199,14 +201,15 @@ func (m *Members) Standing(p int) (owned, assigned bool) {
 	return m.owns[p], m.assigned[p]
 }
 
-// Mine reports whether this worker should have a partition, and returns a channel that is closed when that may have changed.
+// Mine reports whether this worker should own a partition. It also returns a channel that is closed when the answer may
+// have changed.
 func (m *Members) Mine(p int) (bool, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.wanted[p], m.change
 }
 
-// Await returns true once Mine(p) is want, or false when ctx is done.
+// Await waits until Mine(p) reports want. It returns false if ctx is done first.
 func (m *Members) Await(ctx context.Context, p int, want bool) bool {
 	for ctx.Err() == nil {
 		is, change := m.Mine(p)
@@ -221,21 +224,21 @@ func (m *Members) Await(ctx context.Context, p int, want bool) bool {
 	return false
 }
 
-// Owned returns how many partitions this worker owns.
+// Owned returns the number of partitions that this worker owns.
 func (m *Members) Owned() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.owns)
 }
 
-// Share is what a worker has announced.
+// Share is a worker's announcement.
 type Share struct {
 	Name string // host and process; any client may have chosen it
-	Self bool   // it is this worker
-	Owns []int  // its partitions; of another worker, any numbers, at most one for each partition
+	Self bool   // whether this is the calling worker
+	Owns []int  // its partitions; those of another worker are unchecked, except for their number
 }
 
-// Shares returns the share of this worker, and then those of the others by name.
+// Shares returns the share of this worker, followed by the shares of the other workers, sorted by name.
 func (m *Members) Shares() []Share {
 	m.mu.Lock()
 	defer m.mu.Unlock()

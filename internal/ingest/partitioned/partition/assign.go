@@ -1,6 +1,6 @@
-// Package partition is the pure part of exclusive delivery. It computes which worker has which partition (Assign), what one
-// acknowledgement may cover (Floor), and how small batches are after a worker died (Caution). It does no input or output. The
-// leases of package partitioned use it, and package members uses Assign.
+// Package partition contains the rules of exclusive delivery that need no input or output. Assign distributes
+// partitions among workers, Floor tracks the inputs that one acknowledgement may cover, and Caution limits batches
+// after a worker died. The leases of package partitioned use Floor and Caution, and package members uses Assign.
 package partition
 
 import (
@@ -14,17 +14,17 @@ type Member struct {
 	Owns []int // the partitions that it claims to own
 }
 
-// Assign gives each of n partitions an owner. The i-th entry of the result is the ID of partition i's owner, or empty if there
-// are no members. Loads differ by at most one, and members keep their partitions as far as that allows. The same members give the
-// same result in any order.
+// Assign assigns each of n partitions to a member. The i-th entry of the result is the ID of partition i's owner, or
+// empty without members. The members' numbers of partitions differ by at most one. Within that limit, members keep the
+// partitions that they own. The order of the members doesn't affect the result.
 func Assign(n int, members []Member) []string {
 	owners := make([]string, n)
 	if len(members) == 0 {
 		return owners
 	}
 	members = slices.SortedFunc(slices.Values(members), func(a, b Member) int {
-		// Loads can't all be equal if n isn't a multiple of the number of members. Members that already have more
-		// partitions then keep the extra ones. Otherwise their IDs decide.
+		// If n isn't a multiple of the number of members, the members with the most partitions keep the extra ones.
+		// Between equal members, the IDs decide.
 		return cmp.Or(cmp.Compare(len(b.Owns), len(a.Owns)), cmp.Compare(a.ID, b.ID))
 	})
 	free := make([]int, len(members))

@@ -5,32 +5,34 @@ import (
 	"math"
 )
 
-// Caution records the deaths of a partition's workers. One of the first payloads above the floor may have killed the last worker,
-// and it must not kill one worker after another. Batches get smaller with every death, until the payload to blame is alone.
-// Delivery counts don't help, because a lease reads most of what its predecessor left from the stream, which isn't counted.
+// Caution counts the deaths of a partition's owners, and limits the batches of the next owner. A payload soon after the
+// floor may have killed the last owner, and must not kill one worker after another. Batches get smaller with each
+// death, until the payload to blame runs alone. Delivery counts can't replace this, because a lease reads most
+// unfinished inputs from the stream, and the server doesn't count such reads.
 //
-// A lease keeps its Caution in the consumer's metadata, so it outlives the worker.
+// A lease keeps its Caution in the consumer's metadata, so the Caution outlives the worker.
 type Caution struct {
-	Floor  uint64 // the stream sequence up to which everything was acknowledged when the lease began
-	Until  uint64 // the stream sequence up to which caution applies: the last delivery before a death
-	Deaths int    // number of leases that died before they reached Until; not counted beyond alone
-	Trials int    // number of most recent leases that died while the same payload was first and alone
+	Floor  uint64 // acknowledgement floor when the lease began, a stream sequence
+	Until  uint64 // last stream sequence with caution: the last delivery before a death
+	Deaths int    // number of leases that died before they reached Until, at most alone
+	Trials int    // number of last leases that died while the same first payload ran alone
 }
 
 const (
 	shrink = 16 // the factor by which batches shrink with each death
 
-	// alone is the number of deaths from which payloads are computed one by one. With 8192 payloads, the batch sizes are 512, 32,
-	// 2 and 1.
+	// alone is the number of deaths after which payloads run one by one. With 8192 payloads, the batch sizes are 512,
+	// 32, 2 and 1.
 	alone = 4
 
-	// trials is the number of workers that a payload may kill while it is first and alone. After that it becomes a dead letter.
+	// trials is the number of workers that a payload may kill while it is the first one and runs alone. Then it becomes
+	// a dead letter.
 	trials = 2
 )
 
-// AfterDeath returns the caution that applies after a lease with caution c died. The consumer has acknowledged up to
-// floor and delivered up to delivered. onDevice reports whether a payload was alone on the device when the worker
-// died.
+// AfterDeath returns the caution after a lease with caution c died. floor is the consumer's acknowledgement floor and
+// delivered is its last delivery, both as stream sequences. onDevice reports whether a payload was alone on the device
+// when the worker died.
 func (c Caution) AfterDeath(floor, delivered uint64, onDevice bool) Caution {
 	next := Caution{Floor: floor, Until: max(c.Until, delivered), Deaths: 1}
 	if floor < c.Until {
@@ -54,8 +56,8 @@ func (c Caution) Begin(floor uint64) Caution {
 	return c
 }
 
-// Relaxed returns the caution that applies at floor once all quarantined payloads have been acknowledged: the same as after one
-// death.
+// Relaxed returns the caution at floor after all quarantined payloads have been acknowledged. It is the caution of a
+// single death, or no caution at Until.
 func (c Caution) Relaxed(floor uint64) Caution {
 	if floor >= c.Until {
 		return Caution{Floor: floor}
@@ -63,9 +65,9 @@ func (c Caution) Relaxed(floor uint64) Caution {
 	return Caution{Floor: floor, Until: c.Until, Deaths: 1}
 }
 
-// Quarantined returns how many payloads above the floor may have killed the last worker. most is the size of a batch
-// without caution. With caution there is one batch at a time, so the payload that killed the worker was in the first
-// batch above the floor.
+// Quarantined returns the number of payloads above the floor that may have killed the last worker. most is the batch
+// size without caution. With caution, one batch runs at a time, so the payload to blame was in the first batch above
+// the floor.
 func (c Caution) Quarantined(most int) int {
 	if c.Deaths <= 1 {
 		return math.MaxInt
@@ -90,7 +92,8 @@ func (c Caution) BatchPayloads(most int) int {
 	return max(most, 1)
 }
 
-// GiveUp reports whether the first payload above the floor was first and alone often enough to become a dead letter.
+// GiveUp reports whether the first payload above the floor must become a dead letter, because enough workers died while
+// it ran alone.
 func (c Caution) GiveUp() bool { return c.Trials >= trials }
 
 // String returns the text form of c for the metadata.

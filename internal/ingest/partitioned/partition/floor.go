@@ -1,12 +1,12 @@
 package partition
 
-// Floor tracks, for one lease of a partition, which inputs the lease has taken and which of them one acknowledgement may cover.
+// Floor tracks the inputs that a lease has taken, and the inputs that its next acknowledgement may cover.
 //
-// An acknowledgement of one delivery covers everything below it in the stream, whichever worker received it. So the lease must have
-// taken and settled everything below. The lease first reads from the stream what the consumer delivered before. After that it
-// misses nothing as long as it receives every number: under one pin the consumer uses each number once, and it delivers an input
-// for the first time only after all inputs before it. If a number is missing, the lease again reads from the stream what the
-// consumer has delivered.
+// An acknowledgement of one delivery covers all inputs of the partition below it, even those that another worker
+// received. So the lease must have taken and settled all of them. The lease first reads the earlier deliveries from the
+// stream. Under one pin, the consumer uses each consumer sequence once, and delivers an input for the first time only
+// after all inputs before it. So the lease misses no input if it receives every consumer sequence. If one is missing,
+// the lease reads the delivered inputs from the stream again.
 //
 // A Floor is not safe for concurrent use.
 type Floor struct {
@@ -16,7 +16,7 @@ type Floor struct {
 	first     int     // index of the first unacknowledged input in open
 }
 
-// NewFloor returns the floor of a lease that begins after that sequence of the stream.
+// NewFloor returns the floor of a lease that starts after stream sequence acknowledged.
 func NewFloor(acknowledged uint64) Floor { return Floor{highest: acknowledged} }
 
 // input is an input that is not acknowledged yet.
@@ -25,20 +25,21 @@ type input struct {
 	settled  bool
 }
 
-// Verdict tells what to do with a delivery.
+// Verdict is the result of Take for a delivery.
 type Verdict uint8
 
 // The verdicts.
 const (
-	New   Verdict = iota // process it
-	Read                 // it was read from the stream before it arrived
-	Known                // it is in flight or settled, and the server has redelivered it
-	Gap                  // deliveries before it are missing: take what the stream has, call CaughtUp, and take it again
+	New   Verdict = iota // the input is new and must be processed
+	Read                 // the input was read from the stream before the delivery arrived
+	Known                // the input is in flight or settled, and the server has redelivered it
+	Gap                  // earlier deliveries are missing; Add their inputs, call CaughtUp, and Take it again
 )
 
 func (v Verdict) String() string { return [...]string{"new", "read", "known", "gap"}[v] }
 
-// Take records a delivery: its consumer sequence (number) and its stream sequence. If it returns Gap, nothing is recorded.
+// Take records a delivery with the given consumer sequence (number) and stream sequence. If it returns Gap, it records
+// nothing.
 func (f *Floor) Take(number, sequence uint64) Verdict {
 	switch next := number == f.delivered+1; {
 	case sequence <= f.highest && number <= f.delivered:
@@ -56,7 +57,7 @@ func (f *Floor) Take(number, sequence uint64) Verdict {
 	return New
 }
 
-// Add records that an input was taken. It must be the first one of the partition after Highest.
+// Add records that an input was taken. The input must be the partition's first after Highest.
 func (f *Floor) Add(sequence uint64) {
 	f.highest = sequence
 	f.open = append(f.open, input{sequence: sequence})
@@ -68,12 +69,13 @@ func (f *Floor) CaughtUp(number uint64) { f.delivered = number }
 // Delivered returns the consumer sequence up to which no delivery is missing.
 func (f *Floor) Delivered() uint64 { return f.delivered }
 
-// Highest returns the stream sequence of the last input that was taken. Every input of the partition before it has been taken or was
-// acknowledged before.
+// Highest returns the stream sequence of the last input that was taken. All earlier inputs of the partition have been
+// taken, or were acknowledged before the lease.
 func (f *Floor) Highest() uint64 { return f.highest }
 
-// Settle records that the result or the dead letter of an input is stored. It panics if the input isn't open, because it was never
-// taken or it is already acknowledged. After such a bug, the next acknowledgement could cover too much.
+// Settle records that the result or the dead letter of an input is stored. It panics if the input isn't open, which
+// means that it was never taken or is already acknowledged. After such a bug, the next acknowledgement could cover too
+// much.
 func (f *Floor) Settle(sequence uint64) {
 	at := f.find(sequence)
 	if at < 0 {
@@ -99,8 +101,8 @@ func (f *Floor) find(sequence uint64) int {
 	return low
 }
 
-// Acknowledge removes the inputs that one acknowledgement may cover now, and returns the stream sequence that it must name. It
-// reports false if there are none.
+// Acknowledge removes the inputs that one acknowledgement may cover now, and returns the stream sequence that the
+// acknowledgement must name. It reports false if there are no such inputs.
 func (f *Floor) Acknowledge() (sequence uint64, ok bool) {
 	for f.first < len(f.open) && f.open[f.first].settled {
 		sequence, ok = f.open[f.first].sequence, true
@@ -113,5 +115,5 @@ func (f *Floor) Acknowledge() (sequence uint64, ok bool) {
 	return sequence, ok
 }
 
-// Open returns how many inputs are in flight or wait for an earlier one.
+// Open returns the number of inputs that were taken and are not acknowledged.
 func (f *Floor) Open() int { return len(f.open) - f.first }
