@@ -8,38 +8,38 @@ import (
 	"millrace/internal/streams"
 )
 
-// Batch holds the deliveries of one batch of a pipeline, from its first payload until the last delivery is settled. AckWait runs
-// for each delivery, so the pool keeps the deliveries of every Batch alive.
+// Batch holds the deliveries of one batch of a pipeline, from its first payload until the last delivery is settled. The
+// server's AckWait applies to each delivery, so the pool keeps the deliveries of every Batch alive.
 type Batch struct {
-	ReturnTo chan *streams.Batch // receives the completed batch; nil: a settler receives it. Set once
+	ReturnTo chan *streams.Batch // receives the completed batch; nil if a settler receives it; set once
 
 	mu         sync.Mutex
 	Items      []Delivery
 	settled    []bool
 	spans      []Span        // the rows, in order; nil without frames, where every delivery is a row
-	unended    Delivery      // the frame that ends in a later batch, which settles it; zero if there is none
-	touched    time.Time     // when InProgress was last sent for the deliveries
+	unended    Delivery      // delivery of the frame that ends in a later batch and is settled there; zero if there is none
+	touched    time.Time     // time when InProgress was last sent for the deliveries
 	headers    int           // bytes of the deliveries' headers
-	cost       int64         // memory that the deliveries held when they were added
+	cost       int64         // bytes of memory that the deliveries held when they were added
 	bytes      int64         // bytes of headers and payloads, once the batch is submitted; see holdings.payloads
 	kept       int64         // bytes of memory that the batch keeps for reuse; see retention
-	window     *Window       // the window that counts the batch; nil for none
-	publishing bool          // the window counts the batch as one that is being published
+	window     *Window       // window that counts the batch; may be nil
+	publishing bool          // whether the window counts the batch as being published
 	Bodies     Bodies        // encoded results
-	refused    map[int]error // why a delivery has no result because of an operator, by index; nil if there are none
+	refused    map[int]error // errors of the deliveries that an operator refused or failed on, by index; may be nil
 
 	// The remaining fields are for batches that are settled in order (exclusive delivery).
 	Record     Record
-	Err        error         // why the batch has no results
+	Err        error         // reason why the batch has no results; nil if it has results
 	Completed  chan struct{} // closed once Record, Err and Bodies are set
 	Finished   chan struct{} // closed when every delivery is settled; nil if no goroutine waits for that
 	OnLeave    func()        // called when the batch has left the device
-	OnComplete func()        // called after OnLeave, with Err set; nil for nothing
+	OnComplete func()        // called after OnLeave, when Err is set; may be nil
 }
 
-// Pack appends a delivery to the pipeline's batch b and to g. It reports whether b has all of it: as many records of a frame are
-// appended as b has space for, and the rest goes to the next batch. A message of one record must fit. Every admitted one fits into
-// an empty batch.
+// Pack appends a delivery to the pipeline's batch b and to g. If b has too little space for all records of a frame,
+// Pack appends the records that fit and returns false. The next batch gets the remaining records. A message of one
+// record must fit into b. Every admitted message of one record fits into an empty batch.
 func (g *Batch) Pack(b *streams.Batch, d Delivery) (whole bool) {
 	if f := d.Frame; f != nil {
 		return g.packFrame(b, d)
@@ -92,7 +92,7 @@ func (g *Batch) Add(d Delivery) {
 	g.append(d)
 }
 
-// append appends a delivery to Items. g.mu is held.
+// append appends a delivery to Items. The caller holds g.mu.
 func (g *Batch) append(d Delivery) {
 	g.Items = append(g.Items, d)
 	g.settled = append(g.settled, false)
@@ -103,7 +103,7 @@ func (g *Batch) append(d Delivery) {
 	}
 }
 
-// Settle marks the i-th delivery as settled, or as moved to another batch. g no longer keeps it alive.
+// Settle marks the i-th delivery as settled, or as moved to another batch. g then no longer keeps the delivery alive.
 func (g *Batch) Settle(i int) {
 	g.mu.Lock()
 	g.settled[i] = true
@@ -119,13 +119,13 @@ func (g *Batch) Reclaim(items []int) {
 	g.mu.Unlock()
 }
 
-// enter counts the batch in window p until Clear is called.
+// enter makes window p count the batch until Clear is called.
 func (g *Batch) enter(p *Window) {
 	g.window = p
 	p.Enter()
 }
 
-// StartPublish marks the batch in its window as one that is being published.
+// StartPublish marks the batch as being published in its window.
 func (g *Batch) StartPublish() {
 	if g.window != nil {
 		g.publishing = true
@@ -149,8 +149,8 @@ func (g *Batch) Clear() {
 	g.mu.Unlock()
 }
 
-// keepAlive sends InProgress for each unsettled delivery, if the last time was longer than every ago. It returns the number of
-// deliveries for which it did.
+// keepAlive sends InProgress for each unsettled delivery, unless it did so within the last period every. It returns the
+// number of deliveries for which it sent InProgress.
 func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -172,14 +172,15 @@ func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
 	return told
 }
 
-// Headroom returns how much of ackWait is left for the deliveries.
+// Headroom returns the part of ackWait that is left for the deliveries.
 func (g *Batch) Headroom(now time.Time, ackWait time.Duration) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return ackWait - now.Sub(g.touched)
 }
 
-// Result returns the encoded result of the i-th delivery; of a frame's result in several parts, the last.
+// Result returns the encoded result of the i-th delivery. If a frame's result has several parts, it returns the last
+// part.
 func (g *Batch) Result(i int) []byte {
 	if f := g.Items[i].Frame; f != nil {
 		return f.Parts[len(f.Parts)-1].Body
@@ -187,7 +188,7 @@ func (g *Batch) Result(i int) []byte {
 	return g.Bodies.at(i)
 }
 
-// ResultBytes returns the size of the i-th delivery's result in bytes, with all parts of a frame's result.
+// ResultBytes returns the size of the i-th delivery's result in bytes, including all parts of a frame's result.
 func (g *Batch) ResultBytes(i int) int {
 	if f := g.Items[i].Frame; f != nil {
 		return f.ResultBytes()
@@ -195,14 +196,14 @@ func (g *Batch) ResultBytes(i int) int {
 	return len(g.Bodies.at(i))
 }
 
-// Report passes the finished batch to o. If o is nil, it does nothing and allocates nothing.
+// Report passes the finished batch to o, unless o is nil. In that case it allocates no memory.
 func (g *Batch) Report(o BatchObserver, r *Record) {
 	if o != nil {
 		o.BatchEnded(r, g.Payloads)
 	}
 }
 
-// Describe returns the record of the batch, of which the pipeline has recorded r.
+// Describe returns the record of the batch, based on the pipeline's record r.
 func (g *Batch) Describe(r *streams.Record) Record {
 	return Record{Record: *r, Messages: g.Messages(), Ended: len(g.Items)}
 }
@@ -219,7 +220,8 @@ func (g *Batch) Payloads(yield func(Payload) bool) {
 	}
 }
 
-// Complete records the result of a batch that has left the device and is settled in order.
+// Complete sets Record and Err of a batch that has left the device, and closes Completed. Only exclusive delivery uses
+// it.
 func (g *Batch) Complete(record streams.Record, err error) {
 	g.Record, g.Err = g.Describe(&record), err
 	g.OnLeave()
@@ -229,7 +231,8 @@ func (g *Batch) Complete(record streams.Record, err error) {
 	close(g.Completed)
 }
 
-// Refuse records that an operator refused the i-th delivery, which is one record, or failed on it. It has no result.
+// Refuse records that an operator refused or failed on the i-th delivery, which is a single record. The delivery then
+// has no result.
 func (g *Batch) Refuse(i int, reason error) {
 	if g.refused == nil {
 		g.refused = map[int]error{}
@@ -237,7 +240,7 @@ func (g *Batch) Refuse(i int, reason error) {
 	g.refused[i] = reason
 }
 
-// Refusal returns why the i-th delivery has no result because of an operator, or nil if that isn't so.
+// Refusal returns the reason that Refuse recorded for the i-th delivery, or nil.
 func (g *Batch) Refusal(i int) error { return g.refused[i] }
 
 // RefusedCount returns the number of deliveries with a Refusal.
@@ -270,7 +273,7 @@ func (g *Batch) AppendUnsettled(items []int) []int {
 	return items
 }
 
-// HandOver returns a copy of the i-th delivery for a new owner, which takes over the memory that the delivery holds.
+// HandOver returns a copy of the i-th delivery. The caller takes over the memory that the delivery holds.
 func (g *Batch) HandOver(i int) Delivery {
 	d := g.Items[i]
 	g.Items[i].Cost, g.Items[i].Frame = 0, nil // the frame is not reused

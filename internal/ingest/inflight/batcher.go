@@ -13,7 +13,7 @@ import (
 // Batcher packs deliveries into batches of a pipeline, one batch at a time. Two batches that fill at the same time would each be
 // smaller.
 type Batcher struct {
-	packing     sync.Mutex // held while a goroutine fills a batch; others may submit theirs
+	packing     sync.Mutex // held while a goroutine fills a batch, but not while it submits one
 	pool        *Pool
 	Pipe        *streams.Pipeline
 	in          *Queue
@@ -21,7 +21,7 @@ type Batcher struct {
 	Window      *Window
 	freed       <-chan struct{} // signalled when the window has space
 	timer       *time.Timer     // stopped, or running for the batch that is being filled
-	MaxMessages int             // maximum messages per batch; 0: as many as it holds
+	MaxMessages int             // maximum number of messages per batch; 0 means no limit
 	unread      func(Delivery)  // receives deliveries that are not packed
 
 	carry    Delivery // the delivery that did not fit into the last batch
@@ -36,8 +36,8 @@ func (p *Pool) NewBatcher(pipe *streams.Pipeline, in *Queue, linger time.Duratio
 	return &Batcher{pool: p, Pipe: pipe, in: in, linger: linger, Window: window, freed: window.Join(), timer: t, unread: unread}
 }
 
-// Reserve waits until one more batch may be in flight; see Pool.Reserve. If messages may be frames, it first waits for the turn to open
-// one; see overdraft. Pack or Drop ends the turn.
+// Reserve waits until one more batch may be in flight; see Pool.Reserve. If messages may be frames, Reserve first waits
+// for the turn to open a frame; see overdraft. Pack or Drop ends the turn.
 func (f *Batcher) Reserve(ctx context.Context) (*Batch, error) {
 	if f.pool.Splits() {
 		if err := f.pool.awaitTurn(ctx, f); err != nil {
@@ -79,7 +79,7 @@ func (f *Batcher) Next(g *Batch) (*streams.Batch, streams.CloseReason, error) {
 	return b, f.Fill(b, g), nil
 }
 
-// Pack appends the first delivery of a batch. What does not fit of a frame goes to the next batch.
+// Pack appends the first delivery of a batch. Records of a frame that don't fit are packed into the next batch.
 func (f *Batcher) Pack(b *streams.Batch, g *Batch, d Delivery) {
 	if d.Frame != nil {
 		d.Frame.Open()
@@ -101,7 +101,8 @@ func (f *Batcher) Leave() {
 	}
 }
 
-// leave passes a delivery to unread. A frame gives back its memory at once, because other batchers may wait for that.
+// leave passes a delivery to unread. It releases the memory of a frame at once, because other batchers may wait for
+// that memory.
 func (f *Batcher) leave(d Delivery) {
 	if d.Frame != nil {
 		f.pool.drop(d.Frame)
@@ -110,7 +111,7 @@ func (f *Batcher) leave(d Delivery) {
 	f.unread(d)
 }
 
-// First waits for the first delivery of the next batch. It reports false if there is none.
+// First waits for the first delivery of the next batch. It reports false if the queue is closed and empty.
 func (f *Batcher) First() (Delivery, bool) {
 	if f.carrying {
 		d := f.carry
@@ -127,9 +128,10 @@ func (f *Batcher) Drop() {
 	f.carry, f.carrying = Delivery{}, false
 }
 
-// Fill adds deliveries until the batch is full, its oldest payload has waited for the linger, or the queue is empty and the lane
-// is idle. In the last case waiting would only add latency. While the window is full, Fill waits for one of the window's batches
-// instead. It waits up to WindowWait beyond the linger if the batch could not be stored sooner anyway.
+// Fill adds deliveries until the batch is full or its oldest payload has waited for the linger. Fill also ends when the
+// queue is empty and the lane is idle, because waiting would only add latency. While the window is full, Fill waits for
+// the window instead. It waits up to WindowWait beyond the linger if the server could not store the batch sooner
+// anyway.
 func (f *Batcher) Fill(b *streams.Batch, g *Batch) streams.CloseReason {
 	lingering, overdue := false, false
 	defer f.timer.Stop()
@@ -180,8 +182,9 @@ func (f *Batcher) Fill(b *streams.Batch, g *Batch) streams.CloseReason {
 	}
 }
 
-// place adds a delivery, or keeps it for the next batch and closes this one. Headers do not go to the device, but they stay in
-// memory until the batch is settled. To bound that memory, a batch may have as many bytes of headers as of payloads.
+// place adds a delivery, or keeps it for the next batch and closes this one. Headers aren't copied to the device, but
+// they stay in memory until the batch is settled. To bound that memory, the limit on a batch's payload bytes also
+// applies to its header bytes.
 func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (streams.CloseReason, bool) {
 	if !ok {
 		return streams.ClosedByDrain, true
@@ -209,10 +212,10 @@ func (f *Batcher) accepts(b *streams.Batch, g *Batch, d Delivery) bool {
 	return g.headers+d.HeaderBytes <= f.Pipe.BatchBytes() && g.cost+cost <= f.pool.memory.batchShare()
 }
 
-// Batchers returns the number of goroutines that pack and submit batches for a pipeline. Only one packs at a time, because a core
-// copies payloads faster than a server delivers them. A submission to a GPU takes as long as a small batch runs there, so a
-// single goroutine would delay lanes that could overlap. Using more than half of the cores would slow down the server and the
-// client.
+// Batchers returns the number of goroutines that pack and submit batches for a pipeline. Only one packs at a time,
+// because a core copies payloads faster than a server delivers them. Submitting a small batch to a GPU takes as long as
+// computing it, so a single goroutine would delay lanes that could overlap. Using more than half of the cores would
+// slow down the server and the client.
 func Batchers(p *streams.Pipeline) int {
 	return max(min(p.Lanes(), runtime.GOMAXPROCS(0)/2), 1)
 }

@@ -6,14 +6,15 @@ type Bodies struct {
 	ends []int // the end offset of each body
 }
 
-// Reserve makes space for that many bytes at once. Growing step by step would take twice as much memory and leave garbage.
+// Reserve allocates space for the given number of bytes at once. Growing step by step would take twice as much memory
+// and leave garbage.
 func (b *Bodies) Reserve(bytes int) {
 	if cap(b.Data) < bytes {
 		b.Data = make([]byte, 0, bytes)
 	}
 }
 
-// Add records that grown is data with one more body appended.
+// Add adds a body. grown must be Data with the body appended.
 func (b *Bodies) Add(grown []byte) {
 	b.Data = grown
 	b.ends = append(b.ends, len(grown))

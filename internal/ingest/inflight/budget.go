@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// budget bounds memory in bytes. Each delivery takes its cost before it reaches a batcher, and returns it when it is settled.
-// Waiters are served in order, so small payloads don't starve a large one. A payload that costs more than the whole budget is
-// served when nothing else is held.
+// budget bounds memory in bytes. The cost of each delivery is taken before the delivery reaches a batcher, and released
+// when it is settled. Waiters are served in order, so small payloads don't starve a large one. A payload that costs
+// more than the whole budget is served when no other bytes are in use.
 type budget struct {
 	mu      sync.Mutex
 	limit   int64
 	used    int64
 	waiting []*budgetWaiter // in order of arrival
-	waits   uint64          // how often a caller had to wait
+	waits   uint64          // number of calls that had to wait
 	short   chan struct{}   // closed while a caller waits; nil until isShort is called
 	told    bool            // whether short is closed
 }
@@ -24,8 +24,8 @@ type budgetWaiter struct {
 	granted chan struct{}
 }
 
-// take waits for n bytes and takes them. If ctx ends first, it takes nothing and returns ctx's error. A goroutine that holds
-// bytes that only it can give back must call Force instead, because take could deadlock.
+// take waits for n bytes and takes them. If ctx ends first, it takes nothing and returns ctx's error. A goroutine must
+// call Force instead if it holds bytes that only it can release, because take could deadlock.
 func (b *budget) take(ctx context.Context, n int64) error {
 	b.mu.Lock()
 	if len(b.waiting) == 0 && b.hasRoom(n) {
@@ -53,7 +53,7 @@ func (b *budget) exceeded() bool {
 	return b.used > b.limit
 }
 
-// Try takes n bytes, unless it would have to wait.
+// Try takes n bytes and reports true, unless it would have to wait.
 func (b *budget) Try(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,8 +64,8 @@ func (b *budget) Try(n int64) bool {
 	return true
 }
 
-// await waits until bytes are left in the budget or over is closed, or returns ctx's error. It takes nothing, so the next caller
-// of Force may exceed the budget by one batch.
+// await waits until the budget has free bytes or over is closed. It returns ctx's error if ctx ends first. It takes no
+// bytes, so the next caller of Force may exceed the budget by one batch.
 func (b *budget) await(ctx context.Context, over <-chan struct{}) error {
 	b.mu.Lock()
 	left := len(b.waiting) == 0 && b.hasRoom(1)
@@ -110,7 +110,7 @@ func (b *budget) Force(n int64) {
 	b.mu.Unlock()
 }
 
-// Give gives n bytes back.
+// Give releases n bytes.
 func (b *budget) Give(n int64) {
 	if n == 0 {
 		return
@@ -121,7 +121,7 @@ func (b *budget) Give(n int64) {
 	b.mu.Unlock()
 }
 
-// serve wakes the waiters that fit into the budget. b.mu is held.
+// serve wakes the waiters that fit into the budget. The caller holds b.mu.
 func (b *budget) serve() {
 	for len(b.waiting) > 0 && b.hasRoom(b.waiting[0].n) {
 		b.used += b.waiting[0].n
@@ -133,7 +133,7 @@ func (b *budget) serve() {
 	}
 }
 
-// tell closes short if a caller waits. b.mu is held.
+// tell closes short if a caller waits. The caller holds b.mu.
 func (b *budget) tell() {
 	if b.short != nil && !b.told && len(b.waiting) > 0 {
 		close(b.short)
@@ -141,7 +141,7 @@ func (b *budget) tell() {
 	}
 }
 
-// hasRoom reports whether n bytes may be taken. b.mu is held.
+// hasRoom reports whether n bytes may be taken. The caller holds b.mu.
 func (b *budget) hasRoom(n int64) bool { return b.used+n <= b.limit || b.used == 0 }
 
 // isShort returns a channel that is closed as soon as a caller waits. A batch that is being filled must then be submitted,
@@ -156,10 +156,11 @@ func (b *budget) isShort() <-chan struct{} {
 	return b.short
 }
 
-// batchShare returns how many bytes one batch may hold, so that one can fill while others are computed and published.
+// batchShare returns the maximum number of bytes for one batch. It leaves memory for a batch that fills while others
+// are computed and published.
 func (b *budget) batchShare() int64 { return b.limit / 4 }
 
-// read returns the limit, the bytes in use, and how often a caller had to wait.
+// read returns the limit, the bytes in use, and the number of calls that had to wait.
 func (b *budget) read() (limit, used int64, waits uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// Message is the part of a message from package pull that a delivery keeps. *pull.Message implements it.
+// Message contains the methods of a received message that a delivery needs. *pull.Message implements it.
 type Message interface {
 	Data() []byte
 	Headers() nats.Header
 	Subject() string
 	Reply() string
-	AckToken() pull.AckToken // without the payload
+	AckToken() pull.AckToken // for an acknowledgement after the payload is released
 
 	Ack() error
 	DoubleAck(ctx context.Context) error
@@ -30,22 +30,22 @@ type Message interface {
 type Delivery struct {
 	Msg              Message
 	Stream           string
-	Subject          string    // as published
+	Subject          string    // subject of the published message
 	Sequence         uint64    // stream sequence
 	ConsumerSequence uint64    // number of the delivery at the consumer
 	NumDelivered     int       // 1 for the first
-	Turn             uint64    // the turn in which the server pinned this client; see pull.Message
+	Turn             uint64    // turn in which the message arrived; see pull.Message.Turn
 	Level            int       // quarantine level; see quarantine.Levels
-	HeaderBytes      int       // bytes of its headers
+	HeaderBytes      int       // size of the headers in bytes
 	Pending          uint64    // messages that the consumer has not delivered yet
-	Stored           time.Time // when the stream stored the message
+	Stored           time.Time // time when the stream stored the message
 	Received         time.Time
 	Cost             int64    // bytes of memory that the delivery holds; see Costs
-	Frame            *Frame   // the message's records; nil: the message is one record, as it is
-	Parts            []string // ids of the parts of its result that another lease has stored
+	Frame            *Frame   // the message's records; nil if the message is a single uncompressed record
+	Parts            []string // ids of the result's parts that an earlier lease has stored
 
 	First   bool      // whether the message was never delivered before
-	Cleared time.Time // no result of the input was stored before this time; zero: unknown
+	Cleared time.Time // time before which no result of the input was stored; zero if unknown
 }
 
 // Incoming is a message that NewDelivery accepts. *pull.Message implements it.
@@ -54,7 +54,7 @@ type Incoming interface {
 
 	HeaderBytes() int // bytes of the headers on the wire
 	Turn() uint64     // see pull.Message
-	Since() time.Time // a time before the message reached the process; zero: unknown
+	Since() time.Time // a time before the message reached the process; zero if unknown
 	Metadata() (*jetstream.MsgMetadata, error)
 }
 
@@ -80,8 +80,8 @@ func (d *Delivery) payload() Payload {
 	return Payload{Stream: d.Stream, Sequence: d.Sequence, Header: d.Msg.Headers()}
 }
 
-// NakDelay returns how long the server waits before it redelivers a payload that could not be processed: one second, doubled with
-// every delivery, at most MaxNakDelay. The consumer's BackOff does not apply to naks.
+// NakDelay returns the delay before the redelivery of a payload that could not be processed. It is one second, doubled
+// with every delivery, up to MaxNakDelay. The consumer's BackOff does not apply to naks.
 func (d *Delivery) NakDelay() time.Duration {
 	return min(time.Second<<min(d.NumDelivered-1, 6), MaxNakDelay)
 }
@@ -89,6 +89,6 @@ func (d *Delivery) NakDelay() time.Duration {
 // MaxNakDelay is the longest NakDelay.
 const MaxNakDelay = time.Minute
 
-// LossDelay is how long the server waits before it redelivers a payload that was on a lost device. In that time the process ends,
-// so that its successor gets the payload.
+// LossDelay is the delay before the redelivery of a payload that was on a lost device. The process ends within that
+// time, so that its successor gets the payload.
 const LossDelay = time.Second

@@ -1,9 +1,10 @@
-// Package inflight holds what a worker has in flight: each delivery from the pull to its acknowledgement.
+// Package inflight tracks each delivery of a worker from the pull to its acknowledgement.
 //
-// A Delivery is one input message. Deliveries wait in a Queue, a Batcher packs them into batches of a pipeline, and a Batch keeps
-// them until the last of them is settled. A Frame is a message of many records, which package unpack finds. A Pool bounds the number
-// and memory of deliveries, and keeps them alive at the server. A Window decides when a batch that is not full should be submitted.
+// A Delivery is one delivery of an input message. Deliveries wait in a Queue, and a Batcher packs them into batches of
+// a pipeline. A Batch keeps its deliveries until all of them are settled. A Frame is a message of many records, which
+// package unpack splits. A Pool bounds the number and memory of deliveries, and keeps them alive at the server. A
+// Window decides when a partly filled batch is submitted.
 //
-// Both delivery modes use this package. It stores nothing and acknowledges nothing: package results and the modes do. Start
-// reading at Delivery, then Batch, then Pool.
+// Both delivery modes use this package. Package results stores results, and the modes acknowledge inputs. Start reading
+// at Delivery, then Batch, then Pool.
 package inflight

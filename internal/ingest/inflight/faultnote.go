@@ -11,29 +11,29 @@ import (
 	"millrace/internal/streams"
 )
 
-// OperatorFault is a failure that an operator is to blame for.
+// OperatorFault is a failure that an operator caused.
 type OperatorFault struct {
 	Operator string    // name of the operator
 	Fault    string    // one of operator.Faults
-	At       time.Time // when a worker observed it
-	Earlier  bool      // another process observed it, and left a note about it
+	At       time.Time // time when a worker observed the fault
+	Earlier  bool      // whether another process observed the fault and noted it
 }
 
 // Faults returns all values of OperatorFault.Fault.
 func Faults() []string { return operator.Faults() }
 
-// FaultNote is the key of the note that a process leaves in the consumer's metadata when an operator has lost it its device. The
-// process ends, and with it everything that it has counted.
+// FaultNote is the key of a note in the consumer's metadata. A process writes the note after an operator has caused the
+// loss of its device. The process then ends and loses its counters.
 const FaultNote = "millrace-operator-faults"
 
-// mostNoted is the number of an operator's faults that a note keeps, and mostInNote that of all operators. An older fault is dropped
-// for a newer one.
+// mostNoted is the maximum number of faults of one operator in a note. mostInNote is the maximum for all operators.
+// Newer faults replace older ones.
 const (
 	mostNoted  = 3
 	mostInNote = 32
 )
 
-// AddFault returns a note with one more fault.
+// AddFault returns note with f added.
 func AddFault(note string, f OperatorFault) string {
 	var entries []string
 	same := 0
@@ -51,7 +51,7 @@ func AddFault(note string, f OperatorFault) string {
 	return strings.Join(entries, " ")
 }
 
-// ParseFaults returns the faults of a note, the oldest first. It ignores what it can't read.
+// ParseFaults returns the faults of a note, the oldest first. It ignores invalid entries.
 func ParseFaults(note string) (faults []OperatorFault) {
 	for _, entry := range strings.Fields(note) {
 		parts := strings.Split(entry, ":")
@@ -65,8 +65,8 @@ func ParseFaults(note string) (faults []OperatorFault) {
 	return faults
 }
 
-// FaultOf returns the fault with which an operator lost a pipeline its device. It reports false if the device isn't lost, or no operator
-// is known to be to blame.
+// FaultOf returns the operator fault that lost a pipeline's device. It reports false if the device isn't lost, or if no
+// operator is known to be the cause.
 func FaultOf(pipe *streams.Pipeline) (f OperatorFault, ok bool) {
 	name, fault := operator.FaultOfLoss(pipe.Err())
 	return OperatorFault{Operator: name, Fault: fault, At: pipe.LostAt()}, name != ""

@@ -11,27 +11,31 @@ import (
 	"millrace/internal/table"
 )
 
-// Frame is a message that is split into records, from its arrival until its result is stored. Its records may be in several
-// batches, of which the last has the delivery among its Items. Every batch writes its records' results into Table.
+// Frame is a message that is split into records. It exists from the message's arrival until its result is stored. Its
+// records may be in several batches, and the last of these batches has the delivery in Items. Each batch writes the
+// results of its records into Table.
 type Frame struct {
 	unpack.Message
 	Parts []table.Part // encoded results: one body, or several
-	Ahead bool         // whether everything that is stored before the last part is stored
-	Kept  uint64       // sequence of the whole message in the stream of dead letters, if it is stored for its records' sake
+	Ahead bool         // whether all messages that precede the last part are stored
+	// Kept is the sequence of the whole message in the dead-letter stream. It is 0 unless dead letters of its records
+	// refer to the message.
+	Kept uint64
 
 	operators []operator.Operator
 	refusals  Refusals
 	d         Delivery // the message, without the memory that it holds
-	cuts      []int    // records, in order, that must begin a new batch
-	overdrawn bool     // whether the overdraft counts it
+	cuts      []int    // records that must begin a new batch, in order
+	overdrawn bool     // whether overdraft.frames counts the frame
 
-	missing atomic.Int32 // batches with records whose results are missing, and one until all records are packed
+	missing atomic.Int32 // number of batches whose results are missing, plus 1 until all records are packed
 	over    atomic.Bool
 	done    chan struct{} // closed when no result is missing, or err is set
 	err     error
 }
 
-// Await waits until no result is missing, and returns nil. It returns an error if results will stay missing, or if ctx ends first.
+// Await waits until no result is missing, and returns nil. It returns an error if some results can't be computed, or if
+// ctx ends first.
 func (f *Frame) Await(ctx context.Context) error {
 	select {
 	case <-f.done:
@@ -41,7 +45,7 @@ func (f *Frame) Await(ctx context.Context) error {
 	}
 }
 
-// unused reports whether no batch uses the frame any more.
+// unused reports whether no batch uses the frame.
 func (f *Frame) unused() bool { return isOver(f.done) && f.missing.Load() == 0 }
 
 // isOver reports whether a channel is closed.
@@ -54,7 +58,8 @@ func isOver(c <-chan struct{}) bool {
 	}
 }
 
-// Fail records that results will stay missing because of err. The goroutine that waits for them may then end the frame.
+// Fail makes Await return err, because some results can't be computed. Only the first call has an effect. The goroutine
+// that called Await may then settle the frame.
 func (f *Frame) Fail(err error) {
 	if f.over.CompareAndSwap(false, true) {
 		f.err = err
@@ -62,16 +67,17 @@ func (f *Frame) Fail(err error) {
 	}
 }
 
-// settled records that one of the frame's batches has its results, or that all records are packed. As soon as no result is missing,
-// the goroutine that waits for the results may end the frame.
+// settled records that one batch has written its results, or that all records are packed. If no result is missing,
+// Await returns and its caller may settle the frame.
 func (f *Frame) settled() {
 	if f.missing.Add(-1) == 0 {
 		f.Fail(nil)
 	}
 }
 
-// Put stores the results of a run of records, from a completed batch's rows from row on. It marks the records that an operator refused,
-// and passes each refusal to refused, unless that is nil. The row of a record that has a status already is empty, so that it says nothing.
+// Put copies the results of a run of records into Table. The records are the rows of a completed batch from row on. Put
+// marks each record that an operator refused, and passes the refusal to refused unless refused is nil. It skips a
+// record that already has a status, because the record's row is empty.
 func (f *Frame) Put(completed *streams.Batch, row, first, records int, refused func(Refused)) {
 	if f.refusals.Possible() {
 		for i := range records {
@@ -93,15 +99,15 @@ func (f *Frame) Put(completed *streams.Batch, row, first, records int, refused f
 	}
 }
 
-// Blame records which operator failed on record i with err, if err says so.
+// Blame records the operator that failed on record i, if err names one.
 func (f *Frame) Blame(i int, err error) {
 	if name := operator.ToBlame(err); name != "" {
 		f.Table.Blame(i, name)
 	}
 }
 
-// EncodeParts encodes the results into bodies of at most limit bytes, each compressed by compress unless that is nil. See
-// table.Table.Parts for errors.
+// EncodeParts encodes the results into bodies of at most limit bytes. It compresses each body with compress, unless
+// compress is nil. See table.Table.Parts for errors.
 func (f *Frame) EncodeParts(format operator.Format, limit int, compress func(dst, src []byte) []byte) (err error) {
 	f.Encoded, f.Parts, err = f.Table.Parts(f.Encoded[:0], format, limit, compress)
 	return err
@@ -126,7 +132,7 @@ func (f *Frame) ResultBytes() (bytes int) {
 	return bytes
 }
 
-// Stats describes the frame. The results of all records must be encoded.
+// Stats returns the statistics of the frame. The results of all records must be encoded.
 func (f *Frame) Stats() FrameStats {
 	return FrameStats{
 		Framed: f.Framed(), Records: f.Table.Count(), Parts: len(f.Parts), Compressed: f.Compressed, Decompressed: f.Decompressed,
@@ -134,8 +140,8 @@ func (f *Frame) Stats() FrameStats {
 	}
 }
 
-// pack appends records to b until it is full or the frame ends. It returns the number of rows that it appended. A frame without
-// records takes one empty row, because the device accepts no batch without rows.
+// pack appends records to b until b is full or the frame or a cut ends. It returns the number of rows that it appended.
+// A frame without records takes one empty row, because the device accepts no batch without rows.
 func (f *Frame) pack(b *streams.Batch) (rows int) {
 	if f.Records() == 0 {
 		if !b.Append(nil) {
@@ -153,5 +159,6 @@ func (f *Frame) pack(b *streams.Batch) (rows int) {
 	return f.Cursor.Fill(b, last-f.Cursor.Next())
 }
 
-// Cut has records begin new batches. The records are in order. It must be called before the first batch has records.
+// Cut makes each record in at begin a new batch. at contains indices in increasing order. Cut must be called before any
+// record is packed.
 func (f *Frame) Cut(at []int) { f.cuts = at }

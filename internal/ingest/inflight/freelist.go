@@ -2,8 +2,8 @@ package inflight
 
 import "sync"
 
-// FreeList holds reusable items that keep their memory. It is last in, first out, so only as many items grow to the size of the
-// largest batch as are in use at the same time.
+// FreeList holds reusable items that keep their memory. It is last in, first out. So the number of items that grow to
+// the size of the largest batch is limited to the items in use at the same time.
 type FreeList[T any] struct {
 	tokens chan struct{} // one token per item; receiving a token permits one pop
 
@@ -11,7 +11,7 @@ type FreeList[T any] struct {
 	stack []T
 }
 
-// NewFreeList returns a list of n items.
+// NewFreeList returns a list of n items from make1.
 func NewFreeList[T any](n int, make1 func() T) *FreeList[T] {
 	s := &FreeList[T]{tokens: make(chan struct{}, n)}
 	for range n {
@@ -20,7 +20,7 @@ func NewFreeList[T any](n int, make1 func() T) *FreeList[T] {
 	return s
 }
 
-// Put gives an item back. It never blocks, because the list has space for all items.
+// Put returns an item to the list. It never blocks, because the list has space for all items.
 func (s *FreeList[T]) Put(t T) {
 	s.mu.Lock()
 	s.stack = append(s.stack, t)

@@ -10,7 +10,7 @@ type holdings struct {
 	overdraft overdraft
 }
 
-// Hold waits for a delivery's memory and takes it. It reports false if ctx ends first.
+// Hold waits until the memory for a delivery is available, and takes it. It reports false if ctx ends first.
 func (h *holdings) Hold(ctx context.Context, d *Delivery) bool {
 	cost := h.costs.of(d, 1)
 	if h.memory.take(ctx, cost) != nil {
@@ -26,13 +26,13 @@ func (h *holdings) Force(d *Delivery) {
 	h.memory.Force(d.Cost)
 }
 
-// HoldReceipt takes the memory for acknowledging a delivery whose payload is no longer held. It does not wait.
+// HoldReceipt takes the memory that is needed to acknowledge an input after its payload is released. It doesn't wait.
 func (h *holdings) HoldReceipt() { h.memory.Force(receiptCost) }
 
-// ReleaseReceipts gives back the memory that n calls of HoldReceipt took.
+// ReleaseReceipts releases the memory that n calls of HoldReceipt took.
 func (h *holdings) ReleaseReceipts(n int) { h.memory.Give(receiptCost * int64(n)) }
 
-// Release gives back the memory that a delivery holds. It may be called more than once.
+// Release releases the memory that a delivery holds. It may be called more than once.
 func (h *holdings) Release(d *Delivery) {
 	h.memory.Give(d.Cost)
 	d.Cost = 0
@@ -42,7 +42,7 @@ func (h *holdings) Release(d *Delivery) {
 	}
 }
 
-// releaseAll gives back the memory that a batch holds.
+// releaseAll releases the memory of a batch's deliveries.
 func (h *holdings) releaseAll(g *Batch) {
 	sum := int64(0)
 	for i := range g.Items {
@@ -64,7 +64,7 @@ func (h *holdings) Memory() (m Memory) {
 	return m
 }
 
-// SetLimit changes how much memory deliveries may take together. It is for tests, and must be called before the pool is used.
+// SetLimit sets the memory limit for all deliveries, in bytes. Only tests use it, before they use the pool.
 func (h *holdings) SetLimit(bytes int64) { h.memory.limit = bytes }
 
 // SubmittedBytes returns the number of payload bytes in submitted batches.

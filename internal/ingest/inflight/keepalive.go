@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// StartKeepAlive sends InProgress for deliveries that are in flight for long, before ackWait expires. It returns a function that
-// stops it.
+// StartKeepAlive starts a goroutine that sends InProgress for deliveries that are in flight for longer than a third of
+// ackWait. stop ends the goroutine and waits for it.
 func (p *Pool) StartKeepAlive(ackWait time.Duration) (stop func()) {
 	every := ackWait / 3
 	ticker := time.NewTicker(max(every/2, 10*time.Millisecond))

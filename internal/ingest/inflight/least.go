@@ -7,16 +7,16 @@ import (
 	"millrace/internal/ingest/unpack"
 )
 
-// leastPayloads is the number of the smallest payloads that must fit into the memory.
+// leastPayloads is the number of empty payloads that must fit into the memory.
 const leastPayloads = 1024
 
 // ErrMemory means that Settings.Memory is too small for the worker.
 var ErrMemory = errors.New("ingest: too little memory")
 
-// MemoryError is an ErrMemory that says what is missing and what to do.
+// MemoryError is an ErrMemory with the missing amount and advice.
 type MemoryError struct {
-	Found  string // what the settings need
-	Advice string // what to raise or lower
+	Found  string // available and required memory
+	Advice string // settings to raise or lower
 }
 
 func (e *MemoryError) Error() string { return ErrMemory.Error() + ": " + e.Found + ": " + e.Advice }
@@ -24,8 +24,8 @@ func (e *MemoryError) Error() string { return ErrMemory.Error() + ": " + e.Found
 // Unwrap returns ErrMemory.
 func (e *MemoryError) Unwrap() error { return ErrMemory }
 
-// Check returns a *MemoryError if the memory is too little for that many pipelines. The smallest batch of a pipeline holds up to batch
-// bytes.
+// Check returns a *MemoryError if the memory is too little for that many pipelines. batch is the capacity in bytes of
+// the smallest batch among the pipelines.
 func (s Settings) Check(pipelines int, batch int64) error {
 	frames := s.frames(pipelines, batch)
 	least := s.Fixed + frames + s.least(batch)
@@ -50,14 +50,14 @@ func (s Settings) frames(pipelines int, batch int64) int64 {
 	return int64(pipelines) * messages.Most(s.Largest)
 }
 
-// messages returns how messages are unpacked into records of up to a batch's size.
+// messages returns the settings for unpacking messages into records of at most batch bytes.
 func (s Settings) messages(batch int64) unpack.Settings {
 	s.Split.MaxRecord = int(batch)
 	return unpack.Settings{Split: s.Split, Decompress: s.Decompress, Results: s.Costs.results}
 }
 
-// least returns the minimum memory for deliveries: twice the largest payload with its headers, so that one can follow the other,
-// and some small payloads. A batch holds up to batch bytes.
+// least returns the minimum memory for deliveries in bytes. It is enough for two payloads of the largest size, and for
+// leastPayloads empty ones. batch is the capacity of a batch in bytes.
 func (s Settings) least(batch int64) int64 {
 	largest := min(s.Largest, batch)
 	least := 2*(largest+largest/8+s.Costs.perByte*largest) + leastPayloads*s.Costs.perPayload()

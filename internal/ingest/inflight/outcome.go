@@ -7,7 +7,7 @@ import (
 	"millrace/internal/record"
 )
 
-// Outcome is how the processing of an input message ended.
+// Outcome is the final state of an input message in a worker.
 type Outcome uint8
 
 // The outcomes. Metrics use the same names.
@@ -15,7 +15,9 @@ const (
 	Published    Outcome = iota // the result is stored and the input is acknowledged
 	DeadLettered                // the input is stored under the dead-letter subject and terminated
 	Nacked                      // the input was given back to be redelivered
-	Duplicate                   // as Published, but the server reported that it already had the result; it doesn't report that for a batch of results
+	// Duplicate is like Published, but the server reported that it already had the result. The server doesn't report
+	// that for a batch of results.
+	Duplicate
 	NumOutcomes
 )
 
@@ -25,13 +27,13 @@ func (o Outcome) String() string {
 
 // FrameStats describes a message that was split into records or decompressed, and whose result is stored.
 type FrameStats struct {
-	Framed  bool                 // whether the message is a frame; otherwise it is one record, which was compressed
-	Records [record.Statuses]int // records by how their processing ended
-	Parts   int                  // messages that the result has
+	Framed  bool                 // whether the message is a frame; otherwise it is a single compressed record
+	Records [record.Statuses]int // number of records with each status
+	Parts   int                  // number of messages of the result
 
 	Compressed, Decompressed int // bytes of the body before and after decompression; 0 if the message was not compressed
 
-	Decompressing, Splitting time.Duration // time that decompressing the message and finding its records took
+	Decompressing, Splitting time.Duration // durations of decompressing the message and of splitting it into records
 }
 
 // DeadLetter is a dead letter that is stored.
@@ -60,5 +62,5 @@ type BatchObserver interface {
 // Memory is the memory that a worker's deliveries in flight use, and its limit, in bytes.
 type Memory struct {
 	Limit, Used int64
-	Waits       uint64 // how often the next payload had to wait for memory
+	Waits       uint64 // number of times that a payload had to wait for memory
 }

@@ -7,19 +7,20 @@ import (
 	"millrace/internal/streams"
 )
 
-// overdraft lets a batch begin with a frame for which there is too little memory. Otherwise a frame that is larger than the memory
-// could never be processed. It has a turn for each pipeline, so frames exceed the memory by at most one for each pipeline, however many
-// goroutines fill batches.
+// overdraft lets a batch begin with a frame although there is too little memory. Otherwise a frame that is larger than
+// the memory could never be processed. Each pipeline has one turn, so at most one frame per pipeline exceeds the
+// memory, regardless of the number of batchers.
 type overdraft struct {
 	mu     sync.Mutex
-	turns  map[*streams.Pipeline]*Batcher // the batcher that may open a frame
-	frames int                            // frames that batches began with while the memory was exceeded, until they give it back
+	turns  map[*streams.Pipeline]*Batcher // batcher that may open a frame, by pipeline
+	frames int                            // number of frames that were opened while the memory was exceeded, and that still hold memory
 	next   chan struct{}                  // closed by the next announcement; nil while no goroutine waits
 }
 
-// awaitTurn waits until f may begin a batch with a frame: no other batcher of the pipeline has the turn, and deliveries don't use more
-// memory than the limit. It doesn't wait for memory if nothing in flight will give some back, or if f has packed a part of the frame.
-// A pipeline that ends gives back what it has in flight. awaitTurn returns an error if ctx ends.
+// awaitTurn waits until f may begin a batch with a frame. No other batcher of the pipeline may have the turn, and
+// deliveries must not use more memory than the limit. awaitTurn doesn't wait for memory if no batch in flight will
+// release memory, or if f has packed a part of the frame. If a pipeline ends, its batches in flight are released.
+// awaitTurn returns an error if ctx ends.
 func (h *holdings) awaitTurn(ctx context.Context, f *Batcher) error {
 	for {
 		changed := h.takeTurn(f)
@@ -53,7 +54,7 @@ func (h *holdings) takeTurn(f *Batcher) (changed <-chan struct{}) {
 	return o.next
 }
 
-// endTurn ends the turn of f, if it has the turn. opened is the frame that its batch begins with, or nil.
+// endTurn ends the turn of f, if f has the turn. opened is the frame that f's batch begins with, or nil.
 func (h *holdings) endTurn(f *Batcher, opened *Frame) {
 	o := &h.overdraft
 	defer o.announce()
@@ -68,7 +69,7 @@ func (h *holdings) endTurn(f *Batcher, opened *Frame) {
 	}
 }
 
-// drop gives back the memory of a frame.
+// drop releases the memory of a frame.
 func (h *holdings) drop(f *Frame) {
 	f.Drop()
 	h.overdraft.mu.Lock()

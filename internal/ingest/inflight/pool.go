@@ -12,41 +12,43 @@ import (
 	"millrace/internal/streams"
 )
 
-// Pool bounds what a worker has in flight, from the pull to the acknowledgement. It owns all batches and counts the memory of every
-// delivery: payload, headers, result and bookkeeping. Its methods may be called by several goroutines.
+// Pool bounds the batches and the memory of deliveries in flight, from the pull to the acknowledgement. It owns all
+// batches. The memory of a delivery includes payload, headers, result and bookkeeping. Pool's methods may be called by
+// several goroutines.
 type Pool struct {
 	holdings      // memory of all deliveries in flight
 	mu            sync.Mutex
-	batches       []*Batch // all batches: those in free, and those from NewBatch; guarded by mu
+	batches       []*Batch // batches from the free list and from NewBatch; guarded by mu
 	free          *FreeList[*Batch]
 	inFlightCount atomic.Int32 // batches that are being filled, computed or settled
 	retained      retention    // memory of unused batches and settle buffers
 	unpacker      *unpack.Unpacker
 }
 
-// Settings limits what a pool may hold.
+// Settings configures a Pool.
 type Settings struct {
 	Costs      Costs
-	Split      frame.Splitter       // how messages are split into records; NewPool sets MaxRecord
-	Decompress compression.Encoding // how messages are compressed
-	Memory     int64                // bytes for deliveries and everything in Fixed; 0: as much as the allowed batches in flight need
-	Fixed      int64                // bytes of Memory that are in use at any load
+	Split      frame.Splitter       // framing of messages; NewPool sets MaxRecord
+	Decompress compression.Encoding // compression of messages
+	Memory     int64                // bytes for deliveries and Fixed; 0 means enough for the maximum number of batches in flight
+	Fixed      int64                // bytes of Memory that are in use at every load
 	Largest    int64                // bytes of the largest message that the server delivers
 }
 
 const (
-	// BatchesPerSlot is the number of batches that may be in flight, from pull to acknowledgement, per batch that can be on a
-	// device.
+	// BatchesPerSlot is the maximum number of batches in flight per batch that can be on a device. A batch is in flight
+	// from the pull to the acknowledgement.
 	BatchesPerSlot = capacity.BatchesPerSlot
 
-	// keepShare is the share of the memory that unused batches and settle buffers may keep: an eighth.
+	// keepShare is the divisor of the memory for unused batches and settle buffers. They may keep an eighth.
 	keepShare = 8
 
 	// usualHeaders is the assumed number of bytes of a payload's subjects and headers.
 	usualHeaders = 1024
 )
 
-// NewPool makes the batches for pipelines and divides the memory. It returns a *MemoryError if there is too little.
+// NewPool returns a pool with batches for the pipelines, and divides the memory. It returns a *MemoryError if there is
+// too little memory.
 func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
 	p := &Pool{holdings: holdings{costs: s.Costs}}
 	slots, full, largest := 0, int64(0), int64(SmallestBatchBytes(pipes))
@@ -71,7 +73,7 @@ func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
 	return p, nil
 }
 
-// SmallestBatchBytes returns the number of bytes that every pipeline's batch can hold.
+// SmallestBatchBytes returns the capacity in bytes of the smallest batch among the pipelines.
 func SmallestBatchBytes(pipes []*streams.Pipeline) int {
 	bytes := pipes[0].BatchBytes()
 	for _, p := range pipes {
@@ -80,10 +82,12 @@ func SmallestBatchBytes(pipes []*streams.Pipeline) int {
 	return bytes
 }
 
-// Splits reports whether messages may be frames or compressed, so that the size of a message does not tell that of its records.
+// Splits reports whether messages may be frames or compressed. Then the size of a message doesn't bound the size of its
+// records.
 func (p *Pool) Splits() bool { return p.unpacker.Splits() }
 
-// Unpack begins to unpack a delivery's message. It doesn't wait. It does nothing if the message is one record as it is.
+// Unpack starts to unpack a delivery's message, without waiting. It does nothing if the message is a single
+// uncompressed record.
 func (p *Pool) Unpack(d *Delivery) {
 	if p.unpacker.Plain(d.Msg) {
 		return
@@ -94,7 +98,8 @@ func (p *Pool) Unpack(d *Delivery) {
 	p.unpacker.Start(&f.Message, d.Msg)
 }
 
-// NewBatch returns an additional batch that is not on the free list. The pool keeps its deliveries alive too.
+// NewBatch returns an additional batch that is not on the free list. The pool also keeps the deliveries of this batch
+// alive.
 func (p *Pool) NewBatch() *Batch {
 	g := &Batch{}
 	p.mu.Lock()
@@ -107,11 +112,11 @@ func (p *Pool) NewBatch() *Batch {
 func (p *Pool) allBatches() []*Batch {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.batches // batches are only ever appended
+	return p.batches // the slice only grows, so a copy stays valid
 }
 
-// Reserve waits until one more batch of a pipeline may be in flight, or ctx or the pipeline ends. Call it before you take a
-// delivery, so that an idle device gets the delivery.
+// Reserve waits until one more batch of a pipeline may be in flight. It returns an error if ctx or the pipeline ends
+// first. Call Reserve before you take a delivery, so that an idle device gets the delivery.
 func (p *Pool) Reserve(ctx context.Context, pipe *streams.Pipeline) (*Batch, error) {
 	if err := p.payloads.await(ctx, pipe.Over()); err != nil {
 		return nil, err
@@ -131,13 +136,13 @@ func (p *Pool) Reserve(ctx context.Context, pipe *streams.Pipeline) (*Batch, err
 	}
 }
 
-// unreserve gives back the batch that Reserve returned.
+// unreserve undoes Reserve for the batch that Reserve returned.
 func (p *Pool) unreserve(g *Batch, pipe *streams.Pipeline) {
 	pipe.Unreserve()
 	p.free.Put(g)
 }
 
-// Begin takes the reserved batch from the pipeline. If it fails, it gives back the batch that Reserve returned.
+// Begin takes the reserved batch from the pipeline. If it fails, it returns g to the free list.
 func (p *Pool) Begin(g *Batch, pipe *streams.Pipeline) (*streams.Batch, error) {
 	b, err := pipe.Take()
 	if err != nil {
@@ -148,8 +153,8 @@ func (p *Pool) Begin(g *Batch, pipe *streams.Pipeline) (*streams.Batch, error) {
 	return b, nil
 }
 
-// Submit submits a filled batch to the device. The window counts the batch until it is cleared. If Submit fails, the caller still
-// owns b.
+// Submit submits a filled batch to the device. The window counts the batch until g is cleared. If Submit fails, the
+// caller still owns b.
 func (p *Pool) Submit(b *streams.Batch, g *Batch, window *Window, why streams.CloseReason) error {
 	b.Owner = g
 	g.bytes = int64(b.Bytes() + g.headers)
@@ -158,7 +163,7 @@ func (p *Pool) Submit(b *streams.Batch, g *Batch, window *Window, why streams.Cl
 	return b.Submit(why)
 }
 
-// Acquire waits for a batch of a pipeline, for the deliveries of a batch that NewBatch returned.
+// Acquire waits for a batch of a pipeline. It is used for deliveries in a batch from NewBatch.
 func (p *Pool) Acquire(ctx context.Context, pipe *streams.Pipeline) (*streams.Batch, error) {
 	if err := pipe.Reserve(ctx); err != nil {
 		return nil, err
@@ -171,7 +176,8 @@ func (p *Pool) Acquire(ctx context.Context, pipe *streams.Pipeline) (*streams.Ba
 	return b, nil
 }
 
-// Finish clears a batch that NewBatch returned, once its deliveries have left the batch that Acquire returned.
+// Finish clears a batch from NewBatch, and ends the use of the batch from Acquire. The deliveries must have left the
+// device.
 func (p *Pool) Finish(g *Batch) {
 	p.empty(g)
 	p.inFlightCount.Add(-1)
@@ -206,8 +212,8 @@ func (p *Pool) Abandon(giveBack func(*Batch)) {
 	p.inFlightCount.Store(0)
 }
 
-// Retain changes the count of memory that the caller keeps between batches from before to now bytes. If that exceeds the bound,
-// it changes nothing and reports false. The caller must then drop the memory.
+// Retain changes the recorded size of a caller's reusable memory from before to now bytes. If the total would exceed
+// the limit, it changes nothing and returns false. The caller must then drop the memory.
 func (p *Pool) Retain(before, now int64) bool { return p.retained.resize(before, now) }
 
 // Size returns the maximum number of batches in flight.

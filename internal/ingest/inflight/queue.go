@@ -8,9 +8,10 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// Queue holds deliveries between the pull and the batchers, so that neither has to wake the other for each delivery. It is
-// bounded by number, and by bytes once it holds more than one delivery, because 256 payloads of the largest size would take most
-// of a worker's memory. One goroutine may put and any number may get.
+// Queue holds deliveries between the pull and the batchers, so that neither has to wake the other for each delivery. It
+// limits the number of deliveries and their bytes, because 256 payloads of the largest size would take most of a
+// worker's memory. A single delivery may exceed the byte limit. One goroutine may call Put, and any number of
+// goroutines may call Get.
 type Queue struct {
 	ch    chan Delivery
 	bytes atomic.Int64  // bytes of the queued deliveries
@@ -21,12 +22,11 @@ const (
 	// QueueMost is the maximum number of queued deliveries.
 	QueueMost = capacity.Queued
 
-	// queueBytes is the maximum number of queued bytes, headers included, unless a single delivery has more. One pull request
-	// delivers as much.
+	// queueBytes is the maximum number of queued bytes, including headers. It equals the byte limit of a pull request.
 	queueBytes = pull.RequestBytes
 )
 
-// NewQueue returns a queue for most deliveries. If most is 0, Put waits for Get.
+// NewQueue returns a queue for up to most deliveries. If most is 0, Put waits for Get.
 func NewQueue(most int) *Queue {
 	return &Queue{ch: make(chan Delivery, most), room: make(chan struct{}, 1)}
 }
@@ -60,7 +60,7 @@ func (q *Queue) Get() (Delivery, bool) {
 	return d, ok
 }
 
-// TryGet is Get without waiting. It reports false if the queue is empty.
+// TryGet is like Get, but doesn't wait. It reports false if the queue is empty.
 func (q *Queue) TryGet() (Delivery, bool) {
 	select {
 	case d, ok := <-q.ch:

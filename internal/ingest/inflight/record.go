@@ -5,8 +5,8 @@ import "millrace/internal/streams"
 // Stage is one step in the processing of a batch, from its first payload to its last acknowledgement.
 type Stage uint8
 
-// The stages that follow those of the pipeline. A Stage below Publish is the streams.Stage with the same number. Metrics use the
-// same names.
+// The stages after the pipeline's stages. A Stage below Publish is the streams.Stage with the same number. Metrics use
+// the same names.
 const (
 	Publish Stage = iota + Stage(streams.NumStages) // results are sent to the server and stored
 	Settle                                          // inputs are acknowledged
@@ -26,16 +26,16 @@ func (s Stage) String() string {
 // Record describes a batch from its first payload to its last acknowledgement. It adds the stages of the worker to the pipeline's
 // record.
 type Record struct {
-	streams.Record // Payloads counts rows: messages of one record, and records of frames
+	streams.Record // Payloads counts rows, which are messages of one record and records of frames
 
 	Messages int // messages with rows in the batch
-	Ended    int // of those, messages that end in the batch; the results of the others are published with a later batch
+	Ended    int // messages of which the last row is in the batch; only their results are published with it
 
-	// Publish and Settle are on the device's clock, like the other stages. A stage that did not happen is the zero Span.
+	// Publish and Settle use the device's clock, like the other stages. A stage that did not happen is the zero Span.
 	Publish, Settle streams.Span
 }
 
-// Spans returns the span of each stage, in order. A stage that did not happen is the zero Span.
+// Spans returns the span of each stage, in order.
 func (r *Record) Spans() (spans [NumStages]streams.Span) {
 	copy(spans[:], r.Stages[:])
 	spans[Publish], spans[Settle] = r.Publish, r.Settle

@@ -5,19 +5,19 @@ import (
 	"millrace/internal/streams"
 )
 
-// Refusals finds the rows of batches for which an operator has no result: it refused the record, or it left a result that it doesn't
-// declare. Most lists of operators have none that can.
+// Refusals finds rows for which an operator has no result. Either the operator refused the record, or it returned an
+// undeclared status or too long a string. Most lists of operators contain no operator that can refuse a record.
 type Refusals struct{ refusers []refuser }
 
 // refuser is an operator that can refuse a record.
 type refuser struct {
 	index   int // in the list of operators
 	by      operator.Refuser
-	faulty  operator.Faulty // the same operator, if a user's code writes its results; else nil
-	strings bool            // its results have byte strings
+	faulty  operator.Faulty // the same operator if user code writes its results; otherwise nil
+	strings bool            // whether user code writes byte strings into its results
 }
 
-// Refused is why an operator has no result for a row.
+// Refused describes an operator's missing result for a row.
 type Refused struct {
 	Op     int    // index in the list of operators
 	Reason string // "" if there is a result
@@ -43,8 +43,8 @@ func NewRefusals(operators []operator.Operator) (r Refusals) {
 // Possible reports whether one of the operators can refuse a record.
 func (r Refusals) Possible() bool { return len(r.refusers) > 0 }
 
-// Find returns which operator has no result for a row of a completed batch, and why. It returns the first if there are several. Byte
-// strings may be read only of rows for which all operators have results.
+// Find returns the first operator that has no result for a row of a completed batch, and the reason. The caller may
+// read byte strings only of rows for which all operators have results.
 func (r Refusals) Find(completed *streams.Batch, row int) Refused {
 	for i := range r.refusers {
 		o := &r.refusers[i]

@@ -5,14 +5,15 @@ import (
 	"unsafe"
 )
 
-// retention bounds the memory that all unused batches and settle buffers keep together. Memory beyond the bound is dropped, and
-// the next batch of that size allocates it again. The budget counts memory that is in use.
+// retention bounds the total memory that unused batches and settle buffers keep. Memory beyond the bound is dropped,
+// and the next batch of that size allocates it again. The budget counts the memory that is in use.
 type retention struct {
 	most int64
 	kept atomic.Int64
 }
 
-// resize changes the count from before to now bytes. It reports false, and changes nothing, if that exceeds the bound.
+// resize changes the recorded size of one item from before to now bytes. If the total would exceed the bound, it
+// changes nothing and returns false.
 func (k *retention) resize(before, now int64) bool {
 	if k.kept.Add(now-before) <= k.most || now <= before {
 		return true

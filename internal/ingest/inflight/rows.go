@@ -9,7 +9,7 @@ import (
 
 // Span is a run of rows of a batch. Its rows are either messages of one record each, or records of one frame.
 type Span struct {
-	Frame *Frame // nil: messages of one record each
+	Frame *Frame // nil if the rows are messages of one record each
 	Item  int    // index in Items of the first message, or of the frame; elsewhere if the frame's delivery is in another batch
 	First int    // index in the frame of the first record
 	Rows  int
@@ -18,7 +18,7 @@ type Span struct {
 // elsewhere is the Item of a span whose frame's delivery is in another batch.
 const elsewhere = -1
 
-// Spans yields the first row of each span, and the span. A batch without frames has one span.
+// Spans yields each span with the index of its first row. A batch without frames has one span.
 func (g *Batch) Spans(yield func(row int, s Span) bool) {
 	if len(g.spans) == 0 {
 		if len(g.Items) > 0 {
@@ -43,7 +43,7 @@ func (s Span) item(i int) int {
 	return s.Item
 }
 
-// RowsOf returns the rows of deliveries, whose indices rise.
+// RowsOf returns the rows of the given deliveries. items contains their indices in increasing order.
 func (g *Batch) RowsOf(items []int) (rows []int) {
 	for first, s := range g.Spans {
 		for i := range s.Rows {
@@ -55,8 +55,8 @@ func (g *Batch) RowsOf(items []int) (rows []int) {
 	return rows
 }
 
-// ItemsOf returns the indices of the deliveries that rows belong to, each once. open reports whether a frame whose delivery is in
-// another batch is among them.
+// ItemsOf returns the indices of the deliveries that rows belong to, without duplicates. open reports whether a row
+// belongs to a frame whose delivery is in another batch.
 func (g *Batch) ItemsOf(rows []int) (items []int, open bool) {
 	for _, row := range rows {
 		s, at := g.row(row)
@@ -98,7 +98,8 @@ func (g *Batch) Row(row int) (f *Frame, index int) {
 	return s.Frame, s.First + at
 }
 
-// Source returns the delivery that a row belongs to. The delivery of a frame that ends in a later batch may not be settled here.
+// Source returns the delivery that a row belongs to. If the frame ends in a later batch, the caller must not settle the
+// delivery.
 func (g *Batch) Source(row int) *Delivery {
 	s, at := g.row(row)
 	switch {
@@ -118,7 +119,7 @@ func (g *Batch) UnsettledRows() (rows []int) {
 	return g.Unfinished(rows)
 }
 
-// Unfinished returns those rows whose deliveries are not settled. A frame that ends in a later batch is not.
+// Unfinished filters rows. It keeps the rows of unsettled deliveries, and of a frame that ends in a later batch.
 func (g *Batch) Unfinished(rows []int) (left []int) {
 	for _, row := range rows {
 		s, at := g.row(row)
@@ -141,8 +142,8 @@ func (g *Batch) PackRow(b *streams.Batch, row int) bool {
 	return b.Append(f.Record(i))
 }
 
-// Collected records that the tables of the frames have the results of this batch. The frame that ends in a later batch leaves this
-// one, because that batch may now end and give the frame to another message.
+// Collected records that the tables of the frames contain the results of this batch. It also removes the frame that
+// ends in a later batch. From now on, the later batch may settle that frame, and its buffers may be reused.
 func (g *Batch) Collected() {
 	open := g.leaveOpen()
 	for _, s := range g.spans {
@@ -155,7 +156,7 @@ func (g *Batch) Collected() {
 	}
 }
 
-// leaveOpen removes the span of the frame that ends in a later batch, and returns that frame or nil.
+// leaveOpen removes the span of the frame that ends in a later batch, and returns the frame, or nil if there is none.
 func (g *Batch) leaveOpen() *Frame {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -168,8 +169,8 @@ func (g *Batch) leaveOpen() *Frame {
 	return open
 }
 
-// CollectedRows records that the tables of frames have the results of all rows of a batch that was computed in pieces. As with
-// Collected, the frame that ends in a later batch leaves this one. rows must have its rows, if there is one.
+// CollectedRows is like Collected for a batch that was computed in pieces. rows contains the rows with results. It must
+// include all rows of a frame that ends in a later batch.
 func (g *Batch) CollectedRows(rows []int) {
 	var last *Frame
 	open := g.Open()
@@ -185,7 +186,7 @@ func (g *Batch) CollectedRows(rows []int) {
 	}
 }
 
-// AddRecord appends a row of a record whose frame's delivery is in another batch.
+// AddRecord appends record i of a frame as a row. The frame's delivery stays in another batch.
 func (g *Batch) AddRecord(f *Frame, i int) {
 	f.missing.Add(1)
 	g.mu.Lock()
@@ -198,7 +199,7 @@ func (g *Batch) AddRecord(f *Frame, i int) {
 func (g *Batch) DropRecords() {
 	for _, s := range g.spans {
 		if s.Frame != nil && s.Item == elsewhere {
-			s.Frame.missing.Add(-1) // not 0: the batch that failed is missing too
+			s.Frame.missing.Add(-1) // it stays above 0, because the failed batch is missing too
 		}
 	}
 }
@@ -219,14 +220,14 @@ func (g *Batch) Open() *Frame {
 	return nil
 }
 
-// FailOpen records that the frame that ends in a later batch has no results from this one.
+// FailOpen records that this batch has no results for the frame that ends in a later batch.
 func (g *Batch) FailOpen(err error) {
 	if f := g.Open(); f != nil {
 		f.Fail(err)
 	}
 }
 
-// addSpan appends the rows of the next delivery, which is not in Items yet. While a batch has no frames it has no spans either.
+// addSpan appends the rows of the next delivery, which is not in Items yet. A batch without frames has no spans.
 func (g *Batch) addSpan(s Span) {
 	switch last := len(g.spans) - 1; {
 	case last < 0 && s.Frame == nil:

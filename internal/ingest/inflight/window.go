@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Window is the publish window: it counts batches in flight and decides whether a batch that is not full should wait. The server
-// takes about as long to store ten results as to store a thousand. So while enough batches are in flight to keep the server busy,
-// submitting a small batch at once gains nothing. Payloads join it until a batch in flight is settled. With few inputs no batch
-// is in flight and no payload waits.
+// Window is the publish window. It counts batches in flight and decides whether a partly filled batch should wait. The
+// server stores a thousand results in about the same time as ten. So while the batches in flight keep the server busy,
+// an early submission gains nothing. The batch then accepts payloads until a batch in flight is settled. With few
+// inputs, no batch is in flight and no payload waits.
 type Window struct {
 	size       int32
 	inFlight   atomic.Int32  // batches that are submitted and not settled
 	publishing atomic.Int32  // batches in flight that are being published
-	all        *atomic.Int32 // batches in flight of all partitions on a device, if results are stored in order; otherwise nil
+	all        *atomic.Int32 // batches in flight of all partitions on a device; nil if results are stored in any order
 
 	mu      sync.Mutex
 	waiters []chan struct{} // one channel per Join
@@ -25,20 +25,20 @@ const (
 	// accepts more at once, but then each batch is smaller.
 	batchesPerConnection = 4
 
-	// batchesInOrder is the number of batches in flight that keep a partition busy. A partition stores its results batch after
-	// batch: one is stored while the next is computed. One is enough while another partition has a batch in flight, because
-	// computing takes little time compared with storing.
+	// batchesInOrder is the number of batches in flight that keep a partition busy. A partition stores one batch while
+	// it computes the next. One batch is enough while another partition has a batch in flight, because computing takes
+	// little time compared with storing.
 	batchesInOrder = 2
 
-	// WindowWait bounds how much longer than the linger a batch may wait. Without it, batches would wait for as long as results
-	// cannot be stored.
+	// WindowWait is the maximum time that a batch waits beyond the linger. Without this bound, batches would wait while
+	// the server can't store results.
 	WindowWait = 100 * time.Millisecond
 )
 
-// NewWindow returns a window for results that are stored in any order over that many connections.
+// NewWindow returns a window for results that are stored in any order, over the given number of connections.
 func NewWindow(links int) *Window { return &Window{size: int32(batchesPerConnection * links)} }
 
-// NewOrderedWindow returns a partition's window. The windows of the device's other partitions share all.
+// NewOrderedWindow returns a partition's window. All windows of partitions on the same device share all.
 func NewOrderedWindow(all *atomic.Int32) *Window { return &Window{size: batchesInOrder, all: all} }
 
 // Join returns a channel that is signalled when the window may have space again.
@@ -56,8 +56,9 @@ func (p *Window) Full() bool {
 	return n >= p.size || p.all != nil && n > 0 && p.all.Load() >= p.size
 }
 
-// PublishFull reports whether a batch should wait beyond its linger, because submitting it would gain next to nothing. If results
-// are stored in any order, batches on the device do not count, because another batch would be computed beside them.
+// PublishFull reports whether a batch should wait beyond its linger, because an earlier submission would gain next to
+// nothing. If results are stored in any order, it ignores batches on the device, because another batch can be computed
+// at the same time.
 func (p *Window) PublishFull() bool {
 	if p.all != nil {
 		return p.Full()
@@ -73,11 +74,12 @@ func (p *Window) Enter() {
 	}
 }
 
-// StartPublish counts a submitted batch as one that is being published.
+// StartPublish counts a submitted batch as being published.
 func (p *Window) StartPublish() { p.publishing.Add(1) }
 
-// Leave removes a batch that is settled or refused. stored tells whether StartPublish counted it. Leave signals only this window.
-// Windows of other partitions check again when their linger is over or one of their own batches ends.
+// Leave removes a batch that is settled or refused. stored reports whether StartPublish counted the batch. Leave
+// signals only the channels of this window. Batchers of other partitions check their window again when their linger
+// ends or one of their own batches is settled.
 func (p *Window) Leave(stored bool) {
 	p.inFlight.Add(-1)
 	if p.all != nil {

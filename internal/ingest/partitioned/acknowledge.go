@@ -170,7 +170,8 @@ func (a *acknowledgements) acknowledge(ctx context.Context, g *inflight.Batch) e
 	default:
 	}
 	if msg == nil {
-		return fmt.Errorf("no open input has sequence %d, which the next acknowledgement must name", sequence) // a bug, from which the next lease recovers
+		// This is a bug, from which the next lease recovers.
+		return fmt.Errorf("no open input has sequence %d, which the next acknowledgement must name", sequence)
 	}
 	a.send(ctx, msg, sequence)
 	return nil
