@@ -14,8 +14,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// acknowledger settles deliveries: it acknowledges them, gives them back, or publishes dead letters for them. It records each in
-// the ledger. It implements results.Sink and quarantine.Deliveries.
+// acknowledger settles deliveries. It acknowledges them, gives them back, or publishes dead letters for them, and
+// records this in the ledger. It implements results.Sink and quarantine.Deliveries.
 type acknowledger struct {
 	ledger  *ledger
 	pool    *inflight.Pool
@@ -29,7 +29,7 @@ type acknowledger struct {
 	confirming chan struct{} // holds a token for each acknowledgement that waits for confirmation
 
 	deadLetters chan struct{}  // holds a token for each dead letter that is being published
-	publishing  sync.WaitGroup // counts the goroutines that publish dead letters
+	publishing  sync.WaitGroup // counts the goroutines that publish dead letters and results of frames
 }
 
 const (
@@ -48,9 +48,9 @@ func newAcknowledger(s Settings) *acknowledger {
 	}
 }
 
-// Stored implements results.Sink: it acknowledges inputs with stored results. If confirm is set, it waits until the server has
-// confirmed each, at most pull.ConfirmTimeout. If an acknowledgement is lost, the input is redelivered and its result dropped as
-// a duplicate.
+// Stored implements results.Sink. It acknowledges inputs with stored results. If confirm is set, it waits up to
+// pull.ConfirmTimeout until the server has confirmed all acknowledgements. If an acknowledgement is lost, the server
+// redelivers the input and drops its second result as a duplicate.
 func (a *acknowledger) Stored(ctx context.Context, stored []*inflight.Delivery) {
 	if !a.confirm || ctx.Err() != nil { // after the drain it does not wait
 		for _, d := range stored {
@@ -71,7 +71,7 @@ func (a *acknowledger) Stored(ctx context.Context, stored []*inflight.Delivery) 
 	waiting.Wait()
 }
 
-// ack acknowledges an input. If that fails, the input is redelivered and its result dropped as a duplicate.
+// ack acknowledges an input. If that fails, the server redelivers the input.
 func (a *acknowledger) ack(d *inflight.Delivery) {
 	a.ledger.settle(d)
 	if err := d.Msg.Ack(); err != nil {
@@ -93,7 +93,8 @@ func (a *acknowledger) ackConfirmed(ctx context.Context, d *inflight.Delivery) {
 	}
 }
 
-// nak has the server redeliver an input after delay. If that fails, the server redelivers it after AckWait.
+// nak gives an input back, and the server redelivers it after delay. If that fails, the server redelivers it after
+// AckWait.
 func (a *acknowledger) nak(d *inflight.Delivery, delay time.Duration) {
 	a.ledger.giveBack(d)
 	if err := d.Msg.NakWithDelay(delay); err != nil {
@@ -102,7 +103,8 @@ func (a *acknowledger) nak(d *inflight.Delivery, delay time.Duration) {
 	a.results.Report(inflight.Nacked, d)
 }
 
-// GiveBack implements quarantine.Deliveries. A delivery that is given back because the worker stops is redelivered at once.
+// GiveBack implements quarantine.Deliveries. The server redelivers the delivery at once if the worker stops, and after
+// inflight.LossDelay if the device is lost.
 func (a *acknowledger) GiveBack(d *inflight.Delivery, why error) {
 	delay := d.NakDelay()
 	switch {

@@ -10,17 +10,18 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// admission decides which deliveries are processed, and at which level of quarantine.
+// admission selects the deliveries that must be processed, and sets their quarantine levels.
 type admission struct {
 	ends     *acknowledger
 	levels   quarantine.Levels
 	maxBytes int // maximum payload size in bytes: the smallest batch's capacity
 	limit    int // number of deliveries before a payload is tried alone
-	last     int // the consumer's own delivery limit; 0 or less: none
+	last     int // the consumer's MaxDeliver; there is no limit unless it is positive
 }
 
-// admit reports whether a delivery must be processed. It gives up a delivery that can never be processed. It acknowledges a
-// delivery again if its input is already settled and the acknowledgement was late. It acknowledges a delete marker, which is no input.
+// admit reports whether a delivery must be processed. It gives up a delivery that can never be processed. It
+// acknowledges a delivery again if its input is already settled and the acknowledgement was late. It also acknowledges
+// a delete marker, which isn't an input.
 func (a *admission) admit(ctx context.Context, d *inflight.Delivery) bool {
 	d.Level = a.levelOf(d)
 	switch a.ends.ledger.take(d) {
@@ -55,10 +56,10 @@ func (a *admission) admit(ctx context.Context, d *inflight.Delivery) bool {
 	return false
 }
 
-// levelOf returns the quarantine level of a delivery; see quarantine.Levels. A delivery that this process gave back has level 0,
-// because the process survived it. A payload is tried alone if it failed alone while no other has succeeded since, or if it was
-// delivered more often than the limit allows. The count alone never makes it a dead letter, because workers may have died or
-// given it back for other reasons.
+// levelOf returns the quarantine level of a delivery; see quarantine.Levels. A delivery that this process gave back has
+// level 0, because the process survived it. A payload is tried alone if it is held back, or if it was delivered more
+// often than the limit allows. The count alone never makes it a dead letter, because workers may have died or given it
+// back for other reasons.
 func (a *admission) levelOf(d *inflight.Delivery) int {
 	level := d.NumDelivered - 1
 	if a.ends.ledger.gaveBack(d) {
@@ -70,8 +71,8 @@ func (a *admission) levelOf(d *inflight.Delivery) int {
 	return level
 }
 
-// lastChance reports whether the server will not redeliver a payload because the consumer has its own limit. Then only a dead
-// letter preserves the payload.
+// lastChance reports whether the consumer's MaxDeliver prevents a redelivery of the payload. Then only a dead letter
+// preserves the payload.
 func (a *admission) lastChance(d *inflight.Delivery) bool {
 	return a.last > 0 && d.NumDelivered >= a.last && d.NumDelivered > a.limit
 }

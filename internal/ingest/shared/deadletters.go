@@ -7,9 +7,10 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// GiveUp implements quarantine.Deliveries. It takes over a delivery and the memory that it holds. The delivery becomes a dead
-// letter, or is given back if that fails. GiveUp waits only while deadLetterWindow dead letters are in flight. Each is published
-// in its own goroutine, so that it does not delay other payloads. If ctx ends first, GiveUp gives the delivery back.
+// GiveUp implements quarantine.Deliveries. It takes over a delivery and the delivery's memory. It publishes the dead
+// letter in a separate goroutine, so that other payloads aren't delayed. If the publish fails, it gives the delivery
+// back. GiveUp waits only while deadLetterWindow dead letters are in flight. If ctx ends during that wait, it gives the
+// delivery back.
 func (a *acknowledger) GiveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error) {
 	select {
 	case a.deadLetters <- struct{}{}:

@@ -28,7 +28,7 @@ func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *in
 	g.Report(a.batches, &record)
 }
 
-// Store implements quarantine.Deliveries. It gives back the inputs that have no stored result when ctx ends.
+// Store implements quarantine.Deliveries. When ctx ends, it gives back the inputs without a stored result.
 func (a *acknowledger) Store(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, buffers *results.Buffers) {
 	if a.results.Settle(ctx, pipe, g, buffers, a) != nil {
 		a.giveBackAll(g, context.Canceled)

@@ -8,26 +8,27 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// ledger records which inputs this worker has in flight and which it has recently settled. The server redelivers an input that
-// has waited longer than AckWait, even in the client's queue. Such a redelivery does not count as another try and is not computed
-// again.
+// ledger records the inputs that this worker has in flight or has recently settled. The server redelivers an input that
+// has waited longer than AckWait, even in the client's queue. Such a redelivery doesn't increase the quarantine level,
+// and the input isn't computed again.
 type ledger struct {
-	mu      sync.Mutex
-	held    map[uint64]time.Time // by sequence: when the stream stored the input, because a recreated stream reuses sequences
+	mu sync.Mutex
+	// held contains, by sequence, the time when the stream stored the input. A recreated stream reuses sequences.
+	held    map[uint64]time.Time
 	settled map[uint64]time.Time
-	order   []uint64 // the keys of settled, as a ring; the oldest is at next
+	order   []uint64 // keys of settled, as a ring; the oldest key is at next
 	next    int
 
 	returned map[uint64]time.Time // inputs that this worker gave back
 	awaited  int                  // number of held inputs at which await returns
-	fewer    chan struct{}        // closed when that number is reached; nil while no goroutine waits
+	fewer    chan struct{}        // closed when the number of held inputs reaches awaited; nil while no goroutine waits
 }
 
 const (
-	// remembered is the maximum number of settled inputs in a ledger: as many as a worker settles in about a second.
+	// remembered is the maximum number of settled inputs in a ledger. A worker settles about as many in a second.
 	remembered = 1 << 16
 
-	// LedgerBytes is the memory in bytes of a full ledger, for inputs that are settled or were given back.
+	// LedgerBytes is the maximum memory of a ledger for settled and returned inputs, in bytes.
 	LedgerBytes = 12 << 20
 )
 
@@ -39,13 +40,13 @@ func newLedger() *ledger {
 type standing uint8
 
 const (
-	unknown  standing = iota // the input was not in flight, and is now
+	unknown  standing = iota // the input was not in the ledger, and is in flight now
 	inFlight                 // an earlier delivery of the input is in flight
 	done                     // the input's result or dead letter is stored
 )
 
-// take records a delivery, unless its input is known. A first delivery of a settled input is a replay by a recreated consumer,
-// and is computed again.
+// take returns the state of a delivery's input, and records an unknown input as in flight. A first delivery of a
+// settled input is a replay by a recreated consumer, and is computed again.
 func (l *ledger) take(d *inflight.Delivery) standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,7 +66,7 @@ func (l *ledger) giveBack(d *inflight.Delivery) {
 	defer l.mu.Unlock()
 	l.release(d)
 	if l.returned == nil || len(l.returned) >= remembered {
-		l.returned = map[uint64]time.Time{} // bounded; a forgotten input is quarantined
+		l.returned = map[uint64]time.Time{} // bounds the map; a dropped input is quarantined
 	}
 	l.returned[d.Sequence] = d.Stored
 }
@@ -78,7 +79,7 @@ func (l *ledger) gaveBack(d *inflight.Delivery) bool {
 	return ok && at.Equal(d.Stored)
 }
 
-// release removes a delivery from those in flight, and wakes await. l.mu is held.
+// release removes a delivery's input from held, and wakes await. The caller holds l.mu.
 func (l *ledger) release(d *inflight.Delivery) {
 	delete(l.held, d.Sequence)
 	if l.fewer != nil && len(l.held) <= l.awaited {

@@ -12,7 +12,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// Mode runs shared delivery in one worker. It runs once.
+// Mode runs shared delivery in one worker. Run may be called only once.
 type Mode struct {
 	s         Settings
 	ends      *acknowledger
@@ -24,7 +24,7 @@ type Mode struct {
 	unread    unread
 }
 
-// New returns a Mode.
+// New returns a Mode for the settings s.
 func New(s Settings) *Mode {
 	slots := 0
 	for _, p := range s.Pipes {
@@ -43,7 +43,7 @@ func New(s Settings) *Mode {
 	return m
 }
 
-// fullBatch returns the number of payloads that every pipeline's batch can hold.
+// fullBatch returns the number of payloads in a full batch, which is the minimum over all pipelines.
 func fullBatch(pipes []*streams.Pipeline) int {
 	full := pipes[0].BatchPayloads()
 	for _, p := range pipes {
@@ -52,7 +52,7 @@ func fullBatch(pipes []*streams.Pipeline) int {
 	return full
 }
 
-// isolation returns what package quarantine needs.
+// isolation returns the settings for package quarantine.
 func (m *Mode) isolation() quarantine.Isolation {
 	return quarantine.Isolation{
 		Pool: m.s.Pool, Judge: m.s.Judge, Ends: m.ends, Levels: m.admission.levels, Limit: m.s.Limit, Log: m.s.Log,
@@ -60,8 +60,8 @@ func (m *Mode) isolation() quarantine.Isolation {
 	}
 }
 
-// Run pulls until intake ends, and then finishes the received deliveries until drainCtx ends. If a failure ends it sooner, it
-// passes the cause to stop, which ends intake.
+// Run pulls until intake ends. Then it finishes the received deliveries, until drainCtx ends. On a failure it passes
+// the error to stop, which must end intake.
 func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
 	settled := make(chan struct{})
 	var settlers, intakers sync.WaitGroup
@@ -80,7 +80,7 @@ func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFun
 	m.noteFaults(drainCtx)
 }
 
-// noteFaults notes which operators have lost a device.
+// noteFaults notes the operators that have lost a device in the consumer's metadata.
 func (m *Mode) noteFaults(ctx context.Context) {
 	for _, pipe := range m.s.Pipes {
 		if f, ok := inflight.FaultOf(pipe); ok {
@@ -89,8 +89,8 @@ func (m *Mode) noteFaults(ctx context.Context) {
 	}
 }
 
-// startSettlers starts as many settlers for each pipeline as it can have batches in flight. So no completed batch keeps its
-// buffers while the results of others wait for the server.
+// startSettlers starts one settler for each batch that a pipeline can have in flight. With fewer settlers, a completed
+// batch could keep its buffers while other results wait for the server.
 func (m *Mode) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, drainCtx context.Context) {
 	for _, p := range m.s.Pipes {
 		for range inflight.BatchesPerSlot * p.Slots() {
@@ -111,7 +111,7 @@ func (m *Mode) startBacklogWatch() (stop func()) {
 	}
 }
 
-// startIntake runs the source, and the submitters of each pipeline. If one of them fails, intake stops for all.
+// startIntake starts the source and the submitters of each pipeline. If one of them fails, it calls stop.
 func (m *Mode) startIntake(wg *sync.WaitGroup, intake, drainCtx context.Context, stop context.CancelCauseFunc) {
 	src := m.newSource(drainCtx)
 	wg.Go(func() {
@@ -152,7 +152,7 @@ func (m *Mode) newSource(drainCtx context.Context) *source {
 	return src
 }
 
-// giveBackUnread gives back the unread deliveries, which are redelivered at once.
+// giveBackUnread gives back the unread deliveries. The server redelivers them at once.
 func (m *Mode) giveBackUnread() {
 	for _, d := range m.unread.takeAll() {
 		m.ends.nak(&d, 0)

@@ -15,7 +15,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// Settings configures shared delivery. The caller still owns everything in it.
+// Settings configures shared delivery. The caller keeps ownership of everything in it.
 type Settings struct {
 	Pipes    []*streams.Pipeline
 	Conns    natsconn.Connections
@@ -26,10 +26,10 @@ type Settings struct {
 	Pool    *inflight.Pool
 	Results *results.Writer
 	Judge   *quarantine.Judge
-	Stalls  *stall.Detector // covers one consumer
+	Stalls  *stall.Detector // watches one consumer
 
 	Limit   int           // number of deliveries before a payload is tried alone
-	Linger  time.Duration // how long the oldest payload of a batch waits for more payloads
+	Linger  time.Duration // time that the oldest payload of a batch waits for more payloads
 	Confirm bool          // whether the server confirms every acknowledgement
 
 	Log      *slog.Logger
@@ -46,7 +46,7 @@ type Observer interface {
 	// Pending is called with the number of messages that the consumer has not delivered yet.
 	Pending(messages uint64)
 
-	// Unacknowledged is called with the number of messages that the consumer has delivered, to this worker or to others, and
-	// that nobody has acknowledged yet.
+	// Unacknowledged is called with the number of messages that the consumer has delivered to any worker and that are
+	// not acknowledged.
 	Unacknowledged(messages uint64)
 }

@@ -37,7 +37,7 @@ func (s *settler) run(done <-chan struct{}, drainCtx context.Context) {
 func (s *settler) settle(drainCtx context.Context, b *streams.Batch, buffers *results.Buffers) {
 	g := b.Owner.(*inflight.Batch)
 	if g.ReturnTo != nil {
-		g.ReturnTo <- b // see inflight.Batch
+		g.ReturnTo <- b // see inflight.Batch.ReturnTo
 		return
 	}
 	if err := b.Err(); err != nil {

@@ -20,8 +20,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// source pulls continuously from the consumer and puts deliveries into a queue. It pulls more only as deliveries are taken, which
-// bounds the messages and bytes that wait in the client.
+// source pulls continuously from the consumer and puts deliveries into a queue. It requests more messages only as
+// deliveries are taken from the queue, which bounds the messages and bytes that wait in the client.
 type source struct {
 	nc       *nats.Conn
 	conns    natsconn.Connections
@@ -29,11 +29,13 @@ type source struct {
 	consumer jetstream.Consumer
 	size     pull.Size
 	limit    *pull.Limit     // byte limit of size, which follows the server's max_payload
-	drainCtx context.Context // received messages are processed until it ends
+	drainCtx context.Context // limits the processing of received messages
 	out      *inflight.Queue
-	isolated isolatedPull // how to pull while quarantined payloads may come; nil: no quarantine
+	isolated isolatedPull // pulls while quarantined payloads may arrive; nil without quarantine
 	ledger   *ledger
-	occupied *atomic.Bool // set while the source does not pull because a delivery waits for space or is being tried; see package stall
+	// occupied is set while the source doesn't pull, because a delivery waits for space or is being tried. See package
+	// stall.
+	occupied *atomic.Bool
 	log      *slog.Logger
 	observer Observer
 
@@ -43,7 +45,7 @@ type source struct {
 	unread func(inflight.Delivery)                        // receives deliveries that will not be processed
 }
 
-// isolatedPull pulls while quarantined payloads may come; see quarantine.Controller.
+// isolatedPull pulls while quarantined payloads may arrive; see quarantine.Controller.
 type isolatedPull interface {
 	Begin(ctx context.Context)
 	Due() bool
@@ -53,7 +55,8 @@ type isolatedPull interface {
 	Leave(unread func(inflight.Delivery))
 }
 
-// run pulls until intake is done, then processes the messages that the client still holds, until drainCtx ends. It closes out.
+// run pulls until intake is done. Then it processes the messages that the client still holds, until drainCtx ends. At
+// the end it closes out.
 func (s *source) run(intake context.Context) (err error) {
 	defer s.out.Close()
 	if s.isolated != nil {
@@ -82,7 +85,7 @@ func (s *source) run(intake context.Context) (err error) {
 	return nil
 }
 
-// pullOnce either prefetches or pulls through quarantine, until it must switch to the other. Then it returns nil.
+// pullOnce either prefetches or pulls through quarantine. It returns nil when the source must switch between the two.
 func (s *source) pullOnce(intake context.Context) error {
 	if s.mustIsolate() {
 		s.occupied.Store(true) // cleared only during a fetch
@@ -97,18 +100,19 @@ func (s *source) pullOnce(intake context.Context) error {
 	return err
 }
 
-// mustIsolate reports whether to pull through quarantine.
+// mustIsolate reports whether the source must pull through quarantine.
 func (s *source) mustIsolate() bool { return s.isolated != nil && s.isolated.Due() }
 
-// prefetch runs one pull until it fails or intake is done.
+// prefetch runs one pull until the pull fails, intake is done, or the source must switch to quarantine.
 func (s *source) prefetch(intake context.Context) error {
 	messages, err := pull.Open(s.nc, s.request())
 	if err != nil {
 		return err
 	}
 	defer messages.Stop()
-	// A drained pull returns the received messages and ends. If the connection is down, it ends late, so the wait is bounded.
-	// Messages that the server sends just before it learns of the end are lost here, and redelivered at once.
+	// A drained pull returns the received messages and ends. If the connection is down, the pull ends late, so drainCtx
+	// bounds the wait. The client loses messages that the server sends before it processes the unsubscription. The
+	// server redelivers them at once.
 	stopping := context.AfterFunc(intake, messages.Drain)
 	defer stopping()
 	var failed error
@@ -143,8 +147,8 @@ func (s *source) request() pull.Request {
 	}
 }
 
-// take queues one message, or sets it aside for quarantine. It does so until drainCtx ends, even after the end of the pull,
-// because a message that is given back is delivered a second time.
+// take queues one message, or sets it aside for quarantine. It does this until drainCtx ends, even after the end of the
+// pull, because a message that is given back is delivered a second time.
 func (s *source) take(msg *pull.Message) {
 	s.occupied.Store(true)
 	defer s.occupied.Store(false)
@@ -158,9 +162,9 @@ func (s *source) take(msg *pull.Message) {
 	}
 }
 
-// receive converts a message to a delivery and reports whether it must be processed. After drainCtx has ended it leaves the
-// delivery unread. It waits for memory unless mustNotWait is set: deliveries that were set aside hold memory, and are settled
-// only if the source continues.
+// receive converts a message to a delivery and reports whether it must be processed. After drainCtx has ended, it
+// leaves the delivery unread. It waits for memory unless mustNotWait is set. Waiting could deadlock if deliveries are
+// set aside, because they hold memory and are settled only if the source continues.
 func (s *source) receive(msg *pull.Message, mustNotWait bool) (d inflight.Delivery, ok bool) {
 	d, err := inflight.NewDelivery(msg, time.Now())
 	if err != nil {
@@ -191,7 +195,7 @@ func (s *source) HandOn(d inflight.Delivery) {
 	}
 }
 
-// recreateWait is the pause before a failed pull starts again.
+// recreateWait is the pause before each check of the consumer after a failed pull.
 const recreateWait = 250 * time.Millisecond
 
 // awaitConsumer waits until the consumer exists, the connection is closed for good, or ctx is done. The server does not answer pulls from
@@ -202,7 +206,7 @@ func (s *source) awaitConsumer(ctx context.Context) {
 		_, err := s.consumer.Info(ctx)
 		if err == nil {
 			s.size.Most = s.consumer.CachedInfo().Config.MaxRequestMaxBytes
-			s.limit = s.size.Limit(s.nc) // the consumer's own bound may have changed
+			s.limit = s.size.Limit(s.nc) // the consumer's byte limit may have changed
 		}
 		if err == nil || errors.Is(err, nats.ErrConnectionClosed) {
 			return

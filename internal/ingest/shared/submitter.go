@@ -15,8 +15,8 @@ type submitter struct {
 	bisector *quarantine.Bisector
 }
 
-// run fills and submits batches, alternating with other goroutines, until there are no more deliveries or drainCtx or the
-// pipeline ends. It returns an error only if the pipeline has ended.
+// run fills and submits batches, alternating with other goroutines. It ends when there are no more deliveries, or when
+// drainCtx or the pipeline ends. It returns an error only if the pipeline has ended.
 func (s *submitter) run(drainCtx context.Context) error {
 	for {
 		g, err := s.batcher.Reserve(drainCtx)
