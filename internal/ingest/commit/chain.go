@@ -13,21 +13,22 @@ import (
 
 // Settings identifies a chain's owner.
 type Settings struct {
-	Owner   string    // identifies the lease; no other lease may have the same
-	Created time.Time // when the input stream was created
-	Way     Way       // how batches are stored
+	Owner   string    // ID of the lease, unique among all leases
+	Created time.Time // time when the input stream was created
+	Way     Way       // method of storing batches
 
-	// Again is called before a marker that could not be stored is sent to s again, with the number of attempts and the last error. If it returns
-	// false the lease ends. Otherwise the lease waits: the stream may be full, and its server may be away.
+	// Again is called before a marker that could not be stored is sent to s again, with the number of attempts and the
+	// last error. If it returns false, the lease ends. Otherwise the lease waits, because the stream may be full or its
+	// server unavailable.
 	Again func(ctx context.Context, s Store, attempts int, err error) bool
 
-	// Start is the position of a chain without a marker: that of the last acknowledged input.
+	// Start is the position of a chain without a marker. It is the position of the last acknowledged input.
 	Start Position
 
-	// LookUp is the sequence of the last input that was delivered, if workers without markers may have had the partition since the last
-	// marker. It also counts if there is no marker.
+	// LookUp is the sequence of the last delivered input. Workers without markers may have stored results of inputs up
+	// to LookUp. It applies if Loose is set or if there is no marker.
 	LookUp uint64
-	Loose  bool // whether such workers have had it
+	Loose  bool // whether workers without markers owned the partition since the last marker
 }
 
 // Chain stores the batches of one lease, each with a marker. It is not safe for concurrent use.
@@ -37,38 +38,41 @@ type Chain struct {
 
 	found   StoredMarker // the last marker of earlier owners
 	last    uint64       // stream sequence of the last marker
-	at      Position     // its position
-	letters Letters      // dead letters that it has
+	at      Position     // position of the last marker
+	letters Letters      // dead letters that the last marker lists
 	lookUp  uint64       // see Marker.LookUp
 	number  uint64       // number of the last marker that was sent
-	since   uint64       // behind this stream sequence messages may be stored that at doesn't cover; 0: there are none
-	beyond  uint64       // the last input that may have such messages
+	since   uint64       // stream sequence after which messages may be stored that at doesn't cover; 0 if there are none
+	beyond  uint64       // last input that may have such messages
 	left    Leftovers
 }
 
-// Found returns the position of the last marker that earlier owners have stored. ok is false if there is none, or if it counts the inputs
-// of a stream that was recreated since.
+// Found returns the position of the last marker that earlier owners have stored. ok is false if there is no marker, or
+// if the input stream was recreated since.
 func (c *Chain) Found() (p Position, ok bool) { return c.found.Position, c.found.of(c.Created) }
 
-// Beyond returns the last input for which earlier owners may have stored something, whether the last marker covers it or not.
+// Beyond returns the last input for which earlier owners may have stored messages, even if the last marker doesn't
+// cover it.
 func (c *Chain) Beyond() uint64 { return max(c.at.Sequence, c.beyond) }
 
 // At returns the position of the last marker.
 func (c *Chain) At() Position { return c.at }
 
-// Certain reports whether an input that isn't covered and not found has no result. Otherwise it must be looked up: a worker without markers may
-// have stored one, or the input stream was restored from an older copy and uses its sequences again.
+// Certain reports whether an input is known to have no result, if it is neither covered nor among the leftovers.
+// Otherwise the result must be looked up, because a worker without markers may have stored it. An input stream that was
+// restored from an older copy also reuses sequences.
 func (c *Chain) Certain(in Position) bool {
 	return in.Sequence > c.lookUp && (!c.found.of(c.Created) || in.Sequence > c.found.Sequence)
 }
 
-// Leftovers returns what earlier owners have stored behind the position. It may be used beside the chain.
+// Leftovers returns the stored results of earlier owners after the position. Another goroutine may use them while the
+// chain is in use.
 func (c *Chain) Leftovers() *Leftovers { return &c.left }
 
-// Letters returns the dead letters that are stored, of inputs that the position doesn't cover.
+// Letters returns the stored dead letters of inputs that the position doesn't cover.
 func (c *Chain) Letters() Letters { return c.letters }
 
-// next returns the marker of the next write.
+// next returns the marker for the next write.
 func (c *Chain) next(at Position, letters Letters) *Marker {
 	c.number++
 	m := &Marker{Position: at, Created: c.Created.UnixNano(), Owner: c.Owner, Number: c.number, Fast: c.Way == Fast, Letters: letters, Until: max(at.Sequence, c.beyond)}
@@ -81,17 +85,18 @@ func (c *Chain) next(at Position, letters Letters) *Marker {
 	return m
 }
 
-// Commit stores messages in their order, with a marker at that position. Afterwards every input up to it is settled, so all messages of
-// an input must be in one commit. stored says of each message whether it is known to be stored, also with an error; without one, all of them
-// are.
+// Commit stores messages in their order, and then a marker with position at. Afterwards every input up to at is
+// settled, so all messages of an input must be in one commit. stored contains for each message whether it is known to
+// be stored, even after an error. Without an error, all messages are stored.
 //
-// Whatever the error, nothing else of the messages is stored any more, so the caller may store the rest again, or something else. It may
-// not if Over reports that the error ends the chain.
+// After an error, no further messages of the commit can be stored. So the caller may store the missing messages again,
+// or other ones. The caller must not do that if Over reports that the error ends the chain.
 func (c *Chain) Commit(ctx context.Context, msgs []*nats.Msg, at Position) (stored []bool, err error) {
 	return c.write(ctx, c.Way, msgs, c.next(at, c.letters.above(at)))
 }
 
-// CommitChecked is Commit for a few messages, of which the server may not take one. Then the error says why.
+// CommitChecked is like Commit, but for a few messages that the server may refuse. The error contains the reason for a
+// refusal.
 func (c *Chain) CommitChecked(ctx context.Context, msgs []*nats.Msg, at Position) (stored []bool, err error) {
 	way := c.Way
 	if way == Atomic {
@@ -100,8 +105,8 @@ func (c *Chain) CommitChecked(ctx context.Context, msgs []*nats.Msg, at Position
 	return c.write(ctx, way, msgs, c.next(at, c.letters.above(at)))
 }
 
-// CommitLetters stores dead letters all together or not at all. settled is the position up to which results are stored. Dead letters up
-// to it need not be remembered.
+// CommitLetters stores all the dead letters or none of them. settled is the position up to which results are stored.
+// The marker doesn't list dead letters up to it.
 func (c *Chain) CommitLetters(ctx context.Context, msgs []*nats.Msg, letters []Letter, settled Position) error {
 	way := Atomic
 	if len(msgs) == 1 {
@@ -114,12 +119,12 @@ func (c *Chain) CommitLetters(ctx context.Context, msgs []*nats.Msg, letters []L
 // errUnclear means that the outcome of a write isn't known.
 var errUnclear = errors.New("what is stored is not known")
 
-// Over reports whether an error of a commit ends the chain. The next lease finds out what is stored.
+// Over reports whether an error of a commit ends the chain. The next lease then determines the stored messages.
 func Over(err error) bool {
 	return errors.Is(err, errUnclear) || errors.Is(err, ErrFenced) || errors.Is(err, ErrLost)
 }
 
-// write stores messages and their marker. If the server doesn't confirm it, write finds out what is stored.
+// write stores messages and their marker. If the server doesn't confirm them, write determines the stored messages.
 func (c *Chain) write(ctx context.Context, way Way, msgs []*nats.Msg, m *Marker) (stored []bool, err error) {
 	stored = make([]bool, len(msgs))
 	behind := c.last
@@ -133,7 +138,7 @@ func (c *Chain) write(ctx context.Context, way Way, msgs []*nats.Msg, m *Marker)
 	}
 	fence, unclear := c.resolve(ctx, way, m)
 	if unclear == nil && fence == nil {
-		return setAll(stored), nil // the marker is stored, and it was sent behind them
+		return setAll(stored), nil // the marker is stored, so all messages before it are stored
 	}
 	if unclear == nil && way == Fast {
 		unclear = c.readBack(ctx, behind, msgs, stored)
@@ -151,14 +156,15 @@ func setAll(stored []bool) []bool {
 	return stored
 }
 
-// advance records that a marker is stored.
+// advance records that a marker is stored at a stream sequence.
 func (c *Chain) advance(sequence uint64, m *Marker) {
 	c.last, c.at, c.letters, c.number, c.since = sequence, m.Position, m.Letters, max(c.number, m.Number), m.Since
 }
 
-// resolve finds out whether a write without an answer is stored with its marker. It stores a fence on the last marker that is known. If
-// the server accepts it, the write is not committed and can't be any more, and resolve returns the fence. Otherwise the last marker is
-// that of the write, that of an earlier attempt to store the fence, or that of another owner.
+// resolve determines whether an unconfirmed write is stored with its marker. It stores a fence on the condition that
+// the last known marker is still the last one. If the server accepts the fence, the write is not committed and never
+// will be, and resolve returns the fence. Otherwise the last marker belongs to the write, to an earlier attempt to
+// store the fence, or to another owner.
 func (c *Chain) resolve(ctx context.Context, way Way, sent *Marker) (fence *Marker, err error) {
 	fence = c.next(c.at, c.letters)
 	if way == Fast && fence.Since == 0 {
@@ -181,12 +187,13 @@ func (c *Chain) resolve(ctx context.Context, way Way, sent *Marker) (fence *Mark
 	}
 }
 
-// again waits before a marker is sent again, and reports whether it is.
+// again waits before a marker is sent again. It reports false if the lease must end instead.
 func (c *Chain) again(ctx context.Context, attempts int, err error) bool {
 	return c.Again(ctx, c.store, attempts, err) && retry.Sleep(ctx, retry.Delay(attempts))
 }
 
-// compare finds out what the last marker says of a write and of the fence behind it.
+// compare checks whether the last marker is that of a write or the fence after it. It returns nil for the marker of the
+// write, and fence for the fence. Any other marker is an error.
 func (c *Chain) compare(last StoredMarker, sent, fence *Marker) (stored *Marker, err error) {
 	switch {
 	case last.At == 0:
@@ -203,7 +210,7 @@ func (c *Chain) compare(last StoredMarker, sent, fence *Marker) (stored *Marker,
 	return nil, ErrLost
 }
 
-// readBack finds out which messages of a batch that was not committed are stored behind a marker.
+// readBack sets stored for each message of an uncommitted batch that the stream contains after a marker.
 func (c *Chain) readBack(ctx context.Context, behind uint64, msgs []*nats.Msg, stored []bool) (err error) {
 	r := readings{store: c.store, behind: behind, before: c.last}
 	for i, m := range msgs {

@@ -5,17 +5,19 @@ import (
 	"strings"
 )
 
-// Leftovers is what earlier owners have stored of the results of inputs that the last marker doesn't cover. It is not safe for concurrent use.
+// Leftovers finds stored results of earlier owners for inputs that the last marker doesn't cover. It is not safe for
+// concurrent use.
 type Leftovers struct {
 	readings
-	until uint64 // the last input that may have some
+	until uint64 // last input that may have such results
 }
 
-// Find returns what is stored of the result of an input: whether its last message is, and the ids of parts before that. The messages have
-// that subject, and ids that begin with id. The last message is never stored without the parts.
+// Find returns the stored messages of an input's result. done reports whether the last message is stored, and parts
+// contains the ids of the parts before it. The messages have the given subject, and ids that begin with id. The last
+// message is never stored without the parts.
 func (l *Leftovers) Find(ctx context.Context, in Position, subject, id string) (done bool, parts []string, err error) {
 	if in.Sequence > l.until {
-		l.ids = nil // it isn't asked for any more
+		l.ids = nil // inputs are in order, so the ids are not needed any longer
 		return false, nil, nil
 	}
 	ids, err := l.of(ctx, subject)

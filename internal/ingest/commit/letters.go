@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// Letters says for which inputs dead letters are stored, in the order of their sequences. A marker has those above its position: the
-// results of inputs around them may not be stored yet.
+// Letters lists the inputs with stored dead letters, in the order of their sequences. A marker contains the entries
+// above its position, because the results of earlier inputs may not be stored yet.
 type Letters []InputLetters
 
-// InputLetters says which dead letters of one input are stored.
+// InputLetters describes the stored dead letters of one input.
 type InputLetters struct {
 	Position
-	Whole   bool   `json:"whole,omitempty"`   // that of the whole message
-	Records []byte `json:"records,omitempty"` // those of single records of a frame: a bit for each record, the lowest bit of a byte first
+	Whole   bool   `json:"whole,omitempty"`   // whether the dead letter of the whole message is stored
+	Records []byte `json:"records,omitempty"` // bit set of a frame's records with a stored dead letter, lowest bit first
 }
 
 // Letter is one dead letter.
@@ -22,10 +22,10 @@ type Letter struct {
 	Record int // index of the record in its frame; WholeMessage for the dead letter of the message
 }
 
-// WholeMessage is the Record of a dead letter that has the whole message.
+// WholeMessage is the Record of a dead letter that contains the whole message.
 const WholeMessage = -1
 
-// find returns the index of an input, or where to insert it.
+// find returns the index of an input and true, or the index at which to insert the input and false.
 func (l Letters) find(in Position) (int, bool) {
 	return slices.BinarySearchFunc(l, in, func(a InputLetters, b Position) int {
 		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.Stored, b.Stored))
@@ -42,7 +42,7 @@ func (l Letters) Has(letter Letter) bool {
 	return at < len(l[i].Records) && l[i].Records[at]&(1<<(letter.Record%8)) != 0
 }
 
-// add returns l with more letters. It doesn't change l.
+// add returns a copy of l with more letters.
 func (l Letters) add(more []Letter) Letters {
 	all := slices.Clone(l)
 	for i := range all {
@@ -65,7 +65,7 @@ func (l Letters) add(more []Letter) Letters {
 	return all
 }
 
-// above returns the letters of inputs that p doesn't cover.
+// above returns the entries of l that p doesn't cover.
 func (l Letters) above(p Position) Letters {
 	return slices.DeleteFunc(slices.Clone(l), func(in InputLetters) bool { return p.Covers(in.Position) })
 }

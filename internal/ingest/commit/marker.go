@@ -8,24 +8,24 @@ import (
 // Marker is the body of a commit marker, as JSON.
 type Marker struct {
 	Position         // every input of the partition up to it is settled
-	Created  int64   `json:"input_created"`     // when the input stream was created, in nanoseconds since 1970
+	Created  int64   `json:"input_created"`     // time when the input stream was created, in nanoseconds since 1970
 	Owner    string  `json:"owner"`             // the lease that stored the marker
-	Number   uint64  `json:"number"`            // the lease's markers in their order
-	Fast     bool    `json:"fast,omitempty"`    // a fast batch may follow: messages behind the marker may be stored without a marker that covers them
-	Since    uint64  `json:"since,omitempty"`   // such messages may also be before the marker, behind this stream sequence
-	LookUp   uint64  `json:"look_up,omitempty"` // inputs up to this sequence may have results of workers without markers
+	Number   uint64  `json:"number"`            // number of the marker in its lease
+	Fast     bool    `json:"fast,omitempty"`    // whether a fast batch may follow, whose messages may be stored without their marker
+	Since    uint64  `json:"since,omitempty"`   // stream sequence after which such messages may also be before this marker; 0 if there are none
+	LookUp   uint64  `json:"look_up,omitempty"` // last sequence of the inputs that may have results of workers without markers
 	Letters  Letters `json:"letters,omitempty"` // dead letters of inputs above Position
 
-	Until uint64 `json:"-"` // the last input that may have messages behind the last marker, if a fast batch is stored with this one
+	Until uint64 `json:"-"` // last input that may have messages after the previous marker, if they are a fast batch
 }
 
 // StoredMarker is a marker in the stream.
 type StoredMarker struct {
 	Marker
-	At uint64 // its own stream sequence; 0 if there is no marker
+	At uint64 // stream sequence of the marker; 0 if there is no marker
 }
 
-// begins returns the sequence behind which messages may be stored that no marker covers; 0 if there are none.
+// begins returns the stream sequence after which messages may be stored that no marker covers, or 0 if there are none.
 func (s *StoredMarker) begins() uint64 {
 	switch {
 	case s.Since > 0:
@@ -36,7 +36,7 @@ func (s *StoredMarker) begins() uint64 {
 	return 0
 }
 
-// of reports whether the marker counts inputs of the stream that was created then.
+// of reports whether the position is in the input stream that was created at the given time.
 func (s *StoredMarker) of(created time.Time) bool {
 	return s.At > 0 && s.Created == created.UnixNano()
 }
@@ -45,7 +45,7 @@ func (s *StoredMarker) of(created time.Time) bool {
 func (m *Marker) body() []byte {
 	data, err := json.Marshal(m)
 	if err != nil {
-		panic(err) // it has only numbers, strings and bytes
+		panic(err) // a marker contains only numbers, strings and bytes
 	}
 	return data
 }

@@ -6,12 +6,13 @@ import (
 	"fmt"
 )
 
-// Open takes the chains of a partition over: that of the results, and that of the dead letters unless their store is nil. In each it stores
-// a fence, a marker with the position of the last one. Nothing that an earlier owner sends can be stored afterwards. It waits while a stream
-// is full or can't be reached, and fails with ErrFenced if another worker takes the partition over meanwhile.
+// Open takes over the chains of a partition. One chain contains the results, and the other one contains the dead
+// letters unless their store is nil. In each chain Open stores a fence, which is a marker with the position of the last
+// one. Afterwards the server refuses the batches of earlier owners. Open waits while a stream is full or unavailable.
+// It fails with ErrFenced if another worker takes over the partition at the same time.
 //
-// It reads the last markers of both before it stores the first fence. Otherwise of two workers that take over at the same time each could have
-// one of the chains, and an input could get a result and a dead letter.
+// Open reads the last markers of both chains before it stores the first fence. Otherwise two workers that take over at
+// the same time could each get one of the chains. An input could then get both a result and a dead letter.
 func Open(ctx context.Context, s Settings, results, letters Store) (*Chain, *Chain, error) {
 	o := opening{results: &Chain{Settings: s, store: results}}
 	if letters != nil {
@@ -29,13 +30,13 @@ func Open(ctx context.Context, s Settings, results, letters Store) (*Chain, *Cha
 	}
 }
 
-// opening is what Open has done so far.
+// opening is the progress of one call of Open.
 type opening struct {
 	results, letters *Chain
 	fenced           bool // whether the fence of the results is stored
 }
 
-// take reads the last markers and stores the fences that are missing. With an error it returns the chain that failed.
+// take reads the last markers and stores the missing fences. On an error, it also returns the chain that failed.
 func (o *opening) take(ctx context.Context) (failed *Chain, err error) {
 	var letters, results StoredMarker
 	if o.letters != nil {
@@ -59,8 +60,8 @@ func (o *opening) take(ctx context.Context) (failed *Chain, err error) {
 	return o.letters, o.letters.fence(ctx, letters)
 }
 
-// fence stores a fence on the last marker, unless that is the fence of an earlier attempt. Then it looks up what may be stored behind the last
-// marker of earlier owners.
+// fence stores a fence after the last marker, unless the last marker is the fence of an earlier attempt. Then it
+// prepares the leftovers of earlier owners.
 func (c *Chain) fence(ctx context.Context, last StoredMarker) (err error) {
 	if last.At == 0 || last.Owner != c.Owner {
 		c.found, c.last = last, last.At
@@ -73,7 +74,7 @@ func (c *Chain) fence(ctx context.Context, last StoredMarker) (err error) {
 		}
 		way := Atomic
 		if last.Fast {
-			way = Fast // a batch of the last owner may be under way
+			way = Fast // a fast batch of the last owner may be open
 		}
 		if last.At, err = c.store.Write(ctx, way, c.last, nil, c.next(c.at, c.letters)); err != nil {
 			return err

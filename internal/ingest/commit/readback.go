@@ -12,7 +12,7 @@ import (
 	"millrace/internal/ingest/retry"
 )
 
-// The headers by which results are found, as package client explains them.
+// Headers that identify results; see package client.
 const (
 	HeaderID   = client.HeaderID
 	HeaderPart = client.HeaderPart
@@ -29,14 +29,15 @@ func ID(h nats.Header) string {
 	return ""
 }
 
-// mostBehind bounds the messages of a subject that are read back. A batch has fewer, and behind a marker there are those of a few batches.
+// mostBehind is the maximum number of messages with one subject that are read back. A batch has fewer messages, and
+// only a few batches can follow a marker.
 const mostBehind = 1 << 16
 
-// readings reads messages that may be stored without a marker that covers them: those behind one marker and before another.
+// readings reads the messages between two markers, which may be stored without a marker that covers them.
 type readings struct {
 	store          Store
-	behind, before uint64              // 0, 0: there are none
-	ids            map[string][]string // by subject, what was read
+	behind, before uint64              // stream sequences of the two markers; 0 and 0 if there are no such messages
+	ids            map[string][]string // ids that were read, by subject
 }
 
 // of returns the ids of the messages with a subject.
@@ -65,7 +66,7 @@ func (r *readings) of(ctx context.Context, subject string) ([]string, error) {
 	return ids, nil
 }
 
-// has reports whether a message is stored.
+// has reports whether a message with that subject and id is stored.
 func (r *readings) has(ctx context.Context, subject, id string) (bool, error) {
 	ids, err := r.of(ctx, subject)
 	return slices.Contains(ids, id), err
@@ -74,7 +75,7 @@ func (r *readings) has(ctx context.Context, subject, id string) (bool, error) {
 // readAttempts is the number of attempts to read a message back.
 const readAttempts = 8
 
-// next is Store.Next with more attempts.
+// next calls Store.Next until it succeeds, at most readAttempts times.
 func next(ctx context.Context, store Store, behind uint64, subject string) (sequence uint64, h nats.Header, err error) {
 	for attempt := 1; ; attempt++ {
 		if sequence, h, err = store.Next(ctx, behind, subject); err == nil || attempt == readAttempts || !retry.Sleep(ctx, retry.Delay(attempt)) {

@@ -15,14 +15,16 @@ import (
 
 // Stream implements Store with a stream on a server.
 type Stream struct {
-	Name      string              // the stream's name
-	Subject   string              // subject of the partition's markers
-	Rollup    bool                // each marker removes the ones before it, because nothing else does: the stream is a work queue
-	Publisher *publisher.Windowed // sends to the server
+	Name    string // the stream's name
+	Subject string // subject of the partition's markers
+	// Rollup makes each marker remove the earlier ones. A work queue needs it, because nothing else removes its
+	// markers.
+	Rollup    bool
+	Publisher *publisher.Windowed // for messages
 	JS        jetstream.JetStream // for requests
 }
 
-// readTimeout bounds one request that reads a message.
+// readTimeout is the timeout of a request that reads a message.
 const readTimeout = 5 * time.Second
 
 // Last implements Store.
@@ -35,7 +37,7 @@ func (s *Stream) Last(ctx context.Context) (StoredMarker, error) {
 	}
 	last := StoredMarker{At: m.Sequence}
 	if jsapi.IsDeleteMarker(m.Header, m.Data) {
-		return last, nil // the stream removed the commit marker for its age
+		return last, nil // the stream removed the commit marker because of its age
 	}
 	if err := json.Unmarshal(m.Data, &last.Marker); err != nil {
 		return StoredMarker{}, fmt.Errorf("the last message on %q is not a commit marker (somebody else publishes there): %w", s.Subject, err)

@@ -19,24 +19,27 @@ const (
 	headerExpectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 	headerRollup          = "Nats-Rollup"
 
-	// headerUntil says of the beginning of a fast batch which input is the last one that may have messages in it.
+	// headerUntil is a header of the first message of a fast batch. It contains the sequence of the last input that may
+	// have messages in the batch.
 	headerUntil = "Millrace-Until"
 
-	// begin is the last token of the subject on which a fast batch begins, behind that of the markers.
+	// begin is the last token of the subject of a fast batch's first message. The subject of the markers precedes it.
 	begin = ".begin"
 
-	// codeWrongLast is JetStream's error code for another last message of a subject.
+	// codeWrongLast is JetStream's error code for an unexpected last message of a subject.
 	codeWrongLast jetstream.ErrorCode = 10071
 
-	// JetStream's error codes for a fast batch on a stream that takes none, and on one that has too many.
+	// JetStream's error codes for a fast batch on a stream that accepts no fast batches, and on a stream with too many
+	// of them.
 	codeNoBatches      jetstream.ErrorCode = 10205
 	codeTooManyBatches jetstream.ErrorCode = 10211
 
-	// fenceAttempts is the number of attempts to store a marker while the server ends another batch instead.
+	// fenceAttempts is the number of attempts to store a marker. An attempt fails if the server ends another batch
+	// instead.
 	fenceAttempts = 3
 )
 
-// HeaderBytes is the most bytes that Write adds to the headers of a message: those of an atomic batch.
+// HeaderBytes is the maximum number of bytes that Write adds to the headers of a message. Atomic batches need the most.
 const HeaderBytes = len("Nats-Batch-Id: 0123456789012345678901\r\n") + len("Nats-Batch-Sequence: 1000\r\n")
 
 // Write implements Store.
@@ -56,8 +59,9 @@ func (s *Stream) Write(ctx context.Context, way Way, expected uint64, msgs []*na
 // batchID returns the id of the only fast batch that may follow a marker.
 func batchID(marker uint64) string { return "millrace-" + strconv.FormatUint(marker, 10) }
 
-// writeFast stores messages as a fast batch, and then the marker. The server may refuse one of them and go on with the next. So it must confirm the
-// beginning before it gets the others, the parts of a result before it gets the last one, and all messages before it gets the marker.
+// writeFast stores messages as a fast batch, and then the marker. The server may refuse a message and store the next
+// one. So writeFast waits for confirmation of all previous messages after the first message, before the last part of a
+// result, and before the marker.
 func (s *Stream) writeFast(ctx context.Context, id string, msgs []*nats.Msg, marker *nats.Msg, until uint64) (sequence uint64, err error) {
 	if len(msgs) > 0 {
 		msgs = append([]*nats.Msg{s.beginning(marker, until)}, msgs...)
@@ -79,17 +83,18 @@ func isLastPart(h nats.Header) bool {
 	return i == n && n != "1"
 }
 
-// beginning returns the first message of a fast batch. It has the marker's condition: if that doesn't hold, the server doesn't begin the batch,
-// and refuses all its messages. The message has no id, because the server looks at ids before conditions: it would skip a message that it
-// knows, and begin the batch.
+// beginning returns the first message of a fast batch. It has the marker's condition. If the condition doesn't hold,
+// the server doesn't begin the batch, and refuses all its messages. The message has no id, because the server checks
+// ids before conditions. It would skip a message with a known id, and still begin the batch.
 func (s *Stream) beginning(marker *nats.Msg, until uint64) *nats.Msg {
 	return &nats.Msg{Subject: s.Subject + begin, Header: nats.Header{
 		headerExpected: marker.Header[headerExpected], headerExpectedSubject: {s.Subject}, headerUntil: {strconv.FormatUint(until, 10)},
 	}}
 }
 
-// storeAlone stores a marker as a fast batch with the id of the one that may be under way behind the last marker, whoever sent that. If there is
-// one, the server ends it at the first attempt, and it can't begin anew behind the marker.
+// storeAlone stores a marker as a fast batch. The batch has the id of the only fast batch that any worker may have
+// begun after the last marker. If that batch is open, the server ends it at the first attempt, and it can't begin again
+// after the marker.
 func (s *Stream) storeAlone(ctx context.Context, id string, marker *nats.Msg) (sequence uint64, err error) {
 	alone := publisher.FastBatch{ID: id, Messages: []*nats.Msg{marker}}
 	for range fenceAttempts {
@@ -103,8 +108,8 @@ func (s *Stream) storeAlone(ctx context.Context, id string, marker *nats.Msg) (s
 	case !isRefused(err, codeNoBatches, codeTooManyBatches):
 		return sequence, err
 	}
-	// The server has no fast batch with that id: it ended all of them when the stream was changed, or it has too many others. If it takes them again
-	// by now, one may have begun since.
+	// The server has no fast batch with that id. It ended all of them when the stream was changed, or it has too many
+	// others. If it accepts fast batches again by now, one may have begun since.
 	if sequence, err = s.Publisher.Store(ctx, marker); err != nil {
 		return 0, err
 	}
@@ -139,7 +144,7 @@ func (s *Stream) Begun(ctx context.Context, behind, before uint64) (until uint64
 	}
 }
 
-// message returns the message of a marker.
+// message returns the message that stores a marker, on the condition that the last marker has sequence expected.
 func (s *Stream) message(expected uint64, m *Marker) *nats.Msg {
 	h := nats.Header{headerExpected: {strconv.FormatUint(expected, 10)}}
 	if s.Rollup {
@@ -148,7 +153,8 @@ func (s *Stream) message(expected uint64, m *Marker) *nats.Msg {
 	return &nats.Msg{Subject: s.Subject, Header: h, Data: m.body()}
 }
 
-// wrongLast returns the error of a write as a *WrongLastError if that is what it means.
+// wrongLast converts the server's error for an unexpected last marker to a *WrongLastError. It returns all other errors
+// unchanged.
 func wrongLast(err error) error {
 	var refused *jetstream.APIError
 	if !errors.As(err, &refused) || refused.ErrorCode != codeWrongLast {
