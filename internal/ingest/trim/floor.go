@@ -13,33 +13,33 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// Reason is why nothing is removed from a stream.
+// Reason is a reason why nothing is removed from a stream.
 type Reason string
 
 // The reasons.
 const (
 	None         Reason = ""             // processed inputs may be removed
-	NotTrimmed   Reason = "not_trimmed"  // the stream has no mark, or the settings say so
-	Retention    Reason = "retention"    // the server removes inputs itself: the stream is a work queue, or has interest retention
+	NotTrimmed   Reason = "not_trimmed"  // the policy doesn't allow it, or the stream has no mark
+	Retention    Reason = "retention"    // the stream has work-queue or interest retention, so the server removes inputs
 	Mirrored     Reason = "mirrored"     // another stream mirrors this one or sources from it
-	NoConsumers  Reason = "no_consumers" // there is nobody to process inputs
+	NoConsumers  Reason = "no_consumers" // the stream has no consumers
 	Missing      Reason = "missing"      // a registered consumer doesn't exist
-	Unknown      Reason = "unknown"      // the server can't tell the state of a consumer now
+	Unknown      Reason = "unknown"      // the state of a consumer is not available now
 	Unregistered Reason = "unregistered" // the consumers of this worker are not registered
 	Forbidden    Reason = "forbidden"    // the worker's user lacks a permission
 )
 
-// Reasons lists the reasons.
+// Reasons lists all reasons except None.
 var Reasons = [...]Reason{NotTrimmed, Retention, Mirrored, NoConsumers, Missing, Unknown, Unregistered, Forbidden}
 
-// State is what a stream's consumers still need.
+// State describes the inputs that a stream's consumers still need.
 type State struct {
 	Info   *jetstream.StreamInfo // read before the consumers
-	Held   Reason                // why nothing may be removed
-	Detail string                // what Held is about, for a person: names of consumers or streams
+	Held   Reason                // reason why nothing may be removed; None if inputs may be removed
+	Detail string                // names of the consumers or streams that Held concerns, for people
 
-	Floor  uint64 // unless Held: every message up to this sequence is processed
-	Holder string // the consumer that needs the next one; empty if no consumer needs any message of Info
+	Floor  uint64 // sequence up to which every message is processed; not set if Held is
+	Holder string // consumer that needs the next message; empty if no consumer needs any message of Info
 }
 
 // Behind returns the number of sequences between the floor and the end of the stream.
@@ -50,26 +50,27 @@ func (s State) Behind() uint64 {
 	return s.Info.State.LastSeq - min(s.Floor, s.Info.State.LastSeq)
 }
 
-// Look returns what the consumers of a stream need. info is the state of the stream.
+// Look determines the inputs that the consumers of a stream still need. info is the state of the stream.
 func Look(ctx context.Context, js jetstream.JetStream, info *jetstream.StreamInfo, policy Policy) (State, error) {
 	r := reader{js: js, stream: info.Config.Name, policy: policy}
 	return r.read(ctx, info)
 }
 
-// reader reads what the consumers of one stream need.
+// reader determines the State of one stream.
 type reader struct {
 	js     jetstream.JetStream
 	stream string
 	policy Policy
 
-	copies   []string  // names of streams of the account that copy this one
-	listedAt time.Time // when copies was read
+	copies   []string  // names of the streams in the account that copy this one
+	listedAt time.Time // time when copies was read
 }
 
-// copiesAge is how old the list of copies may be.
+// copiesAge is the maximum age of the list of copies.
 const copiesAge = 10 * time.Second
 
-// read reads the state of the stream and of its consumers. It reads the stream first: what is stored after that isn't removed.
+// read determines the State from the stream and its consumers. The caller must read info first, so that later messages
+// aren't removed.
 func (r *reader) read(ctx context.Context, info *jetstream.StreamInfo) (State, error) {
 	s := State{Info: info}
 	c := info.Config
@@ -100,7 +101,7 @@ func (r *reader) read(ctx context.Context, info *jetstream.StreamInfo) (State, e
 	return r.floor(ctx, s, consumers)
 }
 
-// Explain says for a person why nothing may be removed, and what to do about it.
+// Explain returns a text for people with the reason why nothing may be removed, and a remedy.
 func (s State) Explain() string {
 	name := s.Info.Config.Name
 	switch s.Held {
@@ -128,15 +129,15 @@ func (s State) held(why Reason, detail string) State {
 	return s
 }
 
-// missingOf returns the names to which no consumer belongs.
+// missingOf returns the names that no consumer has.
 func missingOf(names []string, consumers []*jetstream.ConsumerInfo) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return slices.ContainsFunc(consumers, func(c *jetstream.ConsumerInfo) bool { return c.Name == name })
 	})
 }
 
-// findCopies finds the streams of the account that mirror this one or source from it. Their consumers are in no list. With the policy Always,
-// whoever chose it knows of them.
+// findCopies finds the streams in the account that mirror this stream or source from it. Their positions aren't in the
+// list of consumers. With the policy Always, the user accepts that copies may miss inputs.
 func (r *reader) findCopies(ctx context.Context) error {
 	if r.policy == Always || time.Since(r.listedAt) < copiesAge {
 		return nil
@@ -157,7 +158,7 @@ func (r *reader) findCopies(ctx context.Context) error {
 	return nil
 }
 
-// floor sets the floor of s to the least of the consumers' floors.
+// floor sets the floor of s to the lowest floor of the consumers.
 func (r *reader) floor(ctx context.Context, s State, consumers []*jetstream.ConsumerInfo) (State, error) {
 	s.Floor = s.Info.State.LastSeq
 	idle := consumers[:0:0]
@@ -182,9 +183,10 @@ func (r *reader) floor(ctx context.Context, s State, consumers []*jetstream.Cons
 	return s, nil
 }
 
-// idleFloor returns the floor of a consumer that has nothing pending, or most if it doesn't need any message up to that sequence. The
-// consumer's own count isn't proof of that: it is updated after the stream, and in a cluster by a server whose copy of the stream
-// may be behind. So the leader of the stream is asked for a message that the consumer would deliver.
+// idleFloor returns the floor of a consumer that has nothing pending. It returns most if the consumer needs no message
+// up to most. The consumer's own count doesn't prove that. It is updated after the stream, and in a cluster by a server
+// whose copy of the stream may be behind. So idleFloor requests the next message for the consumer from the stream's
+// leader.
 func (r *reader) idleFloor(ctx context.Context, c *jetstream.ConsumerInfo, most uint64) (uint64, error) {
 	for _, filter := range filters(c.Config) {
 		m, err := jsapi.Next(ctx, r.js, r.stream, c.AckFloor.Stream+1, filter)
@@ -198,7 +200,7 @@ func (r *reader) idleFloor(ctx context.Context, c *jetstream.ConsumerInfo, most 
 	return most, nil
 }
 
-// filters returns the subjects of a consumer.
+// filters returns the subject filters of a consumer.
 func filters(c jetstream.ConsumerConfig) []string {
 	switch {
 	case len(c.FilterSubjects) > 0:

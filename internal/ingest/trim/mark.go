@@ -20,17 +20,18 @@ const (
 	// stream isn't trimmed.
 	MarkKey = "millrace-trim"
 
-	// ConsumersKey is the key in the metadata of a stream for the registered consumers: their names, in order, separated by commas.
+	// ConsumersKey is the key in the metadata of a stream for the registered consumers. The value contains their names
+	// in order, separated by commas.
 	ConsumersKey = "millrace-consumers"
 )
 
-// Policy says which streams may be trimmed.
+// Policy selects the streams that may be trimmed.
 type Policy int
 
 // The policies.
 const (
 	Auto   Policy = iota // streams with the mark; see MarkKey
-	Always               // any stream with retention by limits, also one that other streams copy
+	Always               // any stream with retention by limits, even if other streams copy it
 	Never
 )
 
@@ -39,7 +40,7 @@ func (p Policy) trims(c jetstream.StreamConfig) bool {
 	return p == Always || p == Auto && Marked(c)
 }
 
-// Marked reports whether a stream has the mark, which a copy of it doesn't have.
+// Marked reports whether a stream has the mark. A copy of a marked stream doesn't have it.
 func Marked(c jetstream.StreamConfig) bool { return c.Metadata[MarkKey] == c.Name }
 
 // Registered returns the names of the consumers that must exist before anything is removed from a stream.
@@ -47,7 +48,7 @@ func Registered(c jetstream.StreamConfig) []string {
 	return strings.FieldsFunc(c.Metadata[ConsumersKey], func(r rune) bool { return r == ',' })
 }
 
-// unregistered returns those consumers that are not registered.
+// unregistered returns the given consumers that are not registered.
 func unregistered(c jetstream.StreamConfig, consumers []string) []string {
 	there := Registered(c)
 	return slices.DeleteFunc(slices.Clone(consumers), func(name string) bool { return slices.Contains(there, name) })
@@ -58,7 +59,7 @@ func joined(consumers []string) string {
 	return strings.Join(slices.Compact(all), ",")
 }
 
-// WithMark returns the metadata of a stream, and in addition the mark and registered consumers.
+// WithMark returns the metadata of a stream with the mark added and the given consumers registered.
 func WithMark(c jetstream.StreamConfig, consumers []string) map[string]string {
 	all := maps.Clone(c.Metadata)
 	if all == nil {
@@ -68,19 +69,21 @@ func WithMark(c jetstream.StreamConfig, consumers []string) map[string]string {
 	return all
 }
 
-// MetadataFlags returns metadata as flags of `nats stream add` and `nats stream edit`, which replaces all metadata.
+// MetadataFlags returns metadata as flags for `nats stream add` and `nats stream edit`. The latter replaces all
+// metadata.
 func MetadataFlags(metadata map[string]string) string {
 	var flags strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
-		if !strings.HasPrefix(key, "_nats.") { // the server's own
+		if !strings.HasPrefix(key, "_nats.") { // set by the server
 			fmt.Fprintf(&flags, " --metadata '%s=%s'", key, metadata[key])
 		}
 	}
 	return flags.String()
 }
 
-// May returns an error if the user lacks a permission to trim the stream: to purge it, and unless these consumers are registered, to change its
-// metadata. It makes requests that the server refuses in any case.
+// May returns an error if the user lacks the permission to purge the stream. Unless the given consumers are registered,
+// the user also needs the permission to change the stream's metadata. May sends only requests that the server refuses
+// in any case.
 func May(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, consumers []string) error {
 	if err := refuses(ctx, js, "STREAM.PURGE."+c.Name, map[string]any{"seq": 1, "keep": 1}); err != nil || len(unregistered(c, consumers)) == 0 {
 		return err
@@ -88,7 +91,8 @@ func May(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, 
 	return refuses(ctx, js, "STREAM.UPDATE."+c.Name, map[string]any{"name": c.Name + "-"})
 }
 
-// refuses makes a request that makes no sense, and returns an error unless the server says so. A request without permission gets no answer.
+// refuses sends an invalid request, and returns an error unless the server refuses it as invalid. The server doesn't
+// answer a request without permission.
 func refuses(ctx context.Context, js jetstream.JetStream, request string, body any) error {
 	err := jsapi.Request(ctx, js, request, body, &struct{}{})
 	if refused := (*jetstream.APIError)(nil); errors.As(err, &refused) && refused.Code == badRequest {
@@ -97,20 +101,21 @@ func refuses(ctx context.Context, js jetstream.JetStream, request string, body a
 	return fmt.Errorf("%s: %w", jsapi.Of(js).Subject(request), err)
 }
 
-// badRequest is the code of the server's error for a request that makes no sense.
+// badRequest is the server's error code for an invalid request.
 const badRequest = 400
 
 const (
-	// registerTries is how often Register writes. Another worker that registers at the same moment may overwrite what it wrote,
-	// because the server changes a configuration as a whole.
+	// registerTries is the maximum number of times that Register writes. Another worker that registers at the same
+	// moment may overwrite the change, because the server replaces the whole configuration.
 	registerTries = 5
 
-	// registerPause is how long Register waits before it reads what is there after it has written.
+	// registerPause is the time that Register waits after it has written, before it reads the result.
 	registerPause = 200 * time.Millisecond
 )
 
-// Register adds consumers to the registered ones of a stream that may be trimmed, and returns when they are there. It does nothing on other streams.
-// It never removes a name: a deployment that is gone keeps everything until an administrator removes its consumers from the metadata.
+// Register registers consumers of a stream that may be trimmed, and returns when they are registered. It does nothing
+// on other streams. It never removes a name. So if a deployment is gone, nothing is removed until an administrator
+// deletes its consumers from the metadata.
 func Register(ctx context.Context, js jetstream.JetStream, stream string, policy Policy, consumers []string) error {
 	for range registerTries {
 		s, err := js.Stream(ctx, stream)

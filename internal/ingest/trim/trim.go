@@ -1,9 +1,9 @@
-// Package trim removes processed inputs from the input stream. The stream has retention by limits, so the server removes nothing by
-// itself. A worker reads how far each consumer has acknowledged, and purges the stream up to the least of these floors
-// ([adr/0048](../../../docs/adr/0048-the-worker-trims.md)).
+// Package trim removes processed inputs from the input stream. The stream has retention by limits, so the server
+// doesn't remove them. A worker reads the acknowledgement floor of each consumer, and purges the stream up to the
+// lowest of these floors ([adr/0048](../../../docs/adr/0048-the-worker-trims.md)).
 //
-// Package ingest runs a Trimmer in each worker, and package topology marks streams, registers consumers and reports what holds the
-// floor. Start reading at Trimmer.Run, then reader.read, which decides what may be removed.
+// Package ingest runs a Trimmer in each worker. Package topology marks streams, registers consumers and reports the
+// consumer that holds the floor. Start reading at Trimmer.Run, then reader.read, which determines the floor.
 package trim
 
 import (
@@ -21,10 +21,10 @@ import (
 	"millrace/internal/ingest/retry"
 )
 
-// Observer receives events.
+// Observer receives the outcome of each step of a Trimmer.
 type Observer interface {
-	// Trim is called after each look at the stream, by one goroutine, and must not block. It reports how many inputs were removed, and what the
-	// consumers need. The state is empty if another worker trims.
+	// Trim is called after each step, by one goroutine, and must not block. It reports the number of removed inputs and
+	// the state of the stream. The state is empty if another worker trims.
 	Trim(removed uint64, s State)
 }
 
@@ -38,17 +38,18 @@ type Settings struct {
 	Observer  Observer
 }
 
-// Trimmer trims a stream. All workers of all deployments that read the stream have one. They don't talk to each other: whoever sees
-// that the stream's beginning moves leaves the work to the others for a while.
+// Trimmer trims a stream. Every worker of every deployment that reads the stream has a Trimmer. The workers don't
+// communicate. If a worker sees that the first sequence of the stream has moved, it leaves the work to other workers
+// for some time.
 type Trimmer struct {
 	Settings
 	reader reader
 
-	first  uint64        // first sequence of the stream when this worker last looked, or after its last purge; 0: it hasn't looked
-	yields int           // how often in a row this worker has left the work to others
+	first  uint64        // first sequence of the stream at the last step, or after the last purge; 0 before the first step
+	yields int           // number of consecutive steps in which this worker left the work to other workers
 	idle   time.Duration // the last pause after which nothing could be removed
-	held   Reason        // why nothing may be removed, since heldAt
-	heldAt time.Time     // zero after that was logged
+	held   Reason        // reason why nothing may be removed, since heldAt
+	heldAt time.Time     // zero after the reason was logged
 }
 
 // New returns a Trimmer.
@@ -65,18 +66,20 @@ const (
 	// busyPause is the time between two purges while there is something to remove.
 	busyPause = 250 * time.Millisecond
 
-	// leastPause and mostPause bound the time until the next look if another worker trims, or if nothing can be removed.
+	// leastPause and mostPause bound the time until the next step if another worker trims, or if nothing can be
+	// removed.
 	leastPause = time.Second
 	mostPause  = 8 * time.Second
 
-	// stepTimeout bounds all requests of a step. In a cluster the server itself waits up to 4 s for the consumers' leaders.
+	// stepTimeout is the timeout of all requests of a step together. In a cluster the server itself waits up to 4 s for
+	// the consumers' leaders.
 	stepTimeout = 5 * time.Second
 
-	// forbiddenPause is the time until the next look if the worker's user lacks a permission.
+	// forbiddenPause is the time until the next step if the worker's user lacks a permission.
 	forbiddenPause = 10 * time.Minute
 
-	// mostYields bounds how often in a row a worker leaves the work to others. The beginning of the stream also moves when messages
-	// expire, or when somebody else purges.
+	// mostYields is the maximum number of consecutive steps in which a worker leaves the work to other workers. The
+	// first sequence of the stream also moves when messages expire, or when an administrator purges the stream.
 	mostYields = 3
 )
 
@@ -110,13 +113,13 @@ func (t *Trimmer) forbidden() bool {
 // about returns a random time from d to twice d, so that workers that start together don't act together.
 func about(d time.Duration) time.Duration { return d + rand.N(d) }
 
-// wait returns the pause after a look that led to nothing. It grows.
+// wait returns the pause after a step that removed nothing. The pause grows with every such step.
 func (t *Trimmer) wait() time.Duration {
 	t.idle = min(max(2*t.idle, leastPause), mostPause)
 	return about(t.idle) / 2
 }
 
-// step looks at the stream, and removes what may be removed unless another worker does. It returns the time until the next step.
+// step removes processed inputs, unless another worker trims. It returns the time until the next step.
 func (t *Trimmer) step(ctx context.Context) (pause time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -150,13 +153,15 @@ func (t *Trimmer) step(ctx context.Context) (pause time.Duration, err error) {
 	return busyPause, nil
 }
 
-// nearlyFull reports whether the stream will soon refuse messages. Then it doesn't matter who trims.
+// nearlyFull reports whether the stream uses more than half of its byte limit. Then this worker trims even if another
+// one does.
 func nearlyFull(info *jetstream.StreamInfo) bool {
 	most := info.Config.MaxBytes
 	return most > 0 && info.State.Bytes > uint64(most)/2
 }
 
-// look reads what may be removed, and registers the consumers of this worker if they aren't registered. Then the next step may remove something.
+// look reads the state of the stream, and registers this worker's consumers if they aren't registered. In that case,
+// nothing is removed before the next step.
 func (t *Trimmer) look(ctx context.Context, info *jetstream.StreamInfo) (State, error) {
 	s, err := t.reader.read(ctx, info)
 	if err != nil || !t.Policy.trims(info.Config) || len(unregistered(info.Config, t.Consumers)) == 0 {
@@ -172,8 +177,9 @@ func (t *Trimmer) look(ctx context.Context, info *jetstream.StreamInfo) (State, 
 	return s.held(Unregistered, ""), nil
 }
 
-// purge removes every message up to the floor. server is the server to which this worker was connected when it read the stream: one that
-// crashed may have lost the end of the stream and given its sequences to other messages.
+// purge removes every message up to the floor. server is the ID of the server to which this worker was connected when
+// it read the stream. purge fails if the connection has changed. A server that crashed may have lost the end of the
+// stream and given its sequences to other messages.
 func (t *Trimmer) purge(ctx context.Context, s jetstream.Stream, state State, server string) error {
 	if nc := t.JS.Conn(); !nc.IsConnected() || nc.ConnectedServerId() != server {
 		return fmt.Errorf("the connection to server %s is gone", server)
@@ -181,10 +187,11 @@ func (t *Trimmer) purge(ctx context.Context, s jetstream.Stream, state State, se
 	return s.Purge(ctx, jetstream.WithPurgeSequence(state.Floor+1))
 }
 
-// heldLong is how long nothing may be removed before the worker logs why. Consumers that are just being made are no news.
+// heldLong is the time for which nothing may be removed before the worker logs the reason. The delay avoids warnings
+// while consumers are being created.
 const heldLong = 30 * time.Second
 
-// report passes a state to the observer, and logs what has held the stream for long.
+// report passes a state to the observer. It logs the reason once if nothing may be removed for heldLong.
 func (t *Trimmer) report(removed uint64, s State) {
 	t.Observer.Trim(removed, s)
 	switch now := time.Now(); {
