@@ -28,7 +28,7 @@ type api struct {
 	s  Settings
 }
 
-// info returns a stream's state; nil if there is no such stream.
+// info returns a stream's state, or nil if there is no such stream.
 func (a *api) info(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -42,7 +42,8 @@ func (a *api) info(ctx context.Context, name string) (*jetstream.StreamInfo, err
 	return s.CachedInfo(), nil
 }
 
-// keeps returns an error for a stream on which a lookup isn't possible.
+// keeps returns an error if a lookup isn't possible, because the stream doesn't keep messages that consumers have
+// taken.
 func keeps(info *jetstream.StreamInfo) error {
 	if kept := info.Config.Retention; kept != jetstream.LimitsPolicy {
 		return fmt.Errorf("%w: stream %q removes messages that consumers have taken (retention %s)", ErrImpossible, info.Config.Name, kept)
@@ -50,14 +51,15 @@ func keeps(info *jetstream.StreamInfo) error {
 	return nil
 }
 
-// next returns the first message of the result stream from a sequence on with a matching subject, or nil if there is none.
+// next returns the first message of the result stream at or after a sequence with a matching subject, or nil if there
+// is none.
 func (a *api) next(ctx context.Context, from uint64, filter string) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	return jsapi.Next(ctx, a.js, a.s.Streams[0], from, filter)
 }
 
-// consumerSince creates a consumer of the messages stored since then.
+// consumerSince creates a consumer of the messages that were stored at or after a time.
 func (a *api) consumerSince(ctx context.Context, stream string, since time.Time) (jetstream.Consumer, error) {
 	return a.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since})
 }
@@ -67,7 +69,8 @@ func (a *api) consumerFrom(ctx context.Context, stream string, sequence uint64) 
 	return a.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: sequence})
 }
 
-// create creates a consumer that delivers only headers. The server deletes it after it is unused for a while.
+// create creates a consumer that delivers only headers. The server deletes the consumer after the duration unused
+// without a request.
 func (a *api) create(ctx context.Context, stream string, from jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -79,7 +82,7 @@ func (a *api) create(ctx context.Context, stream string, from jetstream.Consumer
 	return consumer, nil
 }
 
-// explain distinguishes permanent errors from temporary ones.
+// explain adds ErrImpossible to permanent errors, and advice to the error of a consumer limit.
 func (a *api) explain(err error) error {
 	if last := a.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
 		for _, name := range a.s.Streams {

@@ -9,11 +9,11 @@ import (
 	"millrace/internal/ingest/commit"
 )
 
-// bound returns a time before which no result of these inputs can have been stored. One such time is oldest, when the stream
-// stored the first of the inputs. With a long backlog that is far back, so bound searches for a later one. Inputs are delivered
-// for the first time in the order of their sequences. A result without the header Settings.Deliveries was stored within the
-// duplicate window of its input's first delivery. If that input comes before all of these, their first delivery was at most that
-// window before the result was stored.
+// bound returns a time before which no result of the inputs can have been stored. oldest is such a time, because the
+// stream stored the first of the inputs then. With a long backlog, oldest is far back, so bound searches for a later
+// time. The server delivers inputs for the first time in the order of their sequences. A result without the header
+// Settings.Deliveries was stored within one duplicate window after the first delivery of its input. If that input
+// precedes all given inputs, their first delivery was at most one window before that result was stored.
 func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time.Time {
 	lowest := inputs[0]
 	for _, in := range inputs {
@@ -49,8 +49,8 @@ func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time
 	return oldest
 }
 
-// before reports whether a message is the result of an earlier input than in, stored soon after its input's first
-// delivery.
+// before reports whether a message is the result of an earlier input than in, and was stored soon after the first
+// delivery of its input.
 func before(m *jetstream.RawStreamMsg, in Input, s Settings) bool {
 	of, ok := parse(commit.ID(m.Header), s.Input)
 	return ok && of.Sequence < in.Sequence && m.Header.Get(s.Deliveries) == ""

@@ -3,7 +3,7 @@ package lookup
 // Input identifies the message of the input stream that a result belongs to.
 type Input struct {
 	Sequence uint64
-	Stored   int64 // time when the input stream stored it, in nanoseconds since 1970
+	Stored   int64 // time when the input stream stored the message, in nanoseconds since 1970
 }
 
 // Wanted is an input to look up.
@@ -23,12 +23,13 @@ const (
 	mostOthers = 1 << 16
 )
 
-// index is the set of inputs that have a result. It takes 8 bytes per input if their sequences are close together.
+// index is the set of inputs that have a result. It takes 8 bytes per input if the sequences of the inputs are close
+// together.
 type index struct {
-	blocks map[uint64]*[perBlock]int64 // by sequence / perBlock: Stored, 0 for none
-	others map[Input]bool              // further inputs with a sequence that was used before
+	blocks map[uint64]*[perBlock]int64 // values of Stored, by sequence / perBlock; 0 means no input
+	others map[Input]bool              // inputs whose sequence is used in blocks with another time
 
-	unfinished unfinished // what is stored of inputs without a result
+	unfinished unfinished // stored messages of inputs without a complete result
 }
 
 func newIndex() index {

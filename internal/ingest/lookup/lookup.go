@@ -1,9 +1,10 @@
-// Package lookup finds the inputs that already have a result or a dead letter. The result stream's duplicate window covers recent
-// results. For results that may be older, this package reads the headers of all messages stored since then. It reads each message
-// once, and keeps only the input that the message belongs to.
+// Package lookup finds the inputs that already have a result or a dead letter. The result stream's duplicate window
+// covers recent results. For older results, this package reads the headers of all messages that were stored since the
+// first delivery of the inputs. It reads each message once, and keeps only the input that the message belongs to.
 //
-// Package results calls it before it publishes a result that may already be stored, and package topology calls it to check that
-// results can be read. Start reading at Results.Find. A scanner reads the streams into an index, and api queries the server.
+// Package results calls Find before it publishes a result that may already be stored. Package topology calls Check to
+// verify that results can be read. Start reading at Results.Find. A scanner reads the streams into an index, and api
+// queries the server.
 package lookup
 
 import (
@@ -22,21 +23,21 @@ type Results struct {
 	scanner scanner
 }
 
-// New returns a Results that uses js. The caller still owns its connection.
+// New returns a Results that uses js. The caller keeps ownership of its connection.
 func New(js jetstream.JetStream, s Settings) *Results {
 	a := &api{nc: js.Conn(), js: js, s: s}
 	return &Results{api: a, scanner: scanner{api: a}}
 }
 
-// Found is what is stored of one input.
+// Found describes the stored messages of one input.
 type Found struct {
-	Done    bool     // its result, or the dead letter of the whole message
-	Partial []string // unless Done: the ids of parts of its result, and of dead letters of its records
+	Done    bool     // whether its result, or the dead letter of the whole message, is stored
+	Partial []string // ids of the stored parts of its result, and of dead letters of its records; nil if Done
 }
 
-// Find returns for each input what is stored of it. A result that it doesn't find was not stored before began. Find reads the
-// headers of all messages stored since the earliest first delivery among these inputs, except those that it has read before. It
-// fails with ErrImpossible if results can't be read at all.
+// Find returns the stored messages of each input. A result that it doesn't find was not stored before began. Find reads
+// the headers of all messages that were stored since the earliest first delivery of these inputs. It skips messages
+// that it has read before. It fails with ErrImpossible if results can't be read at all.
 func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []Found, began time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,9 +78,9 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []Found, beg
 	return found, began, nil
 }
 
-// Check returns an error if results can't be read. The error is ErrImpossible if the account lacks a permission, or if the stream
-// removes messages that consumers have taken, because then a missing result may have been stored. A stream that doesn't exist is
-// not an error.
+// Check returns an error if results can't be read. The error is ErrImpossible if the account lacks a permission, or if
+// the stream removes messages that consumers have taken. In such a stream, a missing result may have been stored. A
+// stream that doesn't exist is not an error.
 func (r *Results) Check(ctx context.Context) error {
 	for _, name := range r.s.Streams {
 		info, err := r.info(ctx, name)

@@ -23,18 +23,18 @@ const (
 	// a client with more than 64 MiB pending.
 	bytesAtOnce = 4 << 20
 
-	// fetchWait is how long a scan waits for a message that the consumer does not have yet.
+	// fetchWait is the time that a scan waits for a message that the consumer does not have yet.
 	fetchWait = time.Second
 
 	// logEvery is the interval at which a long scan logs its progress.
 	logEvery = 10 * time.Second
 )
 
-// scanner reads the headers of the messages in the streams, each once, and records the inputs that they belong to.
+// scanner reads the headers of each message in the streams once, and records the input that the message belongs to.
 type scanner struct {
 	*api
 	found   index
-	since   time.Time // start of the period that has been read, up to the cursors; zero: nothing has been read
+	since   time.Time // start of the period that has been read, up to the cursors; zero if nothing has been read
 	cursors []cursor
 	read    int // number of messages read so far, for tests
 }
@@ -43,9 +43,10 @@ type scanner struct {
 type cursor struct {
 	stream  string
 	created time.Time
-	next    uint64 // next sequence to read; 0: start by time
+	next    uint64 // next sequence to read; 0 means a start at scanner.since
 
-	// Scans share a consumer, because the server bounds the consumers of a stream and keeps each for a while.
+	// Consecutive scans share a consumer, because the server limits the number of consumers of a stream and keeps
+	// unused ones for some time.
 	consumer string // name of the consumer that delivers the messages from next on; empty for none
 	number   uint64 // consumer sequence of the last message from it
 }
@@ -58,8 +59,8 @@ func (r *scanner) restart(since time.Time) {
 	}
 }
 
-// scan reads the headers of all messages that a stream stored from the cursor on, up to now. complete is false if
-// entries were dropped that belong to none of these inputs, also together with an error.
+// scan reads the headers of all messages from the cursor to the current end of a stream. complete is false if it
+// dropped entries of inputs that are not wanted, even if it also returns an error.
 func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete bool, err error) {
 	info, err := r.info(ctx, c.stream)
 	if err != nil {
@@ -73,11 +74,11 @@ func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 		return true, err
 	}
 	if !info.Created.Equal(c.created) {
-		*c = cursor{stream: c.stream, created: info.Created} // messages from before the stream was recreated no longer count
+		*c = cursor{stream: c.stream, created: info.Created} // the stream was recreated, and its sequences began again
 	}
 	end := info.State.LastSeq
 	if c.next > end+1 {
-		c.consumer = "" // the stream lost its end, and the consumer would skip what is stored in its place
+		c.consumer = "" // the stream lost its end, and the consumer would skip the messages that replaced it
 	}
 	if info.State.Msgs == 0 || c.next > end {
 		c.next = end + 1
@@ -103,7 +104,7 @@ func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 		if err != nil {
 			return complete, fmt.Errorf("read the headers of stream %q: %w", c.stream, err)
 		}
-		if begun && came == 0 { // the caller tries again later; here this would make one consumer after another
+		if begun && came == 0 { // the caller retries later, because a retry here would create one consumer after another
 			return complete, fmt.Errorf("read the headers of stream %q: %w", c.stream, errNothing)
 		}
 		r.read += came
@@ -117,7 +118,7 @@ func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 // errNothing is the error for a new consumer that has messages and delivers none.
 var errNothing = errors.New("a consumer delivers none of its messages")
 
-// begin creates the consumer of a cursor, and returns how many messages the stream has for it.
+// begin creates the consumer of a cursor, and returns the number of messages that the stream has for it.
 func (r *scanner) begin(ctx context.Context, c *cursor) (pending uint64, err error) {
 	create := func() (jetstream.Consumer, error) { return r.consumerFrom(ctx, c.stream, c.next) }
 	if c.next == 0 {
@@ -131,8 +132,9 @@ func (r *scanner) begin(ctx context.Context, c *cursor) (pending uint64, err err
 	return consumer.CachedInfo().NumPending, nil
 }
 
-// fetch passes the next messages to take, and returns their number. If none come, or if one was lost on the way, it drops the consumer,
-// because only a new one tells what the stream still has: a consumer counts a message shortly after the stream has stored it.
+// fetch passes the next messages to take, and returns their number. If no message arrives or one was lost, fetch drops
+// the consumer. Only a new consumer has a reliable count of pending messages, because an existing one counts a message
+// shortly after the stream has stored it.
 func (r *scanner) fetch(c *cursor, take func(*pull.Message)) (came int, err error) {
 	request, whole := pull.Request{API: jsapi.Of(r.js), Stream: c.stream, Consumer: c.consumer, Bytes: bytesAtOnce}, true
 	next := func(m *pull.Message) {
@@ -157,7 +159,7 @@ func (r *scanner) fetch(c *cursor, take func(*pull.Message)) (came int, err erro
 	return came, err
 }
 
-// progress logs how far a long scan is.
+// progress logs the progress of a long scan.
 type progress struct {
 	log           *slog.Logger
 	stream        string
@@ -165,7 +167,7 @@ type progress struct {
 	read          int
 }
 
-// reading records that messages were read, and about how many are left.
+// reading records the number of messages that were read, and logs the approximate number that is left.
 func (p *progress) reading(came int, left uint64) {
 	p.read += came
 	if time.Since(p.said) >= logEvery {
@@ -193,6 +195,6 @@ func (r *scanner) enter(m *pull.Message, wanted []Input) (kept bool) {
 		return true
 	}
 	r.found.keep(wanted)
-	_ = r.found.add(in) // there is space now, or the sequence is one of many that were reused
+	_ = r.found.add(in) // it fails only if too many sequences were reused
 	return false
 }

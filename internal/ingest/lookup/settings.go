@@ -11,14 +11,14 @@ type Settings struct {
 	Input   string   // the input stream
 	Streams []string // the streams that store results and dead letters
 
-	// BySubject means that inputs are delivered in the order of their sequences only within a partition, and that all
-	// inputs of a subject are in one partition. Each call of Find is then for the inputs of one partition.
+	// BySubject means that inputs are delivered in the order of their sequences only within a partition. All inputs of
+	// a subject are in one partition. Each call of Find must then pass inputs of a single partition.
 	BySubject bool
 
 	// Deliveries is the header on each result that wasn't stored soon after the first delivery of its input.
 	Deliveries string
 
-	// Part is the header i/n of a result in several parts. The last part is stored last.
+	// Part is the header with the value i/n on each part of a result in n parts. The last part is stored last.
 	Part string
 
 	Log *slog.Logger
@@ -27,5 +27,5 @@ type Settings struct {
 // ErrImpossible means that results can't be read and that a retry won't help.
 var ErrImpossible = errors.New("results cannot be looked up")
 
-// slack extends the scanned period, because servers' clocks differ and results may have been in transit.
+// slack extends the scanned period, because the clocks of servers differ and results may have been in transit.
 const slack = 30 * time.Second

@@ -2,15 +2,16 @@ package lookup
 
 import "slices"
 
-// unfinished has the ids of stored messages that do not finish their input: parts of its result, and dead letters of its records.
+// unfinished contains the ids of stored messages that don't settle their input. They are parts of its result, and dead
+// letters of its records.
 type unfinished struct {
 	ids   map[Input][]string
 	count int  // number of ids
-	full  bool // whether there is no space for more, because all ids are of inputs that were wanted
+	full  bool // whether there is no space for more ids, because all of them belong to wanted inputs
 }
 
-// add adds the id of a message. Beyond mostOthers it drops those of all inputs that are not wanted. It returns false if it dropped
-// any.
+// add adds the id of a message. If there are mostOthers ids, it first drops the ids of all inputs that are not wanted.
+// It returns false in that case, or if there is still no space.
 func (u *unfinished) add(id string, in Input, wanted []Input) (kept bool) {
 	kept = u.count < mostOthers
 	if !kept && !u.full {
@@ -27,7 +28,7 @@ func (u *unfinished) add(id string, in Input, wanted []Input) (kept bool) {
 	return kept
 }
 
-// keep drops the messages of all inputs except the given ones.
+// keep drops the ids of all inputs except the given ones.
 func (u *unfinished) keep(inputs []Input) {
 	wanted := map[Input]bool{}
 	for _, in := range inputs {
@@ -40,7 +41,7 @@ func (u *unfinished) keep(inputs []Input) {
 	}
 }
 
-// drop drops the messages of an input.
+// drop drops the ids of an input.
 func (u *unfinished) drop(in Input) {
 	if ids := u.ids[in]; len(ids) > 0 {
 		u.count -= len(ids)
@@ -49,5 +50,5 @@ func (u *unfinished) drop(in Input) {
 	}
 }
 
-// of returns the ids of an input. Nobody may change them.
+// of returns the ids of an input. The caller must not change them.
 func (u *unfinished) of(in Input) []string { return slices.Clip(u.ids[in]) }
