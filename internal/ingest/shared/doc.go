@@ -1,4 +1,4 @@
-// Package shared implements shared delivery: any number of workers pull from one consumer, and each input is
+// Package shared implements shared delivery. Any number of workers pull from one consumer, and each input is
 // acknowledged individually.
 //
 // The source pulls deliveries. The admission drops deliveries that are already settled, and puts suspicious ones into

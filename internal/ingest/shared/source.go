@@ -198,8 +198,8 @@ func (s *source) HandOn(d inflight.Delivery) {
 // recreateWait is the pause before each check of the consumer after a failed pull.
 const recreateWait = 250 * time.Millisecond
 
-// awaitConsumer waits until the consumer exists, the connection is closed for good, or ctx is done. The server does not answer pulls from
-// a consumer that does not exist.
+// awaitConsumer waits until the consumer exists, the connection is permanently closed, or ctx is done. The server does
+// not answer pulls from a consumer that does not exist.
 func (s *source) awaitConsumer(ctx context.Context) {
 	logged := false
 	for retry.Sleep(ctx, recreateWait) {
