@@ -59,14 +59,14 @@ func (c *Chain) Beyond() uint64 { return max(c.at.Sequence, c.beyond) }
 func (c *Chain) At() Position { return c.at }
 
 // Certain reports whether an input is known to have no result, if it is neither covered nor among the leftovers.
-// Otherwise the result must be looked up, because a worker without markers may have stored it. An input stream that was
-// restored from an older copy also reuses sequences.
+// Otherwise the result must be looked up. A worker without markers may have stored it, or the input stream was restored
+// from an older copy and reuses sequences.
 func (c *Chain) Certain(in Position) bool {
 	return in.Sequence > c.lookUp && (!c.found.of(c.Created) || in.Sequence > c.found.Sequence)
 }
 
-// Leftovers returns the stored results of earlier owners after the position. Another goroutine may use them while the
-// chain is in use.
+// Leftovers returns the results that earlier owners stored for inputs that the position doesn't cover. Another
+// goroutine may use them while the chain is in use.
 func (c *Chain) Leftovers() *Leftovers { return &c.left }
 
 // Letters returns the stored dead letters of inputs that the position doesn't cover.

@@ -16,7 +16,7 @@ type Marker struct {
 	LookUp   uint64  `json:"look_up,omitempty"` // last sequence of the inputs that may have results of workers without markers
 	Letters  Letters `json:"letters,omitempty"` // dead letters of inputs above Position
 
-	Until uint64 `json:"-"` // last input that may have messages after the previous marker, if they are a fast batch
+	Until uint64 `json:"-"` // last input that may have messages in the fast batch of this marker
 }
 
 // StoredMarker is a marker in the stream.

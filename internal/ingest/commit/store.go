@@ -15,8 +15,8 @@ const (
 	// Atomic stores a batch and its marker together or not at all.
 	Atomic Way = iota
 
-	// Checked is like Atomic, but the server answers each message. So the error contains the reason for which a message
-	// was refused, and not only that the batch is incomplete. Checked is slow.
+	// Checked is like Atomic, but the server answers each message. So the error contains the reason for the refusal of
+	// a message, and not only that the batch is incomplete. Checked is slow.
 	Checked
 
 	// Fast stores messages one by one, in order, and then the marker. So the stream may contain the first messages of a

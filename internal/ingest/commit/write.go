@@ -60,8 +60,8 @@ func (s *Stream) Write(ctx context.Context, way Way, expected uint64, msgs []*na
 func batchID(marker uint64) string { return "millrace-" + strconv.FormatUint(marker, 10) }
 
 // writeFast stores messages as a fast batch, and then the marker. The server may refuse a message and store the next
-// one. So writeFast waits for confirmation of all previous messages after the first message, before the last part of a
-// result, and before the marker.
+// one. So writeFast waits for all outstanding confirmations after the first message, before the last part of a result,
+// and before the marker.
 func (s *Stream) writeFast(ctx context.Context, id string, msgs []*nats.Msg, marker *nats.Msg, until uint64) (sequence uint64, err error) {
 	if len(msgs) > 0 {
 		msgs = append([]*nats.Msg{s.beginning(marker, until)}, msgs...)

@@ -149,8 +149,8 @@ func (g *Batch) Clear() {
 	g.mu.Unlock()
 }
 
-// keepAlive sends InProgress for each unsettled delivery, unless it did so within the last period every. It returns the
-// number of deliveries for which it sent InProgress.
+// keepAlive sends InProgress for each unsettled delivery, unless less than every has passed since the last time. It
+// returns the number of deliveries for which it sent InProgress.
 func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -196,7 +196,7 @@ func (g *Batch) ResultBytes(i int) int {
 	return len(g.Bodies.at(i))
 }
 
-// Report passes the finished batch to o, unless o is nil. In that case it allocates no memory.
+// Report passes the finished batch to o. If o is nil, Report does nothing and allocates no memory.
 func (g *Batch) Report(o BatchObserver, r *Record) {
 	if o != nil {
 		o.BatchEnded(r, g.Payloads)

@@ -29,7 +29,8 @@ type Batcher struct {
 	midFrame atomic.Bool // whether the next batch begins with the rest of a frame
 }
 
-// NewBatcher returns a batcher that reads from in. It passes deliveries that Next and Leave don't pack to unread.
+// NewBatcher returns a batcher that reads from in. The batcher passes deliveries that Next and Leave don't pack to
+// unread.
 func (p *Pool) NewBatcher(pipe *streams.Pipeline, in *Queue, linger time.Duration, window *Window, unread func(Delivery)) *Batcher {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
@@ -182,9 +183,9 @@ func (f *Batcher) Fill(b *streams.Batch, g *Batch) streams.CloseReason {
 	}
 }
 
-// place adds a delivery, or keeps it for the next batch and closes this one. Headers aren't copied to the device, but
-// they stay in memory until the batch is settled. To bound that memory, the limit on a batch's payload bytes also
-// applies to its header bytes.
+// place adds a delivery, or keeps the delivery for the next batch and closes the current one. Headers aren't copied to
+// the device, but they stay in memory until the batch is settled. To bound that memory, the limit on a batch's payload
+// bytes also applies to its header bytes.
 func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (streams.CloseReason, bool) {
 	if !ok {
 		return streams.ClosedByDrain, true

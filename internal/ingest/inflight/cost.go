@@ -49,7 +49,7 @@ func (c Costs) Compressed() Costs {
 // of returns the cost of a delivery with the given number of rows.
 func (c Costs) of(d *Delivery, rows int) int64 {
 	bytes := int64(len(d.Msg.Data()) + d.HeaderBytes + len(d.Msg.Reply()) + 2*len(d.Msg.Subject()))
-	// bytes/8 is the most that the allocator rounds up.
+	// The allocator rounds sizes up by at most an eighth.
 	return deliveryCost + bytes + bytes/8 + c.perByte*int64(len(d.Msg.Data())) + headersCost(d.Msg.Headers()) + int64(rows)*c.result
 }
 

@@ -76,8 +76,8 @@ func (f *Frame) settled() {
 }
 
 // Put copies the results of a run of records into Table. The records are the rows of a completed batch from row on. Put
-// marks each record that an operator refused, and passes the refusal to refused unless refused is nil. It skips a
-// record that already has a status, because the record's row is empty.
+// marks each record that an operator refused, and passes the refusal to refused unless refused is nil. It ignores
+// refusals of a record that already has a status, because the record's row is empty.
 func (f *Frame) Put(completed *streams.Batch, row, first, records int, refused func(Refused)) {
 	if f.refusals.Possible() {
 		for i := range records {
@@ -140,8 +140,8 @@ func (f *Frame) Stats() FrameStats {
 	}
 }
 
-// pack appends records to b until b is full or the frame or a cut ends. It returns the number of rows that it appended.
-// A frame without records takes one empty row, because the device accepts no batch without rows.
+// pack appends records to b until b is full, or up to the next cut or the end of the frame. It returns the number of
+// rows that it appended. A frame without records takes one empty row, because the device accepts no batch without rows.
 func (f *Frame) pack(b *streams.Batch) (rows int) {
 	if f.Records() == 0 {
 		if !b.Append(nil) {

@@ -2,8 +2,8 @@ package inflight
 
 import "sync"
 
-// FreeList holds reusable items that keep their memory. It is last in, first out. So the number of items that grow to
-// the size of the largest batch is limited to the items in use at the same time.
+// FreeList holds reusable items that keep their memory. It is last in, first out. So only items that are in use at the
+// same time grow to the size of the largest batch.
 type FreeList[T any] struct {
 	tokens chan struct{} // one token per item; receiving a token permits one pop
 

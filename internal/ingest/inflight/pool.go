@@ -82,8 +82,8 @@ func SmallestBatchBytes(pipes []*streams.Pipeline) int {
 	return bytes
 }
 
-// Splits reports whether messages may be frames or compressed. Then the size of a message doesn't bound the size of its
-// records.
+// Splits reports whether messages may be frames or compressed. If so, the size of a message doesn't bound the size of
+// its records.
 func (p *Pool) Splits() bool { return p.unpacker.Splits() }
 
 // Unpack starts to unpack a delivery's message, without waiting. It does nothing if the message is a single
@@ -163,7 +163,7 @@ func (p *Pool) Submit(b *streams.Batch, g *Batch, window *Window, why streams.Cl
 	return b.Submit(why)
 }
 
-// Acquire waits for a batch of a pipeline. It is used for deliveries in a batch from NewBatch.
+// Acquire waits for a batch of a pipeline. Call Acquire for deliveries in a batch from NewBatch.
 func (p *Pool) Acquire(ctx context.Context, pipe *streams.Pipeline) (*streams.Batch, error) {
 	if err := pipe.Reserve(ctx); err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ type Record struct {
 	streams.Record // Payloads counts rows, which are messages of one record and records of frames
 
 	Messages int // messages with rows in the batch
-	Ended    int // messages of which the last row is in the batch; only their results are published with it
+	Ended    int // messages that end in the batch; their results are published with the batch
 
 	// Publish and Settle use the device's clock, like the other stages. A stage that did not happen is the zero Span.
 	Publish, Settle streams.Span

@@ -6,7 +6,7 @@ import (
 )
 
 // Refusals finds rows for which an operator has no result. Either the operator refused the record, or it returned an
-// undeclared status or too long a string. Most lists of operators contain no operator that can refuse a record.
+// undeclared status or an overlong byte string. Most lists of operators contain no operator that can refuse a record.
 type Refusals struct{ refusers []refuser }
 
 // refuser is an operator that can refuse a record.

@@ -69,8 +69,8 @@ func (a *api) consumerFrom(ctx context.Context, stream string, sequence uint64) 
 	return a.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: sequence})
 }
 
-// create creates a consumer that delivers only headers. The server deletes the consumer after the duration unused
-// without a request.
+// create creates a consumer that delivers only headers. The server deletes the consumer if it gets no request for the
+// duration unused.
 func (a *api) create(ctx context.Context, stream string, from jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -82,7 +82,7 @@ func (a *api) create(ctx context.Context, stream string, from jetstream.Consumer
 	return consumer, nil
 }
 
-// explain adds ErrImpossible to permanent errors, and advice to the error of a consumer limit.
+// explain adds ErrImpossible to permanent errors. If a limit on consumers is reached, it adds advice.
 func (a *api) explain(err error) error {
 	if last := a.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
 		for _, name := range a.s.Streams {

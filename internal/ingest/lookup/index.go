@@ -26,7 +26,7 @@ const (
 // index is the set of inputs that have a result. It takes 8 bytes per input if the sequences of the inputs are close
 // together.
 type index struct {
-	blocks map[uint64]*[perBlock]int64 // values of Stored, by sequence / perBlock; 0 means no input
+	blocks map[uint64]*[perBlock]int64 // Stored of each input, by sequence / perBlock; 0 means no input
 	others map[Input]bool              // inputs whose sequence is used in blocks with another time
 
 	unfinished unfinished // stored messages of inputs without a complete result

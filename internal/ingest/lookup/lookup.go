@@ -79,8 +79,8 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []Found, beg
 }
 
 // Check returns an error if results can't be read. The error is ErrImpossible if the account lacks a permission, or if
-// the stream removes messages that consumers have taken. In such a stream, a missing result may have been stored. A
-// stream that doesn't exist is not an error.
+// the stream removes messages that consumers have taken. In such a stream, a result may be missing although it was
+// stored. A stream that doesn't exist is not an error.
 func (r *Results) Check(ctx context.Context) error {
 	for _, name := range r.s.Streams {
 		info, err := r.info(ctx, name)

@@ -133,8 +133,8 @@ func (r *scanner) begin(ctx context.Context, c *cursor) (pending uint64, err err
 }
 
 // fetch passes the next messages to take, and returns their number. If no message arrives or one was lost, fetch drops
-// the consumer. Only a new consumer has a reliable count of pending messages, because an existing one counts a message
-// shortly after the stream has stored it.
+// the consumer. Only a new consumer has a reliable count of pending messages, because the count of an existing consumer
+// lags behind the stream.
 func (r *scanner) fetch(c *cursor, take func(*pull.Message)) (came int, err error) {
 	request, whole := pull.Request{API: jsapi.Of(r.js), Stream: c.stream, Consumer: c.consumer, Bytes: bytesAtOnce}, true
 	next := func(m *pull.Message) {

@@ -10,8 +10,8 @@ type unfinished struct {
 	full  bool // whether there is no space for more ids, because all of them belong to wanted inputs
 }
 
-// add adds the id of a message. If there are mostOthers ids, it first drops the ids of all inputs that are not wanted.
-// It returns false in that case, or if there is still no space.
+// add adds the id of a message. If there are already mostOthers ids, it first drops the ids of all inputs that are not
+// wanted, and returns false.
 func (u *unfinished) add(id string, in Input, wanted []Input) (kept bool) {
 	kept = u.count < mostOthers
 	if !kept && !u.full {

@@ -52,8 +52,8 @@ func (a *acknowledgements) take(d *inflight.Delivery) (v partition.Verdict, behi
 }
 
 // takeStored records an input that was read from the stream, and returns the consumer sequence for its acknowledgement.
-// The server accepts an acknowledgement only if its consumer sequence is higher than that of the last one. So the
-// returned sequences rise, but not above most, the consumer sequence of the last delivery.
+// The server accepts an acknowledgement only if its consumer sequence is higher than the previous one. So the returned
+// sequences rise, but not above most, the consumer sequence of the last delivery.
 func (a *acknowledgements) takeStored(sequence, most uint64) (number, behind uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

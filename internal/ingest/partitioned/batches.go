@@ -34,8 +34,9 @@ type leaseBatches interface {
 	// probe computes payloads with known results on the device, and returns an error if the device fails.
 	probe(ctx context.Context) error
 
-	// rescue computes the payloads of a failed batch again. The batch then has all results except those of the payloads
-	// to blame. publish stores the results of a batch, and records the stored inputs in the lease's acknowledgements.
+	// rescue computes the payloads of a failed batch again. The batch then has the results of all payloads except the
+	// payloads to blame. publish stores the results of a batch, and records the stored inputs in the lease's
+	// acknowledgements.
 	rescue(ctx context.Context, g *inflight.Batch) error
 	publish(ctx context.Context, g *inflight.Batch) error
 

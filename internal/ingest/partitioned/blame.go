@@ -24,9 +24,9 @@ type groupSearch struct {
 	unseen bool           // whether its batches are neither published nor reported to observers
 }
 
-// rescue computes the payloads of a failed batch again, to find those on which an operator fails. Afterwards g has all
-// results except those of the payloads to blame, which become dead letters. An error ends the lease, and no payload is
-// blamed.
+// rescue computes the payloads of a failed batch again, to find the payloads on which an operator fails. Afterwards g
+// has the results of all other payloads. The payloads to blame become dead letters. An error ends the lease, and no
+// payload is blamed.
 func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 	b.report(g)
 	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", g.Messages(), g.Source(0).Sequence, g.Err)

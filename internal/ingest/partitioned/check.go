@@ -80,5 +80,5 @@ func (c *checker) acknowledgeAgain(drainCtx context.Context, sequence uint64) {
 }
 
 // resendAfter is the minimum time between two resent acknowledgements. The server redelivers all inputs of a lost
-// acknowledgement together, so one resend is enough for them.
+// acknowledgement together, so one resend is enough.
 const resendAfter = 100 * time.Millisecond

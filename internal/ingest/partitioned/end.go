@@ -15,7 +15,7 @@ const (
 	// endTimeout is the maximum time to give up the partition.
 	endTimeout = 5 * time.Second
 
-	// endAfterDrain is the maximum time for that after drainCtx has ended.
+	// endAfterDrain is the maximum time to give up the partition after drainCtx has ended.
 	endAfterDrain = time.Second
 )
 

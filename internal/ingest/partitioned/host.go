@@ -14,8 +14,8 @@ import (
 
 // leaseHost is the part of the worker that a lease needs, in addition to the server and the device.
 type leaseHost interface {
-	// hold reserves the memory for a delivery, and waits until it is available. It reports false if ctx ends first.
-	// release gives the memory back.
+	// hold waits for the memory of a delivery and takes it. It reports false if ctx ends first. release releases the
+	// memory.
 	hold(ctx context.Context, d *inflight.Delivery) bool
 	release(d *inflight.Delivery)
 

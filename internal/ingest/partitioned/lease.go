@@ -10,8 +10,8 @@ import (
 // inputs from the stream. When it ends, each input that it took is either acknowledged or left to the next lease.
 //
 // A lease has three goroutines. The reader receives deliveries, the submitter submits them in batches, and the settler
-// stores results and acknowledges inputs. leaseState is their shared state. They reach the outside through the
-// interfaces leaseServer, leaseHost and leaseBatches, which the model test simulates.
+// stores results and acknowledges inputs. leaseState is their shared state. The goroutines access everything else
+// through the interfaces leaseServer, leaseHost and leaseBatches, which the model test simulates.
 type lease struct {
 	*leaseState
 	batches leaseBatches

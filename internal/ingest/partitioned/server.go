@@ -75,8 +75,8 @@ type leasePull interface {
 	// keep renews the pin of this client while it requests no messages.
 	keep() error
 
-	// leave ends the pull. If messages have arrived under a later pin than that of the given turn, leave queries that
-	// pin.
+	// leave ends the pull. A turn is the period of one pin. If messages of a later turn have arrived, leave queries the
+	// pin of that turn.
 	leave(ctx context.Context, turn uint64)
 }
 

@@ -9,8 +9,8 @@ import (
 )
 
 // ledger records the inputs that this worker has in flight or has recently settled. The server redelivers an input that
-// has waited longer than AckWait, even in the client's queue. Such a redelivery doesn't increase the quarantine level,
-// and the input isn't computed again.
+// has waited longer than AckWait, even if the input is still in the client's queue. Such a redelivery doesn't increase
+// the quarantine level, and the input isn't computed again.
 type ledger struct {
 	mu sync.Mutex
 	// held contains, by sequence, the time when the stream stored the input. A recreated stream reuses sequences.

@@ -80,7 +80,7 @@ func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFun
 	m.noteFaults(drainCtx)
 }
 
-// noteFaults notes the operators that have lost a device in the consumer's metadata.
+// noteFaults writes the operators that have lost a device to the consumer's metadata.
 func (m *Mode) noteFaults(ctx context.Context) {
 	for _, pipe := range m.s.Pipes {
 		if f, ok := inflight.FaultOf(pipe); ok {

@@ -112,7 +112,7 @@ func (s *source) prefetch(intake context.Context) error {
 	defer messages.Stop()
 	// A drained pull returns the received messages and ends. If the connection is down, the pull ends late, so drainCtx
 	// bounds the wait. The client loses messages that the server sends before it processes the unsubscription. The
-	// server redelivers them at once.
+	// server redelivers these messages at once.
 	stopping := context.AfterFunc(intake, messages.Drain)
 	defer stopping()
 	var failed error

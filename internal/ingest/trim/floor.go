@@ -38,7 +38,7 @@ type State struct {
 	Held   Reason                // reason why nothing may be removed; None if inputs may be removed
 	Detail string                // names of the consumers or streams that Held concerns, for people
 
-	Floor  uint64 // sequence up to which every message is processed; not set if Held is
+	Floor  uint64 // sequence up to which every message is processed; valid only if Held is None
 	Holder string // consumer that needs the next message; empty if no consumer needs any message of Info
 }
 

@@ -109,7 +109,7 @@ const (
 	// moment may overwrite the change, because the server replaces the whole configuration.
 	registerTries = 5
 
-	// registerPause is the time that Register waits after it has written, before it reads the result.
+	// registerPause is the time that Register waits after it has written, before it checks the result.
 	registerPause = 200 * time.Millisecond
 )
 

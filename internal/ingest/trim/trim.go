@@ -1,6 +1,6 @@
 // Package trim removes processed inputs from the input stream. The stream has retention by limits, so the server
-// doesn't remove them. A worker reads the acknowledgement floor of each consumer, and purges the stream up to the
-// lowest of these floors ([adr/0048](../../../docs/adr/0048-the-worker-trims.md)).
+// doesn't remove processed inputs. A worker reads the acknowledgement floor of each consumer, and purges the stream up
+// to the lowest of these floors ([adr/0048](../../../docs/adr/0048-the-worker-trims.md)).
 //
 // Package ingest runs a Trimmer in each worker. Package topology marks streams, registers consumers and reports the
 // consumer that holds the floor. Start reading at Trimmer.Run, then reader.read, which determines the floor.

@@ -233,9 +233,9 @@ func (m *Members) Owned() int {
 
 // Share is a worker's announcement.
 type Share struct {
-	Name string // host and process; any client may have chosen it
+	Name string // host and process; not verified for other workers
 	Self bool   // whether this is the calling worker
-	Owns []int  // its partitions; those of another worker are unchecked, except for their number
+	Owns []int  // partitions that the worker announced; not verified for other workers
 }
 
 // Shares returns the share of this worker, followed by the shares of the other workers, sorted by name.

@@ -15,7 +15,7 @@ type Caution struct {
 	Floor  uint64 // acknowledgement floor when the lease began, a stream sequence
 	Until  uint64 // last stream sequence with caution: the last delivery before a death
 	Deaths int    // number of leases that died before they reached Until, at most alone
-	Trials int    // number of last leases that died while the same first payload ran alone
+	Trials int    // number of deaths while the same first payload ran alone
 }
 
 const (
