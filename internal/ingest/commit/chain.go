@@ -210,7 +210,8 @@ func (c *Chain) compare(last StoredMarker, sent, fence *Marker) (stored *Marker,
 	return nil, ErrLost
 }
 
-// readBack sets stored for each message of an uncommitted batch that the stream contains after a marker.
+// readBack sets stored for the messages that the stream contains after stream sequence behind. msgs are the messages of
+// an uncommitted batch.
 func (c *Chain) readBack(ctx context.Context, behind uint64, msgs []*nats.Msg, stored []bool) (err error) {
 	r := readings{store: c.store, behind: behind, before: c.last}
 	for i, m := range msgs {

@@ -96,7 +96,7 @@ func (b *budget) leave(ctx context.Context, w *budgetWaiter) error {
 	for i := range b.waiting {
 		if b.waiting[i] == w {
 			b.waiting = append(b.waiting[:i], b.waiting[i+1:]...)
-			b.serve() // a waiter behind it may fit
+			b.serve() // a later waiter may fit
 			return ctx.Err()
 		}
 	}

@@ -45,7 +45,7 @@ type DeadLetter struct {
 	Cause    error
 }
 
-// Payload is one message with rows in a batch, as received.
+// Payload is a received message with rows in a batch.
 type Payload struct {
 	Stream   string
 	Sequence uint64

@@ -199,7 +199,7 @@ func (g *Batch) AddRecord(f *Frame, i int) {
 func (g *Batch) DropRecords() {
 	for _, s := range g.spans {
 		if s.Frame != nil && s.Item == elsewhere {
-			s.Frame.missing.Add(-1) // it stays above 0, because the failed batch is missing too
+			s.Frame.missing.Add(-1) // missing stays above 0, because it also counts the failed batch
 		}
 	}
 }

@@ -195,6 +195,6 @@ func (r *scanner) enter(m *pull.Message, wanted []Input) (kept bool) {
 		return true
 	}
 	r.found.keep(wanted)
-	_ = r.found.add(in) // it fails only if too many sequences were reused
+	_ = r.found.add(in) // add fails only if too many sequences were reused
 	return false
 }

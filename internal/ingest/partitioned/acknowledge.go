@@ -63,7 +63,7 @@ func (a *acknowledgements) takeStored(sequence, most uint64) (number, behind uin
 	return a.number, behind
 }
 
-// caughtUp records that every input up to the given last delivery has been taken.
+// caughtUp records that all inputs up to the given delivery have been taken.
 func (a *acknowledgements) caughtUp(delivered jetstream.SequenceInfo) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -46,7 +46,7 @@ type leaseBatches interface {
 
 	now() time.Duration                                  // clock of the stage timestamps
 	largest() int                                        // maximum number of payloads per batch without caution
-	deviceFailed() error                                 // error that lost the device; nil if it isn't lost
+	deviceFailed() error                                 // cause of the device's loss; nil if the device isn't lost
 	deviceFault() (f inflight.OperatorFault, known bool) // fault of the operator that lost the device
 	stopPacking()                                        // releases the deliveries that are in no batch
 	stopPublishing()

@@ -65,8 +65,8 @@ func (c *checker) acknowledgeAll(drainCtx context.Context, info *jetstream.Consu
 	c.acks.send(drainCtx, c.server.receipt(sequence, info.Delivered.Consumer), sequence)
 }
 
-// acknowledgeAgain repeats the last acknowledgement if it covered a redelivered input. The first one may have been lost
-// or ignored, and the next one may be late. See acknowledgeAll for the consumer sequence that it names.
+// acknowledgeAgain repeats the last acknowledgement if it covered a redelivered input. That acknowledgement may have
+// been lost or ignored, and the next one may be late. See acknowledgeAll for the consumer sequence that it names.
 func (c *checker) acknowledgeAgain(drainCtx context.Context, sequence uint64) {
 	msg, covered, open := c.acks.latest()
 	if msg == nil || sequence > covered || time.Since(c.resentAt) < resendAfter {

@@ -30,10 +30,10 @@ type custody struct {
 // charge is the state of a partition that custody tracks.
 type charge struct {
 	orphan  time.Time     // time since which the partition has messages but no owner; zero otherwise
-	given   bool          // whether this worker gave it away and no worker has taken it since
-	refused bool          // whether messages were waiting in it after it was given away
-	hold    time.Duration // duration for which this worker last kept it
-	adopted bool          // whether this worker wants it regardless of assignment
+	given   bool          // whether this worker gave the partition away and no worker has taken it since
+	refused bool          // whether messages waited after the partition was given away
+	hold    time.Duration // last duration for which this worker kept the partition
+	adopted bool          // whether this worker wants the partition regardless of assignment
 	until   time.Time     // time when the adoption ends
 }
 

@@ -38,8 +38,8 @@ func (l *lease) end(drainCtx context.Context) {
 	// unsubscription first. Otherwise it would redeliver to a client that has left.
 	err := l.server.flush(ctx)
 	if last, _, _ := l.acks.latest(); err == nil && last != nil {
-		// The server processes acknowledgements asynchronously. Until it has processed this one, the next owner would
-		// read its inputs from the stream.
+		// The server processes acknowledgements asynchronously. The next owner would read inputs from the stream whose
+		// acknowledgement is not processed yet.
 		err = l.host.confirm(ctx, last)
 	}
 	if err == nil && l.begun {

@@ -57,11 +57,11 @@ type leaseHost interface {
 // leaseCommits tracks the results and dead letters that a partition's leases store exactly once. *results.Commits
 // implements it.
 type leaseCommits interface {
-	// Found returns the position up to which earlier leases have stored everything. ok is false if the position isn't
+	// Found returns the position up to which earlier leases have stored all results. ok is false if the position isn't
 	// known.
 	Found() (p commit.Position, ok bool)
 
-	// Beyond returns the last input for which earlier leases may have stored something.
+	// Beyond returns the last input for which earlier leases may have stored a message.
 	Beyond() uint64
 
 	// Settled reports whether an earlier lease has stored the result or the dead letter of an input. The reader calls

@@ -146,7 +146,7 @@ func (k *intake) publishDeadLetter(ctx, drainCtx context.Context, d inflight.Del
 		return err
 	}
 	if !k.acks.settledAlone(&d) {
-		return nil // it is acknowledged together with the inputs before it
+		return nil // d is acknowledged together with the inputs before it
 	}
 	return k.acks.acknowledge(drainCtx, nil)
 }

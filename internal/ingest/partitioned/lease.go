@@ -46,7 +46,7 @@ func (l *lease) run(ctx, drainCtx context.Context) error {
 	stop(err)
 	working.Wait()
 	for d, ok := l.out.Get(); ok; d, ok = l.out.Get() {
-		l.host.release(&d) // the server redelivers it
+		l.host.release(&d) // the server redelivers d
 	}
 	l.acks.dropReceipts()
 	l.end(drainCtx)

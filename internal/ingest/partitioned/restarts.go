@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// restartsMany restarts of a partition within restartsWindow cause a warning. One restart recovers from a single
-	// fault, but a recurring fault needs an administrator's attention.
+	// restartsWindow is the period in which restartsMany restarts of a partition cause a warning. One restart recovers
+	// from a single fault, but a recurring fault needs an administrator's attention.
 	restartsWindow = time.Minute
 	restartsMany   = 3
 

@@ -22,8 +22,8 @@ type leaseServer interface {
 	// info returns the state of the partition's consumer.
 	info(ctx context.Context) (*jetstream.ConsumerInfo, error)
 
-	// reset makes the consumer deliver again from the given stream sequence. Consumer sequences then start at 1. It
-	// requires nats-server 2.14 or later. Only repair calls it.
+	// reset makes the consumer deliver again from the given stream sequence. Consumer sequences then start at 1. reset
+	// requires nats-server 2.14 or later. Only repair calls reset.
 	reset(ctx context.Context, sequence uint64) error
 
 	// redeliver makes the consumer redeliver an unacknowledged input. number is the consumer sequence of the consumer's
@@ -36,7 +36,7 @@ type leaseServer interface {
 	// unpin removes the consumer's pin, so that the server can pin another client.
 	unpin(ctx context.Context) error
 
-	// reader returns a new reader of the partition's messages. Only one goroutine may use it.
+	// reader returns a new reader of the partition's messages. Only one goroutine may use the reader.
 	reader() leaseReader
 
 	// message converts a message that was read from the stream to the consumer's number-th delivery.
@@ -46,7 +46,7 @@ type leaseServer interface {
 	// delivery.
 	receipt(sequence, number uint64) pull.AckToken
 
-	// flush waits until the server has processed everything that was sent over the connection for inputs.
+	// flush waits until the server has processed all messages that were sent over the connection for inputs.
 	flush(ctx context.Context) error
 
 	// pull starts a pull from the consumer.
@@ -103,7 +103,7 @@ func (s *consumerServer) info(ctx context.Context) (*jetstream.ConsumerInfo, err
 }
 
 func (s *consumerServer) reset(ctx context.Context, sequence uint64) error {
-	if s.consumer.CachedInfo().Config.DeliverPolicy != jetstream.DeliverAllPolicy { // the server accepts no sequence with most other policies
+	if s.consumer.CachedInfo().Config.DeliverPolicy != jetstream.DeliverAllPolicy { // with most other policies, the server accepts no sequence
 		sequence = 0 // the floor
 	}
 	_, err := s.js.ResetConsumerToSequence(ctx, s.stream, s.name, sequence)

@@ -52,7 +52,7 @@ func newAcknowledger(s Settings) *acknowledger {
 // pull.ConfirmTimeout until the server has confirmed all acknowledgements. If an acknowledgement is lost, the server
 // redelivers the input and drops its second result as a duplicate.
 func (a *acknowledger) Stored(ctx context.Context, stored []*inflight.Delivery) {
-	if !a.confirm || ctx.Err() != nil { // after the drain it does not wait
+	if !a.confirm || ctx.Err() != nil { // after the drain, Stored does not wait
 		for _, d := range stored {
 			a.ack(d)
 		}

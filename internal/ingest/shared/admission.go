@@ -16,7 +16,7 @@ type admission struct {
 	levels   quarantine.Levels
 	maxBytes int // maximum payload size in bytes: the smallest batch's capacity
 	limit    int // number of deliveries before a payload is tried alone
-	last     int // the consumer's MaxDeliver; there is no limit unless it is positive
+	last     int // the consumer's MaxDeliver; 0 or less means no limit
 }
 
 // admit reports whether a delivery must be processed. It gives up a delivery that can never be processed. It

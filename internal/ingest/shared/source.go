@@ -147,8 +147,8 @@ func (s *source) request() pull.Request {
 	}
 }
 
-// take queues one message, or sets it aside for quarantine. It does this until drainCtx ends, even after the end of the
-// pull, because a message that is given back is delivered a second time.
+// take queues one message, or sets it aside for quarantine. take continues until drainCtx ends, even after the end of
+// the pull, because a message that is given back is delivered a second time.
 func (s *source) take(msg *pull.Message) {
 	s.occupied.Store(true)
 	defer s.occupied.Store(false)

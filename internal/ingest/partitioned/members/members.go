@@ -117,7 +117,7 @@ func (m *Members) handle(msg *nats.Msg) {
 
 // Run announces this worker and updates the partitions that it should own, until ctx is done. It makes the first
 // decision after every other worker has had time to announce itself. Otherwise a new worker would claim partitions that
-// others own.
+// other workers own.
 func (m *Members) Run(ctx context.Context) {
 	defer m.leave()
 	tick := time.NewTicker(beat)

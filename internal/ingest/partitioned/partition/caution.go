@@ -7,7 +7,7 @@ import (
 
 // Caution counts the deaths of a partition's owners, and limits the batches of the next owner. A payload soon after the
 // floor may have killed the last owner, and must not kill one worker after another. Batches get smaller with each
-// death, until the payload to blame runs alone. Delivery counts can't replace this, because a lease reads most
+// death, until the payload to blame runs alone. Delivery counts aren't sufficient, because a lease reads most
 // unfinished inputs from the stream, and the server doesn't count such reads.
 //
 // A lease keeps its Caution in the consumer's metadata, so the Caution outlives the worker.
@@ -25,8 +25,8 @@ const (
 	// 32, 2 and 1.
 	alone = 4
 
-	// trials is the number of workers that a payload may kill while it is the first one and runs alone. Then it becomes
-	// a dead letter.
+	// trials is the number of workers that the first payload may kill while it runs alone. Then the payload becomes a
+	// dead letter.
 	trials = 2
 )
 

@@ -5,8 +5,8 @@ package partition
 // An acknowledgement of one delivery covers all inputs of the partition below it, even those that another worker
 // received. So the lease must have taken and settled all of them. The lease first reads the earlier deliveries from the
 // stream. Under one pin, the consumer uses each consumer sequence once, and delivers an input for the first time only
-// after all inputs before it. So the lease misses no input if it receives every consumer sequence. If one is missing,
-// the lease reads the delivered inputs from the stream again.
+// after all inputs before it. So the lease misses no input if it receives every consumer sequence. If a sequence is
+// missing, the lease reads the delivered inputs from the stream again.
 //
 // A Floor is not safe for concurrent use.
 type Floor struct {
