@@ -8,15 +8,16 @@ import (
 )
 
 const (
-	// idleEvery is how often endWhenIdle looks.
+	// idleEvery is the interval between the checks of endWhenIdle.
 	idleEvery = 50 * time.Millisecond
 
-	// idleChecks is how often in a row endWhenIdle must find nothing. A message on its way from the connection to a batch is in no count.
+	// idleChecks is the number of consecutive idle checks after which endWhenIdle ends the drain. One check isn't enough, because a
+	// message between the connection and its batch isn't counted.
 	idleChecks = 3
 )
 
 // endWhenIdle ends a drain early if there is nothing to drain: no connection is up, and the worker holds no payload. A drain with a
-// connection ends by itself.
+// connection needs no such check.
 func (w *Worker) endWhenIdle(drainCtx context.Context, end func()) {
 	idle := 0
 	for retry.Sleep(drainCtx, idleEvery) {

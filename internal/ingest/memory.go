@@ -14,21 +14,22 @@ import (
 )
 
 const (
-	// connectionBuffers is the memory in bytes for a connection's read and write buffers. Messages that are published while the
-	// connection is down are not kept.
+	// connectionBuffers is the memory in bytes for a connection's read and write buffers. It includes no reconnect buffer,
+	// because messages that are published while the connection is down are not kept.
 	connectionBuffers = 1 << 20
 
 	// pullShare is the share of the memory that prefetched messages may take: a quarter.
 	pullShare = 4
 )
 
-// CheckMemory returns a *inflight.MemoryError if NewWorker would find that Options.Memory is too little for that many devices and
-// connections. Of a consumer that doesn't exist yet, c is zero. A batch holds up to batchBytes.
+// CheckMemory returns a *inflight.MemoryError if Options.Memory is too small for a worker with that many devices and connections.
+// c has the consumer's settings, or is zero if the consumer doesn't exist yet. batchBytes is the capacity of a batch.
 func (o *Options) CheckMemory(server pull.Server, c jetstream.ConsumerConfig, devices, connections, batchBytes int) error {
 	return o.poolSettings(server, c, connections).Check(devices, int64(batchBytes))
 }
 
-// ConsumerSettings returns the settings of the worker's consumer. They are zero if it doesn't exist yet.
+// ConsumerSettings returns the settings of the worker's consumer. They are zero if the consumer can't be read, for example
+// because it doesn't exist yet.
 func ConsumerSettings(ctx context.Context, nc *nats.Conn, t topology.Topology) jetstream.ConsumerConfig {
 	js, err := t.API.New(nc)
 	if err != nil {
@@ -64,13 +65,13 @@ func (o *Options) costs() inflight.Costs {
 	return c
 }
 
-// pullSize returns the maximum size of one request to a consumer. That is the fastest size, or less where it would take more than
-// a quarter of the memory for all consumers together.
+// pullSize returns the maximum size of one request to a consumer. It is the fastest size, or a smaller one that keeps all
+// consumers together within a quarter of the memory.
 func (o *Options) pullSize(c jetstream.Consumer, nc *nats.Conn) pull.Size {
 	return o.size(nc, c.CachedInfo().Config)
 }
 
-// size is pullSize for a consumer with these settings.
+// size returns the result of pullSize for a consumer with these settings.
 func (o *Options) size(server pull.Server, c jetstream.ConsumerConfig) pull.Size {
 	size := pull.NewSize(c)
 	if o.Memory == 0 {

@@ -17,7 +17,7 @@ import (
 type Options struct {
 	topology.Topology // the streams and consumers on the server
 
-	More []*nats.Conn // connections besides the worker's first, still owned by the caller; see MILLRACE_NATS_CONNECTIONS
+	More []*nats.Conn // additional connections, which the caller still owns; see MILLRACE_NATS_CONNECTIONS
 
 	Operators []operator.Operator // the operators that the pipelines run
 	Format    operator.Format     // format of result bodies
@@ -26,14 +26,15 @@ type Options struct {
 	Decompress compression.Encoding // how messages are compressed
 	Compress   compression.Encoding // how results are compressed
 
-	// Memory is the total memory in bytes from the pull to the acknowledgement; 0: as much as the allowed batches in flight need.
+	// Memory is the limit in bytes on the memory that inputs use from the pull to the acknowledgement. 0 means as much as the
+	// allowed batches in flight need.
 	Memory int64
 
 	Linger       time.Duration // how long the oldest payload of a batch waits for more payloads
 	DrainTimeout time.Duration // how long the worker drains after a stop before it gives back unfinished deliveries
 	ConfirmAcks  bool          // whether the server confirms every acknowledgement of an input
 
-	Logger   *slog.Logger // logs messages that repeat for each payload every time, so the caller must limit them (see loglimit)
+	Logger   *slog.Logger // must limit repeated messages, because the worker logs some for every payload (see loglimit)
 	Observer Observer
 	Batches  inflight.BatchObserver  // nil for none
 	Records  inflight.RecordObserver // nil for none
@@ -42,6 +43,7 @@ type Options struct {
 	// identify inputs; nil for none.
 	settled func(sequence uint64, stored time.Time)
 
-	// publishTimeout is the time after which a result without an answer counts as lost; 0: the default. It is for tests.
+	// publishTimeout is the time after which a published result without a response is considered lost. 0 means publisher.Timeout.
+	// It is for tests.
 	publishTimeout time.Duration
 }

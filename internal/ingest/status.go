@@ -9,11 +9,13 @@ import (
 
 // Status is a worker's state at one moment.
 type Status struct {
-	Stage      Stage
-	Connected  bool
-	InHand     int           // batches being filled, computed or settled
-	Partitions int           // partitions that this worker owns, with exclusive delivery: those that are assigned to it and from which it has received an input
-	HeldBack   int           // payloads that fail alone while no other payload has succeeded since; they are redelivered later
+	Stage     Stage
+	Connected bool
+	InHand    int // batches being filled, computed or settled
+	// Partitions is the number of partitions that this worker owns with exclusive delivery. Each is assigned to the worker, and
+	// the worker has received an input from it.
+	Partitions int
+	HeldBack   int           // payloads that are given back because they failed alone and no other payload has succeeded since
 	Progress   time.Time     // time of the last progress: a batch was computed, or results were stored
 	AckWait    time.Duration // the consumer's AckWait
 }
@@ -26,8 +28,8 @@ func (w *Worker) Status() Status {
 	}
 }
 
-// Shares calls share for each worker that has announced itself with exclusive delivery, this one first: with its name, which any
-// client may have chosen, whether it is this worker, and the partitions that it says it owns. It makes no request to the server.
+// Shares calls share for each worker that has announced itself with exclusive delivery, starting with this worker. name and owns
+// are as announced, so any client may have chosen them. self is true for this worker. Shares makes no request to the server.
 func (w *Worker) Shares(share func(name string, self bool, owns []int)) {
 	if m, ok := w.mode.(*partitioned.Mode); ok {
 		for _, s := range m.Shares() {
@@ -36,8 +38,8 @@ func (w *Worker) Shares(share func(name string, self bool, owns []int)) {
 	}
 }
 
-// Stalled returns an error if the worker should not count as ready although it runs. That is the case if a consumer with messages
-// has delivered none for two minutes although the worker requests them. Stalled makes no request to the server or a device.
+// Stalled returns an error if the worker runs but isn't ready. That is the case if a consumer with messages has delivered none
+// for two minutes although the worker requests them. Stalled makes no request to the server or a device.
 func (w *Worker) Stalled() error { return w.stalls.Err(time.Now()) }
 
 // Memory returns the memory that deliveries in flight use, and its limit.

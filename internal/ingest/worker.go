@@ -1,11 +1,12 @@
-// Package ingest is the worker: it pulls payloads from a JetStream stream, packs them into batches for a pipeline, and publishes the
-// results. No input is acknowledged before the server has confirmed its result or dead letter, whatever fails in between. Each result
-// is stored exactly once with exclusive delivery and commit markers, and otherwise once within the result stream's duplicate window.
+// Package ingest implements the worker. A worker pulls payloads from a JetStream stream, packs them into batches for a pipeline,
+// and publishes the results. It acknowledges an input only after the server has confirmed the input's result or dead letter. Each
+// result is stored exactly once with exclusive delivery and commit markers, and otherwise once within the result stream's duplicate
+// window.
 //
-// cmd/worker and the benchmarks run it. This package only connects the parts, which are separate packages. Package pull receives
-// messages, inflight packs batches and bounds memory, results publishes, and quarantine isolates payloads that may break the
-// device. Two delivery modes use them: shared delivery (package shared) and exclusive delivery by partitions (package
-// partitioned). Package topology creates the streams and consumers.
+// cmd/worker and the benchmarks run a worker. This package only connects the parts of a worker, which are separate packages.
+// Package pull receives messages, inflight packs batches and bounds memory, results publishes, and quarantine isolates payloads
+// that may break the device. Two delivery modes use them: shared delivery (package shared) and exclusive delivery by partitions
+// (package partitioned). Package topology creates the streams and consumers.
 //
 // Start reading at Worker.Run, then shared.Mode.Run.
 package ingest
@@ -56,16 +57,16 @@ type Worker struct {
 
 // mode is one of the two delivery modes.
 type mode interface {
-	// Run processes messages until intake ends, and then finishes the remaining ones until drainCtx ends. If a failure ends it
-	// sooner, Run passes the cause to stop, which ends intake.
+	// Run processes messages until intake ends, and then finishes the remaining ones until drainCtx ends. If a failure ends Run
+	// sooner, it passes the cause to stop, which ends intake.
 	Run(intake, drainCtx context.Context, stop context.CancelCauseFunc)
 
 	// Owned returns the number of partitions that this worker owns.
 	Owned() int
 }
 
-// NewWorker returns a worker that uses an open connection and pipelines, which the caller still owns. The streams and the
-// consumer must exist (see topology.Provision). NewWorker returns an error if they are missing or misconfigured.
+// NewWorker returns a worker that uses an open connection and pipelines, which the caller still owns. The streams and the consumer
+// must exist (see topology.Provision). NewWorker returns an error if a stream or the consumer is missing or misconfigured.
 func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, opts Options) (*Worker, error) {
 	if err := checkPipelines(pipes); err != nil {
 		return nil, err
@@ -127,7 +128,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	return w, nil
 }
 
-// checkPipelines checks that every pipeline has one batch more than its batchers can hold, because isolated retry needs one.
+// checkPipelines checks that every pipeline has more batches than batchers, because isolated retry needs a batch of its own.
 func checkPipelines(pipes []*streams.Pipeline) error {
 	if len(pipes) == 0 {
 		return errors.New("ingest: no pipelines")
@@ -141,8 +142,8 @@ func checkPipelines(pipes []*streams.Pipeline) error {
 	return nil
 }
 
-// findConsumer returns the consumer. With partitions it returns the first partition's, because the consumers of all partitions
-// are alike.
+// findConsumer returns the worker's consumer. With partitions it returns the consumer of partition 0, because the consumers of all
+// partitions have the same settings.
 func findConsumer(ctx context.Context, js jetstream.JetStream, t topology.Topology) (jetstream.Consumer, error) {
 	name := t.Consumer
 	if t.Exclusive {
@@ -155,10 +156,11 @@ func findConsumer(ctx context.Context, js jetstream.JetStream, t topology.Topolo
 	return consumer, nil
 }
 
-// Run works until ctx is done, then drains: it stops pulling, finishes the deliveries that it has received, publishes and
-// acknowledges. After Options.DrainTimeout it gives the rest back, which may take a second more. Without a connection and without
-// payloads it doesn't wait. It returns nil after a drain if the server has received the acknowledgements. Otherwise it returns the
-// error that ended it: one that wraps device.ErrLost, or the permanent loss of the connection. A worker runs once.
+// Run runs the worker until ctx is done, and then drains it: the worker stops pulling, and settles the deliveries that it has
+// received. After Options.DrainTimeout it gives back unfinished deliveries, which may take another second. A worker without a
+// connection and without payloads ends at once. Run returns nil after a drain if the server has received the acknowledgements.
+// Otherwise Run returns the error that ended it, for example an error that wraps device.ErrLost, or the permanent loss of a
+// connection. Run may be called only once.
 func (w *Worker) Run(ctx context.Context) error {
 	if !w.life.begin() {
 		return errors.New("ingest: a worker runs once")
@@ -188,21 +190,21 @@ func (w *Worker) Run(ctx context.Context) error {
 	return errors.Join(ended(intake), w.flush(drainCtx))
 }
 
-// endWhenClosed calls stop if the client closes a connection for good: see Connections.Ended.
+// endWhenClosed calls stop if the client closes a connection permanently (see Connections.Ended).
 func (w *Worker) endWhenClosed(stop context.CancelCauseFunc) {
 	for _, nc := range w.conns {
 		nc.SetClosedHandler(func(*nats.Conn) { stop(w.conns.Ended()) })
 	}
 }
 
-// startTrimmer removes processed inputs until intake ends. It returns a function that waits for that.
+// startTrimmer starts a goroutine that removes processed inputs until intake ends. The returned function waits for that goroutine.
 func (w *Worker) startTrimmer(intake context.Context) (wait func()) {
 	var wg sync.WaitGroup
 	wg.Go(func() { w.trimmer.Run(intake) })
 	return wg.Wait
 }
 
-// reportFaults reports the operators that have lost a device.
+// reportFaults reports the operators that have lost a device to the observer.
 func (w *Worker) reportFaults() {
 	for _, pipe := range w.pipes {
 		if f, ok := inflight.FaultOf(pipe); ok {
@@ -211,7 +213,7 @@ func (w *Worker) reportFaults() {
 	}
 }
 
-// ended returns why intake stopped, or nil if the caller stopped it.
+// ended returns the error that stopped intake, or nil if the caller stopped it.
 func ended(intake context.Context) error {
 	if cause := context.Cause(intake); !errors.Is(cause, context.Canceled) {
 		return cause
@@ -222,7 +224,8 @@ func ended(intake context.Context) error {
 // lastFlush is the time limit for sending the last acknowledgements after drainCtx has ended.
 const lastFlush = time.Second
 
-// flush waits until the server has received every acknowledgement, at most until lastFlush after drainCtx has ended.
+// flush waits until the server has received every acknowledgement. It fails if that takes longer than lastFlush after the end of
+// drainCtx.
 func (w *Worker) flush(drainCtx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.Background(), w.opts.DrainTimeout+lastFlush)
 	defer cancel()

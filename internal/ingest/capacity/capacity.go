@@ -1,6 +1,6 @@
 // Package capacity computes how many payloads a worker can have in flight: delivered and not yet acknowledged. Packages pull and
-// inflight take their bounds from here. The command derives the consumer's MaxAckPending from it, and the chart's tests compare
-// helm/millrace/templates/_window.tpl with it.
+// inflight use these bounds. The worker command derives the default of the consumer's MaxAckPending from them, and the chart's
+// tests compare helm/millrace/templates/_window.tpl with this package.
 package capacity
 
 const (
@@ -8,16 +8,16 @@ const (
 	SlotsPerLane = 2
 
 	// BatchesPerSlot is the number of batches that may be in flight, from pull to acknowledgement, per batch that can be on a
-	// device. Publishing takes milliseconds and a device a fraction of one, so most batches in flight are being published. With
-	// fewer batches the device would wait for the server.
+	// device. Publishing a batch takes milliseconds, and its time on the device is a fraction of a millisecond. So most batches
+	// in flight are being published. With fewer batches the device would wait for the server.
 	BatchesPerSlot = 8
 
 	// FullPerSlot is the number of full batches that fit into memory per batch that can be on a device: one on the device and one
 	// being published.
 	FullPerSlot = 2
 
-	// Requests is the number of pull requests that are pending at the server per consumer. With two, the server has another
-	// request while the end of the first is in transit.
+	// Requests is the number of pull requests that are pending at the server per consumer. With two requests, the server can
+	// already serve the second while the last messages of the first are in transit.
 	Requests = 2
 
 	// RequestMessages is the maximum number of messages per pull request.

@@ -8,11 +8,11 @@ package embedded
 
 import "errors"
 
-// MaxPayload is the size in bytes of the largest message that the server accepts, including headers. It is the size
-// of a default batch.
+// MaxPayload is the size in bytes of the largest message that the server accepts, including headers. It equals the
+// default capacity of a batch.
 const MaxPayload = 4 << 20
 
-// Options says where the server listens and stores.
+// Options defines the server's address and directory.
 type Options struct {
 	Addr string // host:port; port 0 selects a free port
 	Dir  string // directory of JetStream's files; created if missing

@@ -29,7 +29,7 @@ const (
 	// maxPort is the largest number of a port.
 	maxPort = 65535
 
-	// startTimeout is how long recovery of the stored streams may take.
+	// startTimeout bounds the start of the server, which includes the recovery of stored streams.
 	startTimeout = 30 * time.Second
 )
 
@@ -63,7 +63,7 @@ func Start(o Options) (*Server, error) {
 	started := make(chan struct{})
 	go func() {
 		defer close(started)
-		s.Start() // returns when it listens, or earlier without an error if it can't
+		s.Start() // returns once the server listens, and also returns without an error if it can't listen
 	}()
 	select {
 	case <-started:
@@ -77,7 +77,8 @@ func Start(o Options) (*Server, error) {
 		"no other server? Set MILLRACE_DATA_DIR to another folder, or MILLRACE_NATS_URL to use your own server", o.Addr, dir)
 }
 
-// prepare creates the folder and checks that it is writable, because the server itself wouldn't report that.
+// prepare creates the folder and checks that it is writable, because the server itself reports no error for
+// that. It returns the absolute path.
 func prepare(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err == nil {
@@ -96,7 +97,7 @@ func prepare(dir string) (string, error) {
 	return abs, nil
 }
 
-// probe checks that the address is free, because the server itself would only log that it isn't.
+// probe checks that the address is free, because the server itself would only log a used address.
 func probe(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -1,13 +1,13 @@
-// Package finding has the type in which the worker reports the state of what it needs, at startup and in `worker
-// check`: each item with its severity and what to do. Packages topology and natsconn produce findings.
+// Package finding defines the result of one check of the worker's environment, with its severity and advice. The
+// worker runs these checks at startup and in `worker check`.
 //
-// Packages topology and natsconn make findings, and the command worker prints them. Start reading at Finding.
+// Packages topology and natsconn create findings, and the worker command prints them. Start reading at Finding.
 package finding
 
 // Level is the severity of a finding.
 type Level int
 
-// The levels. The worker doesn't start if there is an Error.
+// The levels. The worker doesn't start if a finding is an Error.
 const (
 	OK Level = iota
 	Warning
@@ -23,11 +23,13 @@ func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 type Finding struct {
 	Level  Level  `json:"level"`
 	What   string `json:"what"`             // "stream INGEST"
-	Found  string `json:"found"`            // its state
-	Advice string `json:"advice,omitempty"` // what to do; empty for OK
+	Found  string `json:"found"`            // the state of the item in What
+	Advice string `json:"advice,omitempty"` // what the user should do; empty for OK
 
-	Missing    bool `json:"-"` // it doesn't exist, and provisioning would create it
-	Unanswered bool `json:"-"` // the server can't answer now, for example because it has no leader yet; a later check may find no error
+	Missing bool `json:"-"` // the item doesn't exist, and provisioning would create it
+	// Unanswered means that the server can't answer now, for example because it has no leader yet. A later check
+	// may find no error.
+	Unanswered bool `json:"-"`
 }
 
 func (f Finding) String() string {

@@ -7,14 +7,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// API says under which subjects the JetStream API answers. The zero value is the API of the server that a connection is to. At most one
-// field is set.
+// API identifies a JetStream API by its subjects. The zero value is the API of the connected server. At most one field may be set.
 type API struct {
-	Domain string // a JetStream domain, which a leaf node may reach: $JS.<domain>.API
-	Prefix string // the subjects under which an account imports the API of another one
+	Domain string // JetStream domain, often reached over a leaf node; the subjects begin with $JS.<domain>.API
+	Prefix string // prefix of the subjects under which an account imports another account's API
 }
 
-// New returns a JetStream client on a connection that the caller still owns. No other package makes one.
+// New returns a JetStream client on a connection that the caller still owns. All packages create their clients with it.
 func (a API) New(nc *nats.Conn, options ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
 	switch {
 	case a.Domain != "":
@@ -25,7 +24,7 @@ func (a API) New(nc *nats.Conn, options ...jetstream.JetStreamOpt) (jetstream.Je
 	return jetstream.New(nc, options...)
 }
 
-// Subject returns the subject of an API request, given its part after the prefix, like STREAM.INFO.INGEST.
+// Subject returns the subject of an API request. request is the part after the prefix, for example STREAM.INFO.INGEST.
 func (a API) Subject(request string) string {
 	switch {
 	case a.Domain != "":

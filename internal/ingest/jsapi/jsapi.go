@@ -1,6 +1,5 @@
-// Package jsapi says where the JetStream API is, in a domain or under a prefix, and makes the clients for it. It also makes those
-// requests to the API that the client library doesn't make, or whose answers it shortens. Everything that talks to JetStream begins with
-// an API.
+// Package jsapi creates clients for a JetStream API, which may be in a domain or under a prefix. It also makes the API requests
+// that the client library lacks, or whose responses the library shortens. Every package that uses JetStream starts with an API.
 package jsapi
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Request makes an API request and decodes its answer. A refusal of the server is returned as *jetstream.APIError.
+// Request makes an API request and decodes its answer. An error response of the server is returned as *jetstream.APIError.
 func Request(ctx context.Context, js jetstream.JetStream, request string, body, answer any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -37,18 +36,19 @@ func Request(ctx context.Context, js jetstream.JetStream, request string, body, 
 	return json.Unmarshal(msg.Data, answer)
 }
 
-// Next returns the first message of a stream from a sequence on whose subject matches filter, or nil if there is none. See get.
+// Next returns a stream's first message at or after sequence from whose subject matches filter. It returns nil if there is none.
+// See get.
 func Next(ctx context.Context, js jetstream.JetStream, stream string, from uint64, filter string) (*jetstream.RawStreamMsg, error) {
 	return get(ctx, js, stream, map[string]any{"seq": from, "next_by_subj": filter})
 }
 
-// Last returns the last message of a stream with that subject, or nil if there is none. See get.
+// Last returns a stream's last message with that subject, or nil if there is none. See get.
 func Last(ctx context.Context, js jetstream.JetStream, stream, subject string) (*jetstream.RawStreamMsg, error) {
 	return get(ctx, js, stream, map[string]any{"last_by_subj": subject})
 }
 
-// get reads a message. The leader of the stream answers. Unlike the client library, get also returns a message whose headers can't be
-// parsed. Its headers are Unreadable.
+// get reads a message from the leader of the stream. Unlike the client library, get also returns a message whose headers can't be
+// parsed, with the value Unreadable as its headers.
 func get(ctx context.Context, js jetstream.JetStream, stream string, which map[string]any) (*jetstream.RawStreamMsg, error) {
 	var answer struct {
 		Message struct {
@@ -81,7 +81,8 @@ func decode(data []byte) nats.Header {
 	return h
 }
 
-// Unreadable stands for headers that can't be parsed. It has a name that no header has. Nobody may change it.
+// Unreadable replaces headers that can't be parsed. Its only key is the empty name, which no parsed header has. It must not be
+// modified.
 var Unreadable = nats.Header{"": nil}
 
 // IsUnreadable reports whether headers are Unreadable.
@@ -90,15 +91,17 @@ func IsUnreadable(h nats.Header) bool {
 	return unreadable
 }
 
-// IsDeleteMarker reports whether a message is a delete marker. The server stores one if it removes the last message with a subject and the
-// stream has subject_delete_marker_ttl. Publishers can send such messages too, so one with a body isn't a delete marker.
+// IsDeleteMarker reports whether a message is a delete marker. The server stores a delete marker when it removes a subject's last
+// message from a stream with subject_delete_marker_ttl. Publishers can set the same header, so a message with a body isn't a delete
+// marker.
 func IsDeleteMarker(h nats.Header, body []byte) bool {
 	const reason = "Nats-Marker-Reason"
 	_, given := h[reason]
 	return given && len(body) == 0
 }
 
-// Consumers returns the state of all consumers of a stream, and the names of the consumers whose state the server can't tell now. It doesn't see the consumers of mirrors and of streams that source from this one, which the server hides.
+// Consumers returns the state of all consumers of a stream, and the names of the consumers whose state isn't available now. The
+// server hides the consumers of mirrors, and of streams that source from this one, so Consumers doesn't return them.
 func Consumers(ctx context.Context, js jetstream.JetStream, stream string) (all []*jetstream.ConsumerInfo, unknown []string, err error) {
 	for {
 		var page struct {

@@ -1,8 +1,8 @@
-// Package pause detects that the process did not run for a while, because it was stopped (SIGSTOP) or the machine was
-// suspended. Data that the process had read or was about to send is then older than it seems. Start reading at Watch.
+// Package pause detects that the process did not run for a while, because it was stopped (SIGSTOP) or the machine was suspended.
+// After such a stall, data that the process had read or was about to send is older than it seems.
 //
-// Packages natsconn, pull and results use it: a connection ends with a pause, and the ages of messages and results include it. Start
-// reading at Watch.
+// Packages natsconn, pull and results use it. A connection doesn't survive a stall, and the ages of messages and results include
+// stalls. Start reading at Watch.
 package pause
 
 import (
@@ -12,14 +12,13 @@ import (
 )
 
 const (
-	// Bound is how long the process may go without running before that counts as a stall. A busy machine stays below
-	// it.
+	// Bound is the longest time without running that is not a stall. On a busy machine, the times without running stay below Bound.
 	Bound = 3 * time.Second
 
 	// tick is the interval at which the process records that it runs.
 	tick = 250 * time.Millisecond
 
-	// after is how long after a stall a message may be handed on that was read before it.
+	// after is the maximum time from the end of a stall until a message that was read before the stall is handed on.
 	after = 5 * time.Second
 )
 
@@ -27,7 +26,7 @@ const (
 type Watch struct {
 	mu           sync.Mutex
 	last         time.Time // when the process was last known to run
-	began, ended time.Time // of the latest stall
+	began, ended time.Time // start and end of the latest stall
 	count        atomic.Uint64
 }
 
@@ -55,8 +54,8 @@ func (w *Watch) Count() uint64 {
 	return w.count.Load()
 }
 
-// Since corrects at, the earliest moment at which a message that is handed on now may have reached this process. A
-// message that arrives soon after a stall may have been read before it.
+// Since corrects at, the earliest moment at which a message that is handed on now may have reached this process. Soon after a
+// stall, Since returns the start of the stall if that is earlier, because the message may have been read before the stall.
 func (w *Watch) Since(at, now time.Time) time.Time {
 	w.Note(now)
 	if w.count.Load() == 0 {
@@ -85,8 +84,8 @@ func (w *Watch) Note(now time.Time) {
 	w.last = now
 }
 
-// Elapsed returns the time between two moments of this process, by the monotonic clock or the wall clock, whichever
-// shows more. The monotonic clock stops while a machine is suspended, and the wall clock may be set back.
+// Elapsed returns the time between two moments of this process. It is the larger of the times by the monotonic clock and by the
+// wall clock. The monotonic clock stops while a machine is suspended, and the wall clock may be set back.
 func Elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), time.Duration(to.UnixNano()-from.UnixNano()))
 }

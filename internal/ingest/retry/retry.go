@@ -1,4 +1,4 @@
-// Package retry says how long to wait before something that failed is tried again.
+// Package retry computes and waits for the pause before a failed operation is retried.
 //
 // Packages ingest, results and natsconn use it. Start reading at Delay.
 package retry
@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Delay returns the pause before the n-th retry, from 1: 50 ms, doubled with each, 2 s at most.
+// Delay returns the pause before the n-th retry, counted from 1. The pause starts at 50 ms, doubles
+// with each retry, and is at most 2 s.
 func Delay(n int) time.Duration {
 	return min(50*time.Millisecond<<min(n-1, 6), 2*time.Second)
 }

@@ -1,5 +1,5 @@
-// Package stall detects consumers that have messages but deliver none to any worker. Every fault that keeps messages from being
-// delivered has this symptom, known or not.
+// Package stall detects consumers that have messages but deliver none to any worker. Every fault that prevents delivery has this
+// symptom, even if the fault itself is unknown.
 //
 // Both delivery modes report the state of their consumers to a Detector every Interval. The worker isn't ready while the Detector
 // returns an error. Start reading at Detector.Saw.
@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// Interval is how often a delivery mode queries the state of each consumer, which includes the backlog. Every message reports
-	// the backlog too, but no message arrives after a purge, or while results cannot be stored.
+	// Interval is the time between two queries of a consumer's state, which includes the backlog. Every message reports the
+	// backlog too, but no message arrives after a purge, or while results cannot be stored.
 	Interval = 5 * time.Second
 
 	// stalledAfter is the default of Detector.After.
@@ -25,18 +25,19 @@ const (
 	// unreadyAfter is the default of Detector.UnreadyAfter.
 	unreadyAfter = 2 * time.Minute
 
-	// warnEvery is how often the log repeats the warning.
+	// warnEvery is the minimum time between two warnings about a consumer.
 	warnEvery = time.Minute
 )
 
-// Detector tracks which consumers have messages but deliver none, although a worker requests them. Its methods may be called by
-// several goroutines.
+// Detector tracks the consumers that have messages but deliver none, although a worker requests them. Its methods may be called
+// by several goroutines.
 type Detector struct {
-	// After is how long a consumer must deliver nothing, without being excused, before it counts as stalled. A stalled consumer
-	// is logged as a warning and counted in the metric. Change After only before the first Saw.
+	// After is the time without a delivery, and without an excuse, after which a consumer is stalled. A stalled consumer is
+	// logged as a warning and counted in the metric. Change After only before the first Saw.
 	After time.Duration
 
-	// UnreadyAfter is how long a consumer must deliver nothing before Err returns an error. Change it only before the first Saw.
+	// UnreadyAfter is the time without a delivery, and without an excuse, after which Err returns an error. Change it only before
+	// the first Saw.
 	UnreadyAfter time.Duration
 
 	log      *slog.Logger
@@ -67,7 +68,7 @@ func (d *Detector) Saw(i int, info *jetstream.ConsumerInfo, excused bool, now ti
 	c := &d.consumers[i]
 	moved := sequences(info.Delivered) != sequences(c.delivered) || sequences(info.AckFloor) != sequences(c.floor)
 	c.delivered, c.floor, c.name, c.pending = info.Delivered, info.AckFloor, info.Name, info.NumPending
-	full := info.Config.MaxAckPending > 0 && info.NumAckPending >= info.Config.MaxAckPending // some worker must acknowledge first
+	full := info.Config.MaxAckPending > 0 && info.NumAckPending >= info.Config.MaxAckPending // no delivery until an acknowledgement
 	switch {
 	case moved, excused, full, info.Paused, info.NumPending == 0:
 		if c.isStalled(now, d.After) {
@@ -85,7 +86,7 @@ func (d *Detector) Saw(i int, info *jetstream.ConsumerInfo, excused bool, now ti
 	d.notify(now)
 }
 
-// Unknown records that the query for the i-th consumer failed. Its stall time starts again.
+// Unknown records that the query for the i-th consumer failed. The time until the consumer is stalled starts again.
 func (d *Detector) Unknown(i int, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +94,7 @@ func (d *Detector) Unknown(i int, now time.Time) {
 	d.notify(now)
 }
 
-// Err returns why the worker is not ready. It returns nil unless a consumer has delivered nothing for UnreadyAfter.
+// Err returns an error if a consumer has delivered nothing for UnreadyAfter. The worker is then not ready.
 func (d *Detector) Err(now time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -119,7 +120,7 @@ func (d *Detector) notify(now time.Time) {
 // consumer is the last reported state of a consumer.
 type consumer struct {
 	delivered, floor jetstream.SequenceInfo
-	since            time.Time // when the consumer was first seen to deliver nothing; zero while it delivers or is excused
+	since            time.Time // time of the first report without a new delivery; zero while the consumer delivers or is excused
 	warned           time.Time // time of the last warning in the log
 	name             string
 	pending          uint64
@@ -129,5 +130,5 @@ func (c *consumer) isStalled(now time.Time, after time.Duration) bool {
 	return !c.since.IsZero() && now.Sub(c.since) >= after
 }
 
-// sequences returns the sequences of i without the time that the server adds.
+// sequences returns the sequences of i without the time of its last change, which SequenceInfo also has.
 func sequences(i jetstream.SequenceInfo) [2]uint64 { return [2]uint64{i.Consumer, i.Stream} }
