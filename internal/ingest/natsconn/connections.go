@@ -13,15 +13,17 @@ import (
 	"millrace/internal/ingest/retry"
 )
 
-// Connections are a worker's connections to the server. One goroutine here and one at the server read each.
+// Connections is the list of a worker's connections to the server. For each connection, one goroutine of the client and one of the
+// server read.
 //
-// If there are several, inputs and results do not share one. Otherwise the server's answer to a batch of results would queue behind
-// megabytes of inputs, and a partition's next batch waits for that answer. The first connection carries all requests. With shared delivery
-// it also carries the inputs, and the others carry the results. With exclusive delivery it also carries the results, and the partitions are
-// spread over the others.
+// With several connections, inputs and results use different ones. Otherwise the server's response to a batch of results would
+// queue behind megabytes of inputs, and a partition's next batch waits for that response. The first connection carries all
+// requests. With shared delivery the first connection also carries the inputs, and the other connections carry the results. With
+// exclusive delivery the first connection also carries the results, and the inputs of the partitions are spread over the other
+// connections.
 type Connections []*nats.Conn
 
-// RequestTimeout bounds how long the server may take to answer a request.
+// RequestTimeout is the time limit for the server's response to a request.
 const RequestTimeout = 2 * time.Second
 
 // DefaultConnections returns the default number of connections. With exclusive delivery three of them carry inputs
@@ -33,8 +35,8 @@ func DefaultConnections(exclusive bool) int {
 	return 1
 }
 
-// ForPartition returns the connection for the inputs of a partition in a worker's n-th lease on it. Each lease uses
-// the next connection, in case the last one is dead.
+// ForPartition returns the connection for the inputs of partition p during the worker's n-th lease on p. Each lease uses the next
+// connection, because the previous lease's connection may have failed.
 func (l Connections) ForPartition(p, n int) *nats.Conn {
 	inputs := l.exceptFirst()
 	return inputs[(p+n)%len(inputs)]
@@ -56,7 +58,7 @@ func (l Connections) exceptFirst() Connections {
 	return l[1:]
 }
 
-// Connected reports whether all are connected.
+// Connected reports whether all connections are up.
 func (l Connections) Connected() bool {
 	for _, nc := range l {
 		if !nc.IsConnected() {
@@ -66,11 +68,11 @@ func (l Connections) Connected() bool {
 	return true
 }
 
-// connectedEvery is how often AwaitConnected checks the connections.
+// connectedEvery is the interval between the checks of AwaitConnected.
 const connectedEvery = 50 * time.Millisecond
 
-// AwaitConnected waits until one of the connections is up, or one is closed for good. It returns false if ctx ends first. One
-// connection is enough: the server may refuse the others for as long as it likes.
+// AwaitConnected waits until one of the connections is up, or one is closed permanently. It returns false if ctx ends first. It
+// waits for only one connection, because the server may refuse the other connections for an unlimited time.
 func (l Connections) AwaitConnected(ctx context.Context) bool {
 	for !slices.ContainsFunc(l, (*nats.Conn).IsConnected) && !l.Closed() {
 		if !retry.Sleep(ctx, connectedEvery) {
@@ -80,7 +82,7 @@ func (l Connections) AwaitConnected(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// Closed reports whether one is closed for good.
+// Closed reports whether a connection is closed permanently.
 func (l Connections) Closed() bool {
 	for _, nc := range l {
 		if nc.IsClosed() {
@@ -90,8 +92,9 @@ func (l Connections) Closed() bool {
 	return false
 }
 
-// Ended returns an error if a connection is closed for good. The client closes one after an error of the server that it doesn't know, for
-// example for a message that is larger than the server takes since its max_payload was lowered. New connections then know that limit.
+// Ended returns an error if a connection is closed permanently. The client closes a connection after a server error that the client
+// doesn't recognize. For example, the server sends such an error for a message that exceeds a lowered max_payload. A new connection
+// then has the new limit.
 func (l Connections) Ended() error {
 	for _, nc := range l {
 		if nc.IsClosed() {
@@ -101,7 +104,7 @@ func (l Connections) Ended() error {
 	return nil
 }
 
-// Flush waits until the server has received everything that was sent over any of them.
+// Flush waits until the server has received everything that was sent over any of the connections.
 func (l Connections) Flush(ctx context.Context) error {
 	errs := make(chan error, len(l))
 	for _, nc := range l {

@@ -8,18 +8,18 @@ import (
 	"millrace/internal/ingest/pause"
 )
 
-// connectTimeout bounds how long one server may take to answer.
+// connectTimeout is the time limit for connecting to one server.
 const connectTimeout = 5 * time.Second
 
-// errStalled is the reason why a connection is closed after a stop of the process.
+// errStalled is the error of a connection that is closed after a stall of the process.
 var errStalled = errors.New("the process was stopped for a while, and what this connection held is too old")
 
-// dialer opens connections that deliver nothing late. The kernel drops bytes that the server hasn't acknowledged
-// within unacknowledged. If the process was stopped, bytes that a connection held go in neither direction. It returns
-// the connection below TLS.
+// dialer opens connections that deliver no outdated bytes. The kernel drops bytes that the server doesn't acknowledge
+// within the time limit unacknowledged. After a stall of the process, a connection passes no bytes on in either
+// direction.
 type dialer struct{ watch *pause.Watch }
 
-// Dial implements nats.CustomDialer.
+// Dial implements nats.CustomDialer. It returns the connection below TLS.
 func (d dialer) Dial(network, address string) (net.Conn, error) {
 	raw, err := (&net.Dialer{Timeout: connectTimeout, Control: dropLate}).Dial(network, address)
 	if err != nil {
@@ -28,7 +28,7 @@ func (d dialer) Dial(network, address string) (net.Conn, error) {
 	return &freshConn{Conn: raw, watch: d.watch, stalls: d.watch.Count()}, nil
 }
 
-// freshConn is a connection that fails from the first stall of the process on.
+// freshConn is a connection that fails after the first stall of the process.
 type freshConn struct {
 	net.Conn
 	watch  *pause.Watch
@@ -39,7 +39,7 @@ func (c *freshConn) check() error {
 	if c.watch.Count() == c.stalls {
 		return nil
 	}
-	_ = c.Close() // readers and writers get the error
+	_ = c.Close() // concurrent readers and writers fail too
 	return errStalled
 }
 

@@ -1,11 +1,11 @@
-// Package natsconn opens connections to NATS that reconnect for as long as it takes, and logs why there is none.
+// Package natsconn opens connections to NATS that reconnect without a limit, and logs the reason while a connection is down.
 //
-// It checks the files that identify the worker and the server before a server does: a credentials file, an NKey seed, certificates.
-// Files are read again for every connection, so a file that is replaced on disk takes effect with the next connection. No error or log
-// line quotes their content.
+// Before it connects, it checks the files that identify the worker and the server: credentials, an NKey seed and certificates. The
+// client reads the files again for every connection, so a replaced file takes effect with the next connection. No error or log line
+// quotes their content.
 //
-// The command worker, package ingest and the benchmarks connect with it. Start reading at Server and Open. Connections are all those of
-// one worker.
+// The worker command, package ingest and the benchmarks use this package. Start reading at Server and Open. Connections holds all
+// connections of a worker.
 package natsconn
 
 import (
@@ -19,13 +19,12 @@ import (
 	"millrace/internal/ingest/pause"
 )
 
-// pingInterval is the interval between pings to the server. After two pings without an answer, the connection
-// counts as lost. Nothing else detects a cut that neither end is told about.
+// pingInterval is the interval between pings to the server. After two pings without a response, the client reconnects. Only pings
+// detect a broken connection whose ends get no error.
 const pingInterval = 10 * time.Second
 
-// Open opens a connection. Once open, it reconnects forever, even if the server refuses it for a while: expired
-// credentials can be replaced on disk, and are read again for each attempt. Open logs what happens to the connection,
-// and calls reconnected after each reconnect.
+// Open opens a connection. An open connection reconnects without a limit, even if the server refuses it for a while, because
+// expired credentials can be replaced on disk. Open logs events of the connection, and calls reconnected after each reconnect.
 func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Conn, error) {
 	opts, err := c.options()
 	if err != nil {
@@ -38,8 +37,8 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 		nats.PingInterval(pingInterval),
 		nats.MaxReconnects(-1),
 		nats.IgnoreAuthErrorAbort(),
-		// A publish without a connection fails at once. If it were kept for the next connection, it could arrive so
-		// late that the result stream has forgotten its id.
+		// A publish without a connection fails at once. If the client kept the message for the next connection, it could arrive
+		// after the result stream has forgotten its id.
 		nats.ReconnectBufSize(-1),
 		nats.SetCustomDialer(dialer{pause.Process()}),
 		nats.ReconnectWait(250*time.Millisecond),
@@ -59,7 +58,7 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 			if sub != nil {
 				subject = sub.Subject
 			}
-			if errors.Is(err, nats.ErrPermissionViolation) { // a separate message, so that thousands of them don't hide others
+			if errors.Is(err, nats.ErrPermissionViolation) { // a separate message, because it may repeat often and hide others
 				log.Warn("NATS permissions violation", "error", err, "advice", "grant it to the worker's user: docs/security.md lists the permissions that it needs")
 				return
 			}
@@ -73,7 +72,7 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 	return nc, nil
 }
 
-// options returns the options of the NATS client for the files. The client reads them again for each connection.
+// options returns the client options for the files of c. The client reads the files again for each connection.
 func (c Server) options() ([]nats.Option, error) {
 	if err := c.wrong(time.Now()); err != nil {
 		return nil, err

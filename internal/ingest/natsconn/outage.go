@@ -9,19 +9,19 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// outage logs that a connection is lost, and then why it isn't back. The client library reports only some failures.
-// For example, it doesn't report a server certificate that has expired.
+// outage logs the loss of a connection, and then the reason for failed reconnects. The client library reports only
+// some failures. For example, it doesn't report a server certificate that has expired.
 type outage struct {
 	log     *slog.Logger
-	advice  func(error) string // returns what to do
-	watched atomic.Bool        // a watch runs
+	advice  func(error) string // returns advice on an error
+	watched atomic.Bool        // whether the goroutine of watch runs
 
 	mu   sync.Mutex
 	last error // error of the latest attempt that the client reported
 }
 
 const (
-	firstWord = time.Second      // time until the first log line about why a connection isn't back
+	firstWord = time.Second      // time from the loss until the first log line of watch
 	everyWord = 30 * time.Second // time between further log lines
 )
 
@@ -37,17 +37,17 @@ func (o *outage) began(nc *nats.Conn, err error) {
 	}
 }
 
-// failed is called by the client when an attempt reached no server.
+// failed is called by the client when an attempt to reconnect reached no server.
 func (o *outage) failed(_ *nats.Conn, err error) { o.note(err) }
 
-// note records why an attempt failed, for watch to log. There are several attempts per second.
+// note records the error of an attempt, so that watch logs it. There are several attempts per second.
 func (o *outage) note(err error) {
 	o.mu.Lock()
 	o.last = err
 	o.mu.Unlock()
 }
 
-// watch logs at intervals why there is no connection, until there is one.
+// watch logs the reason for the outage at intervals until the connection is up or closed.
 func (o *outage) watch(nc *nats.Conn) {
 	since, spoken := time.Now(), time.Time{}
 	tick := time.NewTicker(firstWord)
@@ -55,7 +55,7 @@ func (o *outage) watch(nc *nats.Conn) {
 	for now := range tick.C {
 		if over(nc) {
 			o.watched.Store(false)
-			// An outage that began just before this line started no watch of its own, because this one was running.
+			// An outage that began before the Store started no second watch.
 			if over(nc) || !o.watched.CompareAndSwap(false, true) {
 				return
 			}
@@ -68,7 +68,7 @@ func (o *outage) watch(nc *nats.Conn) {
 	}
 }
 
-// over reports whether the connection is up, or closed for good.
+// over reports whether the connection is up, or closed permanently.
 func over(nc *nats.Conn) bool { return nc.IsConnected() || nc.IsClosed() }
 
 func (o *outage) say(nc *nats.Conn, lasted time.Duration) {

@@ -16,7 +16,8 @@ import (
 // errBadAddress means that an address is not a URL.
 var errBadAddress = errors.New("an address is not a URL: percent-encode the special characters of user, password and token (%2F for /)")
 
-// withoutAddress replaces an error of net/url, which quotes the address or a part of it, with its password.
+// withoutAddress replaces an error of net/url with errBadAddress, because it may quote the password in an address. It returns other
+// errors unchanged.
 func withoutAddress(err error) error {
 	var bad *url.Error
 	if errors.As(err, &bad) {
@@ -25,8 +26,8 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// Redact removes user, password and token from a list of server addresses. It doesn't parse them, because an address that isn't a URL may
-// have a password too.
+// Redact removes user, password and token from a comma-separated list of server addresses. It doesn't parse the addresses as URLs,
+// because an invalid URL may contain a password too.
 func Redact(urls string) string {
 	list := strings.Split(urls, ",")
 	for i, raw := range list {
@@ -41,22 +42,22 @@ func Redact(urls string) string {
 	return strings.Join(list, ",")
 }
 
-// refused reports whether err is about the worker's identity, from a server or from a file.
+// refused reports whether a server refuses the worker's user, or a file of the worker is invalid.
 func refused(err error) bool {
 	var wrong fileError
 	return errors.As(err, &wrong) || errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
 		errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired) || errors.Is(err, nats.ErrNkeysNotSupported)
 }
 
-// unknownAuthority reports whether the worker doesn't know the authority that issued the server's certificate.
+// unknownAuthority reports whether an unknown authority has issued the server's certificate.
 func unknownAuthority(err error) bool {
 	var unknown x509.UnknownAuthorityError
 	var roots x509.SystemRootsError
 	return errors.As(err, &unknown) || errors.As(err, &roots)
 }
 
-// refusesCertificate reports whether the server ended the connection because of the worker's certificate, or because there is none.
-// The server sends a TLS alert then, which has no error type, and closes the connection. The client sees one or the other.
+// refusesCertificate reports whether the server closed the connection because the worker's certificate is missing or refused. The
+// server sends a TLS alert, which has no error type, and closes the connection. The client reports either the alert or the close.
 func refusesCertificate(err error) bool {
 	_, alert, found := strings.Cut(err.Error(), "remote error: tls: ")
 	if found {
@@ -65,17 +66,17 @@ func refusesCertificate(err error) bool {
 	return errors.Is(err, nats.ErrTLS) && strings.Contains(err.Error(), "closed by remote after TLS handshake")
 }
 
-// Permanent reports whether an error of Open stays until somebody changes the worker's settings or credentials: a wrong address,
-// a file that no server accepts, a user or a certificate that the server refuses, or a server whose certificate doesn't match the
-// settings. Every other error may go away while the worker waits, such as a server that is not there yet. Of several addresses, the
-// client tries all in a random order and returns the last error.
+// Permanent reports whether an error of Open persists until the worker's settings or credentials are changed. Permanent errors are
+// an invalid address, an invalid file, a user or a certificate that the server refuses, and a server certificate that doesn't match
+// the settings. Every other error, such as a server that isn't running yet, may go away while the worker waits. Open tries several
+// addresses in random order and returns the last error.
 func Permanent(err error) bool {
 	var host x509.HostnameError
 	return refused(err) || unknownAuthority(err) || refusesCertificate(err) || errors.As(err, &host) ||
 		errors.Is(err, nats.ErrSecureConnWanted) || errors.Is(err, errBadAddress)
 }
 
-// advice returns what to do after a failed connection.
+// advice returns the advice for the user after the error of a failed connection.
 func (c Server) advice(err error) string {
 	var op *net.OpError
 	network := errors.As(err, &op)
@@ -103,7 +104,7 @@ func (c Server) advice(err error) string {
 	return "compare MILLRACE_NATS_URL and the MILLRACE_NATS_ files with the server's settings; its log may say more"
 }
 
-// user returns what identifies the worker to a server, and how to change it.
+// user describes the user as which the worker connects, and the setting that changes it.
 func (c Server) user() string {
 	switch {
 	case c.Creds != "":

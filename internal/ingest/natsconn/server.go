@@ -15,19 +15,19 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// Server says how to reach NATS. Its files are paths; empty means that there is none.
+// Server has the settings of a connection to NATS. An empty path means that there is no such file.
 type Server struct {
-	URL   string // server addresses, comma separated
-	Creds string // a credentials file: JWT and seed of a user
-	NKey  string // a file with a user's NKey seed
-	CA    string // PEM, certificates of authorities
-	Cert  string // PEM, the client's certificate
-	Key   string // PEM, its private key
+	URL   string // comma-separated server addresses
+	Creds string // path of a credentials file, with JWT and seed of a user
+	NKey  string // path of a file with a user's NKey seed
+	CA    string // path of a PEM file with certificates of authorities
+	Cert  string // path of a PEM file with the client's certificate
+	Key   string // path of a PEM file with the private key of Cert
 
-	TLSFirst bool // begin with TLS before the server sends anything
+	TLSFirst bool // whether the TLS handshake precedes the server's first message
 }
 
-// The variables that name the files.
+// The environment variables with the paths of the files.
 const (
 	credsVariable = "MILLRACE_NATS_CREDS"
 	nkeyVariable  = "MILLRACE_NATS_NKEY"
@@ -36,20 +36,21 @@ const (
 	keyVariable   = "MILLRACE_NATS_TLS_KEY"
 )
 
-// file is a file that identifies the worker or the server. The client library reads it for each connection. This code only checks it.
+// file is a file that identifies the worker or the server. The client library reads it for each connection. This package only
+// checks it.
 type file struct {
 	variable, path string
-	renew          string // what to do if the file is wrong or expires
+	renew          string // advice if the file is invalid or expires
 
-	// parse returns what the file is, and from when until when it is valid; the zero time means no bound. Its error says what is wrong
-	// with the file, and quotes nothing of it.
+	// parse returns a description of the file and the period in which the file is valid. A zero time means no bound. An error
+	// describes the problem without quoting the file.
 	parse func(data []byte) (is string, from, until time.Time, err error)
 }
 
-// fileError is the error about a file with which no connection can succeed.
+// fileError is the error for a file that prevents every connection.
 type fileError struct{ finding.Finding }
 
-// Error returns the variable, the path, the problem and what to do.
+// Error returns the variable, the path, the problem and the advice.
 func (e fileError) Error() string { return e.String() }
 
 // files returns every file that c names.
@@ -79,7 +80,7 @@ func (c Server) Inspect(now time.Time) (findings []finding.Finding) {
 	return findings
 }
 
-// wrong returns every problem that prevents a connection as one error; nil if there is none.
+// wrong returns one error with every problem that prevents a connection, or nil if there is none.
 func (c Server) wrong(now time.Time) error {
 	var errs []error
 	for _, f := range c.Inspect(now) {
@@ -90,11 +91,11 @@ func (c Server) wrong(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// lastPart determines when inspect warns about an expiry: in the last tenth of a lifetime. Automatic renewal should
-// have happened by then (cert-manager renews at two thirds), and there is still time to renew manually.
+// lastPart makes inspect warn about an expiry in the last tenth of a lifetime. Automatic renewal happens earlier (cert-manager
+// renews at two thirds), and there is still time to renew manually.
 const lastPart = 10
 
-// inspect checks the file as of now.
+// inspect checks the file and its period of validity at the time now.
 func (f file) inspect(now time.Time) finding.Finding {
 	const second = "2006-01-02 15:04:05 MST"
 	wrong := finding.Finding{Level: finding.Error, What: f.variable, Advice: f.renew}
@@ -128,8 +129,8 @@ func (f file) inspect(now time.Time) finding.Finding {
 	return right
 }
 
-// parseCreds parses a credentials file: a user's JWT and the seed that goes with it. The errors of the parsers for a token or a seed
-// may quote it, so they aren't passed on.
+// parseCreds parses a credentials file, which has a user's JWT and the matching seed. It replaces the errors of the libraries,
+// because they may quote the token or the seed.
 func parseCreds(data []byte) (is string, from, until time.Time, err error) {
 	token, err := nkeys.ParseDecoratedJWT(data)
 	if err != nil {
@@ -155,7 +156,7 @@ func parseSeed(data []byte) (is string, from, until time.Time, err error) {
 	return "is the seed of user " + public, from, until, nil
 }
 
-// publicOf returns the public key of a pair and wipes the pair.
+// publicOf returns the public key of a key pair and wipes the pair from memory.
 func publicOf(key nkeys.KeyPair, err error) (string, error) {
 	if err != nil {
 		return "", err
@@ -164,7 +165,7 @@ func publicOf(key nkeys.KeyPair, err error) (string, error) {
 	return key.PublicKey()
 }
 
-// unixOrNever converts seconds to a time; 0 to the zero time.
+// unixOrNever converts Unix seconds to a time, and 0 to the zero time.
 func unixOrNever(seconds int64) time.Time {
 	if seconds == 0 {
 		return time.Time{}

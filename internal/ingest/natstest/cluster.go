@@ -10,10 +10,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Cluster starts a cluster of n servers with JetStream, and returns their addresses, separated by commas. The servers end with the test.
+// Cluster starts a cluster of n servers with JetStream, and returns their comma-separated addresses. The servers stop at the end of
+// the test.
 //
-// The system selects all ports. So the first server can't know the others when it starts: they connect to it, and it tells them about each
-// other. But a server takes the number of its routes for the size of the cluster, so each of them has n routes, most of which lead nowhere.
+// The operating system selects all ports, so the first server can't have routes to the other servers. They connect to the first
+// server, which introduces them to each other. But a server considers the number of its routes the size of the cluster. So each
+// server has n routes, most of which are unusable.
 func Cluster(t testing.TB, n int) (urls string) {
 	t.Helper()
 	var servers []*server.Server

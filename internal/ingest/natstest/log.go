@@ -1,7 +1,7 @@
-// Package natstest has what several packages test with: servers (plain, with a changing configuration), a proxy that fails on
+// Package natstest has test tools that several packages share: servers whose configuration can change, a proxy that fails on
 // request, raw clients and a log.
 //
-// The tests of package ingest, of the packages below it and of the fault injection use it. Start reading at Plain.
+// The tests of package ingest, of its subpackages and of the fault injection use it. Start reading at Plain.
 package natstest
 
 import (
@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Patience bounds how long a test waits for an event that must happen. No test sleeps for all of it. It is long because the machine may be
-// loaded, and the race detector is slow.
+// Patience is the time limit for an event that a test requires. A passing test never waits that long. The limit is long because the
+// machine may be busy, and the race detector is slow.
 const Patience = 3 * time.Minute
 
-// Log writes log lines to the test's log while the test runs, and remembers them.
+// Log writes log lines to the test's log while the test runs, and keeps them for Has, Count and Await.
 type Log struct {
 	mu      sync.Mutex
 	t       testing.TB // nil once the test is over
@@ -59,14 +59,14 @@ func (l *Log) Has(text string) bool {
 	return strings.Contains(l.text.String(), text)
 }
 
-// Count returns how often text was logged.
+// Count returns the number of times that text was logged.
 func (l *Log) Count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.text.String(), text)
 }
 
-// Await waits until text was logged.
+// Await waits until text is logged, and fails the test after Patience.
 func (l *Log) Await(t testing.TB, text string) {
 	t.Helper()
 	deadline := time.After(Patience)

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// Proxy is a TCP proxy between clients and a server. It can hold bytes in one direction, cut connections, refuse new
-// ones, and drop messages to the clients.
+// Proxy is a TCP proxy between clients and a server. It can hold bytes in one direction, close connections, refuse
+// new connections, and drop messages to the clients.
 type Proxy struct {
-	Up, Down Valve // to the server, and from the server
+	Up, Down Valve // bytes to the server, and bytes from the server
 
 	listener net.Listener
 	target   string
@@ -21,7 +21,7 @@ type Proxy struct {
 	mu       sync.Mutex
 	conns    map[net.Conn]bool
 	refusing bool
-	lose     func(subject string, body []byte) bool // nil: nothing is dropped
+	lose     func(subject string, body []byte) bool // nil drops nothing
 	wg       sync.WaitGroup
 }
 
@@ -47,12 +47,12 @@ func NewProxy(t testing.TB, addr, target string) *Proxy {
 // URL returns the address for clients.
 func (p *Proxy) URL() string { return "nats://" + p.listener.Addr().String() }
 
-// Cut closes all connections; clients may connect again.
+// Cut closes all connections. Clients may connect again.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
-		_ = c.Close() // the goroutines that copy notice this and remove it
+		_ = c.Close() // the goroutines that forward bytes then remove c
 	}
 }
 
@@ -66,8 +66,8 @@ func (p *Proxy) Refuse(refusing bool) {
 	}
 }
 
-// Lose drops messages to the clients for which lose returns true. There is one call of lose at a time. With nil
-// nothing is dropped.
+// Lose drops messages to the clients for which lose returns true. Calls of lose don't overlap. A nil lose drops
+// nothing.
 func (p *Proxy) Lose(lose func(subject string, body []byte) bool) {
 	p.mu.Lock()
 	p.lose = lose
@@ -84,11 +84,11 @@ func (p *Proxy) accept() {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
-			return // closed
+			return // the listener is closed
 		}
 		server, err := net.Dial("tcp", p.target)
 		if err != nil || !p.add(client, server) {
-			_ = client.Close() // the client tries again
+			_ = client.Close() // the client connects again
 			if server != nil {
 				_ = server.Close()
 			}
@@ -141,7 +141,7 @@ func (p *Proxy) forward(client, server net.Conn) {
 	for {
 		operation, subject, body, err := readOperation(in)
 		if err != nil {
-			_ = out.Flush() // bytes from before the end still go to the client
+			_ = out.Flush() // the client still gets the bytes before the error
 			return
 		}
 		if !p.Down.pass() {
@@ -157,7 +157,8 @@ func (p *Proxy) forward(client, server net.Conn) {
 	}
 }
 
-// readOperation reads one operation from the server. A message has a subject and a body, headers included.
+// readOperation reads one protocol operation from the server. For a message it also returns the subject and the
+// body, which includes the headers.
 func readOperation(in *bufio.Reader) (operation, subject, body []byte, err error) {
 	if operation, err = in.ReadBytes('\n'); err != nil {
 		return nil, nil, nil, err
@@ -175,16 +176,16 @@ func readOperation(in *bufio.Reader) (operation, subject, body []byte, err error
 	return operation, fields[1], body, err
 }
 
-// Valve lets bytes pass while it is open. The zero Valve is open.
+// Valve passes bytes while it is open. The zero Valve is open.
 type Valve struct {
 	mu   sync.Mutex
-	held *held // nil while it is open
+	held *held // nil while the valve is open
 }
 
 // held represents the bytes that wait at a closed valve.
 type held struct {
-	over chan struct{} // closed when it opens
-	drop bool          // the bytes are dropped then, and their connections closed
+	over chan struct{} // closed when the valve opens
+	drop bool          // whether the bytes are then dropped, and their connections closed
 }
 
 // Close holds all bytes until Open or Drop.
@@ -196,7 +197,7 @@ func (v *Valve) Close() {
 	}
 }
 
-// Open lets the held bytes pass.
+// Open opens the valve and passes the held bytes.
 func (v *Valve) Open() { v.end(false) }
 
 // Drop opens the valve and closes the connections whose bytes it holds, as if the network had lost them.

@@ -9,21 +9,23 @@ import (
 	"time"
 )
 
-// RawInput is a message in the bytes of the protocol. Clients don't write such headers, but servers store them.
+// RawInput is a message whose header is given as protocol bytes. Clients don't write arbitrary header bytes,
+// but servers store them.
 type RawInput struct {
 	Subject string
-	Header  string // including any first line and final empty line; empty for no headers
+	Header  string // includes the first line and the final empty line, if any; empty for no headers
 	Payload []byte
 }
 
-// PublishRaw publishes messages unchanged to the server at address, and fails the test if it refuses one.
+// PublishRaw publishes messages unchanged to the server at address. It fails the test if the server refuses a
+// message.
 func PublishRaw(t testing.TB, address string, inputs ...RawInput) {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(address, "nats://"), Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close() }() // the server has answered
+	defer func() { _ = conn.Close() }() // the server has responded
 	if err := conn.SetDeadline(time.Now().Add(Patience)); err != nil {
 		t.Fatal(err)
 	}

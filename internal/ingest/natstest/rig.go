@@ -14,26 +14,27 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Rig is a server with JetStream and a client for one test. A package whose tests need more embeds a Rig in its own rig.
+// Rig is a server with JetStream and a client for one test. A package whose tests need more tools embeds a Rig in its own type.
 //
-// Each test has its own server: to start, use and stop one takes 7 ms of processor time, and an account on a shared server takes 5 ms. So
-// tests can use the same stream names, and stop or restrict their server. A failing call of a method fails the test.
+// Each test has its own server, so tests can use the same stream names, and stop or restrict their server. A server costs 7 ms of
+// processor time per test, and an account on a shared server would cost 5 ms. An error in a method fails the test.
 type Rig struct {
 	testing.TB
-	URL string // for clients; of the servers
-	Dir string // of the server's files; empty for a server of the caller
+	URL string // comma-separated addresses for clients
+	Dir string // directory of the server's files; empty for a server that the caller started
 	NC  *nats.Conn
 	JS  jetstream.JetStream
 	Log *Log
 
 	options server.Options
-	server  *server.Server // nil for a server of the caller
+	server  *server.Server // nil for a server that the caller started
 }
 
 // MaxPayload is the size in bytes of the largest message that the server of a Rig accepts, including headers.
 const MaxPayload = 4 << 20
 
-// New starts a server that ends with the test, and connects to it. The functions in changes change the server's options.
+// New starts a server and connects to it. The server stops at the end of the test. The functions in changes change the server's
+// options.
 func New(t testing.TB, changes ...func(*server.Options)) *Rig {
 	t.Helper()
 	r := &Rig{TB: t, Dir: t.TempDir()}
@@ -47,7 +48,7 @@ func New(t testing.TB, changes ...func(*server.Options)) *Rig {
 	return r
 }
 
-// At connects to servers that the caller has started, at these addresses, separated by commas.
+// At connects to servers that the caller has started. url has their comma-separated addresses.
 func At(t testing.TB, url string, options ...nats.Option) *Rig {
 	t.Helper()
 	r := &Rig{TB: t}
@@ -63,7 +64,7 @@ func (r *Rig) open(url string, options ...nats.Option) {
 	r.JS = r.JetStream(r.NC)
 }
 
-// Stop stops the server. Its files stay.
+// Stop stops the server and keeps its files.
 func (r *Rig) Stop() {
 	r.server.Shutdown()
 	r.server.WaitForShutdown()
@@ -76,7 +77,7 @@ func (r *Rig) Restart() {
 	r.server = Plain(r.TB, r.options)
 }
 
-// Reload changes options of the server while it runs, as a reload of its configuration does.
+// Reload changes options of the server while it runs, like a reload of its configuration.
 func (r *Rig) Reload(change func(*server.Options)) {
 	r.Helper()
 	change(&r.options)
@@ -85,21 +86,21 @@ func (r *Rig) Reload(change func(*server.Options)) {
 	}
 }
 
-// Ctx returns a context that ends after Patience, or with the test.
+// Ctx returns a context that ends after Patience, or at the end of the test.
 func (r *Rig) Ctx() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	r.Cleanup(cancel)
 	return ctx
 }
 
-// Until is the function Until.
+// Until calls the function Until with r's test.
 func (r *Rig) Until(what string, cond func() bool) {
 	r.Helper()
 	Until(r.TB, what, cond)
 }
 
-// Connect opens a connection to url that reconnects quickly and for ever. It ends with the test. Errors that nobody waits for are ignored,
-// because tests cut connections on purpose.
+// Connect opens a connection to url that reconnects quickly and without a limit. The connection is closed at the end of the test.
+// Asynchronous errors are ignored, because tests break connections on purpose.
 func (r *Rig) Connect(url string, options ...nats.Option) *nats.Conn {
 	r.Helper()
 	standard := []nats.Option{
@@ -130,10 +131,10 @@ func (r *Rig) Proxy() *Proxy {
 	return NewProxy(r.TB, "127.0.0.1:0", strings.TrimPrefix(r.URL, "nats://"))
 }
 
-// window is how many messages Publish has in flight at most. The client refuses more while the server is slow.
+// window is the maximum number of messages that Publish has in flight. The client refuses more messages while the server is slow.
 const window = 2000
 
-// Publish stores the messages with numbers from first to end-1, in this order.
+// Publish stores the messages that message returns for first to end-1, in this order.
 func (r *Rig) Publish(first, end int, message func(i int) *nats.Msg) {
 	r.Helper()
 	over := time.After(Patience)
@@ -159,8 +160,8 @@ func (r *Rig) Publish(first, end int, message func(i int) *nats.Msg) {
 	}
 }
 
-// codeNoStore is the server's error while the files of a removed stream of that name are still there: it confirms the removal before it
-// deletes them.
+// codeNoStore is the server's error code while the files of a deleted stream with the same name still exist. The server confirms
+// the deletion before it removes the files.
 const codeNoStore = 10049
 
 // Create creates or changes a stream.
@@ -232,8 +233,8 @@ func (r *Rig) Consumers(stream string) (names []string) {
 	return names
 }
 
-// AwaitDelivered waits until a stream's consumers have n deliveries that nobody has acknowledged, and until nc has received what the server has
-// sent. A client's count of messages doesn't tell that, because it includes answers to requests.
+// AwaitDelivered waits until a stream's consumers have at least n unacknowledged deliveries, and nc has received them. A client's
+// count of messages is no substitute, because it includes responses to requests.
 func (r *Rig) AwaitDelivered(stream string, n int, nc *nats.Conn) {
 	r.Helper()
 	var consumers []string
@@ -246,7 +247,7 @@ func (r *Rig) AwaitDelivered(stream string, n int, nc *nats.Conn) {
 		}
 		return delivered >= n
 	})
-	// The server refuses this request, and its answer waits behind the deliveries that it has counted.
+	// The server refuses this request. Its error response arrives after the counted deliveries.
 	for _, name := range consumers {
 		if _, err := nc.Request("$JS.API.CONSUMER.MSG.NEXT."+stream+"."+name, []byte("{"), Patience); err != nil {
 			r.Fatal(err)
@@ -254,7 +255,7 @@ func (r *Rig) AwaitDelivered(stream string, n int, nc *nats.Conn) {
 	}
 }
 
-// Stored returns the messages of a stream in order.
+// Stored returns the messages of a stream in the order of their sequences.
 func (r *Rig) Stored(stream string) (all []*jetstream.RawStreamMsg) {
 	r.Helper()
 	s := r.Stream(stream)

@@ -6,8 +6,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Plain starts a single server with the options o, on a port that the system selects unless o has one, and without JetStream unless o
-// enables it. The server ends with the test.
+// Plain starts a single server with the options o. If o has no port, the operating system selects one. JetStream runs only if o
+// enables it. The server stops at the end of the test.
 func Plain(t testing.TB, o server.Options) *server.Server {
 	t.Helper()
 	s, err := server.NewServer(onLoopback(o))
@@ -22,7 +22,7 @@ func Plain(t testing.TB, o server.Options) *server.Server {
 	return s
 }
 
-// onLoopback returns o with what all servers of tests have in common.
+// onLoopback returns o with the options that all servers of tests share.
 func onLoopback(o server.Options) *server.Options {
 	o.Host, o.NoLog, o.NoSigs = "127.0.0.1", true, true
 	if o.Port == 0 {

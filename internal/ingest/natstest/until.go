@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// Until waits between two looks at first for firstLook, and in the end for lastLook: most conditions ask a server, which takes processor time.
+// The pause between two checks of Until grows from firstLook to lastLook, because most conditions query a server, which takes
+// processor time.
 const (
 	firstLook = 2 * time.Millisecond
 	lastLook  = 100 * time.Millisecond
 )
 
-// Until returns once cond holds, and fails the test if it does not hold within Patience. Use it for states that nothing announces, and
-// that last: a state that passes within milliseconds can be missed.
+// Until returns once cond is true, and fails the test if cond isn't true within Patience. Use it for lasting states without a
+// notification. It can miss a state that lasts only milliseconds.
 func Until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	over := time.After(Patience)
