@@ -9,22 +9,23 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// Buffers is the memory for settling a batch. It is reused for the next one.
+// Buffers holds the memory for settling a batch. It is reused for the next batch.
 type Buffers struct {
-	// Settling is how long the calls of the sink took for the batch that was settled last.
+	// Settling is the time that settling the last batch's deliveries took after the server's
+	// answers.
 	Settling time.Duration
 
-	records [][]byte // values of one payload, by operator
-	strings []byte   // memory of the values with byte strings
-	body    []byte   // its result before compression
+	records [][]byte // values of one payload, indexed by operator
+	strings []byte   // memory for values that are byte strings
+	body    []byte   // the payload's result before compression
 	left    []int    // indices of deliveries that are not settled yet
-	stale   []int    // of those, the deliveries to look up
-	known   []int    // of those, the deliveries with a stored result
+	stale   []int    // subset of left that must be looked up
+	known   []int    // subset of stale with a stored result
 	results []nats.Msg
-	msgs    []*nats.Msg          // results to publish, by position in left
+	msgs    []*nats.Msg          // pointers into results, in the order of left
 	answers []publisher.Answer   // the server's answers to msgs
-	stored  []*inflight.Delivery // argument for the sink
-	partial partials             // what lookups found of inputs that are not done
+	stored  []*inflight.Delivery // argument of Sink.Stored
+	partial partials             // stored messages of unfinished inputs
 	kept    int64                // bytes that the pool counts for these buffers
 }
 

@@ -12,19 +12,19 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// clearance decides whether a result or a dead letter may be published now (adr/0032). The stream drops a duplicate only within
-// its duplicate window. So a message may be published without a lookup only if no copy of it was stored before some time within
-// that window. Otherwise it is looked up first.
+// clearance decides whether a result or a dead letter may be published now (adr/0032). The stream drops a duplicate only within its
+// duplicate window. So a message may be published without a lookup only if no stored copy of it can be older than that window.
+// Otherwise the worker looks it up first.
 type clearance struct {
 	s       Settings
 	results duplicateWindow // window of the result stream
-	dead    duplicateWindow // window of the dead-letter stream, if that is another stream
+	dead    duplicateWindow // window of the dead-letter stream, if apart is set
 	apart   bool            // whether dead letters have their own stream
-	letters string          // its name then
+	letters string          // name of the dead-letter stream, if apart is set
 	lookup  *lookup.Results
 }
 
-// newClearance determines which streams store results and dead letters.
+// newClearance returns a clearance after it has determined the streams of results and dead letters.
 func newClearance(ctx context.Context, js jetstream.JetStream, s Settings) *clearance {
 	c := &clearance{s: s}
 	streams := []string{s.ResultStream}
@@ -41,13 +41,13 @@ func newClearance(ctx context.Context, js jetstream.JetStream, s Settings) *clea
 	return c
 }
 
-// mayPublishUnchecked reports whether a result of a delivery may be published now. The result may be published for most after the delivery was
-// cleared.
+// mayPublishUnchecked reports whether a delivery's result may be published now without a lookup. most is the maximum time from the
+// delivery's clearance to the publish.
 func (c *clearance) mayPublishUnchecked(d *inflight.Delivery, now time.Time, most time.Duration) bool {
 	return c.results.mayPublishUnchecked(d, now, most)
 }
 
-// until returns the time from which the first of these deliveries may no longer be published. All of them must be clear.
+// until returns the time until which the results of all these deliveries may be published. Each delivery must be cleared.
 func (c *clearance) until(items []inflight.Delivery, left []int, now time.Time) time.Time {
 	oldest := now
 	for _, i := range left {
@@ -58,13 +58,13 @@ func (c *clearance) until(items []inflight.Delivery, left []int, now time.Time) 
 	return oldest.Add(c.results.publishFor(now))
 }
 
-// publishUntil returns the time from which nothing of a delivery, which must be clear, may be published any more.
+// publishUntil returns the time until which messages of a delivery may be published. The delivery must be cleared.
 func (c *clearance) publishUntil(d *inflight.Delivery, now time.Time) time.Time {
 	return d.Cleared.Add(c.results.publishFor(now))
 }
 
-// partials is the set of the ids of messages that are known to be stored and do not finish their input: parts of results, and dead
-// letters of records. The zero value is empty.
+// partials is a set of message ids. Each message is stored but doesn't finish its input: it is a part of a result, or a record's
+// dead letter. The zero value is an empty set.
 type partials map[string]bool
 
 func (p *partials) add(ids []string) {
@@ -76,8 +76,9 @@ func (p *partials) add(ids []string) {
 	}
 }
 
-// find looks up stale deliveries and appends those that have a result or a dead letter to known. The others are clear from now
-// on, and what is stored of them is added to partial.
+// find looks up the deliveries with the indices in stale, and appends the indices of finished ones to known. A finished delivery
+// has a stored result or dead letter. The other deliveries are then cleared, and the ids of their stored messages are added to
+// partial. If lookups are impossible, find logs a warning and finds nothing.
 func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, known []int, partial *partials) ([]int, error) {
 	wanted := make([]lookup.Wanted, len(stale))
 	for n, i := range stale {
@@ -107,8 +108,8 @@ func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, 
 	return known, nil
 }
 
-// clearDeadLetters returns those of the deliveries that already have a result or a dead letter. Dead letters of the others may be published
-// until the returned time. It adds to partial like find.
+// clearDeadLetters returns the finished deliveries, which already have a result or a dead letter. The dead letters of the other
+// deliveries may be published until the returned time. It adds to partial like find.
 func (c *clearance) clearDeadLetters(ctx context.Context, all []*inflight.Delivery, partial *partials) (finished map[*inflight.Delivery]bool, until time.Time, err error) {
 	w := &c.results
 	if c.apart {
@@ -145,7 +146,7 @@ func (c *clearance) clearDeadLetters(ctx context.Context, all []*inflight.Delive
 	return finished, oldest.Add(w.publishFor(now)), nil
 }
 
-// rangeOf returns the integers below n.
+// rangeOf returns the integers from 0 to n-1.
 func rangeOf(n int) []int {
 	all := make([]int, n)
 	for i := range all {

@@ -14,34 +14,34 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// Commits is what one lease stores of a partition, exactly once (adr/0046). One goroutine calls Settled and Keep, and passes the inputs that
-// aren't settled to another one, which stores.
+// Commits stores the results and dead letters of one lease on a partition exactly once (adr/0046). One goroutine calls Settled and
+// Keep, and another goroutine stores the unsettled inputs.
 type Commits struct {
 	w      *Writer
 	prefix string           // of results' subjects
-	way    topology.Commits // how the result stream took batches when the lease began
+	way    topology.Commits // how the result stream stored batches at the start of the lease
 
 	earlier   commit.Letters    // dead letters that earlier leases have stored
-	leftovers *commit.Leftovers // results that they have stored behind their last marker
+	leftovers *commit.Leftovers // results that earlier leases stored after their last marker
 
-	mu      sync.Mutex // held while a chain is used, also while its server is away
+	mu      sync.Mutex // held while a chain is used, even if its server is unavailable
 	results *commit.Chain
-	letters *commit.Chain   // nil: dead letters have only their ids
-	settled commit.Position // up to which results are stored
+	letters *commit.Chain   // nil if dead letters have ids but no markers
+	settled commit.Position // position up to which all results are stored
 
-	resultAge, letterAge markerAge // of the last marker of each chain
+	resultAge, letterAge markerAge // ages of the last markers of both chains
 }
 
-// markerAge is how old the last marker of a chain is.
+// markerAge is the age of a chain's last marker.
 type markerAge struct {
-	most   time.Duration // how long the stream keeps a marker; 0: for ever
-	stored time.Time     // when the lease last stored one, or began
+	most   time.Duration // time for which the stream keeps a marker; 0 means no limit
+	stored time.Time     // time of the lease's last marker, or of its start
 }
 
-// due reports whether the marker must be stored again, long before the stream removes it.
+// due reports whether the marker must be stored again. That is the case after a quarter of the time for which the stream keeps it.
 func (a *markerAge) due() bool { return a.most > 0 && time.Since(a.stored) >= a.most/4 }
 
-// NewCommits returns what a lease stores with these chains. letters may be nil. prefix is that of results' subjects.
+// NewCommits returns a Commits that stores to these chains. letters may be nil. prefix is the prefix of the results' subjects.
 func NewCommits(results, letters *commit.Chain, prefix string) *Commits {
 	c := &Commits{results: results, letters: letters, prefix: prefix, leftovers: results.Leftovers(), settled: results.At()}
 	c.resultAge.stored, c.letterAge.stored = time.Now(), time.Now()
@@ -51,10 +51,11 @@ func NewCommits(results, letters *commit.Chain, prefix string) *Commits {
 	return c
 }
 
-// Found returns the position up to which earlier leases have stored everything. ok is false if that isn't known.
+// Found returns the position up to which earlier leases have stored everything. ok is false if the position isn't known.
 func (c *Commits) Found() (p commit.Position, ok bool) { return c.results.Found() }
 
-// Beyond returns the last input for which earlier leases may have stored something. Found covers it or not.
+// Beyond returns the sequence of the last input for which earlier leases may have stored a message. It may be above the position
+// that Found returns.
 func (c *Commits) Beyond() uint64 {
 	last := c.results.Beyond()
 	for _, in := range c.earlier {
@@ -80,22 +81,22 @@ func (c *Commits) Settled(ctx context.Context, d *inflight.Delivery) (bool, erro
 	return done, err
 }
 
-// certain reports whether it is known that an input which isn't settled has no result.
+// certain reports whether an unsettled input certainly has no result, so that it needs no lookup.
 func (c *Commits) certain(d *inflight.Delivery) bool {
 	return d.First || c.results.Certain(position(d))
 }
 
-// resultBatch is the messages of one commit.
+// resultBatch has the messages of one commit.
 type resultBatch struct {
-	items []int           // the deliveries that are settled with it
-	ends  []int           // for each of them the number of messages up to its last one
-	msgs  []*nats.Msg     // their results
-	at    commit.Position // the position of the marker
+	items []int           // indices of the deliveries
+	ends  []int           // for each delivery, the end of its messages in msgs
+	msgs  []*nats.Msg     // the deliveries' results
+	at    commit.Position // position of the marker
 
-	checked bool // the server may not take one of the messages
+	checked bool // whether to use CommitChecked, because the server may refuse a message
 }
 
-// done returns the deliveries of which all messages are stored.
+// done returns the indices of the deliveries whose messages are all stored.
 func (b *resultBatch) done(stored []bool) (items []int) {
 	first := 0
 	for k, end := range b.ends {
@@ -107,7 +108,7 @@ func (b *resultBatch) done(stored []bool) (items []int) {
 	return items
 }
 
-// commit stores results, with a marker at their position.
+// commit stores results with a marker at their position. stored reports for each message whether it is known to be stored.
 func (c *Commits) commit(ctx context.Context, batch resultBatch) (stored []bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +123,7 @@ func (c *Commits) commit(ctx context.Context, batch resultBatch) (stored []bool,
 	return stored, c.keepLetters(ctx)
 }
 
-// Keep stores the last markers again before their streams remove them for their age.
+// Keep stores the last markers again before their streams remove them because of their age.
 func (c *Commits) Keep(ctx context.Context) error {
 	if !c.mu.TryLock() {
 		return nil // a marker is being stored
@@ -137,7 +138,8 @@ func (c *Commits) Keep(ctx context.Context) error {
 	return c.keepLetters(ctx)
 }
 
-// keepLetters is Keep for the chain of dead letters. Results may come without a pause while no dead letter does, so commit calls it too.
+// keepLetters renews the last marker of the dead letters. commit calls it too, because Keep does nothing while a commit runs, and
+// commits may follow each other without a pause.
 func (c *Commits) keepLetters(ctx context.Context) error {
 	if c.letters == nil || !c.letterAge.due() {
 		return nil
@@ -146,10 +148,11 @@ func (c *Commits) keepLetters(ctx context.Context) error {
 	if err := c.letters.CommitLetters(ctx, nil, nil, c.settled); commit.Over(err) {
 		return err
 	}
-	return nil // after another error, the chain has stored a fence
+	return nil // after any other error, the chain has stored a fence
 }
 
-// ownID moves the id of a message to our own header, unless the user wants the server to remember it. It returns the message.
+// ownID moves the id of a message from the server's id header to commit.HeaderID, unless Settings.ResultIDs is set. It returns the
+// message.
 func (c *Commits) ownID(m *nats.Msg) *nats.Msg {
 	if !c.w.s.ResultIDs {
 		m.Header[commit.HeaderID] = m.Header[jetstream.MsgIDHeader]

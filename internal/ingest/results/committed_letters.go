@@ -16,7 +16,7 @@ import (
 	"millrace/internal/ingest/retry"
 )
 
-// givenUp is a Sink that collects the deliveries of a batch that become dead letters.
+// givenUp is a Sink that collects the dead letters of a batch instead of publishing them.
 type givenUp struct {
 	Sink
 	w       *Writer
@@ -35,12 +35,13 @@ func (g *givenUp) CollectRefused(ctx context.Context, b *inflight.Batch, refused
 	return nil
 }
 
-// letter identifies the dead letter in a marker.
+// letter returns the entry for the dead letter in a marker.
 func (l *deadLetter) letter() commit.Letter {
 	return commit.Letter{Input: position(l.d), Record: l.record}
 }
 
-// PublishDeadLetter is Writer.PublishDeadLetter for an input outside any batch. All inputs before it must be settled.
+// PublishDeadLetter stores the dead letter of an input that is in no batch, and a marker at its position. All earlier inputs must
+// be settled.
 func (c *Commits) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
 	if err := c.storeLetters(ctx, []*deadLetter{c.w.newDeadLetter(d, why, cause)}, new(partials)); err != nil {
 		return err
@@ -49,7 +50,8 @@ func (c *Commits) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, w
 	return err
 }
 
-// storeLetters stores dead letters, at most lettersAtOnce. It uses the memory of letters, and logs any error that it returns.
+// storeLetters stores at most lettersAtOnce dead letters, except those in known or stored already. It modifies the slice letters.
+// It logs any error that it returns, unless ctx has ended.
 func (c *Commits) storeLetters(ctx context.Context, letters []*deadLetter, known *partials) error {
 	if len(letters) == 0 {
 		return nil
@@ -74,8 +76,8 @@ func (c *Commits) hasLetter(l *deadLetter) bool {
 	return c.letters.Letters().Has(l.letter())
 }
 
-// commitLetters stores dead letters together. If the server doesn't accept one of them, it stores each alone, in the first form that the
-// server accepts. With an error it returns a dead letter that isn't stored.
+// commitLetters stores dead letters in one commit. If the server refuses one of them, it stores each in a separate commit, in the
+// first form that the server accepts. With an error, it returns a dead letter that isn't stored.
 func (c *Commits) commitLetters(ctx context.Context, letters []*deadLetter) (unstored *deadLetter, err error) {
 	var msgs []*nats.Msg
 	for _, l := range letters {
@@ -106,7 +108,7 @@ func (c *Commits) commitLetters(ctx context.Context, letters []*deadLetter) (uns
 	return nil, nil
 }
 
-// writeLetters stores dead letters as these messages. It tries a few times.
+// writeLetters stores msgs, the messages of these dead letters, in one commit. It makes at most deadLetterAttempts attempts.
 func (c *Commits) writeLetters(ctx context.Context, letters []*deadLetter, msgs []*nats.Msg) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -26,24 +26,24 @@ type committer struct {
 }
 
 const (
-	// mostAtomic is the most messages of an atomic batch, with the marker. It is nats-server's default.
+	// mostAtomic is the maximum number of messages in an atomic batch, including the marker. It is nats-server's default.
 	mostAtomic = 1000
 
-	// mostFast is the most messages of a fast batch, with the marker.
+	// mostFast is the maximum number of messages in a fast batch, including the marker.
 	mostFast = 4096
 
-	// mostCommittedBytes is the most bytes of the results of one commit, unless one input has more.
+	// mostCommittedBytes is the maximum number of bytes in the result bodies of one commit, unless a single input has more.
 	mostCommittedBytes = 4 << 20
 
-	// codeDuplicate is JetStream's error code for an atomic batch with an id that the stream knows.
+	// codeDuplicate is JetStream's error code for an atomic batch with an id that the stream has stored.
 	codeDuplicate jetstream.ErrorCode = 10201
 
-	// codeTooMany is JetStream's error code for an atomic batch of too many messages.
+	// codeTooMany is JetStream's error code for an atomic batch with too many messages.
 	codeTooMany jetstream.ErrorCode = 10199
 )
 
-// Settle is Writer.Settle for a lease that stores exactly once. The dead letters of a batch are stored before its results. After an error, the
-// lease ends.
+// Settle does the same as Writer.Settle, but stores exactly once. It stores the dead letters of a batch before the results. After
+// an error, the lease must end.
 func (c *Commits) Settle(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
 	w := c.w
 	s.reset()
@@ -69,8 +69,8 @@ func (c *Commits) Settle(ctx context.Context, b *inflight.Batch, s *Buffers, sin
 	return m.storeResults(ctx)
 }
 
-// lookUp settles the deliveries that already have a result, among those that are uncertain. No other worker can store results of
-// the partition now, so a lookup is final.
+// lookUp looks up the deliveries in s.left for which uncertain returns true, and settles each that already has a result. The lookup
+// is final, because no other worker can store results of the partition now.
 func (m *committer) lookUp(ctx context.Context, uncertain func(*inflight.Delivery) bool) error {
 	var open []int
 	for _, i := range m.s.left {
@@ -94,7 +94,8 @@ func (m *committer) lookUp(ctx context.Context, uncertain func(*inflight.Deliver
 	}
 }
 
-// settle settles deliveries with that answer, and removes them from s.left. Items are in order.
+// settle settles the deliveries with the indices in items, and removes them from s.left. items must be sorted. a determines the
+// outcome that is reported.
 func (m *committer) settle(ctx context.Context, items []int, a publisher.Answer) {
 	if len(items) == 0 {
 		return
@@ -117,7 +118,7 @@ func (m *committer) settle(ctx context.Context, items []int, a publisher.Answer)
 	})
 }
 
-// next returns the results of the next deliveries. most is the maximum number of deliveries.
+// next returns the next batch of results to commit, for at most most deliveries.
 func (m *committer) next(most int) (n resultBatch) {
 	bytes, messages := 0, mostAtomic
 	if m.c.results.Way == commit.Fast {
@@ -147,7 +148,7 @@ func (m *committer) next(most int) (n resultBatch) {
 	return n
 }
 
-// messages returns the messages of a delivery's result that aren't stored yet.
+// messages returns the messages of the i-th delivery's result that aren't stored yet.
 func (m *committer) messages(i int) (msgs []*nats.Msg) {
 	d := &m.b.Items[i]
 	if d.Frame == nil {
@@ -163,7 +164,8 @@ func (m *committer) messages(i int) (msgs []*nats.Msg) {
 	return msgs
 }
 
-// storeResults stores the results that are left. Even without one it stores a marker, so that the dead letters need not be remembered.
+// storeResults stores the results of the deliveries in s.left. It stores a marker even without results, because later markers then
+// need not list the batch's dead letters.
 func (m *committer) storeResults(ctx context.Context) error {
 	if len(m.b.Items) == 0 {
 		return nil // the batch has only a part of a frame
@@ -196,7 +198,8 @@ func (m *committer) storeResults(ctx context.Context) error {
 	return nil
 }
 
-// failed handles an error of a commit. It returns how many deliveries the next commit may have, or an error if the lease must end.
+// failed handles an error of a commit. It returns the maximum number of deliveries in the next commit, or an error if the lease
+// must end.
 func (m *committer) failed(ctx context.Context, n resultBatch, progressed bool, err error, attempt int) (most int, over error) {
 	var refused *jetstream.APIError
 	most = len(m.b.Items)
@@ -212,7 +215,7 @@ func (m *committer) failed(ctx context.Context, n resultBatch, progressed bool, 
 	case unstorable && len(n.items) == 1:
 		return most, m.giveUp(ctx, n.items[0], TooLarge, errUnstorable(err))
 	case unstorable && progressed:
-		return 1, nil // the first one that is left is to blame
+		return 1, nil // the first delivery in s.left is the cause
 	case unstorable:
 		return (len(n.items) + 1) / 2, nil
 	case refused != nil && refused.ErrorCode == codeDuplicate:
@@ -233,8 +236,8 @@ func (s *Buffers) warn(w *Writer, attempt int, err error) {
 		"results", len(s.left), "attempt", attempt, "stream", w.s.ResultStream, "error", err)
 }
 
-// storeLetters stores the dead letters of deliveries that are given up, and those of the records of frames that are left, in the order of
-// their inputs. It settles the deliveries that are given up.
+// storeLetters stores letters, and the dead letters of failed records in the frames of s.left, in the order of their inputs. It
+// settles the deliveries of letters.
 func (m *committer) storeLetters(ctx context.Context, letters []*deadLetter) error {
 	for _, i := range m.s.left {
 		if d := &m.b.Items[i]; d.Frame != nil {
@@ -262,7 +265,7 @@ func (m *committer) storeLetters(ctx context.Context, letters []*deadLetter) err
 	return nil
 }
 
-// giveUp makes a dead letter of a delivery that is left.
+// giveUp stores the dead letter of the i-th delivery, and settles the delivery.
 func (m *committer) giveUp(ctx context.Context, i int, why Reason, cause error) error {
 	m.s.left = slices.DeleteFunc(m.s.left, func(k int) bool { return k == i })
 	l := m.newDeadLetter(&m.b.Items[i], why, cause)
@@ -275,10 +278,10 @@ func (m *committer) giveUp(ctx context.Context, i int, why Reason, cause error) 
 	return nil
 }
 
-// errSettingsChanged ends a lease when the result stream takes its batches in another way.
+// errSettingsChanged ends a lease when the result stream's settings require another kind of commit.
 var errSettingsChanged = errors.New("the result stream's settings have changed")
 
-// outdated returns an error if the result stream takes batches in another way by now.
+// outdated returns errSettingsChanged if the kind of commit has changed since the start of the lease.
 func (m *committer) outdated() error {
 	if topology.Commits(m.way.Load()) != m.c.way {
 		return errSettingsChanged

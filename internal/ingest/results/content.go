@@ -10,8 +10,8 @@ import (
 	"millrace/internal/table"
 )
 
-// These headers describe a body. Results have their own, and never those of the input. The dead letter of a whole message has those of
-// the input, because it has the input's body.
+// Headers that describe a body. A result has its own values and never those of the input. The dead letter of a whole message has
+// the input's values, because it has the input's body.
 const (
 	headerContentType     = "Content-Type"
 	headerContentEncoding = "Content-Encoding"
@@ -28,7 +28,7 @@ func describesBody(key string) bool {
 	return false
 }
 
-// content has the headers that describe the bodies of results. All results share the values, so nobody may change them.
+// content has the values of the headers that describe result bodies. All results share the values, so they must not be modified.
 type content struct {
 	single, framed []string // Content-Type for a message that is one record, and for a frame
 	encoding       []string // Content-Encoding; nil if results are not compressed
@@ -42,7 +42,7 @@ func newContent(f operator.Format, e compression.Encoding) content {
 	return c
 }
 
-// describe sets the headers of a result with that body. A body without bytes is never compressed.
+// describe sets the headers in h for a result body of that many bytes. An empty body is never compressed.
 func (c *content) describe(h nats.Header, framed bool, body int) {
 	h[headerContentType] = c.single
 	if framed {

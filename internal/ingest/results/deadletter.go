@@ -26,8 +26,9 @@ func (w *Writer) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, wh
 	return w.publishLogged(ctx, []*deadLetter{w.newDeadLetter(d, why, cause)})
 }
 
-// PublishRefused is PublishDeadLetter for the deliveries of a batch that operators refused. It publishes their dead letters in that order,
-// many at a time, and calls stored for each that the server has stored. After an error some may be stored for which it wasn't called.
+// PublishRefused publishes and reports the dead letters of the deliveries that operators refused, up to lettersAtOnce at a time. It
+// calls stored for each delivery, in the order of refused, after the server has stored the dead letter. It logs any error that it
+// returns. After an error, some dead letters may be stored without a call of stored.
 func (w *Writer) PublishRefused(ctx context.Context, b *inflight.Batch, refused []int, stored func(i int)) error {
 	for some := range slices.Chunk(refused, lettersAtOnce) {
 		letters := make([]*deadLetter, len(some))
@@ -45,7 +46,7 @@ func (w *Writer) PublishRefused(ctx context.Context, b *inflight.Batch, refused 
 	return nil
 }
 
-// publishLogged publishes dead letters of messages and logs why one isn't stored.
+// publishLogged publishes dead letters of whole messages. With an error, it logs one dead letter that isn't stored.
 func (w *Writer) publishLogged(ctx context.Context, letters []*deadLetter) error {
 	unstored, err := w.publishLetters(ctx, letters, new(partials))
 	if err != nil {
@@ -74,15 +75,15 @@ func (w *Writer) observeLetter(d *inflight.Delivery, record int, why Reason, cau
 	w.s.Observer.DeadLettered(inflight.DeadLetter{Subject: d.Subject, Sequence: d.Sequence, Record: record, Reason: string(why), Cause: cause})
 }
 
-// reportFault reports the fault of an operator that failed on a payload alone, if that is why it is a dead letter. Other faults are
-// reported where they are found.
+// reportFault notifies the observer of a dead letter whose operator failed on a batch with only this payload. Other faults are
+// reported where they are detected.
 func (w *Writer) reportFault(why Reason, cause error) {
 	if name, fault := operator.FaultOfPayload(cause); why == OperatorError && name != "" {
 		w.s.Observer.OperatorFault(inflight.OperatorFault{Operator: name, Fault: fault, At: time.Now()})
 	}
 }
 
-// withOperator appends the operator that is to blame for err, if it is known, to the attributes of a log line.
+// withOperator appends the operator that caused err, if it is known, to the attributes of a log line.
 func withOperator(err error, attributes ...any) []any {
 	if name := operator.ToBlame(err); name != "" {
 		attributes = append(attributes, "operator", name)
@@ -106,8 +107,9 @@ func (w *Writer) newRecordLetter(d *inflight.Delivery, i int) *deadLetter {
 	return l
 }
 
-// publishLetters publishes dead letters, those of one delivery together, each in the first form that the server accepts. It leaves out those
-// in known, and those of inputs that are finished. It uses the memory of letters. With an error, it returns the first that isn't stored.
+// publishLetters publishes dead letters, each in the first form that the server accepts. Dead letters of one delivery must be
+// adjacent. It skips dead letters whose ids are in known, and dead letters of finished inputs. It modifies the slice letters. With
+// an error, it returns the first dead letter that isn't stored.
 func (w *Writer) publishLetters(ctx context.Context, letters []*deadLetter, known *partials) (unstored *deadLetter, err error) {
 	for attempt := 1; ; attempt++ {
 		left, until, err := w.clearLetters(ctx, letters, known)
@@ -127,8 +129,8 @@ func (w *Writer) publishLetters(ctx context.Context, letters []*deadLetter, know
 	}
 }
 
-// clearLetters returns the dead letters that are still to be published, and until when. It uses the memory of letters. After an error it
-// returns all letters.
+// clearLetters returns the dead letters that must still be published, and the time until which they may be published. It reuses the
+// memory of letters. With an error, it returns all letters.
 func (w *Writer) clearLetters(ctx context.Context, letters []*deadLetter, known *partials) (left []*deadLetter, until time.Time, err error) {
 	var all []*inflight.Delivery
 	for n, l := range letters {
@@ -146,8 +148,8 @@ func (w *Writer) clearLetters(ctx context.Context, letters []*deadLetter, known 
 	return slices.DeleteFunc(letters, func(l *deadLetter) bool { return finished[l.d] || (*known)[l.id] }), until, nil
 }
 
-// sendLetters publishes dead letters once, many at a time. It returns the dead letters that are not stored, in the memory of letters, and why the
-// last of them isn't.
+// sendLetters publishes each dead letter once, many at a time. It returns the dead letters that are not stored, and the error of
+// the last of them. It reuses the memory of letters.
 func (w *Writer) sendLetters(ctx context.Context, letters []*deadLetter) (left []*deadLetter, last error) {
 	var msgs []*nats.Msg
 	for _, l := range letters {

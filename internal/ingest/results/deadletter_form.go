@@ -12,14 +12,15 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// form determines how a dead letter is divided into messages. A dead letter takes the first form that the server accepts.
+// form determines how a dead letter is divided into messages. A dead letter is stored in the first form that the server
+// accepts.
 type form uint8
 
 const (
 	whole   form = iota // one message with the input's headers and ours
 	ownOnly             // one message with our headers only
 	apart               // one message with the payload and one with the headers
-	within              // for a record: one message with the headers; another message has the whole input that the record is part of
+	within              // for a record: one message with the headers and one with the whole input
 	bare                // one message with the headers and the payload's digest; the payload is not stored
 )
 
@@ -34,10 +35,10 @@ type deadLetter struct {
 	body    []byte // the payload that is given up
 	record  int    // index of the record in its frame, or noRecord
 	form    form
-	payload uint64 // sequence of the message with the payload, if that is stored separately
+	payload uint64 // sequence of the separate message with the payload; 0 if there is none
 	retried bool   // whether all forms were tried again after the worker learned the server's max_payload
 
-	store func(ctx context.Context, m *nats.Msg) error // stores a message of the dead letter; nil: see send
+	store func(ctx context.Context, m *nats.Msg) error // stores a message of the dead letter; nil means that send publishes it
 }
 
 // noRecord marks the dead letter of a whole message.
@@ -79,7 +80,7 @@ func (l *deadLetter) publish(ctx context.Context) (err error) {
 	return err
 }
 
-// send publishes a message of the dead letter.
+// send stores a message of the dead letter. inputs and omitted are arguments for message.
 func (l *deadLetter) send(ctx context.Context, inputs bool, omitted string, body []byte) error {
 	m := l.message(inputs, omitted, body)
 	if l.store != nil {
@@ -88,13 +89,14 @@ func (l *deadLetter) send(ctx context.Context, inputs bool, omitted string, body
 	return l.w.again.Publish(ctx, []*nats.Msg{m}, nil)[0].Err
 }
 
-// message returns a message with the dead letter's headers. It adds the input's headers if inputs is set.
+// message returns a message with the dead letter's headers. It adds the input's headers if inputs is set. omitted is the
+// value of HeaderOmitted.
 func (l *deadLetter) message(inputs bool, omitted string, body []byte) *nats.Msg {
 	h := DeadLetterHeader(l.d, l.why, l.cause, inputs)
 	h[jetstream.MsgIDHeader] = []string{l.id}
 	if l.record != noRecord {
 		h[HeaderRecord] = []string{strconv.Itoa(l.record)}
-		maps.DeleteFunc(h, func(key string, _ []string) bool { return describesBody(key) }) // those of the whole message
+		maps.DeleteFunc(h, func(key string, _ []string) bool { return describesBody(key) }) // they describe the whole message
 	}
 	if omitted != "" {
 		h[HeaderOmitted] = []string{omitted}
@@ -108,10 +110,11 @@ func (l *deadLetter) message(inputs bool, omitted string, body []byte) *nats.Msg
 	return &nats.Msg{Subject: l.subject, Header: h, Data: body}
 }
 
-// omitted returns the value of HeaderOmitted.
+// omitted returns the value of HeaderOmitted for a form.
 func (f form) omitted() string { return [...]string{"", "headers", "payload", "record", "payload"}[f] }
 
-// stored reports that the dead letter is stored. ReportDeadLetter notifies the observer of that of a whole message.
+// stored logs the omissions of a stored dead letter, and notifies the observer of a record's dead letter.
+// ReportDeadLetter notifies the observer of a whole message's dead letter.
 func (l *deadLetter) stored() {
 	l.logOmission()
 	if l.record != noRecord {
@@ -119,7 +122,7 @@ func (l *deadLetter) stored() {
 	}
 }
 
-// logOmission reports what the dead letter omits.
+// logOmission logs the omissions of a dead letter, and notifies the observer of an omitted payload.
 func (l *deadLetter) logOmission() {
 	switch l.form {
 	case ownOnly:

@@ -16,7 +16,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// Reason is why a payload was given up. It is the value of the Millrace-Reason header.
+// Reason is the reason for a dead letter, and the value of the Millrace-Reason header.
 type Reason string
 
 // The reasons.
@@ -33,15 +33,15 @@ const (
 // Reasons are all reasons.
 var Reasons = []Reason{TooLarge, MaxDeliver, OperatorError, DeviceFault, InvalidFrame, InvalidEncoding}
 
-// errUnstorable returns the error for a result that is larger than the messages which the server or the result stream takes.
+// errUnstorable returns the error for a result that exceeds the message size limit of the server or the result stream.
 func errUnstorable(err error) error { return fmt.Errorf("its result cannot be stored: %w", err) }
 
-// ErrExceedsBatch returns the error for a payload of that many bytes when a batch holds at most most.
+// ErrExceedsBatch returns the error for a payload that is larger than a batch. A batch holds at most most bytes.
 func ErrExceedsBatch(bytes, most int) error {
 	return errors.New("payload of " + unpack.ExceedsBatch(bytes, most))
 }
 
-// Blame returns the cause of a dead letter with that text. It names the operator that is to blame, unless name is "".
+// Blame returns the cause of a dead letter with that text. The error names the operator at fault, unless name is empty.
 func Blame(name, text string) error {
 	if name == "" {
 		return errors.New(text)
@@ -49,8 +49,8 @@ func Blame(name, text string) error {
 	return &operator.RecordError{Operator: name, Text: operator.RefusalText(name, text)}
 }
 
-// DeadLetterHeader returns the headers of a dead letter except its id, including the input's own if own is set. The id must differ
-// from the result's. Otherwise the stream would drop the dead letter if it has a result with a lost acknowledgement.
+// DeadLetterHeader returns the headers of a dead letter except its id. They include the input's headers if own is set. The id must
+// differ from the result's id. Otherwise the stream would drop the dead letter if it has stored the result without a confirmation.
 func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) nats.Header {
 	h := nats.Header{}
 	if own {
@@ -66,7 +66,7 @@ func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) n
 	return h
 }
 
-// inputHeader returns the headers of an input as a dead letter has them. The caller may add up to ten.
+// inputHeader returns the headers that a dead letter takes from its input. The map has space for ten more headers.
 func inputHeader(d *inflight.Delivery) nats.Header {
 	h := passThrough(d.Msg.Headers(), 10, true)
 	if lines := Withheld(d.Msg.Headers()); len(lines) > 0 {
@@ -90,7 +90,7 @@ func headerText(err error) string {
 	return string(text[:min(len(text), most)])
 }
 
-// shortSubject truncates a subject to publisher.MaxSubject. The input's whole subject is in the headers.
+// shortSubject truncates a subject to publisher.MaxSubject. The dead letter's headers have the input's whole subject.
 func shortSubject(subject string) string {
 	if len(subject) <= publisher.MaxSubject {
 		return subject

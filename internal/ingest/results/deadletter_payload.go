@@ -11,11 +11,11 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// payloadTimeout bounds how long the server may take to store the message with only a payload.
+// payloadTimeout is the time limit for storing a separate message with the payload.
 const payloadTimeout = 10 * time.Second
 
-// storePayload stores the payload in a message without headers, unless it is stored. The message has no id, since that would be a
-// header. If the dead letter itself is not stored then, the payload is stored a second time when the input is redelivered.
+// storePayload stores the payload in a message without headers, unless it has done so before. The message has no id, because an id
+// is a header. If the dead letter itself is then not stored, a redelivery of the input stores the payload a second time.
 func (l *deadLetter) storePayload(ctx context.Context) (err error) {
 	if l.payload == 0 {
 		l.payload, err = l.storeApart(ctx, &nats.Msg{Subject: l.subject, Data: l.body})
@@ -23,8 +23,8 @@ func (l *deadLetter) storePayload(ctx context.Context) (err error) {
 	return err
 }
 
-// storeInput stores the whole input that the record is part of, once for all its records. Without space for the input's headers it stores
-// the body alone.
+// storeInput stores the whole input of the record, once for all records of the input. If the input's headers don't fit into the
+// message, it stores only the body.
 func (l *deadLetter) storeInput(ctx context.Context) (err error) {
 	f := l.d.Frame
 	if f.Kept == 0 {
@@ -37,7 +37,8 @@ func (l *deadLetter) storeInput(ctx context.Context) (err error) {
 	return err
 }
 
-// input returns a message with the input's body and headers. It is no dead letter, so it has none of the headers that name an input.
+// input returns a message with the input's body and headers. The message isn't a dead letter, so it lacks the headers that name an
+// input.
 func (l *deadLetter) input() *nats.Msg {
 	h := inputHeader(l.d)
 	id := jetstream.MsgIDHeader

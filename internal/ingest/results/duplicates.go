@@ -11,15 +11,15 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// duplicateWindow tracks how long a stream recognizes the ids of stored messages and drops duplicates.
+// duplicateWindow tracks the time for which a stream recognizes the ids of stored messages and drops duplicates.
 type duplicateWindow struct{ last atomic.Pointer[sight] }
 
 // sight is the stream state that the server reported at one time.
 type sight struct {
 	window time.Duration
-	before time.Duration // an earlier, shorter window that limits older ids; otherwise the same as window
+	before time.Duration // shorter window of earlier settings, which limits older ids; the same as window if there is none
 	at     time.Time     // time of the query, by this process's clock
-	server time.Time     // lower bound of the server's clock at that time; zero: unknown
+	server time.Time     // lower bound of the server's clock at that time; zero if unknown
 }
 
 // saw records the state of the stream. asked is the time of the query.
@@ -32,12 +32,12 @@ func (w *duplicateWindow) saw(info *jetstream.StreamInfo, asked time.Time) {
 	w.last.Store(now)
 }
 
-// holds returns how far back the stream knew every id at that time.
+// holds returns the length of the period before now in which the stream has kept every id.
 func (s *sight) holds(now time.Time) time.Duration {
 	return min(s.window, s.before+max(now.Sub(s.at), 0))
 }
 
-// publishFor returns how long after a delivery was cleared its result may be published.
+// publishFor returns the maximum time from a delivery's clearance to the publish of its result.
 func (w *duplicateWindow) publishFor(now time.Time) time.Duration {
 	last := w.last.Load()
 	if last == nil {
@@ -55,8 +55,9 @@ func (w *duplicateWindow) age(stored, now time.Time) (age time.Duration, ok bool
 	return last.server.Sub(stored) + pause.Elapsed(last.at, now), true
 }
 
-// mayPublishUnchecked reports whether a delivery's result may be published now: for most after it was cleared (see publishFor). A delivery that
-// was not cleared may be cleared by its age, because no result is older than its input.
+// mayPublishUnchecked reports whether a delivery's result may be published now without a lookup. most is the maximum time since the
+// delivery's clearance (see publishFor). A delivery whose input is younger than most is cleared here, because no result is older
+// than its input.
 func (w *duplicateWindow) mayPublishUnchecked(d *inflight.Delivery, now time.Time, most time.Duration) bool {
 	if !d.Cleared.IsZero() && pause.Elapsed(d.Cleared, now) < most {
 		return true

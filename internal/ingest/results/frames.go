@@ -21,13 +21,12 @@ import (
 	"millrace/internal/table"
 )
 
-// frameWriter stores the results of frames. A frame's last message is stored after everything else: the dead letters of its records
-// and the earlier parts of its result. So if the last message is stored, the frame is done. Workers may cut the same result in
-// different ways, so each part names its cut (adr/0039).
+// frameWriter stores the results of frames. It stores the last part of a frame's result after the dead letters of records and the
+// earlier parts. So a frame is finished once its last part is stored. Workers may cut the same result differently, so each part
+// names its cut (adr/0039).
 type frameWriter struct{ *Writer }
 
-// encodeFrames waits for the frames that end in a batch, and encodes their results. It removes those that have no result from
-// s.left.
+// encodeFrames waits for the frames that end in a batch, and encodes their results. It removes frames without a result from s.left.
 func (w frameWriter) encodeFrames(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) (err error) {
 	s.left = slices.DeleteFunc(s.left, func(i int) bool {
 		f := b.Items[i].Frame
@@ -70,12 +69,12 @@ func reason(fault error) Reason {
 	return InvalidEncoding
 }
 
-// partSpace is the number of bytes that are left for the headers of a part, and for HeaderDeliveries. A redelivery should have the same
-// parts, because some may be stored already.
+// partSpace is the number of bytes reserved for the headers of a part, and for HeaderDeliveries. A redelivery reserves the same
+// space and so has the same parts, because some of them may be stored already.
 const partSpace = 160
 
-// encodeFrame encodes the result of a frame into parts that the server accepts. A record whose result alone is larger than a
-// message gets the status too_large.
+// encodeFrame encodes the result of a frame into parts that the server accepts. A record gets the status too_large if its own
+// result exceeds a message.
 func (w frameWriter) encodeFrame(d *inflight.Delivery) (err error) {
 	f := d.Frame
 	first := *d
@@ -120,17 +119,17 @@ func (w frameWriter) frameHeader(d *inflight.Delivery, body int) nats.Header {
 	return h
 }
 
-// observeFrame reports a frame whose result is stored. If the server already had the result of a redelivered frame, an earlier
-// delivery reported it.
+// observeFrame notifies the observer of a frame whose result is stored. It skips a redelivered frame whose result was already
+// stored, because an earlier delivery reported it.
 func (w frameWriter) observeFrame(d *inflight.Delivery, a publisher.Answer) {
 	if d.Frame != nil && (d.First || !a.Duplicate) {
 		w.s.Observer.Frame(d.Frame.Stats())
 	}
 }
 
-// storeAhead stores what must be stored before the last messages of frames: the dead letters of records, and the earlier parts of
-// results. It removes from s.left the frames for which that can't be done. An error in retry may go away, and nothing of s.left may
-// be published before. An error in failed is the sink's.
+// storeAhead stores the messages that precede the last parts of frames: the dead letters of records, and the earlier parts of
+// results. It passes frames for which that is impossible to the sink, and removes them from s.left. With a temporary error in
+// retry, nothing in s.left may be published yet. failed is an error of the sink.
 func (w frameWriter) storeAhead(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) (retry, failed error) {
 	s.left = slices.DeleteFunc(s.left, func(i int) bool {
 		d := &b.Items[i]
@@ -158,10 +157,10 @@ func (w frameWriter) storeAhead(ctx context.Context, b *inflight.Batch, s *Buffe
 	return retry, failed
 }
 
-// ends reports whether nothing can be stored any more.
+// ends reports whether ctx has ended or a connection is closed, so that nothing can be stored any more.
 func (w frameWriter) ends(ctx context.Context) bool { return ctx.Err() != nil || w.conns.Closed() }
 
-// storeParts stores all parts of a frame's result except the last and those in known.
+// storeParts stores all parts of a frame's result except the last one and the parts in known.
 func (w frameWriter) storeParts(ctx context.Context, d *inflight.Delivery, known partials) error {
 	ctx, cancel := context.WithDeadline(ctx, w.clearance.publishUntil(d, time.Now()))
 	defer cancel()
@@ -179,11 +178,11 @@ func (w frameWriter) storeParts(ctx context.Context, d *inflight.Delivery, known
 	return nil
 }
 
-// lettersAtOnce is how many dead letters are published together. It bounds the memory for their headers. Their bodies are in the frame or
-// the messages.
+// lettersAtOnce is the maximum number of dead letters that are published together. It bounds the memory for their headers. Their
+// bodies share the memory of the frame or the message.
 const lettersAtOnce = 512
 
-// storeRecordLetters stores a dead letter for each record of a frame that failed, except those in known.
+// storeRecordLetters stores a dead letter for each failed record of a frame, except the dead letters in known.
 func (w frameWriter) storeRecordLetters(ctx context.Context, d *inflight.Delivery, known *partials) error {
 	var failed []int
 	for i := range d.Frame.Records() {

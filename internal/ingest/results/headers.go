@@ -13,8 +13,9 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// Headers of results and dead letters, as package client explains them. Input headers are copied too, except those with a meaning for the
-// server or a client library (see carried) and, on a result, those that describe a body (see content).
+// Headers of results and dead letters, which package client documents. The input's headers are copied too, except headers with a
+// meaning for the server or a client library (see carried). A result also lacks the input's headers that describe a body (see
+// content).
 const (
 	HeaderStream          = client.HeaderStream
 	HeaderSequence        = client.HeaderSequence
@@ -36,9 +37,9 @@ const (
 	HeaderPayloadDigest   = client.HeaderPayloadDigest
 )
 
-// Prefixes of headers that are not copied. With the server's prefix, the server would expect sequences or drop messages that are
-// unrelated to the result. With our prefix, a dead letter that is published as an input again would get a result that looks like
-// a dead letter.
+// Prefixes of headers that are not copied. The server would interpret copied headers with its prefix, and might refuse or drop the
+// result. With Millrace's prefix, a dead letter that is published as an input again would get a result that looks like a dead
+// letter.
 const (
 	serversPrefix = "Nats-"
 	ownPrefix     = "Millrace-"
@@ -47,13 +48,13 @@ const (
 // serversPin is the header that the server adds to each delivery of a pinned consumer.
 const serversPin = "Nats-Pin-Id"
 
-// statusHeaders are the names under which client libraries show the server's own status line. They take a message without a
-// payload but with such a header for a status message: nats.go ends a Consume, a Messages or a Fetch on it. The names are
-// compared without regard to case, as some libraries do.
+// statusHeaders are the names under which client libraries show the server's own status line. The libraries interpret a message
+// with such a header and without a payload as a status message. For example, nats.go ends a Consume, a Messages or a Fetch on it.
+// The names are case-insensitive, as in some libraries.
 var statusHeaders = [...]string{"Status", "Description"}
 
-// carried reports whether a header of an input keeps its name on its result and on its dead letter. A server stores any bytes as
-// a name, but the client writes only valid ones. A result with a name that it can't write could never be stored.
+// carried reports whether a header of an input is copied to its result and its dead letter. A server stores any bytes as a header
+// name, but the client writes only valid names. A result with an invalid name could never be stored.
 func carried(key string) bool {
 	if IsReserved(key) {
 		return false
@@ -66,8 +67,8 @@ func carried(key string) bool {
 	return IsWritable(key)
 }
 
-// passThrough copies the headers of the input that are carried, with space for extra more. It leaves out those that describe the body,
-// unless body is set.
+// passThrough returns a copy of the carried headers of an input, with space for extra more headers. It omits headers that describe
+// the body, unless body is set.
 func passThrough(in nats.Header, extra int, body bool) nats.Header {
 	out := make(nats.Header, len(in)+extra)
 	for key, values := range in {
@@ -79,9 +80,8 @@ func passThrough(in nats.Header, extra int, body bool) nats.Header {
 }
 
 // Withheld returns the values of HeaderInput: one line for each header of the input that isn't carried, sorted by name. If the
-// input is itself a dead letter that was published as an input again, it keeps its lines, and its other Millrace headers are
-// replaced. The pin of exclusive delivery is left out, because the server adds it to the delivery and it is meant only for the
-// worker.
+// input is a dead letter that was published again, its lines are kept. Its other Millrace headers are omitted, because the new dead
+// letter has its own. The pin of exclusive delivery is omitted too, because it isn't part of the stored input.
 func Withheld(in nats.Header) []string {
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(in)) {
@@ -98,8 +98,8 @@ func Withheld(in nats.Header) []string {
 	return lines
 }
 
-// IsWritable reports whether the client writes a header with that key. The key must consist of visible ASCII without the
-// separators of MIME.
+// IsWritable reports whether the client writes a header with that key. The key must consist of visible ASCII characters other than
+// MIME separators.
 func IsWritable(key string) bool {
 	for i := range len(key) {
 		if c := key[i]; c <= ' ' || c > '~' || strings.IndexByte("\"(),/:;<=>?@[\\]{}", c) >= 0 {
@@ -137,8 +137,8 @@ func MessageID(d *inflight.Delivery) string {
 	return string(strconv.AppendInt(id, d.Stored.UnixNano(), 10))
 }
 
-// partID returns the id of the n-th part of a frame's result, counted from 1. The last part has the id of a result in one message
-// instead, so that a stream completes only one cut of a result (adr/0039).
+// partID returns the id of the n-th part of a frame's result, counted from 1. The last part has MessageID as its id instead, so
+// that a stream stores the last part of only one cut (adr/0039).
 func partID(d *inflight.Delivery, n int, cut string) string {
 	return MessageID(d) + "/" + strconv.Itoa(n) + "/" + cut
 }
@@ -146,11 +146,11 @@ func partID(d *inflight.Delivery, n int, cut string) string {
 // RecordID returns the id of the dead letter of a frame's i-th record.
 func RecordID(d *inflight.Delivery, i int) string { return MessageID(d) + "#" + strconv.Itoa(i) }
 
-// inputID returns the id of the message with a whole input, which dead letters of its records name. A lookup takes it for a message that
-// doesn't finish its input.
+// inputID returns the id of the message with a whole input, to which dead letters of its records refer. A lookup recognizes by this
+// id that the message doesn't finish the input.
 func inputID(d *inflight.Delivery) string { return MessageID(d) + "#message" }
 
-// headerBytes returns the number of bytes that headers take in a message.
+// headerBytes returns the size of headers in a message in bytes.
 func headerBytes(h nats.Header) int {
 	n := len("NATS/1.0\r\n\r\n")
 	for key, values := range h {

@@ -15,24 +15,24 @@ import (
 	"millrace/internal/ingest/natsconn"
 )
 
-// reconnectPause is the minimum time between two reconnections that are made to learn the server's max_payload.
+// reconnectPause is the minimum time between two reconnects for reading the server's max_payload.
 const reconnectPause = time.Minute
 
-// messageSize tracks how large messages may be. It keeps the client's copy of the server's max_payload up to date.
+// messageSize tracks the maximum size of messages. It keeps the client's copy of the server's max_payload up to date.
 type messageSize struct {
 	conns  natsconn.Connections // all connections of the worker
 	log    *slog.Logger
-	stream atomic.Int64 // the result stream's max_msg_size; 0 or less: none, or unknown
+	stream atomic.Int64 // the result stream's max_msg_size; 0 or less means none or unknown
 
 	learning    sync.Mutex
-	reconnected time.Time // when the worker last reconnected to learn the limit
+	reconnected time.Time // time of the last reconnect by learn
 }
 
 // saw records the state of the result stream.
 func (m *messageSize) saw(info *jetstream.StreamInfo) { m.stream.Store(int64(info.Config.MaxMsgSize)) }
 
-// most returns the largest message with a result that is accepted, in bytes with its headers. Without the permission to read the result
-// stream's settings, only the server's limit is known.
+// most returns the maximum size of a message with a result, in bytes including headers. Without permission to read the result
+// stream's settings, it considers only the server's limit.
 func (m *messageSize) most() int {
 	most := m.conns[0].MaxPayload()
 	if stream := m.stream.Load(); stream > 0 {
@@ -41,9 +41,10 @@ func (m *messageSize) most() int {
 	return int(most)
 }
 
-// learn reports whether the server may store the message of d after all. err is why it wasn't sent. The server reports its max_payload to
-// clients only when they connect. So if the client refuses a message of a size that the server has delivered, learn reconnects, at most once
-// per reconnectPause, and waits until the worker is connected. If max_payload was lowered, that doesn't help, and learn returns false.
+// learn reports whether the server may store the payload of d after a publish has failed with err. The server reports its
+// max_payload only when a client connects. If the client refuses a message of a size that the server has delivered, the client's
+// limit may be outdated. learn then reconnects, at most once per reconnectPause, and waits for the connection. It returns false if
+// the payload exceeds the new limit too.
 func (m *messageSize) learn(ctx context.Context, d *inflight.Delivery, err error) bool {
 	if !errors.Is(err, nats.ErrMaxPayload) {
 		return false
@@ -52,7 +53,7 @@ func (m *messageSize) learn(ctx context.Context, d *inflight.Delivery, err error
 	defer m.learning.Unlock()
 	bytes, known := int64(len(d.Msg.Data())), m.conns[0].MaxPayload()
 	if bytes <= known {
-		return true // it has been raised since
+		return true // the limit has been raised since
 	}
 	if time.Since(m.reconnected) < reconnectPause {
 		return false

@@ -15,8 +15,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// Encode writes the results of a completed batch into b, and into the tables of its frames. The batch's buffers may be released
-// afterwards.
+// Encode writes the results of a completed batch into b, and into the tables of its frames. The buffers of completed may be
+// released afterwards.
 func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers) {
 	b.Bodies.Reserve(w.mostBodies(b, completed))
 	compress, done := w.compressor()
@@ -38,7 +38,7 @@ func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers)
 	b.Collected()
 }
 
-// mostBodies returns the maximum length of the results of the batch's messages of one record.
+// mostBodies returns the maximum total size, in bytes, of the results of the batch's messages without frames.
 func (w *Writer) mostBodies(b *inflight.Batch, completed *streams.Batch) int {
 	f, ops, n := w.s.Format, w.s.Operators, len(b.Items)
 	most, strings := n*f.Most(ops, 0), operator.StringBytes(ops, n, completed.Bytes())
@@ -73,15 +73,15 @@ func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, r
 	b.Bodies.Add(compress(b.Bodies.Data, s.body))
 }
 
-// sawRefusal reports a refusal to the observer if it is the fault of an operator.
+// sawRefusal notifies the observer of a refusal that is an operator's fault.
 func (w *Writer) sawRefusal(found inflight.Refused) {
 	if found.Fault != "" {
 		w.s.Observer.OperatorFault(inflight.OperatorFault{Operator: w.s.Operators[found.Op].Name(), Fault: found.Fault, At: time.Now()})
 	}
 }
 
-// Settle publishes the results of a batch until each is stored, or its input is given up. It returns an error if ctx ends first,
-// if the connection is closed for good, or if the sink cannot give up an input. The rest of b is then not settled.
+// Settle publishes the results of a batch until each is stored, or its input is given up. It returns an error if ctx ends first, if
+// a connection is closed permanently, or if the sink returns an error. The remaining deliveries of b are then not settled.
 //
 // A result that was not confirmed is published again under the same id, so the stream keeps one copy. While a result stream is
 // full, missing or slow, Settle holds the batch. Once no batch is free, the pull stops too.
@@ -123,7 +123,7 @@ func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight
 	return nil
 }
 
-// giveUpRefused removes the deliveries from s.left that have no result because of an operator. They become dead letters.
+// giveUpRefused removes the deliveries that operators refused from s.left, and passes them to the sink. They become dead letters.
 func (w *Writer) giveUpRefused(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
 	if b.RefusedCount() == 0 {
 		return nil
@@ -137,12 +137,12 @@ func (w *Writer) giveUpRefused(ctx context.Context, b *inflight.Batch, s *Buffer
 		return true
 	})
 	if len(refused) == 0 {
-		return nil // they are settled
+		return nil // all refused deliveries are settled
 	}
 	return sink.CollectRefused(ctx, b, refused)
 }
 
-// publish sends every result that is left and waits for the server's answers. It returns the last error.
+// publish publishes the results of the deliveries in s.left and waits for the server's answers. It returns the last error.
 func (w *Writer) publish(ctx context.Context, b *inflight.Batch, s *Buffers, attempt int) (last error) {
 	s.clear() // an earlier attempt may have had more messages
 	s.results, s.msgs, s.answers = s.results[:0], s.msgs[:0], s.answers[:0]
@@ -176,8 +176,8 @@ func (w *Writer) result(b *inflight.Batch, i int) nats.Msg {
 	return nats.Msg{Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject), Header: h, Data: body}
 }
 
-// settleAnswered notifies the sink of the deliveries with stored results, and of those with results that can never be stored. It
-// keeps the rest in s.left.
+// settleAnswered passes the deliveries whose results are stored, or can never be stored, to the sink. It keeps the other deliveries
+// in s.left.
 func (w *Writer) settleAnswered(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) (err error) {
 	start := pipe.Now()
 	now := time.Now()
@@ -213,8 +213,8 @@ func outcome(a publisher.Answer) inflight.Outcome {
 	return inflight.Published
 }
 
-// settleKnown looks up the results that may already be stored, and settles their deliveries if so. The rest stay in s.left and
-// may be published.
+// settleKnown looks up results that may already be stored, and settles the deliveries of stored results. The results of the other
+// deliveries, which stay in s.left, may be published.
 func (w *Writer) settleKnown(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) error {
 	s.stale, s.known = s.stale[:0], s.known[:0]
 	now := time.Now()

@@ -29,20 +29,20 @@ type Writer struct {
 	again     publisher.Publisher  // for messages that may have been published before, and for dead letters
 	following *publisher.Following // the same as first
 	singles   *publisher.Windowed  // the same as again
-	way       atomic.Int32         // a topology.Commits: how the result stream takes batches with commit markers
+	way       atomic.Int32         // a topology.Commits: how the result stream stores batches with commit markers
 	extra     int                  // see commitBytes
 	operators string               // value of HeaderOperators
 	content   content              // headers that describe the bodies of results
 	refusals  inflight.Refusals
-	refused   func(inflight.Refused) // sawRefusal; a method value would be allocated for each frame
+	refused   func(inflight.Refused) // sawRefusal, which is stored here so that no frame allocates a method value
 
-	compressors sync.Pool // of *compression.Compressor
+	compressors sync.Pool // contains *compression.Compressor
 
-	size messageSize // how large messages may be
+	size messageSize // maximum size of messages
 }
 
-// NewWriter returns a writer over connections that the caller still owns. It queries how the result stream accepts results, and
-// logs that.
+// NewWriter returns a writer over connections that the caller still owns. It queries the result stream's settings, and logs how
+// results are stored.
 func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Writer, error) {
 	js, err := s.API.New(conns[0])
 	if err != nil {
@@ -81,7 +81,7 @@ func (w *Writer) compressor() (compress func(dst, src []byte) []byte, done func(
 	return func(dst, src []byte) []byte { return c.Append(dst, w.s.Encoding, src) }, func() { w.compressors.Put(c) }
 }
 
-// openPublisher queries how the result stream accepts results.
+// openPublisher queries the result stream's settings and opens the publishers accordingly.
 func (w *Writer) openPublisher(ctx context.Context) error {
 	singles, err := publisher.NewWindowed(w.s.API, w.s.Timeout, w.conns.ForResults(w.s.Exclusive)...)
 	if err != nil {
@@ -98,7 +98,7 @@ func (w *Writer) openPublisher(ctx context.Context) error {
 	return nil
 }
 
-// sawStream records the state of the result stream.
+// sawStream records the state of the result stream. asked is the time of the query.
 func (w *Writer) sawStream(info *jetstream.StreamInfo, asked time.Time) {
 	w.clearance.results.saw(info, asked)
 	w.size.saw(info)
@@ -108,7 +108,7 @@ func (w *Writer) sawStream(info *jetstream.StreamInfo, asked time.Time) {
 	}
 }
 
-// logCapability logs how results are stored from now on, unless sawStream has done so.
+// logCapability logs the publisher's current capability, unless results are stored with commit markers, which sawStream logs.
 func (w *Writer) logCapability(c publisher.Capability) {
 	if topology.Commits(w.way.Load()) != topology.NoCommits {
 		return
@@ -123,8 +123,8 @@ func (w *Writer) logFailedBatch(err error) {
 }
 
 // publishAttempt publishes the messages of one attempt and appends the server's answers to answers. Messages that were published
-// before are sent one by one. Within a batch, the server drops a message that it already has without reporting that. With
-// replicas, such a message may also still be on its way to them.
+// before are sent one by one, because in a batch the server drops a duplicate without reporting it. With replicas, the first copy
+// may also still be in replication.
 func (w *Writer) publishAttempt(ctx context.Context, attempt int, msgs []*nats.Msg, answers []publisher.Answer) []publisher.Answer {
 	if attempt > 1 {
 		return w.again.Publish(ctx, msgs, answers)
@@ -132,8 +132,8 @@ func (w *Writer) publishAttempt(ctx context.Context, attempt int, msgs []*nats.M
 	return w.first.Publish(ctx, msgs, answers)
 }
 
-// awaitRetry waits before the n-th retry, counted from 1. It waits for a while, and without a connection until it is restored. It
-// returns false if ctx ends first.
+// awaitRetry waits for the pause before the n-th retry, counted from 1, and then until a connection for results is up. It returns
+// false if ctx ends first.
 func (w *Writer) awaitRetry(ctx context.Context, n int) bool {
 	return retry.Sleep(ctx, retry.Delay(n)) && w.conns.ForResults(w.s.Exclusive).AwaitConnected(ctx)
 }
