@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// mostMessages and mostBytes bound one batch. A batch waits only for its commit, so together with mostAtOnce they
-	// bound what one worker has in the stream's queue. The server drops messages beyond 100,000 or 128 MiB there, and
-	// with them the batch, which is then completed message by message.
+	// mostMessages and mostBytes bound one batch. Together with mostAtOnce, they bound a worker's messages in the
+	// stream's queue. The server drops messages beyond 100,000 or 128 MiB there. A batch with a dropped message
+	// fails, and its messages are then published one by one.
 	mostMessages = 4096
 	mostBytes    = 4 << 20
 
@@ -29,8 +29,8 @@ type Batched struct {
 	trouble func(error)
 }
 
-// NewBatched returns a Batched over the connections of singles, which also completes failed batches. trouble is
-// called with the reason why a batch wasn't confirmed, unless the reason says nothing about the server. It may be
+// NewBatched returns a Batched over the connections of singles, which also publishes the messages of failed batches.
+// trouble is called with the error of a failed batch, unless the error comes from the messages or from ctx. It may be
 // nil, is called from several goroutines and must not block.
 func NewBatched(singles *Windowed, trouble func(error)) *Batched {
 	return &Batched{singles: singles, trouble: trouble, places: make(chan struct{}, min(batchesAtOnce*len(singles.conns), mostAtOnce))}
@@ -46,7 +46,7 @@ func (b *Batched) Publish(ctx context.Context, msgs []*nats.Msg, dst []Answer) [
 	return dst
 }
 
-// cut returns how many of msgs go into the next batch, at least one.
+// cut returns the number of messages in the next batch, which is at least one.
 func cut(msgs []*nats.Msg) int {
 	bytes := 0
 	for i, m := range msgs {
@@ -75,10 +75,11 @@ func (b *Batched) putBatch(ctx context.Context, msgs []*nats.Msg, dst []Answer) 
 	return dst
 }
 
-// errDisconnected prevents a batch from starting without a connection, where it could only wait.
+// errDisconnected is the error of a batch that would start while its connection is down. Such a batch could only
+// wait.
 var errDisconnected = errors.New("no connection to begin a batch on")
 
-// commit stores msgs as one batch. It returns nil only if the server has confirmed every one of them.
+// commit stores msgs as one batch. It returns nil only if the server has confirmed all of them.
 func (b *Batched) commit(ctx context.Context, msgs []*nats.Msg) error {
 	for _, m := range msgs {
 		if !fits(m) {

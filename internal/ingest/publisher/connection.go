@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// windowSize is the maximum number of publishes on one connection that wait for their acknowledgement. The
-	// connection implements the window itself, because the client gives up on a publish that waits in its own window.
+	// windowSize is the maximum number of unacknowledged publishes on one connection. The connection has its own
+	// window, because a publish that waits for the client's window fails after a while.
 	windowSize = 4096
 
-	// bytesPerPlace makes a large message take several places of the window, so that at most 64 MiB are in flight.
-	// The server refuses messages beyond 128 MiB in a stream's queue.
+	// bytesPerPlace is the number of bytes per place of the window. A large message takes several places, so at most
+	// 64 MiB are in flight. The server refuses messages beyond 128 MiB in a stream's queue.
 	bytesPerPlace = 64 << 20 / windowSize
 )
 
@@ -27,14 +27,16 @@ type connection struct {
 	js      jetstream.JetStream
 	batches *fastBatches
 	window  chan struct{} // a token for each place that a message in flight takes
-	gate    chan struct{} // a token for the goroutine that takes places: two goroutines with some places each could deadlock
+	// gate has a token for the goroutine that takes places, because two goroutines with some places each could
+	// deadlock.
+	gate chan struct{}
 
 	mu      sync.Mutex
 	waiting map[*nats.Msg]int // the number of places that each message takes
 }
 
-// newConnection returns a connection with its own JetStream context on nc. An acknowledgement that takes longer than
-// timeout counts as lost.
+// newConnection returns a connection with its own JetStream context on nc. A publish fails if its acknowledgement
+// takes longer than timeout.
 func newConnection(api jsapi.API, nc *nats.Conn, timeout time.Duration) (*connection, error) {
 	l := &connection{
 		nc:      nc,
@@ -43,8 +45,8 @@ func newConnection(api jsapi.API, nc *nats.Conn, timeout time.Duration) (*connec
 		gate:    make(chan struct{}, 1),
 		waiting: make(map[*nats.Msg]int, windowSize),
 	}
-	// A place becomes free when the server answers, not when a goroutine waits for the answer. Otherwise a caller
-	// that publishes more than the window holds would deadlock.
+	// A place becomes free when the server's answer arrives, even if no goroutine waits for the answer. Otherwise a
+	// caller that publishes more messages than the window holds would deadlock.
 	var err error
 	l.js, err = api.New(nc,
 		jetstream.WithPublishAsyncMaxPending(2*windowSize), // never reached: the window is smaller
@@ -59,7 +61,7 @@ func places(m *nats.Msg) int {
 	return min(1+len(m.Data)/bytesPerPlace, windowSize)
 }
 
-// enter takes places in the window for m. It reports false if ctx ended first.
+// enter takes places in the window for m. It reports false if ctx ends first.
 func (l *connection) enter(ctx context.Context, m *nats.Msg) bool {
 	select {
 	case l.gate <- struct{}{}:
@@ -100,10 +102,10 @@ func (l *connection) free(places int) {
 // sending is a message in flight to the server.
 type sending struct {
 	ack jetstream.PubAckFuture
-	err error // why it was not sent
+	err error // error if the message was not sent
 }
 
-// send publishes m once there is room in the window. m must not have been sent before, because the window identifies
+// send publishes m once the window has space. m must not have been sent before, because the window identifies
 // messages by their address.
 func (l *connection) send(ctx context.Context, m *nats.Msg) sending {
 	if !fits(m) {
@@ -124,8 +126,7 @@ func (l *connection) send(ctx context.Context, m *nats.Msg) sending {
 	return sending{ack: ack}
 }
 
-// wait waits for the server's answer. It returns an error if the message isn't stored, or if that isn't known when
-// ctx ends.
+// wait waits for the server's answer. The Answer has an error if the message isn't stored, or if ctx ends first.
 func (s sending) wait(ctx context.Context) Answer {
 	if s.err != nil {
 		return Answer{Err: s.err}

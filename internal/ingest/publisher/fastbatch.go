@@ -16,44 +16,45 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// fastBatches sends fast batches on one connection, and gives each one the server's answers to it.
+// fastBatches sends fast batches on one connection, and passes the server's answers to their batches.
 //
-// A message of a fast batch says in its reply subject where it belongs (ADR-50 of nats-architecture-and-design):
+// The reply subject of a message identifies its batch and its position (ADR-50 of nats-architecture-and-design):
 //
 //	<inbox>.<id>.<flow>.<gap mode>.<number in the batch>.<operation>.$FI
 //
-// jetstreamext has a publisher for such batches. It chooses their ids, and commit markers need ids that the next owner of a partition can
-// derive (adr/0046). It also waits for an answer before it sends the second message. That isn't necessary: if the server doesn't begin the batch,
-// it refuses the other messages as well.
+// The publisher in jetstreamext is unsuitable because it chooses the ids of batches. Commit markers need ids that the next owner of
+// a partition can derive (adr/0046). That publisher also waits for an answer before it sends the second message. The wait isn't
+// necessary, because a server that doesn't begin the batch refuses the other messages too.
 //
-// The server ends a batch when it refuses a message, with one exception: if another stream takes the last room between its two checks for room, it
-// reports an error and goes on with the next message. So a batch that failed may be stored with gaps. If that was the
-// last message that it counted, it keeps the batch for ever, and leaves all messages with its id unanswered.
+// The server ends a batch when it refuses a message, with one exception. If another stream takes the last space between the
+// server's two checks for space, the server reports an error and continues with the next message. So a failed batch may be stored
+// with gaps. If the refused message was the last one that the server counted, the server keeps the batch open without a limit. It
+// then answers no message with that batch's id.
 type fastBatches struct {
 	nc    *nats.Conn
 	inbox string
 
 	mu     sync.Mutex
 	number uint64
-	open   map[string]*fastBatch // by the token of the reply subject that follows the inbox
-	sub    *nats.Subscription    // receives the answers; nil before the first batch
+	open   map[string]*fastBatch // by fastBatch.token
+	sub    *nats.Subscription    // receives the server's answers; nil before the first batch
 }
 
 func newFastBatches(nc *nats.Conn) *fastBatches {
 	return &fastBatches{nc: nc, inbox: nc.NewInbox(), open: make(map[string]*fastBatch)}
 }
 
-// Operations of a message.
+// The operations in reply subjects.
 const (
 	opStart     = "0"
 	opAppend    = "1"
-	opCommit    = "2" // the message is the last one
-	opCommitEnd = "3" // the batch ended with the message before; this one isn't stored
+	opCommit    = "2" // the message is the last one of the batch
+	opCommitEnd = "3" // the batch ended before this message, which isn't stored
 	opPing      = "4" // the server reports its progress
 )
 
-// Fields of reply subjects. With batchFlow the server may report its progress seldom: nothing waits for that, because the size of a batch
-// bounds the messages in flight. With batchGap it ends the batch if a message is missing.
+// Fields of reply subjects. batchFlow lets the server report progress rarely, because the size of a batch bounds the messages in
+// flight. With batchGap, the server ends a batch if a message is missing.
 const (
 	batchFlow   = "65535"
 	batchGap    = "fail"
@@ -63,42 +64,45 @@ const (
 // fastBatch is one batch in flight to the server.
 type fastBatch struct {
 	*fastBatches
-	token      string // identifies it on this connection
-	prefix     string // of its reply subjects
-	reconnects uint64 // of the connection, before the batch began
-	alone      bool   // it has one message, which doesn't leave the batch open
+	token      string // identifies the batch on this connection; follows the inbox in reply subjects
+	prefix     string // prefix of the batch's reply subjects
+	reconnects uint64 // the connection's count of reconnects at the start of the batch
+	alone      bool   // whether the batch has only one message, which doesn't leave the batch open
 	outcome    chan batchAnswer
 }
 
-// batchAnswer is an answer of the server: its report about the whole batch, or why it has ended the batch.
+// batchAnswer is an answer of the server to a batch. Type is "" when the batch has ended, "ack" for progress or as the answer to a
+// ping, "gap" if messages are missing, and "err" if the server refuses a message.
 type batchAnswer struct {
-	Type     string              `json:"type"` // "": the batch has ended; "ack": progress, or the answer to a ping; "gap": messages are missing; "err": the server refuses one
-	Sequence uint64              `json:"seq"`  // of the last message in the stream; in other types the number of a message in the batch
+	Type     string              `json:"type"` // see batchAnswer
+	Sequence uint64              `json:"seq"`  // stream sequence of the last message; with other types, the number of a message in the batch
 	Count    int                 `json:"count"`
 	Error    *jetstream.APIError `json:"error"`
 
-	failed error // the answer can't be read, or it says that no stream has the subject
+	failed error // the answer is invalid, or no stream has the subject
 }
 
 // FastBatch is a batch for StoreFast.
 type FastBatch struct {
-	// ID identifies the batch among all batches of the stream, in at most 64 characters that a subject's token may have. Empty: a new one.
+	// ID identifies the batch among all batches of the stream. It has at most 64 characters, which must be valid in a subject's
+	// token. An empty ID means a new one.
 	ID string
 
 	Messages []*nats.Msg
 
-	// Confirm reports whether message i is sent only when the server has confirmed that it has stored those before it. nil: none is.
+	// Confirm reports whether message i must not be sent before the server has confirmed all earlier messages. A nil Confirm
+	// reports false.
 	Confirm func(i int) bool
 }
 
-// ErrBatchEnded means that the server has ended a batch because it got a message that isn't the next one: one before it is missing, or another
-// batch has the same id.
+// ErrBatchEnded means that the server has ended a batch because a message wasn't the next one. Either an earlier message is
+// missing, or another batch has the same id.
 var ErrBatchEnded = errors.New("the server has ended the batch: a message was not the next one")
 
-// ErrBatchStuck means that the server leaves messages with the id of a batch unanswered. It stores none of them any more.
+// ErrBatchStuck means that the server neither answers nor stores messages with the id of a batch.
 var ErrBatchStuck = errors.New("the server has ended another batch with the same id, and waits for a message that it could not store")
 
-// begin prepares a batch of n messages. An empty id stands for a new one.
+// begin prepares a batch of n messages. An empty id means a new one.
 func (s *fastBatches) begin(id string, n int) (*fastBatch, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,15 +125,15 @@ func (s *fastBatches) begin(id string, n int) (*fastBatch, error) {
 	return f, nil
 }
 
-// answered passes an answer to its batch, unless it is only about progress. The first one counts: if a message is refused, an answer about the messages
-// before it follows.
+// answered passes an answer to its batch, unless the answer only reports progress. The batch keeps the first answer, because after
+// the refusal of a message, the server also sends an answer about earlier messages.
 func (s *fastBatches) answered(m *nats.Msg) {
 	token, _, _ := strings.Cut(m.Subject[len(s.inbox)+1:], ".")
 	s.mu.Lock()
 	f := s.open[token]
 	s.mu.Unlock()
 	if f == nil {
-		return // given up
+		return // the batch has ended
 	}
 	a, toPing := readAnswer(m), strings.HasSuffix(m.Subject, "."+opPing+batchSuffix)
 	switch {
@@ -154,15 +158,15 @@ func readAnswer(m *nats.Msg) (a batchAnswer) {
 	return a
 }
 
-// end stops waiting for answers to the batch.
+// end removes the batch, so that later answers are ignored.
 func (f *fastBatch) end() {
 	f.mu.Lock()
 	delete(f.open, f.token)
 	f.mu.Unlock()
 }
 
-// publish stores a batch and returns the stream sequence of its last message. It returns no error only if all of them are stored. timeout applies to
-// each answer of the server.
+// publish stores a batch and returns the stream sequence of its last message. It returns an error unless all messages are known to
+// be stored. timeout applies to each answer of the server.
 func (f *fastBatch) publish(ctx context.Context, b FastBatch, timeout time.Duration) (sequence uint64, err error) {
 	defer f.end()
 	msgs := b.Messages
@@ -207,12 +211,12 @@ func (f *fastBatch) confirm(ctx context.Context, n int, first *nats.Msg, timeout
 	return cmp.Or(f.check(a, n), errConnectionLost)
 }
 
-// ping asks for the progress of the batch. If the server doesn't have the message with that number yet, the ping ends the batch.
+// ping requests the progress of the batch. If the server doesn't have the message with that number yet, the ping ends the batch.
 func (f *fastBatch) ping(first *nats.Msg, number int) error {
 	return f.nc.PublishMsg(&nats.Msg{Subject: first.Subject, Reply: f.reply(number, opPing)})
 }
 
-// send sends message i of n.
+// send sends message i of n. i is counted from 0.
 func (f *fastBatch) send(ctx context.Context, i, n int, m *nats.Msg) error {
 	if late(ctx) {
 		return context.DeadlineExceeded
@@ -227,25 +231,26 @@ func (f *fastBatch) send(ctx context.Context, i, n int, m *nats.Msg) error {
 	return f.nc.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: f.reply(i+1, op), Header: m.Header, Data: m.Data})
 }
 
-// reply returns the reply subject of a message. The first one has the number 1.
+// reply returns the reply subject of a message. number is counted from 1.
 func (f *fastBatch) reply(number int, op string) string {
 	var digits [20]byte
 	return f.prefix + string(strconv.AppendInt(digits[:0], int64(number), 10)) + "." + op + batchSuffix
 }
 
-// abandon tells the server that the batch has ended. Otherwise it might keep it open for some seconds, and store messages that are still on their
-// way. The number is that of no message, so the server ends the batch wherever it is, unless it has no room for any message.
+// abandon ends the batch at the server. Otherwise the server might keep the batch open for some seconds, and store messages in
+// transit. The request has a number that no message has, so the server ends the batch in any state, unless it has no space for
+// messages.
 func (f *fastBatch) abandon(m *nats.Msg) {
 	if !f.alone {
-		// An error changes nothing: the server ends the batch by itself, later.
+		// An error is harmless, because the server itself ends the batch later.
 		_ = f.nc.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: f.reply(math.MaxInt32, opCommitEnd)})
 	}
 }
 
-// lookEvery is how often a batch that waits for its answer checks the connection.
+// lookEvery is the interval at which a batch that waits for its answer checks the connection.
 const lookEvery = 100 * time.Millisecond
 
-// await waits until the batch has ended. first is its first message.
+// await waits for the server's answer to the batch. first is the batch's first message.
 func (f *fastBatch) await(ctx context.Context, first *nats.Msg, timeout time.Duration) (batchAnswer, error) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -264,8 +269,8 @@ func (f *fastBatch) await(ctx context.Context, first *nats.Msg, timeout time.Dur
 				return batchAnswer{}, errConnectionLost
 			}
 			if !pinged {
-				// The server answers in order: the message's own answer comes first, if there is one. A batch of another owner that is
-				// still open ends.
+				// The server answers in order, so an answer to the message precedes the answer to the ping. The ping ends a batch
+				// of another owner that is still open.
 				pinged = f.ping(first, math.MaxInt32) == nil
 			}
 		}
@@ -281,10 +286,9 @@ func (f *fastBatch) lost() bool {
 
 // check returns nil if an answer confirms that n messages are stored.
 //
-// Sequence 0 means that the stream already knows the id of every message. With replicas, such a message may not have
-// reached them yet, and the next leader might not have it. Only single publishes distinguish the two cases. Also, the
-// server reports only once, outside the acknowledgement, that it could not store a message. If the connection was
-// lost in between, that report may have been lost too.
+// Sequence 0 means that the stream already knows the id of every message. With replicas, such a message may not be replicated yet,
+// and the next leader might not have it. Only single publishes distinguish the two cases. Also, the server reports a failure to
+// store a message only once, outside the acknowledgement. That report may be lost with the connection.
 func (f *fastBatch) check(a batchAnswer, n int) error {
 	switch {
 	case a.failed != nil:

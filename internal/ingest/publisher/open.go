@@ -14,11 +14,11 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// Capability describes whether a stream accepts batches, in words for the log and for the stream's administrator.
+// Capability describes whether a stream accepts batches, with texts for the log and for the stream's administrator.
 type Capability struct {
-	Batches bool   // one commit per batch is possible
-	Missing bool   // the stream doesn't exist
-	Found   string // why, or why not
+	Batches bool   // whether the stream accepts batches
+	Missing bool   // whether the stream doesn't exist
+	Found   string // reason for the value of Batches
 	Advice  string // how to enable batches; empty if the stream accepts them
 }
 
@@ -32,16 +32,16 @@ func (c Capability) String() string {
 // firstFast is the first server release that supports fast batches.
 var firstFast = jsapi.Release{Major: 2, Minor: 14}
 
-// ServerBatches reports whether a server of that version supports streams that accept batches.
+// ServerBatches reports whether a server of that version supports batches.
 func ServerBatches(version string) bool { return firstFast.In(version) }
 
-// Ask queries whether a stream accepts batches. It fails if the server doesn't answer. A stream that doesn't exist is
+// Ask queries whether a stream accepts batches. It returns an error if the server doesn't answer. A missing stream is
 // not an error.
 func Ask(ctx context.Context, js jetstream.JetStream, stream string) (Capability, error) {
 	return ask(ctx, js, stream, nil)
 }
 
-// ask is like Ask, and calls read, if not nil, with the stream's info and the time of the query.
+// ask does the same as Ask, and calls read with the stream's info and the time of the query. read may be nil.
 func ask(ctx context.Context, js jetstream.JetStream, stream string, read func(*jetstream.StreamInfo, time.Time)) (Capability, error) {
 	asked := time.Now()
 	s, err := js.Stream(ctx, stream)
@@ -72,22 +72,22 @@ func judgeStream(c jetstream.StreamConfig, version string) Capability {
 
 // Options configures Open. Functions may be nil. They are called from several goroutines and must not block.
 type Options struct {
-	Stream  string           // the stream to publish into
-	Changed func(Capability) // called when a query finds another capability than the one before
-	Trouble func(error)      // called with the reason why a batch wasn't confirmed; its messages are published one by one
+	Stream  string           // the stream that stores the messages
+	Changed func(Capability) // called after a query that finds a changed capability
+	Trouble func(error)      // called with the error of a failed batch, whose messages are then published one by one
 
-	Read func(info *jetstream.StreamInfo, asked time.Time) // called with each answer about the stream, and the time when the query began
+	Read func(info *jetstream.StreamInfo, asked time.Time) // called with the stream's info and the time of the query after each query
 }
 
 const (
-	// askEvery is the interval between queries while there is no problem: somebody may have changed the stream.
+	// askEvery is the interval between queries while there is no problem, because the stream's settings may change.
 	askEvery = 30 * time.Second
 
-	// askDoubtful is the interval while the stream is missing, and after a batch that wasn't confirmed. There are no
-	// batches until the next good answer.
+	// askDoubtful is the interval while the stream is missing, and after a failed batch. Following publishes no
+	// batches until the next successful query.
 	askDoubtful = time.Second
 
-	// askPatience bounds one query.
+	// askPatience is the time limit for one query.
 	askPatience = 2 * time.Second
 )
 
@@ -99,19 +99,19 @@ type Following struct {
 	o       Options
 
 	every, doubtful time.Duration // askEvery and askDoubtful
-	asking          sync.Mutex    // held during a query; no goroutine waits for it
-	doubt           atomic.Bool   // the last query had no good answer, or a batch failed since
+	asking          sync.Mutex    // held during a query; goroutines only try to lock it
+	doubt           atomic.Bool   // whether the last query failed or found no stream, or a batch failed since
 	last            atomic.Pointer[finding]
 }
 
-// finding is the answer to a query.
+// finding is the result of a query.
 type finding struct {
 	at         time.Time
 	capability Capability
 }
 
 // Open queries the server and the stream, and returns a publisher over the connections of singles together with the
-// capability that it found. It fails if the server doesn't answer.
+// capability that it found. It returns an error if the server doesn't answer.
 func Open(ctx context.Context, singles *Windowed, o Options) (*Following, Capability, error) {
 	f := &Following{singles: singles, o: o, every: askEvery, doubtful: askDoubtful}
 	f.batched = NewBatched(singles, f.failed)
@@ -132,7 +132,7 @@ func (f *Following) Publish(ctx context.Context, msgs []*nats.Msg, dst []Answer)
 // Singles returns the publisher that publishes one by one, over the same connections.
 func (f *Following) Singles() *Windowed { return f.singles }
 
-// choose returns the publisher to use now.
+// choose returns the publisher for the current capability, after a query if one is due.
 func (f *Following) choose(ctx context.Context) Publisher {
 	f.Refresh(ctx)
 	if f.doubt.Load() || !f.last.Load().capability.Batches {
@@ -141,7 +141,8 @@ func (f *Following) choose(ctx context.Context) Publisher {
 	return f.batched
 }
 
-// Refresh queries the stream if that is due: sooner after Doubt. One of several callers makes the query.
+// Refresh queries the stream if a query is due, which is sooner after Doubt. Only one of several concurrent callers
+// makes the query.
 func (f *Following) Refresh(ctx context.Context) {
 	every := f.every
 	if f.doubt.Load() {
@@ -153,14 +154,14 @@ func (f *Following) Refresh(ctx context.Context) {
 	}
 }
 
-// Doubt makes the next query due soon, because the stream may have changed.
+// Doubt makes the next query due within askDoubtful, because the stream may have changed.
 func (f *Following) Doubt() { f.doubt.Store(true) }
 
-// ask queries the stream. Without an answer, the last known capability stays.
+// ask queries the stream. Without an answer, it keeps the last known capability.
 func (f *Following) ask(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	f.doubt.Store(false) // a batch that fails from now on counts for the next query
+	f.doubt.Store(false) // a batch that fails during the query sets doubt again
 	before := f.last.Load().capability
 	found, err := ask(ctx, f.singles.next().js, f.o.Stream, f.o.Read)
 	if err != nil {
@@ -175,7 +176,7 @@ func (f *Following) ask(ctx context.Context) {
 	}
 }
 
-// failed notes that a batch was not confirmed.
+// failed records that a batch failed, and calls Options.Trouble.
 func (f *Following) failed(err error) {
 	f.doubt.Store(true)
 	if f.o.Trouble != nil {

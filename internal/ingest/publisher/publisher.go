@@ -1,13 +1,13 @@
 // Package publisher publishes messages into JetStream streams and reports the outcome of each.
 //
-// There are two implementations. Windowed publishes every message separately and waits for an acknowledgement of
-// each. Any server supports this, and every message has its own answer. Batched publishes many messages as one fast
-// batch with one acknowledgement. That is several times faster for small messages, but needs a server and a stream
-// that allow it. Open queries both and chooses. If a batch fails, its messages are published separately under the
-// same ids, so the stream keeps one of each and every message has its answer.
+// There are two implementations. Windowed publishes every message separately and waits for each acknowledgement. Any server
+// supports this, and every message has its own answer. Batched publishes many messages as one fast batch with one acknowledgement.
+// Batches are several times faster for small messages, but the server and the stream must support them. Open queries the server and
+// the stream, and chooses. If a batch fails, its messages are published separately under the same ids. So the stream keeps one copy
+// of each message, and every message has an answer.
 //
-// Package results stores results and dead letters with it, and package topology asks with it how a stream takes messages. Start reading at
-// Publisher, then Open.
+// Package results stores results and dead letters with this package, and package topology queries the capability of a stream with
+// it. Start reading at Publisher, then Open.
 package publisher
 
 import (
@@ -22,21 +22,21 @@ import (
 
 // Publisher stores messages in streams and reports the outcome of each. It is safe for concurrent use.
 type Publisher interface {
-	// Publish stores msgs, in their order unless something fails. It returns when each has an answer or ctx has
-	// ended. It appends the answers to dst: answers[i] is for msgs[i]. Every message must carry a Nats-Msg-Id,
-	// because it may be sent twice. The caller still owns the messages, which aren't changed. If ctx has ended, they
-	// may be read for as long as an acknowledgement may take. Nothing is sent after the deadline of ctx. The clock
-	// decides this, not a timer, because the process may have been stopped.
+	// Publish stores msgs, in their order unless a publish fails. It returns when each message has an answer or ctx has ended. It
+	// appends one answer per message to dst, in the order of msgs. Every message must have a Nats-Msg-Id, because it may be sent
+	// twice. The caller still owns the messages, which Publish doesn't modify. After the end of ctx, the client may read the
+	// messages until the acknowledgement timeout. Publish sends nothing after the deadline of ctx. It compares the clock with the
+	// deadline, because timers may be late after a stop of the process.
 	Publish(ctx context.Context, msgs []*nats.Msg, dst []Answer) (answers []Answer)
 }
 
 // Answer is the outcome of one message.
 type Answer struct {
 	Duplicate bool  // the stream already had a message with the same id, if the server reported it
-	Err       error // nil: the server has stored it; otherwise it may or may not be stored
+	Err       error // nil if the server has stored the message; otherwise the message may or may not be stored
 }
 
-// Timeout is the default for how long the server may take to answer before a message counts as lost.
+// Timeout is the default time limit for the server's answer to a message.
 const Timeout = 10 * time.Second
 
 // JetStream's error codes for a message that no retry can store (nats-server's errors.json).
@@ -45,10 +45,9 @@ const (
 	codeHeaderTooLarge  = 10097 // header larger than 64 KiB
 )
 
-// MaxSubject is the maximum length of a message's subject, in bytes. A client that sends an operation of more than
-// 4096 bytes (the default of max_control_line, which a server doesn't report) loses its connection for good. The
-// subject of an input may have filled its line, without a reply subject and with a shorter prefix than its result
-// has.
+// MaxSubject is the maximum length of a message's subject, in bytes. A client that sends an operation line of more than 4096 bytes
+// permanently loses its connection. That number is the default of max_control_line, which a server doesn't report. An input's
+// subject can be longer than that of its result may be, because the input's line has no reply subject and a shorter prefix.
 const MaxSubject = 4096 - 128
 
 // errLongSubject is the error for a message whose subject is too long to send.
@@ -63,8 +62,7 @@ func late(ctx context.Context) bool {
 // fits reports whether m may be sent.
 func fits(m *nats.Msg) bool { return len(m.Subject) <= MaxSubject }
 
-// Unstorable reports whether err means that the message itself, not the server's state, prevents it from being
-// stored.
+// Unstorable reports whether err means that the message can never be stored, independently of the server's state.
 func Unstorable(err error) bool {
 	for _, own := range []error{errLongSubject, nats.ErrMaxPayload, nats.ErrBadSubject, nats.ErrHeadersNotSupported} {
 		if errors.Is(err, own) {

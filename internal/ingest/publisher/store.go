@@ -10,7 +10,7 @@ import (
 	"github.com/synadia-io/orbit.go/jetstreamext"
 )
 
-// Store publishes one message and returns its stream sequence. After an error it may be stored or not.
+// Store publishes one message and returns its stream sequence. After an error, the message may or may not be stored.
 func (w *Windowed) Store(ctx context.Context, m *nats.Msg) (sequence uint64, err error) {
 	if !fits(m) {
 		return 0, errLongSubject
@@ -24,12 +24,12 @@ func (w *Windowed) Store(ctx context.Context, m *nats.Msg) (sequence uint64, err
 	return ack.Sequence, nil
 }
 
-// StoreFast publishes a fast batch, and returns the stream sequence of its last message. After an error it may have stored some of them, and others
-// that it has sent may be stored later, until a batch with the same id ends this one.
+// StoreFast publishes a fast batch, and returns the stream sequence of its last message. After an error, some messages may be
+// stored. Others may still be stored later, until a batch with the same id ends this one.
 //
-// The server has one batch with an id at a time. If another one is under way, the server ends it instead of storing the first message, and StoreFast
-// fails with ErrBatchEnded. If the batch has one message, it may also fail with ErrBatchStuck: the server doesn't store any message with that
-// id now.
+// The server has only one open batch per id. If another batch with the id is open, the server ends that batch instead of storing
+// the first message, and StoreFast fails with ErrBatchEnded. A batch of one message may also fail with ErrBatchStuck, which means
+// that the server currently stores no message with that id.
 func (w *Windowed) StoreFast(ctx context.Context, b FastBatch) (sequence uint64, err error) {
 	for _, m := range b.Messages {
 		if !fits(m) {
@@ -52,18 +52,19 @@ func (w *Windowed) storeFast(ctx context.Context, l *connection, b FastBatch) (s
 	return f.publish(ctx, b, w.timeout)
 }
 
-// codeIncomplete is JetStream's error code for an atomic batch with messages that the server doesn't have.
+// codeIncomplete is JetStream's error code for an atomic batch with missing messages.
 const codeIncomplete jetstream.ErrorCode = 10176
 
-// IncompleteBatch reports whether err means that the server didn't take all messages of an atomic batch.
+// IncompleteBatch reports whether err means that the server did not accept all messages of an atomic batch.
 func IncompleteBatch(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.ErrorCode == codeIncomplete
 }
 
-// StoreAtomic publishes messages, two or more, as one atomic batch, and returns the stream sequence of the last one. The server stores all
-// of them or none. It adds headers to the messages. After an error they may be stored or not. If checked is set, it waits for the server's
-// answer to each message. Otherwise the error may only be IncompleteBatch if the server doesn't take one of them.
+// StoreAtomic publishes two or more messages as one atomic batch, and returns the stream sequence of the last message. The server
+// stores all messages or none. StoreAtomic adds headers to the messages. After an error, the messages may or may not be stored. If
+// checked is set, StoreAtomic waits for the server's answer to each message. Otherwise, the error after a refused message may be
+// only IncompleteBatch, without the reason.
 func (w *Windowed) StoreAtomic(ctx context.Context, msgs []*nats.Msg, checked bool) (sequence uint64, err error) {
 	for _, m := range msgs {
 		if !fits(m) {

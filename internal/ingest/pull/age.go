@@ -11,11 +11,11 @@ import (
 type age struct {
 	taken uint64    // number of messages taken so far
 	at    time.Time // time of the latest call of mark
-	until uint64    // number of messages taken or waiting at that time; later messages arrived after it
+	until uint64    // number of messages taken or waiting at that time
 	since time.Time // lower bound of the arrival time for messages up to until
 }
 
-// mark records how many messages are waiting now.
+// mark records the number of messages that are waiting now.
 func (a *age) mark(now time.Time, waiting int) {
 	a.since, a.at, a.until = a.at, now, a.taken+uint64(waiting)
 }
@@ -27,10 +27,10 @@ func (a *age) took(left int) time.Time {
 	if a.taken <= a.until {
 		return a.since
 	}
-	// It arrived after all messages that waited at the latest mark.
+	// The message arrived after all messages that waited at the latest mark.
 	now := time.Now()
 	came := pause.Process().Since(a.at, now)
 	a.mark(now, left)
-	a.since = came // some of the waiting messages may have arrived just after that
+	a.since = came // some waiting messages may have arrived just after came
 	return came
 }

@@ -2,7 +2,8 @@ package pull
 
 import "errors"
 
-// Errors that end a pull, besides those of the context and of the connection (nats.ErrConnectionClosed).
+// Errors of Next and Fetch, in addition to the context's errors and nats.ErrConnectionClosed. ErrIdle doesn't end
+// the pull.
 var (
 	// ErrSilent means that the server has sent nothing for more than two heartbeats, although a request is pending.
 	ErrSilent = errors.New("the server is silent: no heartbeat for the pull")
@@ -13,6 +14,6 @@ var (
 	// ErrGone means that the consumer was deleted.
 	ErrGone = errors.New("the consumer was deleted")
 
-	// ErrIdle means that no message has arrived for Request.Idle. The pull continues.
+	// ErrIdle means that no message has arrived for Request.Idle.
 	ErrIdle = errors.New("no message has come for a while")
 )

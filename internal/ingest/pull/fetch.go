@@ -12,14 +12,13 @@ import (
 	"millrace/internal/ingest/pause"
 )
 
-// answerWithin is how long the server may take to answer a request that doesn't wait, in addition to the time that
-// the messages take.
+// answerWithin is the time limit for the server's responses to a request, in addition to the time that the request waits.
 const answerWithin = 2 * time.Second
 
-// Fetch makes one request for up to n messages, waits for them for at most wait, and passes each to take. With wait 0 it takes
-// only available messages. It returns how many arrived. It always waits for the end of the request, because messages in transit
-// would be lost to this client until AckWait. Of r it uses only the consumer and Bytes or Limit. Reaching the byte limit also
-// ends the request.
+// Fetch makes one request for up to n messages, waits for them for at most wait, and passes each to take. With wait 0 the
+// server sends only available messages. Fetch returns the number of messages that arrived. It always waits for the end of the
+// request, because messages in transit would be lost to this client until AckWait. It uses only r's consumer and byte limit. A
+// request also ends when it reaches the byte limit.
 func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Message)) (came int, err error) {
 	in := make(chan *nats.Msg, n+spareWords)
 	inbox := nc.NewInbox()
@@ -56,8 +55,7 @@ func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Messa
 	return came, nil
 }
 
-// ending reports whether a status message means that no more messages follow, and returns an error if that isn't the
-// normal end.
+// ending reports whether a status message ends the request. It returns an error unless the request ended normally.
 func ending(raw *nats.Msg) (over bool, err error) {
 	why := raw.Header.Get("Description")
 	switch raw.Header.Get("Status") {

@@ -11,11 +11,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// inbox receives the answers to requests. In a priority group it belongs to one turn of this client, or to an attempt
-// to get a turn.
+// inbox receives the responses to requests. In a priority group, each inbox belongs to one turn of this client, or to an
+// attempt to get a turn.
 type inbox struct {
 	number uint64 // 1 for the first
-	prefix string // of its subjects; the request's number follows
+	prefix string // prefix of the inbox's subjects; the request's number follows
 	sub    *nats.Subscription
 	fresh  time.Time // when the latest request without a pin was made
 }
@@ -23,7 +23,7 @@ type inbox struct {
 // inboxesMost is the maximum number of inboxes of a pull. A message that arrives late on an older inbox is redelivered.
 const inboxesMost = 4
 
-// inboxes are the inboxes of one pull. They deliver everything to one channel. Only one goroutine may open and read them. Any
+// inboxes has the inboxes of one pull. All inboxes deliver to one channel. Only one goroutine may open and read inboxes. Any
 // goroutine may call drain and stop.
 type inboxes struct {
 	nc       *nats.Conn
@@ -33,7 +33,7 @@ type inboxes struct {
 	ended    chan struct{} // closed when nothing more arrives on in
 	end      sync.Once     // guards the close of ended
 	opened   uint64        // number of inboxes so far
-	leaving  atomic.Bool   // drain or stop was called, so no more requests are made
+	leaving  atomic.Bool   // whether drain or stop was called, which ends requests
 
 	mu   sync.Mutex
 	list []*inbox // newest last; only the goroutine that opens inboxes changes it, with mu held
@@ -61,7 +61,7 @@ func (s *inboxes) open() (*inbox, error) {
 	}
 	s.list = append(s.list, b)
 	if len(s.list) > inboxesMost {
-		_ = s.list[0].sub.Unsubscribe() // it fails only on a closed connection, which is detected elsewhere
+		_ = s.list[0].sub.Unsubscribe() // an error means that the connection is closed, which is detected elsewhere
 		s.list = append(s.list[:0], s.list[1:]...)
 	}
 	return b, nil
@@ -90,8 +90,8 @@ func (s *inboxes) of(raw *nats.Msg) *inbox {
 	return nil
 }
 
-// answered returns the number of the request that a status message answers, and its inbox. ok is false if it answers
-// none.
+// answered returns the number and the inbox of the request to which a status message belongs. ok is false if there is no such
+// request.
 func (s *inboxes) answered(raw *nats.Msg) (number uint64, on *inbox, ok bool) {
 	if on = s.of(raw); on == nil {
 		return 0, nil, false
@@ -104,17 +104,17 @@ func (s *inboxes) answered(raw *nats.Msg) (number uint64, on *inbox, ok bool) {
 	return number, on, err == nil
 }
 
-// drain ends the inboxes after everything that the server sent has arrived.
+// drain ends the inboxes after all messages that the server has sent have arrived.
 func (s *inboxes) drain() {
-	s.leave(func(b *inbox) { _ = b.sub.Drain() }) // it fails only if the subscription has already ended
+	s.leave(func(b *inbox) { _ = b.sub.Drain() }) // an error means that the subscription has already ended
 }
 
 // stop ends the inboxes at once.
 func (s *inboxes) stop() {
-	s.leave(func(b *inbox) { _ = b.sub.Unsubscribe() }) // as in drain
+	s.leave(func(b *inbox) { _ = b.sub.Unsubscribe() }) // the same error as in drain
 }
 
-// leave calls end for each inbox. An inbox that is opened later ends at once.
+// leave calls end for each inbox. An inbox that is opened afterwards ends at once.
 func (s *inboxes) leave(end func(*inbox)) {
 	s.leaving.Store(true)
 	s.mu.Lock()

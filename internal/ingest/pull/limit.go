@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// Server knows the size of the largest message that a NATS server accepts, as *nats.Conn does.
+// Server returns the max_payload of a NATS server, like *nats.Conn.
 type Server interface {
 	MaxPayload() int64 // in bytes
 }
 
 // Limit is the byte limit of a consumer's requests. It must be at least the size of the largest message. Otherwise the consumer
-// stalls, because the server refuses every request that is too small for its next message.
+// stalls, because the server refuses every request that is too small for the next message.
 //
-// The server's max_payload can be raised while a worker runs. nats-server 2.15 doesn't send its clients an INFO then, so the
-// client library learns the new value only when it reconnects. Therefore the limit also grows when the server refuses a request.
+// The server's max_payload can be raised while a worker runs. nats-server 2.15 then sends no INFO to its clients, so the client
+// library gets the new value only when it reconnects. Therefore the limit also grows when the server refuses a request.
 //
 // A Limit is safe for concurrent use. Several pulls of one consumer may share it.
 type Limit struct {
@@ -26,7 +26,7 @@ type Limit struct {
 }
 
 const (
-	// subjectBytes is the allowance for a message's subjects, which the server also counts.
+	// subjectBytes is the space for a message's subjects, which the server counts too.
 	subjectBytes = 64 << 10
 
 	// largest bounds the limit after refusals, unless max_payload itself is larger. The server disconnects a client
@@ -34,11 +34,11 @@ const (
 	largest = 64 << 20
 )
 
-// ErrMessageTooLarge means that the next message fits no request that the consumer allows.
+// ErrMessageTooLarge means that the next message is larger than any request that the consumer allows.
 var ErrMessageTooLarge = errors.New("the consumer's next message is larger than one request may ask for")
 
-// NewLimit returns the limit of requests over nc: the larger of least and the size of the largest message. most
-// bounds it, unless most is 0.
+// NewLimit returns the limit of requests over nc, which is the larger of least and the size of the largest message. most bounds
+// the limit, unless most is 0.
 func NewLimit(nc Server, least, most int) *Limit {
 	return &Limit{nc: nc, least: least, most: most}
 }
@@ -52,12 +52,12 @@ func (l *Limit) Bytes() int {
 	return n
 }
 
-// refused records that the server refused an unused request of that many bytes because the next message doesn't fit. It fails if
-// a larger request isn't allowed.
+// refused records that the server refused a request of asked bytes because the next message doesn't fit. It returns
+// ErrMessageTooLarge if a larger request isn't allowed.
 func (l *Limit) refused(asked int) error {
 	now := l.Bytes()
 	if asked < now {
-		return nil // the next request already asks for more
+		return nil // the next request is larger already
 	}
 	bound := max(largest, int(l.nc.MaxPayload())) + subjectBytes
 	if l.most > 0 {

@@ -13,8 +13,8 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// Message is a message of a consumer. Unlike the client library's message, it can be acknowledged repeatedly, because
-// an acknowledgement may get lost.
+// Message is a message of a consumer. Unlike the client library's message, it can be acknowledged repeatedly. Another
+// acknowledgement is necessary if the first one gets lost.
 type Message struct {
 	nc    *nats.Conn
 	raw   *nats.Msg
@@ -22,23 +22,24 @@ type Message struct {
 	since time.Time
 }
 
-// Since returns a lower bound of the time at which the message arrived in this process. It is early by at most the time that
-// earlier messages waited in the client. It is zero if the time isn't known.
+// Since returns a lower bound of the time at which the message arrived in this process. It is earlier than that time by at most
+// the waiting time of earlier messages in the client. It is zero if the time isn't known.
 func (m *Message) Since() time.Time { return m.since }
 
 var _ jetstream.Msg = (*Message)(nil)
 
-// Stored returns a message that was read from the stream. Its acknowledgements are for the consumer's delivery with that number,
-// which never arrived.
+// Stored returns a message that was read from the stream because its delivery never arrived. number is the consumer sequence of
+// that delivery, which the message acknowledges.
 func Stored(nc *nats.Conn, stream, consumer string, number uint64, m *jetstream.RawStreamMsg) *Message {
 	reply := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", stream, consumer, m.Sequence, number, m.Time.UnixNano())
 	return &Message{nc: nc, raw: &nats.Msg{Subject: m.Subject, Reply: reply, Header: m.Header, Data: m.Data}}
 }
 
-// Data returns the payload. The caller must not change it.
+// Data returns the payload. The caller must not modify it.
 func (m *Message) Data() []byte { return m.raw.Data }
 
-// Headers returns the headers: nil if there are none, and jsapi.Unreadable if they can't be read. The caller must not change them.
+// Headers returns the headers, which the caller must not modify. It returns nil if there are none, and jsapi.Unreadable if they
+// can't be parsed.
 func (m *Message) Headers() nats.Header {
 	if m.raw.Header == nil && m.HeaderBytes() > 0 {
 		return jsapi.Unreadable
@@ -46,7 +47,7 @@ func (m *Message) Headers() nats.Header {
 	return m.raw.Header
 }
 
-// HeaderBytes returns the size of the headers on the wire, whether they can be read or not.
+// HeaderBytes returns the size of the headers on the wire in bytes, even if they can't be parsed.
 func (m *Message) HeaderBytes() int {
 	return max(m.raw.Size()-len(m.raw.Subject)-len(m.raw.Reply)-len(m.raw.Data), 0)
 }
@@ -57,35 +58,34 @@ func (m *Message) Subject() string { return m.raw.Subject }
 // Reply returns the subject for acknowledgements.
 func (m *Message) Reply() string { return m.raw.Reply }
 
-// Turn returns the number of this client's turn in a priority group. A turn is the period of one pin. Messages have the same
-// number if the server sent them under the same pin. The number depends only on this client's requests, so a publisher can't
-// influence it. It is 0 for a consumer without a priority group, and for a message read from the stream.
+// Turn returns the number of this client's turn in a priority group. A turn is the period of one pin. So messages have the same
+// turn if the server sent them under the same pin. The number depends only on this client's requests, so a publisher can't
+// influence it. The number is 0 for a consumer without a priority group, and for a message read from the stream.
 func (m *Message) Turn() uint64 { return m.turn }
 
-// AckToken acknowledges a message. It can do so repeatedly, because an acknowledgement may get lost.
+// AckToken acknowledges a message without holding its content. It may be used repeatedly, because an acknowledgement may get lost.
 type AckToken interface {
 	Ack() error
 	DoubleAck(ctx context.Context) error
 }
 
-// ConfirmTimeout bounds how long the caller of DoubleAck waits for the server.
+// ConfirmTimeout is the time limit for the server's confirmation that callers of DoubleAck should use.
 const ConfirmTimeout = 5 * time.Second
 
-// AckToken returns a value that acknowledges the message, without its payload and headers.
+// AckToken returns an AckToken for the message.
 func (m *Message) AckToken() AckToken {
 	return &Message{nc: m.nc, raw: &nats.Msg{Subject: m.raw.Subject, Reply: m.raw.Reply}}
 }
 
-// The token positions in a reply subject, counted from its end: $JS.ACK.<stream>.<consumer>.<deliveries>.<stream
-// sequence>.<consumer sequence>.<nanoseconds>.<pending>. With a domain there are more tokens before the stream, and one after all
-// others.
+// The numbers of tokens in a reply subject. The short form is $JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<consumer
+// sequence>.<nanoseconds>.<pending>. The long form has two more tokens before the stream, and may have more tokens at the end.
 const (
 	shortReply = 9
 	longReply  = 11
 )
 
 // Metadata returns the message's stream, consumer, sequences and time. It fails with jetstream.ErrNotJSMessage if the message
-// isn't from a consumer.
+// doesn't come from a consumer.
 func (m *Message) Metadata() (*jetstream.MsgMetadata, error) {
 	var array [longReply + 1]string
 	tokens := array[:0]
@@ -121,7 +121,7 @@ func (m *Message) Metadata() (*jetstream.MsgMetadata, error) {
 	return meta, nil
 }
 
-// say sends an acknowledgement of any kind for the message.
+// say sends an acknowledgement with that word for the message.
 func (m *Message) say(word string) error { return m.nc.Publish(m.raw.Reply, []byte(word)) }
 
 // Ack acknowledges the message. It does not wait.
@@ -133,13 +133,13 @@ func (m *Message) DoubleAck(ctx context.Context) error {
 	return err
 }
 
-// InProgress restarts AckWait for the message.
+// InProgress requests that the server restarts AckWait for the message.
 func (m *Message) InProgress() error { return m.say("+WPI") }
 
-// Nak asks the server to deliver the message again at once.
+// Nak requests an immediate redelivery of the message.
 func (m *Message) Nak() error { return m.say("-NAK") }
 
-// NakWithDelay asks the server to deliver the message again after delay.
+// NakWithDelay requests a redelivery of the message after delay.
 func (m *Message) NakWithDelay(delay time.Duration) error {
 	if delay <= 0 {
 		return m.Nak()
@@ -147,8 +147,8 @@ func (m *Message) NakWithDelay(delay time.Duration) error {
 	return m.say(fmt.Sprintf(`-NAK {"delay": %d}`, delay.Nanoseconds()))
 }
 
-// Term asks the server not to deliver the message again.
+// Term requests that the server doesn't deliver the message again.
 func (m *Message) Term() error { return m.say("+TERM") }
 
-// TermWithReason is Term with a reason for the server's advisory.
+// TermWithReason does the same as Term, with a reason for the server's advisory.
 func (m *Message) TermWithReason(reason string) error { return m.say("+TERM " + reason) }

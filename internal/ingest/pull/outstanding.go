@@ -10,19 +10,19 @@ import (
 	"millrace/internal/ingest/capacity"
 )
 
-// outstanding is the number of requests that are pending at the server. With two, the server has another request while the end of
-// one is in transit. Messages in transit and waiting in the client are therefore bounded by twice the size of a request.
+// outstanding is the number of requests that are pending at the server. Messages in transit and waiting in the client are bounded
+// by the size of that many requests.
 const outstanding = capacity.Requests
 
 // ask is a request that is pending at the server.
 type ask struct {
-	number   uint64 // 0: no request
+	number   uint64 // 0 means no request
 	messages int    // number of messages requested
 	bytes    int
 	until    time.Time // latest time at which the request ends, even if its end isn't reported
 }
 
-// requests are the requests of one pull that are pending at the server. Only the goroutine that calls Next may use them.
+// requests has the requests of one pull that are pending at the server. Only the goroutine that calls Next may use it.
 type requests struct {
 	nc      *nats.Conn
 	r       Request
@@ -31,18 +31,16 @@ type requests struct {
 
 	live  [outstanding]ask
 	asked uint64 // number of requests made so far
-	left  int    // number of messages that they may still deliver
-	room  int    // number of bytes that they may still deliver, as the server counts
-	renew bool   // treat them as ended once all waiting messages are taken
+	left  int    // number of messages that pending requests may still deliver
+	room  int    // number of bytes that pending requests may still deliver, as the server counts
+	renew bool   // whether all requests end once all waiting messages are taken
 }
 
-// refill sends requests until the intended number is pending at the server. It also counts messages of earlier requests, which
-// may still be in transit: a server with replicas reports the end of a request before it sends messages that wait for other
-// servers.
+// refill sends requests until the intended number is pending at the server. It counts messages of ended requests until they
+// arrive, because a server with replicas may send messages after it has reported the end of their request.
 func (q *requests) refill() error {
 	if q.left <= 0 || q.room <= 0 {
-		// The requests have delivered everything. If a request's bytes are used up exactly, the server doesn't report
-		// its end.
+		// The requests have delivered everything. The server doesn't report the end of a request whose bytes are used up exactly.
 		q.forget()
 	}
 	none := q.live == [outstanding]ask{}
@@ -51,12 +49,13 @@ func (q *requests) refill() error {
 		if q.live[i].number != 0 || alone && !none {
 			continue
 		}
-		// The limit may have grown. A pending request with a smaller one needs no renewal: the server ends it when a
-		// message doesn't fit.
+		// The byte limit may have grown. A pending request with a smaller limit needs no renewal, because the server ends it when
+		// a message doesn't fit.
 		messages, full := q.r.Messages, q.r.bytes()
 		bytes := full
 		if none && i == 0 && !alone {
-			// The server serves requests in turn. The first of two has half the size, so that they don't end at the same time.
+			// The server serves requests in turn. The first of two requests has half the size, so that they don't end at the same
+			// time.
 			messages, bytes = (messages+1)/2, (bytes+1)/2
 		}
 		if q.left+messages > outstanding*q.r.Messages || q.room+bytes > outstanding*full {
@@ -75,7 +74,7 @@ func (q *requests) refill() error {
 	return nil
 }
 
-// send sends a request for that many messages and bytes.
+// send sends request i for that many messages and bytes.
 func (q *requests) send(i, messages, bytes int) error {
 	q.asked++
 	w := wire{
@@ -95,7 +94,7 @@ func (q *requests) send(i, messages, bytes int) error {
 	return nil
 }
 
-// over records the end of a request that could have delivered that many more messages and bytes.
+// over records the end of a request. messages and bytes are the parts that the request did not deliver.
 func (q *requests) over(number uint64, messages, bytes int) {
 	for i := range q.live {
 		if q.live[i].number == number {
@@ -106,7 +105,7 @@ func (q *requests) over(number uint64, messages, bytes int) {
 	}
 }
 
-// came records a message, which may belong to any of the requests.
+// came records the arrival of a message, which may belong to any pending request.
 func (q *requests) came(raw *nats.Msg) {
 	q.left--
 	q.room -= raw.Size()
@@ -125,7 +124,7 @@ func (q *requests) of(number uint64) ask {
 	return ask{}
 }
 
-// expire treats requests as ended if the server should have reported their end long ago.
+// expire forgets all requests if the server has not reported the end of one in time.
 func (q *requests) expire(now time.Time) {
 	for _, a := range q.live {
 		if a.number != 0 && now.After(a.until) {
@@ -135,7 +134,7 @@ func (q *requests) expire(now time.Time) {
 	}
 }
 
-// forget treats all requests as ended.
+// forget removes all requests, as if they had ended.
 func (q *requests) forget() {
 	q.live, q.left, q.room, q.renew = [outstanding]ask{}, 0, 0, false
 }

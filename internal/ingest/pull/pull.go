@@ -1,13 +1,13 @@
-// Package pull receives messages from a JetStream pull consumer, exactly as the server sends them.
+// Package pull receives messages from a JetStream pull consumer, unchanged and without exception.
 //
-// The client library recognizes a status message of the server (a heartbeat, the end of a request, the end of the consumer) by
-// its content: no payload, and a header Status. But a producer can publish such a message too. The library would then not deliver
-// that input, or would end the pull. This package uses a difference that no producer can influence. A message of a consumer has a
+// The server sends status messages, such as a heartbeat or the end of a request. The client library recognizes a status message
+// by an empty payload and a header Status. But a producer can publish such a message too. The library would then not deliver that
+// input, or would end the pull. This package uses a difference that no producer can influence. A message of a consumer has a
 // reply subject for its acknowledgement, and a status message has none.
 //
 // Both delivery modes pull their inputs with this package, and package lookup fetches the headers of results with it. Start
-// reading at Pull. It consists of inboxes, where all messages arrive; turns, which distinguishes the client's turns in a priority
-// group; and requests, which keeps enough requests pending at the server. Fetch makes a single request.
+// reading at Pull. A Pull has three parts. inboxes receives all messages, turns distinguishes the client's turns in a priority
+// group, and requests keeps enough requests pending at the server. Fetch makes a single request without a Pull.
 package pull
 
 import (
@@ -25,7 +25,7 @@ import (
 type Pull struct {
 	nc       *nats.Conn
 	r        Request
-	inboxes  inboxes  // where all messages arrive
+	inboxes  inboxes  // receive all messages
 	turns    turns    // this client's turns in a priority group
 	requests requests // the requests that are pending at the server
 	silence  silence
@@ -41,8 +41,8 @@ func Open(nc *nats.Conn, r Request) (*Pull, error) {
 		nc: nc, r: r,
 		inboxes: inboxes{
 			nc: nc, consumer: r.Consumer, ended: make(chan struct{}),
-			// Twice the number of messages that can be in transit: requests from before a reconnect may have been answered in
-			// full.
+			// The capacity is twice the number of messages that pending requests can deliver, because requests from before a
+			// reconnect may deliver everything too.
 			in: make(chan *nats.Msg, 2*outstanding*(r.Messages+spareWords)),
 		},
 	}
@@ -57,7 +57,7 @@ func Open(nc *nats.Conn, r Request) (*Pull, error) {
 	return p, nil
 }
 
-// Next returns the next message. It also sends requests to the server when fewer than the intended number are pending.
+// Next returns the next message. It also sends requests to the server while fewer than the intended number are pending.
 func (p *Pull) Next(ctx context.Context) (*Message, error) {
 	for {
 		if !p.inboxes.leaving.Load() {
@@ -67,7 +67,7 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 		}
 		var raw *nats.Msg
 		select {
-		case raw = <-p.inboxes.in: // the usual case, in which nothing else needs a check
+		case raw = <-p.inboxes.in: // a message is waiting, so nothing else needs a check
 		default:
 			var err error
 			if raw, err = p.wait(ctx); err != nil {
@@ -88,7 +88,7 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 		p.silence.quiet = 0
 		m := p.message(raw, since)
 		if p.r.Group != "" && m.turn == 0 {
-			continue // from an inbox that was closed long ago; the server redelivers it
+			continue // the message's inbox is closed; the server redelivers the message
 		}
 		if m.turn > p.turns.turn {
 			if err := p.turns.begin(ctx, m.turn); err != nil {
@@ -100,8 +100,7 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 	}
 }
 
-// wait waits for the next message when all waiting messages are taken. It returns neither a message nor an error if requests may
-// have to be repeated.
+// wait waits until the next message arrives. It returns neither a message nor an error if requests may have to be sent again.
 func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
 	if p.requests.renew {
 		p.requests.forget()
@@ -123,7 +122,7 @@ func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
 	}
 }
 
-// last returns a remaining message of a pull that has ended.
+// last returns a remaining message of a pull that has ended. Without one, it returns ErrEnded or nats.ErrConnectionClosed.
 func (p *Pull) last() (*nats.Msg, error) {
 	select {
 	case raw := <-p.inboxes.in:
@@ -136,7 +135,7 @@ func (p *Pull) last() (*nats.Msg, error) {
 	return nil, ErrEnded
 }
 
-// measure counts ticks without messages.
+// measure counts a tick without messages, and removes expired requests.
 func (p *Pull) measure() error {
 	p.requests.expire(time.Now())
 	if p.nc.IsClosed() {
@@ -151,7 +150,7 @@ func (p *Pull) measure() error {
 func (p *Pull) handleStatus(raw *nats.Msg) error {
 	number, on, ours := p.inboxes.answered(raw)
 	if !ours {
-		return nil // the answer to Keep, or not a status message
+		return nil // the response to a request of Keep, or not a status message
 	}
 	why := raw.Header.Get("Description")
 	switch code := raw.Header.Get("Status"); code {
@@ -183,8 +182,8 @@ func (p *Pull) handleStatus(raw *nats.Msg) error {
 	return nil
 }
 
-// refused handles the early end of a request. If the server doesn't report the remaining count, it may have none of
-// the requests, because another server or another client now has the consumer.
+// refused handles the early end of a request. If the server doesn't report the remaining messages, all requests may be lost,
+// because another server or another client now has the consumer.
 func (p *Pull) refused(number uint64, raw *nats.Msg) {
 	if _, said := raw.Header[pendingHeader]; !said {
 		p.requests.renew = true
@@ -192,17 +191,17 @@ func (p *Pull) refused(number uint64, raw *nats.Msg) {
 	p.requests.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
 }
 
-// Claim returns the pin of the turn in which m arrived, and makes Pin return it too. It is for a client that stops before it has
-// taken m with Next.
+// Claim returns the pin of the turn in which m arrived, and makes that turn the current one. A client calls Claim if it stops
+// before it has taken m with Next.
 func (p *Pull) Claim(ctx context.Context, m *Message) (string, error) {
 	return p.turns.claim(ctx, m.turn)
 }
 
-// Pin returns the server's id for this client's turn in a priority group, or empty if it has no turn.
+// Pin returns the server's id for this client's turn in a priority group. The id is empty if the client has no turn.
 func (p *Pull) Pin() string { return p.turns.held() }
 
-// Keep tells the server that this client still wants its turn in a priority group, although it takes no messages for a while. It
-// makes a request with a byte limit below any message's size, so that no message is delivered.
+// Keep extends this client's turn in a priority group while the client takes no messages. It makes a request with a byte limit
+// below the size of any message, so that the server delivers none.
 func (p *Pull) Keep() error {
 	pin := p.Pin()
 	if pin == "" {
@@ -212,8 +211,8 @@ func (p *Pull) Keep() error {
 	return w.send(p.nc, p.requests.subject, p.nc.NewInbox())
 }
 
-// Drain ends the pull. Messages that have arrived, or that the server sent before it received the unsubscription, can still be
-// taken. While the connection is down, the end is delayed.
+// Drain ends the pull. Next still returns messages that have arrived, or that the server sent before it received the
+// unsubscription. While the connection is down, the end is delayed.
 func (p *Pull) Drain() { p.inboxes.drain() }
 
 // Stop ends the pull at once. Messages that haven't been taken are lost to this client, and the server redelivers them after
@@ -226,12 +225,12 @@ func (p *Pull) Stop() {
 	})
 }
 
-// message converts raw to a message that arrived after since.
+// message converts raw to a Message. since is a lower bound of the arrival time.
 func (p *Pull) message(raw *nats.Msg, since time.Time) *Message {
 	return &Message{nc: p.nc, raw: raw, turn: p.turns.turnOf(raw), since: since}
 }
 
-// Rest yields messages that have arrived and weren't taken, without waiting.
+// Rest yields the messages that have arrived but weren't taken. It doesn't wait.
 func (p *Pull) Rest() iter.Seq[*Message] {
 	return func(yield func(*Message) bool) {
 		for {

@@ -11,18 +11,18 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// Request describes what to request from a consumer.
+// Request has the parameters of the requests to a consumer.
 type Request struct {
-	API              jsapi.API // of the stream
+	API              jsapi.API // JetStream API of the stream
 	Stream, Consumer string
 
 	Group     string        // the consumer's priority group; empty if it has none
 	Messages  int           // maximum number of messages per request
-	Bytes     int           // maximum bytes per request, as the server counts them; at least the largest message
-	Limit     *Limit        // byte limit for each request; nil: Bytes applies
-	Expires   time.Duration // how long one request lasts
+	Bytes     int           // maximum bytes per request, as the server counts; at least the size of the largest message
+	Limit     *Limit        // byte limit for each request; nil means Bytes
+	Expires   time.Duration // duration of one request
 	Heartbeat time.Duration // interval between heartbeats of the server; at most half of Expires
-	Idle      time.Duration // Next returns ErrIdle after this time without a message; 0: never
+	Idle      time.Duration // time without a message after which Next returns ErrIdle; 0 means no limit
 }
 
 // spareWords is the channel space for status messages in addition to a request's messages.
@@ -41,7 +41,8 @@ func (r Request) bytes() int {
 	return r.Bytes
 }
 
-// tooSmall handles a refusal of a request of asked bytes. It fails if a larger request wouldn't help.
+// tooSmall handles the refusal of a request of asked bytes, which may make the next request larger.
+// It returns an error if a larger request isn't allowed.
 func (r Request) tooSmall(raw *nats.Msg, asked int) error {
 	if r.Limit == nil || !strings.EqualFold(raw.Header.Get("Description"), conflictSize) || unused(raw, bytesHeader) < asked {
 		return nil // the request ended for another reason, or after it delivered a message
@@ -60,7 +61,7 @@ type wire struct {
 	Pin       string        `json:"id,omitempty"`
 }
 
-// send publishes w on subject. The answers go to reply.
+// send publishes w on subject. reply is the subject for responses.
 func (w wire) send(nc *nats.Conn, subject, reply string) error {
 	text, err := json.Marshal(w)
 	if err == nil {

@@ -2,19 +2,20 @@ package pull
 
 import "time"
 
-// ticksPerBeat is how often silence is measured per heartbeat.
+// ticksPerBeat is the number of ticks per heartbeat interval.
 const ticksPerBeat = 2
 
-// silence measures how long the server has sent nothing, and how long it has sent no message.
+// silence measures the time since the server has sent anything, and the time since it has sent a message.
 type silence struct {
-	mute  int // ticks without anything from the server
-	quiet int // ticks without a message
+	mute  int // number of ticks without a message or status message
+	quiet int // number of ticks without a message
 }
 
-// tick counts one tick. renew reports whether the requests must be repeated. tick fails with ErrSilent or ErrIdle.
+// tick counts one tick. renew reports whether the requests must be sent again. tick fails with ErrSilent or
+// ErrIdle.
 func (s *silence) tick(r Request, connected bool) (renew bool, err error) {
 	if !connected {
-		s.mute = 0 // without a connection silence is expected, and a reconnect is signalled
+		s.mute = 0 // silence is normal without a connection, and the client signals a reconnect
 	}
 	s.mute++
 	s.quiet++

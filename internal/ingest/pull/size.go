@@ -13,18 +13,17 @@ const (
 	// server disconnects a client as a slow consumer if more than 64 MiB are pending for it. Values of 4 to 8 MiB worked well.
 	RequestBytes = 2 << 20
 
-	// heartbeat is the interval between heartbeats of the server. After two missing heartbeats the pull is started
-	// again.
+	// heartbeat is the interval between heartbeats of the server. A pull fails with ErrSilent after two missing heartbeats.
 	heartbeat = 2 * time.Second
 
 	// BeatsPerRequest is the duration of a request, in heartbeats.
 	BeatsPerRequest = 3
 
-	// LeastMessages is the smallest number of messages that a request asks for.
+	// LeastMessages is the smallest number of messages per request, unless the consumer allows only fewer.
 	LeastMessages = 64
 
-	// MessageCost is the memory in bytes that a message takes in the client besides its content, including its place
-	// in the channel.
+	// MessageCost is the memory in bytes that a message takes in the client in addition to its content. It includes the
+	// message's place in the channel.
 	MessageCost = 544
 )
 
@@ -36,7 +35,7 @@ type Size struct {
 	Beat     time.Duration // interval between heartbeats
 }
 
-// NewSize returns the fastest size that a consumer allows. A consumer refuses a request that exceeds its own bounds.
+// NewSize returns the fastest size within the consumer's own bounds. The server refuses a request that exceeds these bounds.
 func NewSize(c jetstream.ConsumerConfig) Size {
 	s := Size{Messages: capacity.RequestMessages, Least: RequestBytes, Most: c.MaxRequestMaxBytes, Beat: heartbeat}
 	if c.MaxRequestBatch > 0 {
@@ -57,7 +56,7 @@ func (s Size) Within(share int, nc Server) Size {
 	return s
 }
 
-// Limit returns the byte limit of requests over nc, which follows the server's max_payload.
+// Limit returns the byte limit of requests over nc. It follows the server's max_payload.
 func (s Size) Limit(nc Server) *Limit { return NewLimit(nc, s.Least, s.Most) }
 
 // Memory returns the maximum number of bytes that a pull over nc holds in the client.

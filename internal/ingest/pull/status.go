@@ -11,25 +11,27 @@ import (
 // The server's status codes, from the first line of a header.
 const (
 	wordHeartbeat  = "100"
-	wordBad        = "400" // the request can't be read or doesn't suit the consumer
-	wordNone       = "404" // no messages, and the request does not wait for any
+	wordBad        = "400" // the request is invalid, or not allowed for the consumer
+	wordNone       = "404" // no messages for a request that doesn't wait
 	wordExpired    = "408" // the request has expired
-	wordConflict   = "409" // the request has ended, for the reason that follows
+	wordConflict   = "409" // the request has ended; the description has the reason
 	wordRequired   = "412"
 	wordPinned     = "423" // another client is pinned
-	wordNobody     = "503" // no server answers for the consumer
+	wordNobody     = "503" // no server responds for the consumer
 	pendingHeader  = "Nats-Pending-Messages"
 	bytesHeader    = "Nats-Pending-Bytes"
 	conflictGone   = "consumer deleted"
-	conflictDone   = "batch completed" // all requested messages have been sent, or are about to be
+	conflictDone   = "batch completed" // the server has sent all requested messages, or will send them
 	conflictPush   = "consumer is push based"
 	conflictBounds = "exceeded maxrequest" // the consumer's own limits for a request
 )
 
-// conflictSize is the server's reason for ending a request that its next message doesn't fit.
+// conflictSize is the server's description when it ends a request that is too small for the next
+// message.
 const conflictSize = "message size exceeds maxbytes"
 
-// fatal returns an error for a conflict that no further request would resolve, and nil for any other.
+// fatal returns an error for a conflict that would fail every further request. It returns nil for any
+// other conflict.
 func fatal(why string) error {
 	switch low := strings.ToLower(why); {
 	case strings.Contains(low, conflictGone):
@@ -40,7 +42,8 @@ func fatal(why string) error {
 	return nil
 }
 
-// unused returns how much more an ended request could have delivered, according to the given header.
+// unused returns the number of messages or bytes that an ended request did not deliver. header is the
+// name of the header with the number.
 func unused(raw *nats.Msg, header string) int {
 	n, err := strconv.Atoi(raw.Header.Get(header))
 	if err != nil || n < 0 {

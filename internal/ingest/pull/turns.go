@@ -13,16 +13,16 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// A consumer with a pinned priority group serves only requests that name the pin of its one client. A request without a pin waits
-// until no client is pinned. When the server serves it, it pins the client, and the request stays under that pin. So all messages
-// of one request arrive under one pin. A client without a pin makes one request at a time, each on its own inbox, and requests
-// under the resulting pin use the same inbox. So the inbox of a message identifies the turn of this client in which the server
-// sent it.
+// A consumer with a pinned priority group serves only requests with the pin of its single client. A request without a pin waits
+// until no client is pinned. When the server serves such a request, it pins the client, and the request keeps that pin. So all
+// messages of one request arrive under one pin. A client without a pin makes one request at a time, each on its own inbox.
+// Requests under the resulting pin use the same inbox. So a message's inbox identifies the turn of this client in which the
+// server sent the message.
 //
-// The server also adds the pin to the header of every message (Nats-Pin-Id). The client ignores it, because a publisher can send
-// that header too, and can hide the server's line with a malformed header block.
+// The server also adds the pin to the header of every message (Nats-Pin-Id). This client ignores that header, because a publisher
+// can send it too, and can hide the server's line with a malformed header block.
 
-// turns tracks this client's turns in the priority group of a consumer, and the server's id for the current one.
+// turns tracks this client's turns in the priority group of a consumer, and the server's id for the current turn.
 type turns struct {
 	nc                      *nats.Conn
 	api                     jsapi.API
@@ -30,19 +30,19 @@ type turns struct {
 	inboxes                 *inboxes
 
 	turn   uint64 // inbox number of this client's turn; 0 before the first
-	unused bool   // the last request without a pin ended without delivering anything, so its inbox can be reused
+	unused bool   // whether the inbox of the last request without a pin received no message and can be reused
 
 	mu  sync.Mutex
 	pin string // the server's id for this client's turn
 }
 
-// errPinUnknown means that the server may have pinned another client before the query.
+// errPinUnknown means that the server may have pinned another client before it responded.
 var errPinUnknown = errors.New("the server took so long that another client may be pinned by now")
 
-// infoTimeout bounds one query for consumer info.
+// infoTimeout is the time limit for one query of the consumer's state.
 const infoTimeout = 2 * time.Second
 
-// to returns the inbox for the next request, which names that pin.
+// to returns the inbox for the next request. pin is the pin in the request, or empty.
 func (t *turns) to(pin string) (*inbox, error) {
 	last := t.inboxes.last()
 	if t.group == "" {
@@ -64,7 +64,7 @@ func (t *turns) to(pin string) (*inbox, error) {
 	return last, nil
 }
 
-// turnOf returns the turn in which raw arrived. It is 0 for a consumer without turns, and for an inbox that no longer
+// turnOf returns the turn in which raw arrived. It is 0 for a consumer without a priority group, and for an inbox that no longer
 // exists.
 func (t *turns) turnOf(raw *nats.Msg) uint64 {
 	if t.group == "" {
@@ -98,8 +98,9 @@ func (t *turns) claim(ctx context.Context, turn uint64) (string, error) {
 	return t.held(), nil
 }
 
-// askPin queries the server for the pinned client. The answer is this client's pin in that turn if it arrives within the lifetime
-// of an unused pin, counted from the first request of the turn. The server can't have pinned another client sooner.
+// askPin queries the server for the pin of the pinned client. If the response arrives soon enough after the first request of the
+// turn, the pin belongs to that turn. The time limit is the lifetime of an unused pin, because the server can't pin another
+// client sooner.
 func (t *turns) askPin(ctx context.Context, turn uint64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
@@ -138,15 +139,15 @@ func (t *turns) askPin(ctx context.Context, turn uint64) (string, error) {
 	return "", errPinUnknown
 }
 
-// The number of bytes that the server adds to a message's header for its pin, after it has counted the message.
+// The numbers of bytes that the server adds to a message's header for the pin, after it has counted the message.
 const (
 	pinLine   = len("Nats-Pin-Id: \r\n")
 	newHeader = len("NATS/1.0\r\n\r\n")
 )
 
-// added returns the number of bytes of a message that the server didn't count, which are the bytes of the pin. The server adds a
-// whole header to a message that was stored without one. (A message that was stored with an empty header looks the same, so
-// newHeader bytes too few are counted for it.)
+// added returns the number of bytes that the server added to a message for the pin and didn't count. The server adds a whole
+// header to a message that was stored without a header. A message that was stored with an empty header looks the same, so its
+// newHeader bytes are wrongly included.
 func (t *turns) added(raw *nats.Msg) int {
 	added := pinLine + len(t.pin)
 	if header := raw.Size() - len(raw.Subject) - len(raw.Reply) - len(raw.Data); header == added+newHeader {
@@ -161,21 +162,22 @@ func (t *turns) setPin(pin string) {
 	t.mu.Unlock()
 }
 
-// lose forgets the pin if it belongs to that turn.
+// lose clears the pin if it belongs to that turn.
 func (t *turns) lose(turn uint64) {
 	if turn == t.turn {
 		t.setPin("")
 	}
 }
 
-// held returns the pin of the current turn, or empty if this client has no turn.
+// held returns the pin of the current turn. It is empty if this client has no turn.
 func (t *turns) held() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.pin
 }
 
-// alone reports whether only one request may be pending at the server, because this client is in a priority group and has no pin.
+// alone reports whether only one request may be pending at the server. That is the case if this client is in a priority group
+// without a pin.
 func (t *turns) alone() bool { return t.group != "" && t.held() == "" }
 
 // unspent records that a request on that inbox ended without delivering a message.
@@ -185,5 +187,5 @@ func (t *turns) unspent(on *inbox) {
 	}
 }
 
-// unsent records that a request with that pin was not made, so that no message can arrive on its inbox.
+// unsent records that a request with that pin was not sent. Without a pin, no message can then arrive on the request's inbox.
 func (t *turns) unsent(pin string) { t.unused = t.unused || pin == "" }

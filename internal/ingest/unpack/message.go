@@ -15,22 +15,22 @@ import (
 	"millrace/internal/table"
 )
 
-// errShort means that there is too little memory to decompress a message ahead of the batches.
+// errShort means that there is too little memory to unpack a message ahead of the batches.
 var errShort = errors.New("too little memory")
 
-// Message is a message and its records. Everything except Open, TryOpen and Drop needs an opened message.
+// Message is a message and its records. All methods except Open, TryOpen and Drop need an opened message.
 type Message struct {
-	*buffers // from opening until Recycle
+	*buffers // set from the opening until Recycle
 
-	Cursor frame.Cursor // position before the first record that no batch has
+	Cursor frame.Cursor // position of the first record that is in no batch yet
 
-	Compressed, Decompressed int           // bytes of the body before and after decompression; 0 if it was not compressed
-	Decompressing, Splitting time.Duration // time that unpacking took
+	Compressed, Decompressed int           // bytes of the body before and after decompression; 0 for an uncompressed body
+	Decompressing, Splitting time.Duration // time of decompressing and of splitting
 
 	u  *Unpacker
 	in Input
 
-	mu     sync.Mutex // guards the other fields until the message is opened
+	mu     sync.Mutex // guards all other fields until the message is opened
 	opened bool
 	cost   int64 // bytes of memory that the message takes
 	fault  error
@@ -45,28 +45,30 @@ func (m *Message) Framed() bool { return m.split.Framed() }
 // Record returns the i-th record.
 func (m *Message) Record(i int) []byte { return m.split.Record(i) }
 
-// Fault returns why the message can't be split into records, as a *frame.Error or *compression.Error, or nil.
+// Fault returns the error that prevented the unpacking, which is a *frame.Error if it is about the framing. It returns nil if there
+// was none.
 func (m *Message) Fault() error { return m.fault }
 
 // Cost returns the bytes of memory that the message takes.
 func (m *Message) Cost() int64 { return m.cost }
 
-// Mark records how the processing of a record ended that has no results.
+// Mark sets the status of the i-th record, which has no results.
 func (m *Message) Mark(i int, s record.Status) { m.Table.SetStatus(i, s) }
 
-// Exclude marks a record before the first batch has records. No batch gets its bytes.
+// Exclude marks a record and keeps it out of all batches. It must be called before the first batch has records of the message.
 func (m *Message) Exclude(i int, s record.Status) {
 	m.split.Exclude(i, s)
 	m.Mark(i, s)
 }
 
-// Open unpacks the message, unless it is unpacked already. It takes the memory without waiting.
+// Open unpacks the message, unless it is already unpacked. It takes the memory even if that exceeds the limit.
 func (m *Message) Open() { m.open(true) }
 
-// TryOpen is Open if there is memory. Otherwise it reports false.
+// TryOpen unpacks the message if there is enough memory. It reports whether the message is unpacked.
 func (m *Message) TryOpen() bool { return m.open(false) }
 
-// open unpacks the message. Without must it leaves that to the next call if there is too little memory, and reports false.
+// open unpacks the message, and reports whether it is unpacked. If there is too little memory, open does nothing unless must is
+// set.
 func (m *Message) open(must bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,7 +83,7 @@ func (m *Message) open(must bool) bool {
 	return m.opened
 }
 
-// Drop gives back the memory of a message that is not processed any more.
+// Drop gives back the memory of a message that is no longer processed.
 func (m *Message) Drop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,7 +91,7 @@ func (m *Message) Drop() {
 	m.release()
 }
 
-// Recycle keeps the buffers for another message. No goroutine may use the records or their results any more.
+// Recycle keeps the buffers for another message. Afterwards, no goroutine may use the records or their results.
 func (m *Message) Recycle() {
 	if m.fault == nil {
 		m.u.idle.put(m.buffers)
@@ -103,7 +105,7 @@ func (m *Message) release() {
 	m.cost = 0
 }
 
-// take takes memory. It reports false if there is too little and must is not set.
+// take takes memory for that many bytes. It reports false if there is too little memory and must is not set.
 func (m *Message) take(bytes int64, must bool) bool {
 	if must {
 		m.u.memory.Force(bytes)
@@ -138,11 +140,11 @@ func (m *Message) unpack(must bool) bool {
 	return true
 }
 
-// guessedRatio is the assumed ratio of a compressed message that doesn't declare its size.
+// guessedRatio is the assumed compression ratio of a message that doesn't declare its decompressed size.
 const guessedRatio = 4
 
-// decompressed returns the body, decompressed if it was compressed. It returns errShort if there is too little memory and must is not
-// set.
+// decompressed returns the body, which it decompresses if necessary. It returns errShort if there is too little memory and must is
+// not set.
 func (m *Message) decompressed(must bool) ([]byte, error) {
 	body := m.in.Data()
 	encoding, err := m.u.encoding(m.in.Headers())
@@ -157,8 +159,8 @@ func (m *Message) decompressed(must bool) ([]byte, error) {
 	return body, err
 }
 
-// decompress decompresses the body. Without must it first takes the memory for as many bytes as the message declares, or as are
-// usual, and for more if that is too little.
+// decompress decompresses the body. Without must, it takes the memory first: for the size that the message declares, or else for a
+// guessed size. If that size is too small, it tries again with a larger one.
 func (m *Message) decompress(e compression.Encoding, must bool) ([]byte, error) {
 	packed, most := m.in.Data(), m.u.Split.MaxBytes
 	if must {
@@ -180,7 +182,7 @@ func (m *Message) decompress(e compression.Encoding, must bool) ([]byte, error) 
 	}
 }
 
-// decompressWithin decompresses the body to at most limit bytes. The message holds the memory afterwards, unless that was too little
+// decompressWithin decompresses the body to at most limit bytes. It counts the memory of the result, unless the limit was too small
 // and final is not set.
 func (m *Message) decompressWithin(e compression.Encoding, limit int64, final bool) ([]byte, error) {
 	d, _ := m.u.decompressors.Get().(*compression.Decompressor)
@@ -198,7 +200,7 @@ func (m *Message) decompressWithin(e compression.Encoding, limit int64, final bo
 	return body, err
 }
 
-// bytes returns the length of all records, or 0 if the size of their results doesn't depend on it.
+// bytes returns the total length of all records, or 0 if the size of their results doesn't depend on that length.
 func (m *Message) bytes() (sum int64) {
 	if operator.StringBytes(m.u.Results.Operators, 0, 1) == 0 {
 		return 0
@@ -224,7 +226,7 @@ func (m *Message) splitBody(body []byte) error {
 	return err
 }
 
-// ExceedsBatch says that a payload or record of that many bytes is larger than a batch.
+// ExceedsBatch returns the error text for a payload or record of bytes bytes that is larger than a batch.
 func ExceedsBatch(bytes, batch int) string {
 	return fmt.Sprintf("%d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", bytes, batch)
 }
@@ -240,14 +242,14 @@ func (m *Message) describe() {
 	}
 }
 
-// buffers is the memory for the records of a message and for their results.
+// buffers has the memory for the records of a message and for their results.
 type buffers struct {
 	Table   table.Table // results of the records
 	Encoded []byte      // encoded results
 
-	body  []byte // the decompressed body; unused if the message was not compressed
+	body  []byte // the decompressed body; unused for an uncompressed message
 	split frame.Frame
-	kept  int64 // bytes that count as kept while the buffers are idle
+	kept  int64 // bytes that retain has counted for the idle buffers
 }
 
 // size returns the bytes of memory that the buffers take.
@@ -255,15 +257,16 @@ func (b *buffers) size() int64 {
 	return int64(unsafe.Sizeof(*b)) + int64(cap(b.Encoded)+cap(b.body)) + b.Table.Size() + b.split.Size()
 }
 
-// idleBuffers keeps buffers between messages. It is last in, first out, so only as many grow large as are in use at the same time.
+// idleBuffers keeps buffers between messages. It is a stack, so the number of large buffers doesn't exceed the number in use at the
+// same time.
 type idleBuffers struct {
-	retain func(before, now int64) bool // changes the count of memory that is kept; see New
+	retain func(before, now int64) bool // changes the count of kept memory; see New
 
 	mu    sync.Mutex
 	stack []*buffers
 }
 
-// take returns buffers, empty or with the memory of an earlier message.
+// take returns buffers, which are new or have the memory of an earlier message.
 func (i *idleBuffers) take() *buffers {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -278,9 +281,9 @@ func (i *idleBuffers) take() *buffers {
 	return b
 }
 
-// put keeps buffers that no message uses, unless that is too much memory.
+// put keeps unused buffers, unless retain reports that they are too large.
 func (i *idleBuffers) put(b *buffers) {
-	b.split.Reset() // releases the message
+	b.split.Reset() // releases the message's body
 	invariants.Poison(b.body)
 	invariants.Poison(b.Encoded)
 	b.Table.Poison()

@@ -1,8 +1,8 @@
-// Package unpack turns a message into its records: it decompresses the message and splits it.
+// Package unpack decompresses messages and splits them into records.
 //
-// Package inflight uses it. An Unpacker works ahead of the goroutines that fill batches, on several messages at once, while there is
-// memory. A message for which there was none is unpacked when a batch needs it. What a Message holds besides its body as received
-// counts as memory: the decompressed body, the index of the records, and the table of their results.
+// Package inflight uses it. While there is memory, an Unpacker unpacks several messages at once, ahead of the goroutines that fill
+// batches. Any other message is unpacked when a batch needs it. The memory of a Message includes the decompressed body, the index
+// of the records, and the table of their results. It doesn't include the received body.
 //
 // Start reading at Unpacker.Start, then Message.
 package unpack
@@ -27,19 +27,19 @@ import (
 
 // Settings defines how messages are unpacked.
 type Settings struct {
-	Split      frame.Splitter       // how a message is split, and the limits of a frame
-	Decompress compression.Encoding // how messages are compressed
+	Split      frame.Splitter       // framing of messages, and the limits of a frame
+	Decompress compression.Encoding // compression of messages
 	Results    Results              // the results of the records
 }
 
-// Memory bounds the memory of messages. Its methods don't wait, and several goroutines may call them.
+// Memory bounds the memory of messages. Its methods don't wait. Several goroutines may call them.
 type Memory interface {
-	Try(bytes int64) bool // takes memory; reports false if there is too little
+	Try(bytes int64) bool // takes memory, or reports false if there is too little
 	Force(bytes int64)    // takes memory, even if that exceeds the bound
 	Give(bytes int64)     // gives memory back
 }
 
-// Input is a message as received.
+// Input is a received message.
 type Input interface {
 	Data() []byte
 	Headers() nats.Header
@@ -50,23 +50,24 @@ type Unpacker struct {
 	Settings
 	memory        Memory
 	ahead         chan struct{} // holds a token for each goroutine that unpacks ahead
-	decompressors sync.Pool     // of *compression.Decompressor
+	decompressors sync.Pool     // contains *compression.Decompressor
 	idle          idleBuffers
 }
 
-// New returns an Unpacker whose messages take their memory from memory. It calls retain when the memory that it keeps between messages
-// changes from before to now bytes, and keeps none for which retain reports false.
+// New returns an Unpacker whose messages take their memory from memory. It calls retain before it changes the size of idle buffers
+// from before to now bytes. If retain reports false, the Unpacker doesn't keep the buffers.
 func New(s Settings, memory Memory, retain func(before, now int64) bool) *Unpacker {
 	s.Split.MaxBytes = cmp.Or(s.Split.MaxBytes, frame.DefaultMaxBytes)
 	return &Unpacker{Settings: s, memory: memory, ahead: make(chan struct{}, runtime.GOMAXPROCS(0)), idle: idleBuffers{retain: retain}}
 }
 
-// Splits reports whether messages may be frames or compressed, so that the size of a message does not tell that of its records.
+// Splits reports whether messages may be frames or compressed. The size of a message then doesn't determine the size of its
+// records.
 func (s *Settings) Splits() bool {
 	return s.Split.Framing != frame.None || s.Decompress != compression.None
 }
 
-// Plain reports whether a message is one record, as it is.
+// Plain reports whether a message is a single uncompressed record that fits into a batch.
 func (s *Settings) Plain(in Input) bool {
 	if !s.Splits() {
 		return true
@@ -75,7 +76,7 @@ func (s *Settings) Plain(in Input) bool {
 	return s.isSingle(h) && s.isAsIs(h) && len(in.Data()) <= s.Split.MaxRecord
 }
 
-// Start begins to unpack a message into m, which must be zero. It doesn't wait.
+// Start starts a goroutine that unpacks a message into m, which must be zero. It doesn't wait.
 func (u *Unpacker) Start(m *Message, in Input) {
 	m.u, m.in = u, in
 	go func() {
@@ -85,17 +86,17 @@ func (u *Unpacker) Start(m *Message, in Input) {
 	}()
 }
 
-// The headers that tell how to read a message.
+// The headers that describe the body of a message.
 const (
 	contentType     = "Content-Type"
 	contentEncoding = "Content-Encoding"
 )
 
-// errUnreadable means that the headers that say how to read a message can't be parsed.
+// errUnreadable means that the headers of a message can't be parsed, although they describe its body.
 var errUnreadable = errors.New("the message's headers can't be read, and they say how to read its body: send lines of the form \"Name: value\"")
 
-// valuesOf returns the values of a header. Case doesn't matter in its name: NATS keeps the spelling, and bridges from other systems write
-// lower case. A header on several lines has several values.
+// valuesOf returns the values of a header, one per line, in sorted order. The name is case-insensitive, because NATS keeps the
+// spelling, and bridges from other systems write lower case.
 func valuesOf(h nats.Header, name string) (values []string) {
 	for key, lines := range h {
 		if strings.EqualFold(key, name) {
@@ -106,7 +107,7 @@ func valuesOf(h nats.Header, name string) (values []string) {
 	return values
 }
 
-// isSingle reports whether a message is one record, by its framing.
+// isSingle reports whether a message is one record according to its framing.
 func (s *Settings) isSingle(h nats.Header) bool {
 	switch s.Split.Framing {
 	case frame.None:
@@ -124,7 +125,8 @@ func (s *Settings) isAsIs(h nats.Header) bool {
 		s.Decompress == compression.Auto && !jsapi.IsUnreadable(h) && len(valuesOf(h, contentEncoding)) == 0
 }
 
-// mediaType returns the Content-Type by which to split a message, if that matters.
+// mediaType returns the Content-Type of a message, which determines its splitting. It returns "" if the splitting doesn't depend on
+// it.
 func (s *Settings) mediaType(h nats.Header) (string, error) {
 	if s.Split.Framing != frame.Auto {
 		return "", nil
@@ -139,7 +141,7 @@ func (s *Settings) mediaType(h nats.Header) (string, error) {
 	return strings.Join(values, ""), nil
 }
 
-// encoding returns how the body of a message is compressed.
+// encoding returns the compression of a message's body.
 func (s *Settings) encoding(h nats.Header) (compression.Encoding, error) {
 	switch {
 	case s.Decompress != compression.Auto:
@@ -154,10 +156,11 @@ func (s *Settings) encoding(h nats.Header) (compression.Encoding, error) {
 type Results struct {
 	Operators  []operator.Operator
 	Format     operator.Format
-	Compressed bool // which takes the result of a message twice
+	Compressed bool // whether results are compressed, which needs a second copy of a message's result
 }
 
-// cost returns the maximum memory for the index and the results of a message's records, which have that many bytes together.
+// cost returns the maximum memory, in bytes, for the index and the results of a message's records. The records have bytes bytes in
+// total.
 func (r *Results) cost(records int, bytes int64) int64 {
 	strings := operator.StringBytes(r.Operators, records, int(bytes))
 	body := int64(table.MostBytes(r.Format, r.Operators, records, strings))
@@ -167,8 +170,8 @@ func (r *Results) cost(records int, bytes int64) int64 {
 	return int64(records)*frame.IndexBytes + table.MostSize(r.Format, r.Operators, records, strings) + body + body/8
 }
 
-// Most returns the maximum memory for a message of at most received bytes: for the decompressed bytes, the index and the results of
-// its records. It is 0 if every message is one record as it is.
+// Most returns the maximum memory, in bytes, for a message of at most received bytes. It includes the decompressed body, and the
+// index and the results of the records. It is 0 if every message is a single uncompressed record.
 func (s *Settings) Most(received int64) int64 {
 	if !s.Splits() {
 		return 0
