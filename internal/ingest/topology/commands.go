@@ -12,9 +12,9 @@ import (
 	"millrace/internal/ingest/trim"
 )
 
-// The commands of this file are for the nats command from version 0.4 on. TestNatsCommands runs them if that command is installed.
+// The commands in this file need version 0.4 or later of the nats command. TestNatsCommands runs them if that command is installed.
 
-// ExplainCommands appends a finding that says where the nats command comes from, if one of the findings advises it.
+// ExplainCommands appends a finding about the installation of the nats command if one of the findings advises that command.
 func ExplainCommands(findings []finding.Finding) []finding.Finding {
 	for _, f := range findings {
 		if strings.Contains(f.Advice, "nats stream ") || strings.Contains(f.Advice, "nats consumer ") {
@@ -25,7 +25,7 @@ func ExplainCommands(findings []finding.Finding) []finding.Finding {
 	return findings
 }
 
-// addStream returns the command that creates a stream with these settings. A stream without a number of replicas has one.
+// addStream returns the command that creates a stream with these settings. With 0 replicas, the command creates a stream with one.
 func addStream(c jetstream.StreamConfig) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "nats stream add %s%s", c.Name, subjectFlags(c.Subjects))
@@ -67,12 +67,12 @@ func subjectFlags(subjects []string) string {
 	return b.String()
 }
 
-// bytesFlags returns the flags for a stream that refuses messages at a size.
+// bytesFlags returns the flags for a stream that refuses messages beyond maxBytes.
 func bytesFlags(maxBytes int64) string {
 	return " --max-bytes " + sizeFlag(maxBytes) + " --discard new"
 }
 
-// retentionFlag returns a retention as the nats command names it.
+// retentionFlag returns the nats command's name of a retention policy.
 func retentionFlag(r jetstream.RetentionPolicy) string {
 	switch r {
 	case jetstream.WorkQueuePolicy:
@@ -83,7 +83,8 @@ func retentionFlag(r jetstream.RetentionPolicy) string {
 	return "limits"
 }
 
-// sizeFlag returns a size in bytes in the largest unit that divides it. The nats command takes numbers up to 2^31 - 1, before a unit.
+// sizeFlag formats a size, given in bytes, in the largest unit that divides it. The nats command accepts numbers up to 2^31 - 1
+// before a unit.
 func sizeFlag(n int64) string {
 	for _, u := range []struct {
 		name  string
@@ -102,7 +103,7 @@ func addConsumer(l Topology) string {
 	return fmt.Sprintf("nats consumer add %s %s --pull%s --ack explicit%s --defaults", l.Stream, c.Durable, filterFlags(c.FilterSubjects, "'"), consumerFlags(c))
 }
 
-// addPartitionConsumers returns the command for a shell that creates the consumers of the partitions from first to last.
+// addPartitionConsumers returns the shell command that creates the consumers of the partitions from first to last.
 func addPartitionConsumers(l Topology, first, last int) string {
 	c := partitionConsumerConfig(l, 0)
 	filters := make([]string, len(l.Subjects))
@@ -130,7 +131,7 @@ func filterFlags(filters []string, quote string) string {
 	return b.String()
 }
 
-// keeps describes what a stream keeps.
+// keeps describes the retention and the limits of a stream.
 func keeps(c jetstream.StreamConfig) string {
 	kept := map[jetstream.RetentionPolicy]string{
 		jetstream.LimitsPolicy: "every message", jetstream.WorkQueuePolicy: "what is not acknowledged",
@@ -151,7 +152,7 @@ func keeps(c jetstream.StreamConfig) string {
 	return kept
 }
 
-// short formats a duration without parts that are zero: 168h and not 168h0m0s.
+// short formats a duration without zero parts at the end, for example 168h instead of 168h0m0s.
 func short(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

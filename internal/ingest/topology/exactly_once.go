@@ -15,8 +15,9 @@ const (
 	withinWindow = "within the duplicate window: "
 )
 
-// CommitsOf returns how the result stream c stores batches with commit markers, given its server's version. found explains that in
-// words for the log and for `worker check`. advice says how to get commit markers; it is empty if there are some, or none are wanted.
+// CommitsOf returns the way in which the result stream c stores batches with commit markers, given the server's version. found
+// describes the way for the log and for `worker check`. advice describes how to enable commit markers. It is empty if they are
+// enabled or not wanted.
 func (l Topology) CommitsOf(c jetstream.StreamConfig, serverVersion string) (way Commits, found, advice string) {
 	flag := resultFlag(c, serverVersion)
 	if found, advice = l.noMarkers(c, serverVersion, flag); found != "" {
@@ -31,7 +32,7 @@ func (l Topology) CommitsOf(c jetstream.StreamConfig, serverVersion string) (way
 	return NoCommits, withinWindow + "the stream allows no batches that end with a commit marker", l.howToCommit(c, flag)
 }
 
-// LetterCommitsOf is like CommitsOf, for the stream of dead letters. Those need atomic batches.
+// LetterCommitsOf does the same as CommitsOf for the stream of dead letters, which must support atomic batches.
 func (l Topology) LetterCommitsOf(c jetstream.StreamConfig, serverVersion string) (way Commits, found, advice string) {
 	flag := atomicFlag(c)
 	found, advice = l.noMarkers(c, serverVersion, flag)
@@ -46,13 +47,13 @@ func (l Topology) LetterCommitsOf(c jetstream.StreamConfig, serverVersion string
 	return AtomicCommits, once + "dead letters are committed with a marker (atomic batches)" + keepMarkers(c, l.DeadLetterPrefix), ""
 }
 
-// wantsMarkers reports whether the worker stores commit markers in streams that take them.
+// wantsMarkers reports whether the worker stores commit markers in streams that support them.
 func (l Topology) wantsMarkers() bool {
 	return l.Exclusive && l.ExactlyOnce != Off && l.CommitPrefix != ""
 }
 
-// noMarkers returns why there are no commit markers in a stream, and how to get them; found is empty if there can be some. flag is what
-// `nats stream edit` needs besides to allow the batches.
+// noMarkers returns the reason why a stream can have no commit markers, and advice on enabling them. found is empty if it can have
+// markers. flag is the flag of `nats stream edit` that allows the batches.
 func (l Topology) noMarkers(c jetstream.StreamConfig, version, flag string) (found, advice string) {
 	subjects := CommitSubjects(l.CommitPrefix, c.Name)
 	switch {
@@ -80,11 +81,11 @@ func (l Topology) noMarkers(c jetstream.StreamConfig, version, flag string) (fou
 	return "", ""
 }
 
-// leastMarker is the least max_msg_size of a stream that takes commit markers, in bytes. A marker of results has about 400 bytes with its
-// headers.
+// leastMarker is the smallest max_msg_size, in bytes, of a stream that supports commit markers. A marker of results has about 400
+// bytes with its headers.
 const leastMarker = 1024
 
-// howToCommit returns the command with which a stream takes commit markers. The stream keeps its present subjects.
+// howToCommit returns advice with the command that makes a stream support commit markers. The stream keeps its present subjects.
 func (l Topology) howToCommit(c jetstream.StreamConfig, flag string) string {
 	command := "nats stream edit " + c.Name
 	if c.Retention == jetstream.InterestPolicy {
@@ -102,16 +103,17 @@ func takes(c jetstream.StreamConfig, subjects string) bool {
 	return slices.ContainsFunc(c.Subjects, func(s string) bool { return wildcard.Covers(s, subjects) })
 }
 
-// isSingle reports whether a stream keeps all messages, on one server. There, a fence ends the fast batch of an earlier owner at once.
+// isSingle reports whether a stream keeps all messages on one server. Only there, a fence immediately ends the fast batch of an
+// earlier owner.
 func isSingle(c jetstream.StreamConfig) bool {
 	return c.Retention == jetstream.LimitsPolicy && c.Replicas <= 1
 }
 
-// resultFlag returns the flag of `nats stream edit` with which the result stream allows batches that end with a commit marker; empty if
-// it allows some.
+// resultFlag returns the flag of `nats stream edit` that makes the result stream allow batches with a commit marker. It is empty if
+// the stream already allows them.
 func resultFlag(c jetstream.StreamConfig, version string) string {
 	if c.Retention == jetstream.InterestPolicy {
-		c.Retention = jetstream.LimitsPolicy // which the same command sets
+		c.Retention = jetstream.LimitsPolicy // the same command sets this
 	}
 	switch {
 	case isSingle(c) && c.AllowBatchPublish:
@@ -122,7 +124,7 @@ func resultFlag(c jetstream.StreamConfig, version string) string {
 	return atomicFlag(c)
 }
 
-// atomicFlag is like resultFlag, for atomic batches.
+// atomicFlag does the same as resultFlag for atomic batches.
 func atomicFlag(c jetstream.StreamConfig) string {
 	if c.AllowAtomicPublish {
 		return ""
@@ -130,7 +132,8 @@ func atomicFlag(c jetstream.StreamConfig) string {
 	return " --allow-batch"
 }
 
-// keepMarkers explains what the readers of a work queue must do, because the server removes a message that one of them acknowledges.
+// keepMarkers returns the filter that consumers of a work queue must have, as a text. Without the filter, they would acknowledge
+// commit markers, which the server then removes.
 func keepMarkers(c jetstream.StreamConfig, prefix string) string {
 	if c.Retention != jetstream.WorkQueuePolicy {
 		return ""
@@ -138,7 +141,7 @@ func keepMarkers(c jetstream.StreamConfig, prefix string) string {
 	return fmt.Sprintf("; consumers of this work queue need a filter such as %s.>, because the server removes a marker that a consumer acknowledges", prefix)
 }
 
-// markSettings has a stream to create take commit markers, if the worker stores some and the server supports that.
+// markSettings makes the settings of a new stream support commit markers, if the worker stores them and the server supports them.
 func (l Topology) markSettings(c *jetstream.StreamConfig, version string) {
 	if !l.wantsMarkers() || !atomicBatches.In(version) {
 		return

@@ -9,14 +9,14 @@ import (
 	"millrace/internal/wildcard"
 )
 
-// DeadLetterStream returns the stream that stores dead letters; empty if there is none.
+// DeadLetterStream returns the name of the stream that stores dead letters. It is empty if there is none.
 func DeadLetterStream(ctx context.Context, js jetstream.JetStream, l Topology) (string, error) {
 	return streamOf(ctx, js, l.DeadLetterPrefix, l.Subjects)
 }
 
-// streamOf returns the stream that stores messages published under prefix for inputs with these subjects; empty if
-// there is none. If streams store only some of those messages, the error is a *partlyStored, because no other stream
-// can store the rest under overlapping subjects.
+// streamOf returns the name of the stream that stores messages published under prefix for inputs with these
+// subjects. It is empty if there is none. If streams store only some of those messages, the error is a
+// *partlyStored, because no other stream can then store overlapping subjects.
 func streamOf(ctx context.Context, js jetstream.JetStream, prefix string, inputs []string) (string, error) {
 	first, none := "", ""
 	for _, wanted := range mappedFilters(prefix, inputs) {
@@ -35,7 +35,8 @@ func streamOf(ctx context.Context, js jetstream.JetStream, prefix string, inputs
 	return first, nil
 }
 
-// streamCovering returns the stream that stores every subject that matches wanted.
+// streamCovering returns the name of the stream that stores every subject that matches wanted. It is empty if there
+// is none.
 func streamCovering(ctx context.Context, js jetstream.JetStream, wanted string) (string, error) {
 	ctx, cancel := context.WithCancel(ctx) // ends the listing when the stream is found
 	defer cancel()
@@ -58,7 +59,7 @@ func streamCovering(ctx context.Context, js jetstream.JetStream, wanted string) 
 	return "", nil
 }
 
-// partlyStored means that a stream stores some of the required subjects and no stream stores the others.
+// partlyStored means that a stream stores some of the required subjects, and no stream stores the remaining ones.
 type partlyStored struct{ stream, subject string }
 
 func (e *partlyStored) Error() string {

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// Inspect checks the server, the streams and the consumers against how the worker will use them.
+// Inspect checks the server, the streams and the consumers for the worker's use u.
 func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Finding {
 	js, err := l.API.New(nc)
 	if err != nil {
@@ -32,6 +32,6 @@ func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Fi
 		consumerInspector{i}.inspect()
 	}
 	server.permissions()
-	trimInspector{streams}.inspect() // it only warns of what its user may not do
+	trimInspector{streams}.inspect() // runs after permissions, so its refused requests are only warnings
 	return i.findings
 }

@@ -9,17 +9,17 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// The values that MILLRACE_ACK_WAIT may have.
+// The smallest and largest value of MILLRACE_ACK_WAIT.
 const (
 	leastAckWait = time.Second
 	mostAckWait  = time.Hour
 )
 
 // agreement compares a consumer's settings with the worker's variables. The variables apply only when a consumer is
-// created. An existing consumer keeps its settings, so agreement reports a variable that was changed since.
+// created. An existing consumer keeps its settings, so agreement reports variables that were changed afterwards.
 func agreement(l Topology, u Use, c jetstream.ConsumerConfig, say func(level finding.Level, found, advice string)) {
 	edit := fmt.Sprintf("(nats consumer edit %s %s", l.Stream, c.Durable)
-	acknowledges := c.AckPolicy != jetstream.AckNonePolicy // otherwise it has no ack wait
+	acknowledges := c.AckPolicy != jetstream.AckNonePolicy // ack wait applies only with acknowledgements
 	if acknowledges && c.AckWait != l.AckWait {
 		set := ""
 		if c.AckWait >= leastAckWait && c.AckWait <= mostAckWait {

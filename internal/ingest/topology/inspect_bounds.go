@@ -11,11 +11,11 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// suggestedBytes is the bound that is advised for a stream without one, if the settings have none either.
+// suggestedBytes is the advised max_bytes for an unbounded stream if the settings have no max_bytes.
 const suggestedBytes = 4 << 30
 
-// bounds warns about a stream that can grow without a limit, and about one that differs from the settings for new streams. The worker
-// never changes an existing stream. wanted has the settings with which it would be created, and b the bounds in them.
+// bounds warns about a stream that can grow without a limit, or differs from the settings for new streams. The worker never changes
+// an existing stream. wanted has the settings for a new stream, and b their bounds.
 func (i streamInspector) bounds(what string, r role, info *jetstream.StreamInfo, wanted jetstream.StreamConfig, b Bounds) {
 	c := info.Config
 	i.fill(what, r, info)
@@ -45,21 +45,22 @@ func (i streamInspector) fill(what string, r role, info *jetstream.StreamInfo) {
 		fmt.Sprintf("process or remove what it holds, or raise the limit (nats stream edit %s%s)", c.Name, bytesFlags(room(holds, c.MaxBytes))))
 }
 
-// nearlyFull is the number of tenths of max_bytes from which a stream counts as nearly full.
+// nearlyFull is the fill level, in tenths of max_bytes, above which fill warns.
 const nearlyFull = 8
 
-// room returns a size for a stream that holds that many bytes: least, or twice what it holds, in whole GiB.
+// room returns the advised max_bytes for a stream with the present size holds. It is the larger of least and twice that size,
+// rounded up to whole GiB.
 func room(holds, least int64) int64 {
 	const gib = 1 << 30
 	return max(least, (2*holds+gib-1)/gib*gib)
 }
 
-// unbounded reports whether nothing limits the size of a stream.
+// unbounded reports whether a stream has no limit on its size.
 func unbounded(c jetstream.StreamConfig) bool {
 	return c.MaxAge <= 0 && c.MaxBytes <= 0 && c.MaxMsgs <= 0
 }
 
-// grows returns how a stream without a bound can fill the disk.
+// grows returns a text about how an unbounded stream can fill the disk.
 func grows(c jetstream.StreamConfig) string {
 	if c.Retention == jetstream.LimitsPolicy {
 		return "has no bound: it keeps every message, read or not, until the disk is full"
@@ -67,13 +68,13 @@ func grows(c jetstream.StreamConfig) string {
 	return "has no bound: while no worker runs, its backlog can fill the disk"
 }
 
-// differences collects how a stream differs from the settings for new streams, and the flags of `nats stream edit` that change it. Only
-// settings that the user chose count.
+// differences collects the differences of a stream from the settings for new streams, and the flags of `nats stream edit` that
+// remove them. It ignores settings that the user did not choose.
 type differences struct {
 	stream       jetstream.StreamConfig
-	holds        int64 // bytes
+	holds        int64 // in bytes
 	found, flags []string
-	instead      []string // advice for what can't be changed
+	instead      []string // advice that is not a flag
 }
 
 func (d *differences) add(flags, format string, args ...any) {
@@ -132,7 +133,8 @@ func (d *differences) storage(want jetstream.StorageType, asked bool) {
 	}
 }
 
-// bound adds the flags that bound the stream. Inputs must not go before they are processed, so they have no age.
+// bound adds the flags that bound the stream. An input stream gets no maximum age, because inputs must not be deleted before they
+// are processed.
 func (d *differences) bound(r role, b Bounds) {
 	switch {
 	case d.stream.Retention != jetstream.LimitsPolicy:
@@ -150,7 +152,7 @@ func (d *differences) bound(r role, b Bounds) {
 	d.instead = append(d.instead, "with discard new, a stream that is full refuses messages")
 }
 
-// expires warns of what a smaller age deletes.
+// expires adds a warning about the messages that a smaller age deletes.
 func (d *differences) expires(age time.Duration) {
 	d.instead = append(d.instead, fmt.Sprintf("the server then deletes at once what is older than %s, read or not", short(age)))
 }

@@ -16,7 +16,7 @@ type consumerInspector struct{ *inspection }
 func (i consumerInspector) inspect() {
 	what := "consumer " + i.l.Consumer
 	c, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer)
-	filters := i.l.Subjects // as provisioning would set them
+	filters := i.l.Subjects // the filters that provisioning would set
 	if err == nil {
 		filters = orOne(c.CachedInfo().Config.FilterSubjects, c.CachedInfo().Config.FilterSubject)
 	}
@@ -38,7 +38,7 @@ func (i consumerInspector) inspect() {
 	i.paused(what, c.CachedInfo())
 }
 
-// paused reports a consumer that delivers nothing now because somebody has paused it.
+// paused reports a paused consumer, which delivers nothing.
 func (i *inspection) paused(what string, c *jetstream.ConsumerInfo) {
 	if c.Paused {
 		i.say(finding.Warning, what, fmt.Sprintf("is paused for %s, and delivers nothing until then", short(c.PauseRemaining.Round(time.Second))),

@@ -32,7 +32,7 @@ func (i deadLetterInspector) inspect() {
 	}
 	c := info.Config
 	switch {
-	case name == i.l.ResultStream: // its other settings are checked with those of the results
+	case name == i.l.ResultStream: // resultInspector checks its other settings
 		i.say(finding.Warning, what, "stored in the result stream "+name+", where every reader of results gets them too", i.howToMove(c))
 		i.exactlyOnce(what, c, i.l.LetterCommitsOf)
 	case settingsInspector{i.inspection}.refusals(what, "a dead letter", c):
@@ -43,8 +43,8 @@ func (i deadLetterInspector) inspect() {
 	}
 }
 
-// markers says how many of a stream's messages are commit markers, because those are no dead letters. It returns an empty text for a stream without
-// messages, and if the server doesn't count them.
+// markers returns a text with the number of commit markers in a stream, because they aren't dead letters. The text is empty for a
+// stream without messages, or if the server doesn't count the markers.
 func (i deadLetterInspector) markers(info *jetstream.StreamInfo) string {
 	if info.State.Msgs == 0 || i.l.CommitPrefix == "" {
 		return ""
@@ -64,9 +64,9 @@ func (i deadLetterInspector) markers(info *jetstream.StreamInfo) string {
 	return fmt.Sprintf("%d of its %d messages are commit markers, which are no dead letters; ", markers, counted.State.Msgs)
 }
 
-// howToMove returns the commands that give dead letters their own stream. Between the two commands no stream has
-// their subjects, because two streams can't share any. A payload that is given up then is delivered again. With --force
-// the first command asks nothing, so both can be pasted at once.
+// howToMove returns the commands that give dead letters their own stream. Between the two commands no stream has the subjects of
+// dead letters, because two streams can't share subjects. A payload that is given up in between is redelivered. With --force the
+// first command has no prompt, so both commands can be pasted at once.
 func (i deadLetterInspector) howToMove(results jetstream.StreamConfig) string {
 	dead := mappedSubjects(i.l.DeadLetterPrefix)
 	keep := slices.DeleteFunc(slices.Clone(results.Subjects), func(s string) bool {

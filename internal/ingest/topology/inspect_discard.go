@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// drops holds the limits that make a stream delete messages that nobody has read, and the flags of `nats stream edit`
-// that remove them.
+// drops has the limits that make a stream delete unread messages, and the flags of `nats stream edit` that remove
+// these limits.
 type drops struct{ limits, flags []string }
 
 func (d *drops) add(flag, format string, args ...any) {
@@ -27,17 +27,17 @@ func findDrops(c jetstream.StreamConfig) (d drops) {
 			d.add("--max-bytes=-1", "max_bytes %d", c.MaxBytes)
 		}
 	}
-	// Only discard_new_per_subject refuses messages over a subject's limit. The server takes it only with discard new.
+	// Only discard_new_per_subject makes the server refuse messages over a subject's limit. It requires discard new.
 	if c.MaxMsgsPerSubject > 0 && !c.DiscardNewPerSubject {
 		d.add("--max-msgs-per-subject=-1", "max_msgs_per_subject %d", c.MaxMsgsPerSubject)
 	}
-	if c.MaxAge > 0 { // with either value of discard
+	if c.MaxAge > 0 { // max_age deletes messages with either value of discard
 		d.add("--max-age=0s", "max_age %s", c.MaxAge)
 	}
 	return d
 }
 
-// explain says what the stream c drops, and how to have it keep that.
+// explain describes the messages that the stream c drops, and the commands that make c keep them.
 func (d *drops) explain(c jetstream.StreamConfig) (found, advice string) {
 	advice = fmt.Sprintf("messages over a limit are deleted, read or not. Unless that's meant, lift the limits (nats stream edit %s %s)",
 		c.Name, strings.Join(d.flags, " "))
@@ -48,7 +48,7 @@ func (d *drops) explain(c jetstream.StreamConfig) (found, advice string) {
 	return "drops messages that nobody has read: " + d.text(c), advice
 }
 
-// text names the limits.
+// text returns the limits as a text.
 func (d *drops) text(c jetstream.StreamConfig) string {
 	discard := "old"
 	if c.Discard == jetstream.DiscardNew {

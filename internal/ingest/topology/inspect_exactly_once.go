@@ -10,7 +10,8 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// exactlyOnce reports whether a stream stores messages exactly once, as judge says. It returns false if it doesn't.
+// exactlyOnce adds findings about whether a stream stores messages exactly once according to judge. It returns false
+// if the stream doesn't.
 func (i streamInspector) exactlyOnce(what string, c jetstream.StreamConfig, judge func(jetstream.StreamConfig, string) (Commits, string, string)) bool {
 	if !i.l.wantsMarkers() {
 		return false
@@ -39,10 +40,11 @@ func (i streamInspector) exactlyOnce(what string, c jetstream.StreamConfig, judg
 	return true
 }
 
-// markerPatience is how long the server may take to return a commit marker.
+// markerPatience is the time limit for reading a commit marker.
 const markerPatience = 5 * time.Second
 
-// readMarker checks whether the worker may read a stream's commit markers. The server also answers if there is none.
+// readMarker checks whether the worker may read a stream's commit markers. The server also answers if there is no
+// marker.
 func (i streamInspector) readMarker(stream string) error {
 	ctx, cancel := context.WithTimeout(i.ctx, markerPatience)
 	defer cancel()

@@ -6,8 +6,8 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// limitOfResults returns the limit of messages with results: that of the result stream, or that of the server if it is smaller or the
-// only one known.
+// limitOfResults returns the size limit of messages with results. It is the smaller limit of the result stream and the server, or
+// the server's limit if the stream's is unknown.
 func (i *inspection) limitOfResults() limit {
 	if s, err := i.js.Stream(i.ctx, i.l.ResultStream); err == nil {
 		if most := int64(s.CachedInfo().Config.MaxMsgSize); most > 0 && most < i.maxPayload {
@@ -21,10 +21,11 @@ func limitOfServer(maxPayload int64) limit {
 	return limit{maxPayload, "the server", "raise the server's max_payload"}
 }
 
-// resultHeaders is the number of bytes that are assumed for the headers of a result.
+// resultHeaders is the assumed size of a result's headers in bytes.
 const resultHeaders = 1024
 
-// frames compares the limits of frames with the size of a batch, and with the largest messages of the server and of the result stream.
+// frames compares the limits of frames with the size of a batch, and with the message size limits of the server and the result
+// stream.
 func (i serverInspector) frames() {
 	f, what := i.use.Frames, "frames"
 	if f.none() {

@@ -10,12 +10,12 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// partitionInspector checks what exclusive delivery needs: a stream that puts partitions before its subjects, and a consumer for
+// partitionInspector checks the requirements of exclusive delivery: a stream that puts partitions before its subjects, and a
 // consumer per partition.
 type partitionInspector struct{ streamInspector }
 
 func (i partitionInspector) inspect() {
-	if s, err := i.js.Stream(i.ctx, i.l.Stream); err == nil { // otherwise it is reported already
+	if s, err := i.js.Stream(i.ctx, i.l.Stream); err == nil { // the error is already reported
 		c := s.CachedInfo().Config
 		if found, advice := unfit(c, i.l, nil); found != "" {
 			i.say(finding.Error, "stream "+c.Name, found, advice)
@@ -41,8 +41,8 @@ func (i partitionInspector) inspect() {
 	}
 }
 
-// removals warns of settings with which the server removes single messages. Of a message that is not acknowledged yet, that
-// acknowledges all earlier ones of its partition.
+// removals warns about settings with which the server removes single messages. The removal of an unacknowledged message
+// acknowledges all earlier messages of its partition.
 func (i partitionInspector) removals(c jetstream.StreamConfig) {
 	var found []string
 	if c.AllowMsgTTL {
@@ -61,7 +61,7 @@ func (i partitionInspector) removals(c jetstream.StreamConfig) {
 	}
 }
 
-// missingFrom reports the first consumers of the list, as far as their numbers are consecutive, and returns the others.
+// missingFrom reports the consumers at the start of the list whose numbers are consecutive, and returns the remaining list.
 func (i partitionInspector) missingFrom(list []int) []int {
 	n := 1
 	for n < len(list) && list[n] == list[0]+n {
@@ -76,7 +76,7 @@ func (i partitionInspector) missingFrom(list []int) []int {
 	return list[n:]
 }
 
-// consumer checks one partition's consumer, and reports only problems. It returns false if there is no such consumer.
+// consumer checks one partition's consumer, and reports only problems. there is false if there is no such consumer.
 func (i partitionInspector) consumer(p int) (worst finding.Level, there bool) {
 	want := partitionConsumerConfig(i.l, p)
 	what := "consumer " + want.Durable

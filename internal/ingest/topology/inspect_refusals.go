@@ -8,11 +8,11 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// settingsInspector checks settings with which a stream doesn't keep what is published to it.
+// settingsInspector checks a stream for settings with which it refuses, moves or deletes published messages.
 type settingsInspector struct{ *inspection }
 
-// refusals reports settings with which a stream can't store what a worker publishes to it. It returns false if it can store nothing.
-// stored is what the worker stores there.
+// refusals reports settings with which a stream can't store the worker's messages. It returns false if the stream can store none.
+// stored describes one of these messages.
 func (i settingsInspector) refusals(what, stored string, c jetstream.StreamConfig) bool {
 	elsewhere := "set another stream, or delete it and set MILLRACE_PROVISION=true"
 	switch {
@@ -29,7 +29,7 @@ func (i settingsInspector) refusals(what, stored string, c jetstream.StreamConfi
 	return false
 }
 
-// oddities warns about settings with which some of what a worker publishes is refused, or isn't where readers look.
+// oddities warns about settings with which a stream refuses some of the worker's messages, or stores them on unexpected subjects.
 func (i settingsInspector) oddities(what, stored string, c jetstream.StreamConfig) {
 	if c.Discard == jetstream.DiscardNew && c.DiscardNewPerSubject && c.MaxMsgsPerSubject > 0 {
 		i.say(finding.Warning, what, fmt.Sprintf("refuses messages on a subject that has %d (discard_new_per_subject): the worker then waits until somebody removes some",
@@ -41,7 +41,7 @@ func (i settingsInspector) oddities(what, stored string, c jetstream.StreamConfi
 	}
 }
 
-// unread warns about an input stream that deletes inputs which nobody has processed.
+// unread warns about an input stream that deletes unprocessed inputs.
 func (i settingsInspector) unread(what string, c jetstream.StreamConfig) {
 	asked := c
 	if b := i.l.Kept.Inputs; b.AskedAge || asked.MaxAge == b.MaxAge {

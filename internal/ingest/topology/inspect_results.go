@@ -44,7 +44,7 @@ func (i resultInspector) inspect() {
 	}
 }
 
-// fits warns if the result of one payload may be larger than a message, of which most is the limit.
+// fits warns if the result of one payload may exceed most, the size limit of messages.
 func (i resultInspector) fits(what string, most limit) {
 	need := int64(i.use.Frames.Result + resultHeaders)
 	if most.bytes < need {
@@ -53,7 +53,7 @@ func (i resultInspector) fits(what string, most limit) {
 	}
 }
 
-// publishing reports how results will be published.
+// publishing reports whether results are published in batches or one by one.
 func (i resultInspector) publishing(what string) {
 	found, err := publisher.Ask(i.ctx, i.js, i.l.ResultStream)
 	switch {
@@ -66,11 +66,11 @@ func (i resultInspector) publishing(what string) {
 	}
 }
 
-// duplicates compares how long the result stream remembers an id with how long an input may be redelivered. If a
-// result is stored after its id was forgotten, it is a second one.
+// duplicates compares the duplicate window of the result stream with the time for which an input may be
+// redelivered. A result that is published after the window may be stored a second time.
 func (i resultInspector) duplicates(what string, c jetstream.StreamConfig) {
 	ackWait, deliveries := i.l.AckWait, i.l.MaxDeliver
-	if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // other checks report problems with the consumer
+	if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // consumerInspector reports an error
 		settings := consumer.CachedInfo().Config
 		ackWait, deliveries = settings.AckWait, DeliveryLimit(deliveries, settings.MaxDeliver)
 	}
@@ -94,7 +94,7 @@ func (i resultInspector) duplicates(what string, c jetstream.StreamConfig) {
 	}
 }
 
-// lookups checks whether the worker can look up results that are stored already.
+// lookups checks whether the worker can look up stored results.
 func (i resultInspector) lookups(stream string) error {
 	return lookup.New(i.js, lookup.Settings{Input: i.l.Stream, Streams: []string{stream}}).Check(i.ctx)
 }

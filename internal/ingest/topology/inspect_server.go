@@ -10,10 +10,10 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// serverInspector checks the server, and what the worker may do there.
+// serverInspector checks the server and the worker's permissions.
 type serverInspector struct{ *inspection }
 
-// inspect reports false where JetStream does not answer or is too old, so that nothing else can be looked at.
+// inspect reports false if JetStream doesn't answer or is too old, because further checks are then impossible.
 func (i serverInspector) inspect() bool {
 	nc, batchBytes := i.nc, i.use.BatchBytes
 	what := "server " + nc.ConnectedServerName()
@@ -45,7 +45,8 @@ func (i serverInspector) inspect() bool {
 	return true
 }
 
-// silent reports that JetStream does not answer. A request that this user may not send, or whose answer it may not receive, gets none.
+// silent reports that JetStream doesn't answer. A missing permission to send a request, or to receive its answer, also has this
+// symptom.
 func (i serverInspector) silent(what string, err error) {
 	absent := errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
 	if absent || !i.refused() {
@@ -59,7 +60,7 @@ func (i serverInspector) refused() bool {
 	return errors.Is(i.nc.LastError(), nats.ErrPermissionViolation)
 }
 
-// whyNoAnswer returns what to do if JetStream doesn't answer.
+// whyNoAnswer returns the advice for a JetStream that doesn't answer.
 func (i serverInspector) whyNoAnswer() string {
 	switch api := i.l.API; {
 	case api.Domain != "":

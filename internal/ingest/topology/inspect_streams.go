@@ -11,10 +11,11 @@ import (
 	"millrace/internal/wildcard"
 )
 
-// streamInspector checks streams: the input stream, and what the result stream and the dead-letter stream have in common.
+// streamInspector checks the input stream, and has the common checks of the result stream and the dead-letter stream.
 type streamInspector struct{ *inspection }
 
-// stream looks up a stream, and reports it if it doesn't exist. wanted has the settings with which it would be created.
+// stream returns a stream's info, and reports a missing stream. wanted has the settings with which provisioning would
+// create the stream.
 func (i streamInspector) stream(wanted jetstream.StreamConfig, role string) (*jetstream.StreamInfo, bool) {
 	what := "stream " + wanted.Name
 	s, err := i.js.Stream(i.ctx, wanted.Name)
@@ -57,7 +58,7 @@ func (i streamInspector) sayStreamOf(what string, err error, variable string) {
 	i.failed(what, err, advice)
 }
 
-// durability reports how a stream could lose messages that it has confirmed.
+// durability reports a stream's storage, and warns if the stream could lose confirmed messages.
 func (i streamInspector) durability(what, found string, c jetstream.StreamConfig) {
 	switch {
 	case c.Storage == jetstream.MemoryStorage:
@@ -70,8 +71,8 @@ func (i streamInspector) durability(what, found string, c jetstream.StreamConfig
 	}
 }
 
-// discards warns about a stream that may delete messages before anybody has read them. It leaves out the age that b
-// has, and an age that differs from what the user chose, which bounds reports.
+// discards warns about a stream that may delete unread messages. It ignores a maximum age that is the same as in b. It
+// also ignores an age that differs from the user's choice, because the method bounds reports that.
 func (i streamInspector) discards(what string, c jetstream.StreamConfig, b Bounds) {
 	asked := c
 	if b.AskedAge || asked.MaxAge == b.MaxAge {

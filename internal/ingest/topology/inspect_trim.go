@@ -12,16 +12,16 @@ import (
 	"millrace/internal/ingest/trim"
 )
 
-// trimInspector checks whether processed inputs leave the input stream, and nothing else does.
+// trimInspector checks that processed inputs, and only those, are removed from the input stream.
 type trimInspector struct{ streamInspector }
 
-// trimPatience is how long the server may take to answer one request of trimInspector.
+// trimPatience is the time limit for each check of trimInspector at the server.
 const trimPatience = 2 * time.Second
 
 func (i trimInspector) inspect() {
 	s, err := i.js.Stream(i.ctx, i.l.Stream)
 	if err != nil {
-		return // reported already
+		return // the error is reported already
 	}
 	info, what := s.CachedInfo(), "processed inputs in stream "+i.l.Stream
 	switch c := info.Config; {
@@ -69,7 +69,7 @@ func (i trimInspector) trimmed(what string, info *jetstream.StreamInfo) {
 	}
 }
 
-// subjects returns the subjects on which a worker must be allowed to publish to trim a stream.
+// subjects returns the API subjects on which a worker must be allowed to publish for trimming a stream.
 func (i trimInspector) subjects(stream string) (subjects []string) {
 	for _, request := range []string{"CONSUMER.LIST", "STREAM.MSG.GET", "STREAM.PURGE"} {
 		subjects = append(subjects, i.l.API.Subject(request+"."+stream))
@@ -79,12 +79,12 @@ func (i trimInspector) subjects(stream string) (subjects []string) {
 
 // workQueue checks a work queue, from which the server itself removes inputs.
 func (i trimInspector) workQueue(what string, info *jetstream.StreamInfo) {
-	if c, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // otherwise it is reported already
+	if c, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // an error is reported already
 		i.leftInQueue(what, info, c.CachedInfo())
 	}
 }
 
-// leftInQueue reports inputs that the server has kept although they are acknowledged, as it does when it is killed.
+// leftInQueue reports acknowledged inputs that the server has kept. That happens when the server is killed.
 func (i trimInspector) leftInQueue(what string, info *jetstream.StreamInfo, c *jetstream.ConsumerInfo) {
 	floor := c.AckFloor.Stream
 	if info.State.Msgs == 0 || info.State.FirstSeq > floor || !coversAll(c.Config, info.Config) {
@@ -94,7 +94,7 @@ func (i trimInspector) leftInQueue(what string, info *jetstream.StreamInfo, c *j
 		"again, and they count against its limits", floor), fmt.Sprintf("remove them (nats stream purge %s --seq %d --force)", i.l.Stream, floor+1))
 }
 
-// coversAll reports whether a consumer gets every message of its stream.
+// coversAll reports whether a consumer receives every message of its stream.
 func coversAll(c jetstream.ConsumerConfig, s jetstream.StreamConfig) bool {
 	filters := orOne(c.FilterSubjects, c.FilterSubject)
 	return len(filters) == 0 || allCovered(s.Subjects, filters)

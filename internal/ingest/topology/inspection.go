@@ -10,7 +10,7 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// inspection is what the inspectors have in common: what to look at, and the findings so far.
+// inspection has the shared data of the inspectors: the objects to check, and the findings so far.
 type inspection struct {
 	ctx      context.Context
 	js       jetstream.JetStream
@@ -19,16 +19,16 @@ type inspection struct {
 	use      Use
 	findings []finding.Finding
 
-	maxPayload int64  // of the server
-	results    limit  // of messages with results
-	cluster    string // its name; empty for a single server
+	maxPayload int64  // the server's max_payload in bytes
+	results    limit  // size limit of messages with results
+	cluster    string // name of the server's cluster; empty for a single server
 }
 
-// limit is the largest message that is accepted, in bytes.
+// limit is a size limit of messages.
 type limit struct {
 	bytes int64
-	of    string // what has the limit
-	raise string // how to raise it
+	of    string // the server or stream with the limit
+	raise string // advice on raising the limit
 }
 
 // say reports a finding.
@@ -36,7 +36,8 @@ func (i *inspection) say(l finding.Level, what, found, advice string) {
 	i.findings = append(i.findings, finding.Finding{Level: l, What: what, Found: found, Advice: advice})
 }
 
-// missing reports what provisioning would create, and the command that creates it.
+// missing reports a missing stream or consumer that provisioning would create, and the command that creates
+// it.
 func (i *inspection) missing(what, found, command string) {
 	i.findings = append(i.findings, finding.Finding{Level: finding.Error, What: what, Found: found, Missing: true,
 		Advice: "create it (" + command + "), or set MILLRACE_PROVISION=true to have it created"})
@@ -61,7 +62,8 @@ func (i *inspection) hasInterest() bool {
 	return err == nil && s.CachedInfo().Config.Retention == jetstream.InterestPolicy
 }
 
-// dropped returns what happens to inputs while a consumer is missing, if they are lost.
+// dropped returns a warning about inputs that are lost while a consumer is missing. It is empty if none are
+// lost.
 func (i *inspection) dropped() string {
 	if i.hasInterest() {
 		return ", and with interest retention the stream drops inputs for which there is no consumer: create the consumers before anybody publishes"
@@ -69,7 +71,8 @@ func (i *inspection) dropped() string {
 	return ""
 }
 
-// keepInputs returns what must be done before a consumer is deleted, if its inputs would be deleted with it.
+// keepInputs returns advice on keeping the inputs before a consumer is deleted. It is empty if the deletion
+// removes no inputs.
 func (i *inspection) keepInputs() string {
 	if i.hasInterest() {
 		return fmt.Sprintf("its inputs would go with it, so first keep them (nats stream edit %s --retention limits); ", i.l.Stream)

@@ -11,23 +11,25 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// The oldest releases of nats-server that the delivery modes work with. `.ci/run oldest` runs both modes on their first versions.
+// The oldest releases of nats-server that the delivery modes support. `.ci/run oldest` runs both modes on the first versions of
+// these releases.
 var (
-	// OldestShared has consumers with several filters, and metadata of streams and consumers.
+	// OldestShared is the first release with several filters per consumer, and with metadata of streams and consumers.
 	OldestShared = jsapi.Release{Major: 2, Minor: 10}
 
-	// OldestExclusive has consumers that are pinned to a client, and requests that reset them.
+	// OldestExclusive is the first release with both pinned consumers and requests that reset consumers.
 	OldestExclusive = jsapi.Release{Major: 2, Minor: 14}
 )
 
 // atomicBatches is the first release with atomic batches.
 var atomicBatches = jsapi.Release{Major: 2, Minor: 12}
 
-// levelExclusive is the level of the JetStream API of OldestExclusive.
+// levelExclusive is the JetStream API level of OldestExclusive.
 const levelExclusive = 4
 
-// tooOld returns what is wrong with the server and what to do, or empty texts. If JetStream is elsewhere, the connected server's version says
-// nothing about it. Then level is the level of its API, which servers before 2.11 don't have.
+// tooOld returns the problem and the advice if the server is too old, and otherwise empty texts. version is the version of the
+// connected server. If JetStream is in a domain or another account, tooOld checks level instead, the level of its API. Servers
+// before 2.11 have no level.
 func tooOld(version string, level int, l Topology) (found, advice string) {
 	const shared = ", or set MILLRACE_DELIVERY=shared, which needs "
 	switch elsewhere := l.API != (jsapi.API{}); {
@@ -43,10 +45,10 @@ func tooOld(version string, level int, l Topology) (found, advice string) {
 	return "", ""
 }
 
-// levelTimeout bounds the wait for the level of the API. A cluster without a leader doesn't answer.
+// levelTimeout is the time limit for the query of the API level. A cluster without a leader doesn't answer.
 const levelTimeout = 5 * time.Second
 
-// apiLevel returns the level of the JetStream API.
+// apiLevel returns the level of the JetStream API. It is 0 if the server has none.
 func apiLevel(ctx context.Context, nc *nats.Conn, api jsapi.API) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, levelTimeout)
 	defer cancel()
@@ -63,7 +65,7 @@ func apiLevel(ctx context.Context, nc *nats.Conn, api jsapi.API) (int, error) {
 	return info.API.Level, err
 }
 
-// oldest returns the oldest release that the delivery mode works with.
+// oldest returns the oldest release that supports the delivery mode.
 func oldest(l Topology) jsapi.Release {
 	if l.Exclusive {
 		return OldestExclusive

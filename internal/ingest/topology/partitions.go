@@ -16,31 +16,31 @@ const (
 	// PriorityGroup is the group in which workers pull from a partition's consumer.
 	PriorityGroup = "millrace"
 
-	// PinnedFor is how long the server keeps a partition for a worker that sends no requests. It bounds how long a
-	// partition has no owner after its worker died. Workers send requests three times as often.
+	// PinnedFor is the time for which the server keeps a partition for a worker that sends no requests. It bounds the time without
+	// an owner after a worker has died. Workers send three requests in that time.
 	PinnedFor = 3 * time.Second
 )
 
-// MarkDelivered is the key in the metadata of a partition's consumer for the highest stream sequence that it is known to have
-// delivered. After a crash of the server or a reset by an administrator, the consumer's own state may have less.
+// MarkDelivered is a key in the metadata of a partition's consumer. Its value is the highest stream sequence that the consumer is
+// known to have delivered. After a crash of the server or a reset by an administrator, the consumer's own state may be older.
 const MarkDelivered = "millrace-delivered"
 
 // PartitionConsumer returns the name of a partition's consumer.
 func PartitionConsumer(consumer string, p int) string { return consumer + "-" + strconv.Itoa(p) }
 
-// PartitionSubject removes the partition from a subject as the stream stores it.
+// PartitionSubject removes the partition from a stored subject.
 func PartitionSubject(stored string) string {
 	_, subject, _ := strings.Cut(stored, ".")
 	return subject
 }
 
-// partitionTransform returns the transform that puts the number of the partition before each subject. The same
-// subject always gets the same number.
+// partitionTransform returns the transform that puts the partition's number before each subject. A subject always gets the same
+// number.
 func partitionTransform(partitions int) *jetstream.SubjectTransformConfig {
 	return &jetstream.SubjectTransformConfig{Source: ">", Destination: fmt.Sprintf("{{partition(%d)}}.>", partitions)}
 }
 
-// partitionFilters returns the subjects of a partition as the stream stores them.
+// partitionFilters returns the stored subjects of a partition.
 func partitionFilters(p int, subjects []string) []string {
 	filters := make([]string, len(subjects))
 	for i, s := range subjects {
@@ -59,8 +59,8 @@ func partitionConsumerConfig(l Topology, p int) jetstream.ConsumerConfig {
 	}
 }
 
-// createPartitionConsumers creates the consumers that are missing, unless the stream doesn't allow so many. After another error those that it
-// has created stay, and the next attempt continues with them: another worker may rely on them already.
+// createPartitionConsumers creates the missing consumers, unless the stream doesn't allow that many. After any other error, the
+// created consumers stay, because another worker may already use them. The next attempt creates the remaining ones.
 func createPartitionConsumers(ctx context.Context, js jetstream.JetStream, l Topology, log *slog.Logger) error {
 	missing, err := missingPartitionConsumers(ctx, js, l)
 	if err != nil {
@@ -77,8 +77,8 @@ func createPartitionConsumers(ctx context.Context, js jetstream.JetStream, l Top
 	return nil
 }
 
-// missingPartitionConsumers returns the configurations of the consumers that don't exist. It returns an error if the stream doesn't allow as
-// many, because some of them alone are useless.
+// missingPartitionConsumers returns the configurations of the missing consumers. It returns an error if the stream doesn't allow
+// that many, because an incomplete set of consumers is useless.
 func missingPartitionConsumers(ctx context.Context, js jetstream.JetStream, l Topology) (missing []jetstream.ConsumerConfig, err error) {
 	for p := range l.Partitions {
 		c := partitionConsumerConfig(l, p)

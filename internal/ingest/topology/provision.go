@@ -10,10 +10,10 @@ import (
 )
 
 // Provision creates the input stream, the result stream, a stream for dead letters (unless some stream already stores
-// them), and the consumer. It creates only what is missing, and doesn't change what exists.
+// them), and the consumer. It creates only missing ones, and doesn't change existing ones.
 func Provision(ctx context.Context, js jetstream.JetStream, l Topology, log *slog.Logger) error {
 	if err := checkInput(ctx, js, l); err != nil {
-		return err // before creating anything that would be useless
+		return err // before Provision creates useless streams
 	}
 	cr := &creator{js: js, log: log}
 	if err := cr.create(ctx, l.Kept.Inputs, inputSettings(l)); err != nil {

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// clusterReplicas is the number of replicas in a cluster, unless the user chose another.
+	// clusterReplicas is the default number of replicas in a cluster.
 	clusterReplicas = 3
 
-	// leastBytes is the smallest bound that a stream gets if the server has no room for the default.
+	// leastBytes is the smallest max_bytes that a stream gets if the server has no space for the default.
 	leastBytes = 64 << 20
 )
 
@@ -26,14 +26,14 @@ const (
 	errNoCluster jetstream.ErrorCode = 10074 // several replicas outside a cluster
 )
 
-// creator creates streams.
+// creator creates streams, and remembers them for halve.
 type creator struct {
 	js   jetstream.JetStream
 	log  *slog.Logger
 	made []string // streams of this creator whose max_bytes is a default
 }
 
-// create creates a stream unless it exists. b has the bounds in c.
+// create creates a stream unless it exists. b has the bounds that c contains.
 func (cr *creator) create(ctx context.Context, b Bounds, c jetstream.StreamConfig) error {
 	there, err := streamExists(ctx, cr.js, c.Name)
 	if err != nil || there {
@@ -45,7 +45,7 @@ func (cr *creator) create(ctx context.Context, b Bounds, c jetstream.StreamConfi
 			"MILLRACE_RESULT_MAX_BYTES, MILLRACE_DEADLETTER_MAX_BYTES), or give JetStream more storage", c.Name, sizeFlag(c.MaxBytes), err)
 	}
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return nil // another worker was faster, with other settings: Inspect compares them
+		return nil // another worker has just created it with other settings, which Inspect reports
 	}
 	if err != nil {
 		return fmt.Errorf("create stream %q on %v: %w: if another stream has these subjects, name that stream or choose other subjects "+
@@ -70,7 +70,8 @@ func streamExists(ctx context.Context, js jetstream.JetStream, name string) (boo
 	return true, nil
 }
 
-// createShrinking creates a stream. If the user left the number of replicas or max_bytes open, it tries what the server can provide.
+// createShrinking creates a stream. If the user did not choose max_bytes or the number of replicas, it reduces them to values that
+// the server can provide.
 func (cr *creator) createShrinking(ctx context.Context, b Bounds, c jetstream.StreamConfig) (jetstream.Stream, error) {
 	open := c.Replicas == 0
 	if open && cr.js.Conn().ConnectedClusterName() != "" {
@@ -98,11 +99,11 @@ func (cr *creator) createShrinking(ctx context.Context, b Bounds, c jetstream.St
 	}
 }
 
-// halve makes room for a stream of that many bytes, at least leastBytes: it halves max_bytes of the larger streams that it has created, which are
-// empty or nearly so.
+// halve makes space for a stream of that many bytes. It halves max_bytes of the streams that cr has created and that are at least
+// twice as large. These streams are still nearly empty.
 func (cr *creator) halve(ctx context.Context, bytes int64) error {
 	for _, name := range cr.made {
-		s, err := cr.js.Stream(ctx, name) // another worker may have changed it
+		s, err := cr.js.Stream(ctx, name) // a new query, because another worker may have changed the stream
 		if err != nil {
 			return fmt.Errorf("look up stream %q: %w", name, err)
 		}
@@ -118,13 +119,13 @@ func (cr *creator) halve(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// noPlaces reports whether several replicas have no place: the servers are too few, or too few of them have room for max_bytes. The server's
-// description names which. A server that is only offline may come back: then creating the stream fails, and is tried again.
+// noPlaces reports whether several replicas are impossible, because too few servers exist or have space for max_bytes. It reports
+// false if a server is only offline, because that server may return. The creation then fails, and the worker tries again.
 func noPlaces(refused *jetstream.APIError) bool {
 	return refused.ErrorCode == errNoCluster || refused.ErrorCode == errNoPeers && !strings.Contains(refused.Description, "offline")
 }
 
-// noRoom reports whether the server, or a cluster, can't reserve max_bytes.
+// noRoom reports whether the server or the cluster can't reserve max_bytes.
 func noRoom(refused *jetstream.APIError) bool {
 	return refused.ErrorCode == errNoStorage || refused.ErrorCode == errNoMemory ||
 		refused.ErrorCode == errNoPeers && strings.Contains(refused.Description, "insufficient storage")

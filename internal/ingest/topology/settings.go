@@ -9,10 +9,10 @@ import (
 	"millrace/internal/ingest/trim"
 )
 
-// role is the purpose of a stream, with the names of its variables.
+// role has texts about the purpose of a stream, for findings.
 type role struct {
-	age, bytes string // variables
-	full       string // what happens when the stream is full
+	age, bytes string // names of the variables with the stream's bounds
+	full       string // effect of a full stream
 }
 
 var (
@@ -21,8 +21,8 @@ var (
 	deadLetterRole = role{"MILLRACE_DEADLETTER_MAX_AGE", "MILLRACE_DEADLETTER_MAX_BYTES", "payloads that are given up are delivered again, and with exclusive delivery partitions wait, until there is room"}
 )
 
-// streamSettings returns the settings of a stream to create. A stream that is full refuses messages instead of deleting the oldest, which
-// nobody may have read.
+// streamSettings returns the settings of a new stream. A full stream refuses messages instead of deleting the oldest ones, which
+// may be unread.
 func (l Topology) streamSettings(name string, subjects []string, b Bounds) jetstream.StreamConfig {
 	c := jetstream.StreamConfig{
 		Name: name, Subjects: subjects, Storage: l.Storage, Replicas: l.Kept.Replicas, MaxAge: b.MaxAge, MaxBytes: b.MaxBytes,
@@ -46,8 +46,8 @@ func inputSettings(l Topology) jetstream.StreamConfig {
 	return c
 }
 
-// resultSettings returns the settings of the result stream. It accepts batches if the server supports them, and
-// remembers an id for as long as its input may be redelivered. With exclusive delivery it takes commit markers.
+// resultSettings returns the settings of the result stream. The stream accepts batches if the server supports them. Its duplicate
+// window covers the redeliveries of an input, up to maxDuplicateWindow. With exclusive delivery the stream accepts commit markers.
 func resultSettings(js jetstream.JetStream, l Topology) jetstream.StreamConfig {
 	c := l.streamSettings(l.ResultStream, mappedSubjects(l.ResultPrefix), l.Kept.Results)
 	c.AllowBatchPublish = publisher.ServerBatches(js.Conn().ConnectedServerVersion())
@@ -56,8 +56,8 @@ func resultSettings(js jetstream.JetStream, l Topology) jetstream.StreamConfig {
 	return c
 }
 
-// deadLetterSettings returns the settings of the stream for dead letters, which remembers ids for as long as the
-// result stream does.
+// deadLetterSettings returns the settings of the stream for dead letters. Its duplicate window is computed like that of the result
+// stream.
 func deadLetterSettings(js jetstream.JetStream, l Topology) jetstream.StreamConfig {
 	c := l.streamSettings(l.ResultStream+deadLetterSuffix, mappedSubjects(l.DeadLetterPrefix), l.Kept.DeadLetters)
 	c.Duplicates = duplicateWindow(l, c.MaxAge)
@@ -65,7 +65,7 @@ func deadLetterSettings(js jetstream.JetStream, l Topology) jetstream.StreamConf
 	return c
 }
 
-// deadLetterSuffix, appended to the name of the result stream, is the name of the stream for dead letters (adr/0034).
+// deadLetterSuffix makes the name of the stream for dead letters from the name of the result stream (adr/0034).
 const deadLetterSuffix = "_DEADLETTER"
 
 const (
@@ -77,8 +77,8 @@ const (
 	defaultDuplicateWindow = 2 * time.Minute
 )
 
-// duplicateWindow returns the duplicate window of a new stream; 0 means the server's default. The server accepts none that exceeds the
-// stream's maximum age.
+// duplicateWindow returns the duplicate window of a new stream; 0 means the server's default. The window doesn't exceed the
+// stream's maximum age, because the server refuses that.
 func duplicateWindow(l Topology, maxAge time.Duration) time.Duration {
 	window := min(redeliverySpan(l.AckWait, l.MaxDeliver), maxDuplicateWindow)
 	if maxAge > 0 {

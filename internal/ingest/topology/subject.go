@@ -7,8 +7,8 @@ import (
 	"millrace/internal/wildcard"
 )
 
-// MapSubject replaces the first token of subject with prefix: with prefix "results", "ingest.web.en" becomes
-// "results.web.en" and "ingest" becomes "results".
+// MapSubject replaces the first token of subject with prefix. For example, with prefix "results",
+// "ingest.web.en" becomes "results.web.en", and "ingest" becomes "results".
 func MapSubject(prefix, subject string) string {
 	if dot := strings.IndexByte(subject, '.'); dot >= 0 {
 		return prefix + subject[dot:]
@@ -32,7 +32,7 @@ func mappedFilters(prefix string, inputs []string) []string {
 	return mapped
 }
 
-// sameSubjects says whether two lists have the same subjects, in any order.
+// sameSubjects reports whether two lists have the same subjects in any order.
 func sameSubjects(a, b []string) bool {
 	x, y := slices.Clone(a), slices.Clone(b)
 	slices.Sort(x)
@@ -47,7 +47,7 @@ func allCovered(subjects, filters []string) bool {
 	})
 }
 
-// orOne returns list, or one if list is empty.
+// orOne returns list, or a list with only one if list is empty and one is not.
 func orOne(list []string, one string) []string {
 	if len(list) == 0 && one != "" {
 		return []string{one}

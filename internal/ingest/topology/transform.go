@@ -13,15 +13,13 @@ import (
 	"millrace/internal/wildcard"
 )
 
-// How the input stream maps subjects, and what it does with acknowledged messages, determines which consumers can
-// receive its messages.
+// The input stream's subject transform and its retention determine which consumers can receive its messages.
 
 // mostPartitions is the highest value that MILLRACE_PARTITIONS may have.
 const mostPartitions = 256
 
-// unfit returns why the input stream's configuration prevents a worker from receiving its inputs, and what to do
-// about it. Both are empty if it doesn't. filters are the consumer's filters with shared delivery; none means all
-// subjects.
+// unfit returns the reason why a worker can't receive its inputs from an input stream with the configuration c, and advice. Both
+// are empty if it can. filters are the consumer's filters with shared delivery; no filters means all subjects.
 func unfit(c jetstream.StreamConfig, l Topology, filters []string) (found, advice string) {
 	if l.Exclusive {
 		return unfitForPartitions(c, l)
@@ -42,7 +40,7 @@ func unfit(c jetstream.StreamConfig, l Topology, filters []string) (found, advic
 	return found, "set MILLRACE_STREAM to a stream without a subject transform, or recreate the consumer with filters for the subjects as they are stored"
 }
 
-// unfitForPartitions is like unfit, for exclusive delivery.
+// unfitForPartitions does the same as unfit for exclusive delivery.
 func unfitForPartitions(c jetstream.StreamConfig, l Topology) (found, advice string) {
 	want := partitionTransform(l.Partitions)
 	n := partitionsOf(c.SubjectTransform)
@@ -73,7 +71,7 @@ func unfitForPartitions(c jetstream.StreamConfig, l Topology) (found, advice str
 			"workers with shared delivery running until these are processed (docs/answers.md)", want.Source, want.Destination)
 }
 
-// checkInput fails if the input stream exists and a worker could receive nothing from it.
+// checkInput returns an error if the input stream exists and is unfit for a worker.
 func checkInput(ctx context.Context, js jetstream.JetStream, l Topology) error {
 	s, err := js.Stream(ctx, l.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -88,8 +86,7 @@ func checkInput(ctx context.Context, js jetstream.JetStream, l Topology) error {
 	return nil
 }
 
-// partitionsOf returns how many partitions a transform puts before subjects as exclusive delivery needs it; 0 if it
-// does something else.
+// partitionsOf returns the number of partitions of a transform for exclusive delivery. It returns 0 for any other transform.
 func partitionsOf(t *jetstream.SubjectTransformConfig) int {
 	if t == nil || t.Source != ">" {
 		return 0
@@ -101,8 +98,8 @@ func partitionsOf(t *jetstream.SubjectTransformConfig) int {
 	return 0
 }
 
-// partitionToken returns the number of partitions in a token of a transform's destination, such as {{partition(8)}}
-// or {{partition(8,1,2)}}; 0 for any other token.
+// partitionToken returns the number of partitions in a token of a transform's destination, such as {{partition(8)}} or
+// {{partition(8,1,2)}}. It returns 0 for any other token.
 func partitionToken(token string) int {
 	inner, ok := strings.CutPrefix(token, "{{")
 	if !ok {
@@ -121,8 +118,8 @@ func partitionToken(token string) int {
 	return n
 }
 
-// storedFilters returns filters that match the subjects under which a stream with that transform stores messages
-// published under subjects. A partition's number stays as in the transform.
+// storedFilters returns filters for the stored subjects of messages that are published under subjects to a stream with that
+// transform. The filters contain a partition token of the transform unchanged.
 func storedFilters(t *jetstream.SubjectTransformConfig, subjects []string) []string {
 	if t == nil || t.Destination == "" {
 		return subjects
@@ -145,8 +142,9 @@ func storedFilters(t *jetstream.SubjectTransformConfig, subjects []string) []str
 	return stored
 }
 
-// StoredFilters returns filters of a consumer for the messages that a stream with that transform stores of those published under subjects.
-// The server refuses filters that overlap, so each two that do are replaced by one for both. It may match further subjects.
+// StoredFilters returns a consumer's filters for messages that are published under subjects to a stream with that transform. The
+// server refuses overlapping filters, so StoredFilters replaces two overlapping filters by one that matches both. The new filter
+// may match further subjects.
 func StoredFilters(t *jetstream.SubjectTransformConfig, subjects []string) (filters []string) {
 	for _, s := range storedFilters(t, subjects) {
 		tokens := splitTokens(s)
@@ -158,7 +156,7 @@ func StoredFilters(t *jetstream.SubjectTransformConfig, subjects []string) (filt
 		s = strings.Join(tokens, ".")
 		for i := 0; i < len(filters); i++ {
 			if overlap(filters[i], s) {
-				s, filters, i = filterFor(filters[i], s), slices.Delete(filters, i, i+1), -1 // it may overlap those before now
+				s, filters, i = filterFor(filters[i], s), slices.Delete(filters, i, i+1), -1 // the new filter may overlap earlier filters
 			}
 		}
 		filters = append(filters, s)
@@ -180,7 +178,7 @@ func filterFor(a, b string) string {
 	return strings.Join(x, ".")
 }
 
-// mapped returns a filter for the results of destination on subjects that match both source and s.
+// mapped returns a filter for the subjects into which destination transforms subjects that match both source and s.
 func mapped(source, destination, s string) string {
 	tokens := splitTokens(destination)
 	for i, token := range tokens {
@@ -190,7 +188,7 @@ func mapped(source, destination, s string) string {
 			if from < len(given) {
 				return strings.Join(append(tokens[:i:i], given[from:]...), ".")
 			}
-			return strings.Join(tokens, ".") // s itself ends with a wildcard earlier
+			return strings.Join(tokens, ".") // s ends earlier with a wildcard
 		case strings.HasPrefix(token, "$"), strings.HasPrefix(token, "{{") && partitionToken(token) == 0:
 			tokens[i] = "*"
 		}
@@ -215,14 +213,14 @@ func splitTokens(destination string) (tokens []string) {
 	return append(tokens, destination[from:])
 }
 
-// overlap is like wildcard.Overlap for filters that may have a partition for a token, as in a transform.
+// overlap does the same as wildcard.Overlap for filters that may contain a partition token of a transform.
 func overlap(a, b string) bool {
 	return wildcard.OverlapTokens(splitTokens(a), splitTokens(b), func(x, y string) bool {
 		return wildcard.Meet(x, y) || isPartition(x, y) || isPartition(y, x)
 	})
 }
 
-// isPartition reports whether token is the number of a partition that the transform's token can result in.
+// isPartition reports whether token is a partition number that the token transform can produce.
 func isPartition(transform, token string) bool {
 	number, err := strconv.Atoi(token)
 	return err == nil && number >= 0 && number < partitionToken(transform)

@@ -9,18 +9,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Error codes of the server that say "not now". nats-server lists them in server/errors.json.
+// Error codes of the server for temporary errors. nats-server lists them in server/errors.json.
 const (
-	codeNoPeers         = 10005 // too few servers of the cluster can take the stream, as while the cluster starts
+	codeNoPeers         = 10005 // too few servers of the cluster can store the stream, for example while the cluster starts
 	codeNotLeader       = 10009
 	codeStreamOffline   = 10118
 	codeConsumerOffline = 10119
 )
 
-// codeUnavailable is the code of the errors about JetStream itself: it isn't ready, isn't enabled, or has no resources.
+// codeUnavailable is the code of errors about JetStream itself, for example if it isn't ready, isn't enabled, or has no
+// resources.
 const codeUnavailable = 503
 
-// lost are the errors of requests that got no answer.
+// lost has the errors of requests without an answer.
 var lost = []error{
 	context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected, nats.ErrStaleConnection,
 	nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded,

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// lateMost is the maximum total delay of a result on its way to the stream after it was published, and of an
-	// input on its way to this worker after it was delivered.
+	// lateMost is the maximum sum of two delays. One is the delay of a published result on its way to the stream. The
+	// other is the delay of a delivered input on its way to this worker.
 	lateMost = 20 * time.Second
 
 	// latePart limits that delay to half of a short duplicate window.
@@ -17,9 +17,9 @@ const (
 	safeWindow = latePart * lateMost
 )
 
-// PublishFor returns how long a result may still be published after a moment at which no result of its input was
-// stored, given the stream's duplicate window. It is the window less 20 s, or half of the window if that is more, and
-// at least a second, because otherwise nothing could be published.
+// PublishFor returns the maximum time from an input's clearance to the publish of its result, given the stream's
+// duplicate window. It is the window minus 20 s, or half of the window if that is longer. It is at least a second,
+// because otherwise nothing could be published.
 func PublishFor(window time.Duration) time.Duration {
 	return max(window-min(lateMost, window/latePart), time.Second)
 }
