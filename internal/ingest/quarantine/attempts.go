@@ -16,9 +16,9 @@ import (
 	"millrace/internal/ingest/natsconn"
 )
 
-// Before a worker with shared delivery tries a payload alone, it writes a note to the consumer's metadata, and removes the note
-// afterwards. If a note stays, the process died during the try, on a device that had just passed a probe. A death at any other
-// time proves nothing about the payload. Only payloads that are tried alone have a note, so there are few.
+// Before a worker with shared delivery tries a payload alone, it writes a note to the consumer's metadata. It removes the note
+// afterwards. A note that stays shows that the process died during the try, on a device that had just passed a probe. A death at
+// any other time proves nothing about the payload. There are few notes, because only payloads that are tried alone have one.
 
 // noteKey is the prefix of a note's key. The payload's stream sequence follows.
 const noteKey = "millrace-alone-"
@@ -27,7 +27,7 @@ const noteKey = "millrace-alone-"
 type attemptNote struct {
 	begun     int       // number of tries alone in which the process died
 	stored    time.Time // when the stream stored the payload, because a recreated stream reuses sequences
-	Narrowing           // which records of a frame were tried; its text follows
+	Narrowing           // the records of a frame that were tried; its text follows
 }
 
 func (m attemptNote) String() string {
@@ -38,8 +38,8 @@ func (m attemptNote) String() string {
 	return text
 }
 
-// parseAttemptNote parses the note of the payload that was stored at that time. A note of another payload or an unknown form
-// counts no try.
+// parseAttemptNote parses the note of the payload that was stored at the time stored. For a note of another payload or an unknown
+// form, it returns a note without tries.
 func parseAttemptNote(text string, stored time.Time) attemptNote {
 	var begun int
 	var at int64
@@ -51,17 +51,17 @@ func parseAttemptNote(text string, stored time.Time) attemptNote {
 	return attemptNote{begun, stored, ParseNarrowing(rest)}
 }
 
-// Attempts keeps these notes and queries the consumer's state. Only the goroutine that pulls may write notes.
+// Attempts writes attempt notes and queries the consumer's state. Only the goroutine that pulls may write notes.
 type Attempts struct {
 	JS       jetstream.JetStream
 	Consumer jetstream.Consumer
 	Stream   string
 	Log      *slog.Logger
-	noNotes  time.Time // after a refusal by the server, no notes are written until then
+	noNotes  time.Time // end of the time without notes after an error
 }
 
-// begin writes a note before a payload is tried alone. It returns the number of earlier tries in which a process died. If that is
-// LoneRuns or more, it writes no note.
+// begin writes a note before a payload is tried alone. It returns the number of earlier tries in which a process died. If that
+// number is LoneRuns or more, begin doesn't change the note.
 func (a *Attempts) begin(ctx context.Context, d *inflight.Delivery) (begun int, err error) {
 	if time.Now().Before(a.noNotes) {
 		return 0, errNoNotes
@@ -80,7 +80,7 @@ func (a *Attempts) begin(ctx context.Context, d *inflight.Delivery) (begun int, 
 	return begun, err
 }
 
-// last returns the note that the last process left for a frame.
+// last returns the note that an earlier process left for a frame.
 func (a *Attempts) last(ctx context.Context, d *inflight.Delivery) (note attemptNote, err error) {
 	err = a.note(ctx, d, func(before attemptNote) attemptNote {
 		note = before
@@ -94,7 +94,7 @@ func (a *Attempts) keep(ctx context.Context, d *inflight.Delivery, n Narrowing) 
 	return a.note(ctx, d, func(before attemptNote) attemptNote { return attemptNote{max(before.begun, 1), before.stored, n} })
 }
 
-// note changes the note of a payload. It removes a note that counts no try, and the notes of settled payloads.
+// note changes the note of a payload. It removes a note without tries, and the notes of settled payloads.
 func (a *Attempts) note(ctx context.Context, d *inflight.Delivery, change func(before attemptNote) attemptNote) error {
 	return a.update(ctx, func(marks map[string]string, floor uint64) {
 		maps.DeleteFunc(marks, func(key, _ string) bool {
@@ -110,7 +110,8 @@ func (a *Attempts) note(ctx context.Context, d *inflight.Delivery, change func(b
 	})
 }
 
-// NoteFault notes that an operator has lost a device. The next process learns from the note what this one can't be asked any more.
+// NoteFault writes a note that an operator has lost a device. The next process reads the note and reports the fault, because this
+// process ends.
 func (a *Attempts) NoteFault(ctx context.Context, f inflight.OperatorFault) {
 	err := a.update(ctx, func(marks map[string]string, _ uint64) {
 		marks[inflight.FaultNote] = inflight.AddFault(marks[inflight.FaultNote], f)
@@ -121,7 +122,7 @@ func (a *Attempts) NoteFault(ctx context.Context, f inflight.OperatorFault) {
 	}
 }
 
-// update changes the consumer's metadata. floor is the stream sequence below which everything is acknowledged.
+// update changes the consumer's metadata. floor is the stream sequence of the consumer's acknowledgement floor.
 func (a *Attempts) update(ctx context.Context, change func(marks map[string]string, floor uint64)) error {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()
@@ -143,16 +144,16 @@ func (a *Attempts) update(ctx context.Context, change func(marks map[string]stri
 	return err
 }
 
-// noNotesFor is how long a worker stops writing notes after the server refused one. Each refusal may take
+// noNotesFor is the time for which a worker writes no notes after an error, because each failed request may take
 // natsconn.RequestTimeout.
 const noNotesFor = time.Minute
 
 var errNoNotes = errors.New("the server did not take a note a moment ago")
 
-// eraseTries is the number of attempts to erase a note. A note that stays counts as a death.
+// eraseTries is the number of attempts to erase a note. A note that stays is later counted as a death.
 const eraseTries = 3
 
-// erase removes the note of a payload after the process has survived its try. It does so even after the drain has ended.
+// erase removes the note of a payload after the process has survived the try, even after the end of the drain.
 func (a *Attempts) erase(d *inflight.Delivery) {
 	nothing := func(attemptNote) attemptNote { return attemptNote{} }
 	err := a.note(context.Background(), d, nothing)
@@ -165,8 +166,8 @@ func (a *Attempts) erase(d *inflight.Delivery) {
 	}
 }
 
-// idle reports whether the payload that is being tried is the consumer's only one, so that no other can show whether the device
-// works.
+// idle reports whether the consumer has no other payload than the one that is being tried. No other payload can then show whether
+// the device works.
 func (a *Attempts) idle(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()
@@ -174,7 +175,7 @@ func (a *Attempts) idle(ctx context.Context) bool {
 	return err == nil && info.NumPending == 0 && info.NumAckPending <= 1
 }
 
-// outstanding returns the number of unsettled deliveries, and how many of those are redeliveries.
+// outstanding returns the number of unsettled deliveries, and the number of redeliveries among them.
 func (a *Attempts) outstanding(ctx context.Context) (all, redelivered int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()

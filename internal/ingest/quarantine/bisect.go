@@ -8,15 +8,15 @@ import (
 	"millrace/internal/streams"
 )
 
-// Search runs parts of a failed batch again. Each delivery mode has one.
+// Search runs parts of a failed batch again. Each delivery mode implements it.
 type Search interface {
-	// Run computes rows in their own batch, and keeps the results if it succeeds.
+	// Run computes rows in a separate batch, and keeps their results if the batch succeeds.
 	Run(ctx context.Context, rows []int) error
 
 	// Probe checks that the device works.
 	Probe(ctx context.Context) error
 
-	// Aside takes rows that could not be computed for a reason other than an operator failure. An error ends the search.
+	// Aside handles rows that failed with err, which is no failure of an operator. An error ends the search.
 	Aside(ctx context.Context, rows []int, err error) error
 }
 
@@ -26,9 +26,9 @@ type Failing struct {
 	Err error
 }
 
-// FindFailing finds the rows on which the operators fail alone, after they failed on all of them together with err. It tries all
-// others first, and probes the device before and after each failure that counts. If it returns an error, it returns no rows, and
-// some may not have been tried.
+// FindFailing returns the rows on which the operators fail alone, after they failed on a batch of rows with err. It confirms
+// these failures after it has tried all other rows, and probes the device before and after each confirmation. With an error, it
+// returns no rows, and some rows may not have been tried.
 func FindFailing(ctx context.Context, r Search, rows []int, err error) ([]Failing, error) {
 	if err := r.Probe(ctx); err != nil {
 		return nil, err
@@ -40,14 +40,14 @@ func FindFailing(ctx context.Context, r Search, rows []int, err error) ([]Failin
 	return confirm(ctx, r, suspects)
 }
 
-// OperatorFailed reports whether a payload may be the cause of err: the device is not known to be lost, memory did not run out,
-// and the context did not end. Probes and other payloads then decide whether a payload is the cause.
+// OperatorFailed reports whether a payload may be the cause of err. That is the case unless the device is lost or not ready,
+// memory ran out, or the context ended. Probes and other payloads then show whether a payload is the cause.
 func OperatorFailed(err error) bool {
 	return err != nil && !streams.Ended(err) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, device.ErrNotReady) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// search bisects rows, on which the operators failed with err, and appends those that fail alone to found.
+// search bisects rows, on which the operators failed with err. It appends the rows that fail alone to found.
 func search(ctx context.Context, r Search, rows []int, err error, found []Failing) ([]Failing, error) {
 	if len(rows) == 1 {
 		return append(found, Failing{rows[0], err}), nil
@@ -71,7 +71,7 @@ func search(ctx context.Context, r Search, rows []int, err error, found []Failin
 	return found, nil
 }
 
-// confirm runs each of suspects alone once more, between probes, and returns the payloads on which the operators fail again.
+// confirm runs each of suspects alone once more, between probes, and returns the rows on which the operators fail again.
 func confirm(ctx context.Context, r Search, suspects []Failing) (guilty []Failing, err error) {
 	for _, s := range suspects {
 		if err := r.Probe(ctx); err != nil {

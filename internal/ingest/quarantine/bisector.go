@@ -7,28 +7,28 @@ import (
 	"millrace/internal/streams"
 )
 
-// failed is a batch on which an operator failed while the device works.
+// failed is a batch on which an operator failed.
 type failed struct {
 	pipe *streams.Pipeline
-	g    *inflight.Batch // its deliveries, which hold memory until they are settled
+	g    *inflight.Batch // the deliveries, which hold memory until they are settled
 }
 
-// Bisector searches failed batches for the payloads to blame, one batch at a time.
+// Bisector searches failed batches for the payloads that cause the failures, one batch at a time.
 type Bisector struct {
 	queue chan failed
 	trier *tester
 }
 
-// NewBisector returns a Bisector. Up to most batches wait for it. Further batches are given back.
+// NewBisector returns a Bisector with a queue of at most most batches. The deliveries of further batches are given back.
 func NewBisector(i Isolation, most int) *Bisector {
 	return &Bisector{queue: make(chan failed, most), trier: newTester(i)}
 }
 
-// Refused takes over a batch that failed with err. If an operator may be the cause, the batch waits for Run to find the payload to blame.
-// Otherwise, or if too many batches wait, its deliveries are given back.
+// Refused takes over a batch that failed with err. If an operator may be the cause, the batch waits until Run searches for the
+// failing payload. Otherwise, or if the queue is full, the batch's deliveries are given back.
 func (s *Bisector) Refused(pipe *streams.Pipeline, g *inflight.Batch, err error) {
 	if OperatorFailed(err) {
-		payloads := len(g.Items) // Run may recycle g as soon as it has it
+		payloads := len(g.Items) // before the send, because Run may recycle g at once
 		select {
 		case s.queue <- failed{pipe, g}:
 			s.trier.Log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well", "payloads", payloads, "error", err)
@@ -62,11 +62,11 @@ func (s *Bisector) search(ctx context.Context, f failed) {
 		err = s.trier.try(ctx, f.pipe, f.g, rows)
 	}
 	if err != nil {
-		s.giveBack(f.g, err) // what remains after a lost device or the end of the drain
+		s.giveBack(f.g, err) // the device is lost or the drain has ended
 		return
 	}
 	f.g.CollectedRows(rows)
-	s.trier.Ends.StoreLater(ctx, f.pipe, f.g) // its frames may have records in batches that are searched later
+	s.trier.Ends.StoreLater(ctx, f.pipe, f.g) // some records of its frames may be in batches that are searched later
 }
 
 // giveBack gives back the unsettled deliveries of a batch.

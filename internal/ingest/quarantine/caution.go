@@ -2,26 +2,26 @@ package quarantine
 
 import "time"
 
-// strictness is how carefully a worker pulls.
+// strictness is the degree of caution of a worker's pull.
 type strictness uint8
 
 const (
-	relaxed  strictness = iota // no quarantined payload can come: prefetch
-	cautious                   // payloads may come that were delivered once before
-	strict                     // payloads may come that were delivered several times, and one of them may be to blame
+	relaxed  strictness = iota // no quarantined payload can arrive, so the worker prefetches
+	cautious                   // payloads that were delivered once before may arrive
+	strict                     // payloads that were delivered several times may arrive, and one of them may break the device
 )
 
-// caution decides how carefully to pull. A prefetched message counts as delivered: if the process dies, it looks as if it had
-// been tried. So the worker prefetches only while no quarantined payload can come. caution determines that from the quarantined
-// payloads that were delivered recently, and from the number of deliveries that the consumer has outstanding.
+// caution determines the strictness of the pull. After the death of a process, a prefetched message can't be distinguished from a
+// tried one, because the server counts both as delivered. So the worker prefetches only while no quarantined payload can arrive.
+// caution infers this from recently delivered quarantined payloads, and from the consumer's number of outstanding deliveries.
 type caution struct {
-	horizon time.Duration // latest time until an unsettled payload is redelivered: AckWait, or the longest delay of a nak
+	horizon time.Duration // upper bound of the time until an unsettled payload is redelivered
 
 	cautiousUntil time.Time
 	strictUntil   time.Time
 }
 
-// saw records a delivery of that level.
+// saw records a delivery with that level.
 func (c *caution) saw(level int, now time.Time) {
 	if level >= 1 {
 		c.cautiousUntil = now.Add(c.horizon)
@@ -31,8 +31,8 @@ func (c *caution) saw(level int, now time.Time) {
 	}
 }
 
-// begin records how many deliveries are outstanding when the worker starts, and how many of those are redeliveries. Other workers
-// may have them, or a dead one had them.
+// begin records the numbers of outstanding deliveries, and of redeliveries among them, at the start of the worker. These
+// deliveries belong to other workers or to a dead one.
 func (c *caution) begin(outstanding, redelivered int, now time.Time) {
 	if outstanding > 0 {
 		c.saw(1, now)
@@ -42,8 +42,9 @@ func (c *caution) begin(outstanding, redelivered int, now time.Time) {
 	}
 }
 
-// heard updates these numbers later. If this worker holds all outstanding deliveries, no quarantined payload is left. If none of
-// them is a redelivery, the next delivery of each is at most its second.
+// heard records later numbers of outstanding deliveries and redeliveries, and the number that this worker holds. If this worker
+// holds all outstanding deliveries, no quarantined payload is left at the server. If no delivery is a redelivery, the next
+// delivery of each payload is at most the second one.
 func (c *caution) heard(outstanding, redelivered, own int) {
 	if redelivered == 0 || outstanding <= own {
 		c.strictUntil = time.Time{}

@@ -8,44 +8,44 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// environment is the part of the worker that a Controller needs. The model test simulates it.
+// environment has the functions of the worker that a Controller needs. The model test simulates it.
 type environment interface {
-	// fetch requests up to n deliveries and passes each that must be processed to take. It returns how many arrived. If wait is
-	// set, it waits a while for the first.
+	// fetch requests up to n deliveries and passes each that must be processed to take. It returns the number of deliveries that
+	// arrived. If wait is set, it waits for the first delivery for a while.
 	fetch(ctx context.Context, n int, wait bool, take func(inflight.Delivery)) (came int, err error)
 
-	// outstanding returns the number of unsettled deliveries of all workers, and how many of those are redeliveries.
+	// outstanding returns the number of unsettled deliveries of all workers, and the number of redeliveries among them.
 	outstanding(ctx context.Context) (all, redelivered int, err error)
 
-	// quiet waits until all but mine of the worker's deliveries are settled, and the server has processed that.
+	// quiet waits until only mine of the worker's deliveries are unsettled, and the server has processed the acknowledgements.
 	quiet(ctx context.Context, mine int) error
 
-	// flow processes items of g that were never delivered before, outside quarantine. It removes them from g.
+	// flow processes items of g outside quarantine, because they were never delivered before. It removes them from g.
 	flow(ctx context.Context, g *inflight.Batch, items []int) error
 
-	// try runs items of g in an isolated batch, with nothing else on the devices, and settles each. It returns an error if the
-	// device is lost or the drain ends.
+	// try runs items of g in an isolated batch while the devices run nothing else, and settles each item. It returns an error if
+	// the device is lost or the drain ends.
 	try(ctx context.Context, g *inflight.Batch, items []int) error
 
 	now() time.Time
 }
 
-// Controller pulls while quarantined payloads may come. It holds no more deliveries than it can try at once, and tries one level
-// at a time with nothing else in flight. So each delivery of a payload counts one try. After a crash, the delivery counts tell
-// the next process which payloads may be to blame.
+// Controller pulls while quarantined payloads may arrive. It holds at most the deliveries that it can try at once, and tries one
+// level at a time with nothing else in flight. So each delivery of a payload stands for one try. After a crash, the next process
+// recognizes the payloads that may be the cause by their delivery counts.
 type Controller struct {
 	around    environment
 	levels    Levels
-	most      int // payload bytes of a batch
+	most      int // maximum payload bytes of a batch
 	caution   caution
 	held      heldSet
-	checkedAt time.Time // when the consumer was last checked
+	checkedAt time.Time // time of the last check of the consumer
 }
 
 // checkEvery is the interval at which the Controller queries the consumer for quarantined payloads.
 const checkEvery = time.Second
 
-// Begin checks whether an earlier process left deliveries unsettled. If the query fails, Begin assumes that it did.
+// Begin checks for unsettled deliveries of earlier processes. If the query fails, Begin assumes that there are some.
 func (c *Controller) Begin(ctx context.Context) {
 	all, redelivered, err := c.around.outstanding(ctx)
 	if err != nil {
@@ -65,8 +65,8 @@ func (c *Controller) SetAside(d inflight.Delivery) {
 	c.held.add(d)
 }
 
-// Run pulls and tries deliveries until no quarantined payload can come, or ctx is done. In the second case, the held set may not
-// be empty.
+// Run pulls and tries deliveries until no quarantined payload can arrive, or ctx is done. After the end of ctx, the held set may
+// contain deliveries.
 func (c *Controller) Run(ctx context.Context) error {
 	for {
 		if err := c.Play(ctx); err != nil {
@@ -99,8 +99,8 @@ func (c *Controller) gather(ctx context.Context) (came int, err error) {
 	return came, err
 }
 
-// stride returns the maximum number of deliveries per fetch. A payload's level is known only once it is delivered, so in strict
-// mode they come one by one.
+// stride returns the maximum number of deliveries per fetch. It is 1 in strict mode, because a payload's level is known only
+// after its delivery.
 func (c *Controller) stride() int {
 	if c.caution.level(c.around.now()) == strict {
 		return 1
@@ -108,7 +108,7 @@ func (c *Controller) stride() int {
 	return c.levels.size(2)
 }
 
-// check queries whether quarantined payloads are left.
+// check queries the outstanding deliveries and updates the strictness.
 func (c *Controller) check(ctx context.Context, now time.Time) {
 	c.checkedAt = now
 	if all, redelivered, err := c.around.outstanding(ctx); err == nil {
@@ -116,7 +116,7 @@ func (c *Controller) check(ctx context.Context, now time.Time) {
 	}
 }
 
-// Play tries everything in the held set, one level at a time from the highest.
+// Play tries all deliveries in the held set, one level at a time from the highest.
 func (c *Controller) Play(ctx context.Context) error {
 	for len(c.held.left) > 0 {
 		if err := c.around.quiet(ctx, len(c.held.left)); err != nil {

@@ -12,13 +12,13 @@ import (
 // Intake is the source of a Controller's deliveries. Shared delivery implements it.
 type Intake interface {
 	// Fetch requests up to n deliveries, waits up to wait for the first, and passes each that must be processed to take. It
-	// returns how many arrived.
+	// returns the number of deliveries that arrived.
 	Fetch(n int, wait time.Duration, take func(inflight.Delivery)) (came int, err error)
 
 	// HandOn processes a new delivery outside quarantine.
 	HandOn(d inflight.Delivery)
 
-	// Quiet waits until all but n of the worker's deliveries are settled, and the server has processed that.
+	// Quiet waits until only n of the worker's deliveries are unsettled, and the server has processed the acknowledgements.
 	Quiet(ctx context.Context, n int) error
 }
 
@@ -27,11 +27,11 @@ type liveEnvironment struct {
 	Intake
 	pipes    []*streams.Pipeline
 	trier    *tester
-	drainCtx context.Context // when it ends, batches on a device are no longer awaited
+	drainCtx context.Context // its end also ends the wait for batches on a device
 }
 
-// fetchWait is how long a fetch waits for a payload. The end of intake does not shorten it, because messages in transit would not
-// be redelivered before AckWait.
+// fetchWait is the maximum time for which a fetch waits for a payload. The end of intake does not shorten it, because messages in
+// transit would not be redelivered before AckWait.
 const fetchWait = 250 * time.Millisecond
 
 // NewController returns a Controller that pulls through in. A batch holds up to most payload bytes. Batches may finish until
@@ -60,7 +60,7 @@ func (s *liveEnvironment) outstanding(ctx context.Context) (all, redelivered int
 
 func (s *liveEnvironment) quiet(ctx context.Context, mine int) error { return s.Quiet(ctx, mine) }
 
-// flow passes new payloads on, as the pull does. A stop does not interrupt it: received payloads are processed.
+// flow passes new payloads on, like the pull. A stop does not interrupt it, because received payloads are processed.
 func (s *liveEnvironment) flow(_ context.Context, g *inflight.Batch, items []int) error {
 	for _, i := range items {
 		g.Settle(i)
@@ -69,7 +69,7 @@ func (s *liveEnvironment) flow(_ context.Context, g *inflight.Batch, items []int
 	return nil
 }
 
-// try uses another device for each level if there are several, in case the device is to blame.
+// try uses another device for each level if there are several, because a device may be the cause of the failures.
 func (s *liveEnvironment) try(_ context.Context, g *inflight.Batch, items []int) error {
 	d := &g.Items[items[0]]
 	pipe := s.pipes[d.Level%len(s.pipes)]

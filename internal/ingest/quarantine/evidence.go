@@ -7,33 +7,34 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// MaxInRow is the number of different payloads that may fail alone on a device, one after another, while no other payload
-// succeeds. The device may still compute payloads of known content correctly. A stream usually has one failing payload, or a few
-// next to each other. After MaxInRow of them the device is to blame, and the worker stops. The number exceeds the last isolated
-// batches of several payloads, and is small enough that a broken device costs only seconds.
+// MaxInRow is the number of different payloads that must fail alone on a device before the worker blames the device and stops.
+// No other payload may succeed in between. The device may pass all its probes. A stream usually has one failing payload, or a
+// few next to each other. The number exceeds the size of the last isolated batches with several payloads, and is small enough
+// that a broken device costs only seconds.
 const MaxInRow = 16
 
-// evidence records which payloads failed alone on a device, and whether others have succeeded since. A payload is given up only
-// with evidence that the payload, and not the device, is to blame.
+// evidence records the payloads that failed alone on a device, and the number of batches that succeeded. A payload is given up
+// only with evidence that the payload, and not the device, is the cause.
 type evidence struct {
-	mu     sync.Mutex
-	right  uint64                // number of batches that succeeded
-	failed map[uint64]failedOnce // by sequence: payloads that failed alone, and have neither succeeded nor been given up since
-	row    int                   // number of payloads that failed alone since a batch succeeded
+	mu    sync.Mutex
+	right uint64 // number of batches that succeeded
+	// failed has, by sequence, the payloads that failed alone, and have neither succeeded nor been given up since.
+	failed map[uint64]failedOnce
+	row    int // number of payloads that failed alone since the last successful batch
 }
 
 // failedOnce is a payload that failed alone.
 type failedOnce struct {
-	stored time.Time // when the stream stored it, because a recreated stream reuses sequences
-	right  uint64    // value of evidence.right when it last failed
+	stored time.Time // when the stream stored the payload, because a recreated stream reuses sequences
+	right  uint64    // value of evidence.right at the first failure
 	times  int       // how often the payload failed alone
-	at     time.Time // when it last failed
+	at     time.Time // time of the last failure
 }
 
 // mostRemembered is the maximum number of failed payloads that are remembered for each device.
 const mostRemembered = 1 << 16
 
-// heldFor is how long a payload counts as held back after it failed: twice the longest delay of a redelivery.
+// heldFor is the time for which a failed payload is counted as held back. It is twice the longest delay of a redelivery.
 const heldFor = 2 * inflight.MaxNakDelay
 
 // cameRight records that a batch succeeded.
@@ -55,19 +56,19 @@ func (e *evidence) batches() uint64 {
 type Ruling uint8
 
 const (
-	GiveUp        Ruling = iota // the payloads are to blame
-	holdBack                    // undecided: the payloads are redelivered later
-	DeviceNotWell               // the device is to blame, although it computes payloads of known content correctly
+	GiveUp        Ruling = iota // the payloads are the cause
+	holdBack                    // undecided; the payloads are redelivered later
+	DeviceNotWell               // the device is the cause, although it passes probes
 )
 
 func (r Ruling) String() string { return [...]string{"give up", "hold back", "not well"}[r] }
 
-// rule decides about payloads that each failed alone, between two probes that passed. limit is the number of deliveries of a
-// payload after which its count decides.
+// rule decides about payloads that each failed alone between two successful probes. limit is the number of deliveries or
+// failures after which a payload that has failed before is given up.
 //
-// If another payload has succeeded since, the payloads are to blame. If two or more failed and none succeeded, the device is to
-// blame. A single payload is to blame if there is no other to compare it with. Otherwise it is held back. It is given up when it
-// fails again after others succeeded, or when it was delivered, or has failed, limit times.
+// If another payload has succeeded since c.Since, the payloads are given up. If several payloads failed and none succeeded, the
+// device is the cause. A single payload is given up if there is no other payload for a comparison. Otherwise it is held back. It
+// is given up later when it fails again after others have succeeded, or when it was delivered, or has failed, limit times.
 func (e *evidence) rule(failed []*inflight.Delivery, limit int, c Comparison) Ruling {
 	if e.batches() > c.Since {
 		return e.forget(failed)
@@ -88,7 +89,7 @@ func (e *evidence) rule(failed []*inflight.Delivery, limit int, c Comparison) Ru
 	return holdBack
 }
 
-// note records a payload that failed alone, and returns what was recorded before.
+// note records a payload that failed alone, and returns the earlier record. again is false if there was none.
 func (e *evidence) note(d *inflight.Delivery) (before failedOnce, again bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -98,7 +99,7 @@ func (e *evidence) note(d *inflight.Delivery) (before failedOnce, again bool) {
 		return before, true
 	}
 	if e.failed == nil || len(e.failed) >= mostRemembered {
-		e.failed = map[uint64]failedOnce{} // bounded; a forgotten payload is held back once more
+		e.failed = map[uint64]failedOnce{} // to bound the map; a forgotten payload is held back once more
 	}
 	e.failed[d.Sequence] = failedOnce{d.Stored, e.right, 1, time.Now()}
 	e.row++
@@ -121,7 +122,7 @@ func (e *evidence) forget(failed []*inflight.Delivery) Ruling {
 	return GiveUp
 }
 
-// settled removes payloads that succeeded after all.
+// settled removes payloads that have succeeded.
 func (e *evidence) settled(items []inflight.Delivery) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -133,8 +134,8 @@ func (e *evidence) settled(items []inflight.Delivery) {
 	}
 }
 
-// holds reports whether a payload failed alone before and no other payload has succeeded since. Trying it in a batch with others
-// would prove nothing.
+// holds reports whether a payload failed alone before and no other payload has succeeded since. A try in a batch with others
+// would then prove nothing.
 func (e *evidence) holds(d *inflight.Delivery) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -142,7 +143,7 @@ func (e *evidence) holds(d *inflight.Delivery) bool {
 	return ok && f.stored.Equal(d.Stored) && f.right == e.right
 }
 
-// held returns the number of payloads that are held back.
+// held returns the number of payloads that are counted as held back.
 func (e *evidence) held() (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -154,9 +155,9 @@ func (e *evidence) held() (n int) {
 	return n
 }
 
-// Comparison describes the other payloads that failing payloads are compared with.
+// Comparison describes the other payloads with which failing payloads are compared.
 type Comparison struct {
-	Since  uint64      // value of Judge.Batches when the search for the failing payloads began
-	Others int         // number of other payloads that were computed alone for comparison and failed too
-	Idle   func() bool // reports whether no other payload can come; called only if needed
+	Since  uint64      // value of Judge.Batches at the start of the search for the failing payloads
+	Others int         // number of other payloads that failed too when they were computed alone for the comparison
+	Idle   func() bool // reports whether no other payload can arrive; called only if needed
 }

@@ -6,14 +6,14 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// heldSet holds the deliveries that a Controller has pulled and not tried yet: quarantined payloads, and new ones that arrived
-// between them. If one of them breaks the device, all others in the set are redelivered with a higher level. So the set is kept
-// small, and the highest level is tried first. A payload that runs alone never waits for another.
+// heldSet holds the untried deliveries of a Controller, which are quarantined payloads and new payloads that arrived between
+// them. If one payload breaks the device, all others in the set are redelivered with a higher level. So the set is kept small,
+// and the highest level is tried first. A payload that runs alone never waits for another payload.
 type heldSet struct {
 	g     *inflight.Batch // keeps the deliveries alive
 	left  []int           // indices of the deliveries in g that were not tried yet
-	bytes int             // total bytes of all deliveries, headers included
-	top   int             // the highest level
+	bytes int             // total bytes of all deliveries, including headers
+	top   int             // the highest level of the deliveries
 }
 
 func (h *heldSet) add(d inflight.Delivery) {
@@ -23,8 +23,8 @@ func (h *heldSet) add(d inflight.Delivery) {
 	h.top = max(h.top, d.Level)
 }
 
-// room returns how many more deliveries may be added so that one batch of the highest level can take all of them. The deliveries
-// may have about most bytes in total.
+// room returns the number of deliveries that may be added so that one batch of the highest level can contain all deliveries. The
+// deliveries may have about most bytes in total.
 func (h *heldSet) room(l Levels, most int) int {
 	if h.bytes >= most {
 		return 0
@@ -32,8 +32,8 @@ func (h *heldSet) room(l Levels, most int) int {
 	return max(l.size(h.top)-len(h.left), 0)
 }
 
-// next removes and returns the items to try next: those of the highest level, oldest first, as many as that level and a batch of
-// most bytes allow. It returns none if the set is empty.
+// next removes and returns the items to try next, which are the oldest ones of the highest level. That level and the batch size
+// of most bytes limit their number. It returns no items if the set is empty.
 func (h *heldSet) next(l Levels, most int) (level int, part []int) {
 	for _, i := range h.left {
 		level = max(level, h.g.Items[i].Level)
@@ -52,7 +52,7 @@ func (h *heldSet) next(l Levels, most int) (level int, part []int) {
 	return level, part
 }
 
-// clear empties the set once everything in it was tried.
+// clear empties the set after all its deliveries were tried.
 func (h *heldSet) clear() {
 	h.g.Clear()
 	h.left, h.bytes, h.top = h.left[:0], 0, 0

@@ -8,16 +8,15 @@ import (
 	"millrace/internal/streams"
 )
 
-// Judge decides about payloads on which the operators fail alone. It keeps the evidence for each device. Both delivery modes use
-// it.
+// Judge decides about payloads that fail alone, and keeps the evidence for each device. Both delivery modes use it.
 type Judge struct {
 	evidence map[*streams.Pipeline]*evidence
-	limit    int    // number of deliveries of a payload after which its count decides
+	limit    int    // number of deliveries or failures after which a payload is given up; see evidence.rule
 	progress func() // called when a batch succeeds
 	log      *slog.Logger
 }
 
-// NewJudge returns a judge without evidence. progress is called when a batch succeeds.
+// NewJudge returns a Judge without evidence.
 func NewJudge(pipes []*streams.Pipeline, limit int, progress func(), log *slog.Logger) *Judge {
 	j := &Judge{evidence: map[*streams.Pipeline]*evidence{}, limit: limit, progress: progress, log: log}
 	for _, p := range pipes {
@@ -38,7 +37,8 @@ func (j *Judge) CameRight(pipe *streams.Pipeline, b *inflight.Batch) {
 // Batches returns the number of batches that have succeeded on a device.
 func (j *Judge) Batches(pipe *streams.Pipeline) uint64 { return j.evidence[pipe].batches() }
 
-// HeldBack returns the number of payloads that failed alone while no other has succeeded since. They are redelivered later.
+// HeldBack returns the number of payloads that failed alone while no other payload has succeeded since. They are redelivered
+// later.
 func (j *Judge) HeldBack() (n int) {
 	for _, e := range j.evidence {
 		n += e.held()
@@ -56,7 +56,7 @@ func (j *Judge) Holds(d *inflight.Delivery) bool {
 	return false
 }
 
-// Decide decides about payloads of b that fail alone; see evidence.rule. After it returns DeviceNotWell, the pipeline has ended.
+// Decide decides about payloads of b that fail alone (see evidence.rule). If it returns DeviceNotWell, it has ended the pipeline.
 func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Failing, c Comparison) (Ruling, error) {
 	failed := Sources(b, guilty)
 	r := j.evidence[pipe].rule(failed, j.limit, c)
@@ -74,8 +74,8 @@ func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Faili
 	return r, nil
 }
 
-// Sources returns the deliveries that failing rows of a batch belong to, each once. Several records of one frame that fail are no
-// more evidence against a device than one payload is.
+// Sources returns the deliveries of failing rows of a batch, each once. Several failing records of one frame are no more evidence
+// against a device than one failing payload.
 func Sources(b *inflight.Batch, failing []Failing) (sources []*inflight.Delivery) {
 	for _, a := range failing {
 		d := b.Source(a.Row)

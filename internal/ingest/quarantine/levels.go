@@ -1,25 +1,25 @@
 package quarantine
 
-// Levels determines the size of isolated batches. A payload that was delivered before and not settled may have broken the device
-// then, or was only in flight at the same time. Its level is how often that happened: 0 for a new payload. Batches get smaller
-// with the level, so that in the end the payload to blame is alone. The level follows from the server's delivery count alone,
-// because a process that dies remembers nothing.
+// Levels determines the size of isolated batches. A payload that was delivered before and not settled may have broken the
+// device, or was only in flight at the same time. Its level is the number of such deliveries, which is 0 for a new payload.
+// Batches get smaller with the level, so that the failing payload is alone in the end. The level depends only on the server's
+// delivery count, because a process that dies loses its memory.
 type Levels struct {
 	Full  int // number of payloads in a full batch; at least 1
 	Limit int // number of deliveries before a payload is given up; at least 1
 }
 
 const (
-	// shrink is the factor by which batches shrink with each level. A larger factor takes fewer restarts to find a payload, and
-	// more batches to try the others. 8192 payloads are tried in batches of 512, 32, 2 and 1.
+	// shrink is the factor by which batches shrink with each level. With a larger factor, fewer restarts find a payload, but the
+	// other payloads need more batches. 8192 payloads are tried in batches of 512, 32, 2 and 1.
 	shrink = 16
 
-	// LoneRuns is how often a payload runs alone before it is given up, because one failure may be chance.
+	// LoneRuns is the number of times that a payload runs alone before it is given up, because one failure may be chance.
 	LoneRuns = 2
 )
 
-// size returns the number of payloads of a level that are tried at once. In the last deliveries before the limit, a payload is
-// alone.
+// size returns the maximum number of payloads of a level that are tried at once. In the last deliveries before the limit, a
+// payload is alone.
 func (l Levels) size(level int) int {
 	if level > 0 && level >= l.Limit-LoneRuns {
 		return 1
@@ -40,6 +40,6 @@ func (l Levels) Alone() int {
 	return level
 }
 
-// guilty reports whether a payload that was alone when a kernel lost the device may have caused that for the second time,
-// according to its level. It is used only if the consumer has no attemptNote.
+// guilty reports whether a payload may have lost the device alone for the second time, according to its level. It is used only
+// if the consumer has no attemptNote.
 func (l Levels) guilty(level int) bool { return level >= l.Alone()+LoneRuns-1 }

@@ -7,28 +7,28 @@ import (
 	"strings"
 )
 
-// Narrowing finds the records of a frame that lose the device, although each of them ends the process. It is kept where the next
-// process reads it, together with the frame's sequence, and is changed before records run and after they have run. What a process
-// leaves behind are the records that ran, alone on a device that had just passed a probe, when it died.
+// Narrowing is the state of a search for the records of a frame that lose the device, and with it the process. It is stored with
+// the frame's sequence for the next process, and changes before and after records run. After the death of a process, it has the
+// records that ran alone at that time, on a device that had just passed a probe.
 //
-// The zero Narrowing knows nothing about a frame.
+// The zero Narrowing is the start of a search.
 type Narrowing struct {
-	First, Records int   // the run of records; 0 records: none
+	First, Records int   // the run of records; without a run, Records is 0
 	Deaths         int   // number of processes that died while exactly these records ran
-	Condemned      []int // records that are given up
+	Condemned      []int // indices of the records that are given up
 }
 
-// Run is a run of a frame's records: [First, First+Records).
+// Run is a run of a frame's records, from First to First+Records-1.
 type Run struct{ First, Records int }
 
-// mostCondemned is the number of records of a frame that are given up one by one. With more, the whole frame is given up.
+// mostCondemned is the maximum number of records of a frame that are given up one by one. With more, the whole frame is given up.
 const mostCondemned = 64
 
-// Next returns the runs in which a frame with that many records is tried, in order. The run in which the last process died is
-// divided in two. If it is a single record and was tried LoneRuns times, the record is condemned. Next reports false if too many
+// Next returns the runs in which a frame with that many records is tried, in order. It halves the run in which the last process
+// died. If that run is a single record that was tried LoneRuns times, Next condemns the record. It reports false if too many
 // records are condemned.
 func (n *Narrowing) Next(records int) (runs []Run, ok bool) {
-	n.Condemned = slices.DeleteFunc(n.Condemned, func(i int) bool { return i >= records }) // the framing was changed
+	n.Condemned = slices.DeleteFunc(n.Condemned, func(i int) bool { return i >= records }) // the framing may have changed
 	cuts := []int{0}
 	if from, to := n.First, n.First+n.Records; n.Records > 0 && from >= 0 && to <= records {
 		switch {
@@ -48,7 +48,7 @@ func (n *Narrowing) Next(records int) (runs []Run, ok bool) {
 	return runs, len(n.Condemned) <= mostCondemned
 }
 
-// Begin returns what must be kept while a run is on the device. n is what the last process kept, for each run.
+// Begin returns the Narrowing to store while a run is on the device. n is the Narrowing that the last process stored.
 func (n Narrowing) Begin(r Run) Narrowing {
 	deaths := 1
 	if n.First == r.First && n.Records == r.Records {
@@ -57,7 +57,7 @@ func (n Narrowing) Begin(r Run) Narrowing {
 	return Narrowing{r.First, r.Records, deaths, n.Condemned}
 }
 
-// String returns the text form, for ParseNarrowing.
+// String returns the text form, which ParseNarrowing parses.
 func (n Narrowing) String() string {
 	text := fmt.Sprintf("%d %d %d", n.First, n.Records, n.Deaths)
 	for _, i := range n.Condemned {

@@ -16,42 +16,42 @@ type Deliveries interface {
 	// Finish publishes the results of a completed batch and settles each of its deliveries.
 	Finish(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, completed *streams.Batch, s *results.Buffers)
 
-	// Store publishes the results of a batch's frames, which are complete, and settles them. StoreLater does that once the
-	// frames are complete, without making the caller wait, and then recycles the batch.
+	// Store publishes the results of a batch's frames, which must be complete, and settles them. StoreLater does the same once the
+	// frames are complete, and then recycles the batch. It doesn't block the caller.
 	Store(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *results.Buffers)
 	StoreLater(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch)
 
-	// GiveBack has the server redeliver d, at once or with a delay that depends on why.
+	// GiveBack requests the redelivery of d, at once or with a delay that depends on why.
 	GiveBack(d *inflight.Delivery, why error)
 
-	// GiveUp takes over d and publishes a dead letter for it. It waits only for a free publish slot.
+	// GiveUp takes over d and publishes a dead letter for d. It waits only for a free publish slot.
 	GiveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error)
 
-	// DeadLetter publishes a dead letter for d and settles d. If the dead letter could not be stored, it settles nothing and
-	// reports false.
+	// DeadLetter publishes a dead letter for d and settles d. If the dead letter could not be stored, DeadLetter settles nothing
+	// and reports false.
 	DeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) bool
 }
 
-// Isolation contains what a Controller and a Bisector need to try deliveries in isolated batches.
+// Isolation has the parts and settings with which a Controller and a Bisector try deliveries in isolated batches.
 type Isolation struct {
 	Pool     *inflight.Pool
 	Judge    *Judge
 	Ends     Deliveries
 	Attempts *Attempts
 	Levels   Levels
-	Limit    int // number of deliveries before a payload is tried alone
+	Limit    int // number of deliveries after which a payload is tried alone
 	Log      *slog.Logger
 }
 
-// tester runs deliveries in isolated batches, and searches for the one to blame if an operator fails on them. Only one goroutine
-// may use it. It has at most one batch on a device at a time.
+// tester runs deliveries in isolated batches, and searches for the failing payload if an operator fails. Only one goroutine may use
+// it. It has at most one batch on a device at a time.
 type tester struct {
 	Isolation
 	part    *inflight.Batch // the deliveries on the device, which the pool keeps alive
 	buffers results.Buffers
 	ran     bool // whether the latest items reached the device
 	lone    bool // whether the item runs alone on a device that has just passed a probe
-	deaths  int  // number of earlier tries alone in which the process died, from the consumer's metadata; -1: unknown
+	deaths  int  // number of earlier tries alone in which a process died, from the consumer's metadata; -1 if unknown
 }
 
 func newTester(i Isolation) *tester {
@@ -60,7 +60,7 @@ func newTester(i Isolation) *tester {
 	return t
 }
 
-// giveBack gives back the deliveries of rows that were not processed, or publishes a dead letter for one that is condemned. It
+// giveBack gives back the unsettled deliveries of rows. If a single delivery is condemned, it publishes the dead letter instead. It
 // returns err if err means that the pipeline has ended.
 func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, rows []int, err error) error {
 	items, open := g.ItemsOf(rows)
@@ -110,9 +110,9 @@ func (t *tester) withhold(ctx context.Context, g *inflight.Batch, rows []int, er
 	return nil
 }
 
-// condemned reports whether a payload that ran alone is given up because of err. There are two cases. A kernel may have lost the
-// device, for the second time with this payload alone. Or the device had too little memory for the payload alone, and the payload
-// was delivered too often.
+// condemned reports whether a payload that ran alone is given up because of err, with the reason. There are two cases. A kernel has
+// lost the device for the second time with this payload alone. Or the device had too little memory for this payload alone, and the
+// payload was delivered too often.
 func (t *tester) condemned(d *inflight.Delivery, err error) (results.Reason, bool) {
 	switch {
 	case !t.ran || !t.lone:
@@ -123,8 +123,9 @@ func (t *tester) condemned(d *inflight.Delivery, err error) (results.Reason, boo
 	return results.MaxDeliver, errors.Is(err, device.ErrOutOfMemory) && d.NumDelivered > t.Limit
 }
 
-// run computes rows of g, in one batch if they fit, and settles the messages of one record. It leaves out those that are settled,
-// because an earlier call may have failed after some of its batches. Records of frames keep their results in the frame. If run fails, the deliveries are still in g. If ctx ended, they may be on the device and in t.part instead.
+// run computes rows of g, in one batch if they fit, and settles the messages of one record. It skips rows of settled deliveries,
+// because an earlier call may have failed after some of its batches. The results of records stay in their frames. If run fails, the
+// deliveries are still in g. If ctx ended, they may be on the device and in t.part instead.
 func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int) error {
 	rows = g.Unfinished(rows)
 	for len(rows) > 0 {
@@ -137,7 +138,7 @@ func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Ba
 	return nil
 }
 
-// runBatch computes as many of the rows as fit into a batch, and returns their number.
+// runBatch computes the first rows, up to the size of a batch, and returns their number.
 func (t *tester) runBatch(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int) (n int, err error) {
 	t.ran = false
 	if err := ctx.Err(); err != nil {
@@ -187,7 +188,7 @@ func (t *tester) runBatch(ctx context.Context, pipe *streams.Pipeline, g *inflig
 	return n, err
 }
 
-// storeFrames publishes the results of the frames among items of g, all of whose rows were tried, and settles them.
+// storeFrames publishes the results of the frames among items of g, and settles these frames. All their rows must have been tried.
 func (t *tester) storeFrames(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) {
 	for _, i := range items {
 		if d := g.Items[i]; d.Frame != nil && !g.IsSettled(i) {

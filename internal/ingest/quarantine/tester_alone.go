@@ -12,8 +12,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// tryAlone tries a quarantined payload alone. If two processes died while they tried it, it becomes a dead letter without another
-// try.
+// tryAlone tries a quarantined payload alone. If LoneRuns processes died while they tried the payload, it becomes a dead letter
+// without another try.
 func (t *tester) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
 	d, rows := &g.Items[items[0]], g.RowsOf(items)
 	t.Log.Warn("a payload that no worker has settled yet is tried alone", "sequence", d.Sequence,
@@ -51,8 +51,8 @@ func (t *tester) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *inflig
 	return err
 }
 
-// tryFrame tries a quarantined frame alone, in runs of records that follow from the last process's death. So the records that lose
-// the device are found, and only they are given up. It returns errNoNotes, and has done nothing, if the server takes no notes.
+// tryFrame tries a quarantined frame alone, in runs of records that last determines. So it finds the records that lose the device,
+// and only these are given up. If the server accepts no notes, tryFrame does nothing and returns errNoNotes.
 func (t *tester) tryFrame(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, item int, last attemptNote) error {
 	d, rows := &g.Items[item], g.RowsOf([]int{item})
 	runs, ok := last.Next(d.Frame.Records())
@@ -78,7 +78,7 @@ func (t *tester) tryFrame(ctx context.Context, pipe *streams.Pipeline, g *inflig
 			}
 			return err
 		}
-		if g.IsSettled(item) { // it was given back
+		if g.IsSettled(item) { // the frame was given back
 			break
 		}
 		if err := t.probe(ctx, pipe); err != nil {

@@ -26,9 +26,10 @@ func (r isolatedSearch) Aside(ctx context.Context, rows []int, err error) error 
 	return r.giveBack(ctx, r.g, rows, err)
 }
 
-// try runs rows of g and settles their messages of one record: published, given up, or given back. The results of records stay in
-// their frames. If an operator fails on the rows, try searches for the ones to blame. It returns an error if the device is lost or ctx ends. The unsettled deliveries were
-// then given back, or are in g or t.part, and the worker gives them back when it ends.
+// try runs rows of g and settles their messages of one record. Each is published, given up, or given back. The results of records
+// stay in their frames. If an operator fails on the rows, try searches for the failing rows. It returns an error if the device is
+// lost or ctx ends. The unsettled deliveries were then given back, or are in g or t.part, and the worker gives them back when it
+// ends.
 func (t *tester) try(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int) error {
 	err := t.run(ctx, pipe, g, rows)
 	switch {
@@ -51,8 +52,8 @@ func (t *tester) tryItems(ctx context.Context, pipe *streams.Pipeline, g *inflig
 	return nil
 }
 
-// blame finds the items to blame, after the operators failed on all of them together with err. It gives up no item before the
-// others were tried.
+// blame finds the failing rows after the operators failed on all rows together with err. It gives up no row before all other rows
+// were tried.
 func (t *tester) blame(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int, err error) error {
 	since := t.Judge.Batches(pipe)
 	guilty, err := FindFailing(ctx, isolatedSearch{t, pipe, g}, rows, err)
@@ -77,7 +78,7 @@ func (t *tester) blame(ctx context.Context, pipe *streams.Pipeline, g *inflight.
 	return nil
 }
 
-// condemn gives up a row on which the operators fail alone. The other records of a frame keep their results.
+// condemn gives up a row that fails alone. The other records of a frame keep their results.
 func (t *tester) condemn(ctx context.Context, g *inflight.Batch, a Failing) {
 	f, i := g.Row(a.Row)
 	if f != nil {

@@ -36,8 +36,8 @@ type Topology struct {
 
 	MaxDeliver    int                   // a payload with more deliveries than this is tried alone, and given up if it fails
 	Storage       jetstream.StorageType // storage of new streams; the default is files
-	AckWait       time.Duration         // of consumers that are created
-	MaxAckPending int                   // of consumers that are created
+	AckWait       time.Duration         // AckWait of new consumers
+	MaxAckPending int                   // MaxAckPending of new consumers
 
 	AskedAckPending int // MaxAckPending if the user set it, otherwise 0; only for Inspect
 
