@@ -31,7 +31,6 @@ func (w *Worker) endWhenIdle(drainCtx context.Context, end func()) {
 	}
 }
 
-// anyConnected reports whether a connection is up.
 func (w *Worker) anyConnected() bool {
 	for _, nc := range w.conns {
 		if nc.IsConnected() {

@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// connectionBuffers is the memory in bytes for a connection's read and write buffers. It includes no reconnect buffer,
-	// because messages that are published while the connection is down are not kept.
+	// connectionBuffers is the memory in bytes for a connection's read and write buffers. There is no reconnect buffer.
 	connectionBuffers = 1 << 20
 
 	// pullShare is the share of the memory that prefetched messages may take: a quarter.
@@ -28,8 +27,8 @@ func (o *Options) CheckMemory(server pull.Server, c jetstream.ConsumerConfig, de
 	return o.poolSettings(server, c, connections).Check(devices, int64(batchBytes))
 }
 
-// ConsumerSettings returns the settings of the worker's consumer. They are zero if the consumer can't be read, for example
-// because it doesn't exist yet.
+// ConsumerSettings returns the settings of the worker's consumer. They are zero if the consumer doesn't exist yet or can't be
+// read.
 func ConsumerSettings(ctx context.Context, nc *nats.Conn, t topology.Topology) jetstream.ConsumerConfig {
 	js, err := t.API.New(nc)
 	if err != nil {
@@ -42,7 +41,6 @@ func ConsumerSettings(ctx context.Context, nc *nats.Conn, t topology.Topology) j
 	return consumer.CachedInfo().Config
 }
 
-// poolSettings returns the settings of the worker's pool.
 func (o *Options) poolSettings(server pull.Server, c jetstream.ConsumerConfig, connections int) inflight.Settings {
 	return inflight.Settings{
 		Costs: o.costs(), Split: o.Split, Decompress: o.Decompress, Memory: o.Memory, Fixed: o.fixedMemory(server, c, connections),
@@ -56,7 +54,6 @@ func (o *Options) fixedMemory(server pull.Server, c jetstream.ConsumerConfig, co
 	return int64(o.consumers())*o.size(server, c).Memory(server) + int64(connections)*connectionBuffers + shared.LedgerBytes
 }
 
-// costs returns the costs of deliveries.
 func (o *Options) costs() inflight.Costs {
 	c := inflight.NewCosts(o.Format, o.Operators)
 	if o.Compress != compression.None {

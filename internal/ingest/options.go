@@ -13,7 +13,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// Options defines the worker's input, the destination of its results, and how it handles failures.
+// Options defines the worker's input, the destination of its results, and its handling of failures.
 type Options struct {
 	topology.Topology // the streams and consumers on the server
 
@@ -22,16 +22,16 @@ type Options struct {
 	Operators []operator.Operator // the operators that the pipelines run
 	Format    operator.Format     // format of result bodies
 
-	Split      frame.Splitter       // how messages are split into records, and the limits of a frame; MaxRecord is ignored
-	Decompress compression.Encoding // how messages are compressed
-	Compress   compression.Encoding // how results are compressed
+	Split      frame.Splitter       // framing of messages, and the limits of a frame; MaxRecord is ignored
+	Decompress compression.Encoding // compression of messages
+	Compress   compression.Encoding // compression of results
 
-	// Memory is the limit in bytes on the memory that inputs use from the pull to the acknowledgement. 0 means as much as the
+	// Memory is the limit in bytes on the memory of inputs from the pull to the acknowledgement. 0 means the memory that the
 	// allowed batches in flight need.
 	Memory int64
 
-	Linger       time.Duration // how long the oldest payload of a batch waits for more payloads
-	DrainTimeout time.Duration // how long the worker drains after a stop before it gives back unfinished deliveries
+	Linger       time.Duration // longest wait of a batch's oldest payload for more payloads
+	DrainTimeout time.Duration // time from a stop until the worker gives back unfinished deliveries
 	ConfirmAcks  bool          // whether the server confirms every acknowledgement of an input
 
 	Logger   *slog.Logger // must limit repeated messages, because the worker logs some for every payload (see loglimit)

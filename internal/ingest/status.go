@@ -11,11 +11,11 @@ import (
 type Status struct {
 	Stage     Stage
 	Connected bool
-	InHand    int // batches being filled, computed or settled
+	InHand    int // number of batches being filled, computed or settled
 	// Partitions is the number of partitions that this worker owns with exclusive delivery. Each is assigned to the worker, and
 	// the worker has received an input from it.
 	Partitions int
-	HeldBack   int           // payloads that are given back because they failed alone and no other payload has succeeded since
+	HeldBack   int           // number of payloads that failed alone and were given back while no other payload has succeeded
 	Progress   time.Time     // time of the last progress: a batch was computed, or results were stored
 	AckWait    time.Duration // the consumer's AckWait
 }

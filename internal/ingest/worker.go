@@ -128,7 +128,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	return w, nil
 }
 
-// checkPipelines checks that every pipeline has more batches than batchers, because isolated retry needs a batch of its own.
+// checkPipelines checks that every pipeline has more batches than batchers, because isolated retry needs a separate batch.
 func checkPipelines(pipes []*streams.Pipeline) error {
 	if len(pipes) == 0 {
 		return errors.New("ingest: no pipelines")

@@ -1,6 +1,6 @@
-// Package capacity computes how many payloads a worker can have in flight: delivered and not yet acknowledged. Packages pull and
-// inflight use these bounds. The worker command derives the default of the consumer's MaxAckPending from them, and the chart's
-// tests compare helm/millrace/templates/_window.tpl with this package.
+// Package capacity computes the number of payloads that a worker can have in flight, which means delivered and not yet
+// acknowledged. Packages pull and inflight use these bounds. The worker command derives the default of the consumer's
+// MaxAckPending from them, and the chart's tests compare helm/millrace/templates/_window.tpl with this package.
 package capacity
 
 const (
@@ -12,8 +12,7 @@ const (
 	// in flight are being published. With fewer batches the device would wait for the server.
 	BatchesPerSlot = 8
 
-	// FullPerSlot is the number of full batches that fit into memory per batch that can be on a device: one on the device and one
-	// being published.
+	// FullPerSlot is the number of full batches per slot that fit into memory: one on the device and one being published.
 	FullPerSlot = 2
 
 	// Requests is the number of pull requests that are pending at the server per consumer. With two requests, the server can
@@ -27,7 +26,7 @@ const (
 	Queued = 256
 )
 
-// Worker holds the settings that determine how much a worker can have in flight.
+// Worker holds the settings that determine the number of payloads in flight.
 type Worker struct {
 	Devices       int
 	Lanes         int // per device

@@ -26,7 +26,6 @@ type Server struct {
 }
 
 const (
-	// maxPort is the largest number of a port.
 	maxPort = 65535
 
 	// startTimeout bounds the start of the server, which includes the recovery of stored streams.
@@ -63,7 +62,7 @@ func Start(o Options) (*Server, error) {
 	started := make(chan struct{})
 	go func() {
 		defer close(started)
-		s.Start() // returns once the server listens, and also returns without an error if it can't listen
+		s.Start() // returns once the server listens or has failed
 	}()
 	select {
 	case <-started:
@@ -77,8 +76,8 @@ func Start(o Options) (*Server, error) {
 		"no other server? Set MILLRACE_DATA_DIR to another folder, or MILLRACE_NATS_URL to use your own server", o.Addr, dir)
 }
 
-// prepare creates the folder and checks that it is writable, because the server itself reports no error for
-// that. It returns the absolute path.
+// prepare creates the folder and checks that it is writable, because the server itself would report no
+// error. It returns the absolute path.
 func prepare(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err == nil {

@@ -13,14 +13,13 @@ import (
 	"millrace/internal/ingest/retry"
 )
 
-// Connections is the list of a worker's connections to the server. For each connection, one goroutine of the client and one of the
-// server read.
+// Connections has a worker's connections to the server. Each connection has one reading goroutine in the client and one in the
+// server.
 //
-// With several connections, inputs and results use different ones. Otherwise the server's response to a batch of results would
-// queue behind megabytes of inputs, and a partition's next batch waits for that response. The first connection carries all
-// requests. With shared delivery the first connection also carries the inputs, and the other connections carry the results. With
-// exclusive delivery the first connection also carries the results, and the inputs of the partitions are spread over the other
-// connections.
+// With several connections, inputs and results use different ones. Otherwise the server's response to a batch of results, for which
+// a partition's next batch waits, would queue behind megabytes of inputs. The first connection carries all requests. With shared
+// delivery it also carries the inputs, and the other connections carry the results. With exclusive delivery it also carries the
+// results, and the other connections share the inputs of the partitions.
 type Connections []*nats.Conn
 
 // RequestTimeout is the time limit for the server's response to a request.

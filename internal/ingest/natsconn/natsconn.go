@@ -24,7 +24,7 @@ import (
 const pingInterval = 10 * time.Second
 
 // Open opens a connection. An open connection reconnects without a limit, even if the server refuses it for a while, because
-// expired credentials can be replaced on disk. Open logs events of the connection, and calls reconnected after each reconnect.
+// expired credentials can be replaced on disk. Open logs the connection's events, and calls reconnected after each reconnect.
 func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Conn, error) {
 	opts, err := c.options()
 	if err != nil {

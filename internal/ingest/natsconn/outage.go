@@ -55,7 +55,7 @@ func (o *outage) watch(nc *nats.Conn) {
 	for now := range tick.C {
 		if over(nc) {
 			o.watched.Store(false)
-			// An outage that began before the Store started no second watch.
+			// No second watch was started for an outage that began before the Store.
 			if over(nc) || !o.watched.CompareAndSwap(false, true) {
 				return
 			}
@@ -68,7 +68,6 @@ func (o *outage) watch(nc *nats.Conn) {
 	}
 }
 
-// over reports whether the connection is up, or closed permanently.
 func over(nc *nats.Conn) bool { return nc.IsConnected() || nc.IsClosed() }
 
 func (o *outage) say(nc *nats.Conn, lasted time.Duration) {

@@ -13,11 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// errBadAddress means that an address is not a URL.
 var errBadAddress = errors.New("an address is not a URL: percent-encode the special characters of user, password and token (%2F for /)")
 
-// withoutAddress replaces an error of net/url with errBadAddress, because it may quote the password in an address. It returns other
-// errors unchanged.
+// withoutAddress replaces an error of net/url with errBadAddress, because it may quote the password in an address.
 func withoutAddress(err error) error {
 	var bad *url.Error
 	if errors.As(err, &bad) {
@@ -67,8 +65,8 @@ func refusesCertificate(err error) bool {
 }
 
 // Permanent reports whether an error of Open persists until the worker's settings or credentials are changed. Permanent errors are
-// an invalid address, an invalid file, a user or a certificate that the server refuses, and a server certificate that doesn't match
-// the settings. Every other error, such as a server that isn't running yet, may go away while the worker waits. Open tries several
+// an invalid address or file, a user or certificate that the server refuses, and a server certificate that doesn't match the
+// settings. Every other error, such as a server that isn't running yet, may go away while the worker waits. Open tries several
 // addresses in random order and returns the last error.
 func Permanent(err error) bool {
 	var host x509.HostnameError
@@ -104,7 +102,7 @@ func (c Server) advice(err error) string {
 	return "compare MILLRACE_NATS_URL and the MILLRACE_NATS_ files with the server's settings; its log may say more"
 }
 
-// user describes the user as which the worker connects, and the setting that changes it.
+// user describes the worker's user at the server, and the setting that changes it.
 func (c Server) user() string {
 	switch {
 	case c.Creds != "":

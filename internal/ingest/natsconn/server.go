@@ -53,7 +53,6 @@ type fileError struct{ finding.Finding }
 // Error returns the variable, the path, the problem and the advice.
 func (e fileError) Error() string { return e.String() }
 
-// files returns every file that c names.
 func (c Server) files() (all []file) {
 	if c.Creds != "" {
 		all = append(all, file{credsVariable, c.Creds,
@@ -147,7 +146,6 @@ func parseCreds(data []byte) (is string, from, until time.Time, err error) {
 	return fmt.Sprintf("is of user %s, %s", claims.Name, public), unixOrNever(cmp.Or(claims.NotBefore, claims.IssuedAt)), unixOrNever(claims.Expires), nil
 }
 
-// parseSeed parses a file with the NKey seed of a user.
 func parseSeed(data []byte) (is string, from, until time.Time, err error) {
 	public, err := publicOf(nkeys.ParseDecoratedNKey(data))
 	if err != nil || !nkeys.IsValidPublicUserKey(public) {
@@ -173,7 +171,6 @@ func unixOrNever(seconds int64) time.Time {
 	return time.Unix(seconds, 0)
 }
 
-// parseAuthorities parses a PEM file with certificates of authorities.
 func parseAuthorities(data []byte) (is string, from, until time.Time, err error) {
 	if !x509.NewCertPool().AppendCertsFromPEM(data) {
 		return "", from, until, errors.New("holds no certificate")
@@ -181,7 +178,6 @@ func parseAuthorities(data []byte) (is string, from, until time.Time, err error)
 	return "holds certificates of authorities", from, until, nil
 }
 
-// parsePair parses the client's certificate and its key.
 func (c Server) parsePair([]byte) (is string, from, until time.Time, err error) {
 	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
 	if err != nil {

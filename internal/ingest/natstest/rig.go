@@ -56,7 +56,6 @@ func At(t testing.TB, url string, options ...nats.Option) *Rig {
 	return r
 }
 
-// open connects to the server.
 func (r *Rig) open(url string, options ...nats.Option) {
 	r.Helper()
 	r.URL, r.Log = url, NewLog(r.TB)
@@ -77,7 +76,7 @@ func (r *Rig) Restart() {
 	r.server = Plain(r.TB, r.options)
 }
 
-// Reload changes options of the server while it runs, like a reload of its configuration.
+// Reload changes options of the server while it runs.
 func (r *Rig) Reload(change func(*server.Options)) {
 	r.Helper()
 	change(&r.options)
@@ -99,7 +98,7 @@ func (r *Rig) Until(what string, cond func() bool) {
 	Until(r.TB, what, cond)
 }
 
-// Connect opens a connection to url that reconnects quickly and without a limit. The connection is closed at the end of the test.
+// Connect opens a connection to url that reconnects quickly and without a limit. The end of the test closes the connection.
 // Asynchronous errors are ignored, because tests break connections on purpose.
 func (r *Rig) Connect(url string, options ...nats.Option) *nats.Conn {
 	r.Helper()
@@ -160,8 +159,7 @@ func (r *Rig) Publish(first, end int, message func(i int) *nats.Msg) {
 	}
 }
 
-// codeNoStore is the server's error code while the files of a deleted stream with the same name still exist. The server confirms
-// the deletion before it removes the files.
+// codeNoStore is the server's error code while it still removes the files of a deleted stream with the same name.
 const codeNoStore = 10049
 
 // Create creates or changes a stream.

@@ -22,7 +22,7 @@ func Plain(t testing.TB, o server.Options) *server.Server {
 	return s
 }
 
-// onLoopback returns o with the options that all servers of tests share.
+// onLoopback returns o with the common options of all servers.
 func onLoopback(o server.Options) *server.Options {
 	o.Host, o.NoLog, o.NoSigs = "127.0.0.1", true, true
 	if o.Port == 0 {

@@ -25,7 +25,7 @@ const (
 // Watch records when the process ran. It is safe for concurrent use.
 type Watch struct {
 	mu           sync.Mutex
-	last         time.Time // when the process was last known to run
+	last         time.Time // time of the latest Note
 	began, ended time.Time // start and end of the latest stall
 	count        atomic.Uint64
 }

@@ -9,8 +9,8 @@ import (
 
 const (
 	// mostMessages and mostBytes bound one batch. Together with mostAtOnce, they bound a worker's messages in the
-	// stream's queue. The server drops messages beyond 100,000 or 128 MiB there. A batch with a dropped message
-	// fails, and its messages are then published one by one.
+	// stream's queue. The server drops messages that exceed 100,000 messages or 128 MiB in that queue. A batch with a
+	// dropped message fails, and its messages are then published one by one.
 	mostMessages = 4096
 	mostBytes    = 4 << 20
 

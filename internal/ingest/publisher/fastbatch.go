@@ -28,8 +28,8 @@ import (
 //
 // The server ends a batch when it refuses a message, with one exception. If another stream takes the last space between the
 // server's two checks for space, the server reports an error and continues with the next message. So a failed batch may be stored
-// with gaps. If the refused message was the last one that the server counted, the server keeps the batch open without a limit. It
-// then answers no message with that batch's id.
+// with gaps. If the refused message was the last one that the server counted, the server keeps the batch open without a limit. The
+// server then answers no message with that batch's id.
 type fastBatches struct {
 	nc    *nats.Conn
 	inbox string
@@ -309,5 +309,4 @@ func (f *fastBatch) check(a batchAnswer, n int) error {
 	return nil
 }
 
-// errKnown means that the stream already knows every message of a batch.
 var errKnown = errors.New("the stream already knows every message")

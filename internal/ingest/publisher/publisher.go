@@ -6,8 +6,8 @@
 // the stream, and chooses. If a batch fails, its messages are published separately under the same ids. So the stream keeps one copy
 // of each message, and every message has an answer.
 //
-// Package results stores results and dead letters with this package, and package topology queries the capability of a stream with
-// it. Start reading at Publisher, then Open.
+// Package results stores results and dead letters with this package. Package topology queries the capability of a stream. Start
+// reading at Publisher, then Open.
 package publisher
 
 import (
@@ -47,10 +47,9 @@ const (
 
 // MaxSubject is the maximum length of a message's subject, in bytes. A client that sends an operation line of more than 4096 bytes
 // permanently loses its connection. That number is the default of max_control_line, which a server doesn't report. An input's
-// subject can be longer than that of its result may be, because the input's line has no reply subject and a shorter prefix.
+// subject may exceed MaxSubject, because the input's line has no reply subject and a shorter prefix.
 const MaxSubject = 4096 - 128
 
-// errLongSubject is the error for a message whose subject is too long to send.
 var errLongSubject = fmt.Errorf("its subject is longer than %d bytes", MaxSubject)
 
 // late reports whether the deadline of ctx has passed.
@@ -59,7 +58,6 @@ func late(ctx context.Context) bool {
 	return ok && !time.Now().Before(deadline)
 }
 
-// fits reports whether m may be sent.
 func fits(m *nats.Msg) bool { return len(m.Subject) <= MaxSubject }
 
 // Unstorable reports whether err means that the message can never be stored, independently of the server's state.

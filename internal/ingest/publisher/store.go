@@ -43,7 +43,6 @@ func (w *Windowed) StoreFast(ctx context.Context, b FastBatch) (sequence uint64,
 	return w.storeFast(ctx, l, b)
 }
 
-// storeFast stores a fast batch on a connection.
 func (w *Windowed) storeFast(ctx context.Context, l *connection, b FastBatch) (sequence uint64, err error) {
 	f, err := l.batches.begin(b.ID, len(b.Messages))
 	if err != nil {

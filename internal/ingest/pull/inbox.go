@@ -67,7 +67,6 @@ func (s *inboxes) open() (*inbox, error) {
 	return b, nil
 }
 
-// last returns the newest inbox.
 func (s *inboxes) last() *inbox { return s.list[len(s.list)-1] }
 
 // numbered returns the inbox with that number, or nil if it no longer exists.

@@ -69,7 +69,7 @@ type AckToken interface {
 	DoubleAck(ctx context.Context) error
 }
 
-// ConfirmTimeout is the time limit for the server's confirmation that callers of DoubleAck should use.
+// ConfirmTimeout is the time limit that callers of DoubleAck use for the server's confirmation.
 const ConfirmTimeout = 5 * time.Second
 
 // AckToken returns an AckToken for the message.

@@ -225,7 +225,6 @@ func (p *Pull) Stop() {
 	})
 }
 
-// message converts raw to a Message. since is a lower bound of the arrival time.
 func (p *Pull) message(raw *nats.Msg, since time.Time) *Message {
 	return &Message{nc: p.nc, raw: raw, turn: p.turns.turnOf(raw), since: since}
 }

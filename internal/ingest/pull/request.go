@@ -28,12 +28,10 @@ type Request struct {
 // spareWords is the channel space for status messages in addition to a request's messages.
 const spareWords = 16
 
-// subject returns the subject for requests to a consumer.
 func (r Request) subject() string {
 	return r.API.Subject("CONSUMER.MSG.NEXT." + r.Stream + "." + r.Consumer)
 }
 
-// bytes returns the byte limit for the next request.
 func (r Request) bytes() int {
 	if r.Limit != nil {
 		return r.Limit.Bytes()

@@ -27,7 +27,7 @@ type evidence struct {
 type failedOnce struct {
 	stored time.Time // when the stream stored the payload, because a recreated stream reuses sequences
 	right  uint64    // value of evidence.right at the first failure
-	times  int       // how often the payload failed alone
+	times  int       // number of failures alone
 	at     time.Time // time of the last failure
 }
 
@@ -45,7 +45,6 @@ func (e *evidence) cameRight() {
 	e.mu.Unlock()
 }
 
-// batches returns the number of batches that have succeeded.
 func (e *evidence) batches() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()

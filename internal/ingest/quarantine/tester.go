@@ -204,7 +204,6 @@ func (t *tester) storeFrames(ctx context.Context, pipe *streams.Pipeline, g *inf
 	}
 }
 
-// probe checks that the device works.
 func (t *tester) probe(ctx context.Context, pipe *streams.Pipeline) error {
 	t.ran = false // if the probe loses the device, no payload is to blame
 	return pipe.Probe(ctx)

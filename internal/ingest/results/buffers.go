@@ -11,7 +11,7 @@ import (
 
 // Buffers holds the memory for settling a batch. It is reused for the next batch.
 type Buffers struct {
-	// Settling is the time that settling the last batch's deliveries took after the server's
+	// Settling is the time spent on settling the last batch's deliveries after the server's
 	// answers.
 	Settling time.Duration
 
@@ -55,5 +55,4 @@ func (s *Buffers) clear() {
 	clear(s.stored)
 }
 
-// reset prepares s for another batch.
 func (s *Buffers) reset() { s.Settling, s.left, s.partial = 0, s.left[:0], nil }

@@ -24,7 +24,7 @@ type clearance struct {
 	lookup  *lookup.Results
 }
 
-// newClearance returns a clearance after it has determined the streams of results and dead letters.
+// newClearance determines the streams of results and dead letters, and returns a clearance for them.
 func newClearance(ctx context.Context, js jetstream.JetStream, s Settings) *clearance {
 	c := &clearance{s: s}
 	streams := []string{s.ResultStream}
@@ -146,7 +146,6 @@ func (c *clearance) clearDeadLetters(ctx context.Context, all []*inflight.Delive
 	return finished, oldest.Add(w.publishFor(now)), nil
 }
 
-// rangeOf returns the integers from 0 to n-1.
 func rangeOf(n int) []int {
 	all := make([]int, n)
 	for i := range all {

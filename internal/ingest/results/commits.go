@@ -19,7 +19,7 @@ import (
 type Commits struct {
 	w      *Writer
 	prefix string           // of results' subjects
-	way    topology.Commits // how the result stream stored batches at the start of the lease
+	way    topology.Commits // kind of commits at the start of the lease
 
 	earlier   commit.Letters    // dead letters that earlier leases have stored
 	leftovers *commit.Leftovers // results that earlier leases stored after their last marker
@@ -32,7 +32,6 @@ type Commits struct {
 	resultAge, letterAge markerAge // ages of the last markers of both chains
 }
 
-// markerAge is the age of a chain's last marker.
 type markerAge struct {
 	most   time.Duration // time for which the stream keeps a marker; 0 means no limit
 	stored time.Time     // time of the lease's last marker, or of its start
@@ -64,7 +63,6 @@ func (c *Commits) Beyond() uint64 {
 	return last
 }
 
-// position returns the position of a delivery's input.
 func position(d *inflight.Delivery) commit.Position {
 	return commit.Position{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}
 }

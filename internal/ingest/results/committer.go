@@ -230,7 +230,6 @@ func (m *committer) failed(ctx context.Context, n resultBatch, progressed bool, 
 	return most, m.outdated()
 }
 
-// warn logs that results could not be stored.
 func (s *Buffers) warn(w *Writer, attempt int, err error) {
 	w.s.Log.Warn(notStored,
 		"results", len(s.left), "attempt", attempt, "stream", w.s.ResultStream, "error", err)

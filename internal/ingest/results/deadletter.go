@@ -17,7 +17,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// deadLetterAttempts is the number of attempts to publish a dead letter before the payload is given back for redelivery.
+// deadLetterAttempts is the number of attempts to publish a dead letter before the payload is given back.
 const deadLetterAttempts = 3
 
 // PublishDeadLetter publishes the dead letter of a delivery and waits until the server has stored it. It logs any error that it
@@ -27,8 +27,8 @@ func (w *Writer) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, wh
 }
 
 // PublishRefused publishes and reports the dead letters of the deliveries that operators refused, up to lettersAtOnce at a time. It
-// calls stored for each delivery, in the order of refused, after the server has stored the dead letter. It logs any error that it
-// returns. After an error, some dead letters may be stored without a call of stored.
+// calls stored for each delivery, in the order of refused, after the server has stored the dead letter. It logs its error. After an
+// error, some dead letters may be stored without a call of stored.
 func (w *Writer) PublishRefused(ctx context.Context, b *inflight.Batch, refused []int, stored func(i int)) error {
 	for some := range slices.Chunk(refused, lettersAtOnce) {
 		letters := make([]*deadLetter, len(some))
@@ -70,7 +70,6 @@ func (w *Writer) ReportDeadLetter(d *inflight.Delivery, why Reason, cause error)
 	w.Report(inflight.DeadLettered, d)
 }
 
-// observeLetter notifies the observer of a stored dead letter.
 func (w *Writer) observeLetter(d *inflight.Delivery, record int, why Reason, cause error) {
 	w.s.Observer.DeadLettered(inflight.DeadLetter{Subject: d.Subject, Sequence: d.Sequence, Record: record, Reason: string(why), Cause: cause})
 }
@@ -91,7 +90,6 @@ func withOperator(err error, attributes ...any) []any {
 	return attributes
 }
 
-// newDeadLetter returns the dead letter of a delivery's message.
 func (w *Writer) newDeadLetter(d *inflight.Delivery, why Reason, cause error) *deadLetter {
 	return &deadLetter{
 		w: w, d: d, why: why, cause: cause, subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject)),
@@ -99,7 +97,6 @@ func (w *Writer) newDeadLetter(d *inflight.Delivery, why Reason, cause error) *d
 	}
 }
 
-// newRecordLetter returns the dead letter of a frame's i-th record.
 func (w *Writer) newRecordLetter(d *inflight.Delivery, i int) *deadLetter {
 	t := &d.Frame.Table
 	l := w.newDeadLetter(d, Reason(t.Status(i).String()), &operator.RecordError{Operator: t.Operator(i), Text: t.Message(i)})

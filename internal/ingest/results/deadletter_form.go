@@ -12,8 +12,7 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// form determines how a dead letter is divided into messages. A dead letter is stored in the first form that the server
-// accepts.
+// form determines how a dead letter is divided into messages. The worker uses the first form that the server accepts.
 type form uint8
 
 const (
@@ -61,7 +60,6 @@ func (l *deadLetter) publishAlone(ctx context.Context) error {
 	}
 }
 
-// publish publishes the dead letter in its form.
 func (l *deadLetter) publish(ctx context.Context) (err error) {
 	switch l.form {
 	case whole, ownOnly:

@@ -118,7 +118,6 @@ func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-// addSource adds the headers that name the input.
 func addSource(h nats.Header, d *inflight.Delivery) {
 	h[HeaderStream] = []string{d.Stream}
 	h[HeaderSequence] = []string{strconv.FormatUint(d.Sequence, 10)}

@@ -28,7 +28,6 @@ type messageSize struct {
 	reconnected time.Time // time of the last reconnect by learn
 }
 
-// saw records the state of the result stream.
 func (m *messageSize) saw(info *jetstream.StreamInfo) { m.stream.Store(int64(info.Config.MaxMsgSize)) }
 
 // most returns the maximum size of a message with a result, in bytes including headers. Without permission to read the result

@@ -18,7 +18,7 @@ type Settings struct {
 
 	Operators []operator.Operator  // the operators that the pipelines run
 	Format    operator.Format      // format of result bodies
-	Encoding  compression.Encoding // how result bodies are compressed
+	Encoding  compression.Encoding // compression of result bodies
 	AckWait   time.Duration        // the consumer's AckWait
 	Timeout   time.Duration        // time after which a missing answer is considered lost; 0 means publisher.Timeout
 

@@ -205,7 +205,6 @@ func (w *Writer) settleAnswered(ctx context.Context, pipe *streams.Pipeline, b *
 	return err
 }
 
-// outcome returns the outcome of an input with a stored result.
 func outcome(a publisher.Answer) inflight.Outcome {
 	if a.Duplicate {
 		return inflight.Duplicate

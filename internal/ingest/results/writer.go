@@ -29,7 +29,7 @@ type Writer struct {
 	again     publisher.Publisher  // for messages that may have been published before, and for dead letters
 	following *publisher.Following // the same as first
 	singles   *publisher.Windowed  // the same as again
-	way       atomic.Int32         // a topology.Commits: how the result stream stores batches with commit markers
+	way       atomic.Int32         // a topology.Commits: the kind of commits in the result stream
 	extra     int                  // see commitBytes
 	operators string               // value of HeaderOperators
 	content   content              // headers that describe the bodies of results
@@ -60,7 +60,7 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Wr
 	return w, nil
 }
 
-// OperatorNames returns the value of HeaderOperators.
+// OperatorNames returns the value of HeaderOperators for these operators.
 func OperatorNames(operators []operator.Operator) string {
 	names := make([]string, len(operators))
 	for i, op := range operators {
@@ -81,7 +81,7 @@ func (w *Writer) compressor() (compress func(dst, src []byte) []byte, done func(
 	return func(dst, src []byte) []byte { return c.Append(dst, w.s.Encoding, src) }, func() { w.compressors.Put(c) }
 }
 
-// openPublisher queries the result stream's settings and opens the publishers accordingly.
+// openPublisher opens the publishers according to the result stream's settings.
 func (w *Writer) openPublisher(ctx context.Context) error {
 	singles, err := publisher.NewWindowed(w.s.API, w.s.Timeout, w.conns.ForResults(w.s.Exclusive)...)
 	if err != nil {
@@ -117,7 +117,6 @@ func (w *Writer) logCapability(c publisher.Capability) {
 		"looked_up_when_older_than", w.clearance.results.publishFor(time.Now()).String())
 }
 
-// logFailedBatch logs that a batch of results is published again.
 func (w *Writer) logFailedBatch(err error) {
 	w.s.Log.Warn("a batch of results was not confirmed; they are published again one by one", "stream", w.s.ResultStream, "error", err)
 }

@@ -58,7 +58,6 @@ func addStream(c jetstream.StreamConfig) string {
 	return b.String() + " --no-allow-direct --defaults"
 }
 
-// subjectFlags returns subjects as flags of the nats command.
 func subjectFlags(subjects []string) string {
 	var b strings.Builder
 	for _, s := range subjects {

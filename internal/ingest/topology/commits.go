@@ -2,7 +2,7 @@ package topology
 
 import "strconv"
 
-// ExactlyOnce is the setting for how exclusive delivery stores results and dead letters.
+// ExactlyOnce is the setting for exactly-once results and dead letters with exclusive delivery.
 type ExactlyOnce int
 
 const (
@@ -11,13 +11,13 @@ const (
 	Off                         // once within the duplicate window
 )
 
-// Commits is the way of storing the messages of a batch with the batch's commit marker.
+// Commits is the kind of commit that stores a batch with its commit marker.
 type Commits int
 
 const (
 	NoCommits     Commits = iota // no markers; a message is stored once within the duplicate window
 	FastCommits                  // fast batches; the first message depends on the last marker, and the batch's own marker is the last message
-	AtomicCommits                // atomic batches; the messages and the marker are stored all or none
+	AtomicCommits                // atomic batches; the server stores all messages and the marker, or nothing
 )
 
 // CommitSubject returns the subject of a partition's commit markers in a stream. Two streams can't have the same subject, so the

@@ -21,7 +21,6 @@ func (l Topology) Consumers() []string {
 	return names
 }
 
-// consumerConfig returns the configuration of the consumer of shared delivery.
 func consumerConfig(l Topology) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: l.Consumer, FilterSubjects: l.Subjects,

@@ -15,9 +15,8 @@ const (
 	withinWindow = "within the duplicate window: "
 )
 
-// CommitsOf returns the way in which the result stream c stores batches with commit markers, given the server's version. found
-// describes the way for the log and for `worker check`. advice describes how to enable commit markers. It is empty if they are
-// enabled or not wanted.
+// CommitsOf returns the kind of commits in the result stream c, given the server's version. found describes the kind for the log
+// and for `worker check`. advice describes how to enable commit markers. It is empty if they are enabled or not wanted.
 func (l Topology) CommitsOf(c jetstream.StreamConfig, serverVersion string) (way Commits, found, advice string) {
 	flag := resultFlag(c, serverVersion)
 	if found, advice = l.noMarkers(c, serverVersion, flag); found != "" {

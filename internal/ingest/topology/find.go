@@ -9,7 +9,7 @@ import (
 	"millrace/internal/wildcard"
 )
 
-// DeadLetterStream returns the name of the stream that stores dead letters. It is empty if there is none.
+// DeadLetterStream returns the name of the stream that stores dead letters, or "" if there is none.
 func DeadLetterStream(ctx context.Context, js jetstream.JetStream, l Topology) (string, error) {
 	return streamOf(ctx, js, l.DeadLetterPrefix, l.Subjects)
 }
@@ -35,8 +35,7 @@ func streamOf(ctx context.Context, js jetstream.JetStream, prefix string, inputs
 	return first, nil
 }
 
-// streamCovering returns the name of the stream that stores every subject that matches wanted. It is empty if there
-// is none.
+// streamCovering returns the name of the stream that stores every subject that matches wanted, or "" without one.
 func streamCovering(ctx context.Context, js jetstream.JetStream, wanted string) (string, error) {
 	ctx, cancel := context.WithCancel(ctx) // ends the listing when the stream is found
 	defer cancel()

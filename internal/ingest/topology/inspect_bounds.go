@@ -157,7 +157,6 @@ func (d *differences) expires(age time.Duration) {
 	d.instead = append(d.instead, fmt.Sprintf("the server then deletes at once what is older than %s, read or not", short(age)))
 }
 
-// orNone returns text, or "none" if there is no limit.
 func orNone(limited bool, text string) string {
 	if !limited {
 		return "none"

@@ -10,7 +10,6 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// consumerInspector checks the consumer of shared delivery.
 type consumerInspector struct{ *inspection }
 
 func (i consumerInspector) inspect() {

@@ -10,7 +10,6 @@ import (
 	"millrace/internal/wildcard"
 )
 
-// deadLetterInspector checks the stream that stores dead letters.
 type deadLetterInspector struct{ streamInspector }
 
 func (i deadLetterInspector) inspect() {

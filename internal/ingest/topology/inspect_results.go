@@ -10,7 +10,6 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// resultInspector checks the stream of results.
 type resultInspector struct{ streamInspector }
 
 func (i resultInspector) inspect() {
@@ -70,7 +69,7 @@ func (i resultInspector) publishing(what string) {
 // redelivered. A result that is published after the window may be stored a second time.
 func (i resultInspector) duplicates(what string, c jetstream.StreamConfig) {
 	ackWait, deliveries := i.l.AckWait, i.l.MaxDeliver
-	if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // consumerInspector reports an error
+	if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // consumerInspector reports the error
 		settings := consumer.CachedInfo().Config
 		ackWait, deliveries = settings.AckWait, DeliveryLimit(deliveries, settings.MaxDeliver)
 	}

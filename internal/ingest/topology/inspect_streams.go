@@ -30,7 +30,6 @@ func (i streamInspector) stream(wanted jetstream.StreamConfig, role string) (*je
 	return s.CachedInfo(), true
 }
 
-// input checks the input stream.
 func (i streamInspector) input() {
 	info, ok := i.stream(inputSettings(i.l), "the input")
 	if !ok {
@@ -49,7 +48,6 @@ func (i streamInspector) input() {
 	i.bounds(what, inputRole, info, inputSettings(i.l), i.l.Kept.Inputs)
 }
 
-// sayStreamOf reports an error of streamOf.
 func (i streamInspector) sayStreamOf(what string, err error, variable string) {
 	advice := "check the account's permissions on the JetStream API"
 	if partly := (*partlyStored)(nil); errors.As(err, &partly) {

@@ -24,14 +24,12 @@ type inspection struct {
 	cluster    string // name of the server's cluster; empty for a single server
 }
 
-// limit is a size limit of messages.
 type limit struct {
 	bytes int64
 	of    string // the server or stream with the limit
 	raise string // advice on raising the limit
 }
 
-// say reports a finding.
 func (i *inspection) say(l finding.Level, what, found, advice string) {
 	i.findings = append(i.findings, finding.Finding{Level: l, What: what, Found: found, Advice: advice})
 }
@@ -43,7 +41,6 @@ func (i *inspection) missing(what, found, command string) {
 		Advice: "create it (" + command + "), or set MILLRACE_PROVISION=true to have it created"})
 }
 
-// failed reports a request that failed.
 func (i *inspection) failed(what string, err error, advice string) {
 	i.findings = append(i.findings, finding.Finding{Level: finding.Error, What: what, Found: err.Error(), Advice: advice, Unanswered: Unavailable(err)})
 }
@@ -56,7 +53,6 @@ func (i *inspection) replicated(c jetstream.StreamConfig) jetstream.StreamConfig
 	return c
 }
 
-// hasInterest reports whether the input stream has interest retention.
 func (i *inspection) hasInterest() bool {
 	s, err := i.js.Stream(i.ctx, i.l.Stream)
 	return err == nil && s.CachedInfo().Config.Retention == jetstream.InterestPolicy

@@ -22,7 +22,7 @@ const kib = 1 << 10
 
 // Kept has the retention settings of new streams. The zero value keeps everything, with one replica, or three in a cluster.
 type Kept struct {
-	// Trim is whether workers remove processed inputs (adr/0048). Otherwise every input stays. Results always stay, because workers
+	// Trim makes workers remove processed inputs (adr/0048). Without Trim, every input stays. Results always stay, because workers
 	// look them up.
 	Trim            bool
 	AskedEverything bool // whether the user chose that every input stays

@@ -49,7 +49,6 @@ func partitionFilters(p int, subjects []string) []string {
 	return filters
 }
 
-// partitionConsumerConfig returns the configuration of a partition's consumer.
 func partitionConsumerConfig(l Topology, p int) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: PartitionConsumer(l.Consumer, p), FilterSubjects: partitionFilters(p, l.Subjects),

@@ -28,7 +28,6 @@ func Provision(ctx context.Context, js jetstream.JetStream, l Topology, log *slo
 	return createConsumers(ctx, js, l, log)
 }
 
-// createOutputs creates the streams of results and dead letters.
 func createOutputs(ctx context.Context, cr *creator, l Topology) error {
 	dead, err := streamOf(ctx, cr.js, l.DeadLetterPrefix, l.Subjects)
 	if err != nil {

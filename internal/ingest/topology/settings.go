@@ -34,7 +34,6 @@ func (l Topology) streamSettings(name string, subjects []string, b Bounds) jetst
 	return c
 }
 
-// inputSettings returns the settings of the input stream.
 func inputSettings(l Topology) jetstream.StreamConfig {
 	c := l.streamSettings(l.Stream, l.Subjects, l.Kept.Inputs)
 	if l.Kept.Trim {

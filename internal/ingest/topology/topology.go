@@ -48,9 +48,9 @@ type Topology struct {
 // provisioned is the description of the streams and consumers that Provision creates.
 const provisioned = "created by Millrace (MILLRACE_PROVISION)"
 
-// DeliveryLimit returns the number of deliveries in which a payload is tried. ours is the worker's limit, and servers is the
-// consumer's MaxDeliver, or 0 or less for no limit. The server stops delivering after MaxDeliver. So the last delivery is the last
-// chance to publish a dead letter, and isn't used for a try unless it is the only one.
+// DeliveryLimit returns the number of deliveries in which a payload is tried. ours is the worker's limit. servers is the consumer's
+// MaxDeliver; 0 or less means no limit. The server stops delivering after MaxDeliver. So the last delivery is the last chance to
+// publish a dead letter, and isn't used for a try unless it is the only one.
 func DeliveryLimit(ours, servers int) int {
 	if servers > 0 {
 		return min(ours, max(servers-1, 1))
@@ -67,8 +67,8 @@ func redeliverySpan(ackWait time.Duration, deliveries int) time.Duration {
 type Use struct {
 	InFlight   int           // number of payloads that the pipelines can hold at once
 	BatchBytes int           // the maximum size of a batch in bytes
-	Linger     time.Duration // how long the oldest payload of a batch waits for more payloads
-	Frames     Frames        // how messages contain records
+	Linger     time.Duration // longest wait of a batch's oldest payload for more payloads
+	Frames     Frames        // settings of frames
 }
 
 // Frames has the settings of frames that the server's max_payload and the size of a batch must fit. All sizes are in bytes.

@@ -10,7 +10,7 @@ const (
 	// other is the delay of a delivered input on its way to this worker.
 	lateMost = 20 * time.Second
 
-	// latePart limits that delay to half of a short duplicate window.
+	// latePart limits lateMost to half of a short duplicate window.
 	latePart = 2
 
 	// safeWindow is the shortest duplicate window that allows the full delay.

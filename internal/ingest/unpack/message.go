@@ -45,8 +45,7 @@ func (m *Message) Framed() bool { return m.split.Framed() }
 // Record returns the i-th record.
 func (m *Message) Record(i int) []byte { return m.split.Record(i) }
 
-// Fault returns the error that prevented the unpacking, which is a *frame.Error if it is about the framing. It returns nil if there
-// was none.
+// Fault returns the error that prevented the unpacking, or nil. An error about the framing is a *frame.Error.
 func (m *Message) Fault() error { return m.fault }
 
 // Cost returns the bytes of memory that the message takes.
@@ -211,7 +210,6 @@ func (m *Message) bytes() (sum int64) {
 	return sum
 }
 
-// splitBody finds the records of the body.
 func (m *Message) splitBody(body []byte) error {
 	start := time.Now()
 	mediaType, err := m.u.mediaType(m.in.Headers())
@@ -226,7 +224,7 @@ func (m *Message) splitBody(body []byte) error {
 	return err
 }
 
-// ExceedsBatch returns the error text for a payload or record of bytes bytes that is larger than a batch.
+// ExceedsBatch returns the error text for a payload or record that is larger than a batch. Both sizes are in bytes.
 func ExceedsBatch(bytes, batch int) string {
 	return fmt.Sprintf("%d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", bytes, batch)
 }
@@ -257,8 +255,7 @@ func (b *buffers) size() int64 {
 	return int64(unsafe.Sizeof(*b)) + int64(cap(b.Encoded)+cap(b.body)) + b.Table.Size() + b.split.Size()
 }
 
-// idleBuffers keeps buffers between messages. It is a stack, so the number of large buffers doesn't exceed the number in use at the
-// same time.
+// idleBuffers keeps buffers between messages. It is a stack, so only as many buffers grow large as are in use at the same time.
 type idleBuffers struct {
 	retain func(before, now int64) bool // changes the count of kept memory; see New
 

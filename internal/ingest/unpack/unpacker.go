@@ -119,7 +119,6 @@ func (s *Settings) isSingle(h nats.Header) bool {
 	return false
 }
 
-// isAsIs reports whether a message isn't compressed.
 func (s *Settings) isAsIs(h nats.Header) bool {
 	return s.Decompress == compression.None ||
 		s.Decompress == compression.Auto && !jsapi.IsUnreadable(h) && len(valuesOf(h, contentEncoding)) == 0
@@ -159,8 +158,8 @@ type Results struct {
 	Compressed bool // whether results are compressed, which needs a second copy of a message's result
 }
 
-// cost returns the maximum memory, in bytes, for the index and the results of a message's records. The records have bytes bytes in
-// total.
+// cost returns the maximum memory, in bytes, for the index and the results of a message's records. bytes is the total size of the
+// records.
 func (r *Results) cost(records int, bytes int64) int64 {
 	strings := operator.StringBytes(r.Operators, records, int(bytes))
 	body := int64(table.MostBytes(r.Format, r.Operators, records, strings))
@@ -170,8 +169,8 @@ func (r *Results) cost(records int, bytes int64) int64 {
 	return int64(records)*frame.IndexBytes + table.MostSize(r.Format, r.Operators, records, strings) + body + body/8
 }
 
-// Most returns the maximum memory, in bytes, for a message of at most received bytes. It includes the decompressed body, and the
-// index and the results of the records. It is 0 if every message is a single uncompressed record.
+// Most returns the maximum memory, in bytes, for the decompressed body, the index and the results of a message of at most received
+// bytes. It is 0 if every message is a single uncompressed record.
 func (s *Settings) Most(received int64) int64 {
 	if !s.Splits() {
 		return 0
