@@ -12,7 +12,7 @@ const (
 	idleEvery = 50 * time.Millisecond
 
 	// idleChecks is the number of consecutive idle checks after which endWhenIdle ends the drain. One check isn't enough, because a
-	// message between the connection and its batch isn't counted.
+	// message on the way from a connection to a batch isn't counted.
 	idleChecks = 3
 )
 

@@ -1,5 +1,5 @@
-// Package finding defines the result of one check of the worker's environment, with its severity and advice. The
-// worker runs these checks at startup and in `worker check`.
+// Package finding defines the result of a check of the server, the streams, the consumers or the worker's files.
+// The worker runs these checks at startup and in `worker check`.
 //
 // Packages topology and natsconn create findings, and the worker command prints them. Start reading at Finding.
 package finding

@@ -13,9 +13,9 @@ import (
 // Cluster starts a cluster of n servers with JetStream, and returns their comma-separated addresses. The servers stop at the end of
 // the test.
 //
-// The operating system selects all ports, so the first server can't have routes to the other servers. They connect to the first
-// server, which introduces them to each other. But a server considers the number of its routes the size of the cluster. So each
-// server has n routes, most of which are unusable.
+// The operating system selects all ports, so the first server can't have routes to the other servers. The other servers connect to
+// the first server, which introduces them to each other. But a server uses the number of its routes as the size of the cluster. So
+// each server has n routes, most of which are unusable.
 func Cluster(t testing.TB, n int) (urls string) {
 	t.Helper()
 	var servers []*server.Server

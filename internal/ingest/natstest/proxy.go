@@ -115,7 +115,7 @@ func (p *Proxy) remove(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {
-		_ = c.Close() // the other direction may have closed it
+		_ = c.Close() // the other direction may have closed c
 		delete(p.conns, c)
 	}
 }
@@ -200,7 +200,7 @@ func (v *Valve) Close() {
 // Open opens the valve and passes the held bytes.
 func (v *Valve) Open() { v.end(false) }
 
-// Drop opens the valve and closes the connections whose bytes it holds, as if the network had lost them.
+// Drop opens the valve, drops the held bytes and closes their connections, as if the network had failed.
 func (v *Valve) Drop() { v.end(true) }
 
 func (v *Valve) end(drop bool) {

@@ -70,7 +70,7 @@ func judgeStream(c jetstream.StreamConfig, version string) Capability {
 		Advice: "set allow_batched on the stream (nats stream edit " + c.Name + " --allow-fast; not allow_atomic, which --allow-batch sets)"}
 }
 
-// Options configures Open. Functions may be nil. They are called from several goroutines and must not block.
+// Options configures Open. Its functions may be nil. They must not block, and several goroutines call them.
 type Options struct {
 	Stream  string           // the stream that stores the messages
 	Changed func(Capability) // called after a query that finds a changed capability
@@ -111,7 +111,7 @@ type finding struct {
 }
 
 // Open queries the server and the stream, and returns a publisher over the connections of singles together with the
-// capability that it found. It returns an error if the server doesn't answer.
+// capability that it found. Open fails if the server doesn't answer.
 func Open(ctx context.Context, singles *Windowed, o Options) (*Following, Capability, error) {
 	f := &Following{singles: singles, o: o, every: askEvery, doubtful: askDoubtful}
 	f.batched = NewBatched(singles, f.failed)

@@ -17,7 +17,7 @@ const outstanding = capacity.Requests
 // ask is a request that is pending at the server.
 type ask struct {
 	number   uint64 // 0 means no request
-	messages int    // number of messages requested
+	messages int
 	bytes    int
 	until    time.Time // latest time at which the request ends, even if its end isn't reported
 }
@@ -49,8 +49,8 @@ func (q *requests) refill() error {
 		if q.live[i].number != 0 || alone && !none {
 			continue
 		}
-		// The byte limit may have grown. A pending request with a smaller limit needs no renewal, because the server ends it when
-		// a message doesn't fit.
+		// The byte limit may have grown. A pending request with a smaller limit needs no renewal, because the server ends the
+		// request when a message doesn't fit.
 		messages, full := q.r.Messages, q.r.bytes()
 		bytes := full
 		if none && i == 0 && !alone {

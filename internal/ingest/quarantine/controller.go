@@ -20,7 +20,7 @@ type environment interface {
 	// quiet waits until only mine of the worker's deliveries are unsettled, and the server has processed the acknowledgements.
 	quiet(ctx context.Context, mine int) error
 
-	// flow processes items of g outside quarantine, because they were never delivered before. It removes them from g.
+	// flow removes items from g and processes them outside quarantine. The items were never delivered before.
 	flow(ctx context.Context, g *inflight.Batch, items []int) error
 
 	// try runs items of g in an isolated batch while the devices run nothing else, and settles each item. It returns an error if

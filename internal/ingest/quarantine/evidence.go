@@ -37,7 +37,6 @@ const mostRemembered = 1 << 16
 // heldFor is the time for which a failed payload is counted as held back. It is twice the longest delay of a redelivery.
 const heldFor = 2 * inflight.MaxNakDelay
 
-// cameRight records that a batch succeeded.
 func (e *evidence) cameRight() {
 	e.mu.Lock()
 	e.right++

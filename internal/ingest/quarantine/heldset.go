@@ -6,9 +6,9 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// heldSet holds the untried deliveries of a Controller, which are quarantined payloads and new payloads that arrived between
-// them. If one payload breaks the device, all others in the set are redelivered with a higher level. So the set is kept small,
-// and the highest level is tried first. A payload that runs alone never waits for another payload.
+// heldSet holds the untried deliveries of a Controller, which are quarantined payloads and new payloads that arrived in between.
+// If one payload breaks the device, all others in the set are redelivered with a higher level. So the set is kept small, and the
+// highest level is tried first. A payload that runs alone never waits for another payload.
 type heldSet struct {
 	g     *inflight.Batch // keeps the deliveries alive
 	left  []int           // indices of the deliveries in g that were not tried yet

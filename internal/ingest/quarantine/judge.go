@@ -37,8 +37,8 @@ func (j *Judge) CameRight(pipe *streams.Pipeline, b *inflight.Batch) {
 // Batches returns the number of batches that have succeeded on a device.
 func (j *Judge) Batches(pipe *streams.Pipeline) uint64 { return j.evidence[pipe].batches() }
 
-// HeldBack returns the number of payloads that failed alone while no other payload has succeeded since. They are redelivered
-// later.
+// HeldBack returns the number of payloads that failed alone while no other payload has succeeded since. The server redelivers
+// these payloads later.
 func (j *Judge) HeldBack() (n int) {
 	for _, e := range j.evidence {
 		n += e.held()

@@ -40,6 +40,6 @@ func (l Levels) Alone() int {
 	return level
 }
 
-// guilty reports whether a payload may have lost the device alone for the second time, according to its level. It is used only
-// if the consumer has no attemptNote.
+// guilty reports whether, according to its level, a payload that ran alone may have lost the device for the second time. It is
+// used only if the consumer has no attemptNote.
 func (l Levels) guilty(level int) bool { return level >= l.Alone()+LoneRuns-1 }

@@ -61,7 +61,7 @@ func newTester(i Isolation) *tester {
 }
 
 // giveBack gives back the unsettled deliveries of rows. If a single delivery is condemned, it publishes the dead letter instead. It
-// returns err if err means that the pipeline has ended.
+// returns err only if the pipeline has ended.
 func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, rows []int, err error) error {
 	items, open := g.ItemsOf(rows)
 	for _, i := range items {
@@ -138,7 +138,7 @@ func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Ba
 	return nil
 }
 
-// runBatch computes the first rows, up to the size of a batch, and returns their number.
+// runBatch computes the first rows, up to the size of a batch, and returns the number of computed rows.
 func (t *tester) runBatch(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int) (n int, err error) {
 	t.ran = false
 	if err := ctx.Err(); err != nil {
@@ -188,7 +188,8 @@ func (t *tester) runBatch(ctx context.Context, pipe *streams.Pipeline, g *inflig
 	return n, err
 }
 
-// storeFrames publishes the results of the frames among items of g, and settles these frames. All their rows must have been tried.
+// storeFrames publishes the results of the frames among items of g, and settles these frames. All rows of these frames must have
+// been tried.
 func (t *tester) storeFrames(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) {
 	for _, i := range items {
 		if d := g.Items[i]; d.Frame != nil && !g.IsSettled(i) {

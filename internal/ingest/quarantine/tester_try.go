@@ -28,8 +28,8 @@ func (r isolatedSearch) Aside(ctx context.Context, rows []int, err error) error 
 
 // try runs rows of g and settles their messages of one record. Each is published, given up, or given back. The results of records
 // stay in their frames. If an operator fails on the rows, try searches for the failing rows. It returns an error if the device is
-// lost or ctx ends. The unsettled deliveries were then given back, or are in g or t.part, and the worker gives them back when it
-// ends.
+// lost or ctx ends. Unsettled deliveries were then given back, or are in g or t.part, from where the worker gives them back when
+// it ends.
 func (t *tester) try(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int) error {
 	err := t.run(ctx, pipe, g, rows)
 	switch {

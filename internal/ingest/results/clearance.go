@@ -24,7 +24,7 @@ type clearance struct {
 	lookup  *lookup.Results
 }
 
-// newClearance determines the streams of results and dead letters, and returns a clearance for them.
+// newClearance returns a clearance for the streams of results and dead letters, which it looks up.
 func newClearance(ctx context.Context, js jetstream.JetStream, s Settings) *clearance {
 	c := &clearance{s: s}
 	streams := []string{s.ResultStream}

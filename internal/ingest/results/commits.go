@@ -121,7 +121,7 @@ func (c *Commits) commit(ctx context.Context, batch resultBatch) (stored []bool,
 	return stored, c.keepLetters(ctx)
 }
 
-// Keep stores the last markers again before their streams remove them because of their age.
+// Keep stores the last markers again before the streams remove these markers because of their age.
 func (c *Commits) Keep(ctx context.Context) error {
 	if !c.mu.TryLock() {
 		return nil // a marker is being stored

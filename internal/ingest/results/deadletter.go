@@ -126,8 +126,8 @@ func (w *Writer) publishLetters(ctx context.Context, letters []*deadLetter, know
 	}
 }
 
-// clearLetters returns the dead letters that must still be published, and the time until which they may be published. It reuses the
-// memory of letters. With an error, it returns all letters.
+// clearLetters returns the dead letters that must still be published, and the time limit for publishing. left reuses the memory of
+// letters, and has all letters after an error.
 func (w *Writer) clearLetters(ctx context.Context, letters []*deadLetter, known *partials) (left []*deadLetter, until time.Time, err error) {
 	var all []*inflight.Delivery
 	for n, l := range letters {

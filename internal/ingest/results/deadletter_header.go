@@ -49,8 +49,9 @@ func Blame(name, text string) error {
 	return &operator.RecordError{Operator: name, Text: operator.RefusalText(name, text)}
 }
 
-// DeadLetterHeader returns the headers of a dead letter except its id. They include the input's headers if own is set. The id must
-// differ from the result's id. Otherwise the stream would drop the dead letter if it has stored the result without a confirmation.
+// DeadLetterHeader returns the headers of a dead letter except its id. The headers include the input's headers if own is set. The
+// id must differ from the result's id. Otherwise a stream that has stored the result without a confirmation would drop the dead
+// letter.
 func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) nats.Header {
 	h := nats.Header{}
 	if own {

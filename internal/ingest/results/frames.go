@@ -70,7 +70,7 @@ func reason(fault error) Reason {
 }
 
 // partSpace is the number of bytes reserved for the headers of a part, and for HeaderDeliveries. A redelivery reserves the same
-// space and so has the same parts, because some of them may be stored already.
+// space, so that it has the same parts. Some of the parts may already be stored.
 const partSpace = 160
 
 // encodeFrame encodes the result of a frame into parts that the server accepts. A record gets the status too_large if its own
@@ -94,7 +94,6 @@ func (w frameWriter) encodeFrame(d *inflight.Delivery) (err error) {
 	}
 }
 
-// part returns the message with the n-th part of a frame's result.
 func (w frameWriter) part(d *inflight.Delivery, n int) nats.Msg {
 	h := w.frameHeader(d, len(d.Frame.Parts[n].Body))
 	if parts := d.Frame.Parts; len(parts) > 1 {
@@ -128,8 +127,8 @@ func (w frameWriter) observeFrame(d *inflight.Delivery, a publisher.Answer) {
 }
 
 // storeAhead stores the messages that precede the last parts of frames: the dead letters of records, and the earlier parts of
-// results. It passes frames for which that is impossible to the sink, and removes them from s.left. With a temporary error in
-// retry, nothing in s.left may be published yet. failed is an error of the sink.
+// results. It removes frames from s.left if one of these messages can't be stored, and passes such frames to the sink. With a
+// temporary error in retry, nothing in s.left may be published yet. failed is an error of the sink.
 func (w frameWriter) storeAhead(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) (retry, failed error) {
 	s.left = slices.DeleteFunc(s.left, func(i int) bool {
 		d := &b.Items[i]

@@ -149,7 +149,7 @@ func RecordID(d *inflight.Delivery, i int) string { return MessageID(d) + "#" + 
 // id that the message doesn't finish the input.
 func inputID(d *inflight.Delivery) string { return MessageID(d) + "#message" }
 
-// headerBytes returns the size of headers in a message in bytes.
+// headerBytes returns the size, in bytes, of headers in a message.
 func headerBytes(h nats.Header) int {
 	n := len("NATS/1.0\r\n\r\n")
 	for key, values := range h {
@@ -163,7 +163,7 @@ func headerBytes(h nats.Header) int {
 // resultHeaders are the headers that a result has in addition to its input's.
 var resultHeaders = [...]string{HeaderStream, HeaderSequence, HeaderSubject, HeaderOperators, jetstream.MsgIDHeader}
 
-// ResultHeader returns the headers of the input's result, except those that describe its body.
+// ResultHeader returns the headers of the input's result, except the headers that describe the result's body.
 func ResultHeader(d *inflight.Delivery, operators string) nats.Header {
 	h := passThrough(d.Msg.Headers(), len(resultHeaders)+1, false)
 	id := MessageID(d)

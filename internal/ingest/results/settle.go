@@ -123,7 +123,7 @@ func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight
 	return nil
 }
 
-// giveUpRefused removes the deliveries that operators refused from s.left, and passes them to the sink. They become dead letters.
+// giveUpRefused removes the deliveries that operators refused from s.left. It passes these deliveries to the sink for dead letters.
 func (w *Writer) giveUpRefused(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
 	if b.RefusedCount() == 0 {
 		return nil

@@ -29,8 +29,8 @@ const (
 	warnEvery = time.Minute
 )
 
-// Detector tracks the consumers that have messages but deliver none, although a worker requests them. Its methods may be called
-// by several goroutines.
+// Detector tracks the consumers that have messages but deliver none, although a worker requests them. Several goroutines may call
+// its methods.
 type Detector struct {
 	// After is the time without a delivery, and without an excuse, after which a consumer is stalled. A stalled consumer is
 	// logged as a warning and counted in the metric. Change After only before the first Saw.

@@ -16,7 +16,8 @@ const (
 )
 
 // CommitsOf returns the kind of commits in the result stream c, given the server's version. found describes the kind for the log
-// and for `worker check`. advice describes how to enable commit markers. It is empty if they are enabled or not wanted.
+// and for `worker check`. advice describes how to enable commit markers. advice is empty if commit markers are enabled or not
+// wanted.
 func (l Topology) CommitsOf(c jetstream.StreamConfig, serverVersion string) (way Commits, found, advice string) {
 	flag := resultFlag(c, serverVersion)
 	if found, advice = l.noMarkers(c, serverVersion, flag); found != "" {
@@ -108,8 +109,8 @@ func isSingle(c jetstream.StreamConfig) bool {
 	return c.Retention == jetstream.LimitsPolicy && c.Replicas <= 1
 }
 
-// resultFlag returns the flag of `nats stream edit` that makes the result stream allow batches with a commit marker. It is empty if
-// the stream already allows them.
+// resultFlag returns the flag of `nats stream edit` that makes the result stream allow batches with a commit marker. The flag is
+// empty if the stream already allows such batches.
 func resultFlag(c jetstream.StreamConfig, version string) string {
 	if c.Retention == jetstream.InterestPolicy {
 		c.Retention = jetstream.LimitsPolicy // the same command sets this

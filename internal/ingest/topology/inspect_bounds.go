@@ -69,7 +69,7 @@ func grows(c jetstream.StreamConfig) string {
 }
 
 // differences collects the differences of a stream from the settings for new streams, and the flags of `nats stream edit` that
-// remove them. It ignores settings that the user did not choose.
+// remove these differences. It ignores settings that the user did not choose.
 type differences struct {
 	stream       jetstream.StreamConfig
 	holds        int64 // in bytes

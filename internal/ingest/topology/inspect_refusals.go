@@ -11,8 +11,8 @@ import (
 // settingsInspector checks a stream for settings with which it refuses, moves or deletes published messages.
 type settingsInspector struct{ *inspection }
 
-// refusals reports settings with which a stream can't store the worker's messages. It returns false if the stream can store none.
-// stored describes one of these messages.
+// refusals reports settings with which a stream can't store the worker's messages. It returns false if the stream can store no
+// message. stored describes such a message.
 func (i settingsInspector) refusals(what, stored string, c jetstream.StreamConfig) bool {
 	elsewhere := "set another stream, or delete it and set MILLRACE_PROVISION=true"
 	switch {

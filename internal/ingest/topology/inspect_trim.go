@@ -12,7 +12,7 @@ import (
 	"millrace/internal/ingest/trim"
 )
 
-// trimInspector checks that processed inputs, and only those, are removed from the input stream.
+// trimInspector checks that processed inputs, and no other inputs, are removed from the input stream.
 type trimInspector struct{ streamInspector }
 
 // trimPatience is the time limit for each check of trimInspector at the server.

@@ -10,7 +10,7 @@ import (
 )
 
 // Provision creates the input stream, the result stream, a stream for dead letters (unless some stream already stores
-// them), and the consumer. It creates only missing ones, and doesn't change existing ones.
+// dead letters), and the consumer. It doesn't change existing streams and consumers.
 func Provision(ctx context.Context, js jetstream.JetStream, l Topology, log *slog.Logger) error {
 	if err := checkInput(ctx, js, l); err != nil {
 		return err // before Provision creates useless streams

@@ -26,7 +26,7 @@ const (
 	errNoCluster jetstream.ErrorCode = 10074 // several replicas outside a cluster
 )
 
-// creator creates streams, and remembers them for halve.
+// creator creates streams, and records their names for halve.
 type creator struct {
 	js   jetstream.JetStream
 	log  *slog.Logger
@@ -70,8 +70,8 @@ func streamExists(ctx context.Context, js jetstream.JetStream, name string) (boo
 	return true, nil
 }
 
-// createShrinking creates a stream. If the user did not choose max_bytes or the number of replicas, it reduces them to values that
-// the server can provide.
+// createShrinking creates a stream. It reduces max_bytes and the number of replicas to values that the server can provide, unless
+// the user chose the value.
 func (cr *creator) createShrinking(ctx context.Context, b Bounds, c jetstream.StreamConfig) (jetstream.Stream, error) {
 	open := c.Replicas == 0
 	if open && cr.js.Conn().ConnectedClusterName() != "" {
@@ -99,8 +99,8 @@ func (cr *creator) createShrinking(ctx context.Context, b Bounds, c jetstream.St
 	}
 }
 
-// halve makes space for a stream of that many bytes. It halves max_bytes of the streams that cr has created and that are at least
-// twice as large. These streams are still nearly empty.
+// halve makes space for a stream of that many bytes. It halves max_bytes of each stream of cr.made that is at least twice as
+// large. These streams are still nearly empty.
 func (cr *creator) halve(ctx context.Context, bytes int64) error {
 	for _, name := range cr.made {
 		s, err := cr.js.Stream(ctx, name) // a new query, because another worker may have changed the stream

@@ -1,5 +1,5 @@
 // Package topology describes the streams and consumers that a worker uses, with their subjects and settings. Provision creates
-// missing ones, and Inspect reports problems. The package moves no payloads.
+// missing streams and consumers, and Inspect reports problems. The package moves no payloads.
 //
 // The worker command provisions and inspects with this package. The packages of ingest get names, subjects and the duplicate window
 // from it. Start reading at Topology, then Provision and Inspect. Each topic has its own inspector (inspect_*.go), and all
@@ -29,7 +29,7 @@ type Topology struct {
 
 	ExactlyOnce  ExactlyOnce // whether batches are committed with markers; only with Exclusive
 	CommitPrefix string      // prefix of the subjects of commit markers; empty means no markers
-	ResultIDs    bool        // whether results have ids in Nats-Msg-Id; without commit markers they always have
+	ResultIDs    bool        // whether results have ids in Nats-Msg-Id; always the case without commit markers
 
 	Exclusive  bool // whether each partition has one worker at a time; otherwise all workers share one consumer
 	Partitions int  // number of partitions; only with Exclusive

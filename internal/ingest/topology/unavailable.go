@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Error codes of the server for temporary errors. nats-server lists them in server/errors.json.
+// Error codes of the server for temporary errors. nats-server lists all codes in server/errors.json.
 const (
 	codeNoPeers         = 10005 // too few servers of the cluster can store the stream, for example while the cluster starts
 	codeNotLeader       = 10009

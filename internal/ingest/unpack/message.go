@@ -115,7 +115,7 @@ func (m *Message) take(bytes int64, must bool) bool {
 	return true
 }
 
-// unpack decompresses and splits the message. It reports false if there is too little memory and must is not set.
+// unpack decompresses and splits the message. Without must, it reports false if there is too little memory.
 func (m *Message) unpack(must bool) bool {
 	body, err := m.decompressed(must)
 	if errors.Is(err, errShort) {
@@ -255,7 +255,7 @@ func (b *buffers) size() int64 {
 	return int64(unsafe.Sizeof(*b)) + int64(cap(b.Encoded)+cap(b.body)) + b.Table.Size() + b.split.Size()
 }
 
-// idleBuffers keeps buffers between messages. It is a stack, so only as many buffers grow large as are in use at the same time.
+// idleBuffers keeps buffers between messages. It is a stack, so the number of large buffers is at most the number in use at once.
 type idleBuffers struct {
 	retain func(before, now int64) bool // changes the count of kept memory; see New
 
