@@ -67,8 +67,8 @@ func position(d *inflight.Delivery) commit.Position {
 	return commit.Position{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}
 }
 
-// Settled reports whether an earlier lease has stored the result or the dead letter of an input. If it has stored only parts of the result, Settled
-// sets d.Parts.
+// Settled reports whether an earlier lease has stored the result or the dead letter of an input. If only parts of the result are
+// stored, Settled sets d.Parts.
 func (c *Commits) Settled(ctx context.Context, d *inflight.Delivery) (bool, error) {
 	in := position(d)
 	if at, ok := c.results.Found(); ok && at.Covers(in) || c.earlier.Has(commit.Letter{Input: in, Record: commit.WholeMessage}) {

@@ -48,8 +48,8 @@ func (w *Writer) mostBodies(b *inflight.Batch, completed *streams.Batch) int {
 	return most
 }
 
-// encodeRow encodes the result of the i-th delivery, which is one record, from a completed batch's row. It compresses the result, unless
-// compress is nil. A delivery that an operator refused has no result.
+// encodeRow encodes the result of the i-th delivery, which is one record, from a completed batch's row. It compresses the result
+// unless compress is nil. A delivery that an operator refused has no result.
 func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, row int, s *Buffers, compress func(dst, src []byte) []byte) {
 	if w.refusals.Possible() {
 		if found := w.refusals.Find(completed, row); found.Reason != "" {
