@@ -21,16 +21,17 @@ import (
 	"millrace/internal/operator"
 )
 
-// mostBody bounds a result after decompression, in bytes.
+// mostBody is the maximum size of a decompressed result, in bytes.
 const mostBody = 1 << 30
 
-// decoder turns the bodies of results into JSON, whatever their format.
+// decoder converts the bodies of results to JSON.
 type decoder struct {
 	parse        func(spec string) (operator.Operator, error)
 	decompressor compression.Decompressor
 }
 
-// records returns the result of each record as a JSON object. unknown has the operators that parse doesn't know.
+// records returns the result of each record as a JSON object. unknown lists the operators whose values it can't decode,
+// because parse fails or returns another version.
 func (d *decoder) records(h nats.Header, body []byte) (records []json.RawMessage, unknown []string, err error) {
 	encoding, err := compression.FromHeader(h.Get(client.HeaderContentEncoding))
 	if err != nil {
@@ -59,7 +60,7 @@ func (d *decoder) records(h nats.Header, body []byte) (records []json.RawMessage
 	return records, unknown, err
 }
 
-// lines returns the lines of a result in JSON.
+// lines checks a JSON result and returns its lines.
 func lines(body []byte) (records []json.RawMessage, err error) {
 	for _, err := range client.Lines(body) {
 		if err != nil {
@@ -72,7 +73,7 @@ func lines(body []byte) (records []json.RawMessage, err error) {
 	return records, nil
 }
 
-// binary returns the records of a result in binary.
+// binary returns the records of a result in the binary format.
 func (d *decoder) binary(body []byte) (records []json.RawMessage, unknown []string, err error) {
 	r, err := client.Decode(body)
 	if err != nil {
@@ -80,7 +81,7 @@ func (d *decoder) binary(body []byte) (records []json.RawMessage, unknown []stri
 	}
 	ops := make([]operator.Operator, len(r.Operators))
 	for k, o := range r.Operators {
-		// An operator whose records have another length is another version.
+		// A different stride means that the result has another version of the operator.
 		if op, err := d.parse(o.Spec); err == nil && op.Stride() == o.Stride {
 			ops[k] = op
 		} else {
@@ -111,7 +112,7 @@ func (d *decoder) binary(body []byte) (records []json.RawMessage, unknown []stri
 	return records, unknown, nil
 }
 
-// arrow returns the records of a result in Arrow.
+// arrow returns the records of a result in the Arrow format.
 func (d *decoder) arrow(body []byte) (records []json.RawMessage, unknown []string, err error) {
 	r, err := arrow.Decode(body)
 	if err != nil {
@@ -146,11 +147,11 @@ func (d *decoder) arrow(body []byte) (records []json.RawMessage, unknown []strin
 	return records, unknown, nil
 }
 
-// columns is the columns of one operator in a result in Arrow.
+// columns holds the columns of one operator in an Arrow result.
 type columns struct {
 	all    []arrow.Column
-	op     operator.Operator // nil: it isn't known, or it is another version, whose columns are others
-	layout arrowipc.Column   // of op
+	op     operator.Operator // nil for an unknown operator or another version with other columns
+	layout arrowipc.Column   // columns that op writes
 }
 
 func (d *decoder) columns(all []arrow.Column) columns {
@@ -167,7 +168,7 @@ func (d *decoder) columns(all []arrow.Column) columns {
 	return columns{all, op, layout}
 }
 
-// put adds the operator's value of record i, or the values of its columns if the operator isn't known.
+// put adds the operator's value of record i to o. For an unknown operator, it adds the value of each column.
 func (c *columns) put(o *object, i int) error {
 	if c.op != nil {
 		values := make([][]byte, len(c.all))
@@ -196,7 +197,7 @@ func (c *columns) put(o *object, i int) error {
 // object is a JSON object that keeps the order of its keys.
 type object struct{ text []byte }
 
-// put adds a key and its value.
+// put adds a key and its value to the end of the object.
 func (o *object) put(key string, value []byte) {
 	separator := byte(',')
 	if len(o.text) == 0 {
@@ -206,12 +207,12 @@ func (o *object) put(key string, value []byte) {
 	o.text = append(append(o.text, ':'), value...)
 }
 
-// fail adds why a record has no values.
+// fail adds the key "error" with the reason for which a record has no values.
 func (o *object) fail(reason string) {
 	o.put("error", encoded(map[string]string{"reason": reason}))
 }
 
-// end returns the object.
+// end closes the object and returns its text.
 func (o *object) end() json.RawMessage {
 	if len(o.text) == 0 {
 		return json.RawMessage("{}")
@@ -219,45 +220,47 @@ func (o *object) end() json.RawMessage {
 	return append(o.text, '}')
 }
 
-// raw returns bytes that nobody can read otherwise: {"base64":"AP8="}.
+// raw returns value as base64 in a JSON object, such as {"base64":"AP8="}.
 func raw(value []byte) json.RawMessage {
 	return encoded(map[string][]byte{"base64": value})
 }
 
-// encoded returns a value that always has JSON.
+// encoded returns value as JSON. It panics if JSON can't represent value.
 func encoded(value any) json.RawMessage {
 	text, err := json.Marshal(value)
 	if err != nil {
-		panic(err) // it is a text, a list of numbers, or a map of those
+		panic(err) // impossible for strings, numbers, and lists and maps of them
 	}
 	return text
 }
 
-// Line is a line of output. It has a Result, a DeadLetter, or Records.
+// Line is a line of output. Exactly one of Result, DeadLetter and Records is set.
 type Line struct {
-	Stream   string `json:"stream"`   // of the input
-	Sequence uint64 `json:"sequence"` // of the input in its stream
-	Subject  string `json:"subject"`  // of the input
+	Stream   string `json:"stream"`   // name of the input's stream
+	Sequence uint64 `json:"sequence"` // sequence of the input in its stream
+	Subject  string `json:"subject"`  // subject of the input
 
 	Record  *uint64         `json:"record,omitempty"`  // index of the record in its frame; absent if the input isn't a frame
 	Records *uint64         `json:"records,omitempty"` // 0 for a frame without records; otherwise absent
-	Result  json.RawMessage `json:"result,omitempty"`  // as a result in JSON has it
+	Result  json.RawMessage `json:"result,omitempty"`  // the object that a JSON result has for the record
 
 	DeadLetter *DeadLetter `json:"dead_letter,omitempty"`
 }
 
-// DeadLetter tells why an input, or one record of it, has no result.
+// DeadLetter describes an input, or one record of it, that has no result.
 type DeadLetter struct {
 	Reason     string `json:"reason"`
 	Error      string `json:"error,omitempty"`
 	Operator   string `json:"operator,omitempty"`
 	Deliveries uint64 `json:"deliveries,omitempty"`
-	Bytes      int    `json:"bytes"`             // length of its payload as stored
-	Omitted    string `json:"omitted,omitempty"` // what it lacks, as in client.HeaderOmitted
+	Bytes      int    `json:"bytes"`             // size of the stored body
+	Omitted    string `json:"omitted,omitempty"` // omitted parts, as in client.HeaderOmitted
 
-	Payload         any    `json:"payload,omitempty"`          // a text if it is UTF-8, otherwise {"base64": "..."}; only if asked for
-	PayloadCut      bool   `json:"payload_cut,omitempty"`      // Payload is only the beginning
-	PayloadSequence uint64 `json:"payload_sequence,omitempty"` // of the message with the payload or the whole input, in the dead letter's stream
+	Payload    any  `json:"payload,omitempty"`     // a string if it is UTF-8, otherwise {"base64": "..."}; only on request
+	PayloadCut bool `json:"payload_cut,omitempty"` // Payload has only the first bytes
+	// PayloadSequence is the sequence of the message that holds the payload or the whole input, in the stream of the
+	// dead letter.
+	PayloadSequence uint64 `json:"payload_sequence,omitempty"`
 }
 
 // newLine returns a line about the input that the headers name.
@@ -270,7 +273,7 @@ func newLine(h nats.Header) Line {
 	return l
 }
 
-// newDeadLetter returns what a dead letter says.
+// newDeadLetter returns the description of the dead letter m.
 func newDeadLetter(m *pull.Message) *DeadLetter {
 	h := m.Headers()
 	return &DeadLetter{
@@ -280,10 +283,10 @@ func newDeadLetter(m *pull.Message) *DeadLetter {
 	}
 }
 
-// show adds the payload that the dead letter has, at most that many bytes of it.
+// show sets Payload to the first bytes of payload. The parameter most is the maximum number of bytes.
 func (d *DeadLetter) show(payload []byte, most int) {
 	if len(payload) == 0 && d.Omitted != "" {
-		return // it is in another message, or nowhere
+		return // the payload is in another message or not stored
 	}
 	text := utf8.Valid(payload)
 	if d.PayloadCut = len(payload) > most; d.PayloadCut {
@@ -297,7 +300,7 @@ func (d *DeadLetter) show(payload []byte, most int) {
 	}
 }
 
-// Number returns a header that is a number, and 0 if it isn't one.
+// Number returns the value of a numeric header, or 0 if the header has no valid number.
 func Number(h nats.Header, name string) uint64 {
 	n, _ := strconv.ParseUint(h.Get(name), 10, 64)
 	return n

@@ -21,34 +21,34 @@ import (
 
 // Source is a file, or standard input.
 type Source struct {
-	Name string // for messages
+	Name string // name for messages to the user
 	Open func() (io.ReadCloser, error)
 }
 
-// Payload is what one message carries.
+// Payload is the body of one message to send.
 type Payload struct {
-	Place   string // where it comes from: "file", or "file:12" for a line, or for the first record of a frame
+	Place   string // "file", or "file:12" for a line or the first record of a frame
 	Data    []byte
-	Records int   // how many records a frame has; 0 for a message that is no frame
-	Err     error // why there is no Data, or nil; other payloads may follow
+	Records int   // number of records in a frame; 0 for a message that isn't a frame
+	Err     error // reason why Data is missing, or nil; other payloads may follow
 }
 
 // Payloads reads payloads from sources.
 type Payloads struct {
 	Sources []Source
-	Lines   bool // each line is a payload; otherwise each source is
-	Most    int  // the most bytes of a payload; larger ones have an Err, and aren't kept in memory
+	Lines   bool // each line is a payload; otherwise each source is one payload
+	Most    int  // maximum size of a payload in bytes; a larger one has an Err and isn't kept in memory
 
 	read atomic.Int64
 }
 
-// Read returns how many bytes have been read so far.
+// Read returns the number of bytes read so far.
 func (p *Payloads) Read() int64 { return p.read.Load() }
 
 // errTooLarge is the Err of a payload of more than Most bytes.
 var errTooLarge = errors.New("larger than the server's max_payload")
 
-// linesAdvice says what to do about a source that checkText refuses.
+// linesAdvice is the advice in the errors of checkText.
 const linesAdvice = "--lines needs an encoding in which every line feed ends a line, such as UTF-8 (iconv -f UTF-16 -t UTF-8 converts); " +
 	"leave out --lines to send each file whole"
 
@@ -65,8 +65,8 @@ func (p *Payloads) All() iter.Seq[Payload] {
 	}
 }
 
-// Start reads payloads in another goroutine until they or ctx end. Reading from a terminal or a pipe may wait for ever, so the goroutine may
-// outlive ctx. It then ends with the process.
+// Start reads payloads in another goroutine until there are no more or ctx ends, and then closes the channel. A read
+// from a terminal or a pipe may block indefinitely, so the goroutine may outlive ctx and run until the process ends.
 func Start(ctx context.Context, payloads iter.Seq[Payload]) <-chan Payload {
 	out := make(chan Payload)
 	go func() {
@@ -90,7 +90,7 @@ func (p *Payloads) payloadsOf(s Source) iter.Seq[Payload] {
 			yield(Payload{Place: s.Name, Err: err})
 			return
 		}
-		defer func() { _ = f.Close() }() // it is only read
+		defer func() { _ = f.Close() }() // a file that is only read needs no error check
 		in := bufio.NewReaderSize(&counter{f, &p.read}, 64<<10)
 		if !p.Lines {
 			data, err := io.ReadAll(io.LimitReader(in, int64(p.Most)+1))
@@ -116,10 +116,11 @@ func (p *Payloads) payloadsOf(s Source) iter.Seq[Payload] {
 	}
 }
 
-// checkText returns an error if a line feed in this source need not end a line. It looks at the first bytes that are available, and consumes
-// nothing. Text in UTF-16 or UTF-32 begins with a byte order mark or has zero bytes, and so has nearly everything that is no text.
+// checkText returns an error if the source doesn't look like text in which each line feed ends a line. It checks the
+// first available bytes and consumes nothing. Text in UTF-16 or UTF-32 has a byte order mark or zero bytes. Most data
+// that isn't text has zero bytes, too.
 func checkText(in *bufio.Reader) error {
-	_, _ = in.Peek(1) // waits for the first read; if it fails, so does the next one
+	_, _ = in.Peek(1) // fills the buffer; the next read returns an error again
 	begin, _ := in.Peek(in.Buffered())
 	if bytes.HasPrefix(begin, []byte("\xff\xfe")) || bytes.HasPrefix(begin, []byte("\xfe\xff")) {
 		return fmt.Errorf("it is text in UTF-16 or UTF-32, by its byte order mark: %s", linesAdvice)
@@ -130,8 +131,8 @@ func checkText(in *bufio.Reader) error {
 	return nil
 }
 
-// line returns the next line without its LF or CRLF. The last line needs none. It returns io.EOF after the last line. It skips a line that is
-// too large.
+// line returns the next line without its LF or CRLF, which the last line may lack. It returns io.EOF after the last
+// line. It skips a line of more than Most bytes and returns errTooLarge.
 func (p *Payloads) line(in *bufio.Reader) (line []byte, err error) {
 	line, size := []byte{}, 0
 	for {
@@ -158,7 +159,7 @@ func (p *Payloads) line(in *bufio.Reader) (line []byte, err error) {
 	}
 }
 
-// counter counts what is read.
+// counter counts the bytes that are read.
 type counter struct {
 	io.Reader
 	n *atomic.Int64
@@ -171,23 +172,23 @@ func (c *counter) Read(b []byte) (int, error) {
 }
 
 const (
-	// frameMargin is room for the headers of a message, and for what an Arrow stream adds to its records.
+	// frameMargin is the space in bytes for the headers of a message and the overhead of an Arrow stream.
 	frameMargin = 8 << 10
 
-	// recordMargin is the most that a framing adds to a record.
+	// recordMargin is the maximum overhead of a framing per record, in bytes.
 	recordMargin = 10
 )
 
-// Framer packs payloads into frames, and compresses messages.
+// Framer packs payloads into frames and compresses messages.
 type Framer struct {
-	Framing  frame.Framing        // None: each payload stays a message
-	Records  int                  // the most records of a frame, from 1 on
-	Encoding compression.Encoding // of messages
-	Most     int                  // the most bytes of a message before compression; a frame that reaches it has fewer records
+	Framing  frame.Framing        // None makes each payload a message
+	Records  int                  // maximum number of records per frame, at least 1
+	Encoding compression.Encoding // compression of messages
+	Most     int                  // maximum size of a message before compression, in bytes; it can limit a frame to fewer records
 }
 
-// Describe adds the headers by which a worker recognizes framing and compression with MILLRACE_FRAMING=auto and MILLRACE_DECOMPRESS=auto. It keeps
-// headers that are there.
+// Describe adds the headers for framing and compression unless they are already set. A worker needs them with
+// MILLRACE_FRAMING=auto and MILLRACE_DECOMPRESS=auto.
 func (f *Framer) Describe(h nats.Header) {
 	if f.Framing != frame.None && !has(h, client.HeaderContentType) {
 		h.Set(client.HeaderContentType, frame.ContentTypeOf(f.Framing))
@@ -197,7 +198,7 @@ func (f *Framer) Describe(h nats.Header) {
 	}
 }
 
-// has reports whether there is a header with that name, in any case.
+// has reports whether a header with that name exists, in any case.
 func has(h nats.Header, name string) bool {
 	for each := range h {
 		if strings.EqualFold(each, name) {
@@ -207,7 +208,8 @@ func has(h nats.Header, name string) bool {
 	return false
 }
 
-// Pack iterates over the messages that have these payloads. It passes payloads with an Err through, in order.
+// Pack iterates over the messages that hold these payloads. It passes a payload with an Err through, and keeps the
+// order.
 func (f *Framer) Pack(payloads iter.Seq[Payload]) iter.Seq[Payload] {
 	return func(yield func(Payload) bool) {
 		p := &packing{Framer: f, yield: yield}
@@ -220,17 +222,17 @@ func (f *Framer) Pack(payloads iter.Seq[Payload]) iter.Seq[Payload] {
 	}
 }
 
-// packing is the frame that a Framer packs now.
+// packing is the state of one iteration over Framer.Pack, with the current frame.
 type packing struct {
 	*Framer
 	yield      func(Payload) bool
 	compressor compression.Compressor
 	records    [][]byte
 	bytes      int
-	place      string // of the first record
+	place      string // place of the first record
 }
 
-// add adds a payload. It returns false if nobody wants more messages.
+// add adds a payload. It returns false if the iteration must stop.
 func (p *packing) add(payload Payload) bool {
 	if payload.Err != nil || p.Framing == frame.None {
 		payload.Data = p.compress(payload.Data)
@@ -247,7 +249,7 @@ func (p *packing) add(payload Payload) bool {
 	return true
 }
 
-// end ends the frame, unless it has no records. It returns false if nobody wants more messages.
+// end yields the current frame unless it is empty. It returns false if the iteration must stop.
 func (p *packing) end() bool {
 	if len(p.records) == 0 {
 		return true

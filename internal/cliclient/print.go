@@ -1,8 +1,8 @@
-// Package cliclient sends payloads to the input stream, and prints results and dead letters, for people who have no other NATS tool. The
-// commands `worker send` and `worker results` use it. Packages audit and resend share its Reader and its explanations of errors. Programs
-// use a NATS client and package millrace/client.
+// Package cliclient sends payloads to the input stream and prints results and dead letters, without another NATS tool.
+// The commands `worker send` and `worker results` use it. Package audit shares its Reader, and package resend its error
+// explanations. Programs should use a NATS client and package millrace/client instead.
 //
-// Start reading at Sender.Send, which takes payloads from Payloads, and at Printer.Print.
+// Start reading at Sender.Send, which sends the payloads of Payloads, and at Printer.Print.
 package cliclient
 
 import (
@@ -25,39 +25,39 @@ import (
 	"millrace/internal/wildcard"
 )
 
-// Printer prints results and dead letters, one JSON object per line: see Line.
+// Printer prints results and dead letters, each as a Line of JSON.
 type Printer struct {
 	Conn     *nats.Conn
 	Topology topology.Topology // names of the streams, prefixes and subjects of the worker
-	Subject  string            // a filter of the inputs' subjects; empty for all of the worker's
-	Last     uint64            // begin that many messages before the end of each stream
-	All      bool              // begin with the first message, whatever Last is
-	Follow   bool              // wait for more until the context ends
-	Payload  int               // the most bytes of a dead letter's payload to print; 0: none
+	Subject  string            // filter for the subjects of inputs; empty for all inputs of the worker
+	Last     uint64            // number of stored messages to print, counted from the end of each stream
+	All      bool              // print all stored messages and ignore Last
+	Follow   bool              // print new messages until the context ends
+	Payload  int               // maximum bytes of a dead letter's payload to print; 0 prints none
 
-	// Parse returns an operator with its parameters. The values of an operator that it doesn't know are printed as the worker computed them.
+	// Parse returns the operator that spec describes. If it fails, the values of the operator are printed as stored.
 	Parse func(spec string) (operator.Operator, error)
 
 	Out   io.Writer
-	Notes io.Writer // for what isn't a result
+	Notes io.Writer // destination of notes for the user
 
 	encoder *json.Encoder
 	decode  decoder
 	parts   client.Collector[*pull.Message]
-	letters []string // subjects of dead letters
+	letters []string // filters for the subjects of dead letters
 	dead    string   // the stream of dead letters; empty if there is none
 	noted   map[string]bool
-	lines   int // that were printed
-	wrong   int // messages that could not be read
+	lines   int // number of printed lines
+	wrong   int // number of messages that could not be read
 }
 
-// mostParts bounds the messages of unfinished results that are kept in memory.
+// mostParts is the maximum number of parts of incomplete results in memory.
 const mostParts = 256
 
-// ErrUnreadable is the error of Print if messages were neither results nor dead letters that it could read. Notes has said why.
+// ErrUnreadable is the error of Print if some messages could not be read. Notes has the reasons.
 var ErrUnreadable = errors.New("messages could not be read")
 
-// Print prints everything. If it fails for lack of a permission, the error says which.
+// Print prints the selected messages. If the user lacks a permission, the error names the permission.
 func (p *Printer) Print(ctx context.Context) error {
 	err := p.run(ctx)
 	if missing := Refusal(p.Conn); err != nil && missing != nil {
@@ -66,8 +66,8 @@ func (p *Printer) Print(ctx context.Context) error {
 	return err
 }
 
-// run prints what is stored, first results and then dead letters. If Follow is set, it goes on with what comes until ctx ends, which is no
-// error.
+// run prints the stored results and then the stored dead letters. If Follow is set, it then prints new messages until
+// ctx ends, and returns nil.
 func (p *Printer) run(ctx context.Context) error {
 	js, err := p.Topology.API.New(p.Conn)
 	if err != nil {
@@ -106,7 +106,7 @@ func (p *Printer) run(ctx context.Context) error {
 	return nil
 }
 
-// unless returns nil if a user who follows has ended the command.
+// unless returns nil if Follow is set and ctx has ended. Otherwise it returns err.
 func (p *Printer) unless(ctx context.Context, err error) error {
 	if p.Follow && ctx.Err() != nil {
 		return nil
@@ -114,7 +114,7 @@ func (p *Printer) unless(ctx context.Context, err error) error {
 	return err
 }
 
-// open opens the feeds: one of results, and one of dead letters if another stream has those.
+// open returns a feed of results and, if another stream stores the dead letters, a feed of dead letters.
 func (p *Printer) open(ctx context.Context, js jetstream.JetStream) (feeds []*feed, err error) {
 	t := p.Topology
 	if p.Subject != "" {
@@ -151,11 +151,11 @@ func (p *Printer) open(ctx context.Context, js jetstream.JetStream) (feeds []*fe
 // feed is a stream that the Printer prints.
 type feed struct {
 	Reader
-	last    uint64 // sequence of the stream's last message when it was opened
-	earlier bool   // there may be more outcomes before those that are printed
+	last    uint64 // sequence of the stream's last message when the feed was opened
+	earlier bool   // the stream may have outcomes before the first printed one
 }
 
-// feed returns a feed that begins with the last outcomes of the selected inputs.
+// feed returns a feed of a stream that begins at the first message to print.
 func (p *Printer) feed(ctx context.Context, js jetstream.JetStream, stream string, subjects []string) (*feed, error) {
 	s, err := js.Stream(ctx, stream)
 	if err != nil {
@@ -175,10 +175,10 @@ func (p *Printer) feed(ctx context.Context, js jetstream.JetStream, stream strin
 	return f, err
 }
 
-// begin returns the sequence of the first of the last messages about the selected inputs, and first if there are fewer than Last. It reads
-// headers, because the subject of an outcome doesn't tell the input's first token.
+// begin returns the sequence from which on the stream has exactly Last messages about the selected inputs, or first if
+// the stream has fewer. It reads headers, because an outcome's subject lacks the first token of the input's subject.
 func (p *Printer) begin(ctx context.Context, f *feed, first uint64) (uint64, error) {
-	const wider = 16 // how much further back to look if too few messages match
+	const wider = 16 // factor by which the search goes further back if too few messages match
 	if p.Last == 0 || p.All {
 		return f.last + 1, nil
 	}
@@ -204,12 +204,13 @@ func (p *Printer) begin(ctx context.Context, f *feed, first uint64) (uint64, err
 	}
 }
 
-// selects reports whether a message is about an input with the subject that the Printer prints.
+// selects reports whether the headers of a message name an input whose subject matches Subject.
 func (p *Printer) selects(h nats.Header) bool {
 	return p.Subject == "" || wildcard.Covers(p.Subject, h.Get(client.HeaderSubject))
 }
 
-// mapped returns filters for what the worker publishes under prefix for its inputs. Filters of one consumer must not overlap.
+// mapped returns filters for the messages that the worker publishes under prefix for these inputs. The filters don't
+// overlap, because the server rejects a consumer with overlapping filters.
 func mapped(prefix string, inputs []string) []string {
 	if len(inputs) == 1 && inputs[0] != ">" {
 		return []string{topology.MapSubject(prefix, inputs[0])}
@@ -217,7 +218,7 @@ func mapped(prefix string, inputs []string) []string {
 	return []string{prefix, prefix + ".>"}
 }
 
-// follow prints what comes on any feed.
+// follow prints the new messages of all feeds until ctx ends.
 func (p *Printer) follow(ctx context.Context, feeds []*feed) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -247,7 +248,7 @@ func (p *Printer) follow(ctx context.Context, feeds []*feed) error {
 	}
 }
 
-// print prints a message: a dead letter, or a result as soon as all parts of it are there.
+// print prints a dead letter, or a result after all its parts have been read.
 func (p *Printer) print(_ uint64, m *pull.Message) error {
 	h := m.Headers()
 	if jsapi.IsDeleteMarker(h, m.Data()) {
@@ -261,7 +262,7 @@ func (p *Printer) print(_ uint64, m *pull.Message) error {
 		return nil
 	}
 	if !p.selects(h) {
-		return nil // the stream stores it on the same subject as others
+		return nil // the stored subject doesn't distinguish this input from the selected ones
 	}
 	if h.Get(client.HeaderReason) != "" {
 		line := newLine(h)
@@ -317,7 +318,8 @@ func (p *Printer) printResult(m *pull.Message) error {
 	return nil
 }
 
-// besideDeadLetter reports whether a message without an input is a payload that a dead letter names, because it is too large for it.
+// besideDeadLetter reports whether a message without an input is the separate payload of a dead letter. Such a payload
+// is too large for the dead letter itself.
 func (p *Printer) besideDeadLetter(m *pull.Message) bool {
 	meta, err := m.Metadata()
 	return err == nil && meta.Stream == p.dead && (p.dead != p.Topology.ResultStream ||
@@ -330,7 +332,7 @@ func (p *Printer) write(l Line) error {
 	return p.encoder.Encode(l)
 }
 
-// unreadable notes a message that can't be printed.
+// unreadable counts a message that can't be printed and writes a note about it.
 func (p *Printer) unreadable(m *pull.Message, err error) {
 	p.wrong++
 	sequence := uint64(0)
@@ -340,9 +342,9 @@ func (p *Printer) unreadable(m *pull.Message, err error) {
 	p.note("message %d on %s: %v", sequence, m.Subject(), err)
 }
 
-// note writes a line, once.
+// note writes a note unless the same text was written before.
 func (p *Printer) note(format string, args ...any) {
-	const most = 1000 // different notes
+	const most = 1000 // maximum number of different notes
 	text := fmt.Sprintf(format, args...)
 	if p.noted[text] || len(p.noted) >= most {
 		return

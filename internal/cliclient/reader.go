@@ -14,42 +14,45 @@ import (
 )
 
 const (
-	// atOnce and bytesAtOnce bound a request for messages, which must have room for the largest message. A message has at most 64 KiB of
-	// headers, and the server disconnects a client with more than 64 MiB on the way.
+	// atOnce and bytesAtOnce limit one request for messages. The request must allow the largest message, which has at
+	// most 64 KiB of headers. The server disconnects a client with more than 64 MiB in transit.
 	atOnce      = 10_000
 	bytesAtOnce = 8 << 20
 
-	// fetchWait is how long a request waits for a message that the consumer doesn't have yet.
+	// fetchWait is the time that a request waits for a new message.
 	fetchWait = time.Second
 
-	// silence is how long the server may send nothing of a stream although it has more messages.
+	// silence is the maximum time without a message while the stream has more messages.
 	silence = 30 * time.Second
 
-	// unused is how long the server keeps a consumer without requests.
+	// unused is the time after which the server removes a consumer without requests.
 	unused = 30 * time.Second
 
 	// requestTimeout bounds one request to the server.
 	requestTimeout = 10 * time.Second
 )
 
-// Reader reads the messages of a stream in order, each once. It uses temporary consumers and leaves the stream as it is.
+// Reader reads each message of a stream once, in order. It uses temporary consumers and doesn't change the stream.
 type Reader struct {
 	JS          jetstream.JetStream
 	Stream      string
-	Subjects    []string // filters of subjects, as the stream stores them; empty: all
+	Subjects    []string // filters for the stored subjects; empty for all
 	HeadersOnly bool
-	AskLeader   bool   // ask the stream's leader whether there are more messages, because the consumer's server may be behind it
-	Next        uint64 // sequence of the next message to read
+	// AskLeader makes the reader ask the stream's leader for more messages, because the server of the consumer may lag
+	// behind the leader.
+	AskLeader bool
+	Next      uint64 // sequence of the next message to read
 
 	consumer string // name of the consumer that delivers the messages from Next on; empty for none
 	number   uint64 // consumer sequence of the last message from it
 	pending  bool   // the consumer may have more messages
 }
 
-// Visit takes a message, which has that sequence in its stream. An error ends the reading.
+// Visit handles the message with that stream sequence. An error ends the reading.
 type Visit func(sequence uint64, m *pull.Message) error
 
-// Advance passes on all messages up to the one with sequence end. It may pass on more that are stored meanwhile.
+// Advance calls visit for all messages up to sequence end. It may include later messages that are stored during the
+// call.
 func (r *Reader) Advance(ctx context.Context, end uint64, visit Visit) error {
 	wait, came := time.Duration(0), time.Now()
 	for r.Next <= end {
@@ -72,7 +75,7 @@ func (r *Reader) Advance(ctx context.Context, end uint64, visit Visit) error {
 		case time.Since(came) > silence:
 			return fmt.Errorf("read stream %s: the server sends nothing for %v, although it has more messages", r.Stream, silence)
 		case wait > 0:
-			r.drop() // only a new consumer tells what the stream still has
+			r.drop() // only a new consumer has the current number of messages
 		default:
 			wait = fetchWait
 		}
@@ -80,7 +83,8 @@ func (r *Reader) Advance(ctx context.Context, end uint64, visit Visit) error {
 	return nil
 }
 
-// Follow passes on the messages that come, until ctx ends, which is no error. It outlives a connection that breaks.
+// Follow calls visit for new messages until ctx ends, and then returns nil. It continues after the connection was lost
+// and restored.
 func (r *Reader) Follow(ctx context.Context, visit Visit) error {
 	for {
 		err := r.fetch(ctx, fetchWait, visit)
@@ -96,7 +100,7 @@ func (r *Reader) Follow(ctx context.Context, visit Visit) error {
 	}
 }
 
-// failed returns the error of a reader whose context may have ended.
+// failed returns ctx's error if ctx has ended. Otherwise it adds the stream's name to err.
 func (r *Reader) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -115,7 +119,7 @@ func (r *Reader) hasMore(ctx context.Context, end uint64) (bool, error) {
 	return m != nil && m.Sequence <= end, err
 }
 
-// fetch passes on the next messages. If one was lost on the way, it drops the consumer.
+// fetch calls visit for the next messages. If the request fails or a message is missing, fetch drops the consumer.
 func (r *Reader) fetch(ctx context.Context, wait time.Duration, visit Visit) error {
 	if r.consumer == "" {
 		if err := r.create(ctx); err != nil {
@@ -139,12 +143,12 @@ func (r *Reader) fetch(ctx context.Context, wait time.Duration, visit Visit) err
 		r.drop()
 	}
 	if failed != nil || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, pull.ErrSilent) {
-		return failed // otherwise the server has deleted the consumer, or it is busy
+		return failed // without an answer, the next call tries again with a new consumer
 	}
 	return err
 }
 
-// drop leaves the consumer to the server, which removes it.
+// drop stops the use of the consumer. The server removes it later.
 func (r *Reader) drop() { r.consumer, r.pending = "", true }
 
 // create creates a consumer that delivers the messages from Next on.

@@ -21,53 +21,54 @@ import (
 )
 
 const (
-	// windowMessages and windowBytes bound the payloads that the server hasn't confirmed yet.
+	// windowMessages and windowBytes limit the payloads that the server hasn't confirmed yet.
 	windowMessages = 512
 	windowBytes    = 32 << 20
 
-	// answerPatience is how long an answer of the server may take. A connection that breaks has the same time to come back.
+	// answerPatience is the maximum time for a response of the server, and for a reconnect.
 	answerPatience = 30 * time.Second
 
-	// lastAnswers is how long Send waits for answers after its context has ended.
+	// lastAnswers is the maximum time that Send waits for responses after its context has ended.
 	lastAnswers = 2 * time.Second
 
-	// mostFailures is how many payloads in a row the server may fail to store before Send gives up, and how many failures a Report has.
+	// mostFailures is the number of consecutive failures after which Send gives up. It is also the maximum number of
+	// failures in a Report.
 	mostFailures = 10
 )
 
 // ErrGivenUp is the error of a Report if Send gave up before the last payload.
 var ErrGivenUp = errors.New("gave up: nothing more was sent")
 
-// ErrUnanswered is the failure of a payload that the server hadn't answered when Send ended.
+// ErrUnanswered is the failure of a payload without a response of the server when Send ended.
 var ErrUnanswered = errors.New("interrupted before the server's answer: it may be stored")
 
 // Sender stores payloads in the input stream.
 type Sender struct {
 	Conn    *nats.Conn
-	API     jsapi.API // of the input stream
-	Stream  string    // a payload that another stream would store is an error
+	API     jsapi.API // JetStream API of the input stream
+	Stream  string    // input stream; a payload that another stream would store is an error
 	Subject string
 	Header  nats.Header
-	Rate    float64 // the most messages a second; 0: as fast as possible
+	Rate    float64 // maximum messages per second; 0 means no limit
 
-	outage time.Duration // how long a broken connection has to come back; answerPatience if it is 0; tests have less
+	outage time.Duration // maximum time for a reconnect; 0 means answerPatience; tests set less
 
 	stored, bytes atomic.Int64
 }
 
-// Report tells what Send has done.
+// Report is the result of Send.
 type Report struct {
 	Stored      int64   // payloads that the server has confirmed
-	Bytes       int64   // of those payloads
+	Bytes       int64   // total size of those payloads
 	Records     int64   // records in the stored frames
-	First, Last uint64  // the least and the greatest of their sequences; other senders' messages may be between them
-	Failed      int64   // payloads that were tried, and not stored or not confirmed
-	Failures    []error // the first of them
-	Err         error   // why Send ended before the last payload, or nil
+	First, Last uint64  // lowest and highest sequence of those payloads; other senders' messages may be between them
+	Failed      int64   // payloads that were not stored or not confirmed
+	Failures    []error // errors of the first failed payloads
+	Err         error   // reason why Send ended before the last payload, or nil
 	Took        time.Duration
 }
 
-// Stored returns how many payloads are stored so far, and their bytes.
+// Stored returns the number of payloads stored so far and their total size in bytes.
 func (s *Sender) Stored() (payloads, bytes int64) { return s.stored.Load(), s.bytes.Load() }
 
 // pending is a payload that the server hasn't confirmed yet.
@@ -76,11 +77,11 @@ type pending struct {
 	msg    *nats.Msg
 	future jetstream.PubAckFuture // nil if failed is set
 	failed error
-	unsent bool // failed is the payload's own, and says nothing about the next ones
+	unsent bool // failed concerns only this payload, so it doesn't count toward mostFailures
 }
 
-// Send publishes payloads until there are no more, or until ctx ends, and waits for the server's answers. After the end of ctx it waits for
-// lastAnswers at most.
+// Send publishes payloads until the channel is closed or ctx ends, and waits for the server's responses. After ctx
+// ends, it waits for at most lastAnswers.
 func (s *Sender) Send(ctx context.Context, payloads <-chan Payload) (*Report, error) {
 	js, err := s.API.New(s.Conn, jetstream.WithPublishAsyncMaxPending(windowMessages+1), jetstream.WithPublishAsyncTimeout(answerPatience))
 	if err != nil {
@@ -113,12 +114,12 @@ func (s *Sender) Send(ctx context.Context, payloads <-chan Payload) (*Report, er
 	return c.report, nil
 }
 
-// weight returns how much of the window of bytes the payload takes.
+// weight returns the payload's share of windowBytes.
 func (p *pending) weight() int64 { return int64(min(len(p.Data), windowBytes)) }
 
-// publish publishes payloads while sent and room have room for them.
+// publish publishes payloads. It blocks while sent or room is full.
 func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <-chan Payload, sent chan<- pending, room *semaphore.Weighted) {
-	run := nuid.Next() // the ids of one Send let the stream drop a payload that was published again
+	run := nuid.Next() // prefix of the message ids; by its id, the stream drops a payload that is published twice
 	pace := rate.NewLimiter(rate.Limit(s.Rate), 1)
 	for n := 0; ; n++ {
 		var p Payload
@@ -147,22 +148,23 @@ func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <
 			q.future, q.failed = js.PublishMsgAsync(q.msg)
 			q.unsent = errors.Is(q.failed, nats.ErrMaxPayload)
 		}
-		sent <- q // the collector takes it at the latest when ctx has ended
+		sent <- q // blocks until the collector receives it, at the latest soon after ctx ends
 	}
 }
 
-// collector waits for the server's answers, in the order of the payloads.
+// collector waits for the server's responses, in the order of the payloads.
 type collector struct {
 	sender *Sender
 	js     jetstream.JetStream
-	late   <-chan struct{}         // closed when Send waits for no more answers
-	stop   context.CancelCauseFunc // ends sending
+	late   <-chan struct{}         // closed when Send stops waiting for responses
+	stop   context.CancelCauseFunc // stops publishing
 	report *Report
-	row    int           // failures since the last success, without unsent payloads
-	look   time.Duration // how often answer looks for a refusal
+	row    int           // consecutive failures, without unsent payloads
+	look   time.Duration // interval at which answer checks for a refusal
 }
 
-// collect waits for the answer to one payload. If the answer was lost with the connection, it publishes the payload again, until ctx ends.
+// collect waits for the response to one payload. If the response was lost with the connection, collect publishes the
+// payload again until ctx ends or the time for a reconnect has passed.
 func (c *collector) collect(ctx context.Context, p *pending) {
 	if p.unsent {
 		c.record(p, p.failed)
@@ -196,7 +198,8 @@ func (c *collector) collect(ctx context.Context, p *pending) {
 	c.sender.bytes.Add(int64(len(p.Data)))
 }
 
-// answer waits for the server's answer. The server doesn't answer a user who may not publish, but it tells the connection.
+// answer waits for the server's response to p. If the user may not publish, the server sends no response, only an error
+// on the connection.
 func (c *collector) answer(p *pending) (*jetstream.PubAck, error) {
 	if p.failed != nil {
 		return nil, p.failed
@@ -209,7 +212,7 @@ func (c *collector) answer(p *pending) (*jetstream.PubAck, error) {
 			return nil, err
 		case <-time.After(c.look):
 			if err := Refusal(c.sender.Conn); err != nil {
-				c.look = time.Millisecond // the others are refused too
+				c.look = time.Millisecond // the server refuses the remaining payloads, too
 				return nil, err
 			}
 		case <-c.late:
@@ -223,12 +226,12 @@ func (c *collector) answer(p *pending) (*jetstream.PubAck, error) {
 	}
 }
 
-// lost reports whether a payload wasn't stored, or may not have been, because of the connection.
+// lost reports whether a payload may not be stored because the connection was lost.
 func (c *collector) lost(err error) bool {
-	return Lost(err) || c.report.Stored > 0 && errors.Is(err, jetstream.ErrNoStreamResponse) // the server has just started
+	return Lost(err) || c.report.Stored > 0 && errors.Is(err, jetstream.ErrNoStreamResponse) // the server has just restarted
 }
 
-// fail records the failure of a payload that was sent. It ends Send if the next payloads would fail too.
+// fail records the failure of a sent payload. It stops Send if the next payloads would fail, too.
 func (c *collector) fail(p *pending, err error) {
 	c.record(p, err)
 	if c.row++; c.row >= mostFailures || c.lost(err) || Hopeless(err) {
@@ -252,8 +255,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Progress returns a line for a terminal of that many columns: how many payloads are stored, how fast, and a bar of the bytes that were read of
-// size, unless size is 0.
+// Progress returns a progress line for a terminal with width columns. The line has the number of stored payloads and
+// the rates. Unless size is 0, it also has a bar that shows the read bytes as a share of size.
 func (s *Sender) Progress(elapsed time.Duration, read, size int64, width int) string {
 	stored, bytes := s.Stored()
 	seconds := max(elapsed.Seconds(), 1e-9)
@@ -261,18 +264,19 @@ func (s *Sender) Progress(elapsed time.Duration, read, size int64, width int) st
 	if size <= 0 {
 		return text
 	}
-	// Bytes are read ahead of the server's answers, so the bar is full only at the end.
+	// Bytes are read before the server confirms them, so the bar can be full before the end.
 	return console.Bar(min(read, size), size, max(width-len(text)-5, 10)) + " " + text
 }
 
-// The server's codes for a message that another stream than the expected one would store, and for one that the stream can't store.
+// These are error codes of the server. streamMismatch means that a stream other than the expected one would store the
+// message. storeFailed means that the stream can't store it.
 const (
 	streamMismatch = 10060
 	storeFailed    = 10077
 )
 
-// Refusal returns the error of a user who lacks a permission, or nil. Refusals of a connection are for good. The server doesn't answer such a
-// user's publish.
+// Refusal returns the permission error of a connection, or nil. The permissions of a connection don't change. The
+// server doesn't respond to a publish without permission, so only the connection has the error.
 func Refusal(nc *nats.Conn) error {
 	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
 		return fmt.Errorf("%w: docs/security.md lists the permissions that each user needs", err)
@@ -280,7 +284,7 @@ func Refusal(nc *nats.Conn) error {
 	return nil
 }
 
-// Lost reports whether a message wasn't stored, or may not have been, because of the connection.
+// Lost reports whether err is a connection error or a timeout, after which a message may or may not be stored.
 func Lost(err error) bool {
 	for _, kind := range []error{nats.ErrDisconnected, nats.ErrReconnectBufExceeded, nats.ErrConnectionReconnecting, nats.ErrTimeout, context.DeadlineExceeded,
 		jetstream.ErrAsyncPublishTimeout} {
@@ -292,13 +296,13 @@ func Lost(err error) bool {
 	return errors.As(err, &broken)
 }
 
-// Hopeless reports whether no message can be stored on that subject.
+// Hopeless reports whether err means that no message can be stored on that subject.
 func Hopeless(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, jetstream.ErrNoStreamResponse) || errors.As(err, &api) && api.ErrorCode == streamMismatch || errors.Is(err, nats.ErrPermissionViolation)
 }
 
-// Explain adds what to do to the server's error for a message that the stream should have stored.
+// Explain adds advice to the server's error for a message that the stream should have stored.
 func Explain(err error, nc *nats.Conn, stream, subject string) error {
 	var api *jetstream.APIError
 	switch {
@@ -314,7 +318,7 @@ func Explain(err error, nc *nats.Conn, stream, subject string) error {
 	return err
 }
 
-// explainFull adds what to do if the stream refuses a message because the stream is full. description is the server's.
+// explainFull adds advice to err if the stream is full. description is the server's error text.
 func explainFull(err error, stream, description string) error {
 	switch description {
 	case "maximum bytes exceeded":
