@@ -1,23 +1,26 @@
-// Package audit proves from the streams alone that each stored input has exactly one outcome: a result, a dead letter, or that it is still
-// pending. The command `worker audit` and the fault tests use it. Start reading at Auditor.Run, then judge.at.
+// Package audit proves from the streams alone that each stored input has exactly one outcome or is still pending. An
+// outcome is a result or a dead letter. The command `worker audit` and the fault tests use the package. Start reading
+// at Auditor.Run, then judge.run.
 //
-// An audit makes no consumer on the input stream, because the server may remove inputs when a consumer of a stream with retention by interest
-// is removed (adr/0048). It reads single messages of that stream, and only those about which nothing else can tell. It reads the streams of
-// results and dead letters with temporary consumers that deliver only headers.
+// An audit creates no consumer on the input stream. If a consumer of a stream with interest retention is removed, the
+// server may remove inputs, too (adr/0048). The audit reads single messages of the input stream, and only if nothing
+// else decides about them. It reads the streams of results and dead letters with temporary consumers that deliver only
+// headers.
 //
-// Workers and publishers may run meanwhile. The order of the reads makes that safe:
+// Workers and publishers may run during an audit, because it reads in this order:
 //
-//  1. The end of the input stream. Later inputs don't count.
-//  2. All outcomes up to the end of their streams. Most inputs have one then.
+//  1. The last sequence of the input stream. Later inputs are not audited.
+//  2. All outcomes that are stored now. Most inputs have an outcome by then.
 //  3. The state of the input stream and of its consumers.
-//  4. The outcomes that were stored since step 2. A worker acknowledges an input only after its outcome is stored, and inputs are
-//     removed only after they are acknowledged. So every input that was acknowledged or removed in step 3 has its outcome now, or none at all.
-//  5. Those inputs without an outcome for which the state of step 3 doesn't decide, one by one: their subject says which consumer they belong
-//     to. One that is gone may have been settled since step 4.
-//  6. The outcomes that were stored since step 4, because they decide about inputs that are gone.
+//  4. The outcomes stored since step 2. A worker acknowledges an input only after its outcome is stored, and
+//     inputs are removed only after they are acknowledged. So every input that was acknowledged or removed in
+//     step 3 has its outcome now, or never gets one.
+//  5. Single inputs without an outcome, if the state of step 3 doesn't decide about them. Their subjects identify
+//     their consumers. A missing input may have been settled since step 4.
+//  6. The outcomes stored since step 4, because they decide about missing inputs.
 //
-// The outcomes are kept in one byte for each sequence, in pages of 65,536: about 100 MB for 100 million inputs. There are at most 4096 pages
-// (268 million inputs). Sequences of which no outcome is stored take nothing.
+// Each sequence takes one byte, in pages of 65,536 sequences, so 100 million inputs take about 100 MB. The limit is
+// 4096 pages (268 million inputs). A page exists only if one of its sequences has an outcome.
 package audit
 
 import (
@@ -36,12 +39,12 @@ type Auditor struct {
 	JS       jetstream.JetStream
 	Topology topology.Topology // names of the streams and consumers, prefixes, subjects and delivery mode of the deployment
 
-	From, To     uint64    // sequences of the first and the last input; 0: the stream's first ever, and the last when the audit begins
-	Since, Until time.Time // inputs that were stored from Since on and before Until; zero: no bound
-	Limit        int       // how many findings of each kind the report names
+	From, To     uint64    // first and last sequence to audit; 0 means the first ever, and the last when the audit begins
+	Since, Until time.Time // only inputs stored at Since or later and before Until; zero means no limit
+	Limit        int       // maximum number of findings of each kind in the report
 }
 
-// Run audits. The report is complete only without an error.
+// Run audits the inputs. It returns a report only if there is no error.
 func (a *Auditor) Run(ctx context.Context) (*Report, error) {
 	began := time.Now()
 	in := &inputs{js: a.JS, topology: a.Topology}
@@ -69,7 +72,7 @@ func (a *Auditor) Run(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-// span returns which inputs to audit.
+// span returns the span of inputs to audit.
 func (a *Auditor) span(ctx context.Context, in *inputs) (*span, error) {
 	s := &span{from: max(a.From, in.info.Config.FirstSeq, 1), to: in.info.State.LastSeq}
 	if a.To > 0 {
@@ -86,7 +89,7 @@ func (a *Auditor) span(ctx context.Context, in *inputs) (*span, error) {
 	return s, err
 }
 
-// nanos returns a time in nanoseconds since 1970, and 0 for the zero time.
+// nanos returns a time in nanoseconds since 1970, or 0 for the zero time.
 func nanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -94,7 +97,7 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// errRetention is the error if a stream of results removes what its readers have acknowledged.
+// errRetention is the error for a stream of results or dead letters that removes acknowledged messages.
 var errRetention = errors.New("it removes messages that its readers have acknowledged, so nothing can be proved from it")
 
 // streamInfo returns the state of a stream.

@@ -17,16 +17,16 @@ import (
 	"millrace/internal/wildcard"
 )
 
-// inputs is the input stream and the deployment's consumers.
+// inputs holds the state of the input stream and of the deployment's consumers.
 type inputs struct {
 	js       jetstream.JetStream
 	topology topology.Topology
 
 	info      *jetstream.StreamInfo
-	consumers []*jetstream.ConsumerInfo // by partition, or the only one; nil: it doesn't exist
+	consumers []*jetstream.ConsumerInfo // by partition, or the only one; nil for a missing consumer
 }
 
-// errRecreated is the error if the stream is another one than before.
+// errRecreated is the error if the stream was recreated during the audit.
 var errRecreated = errors.New("it was deleted and created again during the audit")
 
 // read reads the state of the stream.
@@ -66,12 +66,12 @@ func (in *inputs) covers() bool {
 	return len(subjects) > 0 && !slices.ContainsFunc(subjects, func(s string) bool { return !in.reads(s) })
 }
 
-// reads reports whether the deployment reads all messages with these subjects, as publishers name them.
+// reads reports whether the deployment reads all messages that match subject, in the form that publishers use.
 func (in *inputs) reads(subject string) bool {
 	return slices.ContainsFunc(in.topology.Subjects, func(filter string) bool { return wildcard.Covers(filter, subject) })
 }
 
-// consumer returns the index of the consumer that reads a message with that subject, as the stream stores it; -1 for none.
+// consumer returns the index of the consumer that reads messages with that stored subject, or -1 if there is none.
 func (in *inputs) consumer(stored string) int {
 	p := 0
 	if in.topology.Exclusive {
@@ -88,7 +88,8 @@ func (in *inputs) consumer(stored string) int {
 	return p
 }
 
-// settled returns up to which sequence all consumers have acknowledged everything.
+// settled returns the highest sequence up to which all consumers have acknowledged everything. It returns 0 if a
+// consumer is missing.
 func (in *inputs) settled() uint64 {
 	sequence := in.info.State.LastSeq
 	for _, c := range in.consumers {
@@ -100,7 +101,7 @@ func (in *inputs) settled() uint64 {
 	return sequence
 }
 
-// decided returns the sequence behind which no consumer can have acknowledged anything.
+// decided returns the highest sequence that a consumer may have acknowledged.
 func (in *inputs) decided() (sequence uint64) {
 	for _, c := range in.consumers {
 		if c == nil {
@@ -113,9 +114,9 @@ func (in *inputs) decided() (sequence uint64) {
 	return sequence
 }
 
-// beganLate reports whether the deployment may have begun behind the beginning of the stream.
+// beganLate reports whether the deployment may have missed the first inputs of the stream.
 func (in *inputs) beganLate() bool {
-	const together = time.Minute // whoever creates the stream for the deployment creates its consumers in this time
+	const together = time.Minute // maximum time between the creation of the stream and its consumers by one deployment
 	for _, c := range in.consumers {
 		if c == nil || c.Created.After(in.info.Created.Add(together)) || c.Config.DeliverPolicy != jetstream.DeliverAllPolicy {
 			return true
@@ -124,7 +125,8 @@ func (in *inputs) beganLate() bool {
 	return false
 }
 
-// around returns the last message before a time and the first one at that time or later, of those that the stream has; 0 for none.
+// around returns the sequences of the last message before a time and of the first message at that time or later. A
+// sequence is 0 if the stream has no such message.
 func (in *inputs) around(ctx context.Context, at time.Time) (before, after uint64, err error) {
 	low, high := max(in.info.State.FirstSeq, 1), in.info.State.LastSeq+1
 	for low < high {
@@ -144,7 +146,7 @@ func (in *inputs) around(ctx context.Context, at time.Time) (before, after uint6
 	return before, after, nil
 }
 
-// next returns the first message from a sequence on; nil if there is none.
+// next returns the first message with at least that sequence, or nil if there is none.
 func (in *inputs) next(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -156,14 +158,15 @@ func (in *inputs) next(ctx context.Context, from uint64) (*jetstream.RawStreamMs
 }
 
 const (
-	// readingAtOnce is how many messages are requested at once.
+	// readingAtOnce is the maximum number of concurrent requests for messages.
 	readingAtOnce = 32
 
-	// block is how many messages subjects reads.
+	// block is the maximum number of messages that subjects reads.
 	block = 1024
 )
 
-// subjects returns the subjects of the messages from first to last, at most block; empty for those that are gone.
+// subjects returns the subjects of the messages from first to last, at most block. A missing message has an empty
+// subject.
 func (in *inputs) subjects(ctx context.Context, first, last uint64) ([]string, error) {
 	found := make([]string, last-first+1)
 	reads, ctx := errgroup.WithContext(ctx)

@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// judge says what becomes of the inputs without an outcome.
+// judge counts all inputs and decides about the inputs without an outcome.
 type judge struct {
 	inputs   *inputs
 	outcomes *outcomes
 	report   *Report
 
 	covers, complete bool
-	settled          uint64 // up to it, all consumers have acknowledged everything
-	decided          uint64 // behind it, none has acknowledged anything
-	began            uint64 // the deployment may never have had inputs before
-	kept             uint64 // the outcomes of inputs before may be removed
+	settled          uint64 // result of inputs.settled
+	decided          uint64 // result of inputs.decided
+	began            uint64 // first sequence that the deployment has certainly read
+	kept             uint64 // first sequence from which on no outcome was removed
 
-	gone    []uint64 // inputs that had no outcome and were removed after the state of the stream was read
-	waiting []run    // with shared delivery: inputs that were delivered and that the consumer may wait for
-	waits   uint64   // how many they are
+	gone    []uint64 // inputs without an outcome that were removed after the state of the stream was read
+	waiting []run    // delivered inputs that the consumer of shared delivery may still wait for
+	waits   uint64   // number of such inputs, including those beyond the limit of waiting
 }
 
-// run is a run of sequences.
+// run is a range of consecutive sequences.
 type run struct{ first, last uint64 }
 
-// The reasons of what is unknown.
+// These are the reasons for unknown inputs.
 const (
 	reasonBegan   = "they were removed from the input stream before the deployment's first outcome, and it may have begun later"
 	reasonSubject = "they were removed from the input stream, which also stores subjects that this deployment doesn't read"
@@ -71,7 +71,7 @@ func (j *judge) run(ctx context.Context) error {
 	return nil
 }
 
-// prepare sets what decides about inputs.
+// prepare sets the fields that decide about inputs.
 func (j *judge) prepare(ctx context.Context) error {
 	in, out := j.inputs, j.outcomes
 	j.covers, j.complete, j.settled, j.decided = in.covers(), in.info.State.NumDeleted == 0, in.settled(), in.decided()
@@ -121,7 +121,8 @@ func (j *judge) unsettled(ctx context.Context, first, last uint64) error {
 	return nil
 }
 
-// atOnce judges the inputs from first up to end by their sequence. If that doesn't decide, the messages up to end must be read.
+// atOnce judges the inputs from first to end by their sequences alone. If judged is false, the messages up to end must
+// be read.
 func (j *judge) atOnce(first, last uint64) (end uint64, judged bool) {
 	switch {
 	case !j.covers || !j.complete:
@@ -143,7 +144,7 @@ func (j *judge) atOnce(first, last uint64) (end uint64, judged bool) {
 	return min(last, j.settled), false
 }
 
-// singly judges inputs by their messages.
+// singly reads the messages of inputs and judges each input.
 func (j *judge) singly(ctx context.Context, first, last uint64) error {
 	subjects, err := j.inputs.subjects(ctx, first, last)
 	if err != nil {
@@ -202,7 +203,7 @@ func (j *judge) removed(first, last uint64) {
 	}
 }
 
-// missing reports inputs that have no outcome. It mentions what is stored of their results.
+// missing reports inputs without an outcome. It mentions the stored parts of their results.
 func (j *judge) missing(first, last uint64, what string) {
 	for sequence := first; sequence <= last; sequence++ {
 		if len(j.outcomes.frames.open) == 0 {
@@ -227,7 +228,8 @@ func (j *judge) wait(first, last uint64) {
 	}
 }
 
-// compareWaiting compares the inputs that the consumer may wait for with the number of those for which it does. It doesn't say which.
+// compareWaiting compares the number of inputs that the consumer may wait for with the number that it waits for. The
+// server reports only the number, not the inputs.
 func (j *judge) compareWaiting() {
 	if j.waits == 0 {
 		return
@@ -241,7 +243,7 @@ func (j *judge) compareWaiting() {
 			j.missing(w.first, w.last, neglected)
 			j.waits -= w.last - w.first + 1
 		}
-		j.report.Counts[Missing] += j.waits // those that are not named
+		j.report.Counts[Missing] += j.waits // inputs that have no finding
 	default:
 		j.report.Pending += pending
 		j.report.add(j.waits-pending, Finding{Missing, j.waiting[0].first, j.waiting[len(j.waiting)-1].last, fmt.Sprintf(
@@ -249,7 +251,7 @@ func (j *judge) compareWaiting() {
 	}
 }
 
-// notes tells what was not checked.
+// notes adds a note about each part of the audit that was skipped.
 func (j *judge) notes() {
 	for i, c := range j.inputs.consumers {
 		if c == nil {

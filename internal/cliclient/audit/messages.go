@@ -17,26 +17,26 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// message is what a message of a stream of results or dead letters says about its input.
+// message holds the headers of a result or dead letter that concern its input.
 type message struct {
-	sequence uint64 // of the input
-	stored   int64  // when the input stream stored the input, in nanoseconds since 1970; 0: the message has no id
-	subject  string // of the input
-	letter   bool   // it is a dead letter
-	record   int    // of a dead letter: index of the record in its frame, or whole
+	sequence uint64 // sequence of the input
+	stored   int64  // storage time of the input, in nanoseconds since 1970; 0 if the message has no id
+	subject  string // subject of the input
+	letter   bool   // the message is a dead letter
+	record   int    // index of a dead letter's record in its frame, or whole
 	part     client.Part
 	cut      string
-	payload  uint64 // of a dead letter in two messages: the stream sequence of the payload; otherwise 0
+	payload  uint64 // stream sequence of a dead letter's separate payload; otherwise 0
 }
 
-// whole is the record of a dead letter that has the whole message.
+// whole is the value of message.record for a dead letter of a whole message.
 const whole = -1
 
 // final reports whether the message settles its input.
 func (m *message) final() bool { return m.record == whole && m.part.Index == m.part.Count }
 
-// parse reads the headers of a message. ok is false for other messages: commit markers, payloads that are stored apart, and what belongs to
-// the inputs of other streams.
+// parse reads the headers of a message. ok is false for commit markers, for the separate payloads of dead letters, and
+// for messages about other input streams.
 func parse(h nats.Header, input string) (m message, ok bool) {
 	if h.Get(client.HeaderStream) != input {
 		return message{}, false
@@ -64,7 +64,8 @@ func parse(h nats.Header, input string) (m message, ok bool) {
 	return m, true
 }
 
-// storedAt returns the time in the message's id: <stream>:<sequence>:<nanoseconds>, and more behind that.
+// storedAt returns the time in the message's id, or 0 if there is none. The id begins with
+// <stream>:<sequence>:<nanoseconds>.
 func storedAt(h nats.Header, input string) int64 {
 	rest, ok := strings.CutPrefix(cmp.Or(h.Get(client.HeaderID), h.Get(jetstream.MsgIDHeader)), input+":")
 	if !ok {
@@ -81,29 +82,30 @@ func storedAt(h nats.Header, input string) int64 {
 	return stored
 }
 
-// frames follows the results that have several parts, and the dead letters of single records. The last part of a result is stored after all
-// others of its cut. Parts of other cuts may stay in the stream (adr/0039).
+// frames tracks results in several parts, and dead letters of single records. The last part of a cut is stored after
+// its other parts. Parts of other cuts may stay in the stream (adr/0039).
 type frames struct {
-	open  map[uint64][]cutParts // by sequence of the input: parts of results whose last part wasn't read
-	parts int                   // in open
+	open  map[uint64][]cutParts // parts of results whose last part wasn't read, by sequence of the input
+	parts int                   // number of parts in open
 	seen  recent
-	full  bool // open had no room for a part
+	full  bool // a part was dropped because open was full
 }
 
-// mostParts bounds the parts in open.
+// mostParts is the maximum number of parts in open.
 const mostParts = 1 << 21
 
-// cutParts is the parts that were read of one cut of a result.
+// cutParts holds the parts of one cut that were read.
 type cutParts struct {
-	stored int64 // of the input
+	stored int64 // storage time of the input
 	cut    string
-	count  int          // of all parts
-	have   map[int]bool // by index
+	count  int          // number of all parts
+	have   map[int]bool // indexes of the parts that were read
 }
 
 func newFrames() *frames { return &frames{open: map[uint64][]cutParts{}} }
 
-// enter takes a message that doesn't settle its input: a part before the last, or the dead letter of a record. It returns what is wrong.
+// enter handles a message that doesn't settle its input: a part before the last, or the dead letter of a record. It
+// returns a description if the message is stored twice.
 func (f *frames) enter(m *message) (wrong string) {
 	key, name := recentKey{m.sequence, m.stored, m.part.Index, m.cut + "/" + m.part.String()}, "part "+m.part.String()
 	if m.record != whole {
@@ -138,7 +140,7 @@ func (c *cutParts) is(m *message) bool {
 	return c.stored == m.stored && c.cut == m.cut && c.count == m.part.Count
 }
 
-// finish takes the last part of a result, and returns what it lacks.
+// finish handles the last part of a result. It returns a description of the missing parts, or an empty string.
 func (f *frames) finish(m *message) (lacks string) {
 	have := map[int]bool{}
 	for _, c := range f.open[m.sequence] {
@@ -158,7 +160,7 @@ func (f *frames) finish(m *message) (lacks string) {
 	return fmt.Sprintf("%d of %d parts of its result are missing, the first of them part %d", m.part.Count-1-len(have), m.part.Count, first)
 }
 
-// unfinished says which parts of an input without an outcome are stored; empty for none.
+// unfinished describes the stored parts of an input without an outcome. It returns an empty string if there are none.
 func (f *frames) unfinished(sequence uint64) string {
 	cuts := f.open[sequence]
 	if len(cuts) == 0 {
@@ -167,7 +169,7 @@ func (f *frames) unfinished(sequence uint64) string {
 	return fmt.Sprintf("%d of %d parts of a result are stored, and the last one isn't", len(cuts[0].have), cuts[0].count)
 }
 
-// recent remembers the last messages, at least recentSize of them.
+// recent holds at least the last recentSize messages.
 type recent struct{ now, before map[recentKey]struct{} }
 
 // recentKey identifies a message of a frame.
@@ -178,10 +180,10 @@ type recentKey struct {
 	cut      string
 }
 
-// recentSize bounds the memory of recent, to about 100 MB.
+// recentSize limits the memory of recent to about 100 MB.
 const recentSize = 1 << 19
 
-// add remembers a message, and reports whether it was there.
+// add adds a message and reports whether recent already had it.
 func (r *recent) add(k recentKey) bool {
 	if _, there := r.now[k]; there {
 		return true
@@ -196,20 +198,20 @@ func (r *recent) add(k recentKey) bool {
 	return false
 }
 
-// order checks that the results of each partition are stored in the order of their inputs. That is promised for what is stored with commit
-// markers, so it holds from a partition's first marker on.
+// order checks that the results of each partition are stored in the order of their inputs. Commit markers guarantee
+// this order, so the check begins at the partition's first marker.
 type order struct {
 	partitions []place
 }
 
-// place is how far the results of a partition are.
+// place is the position of the last result of a partition.
 type place struct {
-	begins uint64 // stream sequence of the first marker; 0: none
-	last   uint64 // the highest input with a result
-	stored int64  // when that was stored
+	begins uint64 // stream sequence of the first marker; 0 if there is none
+	last   uint64 // highest sequence of an input with a result
+	stored int64  // storage time of that input
 }
 
-// readOrder looks up where the order of each partition begins.
+// readOrder looks up the first commit marker of each partition.
 func readOrder(ctx context.Context, js jetstream.JetStream, t topology.Topology) (*order, error) {
 	o := &order{}
 	if !t.Exclusive || t.ExactlyOnce == topology.Off || t.CommitPrefix == "" {
@@ -228,12 +230,12 @@ func readOrder(ctx context.Context, js jetstream.JetStream, t topology.Topology)
 	return o, nil
 }
 
-// promised reports whether any partition has an order.
+// promised reports whether any partition has a commit marker.
 func (o *order) promised() bool {
 	return slices.ContainsFunc(o.partitions, func(p place) bool { return p.begins > 0 })
 }
 
-// enter takes the final message of a result, which has that sequence in its stream. It returns what is wrong.
+// enter handles the final message of a result, with stream sequence at. It returns a description if the order is wrong.
 func (o *order) enter(at uint64, m *message) (wrong string) {
 	if len(o.partitions) == 0 {
 		return ""
@@ -243,13 +245,13 @@ func (o *order) enter(at uint64, m *message) (wrong string) {
 	case p.begins == 0 || at < p.begins:
 	case m.sequence >= p.last:
 		p.last, p.stored = m.sequence, m.stored
-	case m.stored <= p.stored: // otherwise the sequence was used a second time
+	case m.stored <= p.stored: // a later time means that the sequence was reused
 		return fmt.Sprintf("its result is stored after that of input %d of the same partition, %d", p.last, number)
 	}
 	return ""
 }
 
-// partitionOf returns the partition that the server puts before a subject.
+// partitionOf returns the number of the partition to which the server assigns a subject.
 func partitionOf(subject string, partitions int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(subject)) // never fails

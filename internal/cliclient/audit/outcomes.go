@@ -16,10 +16,10 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// outcomes is what the streams of results and dead letters say about the inputs of a span.
+// outcomes collects the outcomes of a span's inputs from the streams of results and dead letters.
 type outcomes struct {
 	input   string
-	created int64 // inputs that were stored before belong to an earlier stream of the same name
+	created int64 // inputs stored before this time belong to an earlier stream of the same name
 	span    *span
 	report  *Report
 
@@ -29,35 +29,36 @@ type outcomes struct {
 	order   *order
 	letters []payloadApart
 
-	kept     int64  // every outcome of an input that was stored from then on is still stored, in nanoseconds since 1970
-	keptFrom uint64 // the first sequence that is known to be stored from then on; 0: none
-	first    uint64 // the first sequence with an outcome, also outside of the span; 0: none
-	reused   uint64 // outcomes of inputs whose sequence was used again
+	kept     int64  // inputs stored since this time, in nanoseconds since 1970, have lost no outcome
+	keptFrom uint64 // lowest known sequence of an input stored since kept; 0 if there is none
+	first    uint64 // lowest sequence with an outcome, even outside the span; 0 if there is none
+	reused   uint64 // number of outcomes of inputs whose sequence was reused
 }
 
 // source is a stream of results or dead letters.
 type source struct {
 	cliclient.Reader
-	prefixes []string // of the deployment's subjects; nil: any
+	prefixes []string // prefixes of the deployment's subjects; nil for any subject
 }
 
-// payloadApart is the payload of a dead letter in two messages.
+// payloadApart is the payload of a dead letter that is stored in a separate message.
 type payloadApart struct {
 	stream          string
 	input, sequence uint64
 }
 
 const (
-	// skew bounds how far the clocks of a cluster's servers may differ.
+	// skew is the maximum difference between the clocks of a cluster's servers.
 	skew = 10 * time.Second
 
-	// removing is more than the time from the look at a stream to the first read. Meanwhile the server may remove more.
+	// removing exceeds the time from the request for a stream's state to the first read. The server may remove messages
+	// in that time.
 	removing = time.Minute
 
-	// purged is how many messages somebody removes at least who purges the beginning of a stream.
+	// purged is the minimum number of removed messages that the audit treats as a purge.
 	purged = 100
 
-	// mostApart bounds how many dead letters in two messages are checked.
+	// mostApart is the maximum number of separate payloads that the audit checks.
 	mostApart = 100_000
 )
 
@@ -67,7 +68,7 @@ func newOutcomes(in *inputs, s *span, r *Report) *outcomes {
 	}
 }
 
-// open finds the streams.
+// open finds the streams of results and dead letters, and the first commit markers.
 func (o *outcomes) open(ctx context.Context, js jetstream.JetStream, t topology.Topology) error {
 	dead, err := topology.DeadLetterStream(ctx, js, t)
 	if err != nil {
@@ -103,8 +104,9 @@ func (o *outcomes) open(ctx context.Context, js jetstream.JetStream, t topology.
 	return err
 }
 
-// keptSince returns the time from which on the stream has everything that it stored, in nanoseconds since 1970; 0: always. If its limits can't
-// have removed its beginning, somebody has: many messages are a purge, of which nothing else is known, and few are deletions, which count.
+// keptSince returns the time since which the stream has kept all its messages, in nanoseconds since 1970, or 0 if it
+// has kept all. If the stream's limits can't have removed the first messages, a user has. The audit treats at least
+// purged such messages as a purge. Fewer are deletions, which don't change the result, so the audit reports them.
 func keptSince(info *jetstream.StreamInfo) int64 {
 	c, s := info.Config, info.State
 	removed := s.FirstSeq - min(max(c.FirstSeq, 1), s.FirstSeq)
@@ -121,7 +123,7 @@ func keptSince(info *jetstream.StreamInfo) int64 {
 	return s.FirstTime.Add(removing).UnixNano()
 }
 
-// advance reads what the streams have stored since the last call.
+// advance reads the messages that the streams have stored since the last call.
 func (o *outcomes) advance(ctx context.Context) error {
 	for _, s := range o.sources {
 		info, err := streamInfo(ctx, s.JS, s.Stream)
@@ -136,7 +138,7 @@ func (o *outcomes) advance(ctx context.Context) error {
 	return nil
 }
 
-// enter takes a message.
+// enter handles a message with stream sequence at.
 func (o *outcomes) enter(s *source, at uint64, subject string, h nats.Header) error {
 	m, ok := parse(h, o.input)
 	if !ok || !s.stores(subject) || m.stored > 0 && m.stored < o.created {
@@ -161,7 +163,7 @@ func (o *outcomes) enter(s *source, at uint64, subject string, h nats.Header) er
 	return o.settle(s, at, &m)
 }
 
-// stores reports whether the deployment stores its messages under that subject.
+// stores reports whether the deployment may store messages on that subject.
 func (s *source) stores(subject string) bool {
 	for _, p := range s.prefixes {
 		if rest, ok := strings.CutPrefix(subject, p); ok && (rest == "" || rest[0] == '.') {
@@ -171,7 +173,7 @@ func (s *source) stores(subject string) bool {
 	return s.prefixes == nil
 }
 
-// settle takes the message that settles an input.
+// settle handles the message that settles an input.
 func (o *outcomes) settle(s *source, at uint64, m *message) error {
 	k := result
 	if m.letter {
@@ -208,7 +210,7 @@ func (o *outcomes) found(k Kind, sequence uint64, what string) {
 	o.report.add(1, Finding{Kind: k, First: sequence, Last: sequence, What: what})
 }
 
-// checkPayloads looks for the payloads of dead letters in two messages.
+// checkPayloads reports dead letters whose separate payload is missing.
 func (o *outcomes) checkPayloads(ctx context.Context, js jetstream.JetStream) error {
 	for _, l := range o.letters {
 		m, err := jsapi.Next(ctx, js, l.stream, l.sequence, ">")

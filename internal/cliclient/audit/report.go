@@ -11,25 +11,25 @@ import (
 	"millrace/internal/console"
 )
 
-// Kind says what is wrong with inputs.
+// Kind is the kind of a finding.
 type Kind string
 
-// The kinds of findings.
+// These are the kinds of findings.
 const (
 	Missing    Kind = "missing"    // neither a result nor a dead letter is stored, and none will be
-	Double     Kind = "double"     // there is more than one outcome, or one message of it is stored twice
+	Double     Kind = "double"     // more than one outcome is stored, or one of its messages is stored twice
 	Incomplete Kind = "incomplete" // a message of the outcome is missing
-	Disorder   Kind = "disorder"   // a result is stored after that of a later input of its partition
+	Disorder   Kind = "disorder"   // a result is stored after the result of a later input of its partition
 )
 
-// Kinds lists the kinds.
+// Kinds lists all kinds of findings.
 var Kinds = [...]Kind{Missing, Double, Incomplete, Disorder}
 
-// Finding is something wrong with inputs.
+// Finding describes a problem of one input or of consecutive inputs.
 type Finding struct {
 	Kind  Kind   `json:"kind"`
 	First uint64 `json:"first"` // sequence of the first input
-	Last  uint64 `json:"last"`  // sequence of the last input, which is First if it is one
+	Last  uint64 `json:"last"`  // sequence of the last input; equals First for one input
 	What  string `json:"what"`
 }
 
@@ -38,19 +38,19 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: %s: %s", f.Kind, inputsFrom(f.First, f.Last), f.What)
 }
 
-// Unknown counts inputs without an outcome of which the streams can't tell whether they had one.
+// Unknown counts inputs that have no stored outcome but may have had one.
 type Unknown struct {
 	Inputs uint64 `json:"inputs"`
-	First  uint64 `json:"first"` // sequence of the first one
-	Last   uint64 `json:"last"`  // sequence of the last one
+	First  uint64 `json:"first"` // sequence of the first such input
+	Last   uint64 `json:"last"`  // sequence of the last such input
 	Reason string `json:"reason"`
 }
 
-// Report is the outcome of an audit. Each sequence from First to Last counts once in Results, DeadLetters, Doubled, Pending, Unread, Unknown or
-// as Missing.
+// Report is the result of an audit. Each sequence from First to Last counts once: in one of the fields from Results to
+// Unknown, or as Missing.
 type Report struct {
 	Stream string `json:"stream"`
-	First  uint64 `json:"first"` // sequence of the first input; greater than Last if there is none
+	First  uint64 `json:"first"` // sequence of the first input; greater than Last if there is no input
 	Last   uint64 `json:"last"`  // sequence of the last input
 
 	Results     uint64 `json:"results"`      // inputs with one result
@@ -60,9 +60,9 @@ type Report struct {
 	Unread      uint64 `json:"unread"`       // messages with subjects that the deployment doesn't read
 
 	Unknown  []Unknown       `json:"unknown,omitempty"`
-	Counts   map[Kind]uint64 `json:"counts,omitempty"`   // of what is wrong: inputs, or messages that are too many
-	Findings []Finding       `json:"findings,omitempty"` // the first of each kind, in the order of sequences
-	Notes    []string        `json:"notes,omitempty"`    // what was not checked
+	Counts   map[Kind]uint64 `json:"counts,omitempty"`   // number of affected inputs, or of surplus messages, by kind
+	Findings []Finding       `json:"findings,omitempty"` // first findings of each kind, in the order of sequences
+	Notes    []string        `json:"notes,omitempty"`    // descriptions of the skipped checks
 	Took     time.Duration   `json:"took_ns"`
 
 	limit int
@@ -76,7 +76,7 @@ func (r *Report) Inputs() uint64 {
 	return r.Last - r.First + 1
 }
 
-// Wrong returns how much is wrong.
+// Wrong returns the sum of Counts.
 func (r *Report) Wrong() (n uint64) {
 	for _, count := range r.Counts {
 		n += count
@@ -84,7 +84,7 @@ func (r *Report) Wrong() (n uint64) {
 	return n
 }
 
-// add counts n of what is wrong with these inputs, and names it within the limit.
+// add adds n to the count of f's kind. It appends f to Findings within the limit, or extends an adjacent finding.
 func (r *Report) add(n uint64, f Finding) {
 	if r.Counts == nil {
 		r.Counts = map[Kind]uint64{}
@@ -104,7 +104,7 @@ func (r *Report) add(n uint64, f Finding) {
 	}
 }
 
-// unknown counts inputs about which nothing can be said.
+// unknown counts inputs whose outcome is unknown for that reason.
 func (r *Report) unknown(first, last uint64, reason string) {
 	i := slices.IndexFunc(r.Unknown, func(u Unknown) bool { return u.Reason == reason })
 	if i < 0 {
@@ -119,7 +119,7 @@ func (r *Report) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// sort orders the findings.
+// sort sorts the findings by sequence.
 func (r *Report) sort() {
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(a.First, b.First) })
 }
@@ -164,7 +164,7 @@ func (r *Report) Print(out io.Writer) error {
 	return err
 }
 
-// inputsFrom names inputs by their sequences.
+// inputsFrom returns a text that names the inputs from first to last.
 func inputsFrom(first, last uint64) string {
 	if first == last {
 		return fmt.Sprintf("input %d", first)

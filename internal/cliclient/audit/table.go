@@ -4,17 +4,17 @@ import (
 	"fmt"
 )
 
-// span is which inputs are audited. The sequences that belong to a time become known while outcomes are read, because inputs that are gone tell
-// their time only by their outcomes.
+// span is the range of inputs to audit. The sequences at its time limits become known while outcomes are read, because
+// only an outcome has the storage time of a removed input.
 type span struct {
-	from, to     uint64 // sequences
-	since, until int64  // nanoseconds since 1970; 0: no bound
+	from, to     uint64 // first and last sequence
+	since, until int64  // nanoseconds since 1970; 0 means no limit
 
-	before uint64 // the last input that is known to be stored before since; 0: none
-	after  uint64 // the first input that is known to be stored at until or later; 0: none
+	before uint64 // highest known sequence stored before since; 0 if there is none
+	after  uint64 // lowest known sequence stored at until or later; 0 if there is none
 }
 
-// has reports whether an input is in the span, and learns from the time at which it was stored.
+// has reports whether an input is in the span. It updates before and after from the input's storage time.
 func (s *span) has(sequence uint64, stored int64) bool {
 	switch {
 	case s.since > 0 && stored < s.since:
@@ -27,7 +27,7 @@ func (s *span) has(sequence uint64, stored int64) bool {
 	return sequence >= s.from && sequence <= s.to
 }
 
-// bounds returns the first and the last sequence, as far as they are known.
+// bounds returns the first and the last sequence of the span, as far as they are known.
 func (s *span) bounds() (first, last uint64) {
 	first, last = s.from, s.to
 	if s.since > 0 {
@@ -39,7 +39,7 @@ func (s *span) bounds() (first, last uint64) {
 	return first, last
 }
 
-// least returns the lesser of two sequences, of which 0 stands for none.
+// least returns the lower of two sequences. It ignores a sequence of 0, which means none.
 func least(a, b uint64) uint64 {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -47,10 +47,10 @@ func least(a, b uint64) uint64 {
 	return min(a, b)
 }
 
-// kind is what is known of an input.
+// kind is the known outcome of an input.
 type kind byte
 
-// The kinds. They fit into kindBits.
+// These are the kinds. They fit into kindBits.
 const (
 	none   kind = iota // no outcome was read
 	result             // one result
@@ -58,7 +58,7 @@ const (
 	double             // more than one outcome
 )
 
-// kindNames are the kinds of single outcomes for people.
+// kindNames has the names of single outcomes for people.
 var kindNames = [...]string{result: "result", letter: "dead letter"}
 
 const (
@@ -66,25 +66,26 @@ const (
 	pageBits = 16
 	pageSize = 1 << pageBits
 
-	// mostPages bounds the memory of a table: 256 MiB.
+	// mostPages limits the memory of a table to 256 MiB.
 	mostPages = 4096
 )
 
-// table has the outcomes of inputs by their sequence. An entry is one byte: the kind, and a hash of the time at which the input was stored, which
-// is 0 if the time isn't known. The time tells inputs apart that have the same sequence, because the stream was restored from an older copy.
+// table holds the outcomes of inputs by sequence. An entry is one byte with the kind and a hash of the input's storage
+// time. The hash is 0 if the time isn't known. It distinguishes inputs that have the same sequence because the stream
+// was restored from an older copy.
 type table struct {
 	pages map[uint64]*[pageSize]byte
-	page  *[pageSize]byte // the last one that was used
-	at    uint64          // its number
+	page  *[pageSize]byte // the page used last
+	at    uint64          // number of that page
 }
 
 func newTable() *table { return &table{pages: map[uint64]*[pageSize]byte{}} }
 
-// errTooMany is the error for more inputs than a table takes.
+// errTooMany is the error for inputs that exceed the capacity of a table.
 var errTooMany = fmt.Errorf("more than %d inputs have outcomes: audit fewer at once (--from, --to, --since, --until)", mostPages*pageSize)
 
-// enter records an outcome of an input that was stored at that time. It returns what the input had before: a kind, and whether that was
-// of another input with the same sequence. Then the entry stays.
+// enter records an outcome of the input with that sequence and storage time. before is the previous kind of the input.
+// If the entry belongs to another input with the same sequence, other is true and the entry doesn't change.
 func (t *table) enter(sequence uint64, k kind, stored int64) (before kind, other bool, err error) {
 	e, err := t.entry(sequence)
 	if err != nil {
@@ -137,7 +138,8 @@ func (t *table) of(sequence uint64) kind {
 	return kind(p[sequence%pageSize] & (1<<kindBits - 1))
 }
 
-// runs calls visit for each run of sequences of the same kind from first to last, in order, until visit returns an error. Runs may be split.
+// runs calls visit for each run of sequences of the same kind, in order, until visit returns an error. It may split a
+// run into several calls.
 func (t *table) runs(first, last uint64, visit func(k kind, first, last uint64) error) error {
 	for first <= last {
 		end := min(last, first|(pageSize-1))

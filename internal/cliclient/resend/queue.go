@@ -16,24 +16,26 @@ import (
 )
 
 const (
-	// ackWait is how long a dead letter belongs to the run that it was delivered to.
+	// ackWait is the time during which only the run that received a dead letter may send it.
 	ackWait = time.Minute
 
-	// mostHeld bounds the dead letters that the consumer remembers as not sent. The server takes about 100 bytes of memory for each, and a run as much.
+	// mostHeld is the maximum number of unsent dead letters that the consumer tracks. Each one takes about 100 bytes of
+	// memory on the server, and as much in a run.
 	mostHeld = 1_000_000
 
-	// atOnce and bytesAtOnce bound a request for headers. A message has at most 64 KiB of them.
+	// atOnce and bytesAtOnce limit one request for headers. A message has at most 64 KiB of headers.
 	atOnce      = 1000
 	bytesAtOnce = 8 << 20
 
-	// requestTimeout bounds one request to the server, and confirmations is how often a run asks it to confirm an acknowledgement.
+	// requestTimeout limits one request to the server. confirmations is the maximum number of attempts to acknowledge a
+	// dead letter.
 	requestTimeout = 10 * time.Second
 	confirmations  = 3
 
-	// silence is how long the server may not answer requests for messages.
+	// silence is the maximum time without a message while the stream has more messages.
 	silence = 30 * time.Second
 
-	// unused is how long the server keeps the temporary consumer of a dry run.
+	// unused is the time after which the server removes the temporary consumer of a dry run.
 	unused = 30 * time.Second
 )
 
@@ -42,11 +44,12 @@ type queue struct {
 	js       jetstream.JetStream
 	stream   string
 	consumer jetstream.Consumer
-	wait     time.Duration     // AckWait
-	held     map[uint64]string // by sequence: where to give back each message that this run leaves to later ones
+	wait     time.Duration     // AckWait of the consumer
+	held     map[uint64]string // reply subject of each message that this run leaves to later runs, by sequence
 }
 
-// openQueue opens the durable consumer with that name. It creates one that doesn't exist, but a dry run uses a temporary one instead.
+// openQueue opens the durable consumer with that name. If there is none, it creates the consumer, or a temporary one
+// for a dry run.
 func openQueue(ctx context.Context, js jetstream.JetStream, stream, name string, subjects []string, dry bool) (*queue, error) {
 	c := jetstream.ConsumerConfig{
 		Name: name, Durable: name, Description: "worker retry: an acknowledged dead letter was sent again", DeliverPolicy: jetstream.DeliverAllPolicy,
@@ -74,24 +77,26 @@ func openQueue(ctx context.Context, js jetstream.JetStream, stream, name string,
 	return q, nil
 }
 
-// remembers reports whether the consumer remembers what was sent. The temporary one of a dry run doesn't.
+// remembers reports whether the consumer tracks sent dead letters. The temporary consumer of a dry run doesn't.
 func (q *queue) remembers() bool {
 	return q.consumer.CachedInfo().Config.AckPolicy == jetstream.AckExplicitPolicy
 }
 
-// isFull reports whether the consumer has reached its limit of unacknowledged messages, so that the server delivers no others.
+// isFull reports whether the consumer has reached its limit of unacknowledged messages. The server then delivers no
+// others.
 func (q *queue) isFull(others int) bool {
 	most := q.consumer.CachedInfo().Config.MaxAckPending
 	return q.remembers() && most > 0 && len(q.held)+others >= most
 }
 
-// fetch returns the next messages, at most n. If wait isn't 0, it waits for the first of them. It skips messages that the run already holds.
+// fetch returns the next messages, at most n. If wait isn't 0, it waits for the first message. It omits messages that
+// the run already holds.
 func (q *queue) fetch(n int, wait time.Duration) (came []*pull.Message, err error) {
 	request := pull.Request{API: jsapi.Of(q.js), Stream: q.stream, Consumer: q.consumer.CachedInfo().Name, Bytes: bytesAtOnce}
 	_, err = pull.Fetch(q.js.Conn(), request, n, wait, func(m *pull.Message) {
 		sequence := sequenceOf(m)
 		if q.held[sequence] != "" {
-			q.held[sequence] = m.Reply() // AckWait has passed since it was delivered
+			q.held[sequence] = m.Reply() // redelivered, because AckWait has passed
 		} else if sequence > 0 {
 			came = append(came, m)
 		}
@@ -99,10 +104,11 @@ func (q *queue) fetch(n int, wait time.Duration) (came []*pull.Message, err erro
 	return came, err
 }
 
-// late reports whether messages that were asked for at that time may soon belong to another run.
+// late reports whether the server may soon deliver messages that were requested at that time to another run.
 func (q *queue) late(asked time.Time) bool { return q.remembers() && time.Since(asked) > q.wait/3 }
 
-// giveBack asks the server to deliver a message again. If the request is lost, the server does so after AckWait.
+// giveBack returns a message to the server for redelivery. If the request is lost, the server redelivers the message
+// after AckWait.
 func (q *queue) giveBack(m *pull.Message) {
 	if q.remembers() {
 		_ = m.Nak()
@@ -125,7 +131,8 @@ func (q *queue) release() error {
 	return q.js.Conn().FlushTimeout(requestTimeout)
 }
 
-// state returns how many messages were never delivered, and how many belong to other runs.
+// state returns the number of messages that were never delivered, and the number of messages that other runs have
+// received.
 func (q *queue) state(ctx context.Context) (waiting uint64, others int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -139,7 +146,7 @@ func (q *queue) state(ctx context.Context) (waiting uint64, others int, err erro
 	return info.NumPending, max(info.NumAckPending-len(q.held), 0), nil
 }
 
-// acknowledge marks a dead letter as sent.
+// acknowledge marks a dead letter as sent and waits for the server's confirmation.
 func (q *queue) acknowledge(ctx context.Context, m *pull.Message) (err error) {
 	for range confirmations {
 		once, cancel := context.WithTimeout(ctx, pull.ConfirmTimeout)
@@ -163,7 +170,7 @@ func (q *queue) read(ctx context.Context, sequence uint64) (*jetstream.RawStream
 	return m, nil
 }
 
-// sequenceOf returns the sequence of a message in its stream, or 0 if the server doesn't say it.
+// sequenceOf returns the stream sequence of a message, or 0 if the message has no valid metadata.
 func sequenceOf(m *pull.Message) uint64 {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -172,7 +179,8 @@ func sequenceOf(m *pull.Message) uint64 {
 	return meta.Sequence.Stream
 }
 
-// deadLetters returns the state of the stream of dead letters. It must not remove what its consumers acknowledge.
+// deadLetters returns the state of the stream of dead letters. It returns an error if the stream removes acknowledged
+// messages.
 func deadLetters(ctx context.Context, js jetstream.JetStream, t topology.Topology) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -1,14 +1,14 @@
-// Package resend publishes dead letters again as inputs. The command `worker retry` is its only user. Start reading at Resender.Run.
+// Package resend publishes dead letters again as inputs. Only the command `worker retry` uses it. Start reading at
+// Resender.Run.
 //
-// A durable consumer on the stream of dead letters remembers which of them were sent: a dead letter is acknowledged after the input
-// stream has stored its input. All others stay unacknowledged, whatever the reason: a run doesn't select them, refuses them, or fails. At its end a run
-// gives them back, so the next run, with any selection, gets them at once. Only the consumer changes; the stream keeps every dead letter,
-// because `worker audit` needs them (adr/0050).
+// A durable consumer on the stream of dead letters tracks the sent ones. A run acknowledges a dead letter after the
+// input stream has stored its input. Other dead letters stay unacknowledged: a run doesn't select them, refuses them,
+// or fails to send them. At its end, a run gives them back, so the next run receives them at once. Only the consumer
+// changes. The stream keeps every dead letter, because `worker audit` needs them (adr/0050).
 //
-// A message that the consumer delivers to one run is delivered to no other run until AckWait has passed. So runs may overlap, and each
-// dead letter is sent by one of them. A run that is killed between the publish and the acknowledgement leaves its dead letters to a later run, which publishes
-// them with the same Nats-Msg-Id. Within the input stream's duplicate window the stream drops the second copy. After that it
-// stores the input twice.
+// Within AckWait, the server delivers each message to only one run, so runs may overlap. If a run is killed between the
+// publish and the acknowledgement, a later run publishes the dead letter again with the same Nats-Msg-Id. Within its
+// duplicate window, the input stream drops the second copy. After that window, the stream stores the input twice.
 package resend
 
 import (
@@ -29,17 +29,17 @@ import (
 	"millrace/internal/wildcard"
 )
 
-// Range is a range of sequences, with both ends.
+// Range is a range of sequences that includes First and Last.
 type Range struct{ First, Last uint64 }
 
-// Selection selects dead letters by what their headers say. The zero value selects all.
+// Selection selects dead letters by their headers. The zero value selects all.
 type Selection struct {
-	Reasons []string // values of client.HeaderReason; empty: all
-	Subject string   // a filter of the inputs' subjects; empty: all
-	Inputs  []Range  // sequences of the inputs; empty: all
+	Reasons []string // values of client.HeaderReason; empty selects all
+	Subject string   // filter for the subjects of inputs; empty selects all
+	Inputs  []Range  // sequences of the inputs; empty selects all
 }
 
-// selects reports whether the selection has a dead letter with these headers.
+// selects reports whether the selection includes a dead letter with these headers.
 func (s *Selection) selects(h nats.Header) bool {
 	sequence := cliclient.Number(h, client.HeaderSequence)
 	return (len(s.Reasons) == 0 || slices.Contains(s.Reasons, h.Get(client.HeaderReason))) &&
@@ -57,42 +57,43 @@ func isDeadLetter(h nats.Header) bool {
 type Resender struct {
 	Conn     *nats.Conn
 	Topology topology.Topology // names of the streams, prefixes and subjects of the deployment
-	Name     string            // of the durable consumer
+	Name     string            // name of the durable consumer
 	Select   Selection
 	Reading  Reading
-	Rate     float64 // the most messages a second, at least LeastRate; 0: as fast as possible
+	Rate     float64 // maximum messages per second, at least LeastRate; 0 means no limit
 	DryRun   bool    // publish and acknowledge nothing
 
-	Each func(Entry)       // is called for each selected dead letter
-	Note func(text string) // is called with what a user who waits should know
+	Each func(Entry)       // called for each selected dead letter
+	Note func(text string) // called with notes about delays, for the user
 }
 
-// LeastRate is the least rate that a Resender keeps: a dead letter must be sent soon after it was delivered.
+// LeastRate is the minimum Rate. At a lower rate, AckWait could pass between the delivery of a dead letter and its
+// publish.
 const LeastRate = 0.1
 
-// Entry tells what became of a selected dead letter.
+// Entry is the result for one selected dead letter.
 type Entry struct {
 	Letter   uint64 // sequence of the dead letter
-	Stream   string // of the input
-	Sequence string // of the input
-	Subject  string // of the input
-	Record   string // index of the record in its frame; empty: the dead letter is of a whole message
+	Stream   string // stream of the input
+	Sequence string // sequence of the input
+	Subject  string // subject of the input
+	Record   string // index of the record in its frame; empty for a whole message
 	Reason   string
-	Bytes    int   // of the new input's body
-	Err      error // why it was not sent, or may be sent again
+	Bytes    int   // size of the new input's body
+	Err      error // reason why it was not sent, or not marked as sent
 
-	duplicate bool // the input stream has the input already
+	duplicate bool // the input stream already has the input
 }
 
-// Report tells what a run has done. All counts are of dead letters.
+// Report is the result of a run. All counts are numbers of dead letters.
 type Report struct {
-	Sent    map[string]int // by reason; what a dry run would send
-	Bytes   int64          // of the bodies that were sent
-	Before  int            // stored by an earlier run, which was killed before it could remember that
-	Left    map[string]int // by reason: not selected
-	Refused int            // selected, but their input can't be made
-	Failed  int            // selected, and not sent, or not remembered as sent
-	Others  int            // belong to another run
+	Sent    map[string]int // by reason; a dry run counts the dead letters that it would send
+	Bytes   int64          // total size of the sent bodies
+	Before  int            // already stored by an earlier run that was killed before the acknowledgement
+	Left    map[string]int // not selected, by reason
+	Refused int            // selected, but their input can't be restored
+	Failed  int            // selected, but not sent or not marked as sent
+	Others  int            // delivered to another run
 	Took    time.Duration
 }
 
@@ -101,17 +102,17 @@ type run struct {
 	*Resender
 	js     jetstream.JetStream
 	queue  *queue
-	last   uint64 // sequence of the last dead letter that counts: those that are stored later belong to the next run
+	last   uint64 // sequence of the last dead letter of this run; the next run handles later ones
 	pace   *rate.Limiter
 	stop   context.CancelCauseFunc
 	report *Report
 
-	reached bool // a message behind last was delivered
-	row     int  // failures since the last success
+	reached bool // a message after last was delivered
+	row     int  // consecutive failures
 }
 
-// Run sends the selected dead letters that are stored now and were not sent before. The report is valid with an error, too, which is
-// cliclient.ErrGivenUp after failures that the next dead letters would have too.
+// Run sends the selected dead letters that are stored now and were not sent before. The report is valid even with an
+// error. After failures that would affect the next dead letters, too, the error is cliclient.ErrGivenUp.
 func (r *Resender) Run(ctx context.Context) (*Report, error) {
 	began := time.Now()
 	u := &run{Resender: r, report: &Report{Sent: map[string]int{}, Left: map[string]int{}}, pace: rate.NewLimiter(rate.Limit(r.Rate), 1)}
@@ -128,7 +129,7 @@ func (r *Resender) Run(ctx context.Context) (*Report, error) {
 	return u.report, err
 }
 
-// open opens the consumer of dead letters.
+// open opens the consumer of dead letters and sets last.
 func (r *run) open(ctx context.Context) (err error) {
 	if r.js, err = r.Topology.API.New(r.Conn, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
 		return err
@@ -143,10 +144,11 @@ func (r *run) open(ctx context.Context) (err error) {
 	return err
 }
 
-// all handles all dead letters up to last. It waits for those that belong to another run, because that run may be dead.
+// all handles all dead letters up to last. It waits for dead letters that were delivered to another run, because that
+// run may have been killed.
 func (r *run) all(ctx context.Context) error {
-	wait, came := time.Duration(0), time.Now() // came is when the last message came
-	var alone time.Time                        // when nothing was left but the dead letters of other runs
+	wait, came := time.Duration(0), time.Now() // came is the time of the last message
+	var alone time.Time                        // time since which only dead letters of other runs are left
 	noted := false
 	for {
 		asked := time.Now()
@@ -155,7 +157,7 @@ func (r *run) all(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case err != nil && !errors.Is(err, pull.ErrSilent): // a server that is busy, and one whose consumer is full, are silent
+		case err != nil && !errors.Is(err, pull.ErrSilent): // the server is silent if it is busy or the consumer is full
 			return fmt.Errorf("read the dead letters of stream %s: %w", r.queue.stream, err)
 		}
 		if wait = 0; len(messages) > 0 {
@@ -190,14 +192,15 @@ func (r *run) all(ctx context.Context) error {
 }
 
 const (
-	// grace is how much longer than AckWait a run waits for dead letters of another one.
+	// grace is the time beyond AckWait that a run waits for dead letters of another run.
 	grace = 5 * time.Second
 
-	// settling is how long the server may take to deliver what the last run gave back, before a run says that it waits.
+	// settling is the time for the server to redeliver dead letters of the last run. After it, a run notes that it
+	// waits.
 	settling = 2 * time.Second
 )
 
-// chunk returns how many dead letters to request. They must be sent well before AckWait has passed.
+// chunk returns the number of dead letters to request. A run must be able to send them well within AckWait.
 func (r *run) chunk() int {
 	if r.Rate <= 0 {
 		return atOnce

@@ -27,22 +27,24 @@ import (
 )
 
 const (
-	// window and windowBytes bound the dead letters that are sent at once.
+	// window and windowBytes limit the dead letters that are sent concurrently.
 	window      = 32
 	windowBytes = 32 << 20
 
-	// publishTimeout is how long the server may take to store an input. If the connection breaks, publishPatience is how long a run tries.
+	// publishTimeout is the maximum time for the server to store an input. publishPatience is the time after which a
+	// run gives up on a lost connection.
 	publishTimeout  = 5 * time.Second
 	publishPatience = 15 * time.Second
 
-	// sizeHeader has the size of a message's body, on deliveries without the body.
+	// sizeHeader is the header with the size of a message's body, on deliveries without the body.
 	sizeHeader = "Nats-Msg-Size"
 
-	// mostFailures is how many dead letters in a row may fail before a run gives up.
+	// mostFailures is the number of consecutive failures after which a run gives up.
 	mostFailures = 10
 )
 
-// handle sends the selected dead letters of a fetch that was asked for at that time, and holds the others.
+// handle sends the selected dead letters of a fetch, and holds the others for later runs. asked is the time of the
+// fetch's request.
 func (r *run) handle(ctx context.Context, came []*pull.Message, asked time.Time) {
 	var letters []*pull.Message
 	for _, m := range came {
@@ -72,7 +74,7 @@ func (r *run) handle(ctx context.Context, came []*pull.Message, asked time.Time)
 	}
 }
 
-// fitting returns how many of the first letters to send at once.
+// fitting returns the number of letters to send concurrently, counted from the first.
 func (r *run) fitting(letters []*pull.Message) (n int) {
 	for bytes := 0; n < min(len(letters), window); n++ {
 		h := letters[n].Headers()
@@ -87,7 +89,8 @@ func (r *run) fitting(letters []*pull.Message) (n int) {
 	return n
 }
 
-// sendTogether sends dead letters at the configured rate. Those that it begins with are finished when ctx ends.
+// sendTogether sends dead letters concurrently, at the configured rate. When ctx ends, it finishes the started ones and
+// holds the other ones.
 func (r *run) sendTogether(ctx context.Context, letters []*pull.Message) {
 	var all sync.WaitGroup
 	entries := make([]*Entry, len(letters))
@@ -109,7 +112,7 @@ func (r *run) sendTogether(ctx context.Context, letters []*pull.Message) {
 	}
 }
 
-// newEntry returns what the headers of a dead letter say.
+// newEntry returns an Entry with the values of a dead letter's headers.
 func newEntry(m *pull.Message) *Entry {
 	h := m.Headers()
 	return &Entry{
@@ -118,10 +121,10 @@ func newEntry(m *pull.Message) *Entry {
 	}
 }
 
-// errGone is the error of a dead letter that the stream has removed meanwhile.
+// errGone is the error of a dead letter that the stream has removed since its delivery.
 var errGone = errors.New("the stream has removed it")
 
-// send publishes the input of a dead letter, and acknowledges the dead letter then. A dry run does neither.
+// send publishes the input of a dead letter and then acknowledges the dead letter. A dry run does neither.
 func (r *run) send(ctx context.Context, m *pull.Message, e *Entry) (duplicate bool, err error) {
 	input, err := r.input(ctx, e.Letter)
 	if err != nil {
@@ -140,7 +143,7 @@ func (r *run) send(ctx context.Context, m *pull.Message, e *Entry) (duplicate bo
 	return stored.Duplicate, r.queue.acknowledge(ctx, m)
 }
 
-// isTooLarge reports whether the server or the stream takes no message of that size.
+// isTooLarge reports whether a message exceeds a size limit of the server or the stream.
 func isTooLarge(err error) bool {
 	const exceedsMaximum = 10054
 	var api *jetstream.APIError
@@ -179,7 +182,8 @@ func (r *run) input(ctx context.Context, sequence uint64) (*nats.Msg, error) {
 	return input, nil
 }
 
-// publish stores an input. It publishes again if the answer was lost with the connection: the id lets the stream drop the second copy.
+// publish stores an input. If the response was lost with the connection, it publishes the input again. The stream drops
+// a second copy by its id.
 func (r *run) publish(ctx context.Context, input *nats.Msg) (*jetstream.PubAck, error) {
 	for began := time.Now(); ; {
 		once, cancel := context.WithTimeout(ctx, publishTimeout)
@@ -198,12 +202,12 @@ func (r *run) publish(ctx context.Context, input *nats.Msg) (*jetstream.PubAck, 
 	}
 }
 
-// record counts what became of a dead letter.
+// record adds the result for a dead letter to the report.
 func (r *run) record(m *pull.Message, e *Entry) {
 	switch err := e.Err; {
 	case errors.Is(err, errGone):
 		if !r.DryRun {
-			_ = m.Ack() // it never comes again
+			_ = m.Ack() // prevents redelivery
 		}
 		return
 	case errors.Is(err, errRefused):
@@ -228,7 +232,7 @@ func (r *run) record(m *pull.Message, e *Entry) {
 	r.Each(*e)
 }
 
-// String returns the place of a dead letter, for people.
+// String returns a description of the dead letter for people.
 func (e Entry) String() string {
 	text := fmt.Sprintf("dead letter %d: input %s of %s", e.Letter, e.Sequence, e.Stream)
 	if e.Record != "" {
@@ -237,23 +241,24 @@ func (e Entry) String() string {
 	return text + ", " + e.Subject + ", " + e.Reason
 }
 
-// Reading is how the worker reads its inputs. A record's dead letter is sent as a frame that such a worker splits.
+// Reading holds the worker's settings for reading inputs. A record's dead letter is sent as a frame that such a worker
+// splits.
 type Reading struct {
 	Framing    frame.Framing
-	Column     string               // of the records in an Arrow stream; empty: the only one
-	Decompress compression.Encoding // how the worker decompresses messages
+	Column     string               // column of the records in an Arrow stream; empty for the only column
+	Decompress compression.Encoding // compression of messages that the worker expects
 }
 
-// errRefused is the error of a dead letter from which no run can make its input.
+// errRefused is the error of a dead letter whose input no run can restore.
 var errRefused = errors.New("refused")
 
-// refuse returns an errRefused that says why, and what to do.
+// refuse returns an errRefused with a reason and advice.
 func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", errRefused, fmt.Errorf(format, args...))
 }
 
-// payloadOf returns the sequence of the message with the payload of a dead letter, given the headers and the sequence of the dead letter. It
-// refuses a dead letter whose payload or headers are left out.
+// payloadOf returns the sequence of the message that holds a dead letter's payload. The arguments are the headers,
+// stream and sequence of the dead letter. It refuses a dead letter whose payload or headers were omitted.
 func payloadOf(h nats.Header, stream string, sequence uint64) (uint64, error) {
 	omitted, beside := h.Get(client.HeaderOmitted), cliclient.Number(h, client.HeaderPayloadSequence)
 	what, _, withoutHeaders := strings.Cut(omitted, ",")
@@ -281,7 +286,7 @@ func (r Reading) newInput(letter nats.Header, payload []byte) (*nats.Msg, error)
 	}
 	framing := r.Framing
 	if framing == frame.Auto {
-		framing = frame.LengthDelimited // which takes any bytes
+		framing = frame.LengthDelimited // allows any bytes
 		m.Header.Set(client.HeaderContentType, frame.ContentTypeOf(framing))
 	}
 	var err error
@@ -291,7 +296,8 @@ func (r Reading) newInput(letter nats.Header, payload []byte) (*nats.Msg, error)
 	return m, nil
 }
 
-// pack returns a frame of one record, compressed as the worker expects it of messages without a Content-Encoding.
+// pack returns a frame of one record. It compresses the frame if the worker expects compression without a
+// Content-Encoding.
 func (r Reading) pack(framing frame.Framing, record []byte) (body []byte, err error) {
 	if framing == frame.Arrow {
 		f := arrow.NewFrame(cmp.Or(r.Column, "record"))
@@ -314,8 +320,9 @@ func (r Reading) pack(framing frame.Framing, record []byte) (body []byte, err er
 	return new(compression.Compressor).Append(nil, r.Decompress, body), nil
 }
 
-// restored returns the headers that the input of a dead letter had. Those on which the server acts don't come back: they were meant for the
-// first publish. Those headers, and headers that no client can write, stay in client.HeaderInput, which the next dead letter keeps.
+// restored returns the headers that the input of a dead letter had. It doesn't restore reserved headers, which were
+// meant for the first publish, or headers that no client can write. Both kinds stay in client.HeaderInput, which the
+// next dead letter keeps.
 func restored(letter nats.Header) nats.Header {
 	h := nats.Header{}
 	for name, values := range letter {
