@@ -1,9 +1,10 @@
-// Package architecture checks the rules of this repository that neither the compiler nor a linter can check: which file may import C,
-// how long a source file may be, that files of ingest refer to each other one way and don't share the methods of a type with many
-// others, that a skipped test gives a reason, and that documents refer only to existing things.
+// Package architecture checks the rules of this repository that neither the compiler nor a linter can check. The rules
+// limit the files that may import C, the length of source files, and the number of files with methods of one type of
+// ingest. Files of ingest refer to each other in one direction. A skipped test gives a reason. Documents refer only to
+// existing things.
 //
 // The package has no code, only tests. TestArchitecture checks the repository. TestRulesFindViolations checks each rule
 // on a small tree that breaks it. Start reading at rules_test.go.
 //
-// The linter checks the other rules, such as which package may import which: see .golangci.yml.
+// The linter checks the other rules, such as the allowed imports of each package (see .golangci.yml).
 package architecture

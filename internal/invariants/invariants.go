@@ -1,9 +1,10 @@
-// Package invariants tells whether the build tag `invariants` is set. With it, tests find misuse that is silent otherwise: devices panic on
-// what a GPU would punish (see device.Invariants), and buffers are overwritten between messages.
+// Package invariants defines On, which is true with the build tag `invariants`. The tag lets tests find misuse that is
+// otherwise silent. Devices panic on misuse that would break a GPU (see device.Invariants). Buffers are overwritten
+// between messages.
 package invariants
 
-// Poison overwrites memory that is kept for another message, with its spare capacity. So bytes of an earlier message can't pass for those of a
-// later one. Without the build tag it does nothing.
+// Poison overwrites memory that is kept for another message, including its spare capacity. So bytes of an earlier
+// message can't pass for bytes of a later one. Without the build tag, it does nothing.
 func Poison(memory []byte) {
 	if !On {
 		return

@@ -2,5 +2,5 @@
 
 package invariants
 
-// On is a constant, so checks cost nothing when it is false.
+// On reports whether the build tag invariants is set. It is a constant, so checks cost nothing if it is false.
 const On = false

@@ -1,13 +1,14 @@
-// Package record is about a record's place in a frame and how its processing ended. A frame is a message that holds several records,
-// and a record is what an operator sees.
+// Package record defines the status of a record. A frame is a message that holds several records, and a record is the
+// input of an operator.
 //
-// The consumer of frames sets a status, and internal/table and internal/arrowipc write it into results. Start reading with Status.
+// Packages frame and ingest set the status of each record. Packages table and arrowipc write it into results. Start
+// reading with Status.
 package record
 
 import "fmt"
 
-// Status is how the processing of a record ended. Its number is the record's status byte in binary results, so the numbers never
-// change.
+// Status is the outcome of a record's processing. Its number is the record's status byte in binary results, so the
+// numbers never change.
 type Status uint8
 
 // The statuses. A record with a status from TooLarge on is also published as a dead letter.
@@ -32,7 +33,8 @@ var messages = [Statuses]string{
 	"the record breaks the device",
 }
 
-// String returns the status as results show it. From TooLarge on, it is also the reason of the record's dead letter.
+// String returns the name of the status in results. From TooLarge on, it is also the reason of the record's dead
+// letter.
 func (s Status) String() string {
 	if !s.Valid() {
 		return fmt.Sprintf("Status(%d)", uint8(s))

@@ -16,7 +16,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// The range and the default of the query parameter seconds of /trace.
+// Maximum and default of the query parameter seconds of /trace.
 const (
 	maxTraceSeconds     = 3600
 	defaultTraceSeconds = 10
@@ -28,15 +28,15 @@ type Debug struct {
 	Build    Build
 	Bounds   LiveBounds             // bounds of batches, the same on every device
 	Stats    func() []streams.Stats // reads every pipeline; nil for none
-	Watch    *Watch                 // observes whether the worker is ready; nil: the page shows that it is
-	Feed     Feed                   // where payloads come from; the zero Feed hides that part of the page
-	CPU      CPU                    // whether the CPU computes
-	Job      func() Job             // reads the work that is done; nil hides that part of the page
-	Kept     func() Kept            // reads what the input stream must keep; nil: the page says nothing about it
+	Watch    *Watch                 // observes the worker's readiness; nil means always ready
+	Feed     Feed                   // source of the payloads; the zero Feed hides that part of the page
+	CPU      CPU                    // reason why the CPU computes, or NotOnCPU
+	Job      func() Job             // reads the progress of the worker; nil hides that part of the page
+	Kept     func() Kept            // reads the inputs that the input stream must keep; nil hides that part of the page
 }
 
-// Feed describes where the worker's payloads come from and how to send one. The page shows all of it, so it must hold no
-// credentials.
+// Feed describes the source of the worker's payloads and the command that sends one. The page shows all fields, so they
+// must not contain credentials.
 type Feed struct {
 	Server   string   `json:"server"` // addresses, comma separated
 	Stream   string   `json:"stream"`
@@ -47,14 +47,14 @@ type Feed struct {
 	Login    []string `json:"login"`    // the variables that both commands need in order to log in, as the worker does
 }
 
-// CPU says why the CPU computes instead of a GPU.
+// CPU is the reason why the CPU computes instead of a GPU.
 type CPU string
 
 // The values of CPU.
 const (
 	NotOnCPU    CPU = ""
 	CPUFallback CPU = "fallback" // no GPU is usable
-	CPUChosen   CPU = "chosen"   // the configuration asks for it
+	CPUChosen   CPU = "chosen"   // the configuration selects the CPU
 )
 
 // DebugHandler serves the debug pages: the timeline page at /, its data at /timeline, the timeline as a trace at
@@ -86,14 +86,14 @@ func (d Debug) serveTrace(w http.ResponseWriter, r *http.Request) {
 }
 
 // The timeline page is one document without external parts. Its source is split into files by topic. The scripts share
-// one scope and are concatenated in this order.
+// one scope. pageScripts has their order.
 //
 //go:embed page
 var pageFiles embed.FS
 
 var pageScripts = []string{"format.js", "model.js", "poll.js", "view.js", "chart.js", "draw.js", "panels.js", "job.js", "latest.js", "state.js", "detail.js", "controls.js"}
 
-// page is the document, ready to be served.
+// page is the timeline page as the server sends it.
 type page struct {
 	document []byte
 	policy   string // Content-Security-Policy

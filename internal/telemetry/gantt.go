@@ -67,7 +67,7 @@ func (s stretch) legend() string {
 	return fmt.Sprintf("batches %d to %d drawn as 1 to %c", first, last, ganttMarks[n-1])
 }
 
-// draw fills a row of columns for each engine. A column shows the batch that takes most of it.
+// draw fills a row of columns for each engine. A column shows the batch that occupies most of it.
 func (s stretch) draw(columns int) (rows [streams.NumEngines][]byte) {
 	for e, stage := range engineStages {
 		row := bytes.Repeat([]byte{idleMark}, columns)
@@ -80,7 +80,7 @@ func (s stretch) draw(columns int) (rows [streams.NumEngines][]byte) {
 	return rows
 }
 
-// mark draws one span. The slice most holds, for each column, how much of it the drawn batch takes.
+// mark draws one span. For each column, most holds the time that the drawn batch occupies in it.
 func (s stretch) mark(row []byte, most []time.Duration, span streams.Span, with byte) {
 	start, end := max(span.Start, s.span.Start), min(span.End, s.span.End)
 	if start >= end {
@@ -95,7 +95,7 @@ func (s stretch) mark(row []byte, most []time.Duration, span streams.Span, with 
 	}
 }
 
-// edge returns when a column begins.
+// edge returns the start time of a column.
 func (s stretch) edge(column, columns int) time.Duration {
 	return s.span.Start + time.Duration(float64(s.span.Duration())*float64(column)/float64(columns))
 }
@@ -106,8 +106,8 @@ func (s stretch) column(at time.Duration, columns int) int {
 	return min(max(c, 0), columns-1)
 }
 
-// overlapMarks shows how many engines are busy in the middle of each column. It uses the times, because two consecutive
-// batches can share a column of the drawing.
+// overlapMarks returns a row that shows the number of busy engines in the middle of each column. It uses the times,
+// because two consecutive batches can share a column of the drawing.
 func (s stretch) overlapMarks(columns int) []byte {
 	marks := bytes.Repeat([]byte{' '}, columns)
 	for c := range marks {
@@ -122,7 +122,7 @@ func (s stretch) overlapMarks(columns int) []byte {
 	return marks
 }
 
-// busyAt counts the engines that are busy at a given time.
+// busyAt returns the number of engines that are busy at a given time.
 func (s stretch) busyAt(at time.Duration) (engines int) {
 	for _, stage := range engineStages {
 		if slices.ContainsFunc(s.records, func(r inflight.Record) bool {
@@ -207,7 +207,7 @@ type stretch struct {
 const stretchTries = 64
 
 // busiest returns the stretch with the most overlap of engines, over all devices. It compares stretches that begin with
-// batches at equal distances. It returns false if no batch has been on a device yet.
+// batches at equal distances. found is false if no batch has been on a device yet.
 func (t *Timeline) busiest() (best stretch, found bool) {
 	most := -1
 	devices, _ := t.snapshot()
@@ -229,14 +229,14 @@ func (t *Timeline) busiest() (best stretch, found bool) {
 	return best, found
 }
 
-// overlap returns how much the engines overlap. Three engines at once count more than two.
+// overlap returns a score for the overlap of the engines. Three busy engines score more than two.
 func (s stretch) overlap() int {
 	marks := s.overlapMarks(minGanttWidth)
 	return bytes.Count(marks, []byte{twoMark}) + 4*bytes.Count(marks, []byte{threeMark})
 }
 
-// stretchLength returns stretchBatches times the median time that batches spend on the device, or the time that all
-// spend there together if that is shorter.
+// stretchLength returns stretchBatches times the median time of a batch on the device. If the batches together took
+// less time, it returns that time.
 func stretchLength(records []inflight.Record) time.Duration {
 	var times []time.Duration
 	first, last := onDevice(&records[0]).Start, time.Duration(0)

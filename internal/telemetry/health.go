@@ -12,12 +12,13 @@ import (
 type Work struct {
 	Name     string        // a device.Info.ID or another name for the part
 	InHand   int           // batches in flight that hold payloads
-	Progress time.Time     // when a batch last changed its state
+	Progress time.Time     // time of the last change of a batch's state
 	AckWait  time.Duration // the consumer's AckWait, which bounds the time without progress; 0 while unknown, which disables that check
-	HeldBack int           // payloads held back because an operator fails on each and no other payload has succeeded; not ready if this lasts longer than AckWait
-	Lost     error         // why the part's device is lost; nil while it works
+	HeldBack int           // number of held back payloads; the worker isn't ready if this lasts longer than AckWait
+	Lost     error         // reason why the part's device is lost; nil while the device works
 
-	// For a device: how long the next batch to complete has been on it, and the bound for that; 0 for no bound.
+	// For a device: Age is the time since its next batch to complete was submitted. Bound is the limit of Age; 0 means
+	// no limit.
 	Age, Bound time.Duration
 }
 
@@ -25,12 +26,12 @@ type Work struct {
 // state that the pipeline keeps and must not call a device. Otherwise a probe of a hung GPU would hang too.
 type HealthConfig struct {
 	Work      func() []Work    // the parts of the worker
-	Connected func() bool      // whether NATS is currently connected
-	Stalled   func() error     // why no messages arrive although there are some, or nil; may be nil
+	Connected func() bool      // reports whether NATS is currently connected
+	Stalled   func() error     // returns the reason why available messages don't arrive, or nil; the function may be nil
 	Now       func() time.Time // nil means time.Now
 }
 
-// The reasons for not being ready. Live creates its own.
+// Reasons for not being ready. Live creates its own errors.
 var (
 	errStarting     = errors.New("starting")
 	errDraining     = errors.New("draining")
@@ -45,9 +46,9 @@ type Health struct {
 	mu       sync.Mutex
 	started  bool
 	draining bool
-	waiting  error                // what the start waits for; nil for nothing
-	excused  map[string]time.Time // by Work.Name: the last time at which it had no work or could not work
-	held     map[string]time.Time // by Work.Name: since when payloads have been held back
+	waiting  error                // reason why the worker can't start yet; nil for none
+	excused  map[string]time.Time // last time without work or without NATS, by Work.Name
+	held     map[string]time.Time // start of the time with held back payloads, by Work.Name
 }
 
 // NewHealth returns a Health in the starting state: live, but not ready.
@@ -58,10 +59,11 @@ func NewHealth(cfg HealthConfig) *Health {
 	return &Health{cfg: cfg, excused: map[string]time.Time{}, held: map[string]time.Time{}}
 }
 
-// Started ends the starting state: the worker accepts payloads from now on.
+// Started ends the starting state. From now on, the worker accepts payloads.
 func (h *Health) Started() { h.set(&h.started) }
 
-// Waiting sets what the worker waits for before it can start; nil for nothing. Ready returns it until the worker has started.
+// Waiting sets the reason why the worker can't start yet; nil means none. Ready returns it until the worker has
+// started.
 func (h *Health) Waiting(why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,12 +79,12 @@ func (h *Health) set(flag *bool) {
 	*flag = true
 }
 
-// Live returns nil while the process should keep running. It returns an error if a device is lost, if a batch on a
-// device exceeds its bound, or if a part has batches in flight and has made no progress for longer than AckWait.
+// Live returns nil while the process should keep running. It returns an error if a device is lost or a batch on a
+// device exceeds its bound. It also returns an error if a part has batches in flight and has made no progress for
+// longer than AckWait.
 //
-// Time without work doesn't count, and neither does time without NATS: batches then wait for the server, and a restart
-// would only lose them. Health learns about such times only from the probes themselves, so an answer can be late by one
-// probe interval.
+// Time without work or without NATS doesn't count. Without NATS, batches wait for the server, and a restart would only
+// lose them. Health detects such times only during probes, so an answer can be late by one probe interval.
 func (h *Health) Live() error {
 	connected, now := h.cfg.Connected(), h.cfg.Now()
 	h.mu.Lock()
@@ -163,24 +165,23 @@ func (h *Health) heldBack() error {
 const (
 	conditionReady        = "ready"
 	conditionStarting     = "starting"
-	conditionWaiting      = "waiting" // starting, and waiting for what Why says
+	conditionWaiting      = "waiting" // starting, and waiting for the reason in Why
 	conditionStopping     = "stopping"
-	conditionDisconnected = "disconnected" // from NATS
+	conditionDisconnected = "disconnected" // disconnected from NATS
 	conditionFailing      = "failing"      // not ready for another reason
 )
 
-// Condition says whether the worker accepts payloads, like /readyz, and since when.
+// Condition is the readiness of the worker, as /readyz reports it, and the time of its last change.
 type Condition struct {
 	State string
 	Why   string    // the text of /readyz; empty in the state ready
-	Since time.Time // when the state was first observed
+	Since time.Time // time when the state was first observed
 }
 
-// watchEvery is how often Watch.Run checks the worker, which is also how late Condition.Since may be.
+// watchEvery is the interval between the checks of Watch.Run. It is also the maximum delay of Condition.Since.
 const watchEvery = time.Second
 
-// Watch observes the readiness of a worker in order to know since when it is as it is. Its methods are safe for
-// concurrent use.
+// Watch observes the readiness of a worker and the time of its last change. Its methods are safe for concurrent use.
 type Watch struct {
 	ready func() error
 	now   func() time.Time
@@ -198,7 +199,7 @@ func NewWatch(ready func() error, now func() time.Time) *Watch {
 	return &Watch{ready: ready, now: now}
 }
 
-// Run checks the worker every second until ctx is done, so that Since is known even if nobody looks at the page.
+// Run checks the worker every second until ctx is done, so Since is right even if nobody requests the page.
 func (w *Watch) Run(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()

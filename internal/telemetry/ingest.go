@@ -57,20 +57,20 @@ func (m *Metrics) Frame(s inflight.FrameStats) {
 	f.parts.Add(float64(s.Parts))
 }
 
-// operatorMetrics are the metrics of the operators that the worker runs.
+// operatorMetrics holds the metrics of the operators that the worker runs.
 //
-// A process that loses its device ends before anybody can scrape the count of that. So the time of the third-last fault is exported
-// too: the worker learns from the consumer's metadata what earlier processes observed. An alert compares that time with its window.
+// A process that loses its device ends before Prometheus can scrape the count of that fault. So the time of the
+// third-last fault is a metric, too. It includes the faults of earlier processes, which the worker reads from the
+// consumer's metadata. An alert compares that time with its window.
 type operatorMetrics struct {
 	faults *prometheus.CounterVec
 	third  *prometheus.GaugeVec
 
 	mu     sync.Mutex
-	latest map[string][]time.Time // by operator: times of the latest faults, in order, at most remembered
+	latest map[string][]time.Time // by operator: times of the latest faults in ascending order, at most remembered
 }
 
-// remembered is the number of an operator's faults of which the times are kept. The alert reports an operator that was to blame that
-// many times.
+// remembered is the number of fault times that are kept for each operator. The alert fires after that number of faults.
 const remembered = 3
 
 func newOperatorMetrics(f promauto.Factory) operatorMetrics {
@@ -88,7 +88,7 @@ func (m *Metrics) AddOperators(names []string) {
 	defer o.mu.Unlock()
 	for _, name := range names {
 		if _, known := o.latest[name]; known {
-			continue // of another device's pipeline
+			continue // added for another device's pipeline
 		}
 		o.latest[name] = nil
 		o.third.WithLabelValues(name).Set(0)
@@ -98,7 +98,8 @@ func (m *Metrics) AddOperators(names []string) {
 	}
 }
 
-// OperatorFault implements ingest.Observer. A fault that was reported before, with the same time, counts once.
+// OperatorFault implements ingest.Observer. It ignores a fault of an earlier process if it already has one with the
+// same time.
 func (m *Metrics) OperatorFault(f inflight.OperatorFault) {
 	o := &m.operators
 	o.mu.Lock()
@@ -125,20 +126,21 @@ func (m *Metrics) OperatorFault(f inflight.OperatorFault) {
 // trimMetrics holds the metrics about the removal of processed inputs. One goroutine changes them.
 type trimMetrics struct {
 	removed prometheus.Counter
-	floor   *prometheus.GaugeVec // by consumer; it exists for one at a time
+	floor   *prometheus.GaugeVec // by consumer; at most one consumer has it
 	holder  string               // that consumer, or empty
 	held    map[trim.Reason]prometheus.Gauge
 	kept    atomic.Pointer[Kept] // for the timeline page
 }
 
-// Kept says which processed inputs the input stream must keep. It is zero while it keeps none, and in workers that leave the trimming to others.
+// Kept describes the processed inputs that the input stream must keep. It is zero if there are none, or if another
+// worker trims the stream.
 type Kept struct {
-	Consumer string `json:"consumer"` // needs the first input that is kept
-	Inputs   uint64 `json:"inputs"`   // sequences from that input to the stream's end
-	Why      string `json:"why"`      // why no processed input may be removed; a value of the metric's label reason
+	Consumer string `json:"consumer"` // consumer that needs the first kept input
+	Inputs   uint64 `json:"inputs"`   // number of sequences from that input to the stream's end
+	Why      string `json:"why"`      // reason why no processed input may be removed; a value of the metric's label reason
 }
 
-// Kept returns what the input stream must keep.
+// Kept returns the Kept of the last call of Trim, or the zero Kept.
 func (m *Metrics) Kept() Kept {
 	if k := m.trim.kept.Load(); k != nil {
 		return *k
@@ -165,7 +167,7 @@ func (m *Metrics) Trim(removed uint64, s trim.State) {
 	t.removed.Add(float64(removed))
 	kept := Kept{Consumer: s.Holder, Inputs: s.Behind(), Why: string(s.Held)}
 	if s.Held == trim.NotTrimmed {
-		kept = Kept{} // somebody wants that
+		kept = Kept{} // intended, so the page doesn't show it
 	}
 	t.kept.Store(&kept)
 	for why, gauge := range t.held {

@@ -12,30 +12,33 @@ import (
 )
 
 const (
-	jobEvery    = 5 * time.Second  // between the points of a job's chart, which is how often the worker asks the server what waits
-	jobRateSpan = 30 * time.Second // over which the present rates are averages
-	jobPoints   = 60               // points that are kept: 5 minutes
+	jobEvery    = 5 * time.Second  // interval between the points of a job's chart, and between the server's reports about the backlog
+	jobRateSpan = 30 * time.Second // period for the averages of the current rates
+	jobPoints   = 60               // maximum number of points: 5 minutes
 	jobRound    = 3 * jobEvery     // time in which the server reports every partition once
-	jobLetters  = 5                // dead letters that are kept
-	maxSubject  = 200              // bytes of a dead letter's subject that are kept
+	jobLetters  = 5                // maximum number of dead letters to keep
+	maxSubject  = 200              // maximum bytes of a dead letter's subject
 	millis      = int64(time.Millisecond)
 )
 
-// Job is the work that a worker does, in the format of the timeline page: what waits, what is finished, and what failed. A finished message has
-// a stored result or dead letter. Times are Unix times in milliseconds, and rates are per second.
+// Job is the progress of a worker in the format of the timeline page: waiting messages, finished messages and dead
+// letters. A finished message has a stored result or dead letter. Times are Unix times in milliseconds, and rates are
+// per second.
 type Job struct {
 	Started     int64  `json:"started"`
 	Finished    uint64 `json:"finished"` // messages that this worker finished
-	Records     uint64 `json:"records"`  // in those messages; a message that is not a frame is one
-	Bytes       uint64 `json:"bytes"`    // of those messages
+	Records     uint64 `json:"records"`  // records in those messages; a message that is not a frame counts as one
+	Bytes       uint64 `json:"bytes"`    // bytes of those messages
 	Redelivered uint64 `json:"redelivered"`
 
-	// Waiting is the number of messages that are stored and not acknowledged, whichever worker has them; nil until the server has reported it.
+	// Waiting is the number of stored messages that are not acknowledged, over all workers. It is nil until the server
+	// has reported it.
 	Waiting *uint64 `json:"waiting"`
-	// Drain is how fast Waiting falls, through all workers and all that send; negative if it grows; nil while it is unknown.
+	// Drain is the rate at which Waiting falls, due to all workers and publishers. It is negative if Waiting grows, and
+	// nil while unknown.
 	Drain *float64 `json:"drain"`
 
-	Span         int64      `json:"span"` // milliseconds over which the rates are averages; 0: there is no rate yet
+	Span         int64      `json:"span"` // period of the average rates, in milliseconds; 0 while there is no rate
 	FinishedRate float64    `json:"finished_rate"`
 	RecordRate   float64    `json:"record_rate"`
 	ByteRate     float64    `json:"byte_rate"`
@@ -49,19 +52,19 @@ type Job struct {
 	Members    []JobMember `json:"members"`    // the workers that share the partitions, this one first
 }
 
-// JobPoint is the rates of this worker between two moments.
+// JobPoint has the average rates of this worker between two points in time.
 type JobPoint struct {
-	At      int64   `json:"at"` // the later moment
+	At      int64   `json:"at"` // the later point in time
 	Records float64 `json:"records"`
 	Bytes   float64 `json:"bytes"`
 }
 
-// JobLetter is a dead letter. Subject and Error are of bounded length, and what a sender or an operator chose.
+// JobLetter is a dead letter. Subject and Error are shortened. A sender or an operator may have chosen their content.
 type JobLetter struct {
 	At       int64  `json:"at"`
 	Subject  string `json:"subject"`
 	Sequence uint64 `json:"sequence"`
-	Record   int    `json:"record"` // -1 if the whole message is given up
+	Record   int    `json:"record"` // -1 for the dead letter of a whole message
 	Reason   string `json:"reason"`
 	Error    string `json:"error"`
 }
@@ -73,15 +76,15 @@ type JobWorker struct {
 	Connection string `json:"connection"` // name of its connections to NATS
 }
 
-// JobMember is a worker that shares partitions. Name is of bounded length, and what any client of the server may have chosen.
+// JobMember is a worker that shares partitions. Name is shortened. Any client of the server may have chosen it.
 type JobMember struct {
 	Name       string `json:"name"`
-	Self       bool   `json:"self"` // it is this worker
+	Self       bool   `json:"self"` // the member is this worker
 	Owns       int    `json:"owns"` // number of its partitions
 	Partitions string `json:"partitions"`
 }
 
-// jobCounter counts what Job reports. Its memory is bounded.
+// jobCounter collects the data of Job in bounded memory.
 type jobCounter struct {
 	started         time.Time
 	finished, bytes atomic.Uint64
@@ -90,20 +93,20 @@ type jobCounter struct {
 	pending         atomic.Uint64
 
 	mu      sync.Mutex
-	now     jobSample     // what the server has reported
-	first   time.Time     // when it first did
-	round   time.Duration // time from first until what waits is complete
+	now     jobSample     // last report of the server
+	first   time.Time     // time of the server's first report
+	round   time.Duration // time from first until the reports include every partition
 	samples []jobSample
 	letters map[string]uint64
 	last    []JobLetter
 }
 
-// jobSample is the counters at one moment.
+// jobSample holds the counters at one point in time.
 type jobSample struct {
 	at                       time.Time
 	finished, records, bytes uint64
 	waiting                  uint64
-	reported                 time.Time // when the server reported waiting; zero: not yet
+	reported                 time.Time // time of the server's report of waiting; zero before the first report
 }
 
 func newJobCounter(now time.Time) *jobCounter {
@@ -120,7 +123,7 @@ func (c *jobCounter) settled(o inflight.Outcome, bytes int) {
 	}
 }
 
-// unacknowledged completes what the server has reported at a time: it follows the number of messages that are pending.
+// unacknowledged completes a report of the server at a time. Its caller has already set the number of pending messages.
 func (c *jobCounter) unacknowledged(messages uint64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,7 +133,7 @@ func (c *jobCounter) unacknowledged(messages uint64, now time.Time) {
 	}
 }
 
-// deadLettered keeps a dead letter.
+// deadLettered counts a dead letter and keeps the last ones.
 func (c *jobCounter) deadLettered(l inflight.DeadLetter, now time.Time) {
 	kept := JobLetter{
 		At: now.UnixMilli(), Subject: shortened(l.Subject, maxSubject), Sequence: l.Sequence, Record: l.Record, Reason: l.Reason,
@@ -144,7 +147,7 @@ func (c *jobCounter) deadLettered(l inflight.DeadLetter, now time.Time) {
 	}
 }
 
-// sample keeps the present counters.
+// sample adds the current counters to the samples.
 func (c *jobCounter) sample(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +156,7 @@ func (c *jobCounter) sample(now time.Time) {
 	}
 }
 
-// read returns the present counters. c.mu is held.
+// read returns the current counters. The caller holds c.mu.
 func (c *jobCounter) read(now time.Time) jobSample {
 	s := c.now
 	s.at, s.finished, s.bytes = now, c.finished.Load(), c.bytes.Load()
@@ -161,7 +164,7 @@ func (c *jobCounter) read(now time.Time) jobSample {
 	return s
 }
 
-// job returns what is known at a time.
+// job returns the Job at a time.
 func (c *jobCounter) job(now time.Time) Job {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,11 +203,11 @@ func perSecond(from, to uint64, span time.Duration) float64 {
 	return (float64(to) - float64(from)) / span.Seconds()
 }
 
-// Job returns the work that the worker does, without who does it.
+// Job returns the progress of the worker. It doesn't set Worker, Partitions and Members.
 func (m *Metrics) Job() Job { return m.job.job(time.Now()) }
 
-// RecordJob keeps points of the job's chart until ctx is done. With exclusive delivery, the server reports one partition after another, so that
-// what waits is incomplete at first.
+// RecordJob adds points to the job's chart until ctx is done. With exclusive delivery, the server reports one partition
+// after another, so Waiting is incomplete at first.
 func (m *Metrics) RecordJob(ctx context.Context, exclusive bool) {
 	if exclusive {
 		m.job.mu.Lock()

@@ -31,7 +31,7 @@ type live struct {
 	Base    string       `json:"base"`     // Unix time of the earliest device epoch
 	Now     string       `json:"now"`      // time since Base
 	Cursor  uint64       `json:"cursor"`   // pass it as after in the next request
-	LeftOut uint64       `json:"left_out"` // number of batches after the caller's cursor that are missing because they are older than those returned
+	LeftOut uint64       `json:"left_out"` // number of batches after the request's cursor that are older than the returned ones
 	Devices []liveDevice `json:"devices"`
 	Batches []liveBatch  `json:"batches"` // in the order of their release
 
@@ -39,7 +39,7 @@ type live struct {
 	Feed      Feed          `json:"feed"`
 	CPU       CPU           `json:"cpu"`
 	Kept      Kept          `json:"kept"`
-	Job       *Job          `json:"job"` // null: nothing is known about it
+	Job       *Job          `json:"job"` // null if unknown
 }
 
 // liveCondition is a Condition in the page's format.
@@ -74,7 +74,7 @@ type liveStats struct {
 	Engines  map[string]time.Duration `json:"engines"` // busy time of each engine
 	Busy     time.Duration            `json:"busy"`
 	Overlap  time.Duration            `json:"overlap"`
-	Counted  time.Duration            `json:"counted"` // the time that they cover
+	Counted  time.Duration            `json:"counted"` // the time that Engines, Busy and Overlap cover
 	InHand   int                      `json:"in_hand"`
 	Pinned   int64                    `json:"pinned"`
 	Pageable int64                    `json:"pageable"`
@@ -134,7 +134,7 @@ func wholeNumber(text string, least, most uint64) (uint64, error) {
 	return n, nil
 }
 
-// live returns the batches after a cursor. A newcomer has no cursor, so nothing counts as left out.
+// live returns the response with the batches after a cursor. A newcomer has no cursor, so no batch counts as left out.
 func (d Debug) live(after uint64, limit int, newcomer bool) live {
 	devices, batches, done := d.Timeline.since(after, limit)
 	if after > done {

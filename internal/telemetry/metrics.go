@@ -90,7 +90,7 @@ func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 // per device.
 func (m *Metrics) Watch(stats func() []streams.Stats) { m.stats.Store(&stats) }
 
-// SetFallback sets whether the worker runs on the host although a GPU was requested.
+// SetFallback sets the metric device_fallback, which is 1 if the worker runs on the host for lack of a GPU.
 func (m *Metrics) SetFallback(fellBack bool) {
 	m.fallback.Set(0)
 	if fellBack {
@@ -125,8 +125,8 @@ func (m *Metrics) registerWorker(build Build) {
 
 // The histograms' buckets, in base units: seconds, bytes, payloads, records.
 var (
-	// stageBuckets range from 10 us, below which the cost of the launch dominates, to an hour, the longest deadline of
-	// a batch that can be configured.
+	// stageBuckets range from 10 us, below which the cost of the launch dominates, to an hour, the maximum deadline of
+	// a batch.
 	stageBuckets = []float64{
 		10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6,
 		1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3,
@@ -140,19 +140,19 @@ var (
 		1, 2.5, 5, 10, 30, 60, 300, 3600,
 	}
 
-	// headroomBuckets start at 0: a message below that was settled too late and is delivered again. The default AckWait
-	// of a consumer is 30 s, and 6 s is a fifth of it, the threshold of an alert.
+	// headroomBuckets start at 0. A message below 0 was settled too late and is delivered again. The default AckWait of
+	// a consumer is 30 s. An alert uses a fifth of it, 6 s, as its threshold.
 	headroomBuckets = []float64{0, 0.1, 0.5, 1, 2, 5, 6, 10, 15, 20, 25, 30, 60, 120, 300, 600, 3600}
 
-	// frameRecordBuckets end at the most records that MILLRACE_FRAME_RECORDS allows.
+	// frameRecordBuckets end at the maximum of MILLRACE_FRAME_RECORDS.
 	frameRecordBuckets = append([]float64{0}, prometheus.ExponentialBuckets(1, 4, 13)...) // 0, and 1 to 16777216
 
 	batchPayloadBuckets = prometheus.ExponentialBuckets(1, 2, 21)   // 1 to 1048576
 	batchByteBuckets    = prometheus.ExponentialBuckets(256, 4, 12) // 256 to 1 GiB
 )
 
-// Limits are settings that other metrics are compared with. They are exported as metrics too, so that alerts don't need
-// a copy of the configuration: batch fill and acknowledgement headroom are shares of them.
+// Limits are settings that alerts compare with other metrics, such as batch fill and acknowledgement headroom. They are
+// exported as metrics, so alerts don't need a copy of the configuration.
 type Limits struct {
 	BatchBytes    int           // size at which a batch closes
 	BatchPayloads int           // payload count at which a batch closes
@@ -188,7 +188,7 @@ func (m *Metrics) watch(name, help string, read func() int) {
 	m.factory.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(read()) })
 }
 
-// WatchMemory makes every scrape report how much memory the payloads in flight use, the limit for it, and how often a
+// WatchMemory makes every scrape report the memory of the payloads in flight, its limit, and the number of times that a
 // payload had to wait for memory.
 func (m *Metrics) WatchMemory(read func() inflight.Memory) {
 	budget := func(state string, bytes func() float64) {

@@ -61,7 +61,8 @@ func Listen(address, variable string, handler http.Handler, log *slog.Logger) (*
 // errorWriter logs each line that net/http writes about a connection.
 type errorWriter struct{ log *slog.Logger }
 
-// errorLog returns the log for net/http. Its lines name clients, so they are an attribute of one message, whose number is limited.
+// errorLog returns the log for net/http. Its lines contain client addresses, so each line is an attribute of the same
+// message. The logger limits repetitions of that message.
 func errorLog(log *slog.Logger) *stdlog.Logger { return stdlog.New(errorWriter{log}, "", 0) }
 
 // Write implements io.Writer.
@@ -91,7 +92,7 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// Bounds for scrapes, which are rare and short. More concurrent scrapes mean that one hangs.
+// Limits for scrapes, which are rare and short. If more than maxScrapes run at once, one hangs.
 const (
 	maxScrapes    = 4
 	scrapeTimeout = 10 * time.Second
@@ -105,7 +106,8 @@ const index = `/metrics  metrics in the Prometheus format
 The timeline is a page of another server: set MILLRACE_DEBUG_ADDR.
 `
 
-// Handler serves a list of its pages at /, /metrics in the Prometheus format, and /healthz and /readyz: 200 and "ok", or 503 and the reason.
+// Handler serves a list of its pages at / and metrics in the Prometheus format at /metrics. At /healthz and /readyz, it
+// serves 200 and "ok", or 503 and the reason.
 func Handler(m *Metrics, h *Health) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, index) }) // ignore a client that has disconnected
@@ -128,14 +130,14 @@ func probe(check func() error) http.Handler {
 	})
 }
 
-// failure is the body of every error response, on both servers: a JSON object. Two kinds of responses stay text,
-// because their clients read text: those of probes and those of Go's profiles.
+// failure is the body of every error response on both servers, a JSON object. Responses to probes and of Go's profiles
+// stay text, because their clients read text.
 type failure struct {
-	Error  string `json:"error"`  // what is wrong, and what the client can do about it
+	Error  string `json:"error"`  // description of the error, with advice for the client
 	Status int    `json:"status"` // HTTP status
 }
 
-// maxFailure bounds the text of an error, in bytes. A longer text is cut off.
+// maxFailure is the maximum length of an error text, in bytes. A longer text is truncated.
 const maxFailure = 4 << 10
 
 // readsText reports whether errors are sent as text for a route with that pattern.
@@ -143,9 +145,9 @@ func readsText(pattern string) bool {
 	return pattern == "GET /healthz" || pattern == "GET /readyz" || strings.HasPrefix(pattern, "/debug/pprof/")
 }
 
-// withFailures converts all error responses of next to failures, including those of net/http, and also a panic. It logs
-// a panic with its stack. If the response has already begun, it aborts the connection instead, so that the client
-// doesn't take the response for complete.
+// withFailures converts all error responses of next to failures, including those of net/http and panics. It logs a
+// panic with its stack. If the response has already begun, it aborts the connection instead, so the client doesn't
+// treat the response as complete.
 func withFailures(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := &answer{ResponseWriter: w, request: r}
@@ -167,7 +169,7 @@ func withFailures(next http.Handler, log *slog.Logger) http.Handler {
 	})
 }
 
-// answer is a ResponseWriter that holds back an error response, in order to write it as a failure.
+// answer is a ResponseWriter that holds back an error response, which end writes as a failure.
 type answer struct {
 	http.ResponseWriter
 	request *http.Request

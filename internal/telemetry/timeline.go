@@ -134,7 +134,7 @@ func (t *Timeline) since(after uint64, limit int) (devices []trackedDevice, batc
 	return slices.Clone(t.devices), batches, t.done
 }
 
-// earliestEpoch returns when the first of the devices' clocks read zero. It returns the zero time if there are none.
+// earliestEpoch returns the earliest epoch of the devices, or the zero time if there are none.
 func earliestEpoch(devices []trackedDevice) (base time.Time) {
 	for i, d := range devices {
 		if i == 0 || d.epoch.Before(base) {

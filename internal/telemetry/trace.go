@@ -88,9 +88,8 @@ func keepLast(devices []deviceTimeline, base time.Time, last time.Duration) {
 	}
 }
 
-// events returns a device's part of the trace. Names come first, then events in order of time. An enclosing event comes
-// before those inside it. The offset converts times of the device's clock to times
-// of the trace.
+// events returns a device's part of the trace. Names come first, then events in order of time. An event precedes the
+// events inside it. The offset converts times of the device's clock to times of the trace.
 func (d deviceTimeline) events(process int, offset time.Duration) []traceEvent {
 	title := d.name
 	if d.id != d.name {
@@ -236,7 +235,7 @@ func (t track) rows() [][]bar {
 	return rows
 }
 
-// stagesWithin returns the stages of a whole bar without overlap: if two stages overlap, the earlier one keeps the
+// stagesWithin returns the stages of a whole bar without overlap. If two stages overlap, the earlier one keeps the
 // common time.
 func (b bar) stagesWithin() []bar {
 	var parts []bar

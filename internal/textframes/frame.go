@@ -1,5 +1,5 @@
-// Package textframes makes frames of records, and re-exports the random text for them. The subcommands `worker bench nats` and `worker demo`
-// send such frames.
+// Package textframes packs records into frames, and re-exports the random text for records. The commands `worker send`,
+// `worker retry`, `worker bench nats` and `worker demo` use it.
 package textframes
 
 import (
@@ -14,7 +14,7 @@ import (
 // Text is the random text of records.
 type Text = corpus.Vocabulary
 
-// NewText returns the text with the vocabulary of a seed.
+// NewText returns a Text whose vocabulary depends only on seed.
 func NewText(seed uint64) *Text { return corpus.NewVocabulary(seed) }
 
 // Seed returns the seed of the i-th record of a set, for Text.Append.
