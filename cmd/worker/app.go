@@ -43,16 +43,16 @@ type app struct {
 	worker     *ingest.Worker
 	joined     atomic.Bool // nc, worker and options are set, and health checks may use them
 	options    ingest.Options
-	debugURL   string                    // the address of the timeline page; empty if it is off
+	debugURL   string                    // address of the timeline page; empty if the page is off
 	tracer     *tracing.Tracer           // nil for none
-	draining   atomic.Pointer[time.Time] // when the drain began; nil before
+	draining   atomic.Pointer[time.Time] // start of the drain; nil before
 	memory     *memoryBudget
 
 	closers []closer
 }
 
-// newApp creates the parts that need nothing else: metrics, timeline and meter. It limits how often log repeats a message. The
-// standard library, and packages that are given no logger, log there too.
+// newApp creates the parts that depend on no other part: metrics, timeline and meter. It limits repeated messages in
+// log. The limited log is also the default log of the standard library and of packages without a logger.
 func newApp(cfg *config.Config, log *slog.Logger) *app {
 	m := telemetry.NewMetrics(build())
 	limit := loglimit.New(log.Handler(), m.LogSuppressed)
@@ -65,7 +65,7 @@ func newApp(cfg *config.Config, log *slog.Logger) *app {
 	}
 }
 
-// start starts every part, each after the parts that it needs.
+// start starts all parts in the order of their dependencies.
 func (a *app) start(ctx context.Context, addr, dir string) error {
 	if err := a.openTracing(ctx); err != nil {
 		return err
@@ -139,8 +139,8 @@ func (a *app) openPipeline(d device.Device) error {
 	return nil
 }
 
-// isOwnRefusal reports whether Millrace itself refused an argument. An error with a code comes from the device, and the user cannot
-// correct it.
+// isOwnRefusal reports whether Millrace itself rejected an argument. An error with a code is an error of the device,
+// which the user cannot correct.
 func isOwnRefusal(err error) bool {
 	var e *device.Error
 	return errors.As(err, &e) && errors.Is(e, device.ErrInvalid) && e.Code == 0

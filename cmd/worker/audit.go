@@ -86,7 +86,7 @@ func runAudit(ctx context.Context, f *auditFlags) error {
 	return err
 }
 
-// auditor returns an auditor for what the flags say.
+// auditor returns the auditor that the flags describe.
 func (a *auditFlags) auditor(now time.Time) (*audit.Auditor, error) {
 	since, errSince := parseMoment("--since", a.since, now)
 	until, errUntil := parseMoment("--until", a.until, now)
@@ -103,7 +103,7 @@ func (a *auditFlags) auditor(now time.Time) (*audit.Auditor, error) {
 	return &audit.Auditor{From: a.from, To: a.to, Since: since, Until: until, Limit: a.limit}, err
 }
 
-// parseMoment parses a time, or a duration before now. An empty text is the zero time.
+// parseMoment parses a time, or a duration before now. For an empty text, it returns the zero time.
 func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -118,7 +118,7 @@ func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// auditError returns the error of an audit, and what to do about a missing permission.
+// auditError returns the error of an audit, with advice about a missing permission.
 func auditError(nc *nats.Conn, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return errors.New("audit: interrupted")

@@ -14,10 +14,10 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// A worker waits for NATS at its start as it does while it runs (adr/0045). It ends only for an error that stays until somebody
-// changes its settings, its credentials or the streams.
+// A worker waits for NATS at its start, as it does later (adr/0045). It ends only after an error that persists until a
+// user changes settings, credentials or streams.
 
-// waitLine is the interval between log lines about why the worker waits.
+// waitLine is the interval between log lines with the reason for the wait.
 const waitLine = time.Minute
 
 // notYet is an error that may go away while the worker waits.
@@ -26,11 +26,11 @@ type notYet struct{ error }
 // Unwrap returns the error itself.
 func (n notYet) Unwrap() error { return n.error }
 
-// wait calls attempt until it succeeds. It returns an error at once if that isn't a notYet error, and the context's error when ctx ends.
-// It calls report with the reason after each failed attempt, and with nil at the end.
+// wait calls attempt until it succeeds or returns an error that isn't a notYet error. When ctx ends, wait returns the
+// context's error. It calls report with each notYet error, and with nil at the end.
 func wait(ctx context.Context, log *slog.Logger, report func(why error), attempt func(context.Context) error) error {
 	defer report(nil)
-	var began, next time.Time // of the first failed attempt, and of the next line in the log
+	var began, next time.Time // times of the first failed attempt and of the next log line
 	for n := 1; ; n++ {
 		err := attempt(ctx)
 		if ctx.Err() != nil {
@@ -57,7 +57,7 @@ func wait(ctx context.Context, log *slog.Logger, report func(why error), attempt
 	}
 }
 
-// awaitNATS calls attempt until it succeeds, as wait does. It doesn't wait for the embedded server.
+// awaitNATS is wait with the log and the health checks of the app. It doesn't wait for the embedded server.
 func (a *app) awaitNATS(ctx context.Context, attempt func(context.Context) error) error {
 	if a.server != nil {
 		return attempt(ctx)
@@ -65,7 +65,7 @@ func (a *app) awaitNATS(ctx context.Context, attempt func(context.Context) error
 	return wait(ctx, a.log, a.health.Waiting, attempt)
 }
 
-// dial opens one connection, which the app closes. If ctx ends first, it returns at once.
+// dial opens one connection, which the app closes. It returns at once when ctx ends.
 func (a *app) dial(ctx context.Context) (*nats.Conn, error) {
 	type opened struct {
 		nc  *nats.Conn
@@ -114,7 +114,7 @@ func (a *app) dialAll(ctx context.Context) error {
 	return nil
 }
 
-// orNotYet returns err, as a notYet error if the server only can't answer now.
+// orNotYet returns err. If the server is only temporarily unavailable, the result is a notYet error.
 func (a *app) orNotYet(err error) error {
 	if topology.Unavailable(err) && a.permitted() {
 		return notYet{err}
@@ -122,12 +122,13 @@ func (a *app) orNotYet(err error) error {
 	return err
 }
 
-// permitted reports whether the server has refused no request of the worker. A refused request gets no answer, and waiting doesn't
-// help.
+// permitted reports whether the server has granted all requests of the worker so far. The server doesn't respond to a
+// request without permission, and waiting doesn't help.
 func (a *app) permitted() bool { return !errors.Is(a.nc.LastError(), nats.ErrPermissionViolation) }
 
-// wrong returns the errors among findings as one error, without what provisioning would create if it follows. It is a notYet error if
-// the server only can't answer now: what it does answer then may be wrong.
+// wrong returns the errors among findings as one error. If provisions is set, it ignores missing streams and consumers,
+// which provisioning creates. If the server didn't answer a request, the result is a notYet error, because the findings
+// may be wrong.
 func (a *app) wrong(findings []finding.Finding, provisions bool) error {
 	var errs []error
 	unanswered := false

@@ -77,7 +77,7 @@ func benchCommand() *cobra.Command {
 	return c
 }
 
-// options checks the flags and translates them. The error names every problem at once.
+// options checks the flags and returns them as bench.Options. The error names every problem.
 func (b *benchFlags) options() (bench.Options, error) {
 	o := b.Options
 	var errs []error
@@ -207,7 +207,8 @@ func (out *benchOutput) close() error {
 	return errors.Join(errs...)
 }
 
-// measure opens the devices, measures, and writes the files. After a failure it writes the figures measured until then.
+// measure opens the devices, measures, and writes the files. After a failure, the files have the figures measured until
+// then.
 func (out *benchOutput) measure(ctx context.Context, cfg *config.Config, o bench.Options) (err error) {
 	if o.Devices, _, err = openDevicesOr(cfg, newLogger(cfg), openBenchHost); err != nil {
 		return err
@@ -262,14 +263,14 @@ func printBenchDevices(o bench.Options) {
 	}
 }
 
-// openBenchHost opens the CPU device with the kernels that only the bench has. It sets no memory limit, because some rows have many
-// lanes.
+// openBenchHost opens the CPU device with additional kernels that only the bench has. It sets no memory limit, because
+// some rows have many lanes.
 func openBenchHost(*config.Config) (device.Device, error) {
 	return host.Open(host.Options{Kernels: append(operator.HostKernels(), bench.HostKernels()...)})
 }
 
-// findYardstick returns the path of the baseline program beside the kernel library or the worker. It returns "" if there is none, or
-// no GPU to measure.
+// findYardstick returns the path of the baseline program beside the kernel library or the worker. It returns "" without
+// such a program or without a GPU.
 func findYardstick(cfg *config.Config, devices []device.Device) string {
 	if devices[0].Info().Kind != "cuda" {
 		return ""

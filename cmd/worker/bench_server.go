@@ -11,8 +11,8 @@ import (
 // benchServer is the hidden command with which `worker bench` starts its NATS server in a separate process.
 const benchServer = "bench-server"
 
-// benchServerCommand returns the hidden command. It serves until standard input ends. An interrupt does not end it, because the bench that
-// started it still has to remove its streams.
+// benchServerCommand returns the hidden command. The server runs until standard input ends. An interrupt does not end
+// it, because the bench that started it must still remove its streams.
 func benchServerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: benchServer + " FOLDER", Hidden: true, Args: cobra.ExactArgs(1),

@@ -28,7 +28,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// checkPatience limits how long the server may take to answer all requests.
+// checkPatience limits the time that the server may take to answer all requests.
 const checkPatience = 15 * time.Second
 
 // checkCommand returns `worker check`.
@@ -83,8 +83,8 @@ func checkConfig(cfg *config.Config, err error) []finding.Finding {
 	return findings
 }
 
-// checkDevices opens the devices as the worker does, creates a pipeline on each, and closes everything. It returns the number of
-// devices, and how the memory is divided; nil if that is unknown.
+// checkDevices opens the devices as the worker does, creates a pipeline on each, and closes everything. It returns the
+// number of devices and the memory budget, which is nil if the devices can't be opened.
 func checkDevices(cfg *config.Config) (count int, budget *memoryBudget, findings []finding.Finding) {
 	devices, fellBack, err := openDevicesReporting(cfg, slog.New(slog.DiscardHandler), openHost, func(err error) {
 		findings = append(findings, finding.Finding{Level: finding.Warning, What: "device " + cfg.Device,
@@ -134,7 +134,8 @@ func checkPipeline(cfg *config.Config, d device.Device, budget *memoryBudget) fi
 	return finding.Finding{What: what, Found: fmt.Sprintf("%s, %d lanes, %d MiB pinned", info.Name, cfg.Lanes, stats.Pinned>>20)}
 }
 
-// checkNATS checks credentials, server, streams, consumer, and whether the memory is enough for the server's messages.
+// checkNATS checks credentials, server, streams and consumer. It also checks that the memory is enough for the server's
+// messages.
 func checkNATS(ctx context.Context, cfg *config.Config, devices int, budget *memoryBudget) []finding.Finding {
 	if cfg.Embedded() {
 		return append(checkMessages(cfg, budget, devices, ownServer{}, jetstream.ConsumerConfig{}), checkEmbedded(cfg))
@@ -163,7 +164,7 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices int, budget *mem
 	return topology.ExplainCommands(findings)
 }
 
-// checkEmbedded checks that the embedded server could start.
+// checkEmbedded checks that the embedded server can start.
 func checkEmbedded(cfg *config.Config) finding.Finding {
 	what := "embedded NATS server"
 	l, err := net.Listen("tcp", embeddedAddr)
@@ -201,8 +202,9 @@ func writable(dir string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// checkMessages returns an error if the worker would refuse to start because its memory is too little for the largest message, for the
-// largest frame, or for what it pulls ahead. budget is nil if it is unknown, and c is zero if there is no consumer yet.
+// checkMessages returns a finding if the worker would refuse to start for lack of memory. The memory must hold the
+// largest message, the largest frame, and the messages that the worker pulls ahead. budget is nil if it is unknown, and
+// c is zero if there is no consumer yet.
 func checkMessages(cfg *config.Config, budget *memoryBudget, devices int, server pull.Server, c jetstream.ConsumerConfig) []finding.Finding {
 	if budget == nil || budget.plan.Payloads == 0 { // another finding says why
 		return nil
@@ -223,8 +225,8 @@ type ownServer struct{}
 // MaxPayload implements pull.Server.
 func (ownServer) MaxPayload() int64 { return embedded.MaxPayload }
 
-// checkPorts reports whether the worker could listen on the addresses of its HTTP servers. A taken port is only a warning, because a worker
-// that runs already, such as the one in a pod, has it.
+// checkPorts reports whether the worker can listen on the addresses of its HTTP servers. A taken port is only a
+// warning, because a running worker, such as the one in a pod, uses its ports.
 func checkPorts(cfg *config.Config) (findings []finding.Finding) {
 	for _, a := range []struct{ variable, address string }{{"MILLRACE_HTTP_ADDR", cfg.HTTPAddr}, {"MILLRACE_DEBUG_ADDR", cfg.DebugAddr}} {
 		if a.address == "" {
@@ -251,7 +253,7 @@ type checked struct {
 	Warnings int               `json:"warnings"`
 }
 
-// report prints the findings, as JSON or as text, and returns errReported if one is an error.
+// report prints the findings, as JSON or as text. It returns errReported if one of them is an error.
 func report(findings []finding.Finding, asJSON bool) (err error) {
 	all, columns := checked{Findings: findings}, 0
 	if console.IsTerminal(os.Stdout) {
@@ -287,7 +289,8 @@ func counted(n int, noun string) string {
 	return console.Count(int64(n)) + " " + noun + "s"
 }
 
-// foundText returns a finding and its advice, wrapped at that many columns; 0: in one line each.
+// foundText returns a finding and its advice as text, wrapped at columns. If columns is 0, it returns one line for
+// each.
 func foundText(f finding.Finding, columns int) string {
 	found, advice := f.What+": "+f.Found, "-> "+f.Advice
 	const indent = 9

@@ -13,11 +13,12 @@ import (
 	"millrace/internal/ingest/embedded"
 )
 
-// Help lists commands in the order in which they were added. The setting is global, so it is made once: tests make commands in parallel.
+// Help lists commands in the order of their addition. This setting is global and tests create commands in parallel, so
+// init sets it once.
 func init() { cobra.EnableCommandSorting = false }
 
-// newRoot returns `worker` with all commands, in the order of its help. begun is set once a command runs: an error before that is one of the
-// command line.
+// newRoot returns `worker` with all commands, in the order of its help. *begun becomes true when a command runs. An
+// earlier error is an error of the command line.
 func newRoot() (root *cobra.Command, begun *bool) {
 	begun = new(bool)
 	root = rootCommand()
@@ -60,7 +61,7 @@ func rootCommand() *cobra.Command {
 	return c
 }
 
-// needsCommand makes a group of commands refuse anything that isn't one of them.
+// needsCommand makes a group of commands return an error unless the user names one of the commands.
 func needsCommand(group *cobra.Command) {
 	group.Args = commandsOnly
 	group.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -69,7 +70,8 @@ func needsCommand(group *cobra.Command) {
 	}
 }
 
-// commandsOnly refuses arguments of a command that has commands, because none has the name of the first one.
+// commandsOnly returns an error for arguments of a command with subcommands, because no subcommand has the name of the
+// first argument.
 func commandsOnly(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -87,7 +89,7 @@ func commandsOnly(cmd *cobra.Command, args []string) error {
 	return errors.New(text)
 }
 
-// flagsOnly refuses arguments of a command that takes only flags.
+// flagsOnly returns an error for arguments of a command that has only flags.
 func flagsOnly(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes flags only, not %q: see %s -h", nameOf(cmd), args[0], cmd.CommandPath())
@@ -95,7 +97,7 @@ func flagsOnly(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// oneOf returns the check of a command that takes one argument, a what.
+// oneOf returns a check for exactly one argument. what names the argument in the error.
 func oneOf(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -105,12 +107,12 @@ func oneOf(what string) cobra.PositionalArgs {
 	}
 }
 
-// nameOf returns the name of a command in errors: "operator new".
+// nameOf returns the name of a command for errors, such as "operator new".
 func nameOf(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// flagError adds to the error of a flag which command it is of, and where its flags are described.
+// flagError adds the name of the command and a reference to its help to the error of a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
@@ -139,6 +141,6 @@ func invalidValue(err *pflag.InvalidValueError) error {
 // complete makes shells complete the value of a flag with these words.
 func complete(cmd *cobra.Command, flag string, words ...string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // there is no such flag
+		panic(err) // the flag doesn't exist
 	}
 }

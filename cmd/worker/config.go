@@ -51,7 +51,7 @@ func runConfig() error {
 	return err
 }
 
-// wrapped lists variables for people, with lines of at most width columns, unless a value alone is longer.
+// wrapped returns a list of variables for people. It wraps the meanings at width columns.
 func wrapped(variables []config.Variable, width int) string {
 	var b strings.Builder
 	for _, v := range variables {
@@ -64,7 +64,7 @@ func wrapped(variables []config.Variable, width int) string {
 	return b.String()
 }
 
-// printable replaces what a terminal would act on.
+// printable replaces unprintable characters, because a terminal could interpret them as commands.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -21,7 +21,7 @@ import (
 	"millrace/internal/operator/userops"
 )
 
-// Defaults of `worker demo`. With them it takes less than a minute, on a CPU or on a GPU.
+// Defaults of `worker demo`. With these defaults, the demo takes less than a minute on a CPU or a GPU.
 const (
 	demoPayloadsHost = 3000
 	demoPayloadsGPU  = 200000
@@ -161,7 +161,8 @@ func demoConfig() (*config.Config, error) {
 	return cfg, nil
 }
 
-// demoRefusesFrames returns an error if the configuration contradicts the demo's messages, for which the demo has flags.
+// demoRefusesFrames returns an error if the configuration sets the framing or compression of inputs, for which the demo
+// has flags.
 func demoRefusesFrames(cfg *config.Config) error {
 	for _, v := range []struct{ variable, value, flag string }{
 		{"MILLRACE_FRAMING", cfg.Framing, "--framing"}, {"MILLRACE_DECOMPRESS", cfg.Decompress, "--compress"},
@@ -180,7 +181,7 @@ func freeOr(addr string) string {
 		host, _, _ := net.SplitHostPort(addr)
 		return net.JoinHostPort(host, "0")
 	}
-	_ = l.Close() // it accepted no connection
+	_ = l.Close() // the listener accepted no connection
 	return addr
 }
 
@@ -195,8 +196,8 @@ func (a *app) demoOptions(payloads int, seed uint64) demo.Options {
 	}
 }
 
-// runDemo runs the worker and the demo's clients at the same time, then prints the report. If keep is set, the worker goes on until ctx is
-// done.
+// runDemo runs the worker and the demo's clients at the same time, then prints the report. If keep is set, the worker
+// runs until ctx is done.
 func (a *app) runDemo(ctx context.Context, d *demo.Demo, keep bool, report func() error) error {
 	info := a.devices[0].Info()
 	fmt.Printf("device %s (%s), %d lanes, operators %s, server %s\n", info.ID, info.Name, a.cfg.Lanes, a.cfg.Operators, a.url)
@@ -213,7 +214,7 @@ func (a *app) runDemo(ctx context.Context, d *demo.Demo, keep bool, report func(
 	go func() {
 		err := <-worked
 		worked <- err
-		cancel(err) // missing results will not arrive any more
+		cancel(err) // the missing results will not arrive
 	}()
 	failed := d.Run(checking)
 	if keep && checking.Err() == nil {
@@ -263,11 +264,11 @@ func (a *app) writeTimeline(file string) (err error) {
 	return a.timeline.WriteTrace(f, 0)
 }
 
-// errInterrupted is the error of a demo that ended before all results were there, because a signal ended it.
+// errInterrupted is the error of a demo that a signal ended before all results had arrived.
 var errInterrupted = errors.New("demo: interrupted")
 
-// interrupted returns err, or errInterrupted if a signal ended the demo. It then says so at once, because the worker may take a while to
-// finish its batches.
+// interrupted returns err, or errInterrupted if a signal ended the demo. In that case it also prints a line at once,
+// because the worker may need some time to finish its batches.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -276,11 +277,11 @@ func interrupted(ctx context.Context, err error) error {
 	return errInterrupted
 }
 
-// settleTime limits how long keepDemo waits until the worker has settled its last batches.
+// settleTime limits the time that keepDemo waits for the worker to settle its last batches.
 const settleTime = 10 * time.Second
 
-// keepDemo prints the report while the worker goes on, and then waits until ctx is done. It writes to standard error, so that the report
-// ends standard output as it does without --keep.
+// keepDemo prints the report while the worker runs, and then waits until ctx is done. Its own output goes to standard
+// error, so the report is the end of standard output, as without --keep.
 func (a *app) keepDemo(ctx context.Context, d *demo.Demo, report func() error) error {
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
@@ -295,7 +296,7 @@ func (a *app) keepDemo(ctx context.Context, d *demo.Demo, report func() error) e
 	return err
 }
 
-// awaitSettled waits until the worker holds no batch. It returns an error if ctx is done before.
+// awaitSettled waits until the worker holds no batch. It returns an error if ctx is done first.
 func (a *app) awaitSettled(ctx context.Context) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -21,8 +21,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// openDevicesOr opens the devices that MILLRACE_DEVICE and MILLRACE_DEVICES name. openHost opens the CPU device. fellBack reports that it
-// opened the CPU because no GPU is usable. After an error no device is open.
+// openDevicesOr opens the devices that MILLRACE_DEVICE and MILLRACE_DEVICES name. openHost opens the CPU device.
+// fellBack reports whether the CPU device replaces GPUs because none is usable. After an error, no device is open.
 func openDevicesOr(cfg *config.Config, log *slog.Logger, openHost func(*config.Config) (device.Device, error)) (
 	devices []device.Device, fellBack bool, err error) {
 	return openDevicesReporting(cfg, log, openHost, func(err error) {
@@ -30,7 +30,7 @@ func openDevicesOr(cfg *config.Config, log *slog.Logger, openHost func(*config.C
 	})
 }
 
-// openDevicesReporting is openDevicesOr, and calls leftOut for each GPU that it leaves out.
+// openDevicesReporting is like openDevicesOr, but calls leftOut for each GPU that it omits.
 func openDevicesReporting(cfg *config.Config, log *slog.Logger, openHost func(*config.Config) (device.Device, error), leftOut func(error)) (
 	devices []device.Device, fellBack bool, err error) {
 	if cfg.Device != "host" {
@@ -91,10 +91,10 @@ func openHost(cfg *config.Config) (device.Device, error) {
 	return injectFailures(d)
 }
 
-// openGPUs opens the GPUs that MILLRACE_DEVICES names. If it names none, openGPUs leaves out GPUs that are not usable, such as one that
-// is too old, and calls report for each. It returns an error if no GPU is left.
+// openGPUs opens the GPUs that MILLRACE_DEVICES names. If the variable names none, openGPUs omits unusable GPUs, such
+// as old models, and calls report for each. It returns an error if no GPU is left.
 func openGPUs(cfg *config.Config, report func(leftOut error)) ([]device.Device, error) {
-	if err := cuda.AskConnections(cfg.Lanes + int(streams.NumEngines)); err != nil { // a stream for each lane, and one for each engine
+	if err := cuda.AskConnections(cfg.Lanes + int(streams.NumEngines)); err != nil { // one stream per lane and one per engine
 		return nil, fmt.Errorf("ask CUDA for hardware queues: %w", err)
 	}
 	found, err := cuda.List(cfg.Kernels)
@@ -143,7 +143,7 @@ func anyGPU(cfg *config.Config) bool {
 	return len(cfg.Devices) == 0 || len(cfg.Devices) == 1 && cfg.Devices[0] == "all"
 }
 
-// choose returns the GPUs that names gives by ordinal or UUID, in that order and each once.
+// choose returns the GPUs that names lists by ordinal or UUID, in the order of names and without duplicates.
 func choose(found []device.Info, names []string) ([]device.Info, error) {
 	if len(names) == 0 || len(names) == 1 && names[0] == "all" {
 		return found, nil
@@ -172,7 +172,7 @@ func choose(found []device.Info, names []string) ([]device.Info, error) {
 	return chosen, nil
 }
 
-// wrongKernels returns a usageError if MILLRACE_KERNELS names a library that can't be opened, and otherwise nil.
+// wrongKernels returns a usageError if MILLRACE_KERNELS names a library that can't be opened. Otherwise it returns nil.
 func wrongKernels(cfg *config.Config) error {
 	if cfg.Kernels == "" {
 		return nil
@@ -188,8 +188,9 @@ func wrongKernels(cfg *config.Config) error {
 	return usageError{fmt.Errorf("MILLRACE_KERNELS can't be used: correct it, or unset it to use %s: %w", without, err)}
 }
 
-// refuseFallback returns the error of a worker that may not use the CPU instead of GPUs, and nil if it may. err is why there are no GPUs. It may
-// not if the configuration names GPUs. A kernel library that works is no obstacle, because an image may name one and run without a GPU.
+// refuseFallback returns nil if the worker may use the CPU instead of GPUs, and otherwise err. err is the reason for
+// the lack of GPUs. The worker may not use the CPU if the configuration names GPUs. A configured kernel library that
+// works doesn't prevent the fallback, because an image may name one and run without a GPU.
 func refuseFallback(cfg *config.Config, err error) error {
 	named := cfg.Devices.String() != "all"
 	if !named && (errors.Is(err, device.ErrUnavailable) || errors.Is(err, device.ErrABI) && cfg.Kernels == "") {
@@ -198,13 +199,13 @@ func refuseFallback(cfg *config.Config, err error) error {
 	return err
 }
 
-// warnOfFallback logs in two short lines that the CPU computes, because newcomers read them.
+// warnOfFallback logs that the CPU computes. It writes two short lines, because new users read them.
 func warnOfFallback(log *slog.Logger, err error) {
 	log.Warn("NO GPU: FALLING BACK TO THE CPU", "reason", fallbackReason(err))
 	log.Warn("the CPU is much slower: set MILLRACE_DEVICE to host to hide this, or to cuda to stop instead")
 }
 
-// fallbackReason returns err in few words if there is simply no kernel library.
+// fallbackReason returns a short reason if there is no kernel library. Otherwise it returns the text of err.
 func fallbackReason(err error) string {
 	var e *device.Error
 	if !errors.As(err, &e) || e.Op != cuda.OpenLibrary || !errors.Is(err, device.ErrUnavailable) {
@@ -215,13 +216,13 @@ func fallbackReason(err error) string {
 		return err.Error()
 	}
 	if _, missing := os.Stat(filepath.Join(filepath.Dir(own), "libmillrace.so")); !errors.Is(missing, os.ErrNotExist) {
-		return err.Error() // it is there and can't be opened
+		return err.Error() // the library exists but can't be opened
 	}
 	return "there is no kernel library, libmillrace.so; worker check says more"
 }
 
-// spin is how long the pipeline polls for a small batch that is alone on a GPU. Nearly all such batches complete in that time (see
-// docs/benchmarks.md, latency).
+// spin is the time that the pipeline polls for a small batch that is alone on a GPU. Nearly all such batches complete
+// in that time (see docs/benchmarks.md, latency).
 const spin = 60 * time.Microsecond
 
 // pipelineConfig returns the configuration of the pipeline on d.
@@ -234,7 +235,7 @@ func pipelineConfig(cfg *config.Config, d device.Info, ops []operator.Operator, 
 	if d.Kind == "cuda" {
 		c.Schedule = streams.Triple
 	}
-	// Polling needs a core to itself. With few cores, other goroutines need them all, and a CPU device computes on them.
+	// Polling occupies a core. With few cores, other goroutines need all of them. A CPU device computes on the cores.
 	if d.Kind == "cuda" && runtime.GOMAXPROCS(0) >= 4 {
 		c.Spin = spin
 	}

@@ -14,12 +14,12 @@ import (
 	"millrace/internal/device"
 )
 
-// failureVariable makes the device of a worker built for tests fail permanently from some batch on: with "launch@20" it refuses the
-// 20th batch and all later ones. If the variable is empty, the device works.
+// failureVariable makes the device of a test build fail permanently. With "launch@20", the device refuses the 20th
+// batch and all later ones. If the variable is empty, the device works.
 const failureVariable = "FAILING_DEVICE"
 
-// failures maps the name of each kind of failure to the error that the device returns. The program does not know the kind of a foreign
-// error.
+// failures maps the name of each kind of failure to the error that the device returns. The program can't classify the
+// error of the kind "foreign".
 var failures = map[string]error{
 	"launch":  device.Errorf("launch", "failing", device.ErrLaunch, "injected"),
 	"invalid": device.Errorf("launch", "failing", device.ErrInvalid, "injected"),
@@ -27,7 +27,7 @@ var failures = map[string]error{
 	"lost":    device.Errorf("launch", "failing", device.ErrLost, "injected"),
 }
 
-// injectFailures returns d, or a device on d that fails as failureVariable says.
+// injectFailures returns d, or a device on d that fails as failureVariable specifies.
 func injectFailures(d device.Device) (device.Device, error) {
 	text := os.Getenv(failureVariable)
 	if text == "" {
@@ -41,7 +41,7 @@ func injectFailures(d device.Device) (device.Device, error) {
 	return &failingDevice{Device: d, fails: failures[kind], from: n}, nil
 }
 
-// failingDevice fails the batch with the number in from, and every later batch.
+// failingDevice fails batch number from and all later batches.
 type failingDevice struct {
 	device.Device
 	fails error

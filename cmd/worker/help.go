@@ -12,10 +12,10 @@ import (
 	"millrace/internal/console"
 )
 
-// notes is the annotation of a command with what its help says below the flags.
+// notes is the key of the annotation with the text below the flags in a command's help.
 const notes = "notes"
 
-// widest is the greatest width of a help text in columns. Longer lines are hard to read.
+// widest is the maximum width of a help text in columns, because longer lines are hard to read.
 const widest = 120
 
 // width returns the width of a help text on f.
@@ -24,7 +24,7 @@ func width(f *os.File) int { return min(console.Width(f), widest) }
 // printHelp writes the help of a command to standard output.
 func printHelp(cmd *cobra.Command, _ []string) { fmt.Print(help(cmd, width(os.Stdout))) }
 
-// help returns the help of a command, wrapped at that many columns.
+// help returns the help of a command, wrapped at width columns.
 func help(cmd *cobra.Command, width int) string {
 	cmd.InitDefaultHelpFlag()
 	var b strings.Builder
@@ -52,7 +52,7 @@ func help(cmd *cobra.Command, width int) string {
 	return b.String()
 }
 
-// writeCommands writes a line for each command of a group, which goes on below its description if it is too long.
+// writeCommands writes a line for each command of a group. A long description continues below its beginning.
 func writeCommands(b *strings.Builder, group *cobra.Command, width int) {
 	longest := 0
 	var available []*cobra.Command
@@ -83,7 +83,7 @@ func manCommand() *cobra.Command {
 	}
 }
 
-// writeManPages writes the pages into folder.
+// writeManPages writes the man pages into folder.
 func writeManPages(root *cobra.Command, folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"millrace/internal/ingest/natsconn"
 )
 
-// logCommands logs the commands that send payloads to the embedded server and print their results. Nobody has configured anything for it, so its user
-// may be new.
+// logCommands logs the commands that send payloads to the embedded server and print their results. The embedded server
+// needs no configuration, so its user may be new to Millrace.
 func (a *app) logCommands() {
 	if !a.cfg.Embedded() {
 		return
@@ -21,12 +21,12 @@ func (a *app) logCommands() {
 	a.log.Info("print the results", "command", results)
 }
 
-// exchangeCommands returns the commands for a shell that send a payload to the server at url, and print results. The log, the timeline page and
-// `worker demo --keep` show them. program is the path of the worker. Each command has the variables that the worker was given and that the
-// command reads, except those that hold credentials.
+// exchangeCommands returns the shell commands that send a payload to the server at url and print results. The log, the
+// timeline page and `worker demo --keep` show them. program is the path of the worker. Each command starts with the
+// variables of the worker that the command reads, except credentials.
 func exchangeCommands(cfg *config.Config, url, program string) (send, results string) {
 	server := ""
-	if url != "nats://"+embeddedAddr && natsconn.Redact(url) == url { // both use the embedded server by default
+	if url != "nats://"+embeddedAddr && natsconn.Redact(url) == url { // both commands use the embedded server by default
 		server = "MILLRACE_NATS_URL=" + shellWord(url) + " "
 	}
 	command := func(names ...string) string {
@@ -44,11 +44,12 @@ func exchangeCommands(cfg *config.Config, url, program string) (send, results st
 	return send, results
 }
 
-// inCache matches the path of a program that `go run` built: in the cache, or in a temporary folder with earlier versions of Go.
+// inCache matches the path of a program that `go run` built. The path is in Go's cache, or in a temporary folder with
+// earlier versions of Go.
 var inCache = regexp.MustCompile(`/go-build\d*/`)
 
-// calledAs returns how a shell calls the worker, given its path. If `go run` built the worker, the path is in Go's cache and nobody would
-// recognize it.
+// calledAs returns the shell command for the worker at path. If `go run` built the worker, it returns that command,
+// because users wouldn't recognize a path in Go's cache.
 func calledAs(path string) string {
 	if inCache.MatchString(filepath.ToSlash(path)) {
 		return "go run ./cmd/worker"
@@ -56,10 +57,10 @@ func calledAs(path string) string {
 	return shellWord(path)
 }
 
-// plainWord matches a text that a shell takes as it is.
+// plainWord matches a text that needs no quotes in a shell.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./,:+@%-]+$`)
 
-// shellWord quotes a text for a POSIX shell, if that is necessary.
+// shellWord quotes a text for a POSIX shell if necessary.
 func shellWord(text string) string {
 	if plainWord.MatchString(text) {
 		return text

@@ -13,7 +13,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// serve starts the HTTP servers. Until the worker runs, /readyz reports "starting", and what it waits for.
+// serve starts the HTTP servers. Until the worker runs, /readyz reports "starting" and the reason for the wait.
 func (a *app) serve() error {
 	a.health = telemetry.NewHealth(telemetry.HealthConfig{Work: a.work, Connected: a.connected, Stalled: func() error { return a.worker.Stalled() }})
 	a.metrics.WatchConnected(a.connected)
@@ -32,8 +32,8 @@ func (a *app) serve() error {
 	return nil
 }
 
-// listen starts an HTTP server for handler on addr, which is the value of variable. what names the server in messages. The app
-// closes it.
+// listen starts an HTTP server for handler on addr, which is the value of variable. what names the server in log lines.
+// The app closes the server.
 func (a *app) listen(what, addr, variable string, handler http.Handler) (*telemetry.Server, error) {
 	server, err := telemetry.Listen(addr, variable, handler, a.log)
 	if err != nil {
@@ -50,8 +50,8 @@ func (a *app) listen(what, addr, variable string, handler http.Handler) (*teleme
 
 func httpURL(addr net.Addr) string { return fmt.Sprintf("http://%s/", addr) }
 
-// work returns the work that health checks observe: the worker's, and each device's. So a working device does not hide one that
-// hangs.
+// work returns the state of the worker and of each device, for health checks. The parts are separate, so a working
+// device does not hide a device that hangs.
 func (a *app) work() []telemetry.Work {
 	var work []telemetry.Work
 	if a.joined.Load() {
@@ -68,7 +68,7 @@ func (a *app) work() []telemetry.Work {
 func deviceWork(d device.Device, pipe *streams.Pipeline) telemetry.Work {
 	w := telemetry.Work{Name: d.Info().ID, Lost: d.Err()}
 	if err := pipe.Err(); w.Lost == nil && errors.Is(err, device.ErrLost) {
-		w.Lost = err // only the pipeline knows that the device hangs or returns wrong results
+		w.Lost = err // only the pipeline detects that the device hangs or returns wrong results
 	}
 	if f := pipe.Oldest(); f.Bound > 0 {
 		w.InHand, w.Age, w.Bound = 1+f.Others, f.Age, f.Bound

@@ -13,5 +13,5 @@ const emulateGPU = false
 // injectFailures returns d unchanged.
 func injectFailures(d device.Device) (device.Device, error) { return d, nil }
 
-// hostKernels returns the operators of the CPU device. Tests replace them.
+// hostKernels returns the operators of the CPU device. Tests replace this variable.
 var hostKernels = operator.HostKernels

@@ -10,24 +10,25 @@ import (
 	"millrace/internal/operator"
 )
 
-// lethal is the start of a payload that makes a worker built for tests lose its device. libmillrace-faulty.so does the same on a GPU.
+// lethal is the start of a payload that makes a test build lose its device. libmillrace-faulty.so does the same on a
+// GPU.
 var lethal = []byte("poison!\n")
 
-// endless is the start of a payload on which a kernel never returns, in a worker built for tests.
+// endless is the start of a payload on which a kernel of a test build never returns.
 var endless = []byte("endless\n")
 
-// unfit is the length in bytes of a payload that the operators of a worker built for tests refuse, if no other of its batch is
-// longer. They ask for more results than any device has, and the device works on.
+// unfit is the size in bytes of a payload that the operators of a test build refuse if it is the longest of its batch.
+// They request more result memory than any device has. The device continues to work.
 const unfit = 30011
 
 // emulateGPU makes the CPU device copy batches as a GPU does.
 const emulateGPU = true
 
-// hostKernels returns the operators of the CPU device. Tests replace them.
+// hostKernels returns the operators of the CPU device. Tests replace this variable.
 var hostKernels = fragileKernels
 
-// fragileKernels returns the operators for tests. Each fails on a lethal payload, hangs on an endless one, and refuses an unfit
-// one, so that tests can make a whole worker lose its device or give up a payload on a machine without a GPU.
+// fragileKernels returns operators that fail on a lethal payload, hang on an endless one, and refuse an unfit one. With
+// them, tests can make a worker lose its device or give up a payload without a GPU.
 func fragileKernels() []device.HostKernel {
 	kernels := operator.HostKernels()
 	for i, k := range kernels {
@@ -47,7 +48,7 @@ func (f fragileKernel) Bind(params []byte) (device.BoundHostKernel, error) {
 // fragileOperator fails or hangs on some payloads.
 type fragileOperator struct{ device.BoundHostKernel }
 
-// Needs asks for the impossible if the longest payload is unfit.
+// Needs requests more result memory than any device has if the longest payload is unfit.
 func (f fragileOperator) Needs(s device.Shape) device.Needs {
 	n := f.BoundHostKernel.Needs(s)
 	if s.Longest == unfit {

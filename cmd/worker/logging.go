@@ -13,7 +13,8 @@ import (
 	"millrace/internal/loglimit"
 )
 
-// newLogger logs to standard error, as coloured lines on a terminal or as one JSON object per line elsewhere. It cuts long texts.
+// newLogger returns a logger to standard error. It writes JSON, one object per line, or text, which is coloured on a
+// terminal. It truncates long texts.
 func newLogger(cfg *config.Config) *slog.Logger {
 	if logsJSON(cfg) {
 		return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: loglimit.TruncateAttr}))
@@ -31,9 +32,9 @@ func logsJSON(cfg *config.Config) bool {
 // failedText is the message of the last record of a worker that fails.
 const failedText = "the worker failed"
 
-// logFailure logs the error that ends `worker run`, if the log is JSON: each problem of the configuration in a record of its own, and
-// any other error in one. It returns an error that main doesn't print again, with the same exit code. In any other log main prints the
-// error as text.
+// logFailure logs the error that ends `worker run` if the log is JSON. It writes one record for each problem of the
+// configuration, and a last one with the exit status. It returns an error that has the same exit code and that main
+// doesn't print again. If the log isn't JSON, main prints the error as text.
 func logFailure(cfg *config.Config, err error) error {
 	if err == nil || !logsJSON(cfg) {
 		return err

@@ -1,9 +1,10 @@
-// Command worker feeds a GPU from NATS. It pulls payloads from a JetStream stream, runs operators on them in overlapping GPU
-// pipelines, and publishes the results. Users run it as a service. `worker help` lists its other commands.
+// Command worker feeds a GPU from NATS. It pulls payloads from a JetStream stream, runs operators on them in
+// overlapping GPU pipelines, and publishes the results. Users run it as a service. `worker help` lists its other
+// commands.
 //
-// Start reading at the function newRoot, which lists the subcommands. run.go is `worker run`, and app.go assembles the worker
-// from the internal packages: devices and pipelines (devices.go, memory.go), NATS (nats.go), HTTP (http.go) and
-// tracing (tracing.go). shutdown.go ends it, even if a device hangs.
+// Start reading at the function newRoot, which lists the subcommands. run.go implements `worker run`. app.go assembles
+// the worker from devices and pipelines (devices.go, memory.go), NATS (nats.go), HTTP (http.go) and tracing
+// (tracing.go). shutdown.go ends the worker, even if a device hangs.
 package main
 
 import (
@@ -41,12 +42,12 @@ func dispatch(ctx context.Context, args []string) error {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !*begun {
-		return usageError{err} // of the command line
+		return usageError{err} // an error of the command line
 	}
 	return err
 }
 
-// errReported ends a command that has already printed what is wrong.
+// errReported is the error of a command that has already printed its errors.
 var errReported = errors.New("reported")
 
 // usageError is an error in the command line or the configuration. The process ends with exitUsage.
@@ -83,8 +84,8 @@ func untilSignal() context.Context {
 	return ctx
 }
 
-// outliveReaders keeps the process running when the reader of its output ends first, as a program behind a pipe may. By default,
-// SIGPIPE ends a Go program at its first write to such a pipe, even in the middle of a drain.
+// outliveReaders keeps the process running when the reader of its output ends first, such as a program behind a pipe.
+// By default, SIGPIPE ends a Go program at its first write to such a pipe, even in the middle of a drain.
 func outliveReaders() {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nothing receives: the write returns an error
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nothing receives from the channel; the write returns an error
 }

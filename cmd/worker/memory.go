@@ -17,17 +17,20 @@ import (
 )
 
 const (
-	// cudaMemory is the host memory in bytes that CUDA takes for the first GPU, and cudaMemoryMore for each further GPU, without the
-	// pinned buffers of batches. Driver 580 took 100 MiB for a context on an H100, most of it mapped files.
+	// cudaMemory is the host memory in bytes that CUDA uses for the first GPU. cudaMemoryMore is the same for each
+	// further GPU. Both exclude the pinned buffers of batches. Driver 580 used 100 MiB for a context on an H100, most
+	// of it mapped files.
 	cudaMemory     = 160 << 20
 	cudaMemoryMore = 64 << 20
 
-	// embeddedMemory is reserved for the embedded server. The server may take more, but it is only meant for trying Millrace out.
+	// embeddedMemory is the memory in bytes reserved for the embedded server. The server may use more, but it is only
+	// meant for trying out Millrace.
 	embeddedMemory = 128 << 20
 )
 
-// memoryBudget divides the memory limit of the process among the pipelines and the payloads that the worker holds. It admits each
-// pipeline before the pipeline allocates, so that too low a limit is an error at the start and not an out-of-memory kill later.
+// memoryBudget divides the memory limit of the process among the pipelines and the payloads that the worker holds. It
+// checks each pipeline before the pipeline allocates memory. So a limit that is too low is an error at the start, not
+// an out-of-memory kill later.
 type memoryBudget struct {
 	limit  memory.Limit
 	heap   int64 // GOMEMLIMIT; memory.Unset if the user has not set it
@@ -37,7 +40,8 @@ type memoryBudget struct {
 	plan   memory.Plan
 }
 
-// newMemoryBudget finds the limit: MILLRACE_MEMORY_LIMIT, the limit of the cgroup, or half of the machine's memory.
+// newMemoryBudget returns a budget with the limit of MILLRACE_MEMORY_LIMIT, of the cgroup, or half of the machine's
+// memory.
 func newMemoryBudget(cfg *config.Config) *memoryBudget {
 	b := &memoryBudget{heap: memory.Unset, limit: memory.Limit{Bytes: int64(cfg.MemoryLimit), Source: "MILLRACE_MEMORY_LIMIT"}}
 	if cfg.MemoryLimit == 0 {
@@ -84,7 +88,7 @@ func (m *memoryBudget) apply(log *slog.Logger) {
 		"go_limit_mib", m.plan.Heap>>20, "in_hand_mib", m.plan.Payloads>>20)
 }
 
-// explain adds advice to the error of a pipeline if it knows any.
+// explain adds advice to the error of a pipeline if the limit of locked memory may be the cause.
 func (m *memoryBudget) explain(err error) error {
 	if hint := m.lockedHint(); hint != "" && errors.Is(err, device.ErrOutOfMemory) {
 		return fmt.Errorf("%w (%s)", err, hint)
@@ -92,8 +96,9 @@ func (m *memoryBudget) explain(err error) error {
 	return err
 }
 
-// lockedHint returns advice if the limit of locked memory may be why pinning failed, and "" otherwise. A low limit alone is no
-// reason to refuse a start: driver 580 pins more than the limit and charges the cgroup for it.
+// lockedHint returns advice if the limit of locked memory may be the reason why pinning failed. Otherwise it returns
+// "". A low limit alone doesn't prevent a start, because driver 580 pins more than the limit and charges the cgroup for
+// it.
 func (m *memoryBudget) lockedHint() string {
 	var locked unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &locked); err != nil || uint64(m.pinned) <= locked.Cur {
@@ -103,7 +108,7 @@ func (m *memoryBudget) lockedHint() string {
 		"in a systemd unit, or --ulimit memlock for a container", m.pinned>>20, locked.Cur>>20)
 }
 
-// finding describes how the limit is divided, for `worker check`.
+// finding describes the division of the limit, for `worker check`.
 func (m *memoryBudget) finding() finding.Finding {
 	f := finding.Finding{What: "memory"}
 	if m.plan.Heap == 0 {

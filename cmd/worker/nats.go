@@ -99,7 +99,7 @@ func (a *app) watchWorker() {
 	a.metrics.WatchWorker(a.worker.Status)
 }
 
-// logFrames logs how messages hold records and how bodies are compressed, unless every message is one record as it is.
+// logFrames logs the framing and compression of messages and results. It logs nothing if all of them are off.
 func (a *app) logFrames() {
 	o := &a.options
 	if o.Split.Framing == frame.None && o.Decompress == compression.None && o.Compress == compression.None {
@@ -109,7 +109,7 @@ func (a *app) logFrames() {
 		"frame_bytes", a.cfg.FrameBytes.String(), "decompress", o.Decompress.String(), "result_encoding", o.Compress.String())
 }
 
-// logCredentials warns about credentials that expire soon. A credential that is wrong makes dial fail.
+// logCredentials warns about credentials that expire soon. Wrong credentials make dial fail instead.
 func (a *app) logCredentials() {
 	for _, f := range natsServer(a.cfg, a.url).Inspect(time.Now()) {
 		if f.Level == finding.Warning {
@@ -139,8 +139,8 @@ func (a *app) connected() bool {
 	return a.nc.IsConnected()
 }
 
-// provision creates missing streams and consumers if the configuration asks for that. It first checks what already exists, so that
-// a start that fails leaves nothing behind.
+// provision creates missing streams and consumers if the configuration asks for that. It first checks the existing
+// ones, so a failed start leaves nothing behind.
 func (a *app) provision(ctx context.Context) error {
 	if !a.cfg.Provision {
 		return nil
@@ -155,8 +155,8 @@ func (a *app) provision(ctx context.Context) error {
 	return a.orNotYet(topology.Provision(ctx, js, a.options.Topology, a.log))
 }
 
-// inspect checks server, streams and consumer before the worker uses them. It logs every finding that is no error, unless the server
-// only can't answer now, and returns the errors.
+// inspect checks server, streams and consumer before the worker uses them. It logs every finding that isn't an error,
+// and returns the errors. If that is a notYet error, it logs nothing.
 func (a *app) inspect(ctx context.Context) error {
 	findings := topology.ExplainCommands(topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes))))
 	err := a.wrong(findings, false)
@@ -174,7 +174,7 @@ func (a *app) inspect(ctx context.Context) error {
 	return err
 }
 
-// inFlight returns the settings that determine how many payloads can be in flight.
+// inFlight returns the settings that determine the maximum number of payloads in flight.
 func inFlight(cfg *config.Config, devices int) capacity.Worker {
 	w := capacity.Worker{Devices: devices, Lanes: cfg.Lanes, BatchPayloads: cfg.BatchPayloads, Consumers: 1}
 	if cfg.Delivery == "exclusive" {
@@ -183,12 +183,12 @@ func inFlight(cfg *config.Config, devices int) capacity.Worker {
 	return w
 }
 
-// use describes how the worker will use its streams.
+// use describes the worker's use of its streams.
 func use(cfg *config.Config, devices int) topology.Use {
 	return topology.Use{InFlight: inFlight(cfg, devices).Full(), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger, Frames: frames(cfg)}
 }
 
-// frames describes how messages hold records.
+// frames returns the settings for frames and the maximum sizes of their results.
 func frames(cfg *config.Config) topology.Frames {
 	format, ops := cfg.ParsedFormat(), cfg.ParsedOperators()
 	one, two := mostResult(format, ops, 1), mostResult(format, ops, 2)
@@ -203,7 +203,7 @@ func mostResult(format operator.Format, ops []operator.Operator, records int) in
 	return table.MostBytes(format, ops, records, operator.StringBytes(ops, records, 0))
 }
 
-// natsServer returns the address of the NATS servers and the files to log in with.
+// natsServer returns the address of the NATS servers and the files with the credentials.
 func natsServer(cfg *config.Config, url string) natsconn.Server {
 	return natsconn.Server{
 		URL: url, Creds: cfg.NATS.Creds, NKey: cfg.NATS.NKey,
@@ -211,7 +211,8 @@ func natsServer(cfg *config.Config, url string) natsconn.Server {
 	}
 }
 
-// jetStreamAPI returns where the JetStream API of the worker's streams is. The embedded server has only one place for it.
+// jetStreamAPI returns the domain or prefix of the JetStream API that the worker's streams belong to. The embedded
+// server has only the default API.
 func jetStreamAPI(cfg *config.Config) jsapi.API {
 	if cfg.Embedded() {
 		return jsapi.API{}
@@ -219,7 +220,7 @@ func jetStreamAPI(cfg *config.Config) jsapi.API {
 	return jsapi.API{Domain: cfg.NATS.JS.Domain, Prefix: cfg.NATS.JS.Prefix}
 }
 
-// deployment returns the names and subjects of the deployment, and how it delivers.
+// deployment returns the names, subjects and delivery mode of the deployment.
 func deployment(cfg *config.Config) topology.Topology {
 	return topology.Topology{
 		API: jetStreamAPI(cfg), Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
@@ -228,7 +229,7 @@ func deployment(cfg *config.Config) topology.Topology {
 	}
 }
 
-// ingestOptions translates the configuration for package ingest.
+// ingestOptions returns the configuration as options of package ingest.
 func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observer, pipes []*streams.Pipeline) ingest.Options {
 	maxAckPending := cfg.MaxAckPending
 	if maxAckPending == 0 {
@@ -246,7 +247,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 	}
 }
 
-// kept returns what the streams keep that the worker creates.
+// kept returns the limits, replicas and storage of the streams that the worker creates.
 func kept(cfg *config.Config) topology.Kept {
 	k := topology.Kept{
 		Trim: cfg.StreamRetention == "auto", AskedEverything: cfg.StreamRetention == "limits",
@@ -266,7 +267,7 @@ func kept(cfg *config.Config) topology.Kept {
 	return k
 }
 
-// trimPolicy returns whether the worker removes processed inputs.
+// trimPolicy returns the policy for the removal of processed inputs.
 func trimPolicy(cfg *config.Config) trim.Policy {
 	switch {
 	case cfg.StreamTrim == "true":
@@ -277,12 +278,12 @@ func trimPolicy(cfg *config.Config) trim.Policy {
 	return trim.Auto
 }
 
-// exactlyOnce returns whether exclusive delivery stores results exactly once.
+// exactlyOnce returns the setting for exactly-once storage of results with exclusive delivery.
 func exactlyOnce(cfg *config.Config) topology.ExactlyOnce {
 	return map[string]topology.ExactlyOnce{"required": topology.Required, "off": topology.Off}[cfg.ExactlyOnce] // auto is the zero value
 }
 
-// storage returns where the streams are stored that the worker creates.
+// storage returns the storage type of the streams that the worker creates.
 func storage(cfg *config.Config) jetstream.StorageType {
 	if cfg.ProvisionStorage == "memory" {
 		return jetstream.MemoryStorage
@@ -290,10 +291,10 @@ func storage(cfg *config.Config) jetstream.StorageType {
 	return jetstream.FileStorage
 }
 
-// demoAge is how long the streams of the demo keep a message. The demo removes them when it ends.
+// demoAge is the maximum age of messages in the streams of the demo. The demo removes these streams when it ends.
 const demoAge = 24 * time.Hour
 
-// demoStreams bounds the streams of the demo by age alone, so that any number of payloads fits.
+// demoStreams limits the streams of the demo by age alone, so any number of payloads fits.
 func demoStreams(cfg *config.Config) {
 	cfg.StreamMaxAge, cfg.ResultMaxAge, cfg.DeadletterMaxAge = demoAge, demoAge, demoAge
 	cfg.StreamMaxBytes, cfg.ResultMaxBytes, cfg.DeadletterMaxBytes = 0, 0, 0

@@ -69,8 +69,8 @@ func listOperators(files []string) error {
 	for _, d := range compiled.BuiltIn() {
 		describe(os.Stdout, d, "built in", "GPU, CPU")
 	}
-	cfg, _ := config.Load(nil) // only the folders count, and Find checks those
-	found, err := findOwn(cfg) // compiles what is only a source
+	cfg, _ := config.Load(nil) // only the folders matter, and findOwn checks them
+	found, err := findOwn(cfg) // also compiles operators without a compiled file
 	errs := []error{err}
 	for _, s := range found {
 		from := filepath.Join(s.Folder(), strings.Join(s.Files(), ", "))
@@ -98,7 +98,7 @@ func listOperators(files []string) error {
 	return errors.Join(errs...)
 }
 
-// devicesOf says on which devices an operator runs, by the names of its files.
+// devicesOf returns the devices on which an operator runs, according to the names of its files.
 func devicesOf(files ...string) string {
 	var devices []string
 	for _, file := range files {
@@ -113,7 +113,7 @@ func devicesOf(files ...string) string {
 	return strings.Join(devices, ", ")
 }
 
-// describe prints what an operator says about itself.
+// describe prints the description of an operator.
 func describe(w io.Writer, d *compiled.Description, from, devices string) {
 	_, _ = fmt.Fprintf(w, "%s, version %d, %s, %v, runs on: %s\n", d.Name, d.Version, from, d.Form, devices)
 	for _, p := range d.Parameters {

@@ -67,7 +67,7 @@ func buildOperator(ctx context.Context, f *buildFlags, source string) error {
 	return nil
 }
 
-// architectures returns the compute capabilities in a list such as "80,90", each once: "8.0" and "9.0".
+// architectures converts a list such as "80,90" to compute capabilities such as "8.0" and "9.0", without duplicates.
 func architectures(list string) (computes []string, err error) {
 	if list == "" {
 		return nil, nil
@@ -86,7 +86,7 @@ func architectures(list string) (computes []string, err error) {
 	return computes, nil
 }
 
-// buildForGPUs writes NAME.cubin or NAME.fatbin.
+// buildForGPUs compiles source for the compute capabilities. It writes NAME.cubin for one and NAME.fatbin for several.
 func buildForGPUs(ctx context.Context, source images.Source, stem string, computes []string) error {
 	g := compileGPUs()
 	version, err := g.Compiler()

@@ -19,16 +19,17 @@ import (
 	"millrace/internal/operator/devkit"
 )
 
-// `worker operator test` runs the operator in a process of its own, because code that uses a wrong pointer ends the process. The child is
-// the same command with more flags. It writes what it computes into a file, as the finding that the parent reports if the child crashes.
+// `worker operator test` runs the operator in a child process, because code that uses a wrong pointer ends the process.
+// The child is the same command with more flags. Before each computation, it writes a finding to a file. The parent
+// reports that finding if the child crashes.
 
-// trial has the flags of `worker operator test`.
+// trial holds the flags of `worker operator test`.
 type trial struct {
 	file, query, samplesFolder string
 	on                         string // auto, cuda or host
 	brief, sanitize            bool
 
-	// Those of the child, hidden from help.
+	// These are flags of the child, which the help doesn't show.
 	separate, singly bool
 	mark             string
 }
@@ -84,7 +85,7 @@ func (t *trial) run(ctx context.Context) error {
 // test tests the operator in this process.
 func (t *trial) test(ctx context.Context, samples []devkit.Sample) error {
 	trial := &devkit.Trial{File: t.file, Query: t.query, Samples: samples, Device: t.on, GPU: compileGPUs(), Out: os.Stdout, Brief: t.brief, Apart: t.separate}
-	if t.mark != "" { // a note that can't be written only makes the report of a crash less exact
+	if t.mark != "" { // if a note can't be written, the report of a crash is only less exact
 		trial.Before = func(device string, crash devkit.Finding) {
 			_ = os.WriteFile(t.mark, fmt.Appendf(nil, "wrong on the %s: %v\n", device, crash), 0o600)
 		}
@@ -100,7 +101,7 @@ func (t *trial) test(ctx context.Context, samples []devkit.Sample) error {
 	return err
 }
 
-// operatorError makes the error of a source that doesn't compile a usage error, which is the user's to correct.
+// operatorError returns the errors that the user must correct, such as a source that doesn't compile, as usage errors.
 func operatorError(err error) error {
 	if errors.As(err, new(*cpulib.CompileError)) || errors.As(err, new(*cuda.CompileError)) || errors.As(err, new(devkit.BadUsage)) {
 		return usageError{err}
@@ -108,7 +109,7 @@ func operatorError(err error) error {
 	return err
 }
 
-// command returns the command of the child, perhaps run by a program with arguments.
+// command returns the command of the child. If program isn't empty, that program with its arguments runs the child.
 func (t *trial) command(ctx context.Context, flags []string, program ...string) (*exec.Cmd, error) {
 	own, err := os.Executable()
 	if err != nil {
@@ -119,7 +120,7 @@ func (t *trial) command(ctx context.Context, flags []string, program ...string) 
 	return exec.CommandContext(ctx, args[0], args[1:]...), nil
 }
 
-// supervised runs the child. If it crashes, supervised reports in which batch and, if it can be found, in which record.
+// supervised runs the child. If the child crashes, supervised reports the batch and, if possible, the record.
 func (t *trial) supervised(ctx context.Context) error {
 	crash, err := t.runChild(ctx, os.Stdout)
 	if crash == "" {
@@ -134,8 +135,8 @@ func (t *trial) supervised(ctx context.Context) error {
 	return fmt.Errorf("%s: 1 checks failed, and the others were not tried", t.file)
 }
 
-// runChild runs the child, and returns its last note if it crashed. Otherwise the error has the child's exit status, and the child has
-// printed the reason.
+// runChild runs the child, and returns its last note if the child crashed. Otherwise the error has the child's exit
+// status, and the child has printed the reason.
 func (t *trial) runChild(ctx context.Context, out io.Writer, flags ...string) (crash string, err error) {
 	folder, err := os.MkdirTemp("", "millrace-operator-")
 	if err != nil {
@@ -157,7 +158,7 @@ func (t *trial) runChild(ctx context.Context, out io.Writer, flags ...string) (c
 	return "", childStatus(err)
 }
 
-// childStatus returns the error for what exec returned for a child that has printed what is wrong.
+// childStatus converts the error of exec for a child that has already printed its errors.
 func childStatus(err error) error {
 	var exit *exec.ExitError
 	switch {
@@ -172,7 +173,7 @@ func childStatus(err error) error {
 // sanitizerFound is the exit status with which compute-sanitizer reports errors.
 const sanitizerFound = 9
 
-// underSanitizer runs the child under compute-sanitizer, for the GPU alone.
+// underSanitizer runs the child under compute-sanitizer, on the GPU only.
 func (t *trial) underSanitizer(ctx context.Context) error {
 	sanitizer, err := devkit.Sanitizer()
 	if err != nil {

@@ -40,14 +40,14 @@ func findOperators(cfg *config.Config) (sources []operator.Source, err error) {
 // gpus implements userops.GPUs and devkit.GPU with the GPUs that the configuration names.
 type gpus struct {
 	cfg      *config.Config
-	warnings io.Writer     // gets the compiler's warnings; nil for none
+	warnings io.Writer     // destination of the compiler's warnings; nil for none
 	maker    *images.Maker // nil until something must be compiled
-	uncached error         // why there is no cache, although the configuration names a folder
+	uncached error         // reason why the cache in the configured folder can't be used
 }
 
-// compileGPUs returns the GPUs for `worker operator`, which compiles anew and prints warnings.
+// compileGPUs returns the GPUs for `worker operator`, which compiles without a cache and prints warnings.
 func compileGPUs() *gpus {
-	cfg, _ := config.Load(nil) // only the kernel library and the GPUs count, and a wrong one of these has an error of its own
+	cfg, _ := config.Load(nil) // only the kernel library and the GPUs matter, and their use reports their errors
 	cfg.CacheDir = ""
 	return &gpus{cfg: cfg, warnings: os.Stderr}
 }
@@ -100,7 +100,7 @@ func (g *gpus) Image(s images.Source, compute string) (images.Image, error) {
 	return image, err
 }
 
-// images returns what compiles operators as the configuration says.
+// images returns the compiler of operators that the configuration describes. It creates the compiler at the first call.
 func (g *gpus) images() *images.Maker {
 	if g.maker == nil {
 		path := findNVRTC(g.cfg)
@@ -116,7 +116,8 @@ func (g *gpus) images() *images.Maker {
 	return g.maker
 }
 
-// findNVRTC returns the path of NVRTC: the configured one, or one beside the kernel library. It returns "" if the system must find it.
+// findNVRTC returns the path of NVRTC, either the configured one or one beside the kernel library or in a common
+// folder. It returns "" if the system must find it.
 func findNVRTC(cfg *config.Config) string {
 	if cfg.NVRTC != "" {
 		return cfg.NVRTC
@@ -141,8 +142,8 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// identity returns the name, with its version, and the size of a library's file. Opening NVRTC to ask for its version takes longer than everything
-// else if the cache has the image.
+// identity returns the name and the size of a library's file. The name contains the version. Opening NVRTC to get its
+// version would take longer than everything else if the cache has the image.
 func identity(path string) string {
 	file, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -163,7 +164,7 @@ func (c compiler) Compile(s images.Source, compute string, options []string) (im
 	return c.Compiler.Compile(cuda.Source{Name: s.Name, Text: string(s.Text), Headers: include.Headers, Compute: compute, Options: options})
 }
 
-// loadEverywhere loads the operators of your own into each device. After an error no device is open.
+// loadEverywhere loads the user's operators into each device. After an error, no device is open.
 func loadEverywhere(cfg *config.Config, devices []device.Device, log *slog.Logger) ([]device.Device, error) {
 	for _, d := range devices {
 		err := loadOperators(cfg, d, log)
@@ -178,7 +179,7 @@ func loadEverywhere(cfg *config.Config, devices []device.Device, log *slog.Logge
 	return devices, nil
 }
 
-// loadOperators loads the operators of your own into a GPU and logs where they came from.
+// loadOperators loads the user's operators into a GPU and logs their files.
 func loadOperators(cfg *config.Config, d device.Device, log *slog.Logger) error {
 	loaded, err := userops.Load(cfg.ParsedOperators(), d)
 	for _, l := range loaded {

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// debugPages returns the sources of the debug pages. It observes from now on whether the worker is ready.
+// debugPages returns the sources of the debug pages. It starts to observe the readiness and the progress of the worker.
 func (a *app) debugPages() telemetry.Debug {
 	watch := telemetry.NewWatch(a.health.Ready, nil)
 	ctx, stop := context.WithCancel(context.Background())
@@ -24,7 +24,7 @@ func (a *app) debugPages() telemetry.Debug {
 	}
 }
 
-// onCPU returns why the CPU computes, or NotOnCPU if it does not.
+// onCPU returns the reason why the CPU computes, or NotOnCPU.
 func (a *app) onCPU() telemetry.CPU {
 	switch {
 	case len(a.devices) == 0 || a.devices[0].Info().Kind != "host":
@@ -35,8 +35,8 @@ func (a *app) onCPU() telemetry.CPU {
 	return telemetry.CPUFallback
 }
 
-// feedOf describes where payloads come from. url is the address of the server, and program is the path of the worker. The result
-// holds no credentials: it names the variables that hold them.
+// feedOf describes the source of payloads. url is the address of the server, and program is the path of the worker. The
+// result contains no credentials, only the names of the variables that hold them.
 func feedOf(cfg *config.Config, url, program string) telemetry.Feed {
 	shown := natsconn.Redact(url)
 	f := telemetry.Feed{Server: shown, Stream: cfg.Stream, Subjects: cfg.Subjects, Results: cfg.ResultStream, Login: logins(cfg)}
@@ -47,7 +47,7 @@ func feedOf(cfg *config.Config, url, program string) telemetry.Feed {
 	return f
 }
 
-// logins returns the names of the variables that are set and name a file with a part of the login.
+// logins returns the names of the set variables that name a file for the login.
 func logins(cfg *config.Config) []string {
 	var names []string
 	for _, v := range []struct{ name, value string }{
@@ -64,16 +64,16 @@ func logins(cfg *config.Config) []string {
 // connectionName is the name of the worker's connections to NATS.
 const connectionName = "millrace"
 
-// Limits of what the page shows of the workers that share partitions.
+// Limits for the workers that share partitions, as the page shows them.
 const (
 	maxMembers       = 20
 	maxPartitionText = 120 // bytes
 )
 
-// job returns the state of this worker's job, and the workers that share it.
+// job returns the progress of this worker and the workers that share its stream's partitions.
 func (a *app) job() telemetry.Job {
 	j := a.metrics.Job()
-	host, _ := os.Hostname() // the process is enough
+	host, _ := os.Hostname() // the process ID is enough
 	j.Worker = telemetry.JobWorker{Host: host, Process: os.Getpid(), Connection: connectionName}
 	if !a.joined.Load() || a.cfg.Delivery != "exclusive" {
 		return j
@@ -87,7 +87,7 @@ func (a *app) job() telemetry.Job {
 	return j
 }
 
-// ranges returns ascending numbers as text of bounded length: "0-2, 5".
+// ranges returns ascending numbers as text of bounded length, such as "0-2, 5".
 func ranges(numbers []int) string {
 	var out strings.Builder
 	for i := 0; i < len(numbers); {

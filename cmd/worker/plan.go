@@ -62,7 +62,7 @@ func runPlan(ctx context.Context, p *planFlags) error {
 	return c.Write(os.Stdout)
 }
 
-// check returns a conflict between the flags. changed reports whether a flag is set.
+// check returns an error if the flags conflict. changed reports whether a flag is set.
 func (p *planFlags) check(changed func(flag string) bool) error {
 	switch chunked := p.model == "chunks"; {
 	case !chunked && p.model != "batches":
@@ -91,7 +91,7 @@ func (p *planFlags) runTextbook(ctx context.Context) (plan.Comparison, error) {
 	return planned.Run(ctx)
 }
 
-// parseStages parses "2,3,1".
+// parseStages parses three durations, such as "2,3,1".
 func parseStages(text string) (stages [3]float64, err error) {
 	parts := strings.Split(text, ",")
 	if len(parts) != len(stages) {

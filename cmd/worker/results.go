@@ -23,7 +23,7 @@ type resultsFlags struct {
 	payloadBytes int
 }
 
-// The defaults of --last, and of --payload-bytes.
+// Defaults of --last and --payload-bytes.
 const (
 	defaultLast         = 100
 	defaultPayloadBytes = 4096
@@ -61,7 +61,7 @@ func resultsCommand() *cobra.Command {
 	return c
 }
 
-// most returns the most bytes of a dead letter's payload to print.
+// most returns the maximum number of bytes to print of a dead letter's payload.
 func (r *resultsFlags) most() int {
 	switch {
 	case !r.payload:
@@ -86,7 +86,7 @@ func runResults(ctx context.Context, f *resultsFlags) error {
 	}
 	sources, err := findOperators(cfg)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "note:", err) // operators of your own aren't known then
+		fmt.Fprintln(os.Stderr, "note:", err) // the user's operators are then unknown
 	}
 	nc, err := dialWorker(cfg, "millrace-results")
 	if err != nil {

@@ -104,7 +104,7 @@ func runRetry(ctx context.Context, f *retryFlags) error {
 	return nil
 }
 
-// printRetried prints what was sent and what was not.
+// printRetried prints the numbers of dead letters that were sent and not sent.
 func printRetried(r *resend.Report, cfg *config.Config, dry bool) {
 	sent, total := reasonCounts(r.Sent)
 	verb := "sent"
@@ -123,7 +123,7 @@ func printRetried(r *resend.Report, cfg *config.Config, dry bool) {
 	}
 }
 
-// reasonCounts returns counts by reason, behind other text, and their sum.
+// reasonCounts returns a text with the counts by reason, for the end of a sentence, and the sum of the counts.
 func reasonCounts(counts map[string]int) (text string, total int) {
 	var parts []string
 	for _, reason := range slices.Sorted(maps.Keys(counts)) {

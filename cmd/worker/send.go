@@ -31,7 +31,7 @@ type sendFlags struct {
 	headers []string
 	lines   bool
 	body    bodyFlags
-	records int // of a frame
+	records int // maximum number of records per frame
 	rate    float64
 }
 
@@ -104,7 +104,7 @@ func runSend(ctx context.Context, f *sendFlags, framer *cliclient.Framer, files 
 	return printSent(report, cfg.Stream, subject)
 }
 
-// printSent prints what was sent. It returns errReported if something was not stored.
+// printSent prints the numbers of stored and failed payloads. It returns errReported if a payload was not stored.
 func printSent(r *cliclient.Report, stream, subject string) error {
 	stored := counted(int(r.Stored), "payload")
 	if r.Records > 0 {
@@ -135,7 +135,8 @@ func printSent(r *cliclient.Report, stream, subject string) error {
 	return nil
 }
 
-// sequences names the sequences of what was stored, behind other text. Payloads of other senders may be between them.
+// sequences returns a text with the sequences of the stored payloads, for the end of a line. Payloads of other senders
+// may be between them.
 func sequences(r *cliclient.Report) string {
 	switch {
 	case r.Stored == 0:
@@ -148,7 +149,7 @@ func sequences(r *cliclient.Report) string {
 	return fmt.Sprintf(", %s of the sequences %d to %d", console.Count(r.Stored), r.First, r.Last)
 }
 
-// parseHeaders parses "Name: value".
+// parseHeaders parses headers of the form "Name: value".
 func parseHeaders(list []string) (nats.Header, error) {
 	h := nats.Header{}
 	var errs []error
@@ -167,7 +168,7 @@ func parseHeaders(list []string) (nats.Header, error) {
 	return h, errors.Join(errs...)
 }
 
-// stdinOnce refuses standard input that is named twice: the second payload would be empty.
+// stdinOnce returns an error if standard input is named twice, because the second payload would be empty.
 func stdinOnce(files []string) error {
 	if first := slices.Index(files, "-"); first >= 0 && slices.Contains(files[first+1:], "-") {
 		return errors.New("standard input (-) is named twice: name it once")
@@ -175,7 +176,7 @@ func stdinOnce(files []string) error {
 	return nil
 }
 
-// sendSources returns what to read, and its size in bytes, which is 0 if it isn't known.
+// sendSources returns the sources to read and their total size in bytes. The size is 0 if it isn't known.
 func sendSources(files []string) (sources []cliclient.Source, size int64) {
 	known := true
 	if len(files) == 0 {
@@ -200,7 +201,7 @@ func sendSources(files []string) (sources []cliclient.Source, size int64) {
 	return sources, size
 }
 
-// openStdin returns standard input. It tells a user who is expected to type.
+// openStdin returns standard input. On a terminal, it prints a prompt.
 func openStdin() (io.ReadCloser, error) {
 	if console.IsTerminal(os.Stdin) {
 		fmt.Fprintln(os.Stderr, "type the payload, and end it with Ctrl-D")
@@ -208,7 +209,7 @@ func openStdin() (io.ReadCloser, error) {
 	return os.Stdin, nil
 }
 
-// dialWorker connects to the server that the worker uses. If it is the embedded one, a worker must be running.
+// dialWorker connects to the server that the worker uses. With the embedded server, a worker must be running.
 func dialWorker(cfg *config.Config, name string) (*nats.Conn, error) {
 	url := cmp.Or(strings.Join(cfg.NATS.URL, ","), "nats://"+embeddedAddr)
 	nc, err := natsconn.Open(natsServer(cfg, url), name, newLogger(cfg), func() {})
@@ -218,7 +219,8 @@ func dialWorker(cfg *config.Config, name string) (*nats.Conn, error) {
 	return nc, err
 }
 
-// noServer is the error if nothing listens where the embedded server of a worker would. included tells whether this build has that server.
+// noServer returns the text of the error if no embedded server listens. included reports whether this build has the
+// embedded server.
 func noServer(included bool) string {
 	start := ""
 	if included {
@@ -227,8 +229,8 @@ func noServer(included bool) string {
 	return "no NATS server listens on " + embeddedAddr + ": " + start + "name a server in MILLRACE_NATS_URL"
 }
 
-// exchangeConfig returns the configuration for commands that only exchange messages. They know only built-in operators at first, so the variables
-// about operators don't count.
+// exchangeConfig returns the configuration for commands that only exchange messages. It ignores errors in the variables
+// about operators, because it can parse only the built-in ones.
 func exchangeConfig() (*config.Config, error) {
 	cfg, err := config.Load(nil)
 	var bad *config.Error
@@ -244,12 +246,12 @@ func exchangeConfig() (*config.Config, error) {
 	return nil, &config.Error{Problems: left}
 }
 
-// bodyFlags holds the flags of `worker send` and `worker demo` about how messages hold records.
+// bodyFlags holds the flags of `worker send` and `worker demo` for framing and compression.
 type bodyFlags struct {
 	framing, compress string
 }
 
-// add adds the flags to a command. about describes --framing.
+// add adds the flags to a command. about is the beginning of the help for --framing.
 func (b *bodyFlags) add(c *cobra.Command, about string) {
 	c.Flags().StringVar(&b.framing, "framing", "none", about+" in this `framing`: newline_delimited, length_delimited, varint_length_delimited or arrow")
 	c.Flags().StringVar(&b.compress, "compress", "none", "the `compression` of the messages: zstd, lz4 or snappy")
@@ -257,7 +259,7 @@ func (b *bodyFlags) add(c *cobra.Command, about string) {
 	complete(c, "compress", "none", "zstd", "lz4", "snappy")
 }
 
-// parse returns what the flags say. The error names every wrong one.
+// parse returns the framing and the compression. The error names every wrong flag.
 func (b *bodyFlags) parse() (framing frame.Framing, encoding compression.Encoding, err error) {
 	framing, badFraming := frame.ParseFraming(b.framing)
 	if badFraming == nil && framing == frame.Auto {
@@ -273,7 +275,7 @@ func (b *bodyFlags) parse() (framing frame.Framing, encoding compression.Encodin
 	return framing, encoding, errors.Join(badFraming, badEncoding)
 }
 
-// defaultRecords is the number of records of a frame.
+// defaultRecords is the default number of records per frame.
 const defaultRecords = 1000
 
 // framer returns the framer that the flags describe.
@@ -290,7 +292,8 @@ func (s *sendFlags) framer(c *cobra.Command) (*cliclient.Framer, error) {
 	return &cliclient.Framer{Framing: framing, Records: s.records, Encoding: encoding}, nil
 }
 
-// noteMisread tells on standard error if a worker with this configuration reads the messages as something else.
+// noteMisread prints a note to standard error if a worker with this configuration doesn't split or decompress the
+// messages.
 func noteMisread(cfg *config.Config, f *cliclient.Framer) {
 	if reads := cfg.Framing; f.Framing != frame.None && reads != f.Framing.String() && reads != frame.Auto.String() {
 		fmt.Fprintf(os.Stderr, "note: a worker splits these frames if MILLRACE_FRAMING is %s or auto; here it is %s\n", f.Framing, reads)

@@ -15,17 +15,18 @@ import (
 // ends, its remaining resources are released, and the server redelivers the payloads after AckWait.
 
 const (
-	// endGrace is how long the worker may take to end after the drain timeout.
+	// endGrace is the time that the worker has to end after the drain timeout.
 	endGrace = 2 * time.Second
 
-	// closeDevicesWithin limits how long all devices together may take to finish and to free their memory. The drain timeout, endGrace and
-	// closeDevicesWithin together fit in the grace period that the chart gives a pod.
+	// closeDevicesWithin is the maximum time for all devices together to finish and to free their memory. The sum of
+	// the drain timeout, endGrace and closeDevicesWithin fits in the grace period that the chart gives a pod.
 	closeDevicesWithin = 7 * time.Second
 
-	// closeLeast is the time that each device gets even if other devices have used up closeDevicesWithin. A lost device closes at once.
+	// closeLeast is the minimum time for each device, even if other devices have used up closeDevicesWithin. A lost
+	// device closes at once.
 	closeLeast = 100 * time.Millisecond
 
-	// closeOther limits how long each other part may take.
+	// closeOther is the maximum time for each other part.
 	closeOther = 30 * time.Second
 )
 
@@ -64,7 +65,8 @@ func (a *app) closeAll(devices, other time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// closeWithin calls c.close. It returns an error if that takes longer than limit, and device.ErrLost if c waits for a device.
+// closeWithin calls c.close. It returns an error if the call takes longer than limit. If c waits for a device, that is
+// device.ErrLost.
 func (a *app) closeWithin(limit time.Duration, c closer) error {
 	closed := make(chan error, 1)
 	go func() { closed <- c.close() }()
@@ -120,7 +122,7 @@ func (a *app) logLoss(pipe *streams.Pipeline) <-chan struct{} {
 	return logged
 }
 
-// awaitLossLogs waits until the losses that have happened are logged. Otherwise an idle process may end before.
+// awaitLossLogs waits until all losses so far are logged. Otherwise an idle process may end before that.
 func (a *app) awaitLossLogs() {
 	for i, pipe := range a.pipes {
 		select {
@@ -151,8 +153,8 @@ func (a *app) runToEnd(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// overdue returns a channel that is closed when the worker should have ended. That is the drain timeout plus endGrace after ctx
-// is done or a device is lost.
+// overdue returns a channel that is closed if the worker should have ended. The time limit is the drain timeout plus
+// endGrace, from the moment when ctx is done or a device is lost.
 func (a *app) overdue(ctx context.Context) <-chan struct{} {
 	over := make(chan struct{})
 	begin := sync.OnceFunc(func() {

@@ -13,7 +13,7 @@ import (
 	"millrace/internal/wildcard"
 )
 
-// sendSubject returns the subject to send to: the named one, which the worker must read, or a default if the name is empty.
+// sendSubject returns named, which must be a subject that the worker reads. If named is empty, it returns a default.
 func sendSubject(cfg *config.Config, named string) (string, error) {
 	if named == "" {
 		return strings.NewReplacer("*", "send", ">", "send").Replace(cfg.Subjects[0]), nil
@@ -30,7 +30,7 @@ func sendSubject(cfg *config.Config, named string) (string, error) {
 	return named, nil
 }
 
-// checkInputFilter checks a filter of inputs' subjects. An input that the worker reads must be able to match it. The empty filter matches all.
+// checkInputFilter returns an error if no input of the worker can match the filter. An empty filter matches all inputs.
 func checkInputFilter(cfg *config.Config, filter string) error {
 	if filter == "" {
 		return nil
@@ -58,7 +58,8 @@ func wellFormed(subject string) error {
 	return nil
 }
 
-// noEmptyFlags refuses flags whose value is an empty text, as from an unset variable of a shell: they would act like flags that are left out.
+// noEmptyFlags returns an error for a flag with an empty value, such as the value of an unset shell variable. Such a
+// flag would act like an omitted one.
 func noEmptyFlags(cmd *cobra.Command, _ []string) error {
 	var errs []error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -72,7 +73,7 @@ func noEmptyFlags(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// argumentOf returns what the help calls a flag's value.
+// argumentOf returns the name of a flag's value in the help.
 func argumentOf(f *pflag.Flag) string {
 	name, _ := pflag.UnquoteUsage(f)
 	return name

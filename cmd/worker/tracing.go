@@ -8,13 +8,13 @@ import (
 	"millrace/internal/tracing"
 )
 
-// Limits on how long a worker that ends waits for the collector to receive the last spans.
+// Limits on the time that a worker waits at its end for the collector to receive the last spans.
 const (
 	mostFlush  = 5 * time.Second
 	leastFlush = time.Second // even if the drain has used up its timeout
 )
 
-// openTracing starts the export of spans if the environment asks for it. The export closes last, after the last batch.
+// openTracing starts the export of spans if environment variables configure it. The export closes after the last batch.
 func (a *app) openTracing(ctx context.Context) error {
 	t, err := tracing.Open(ctx, tracing.Names{
 		Version: version, Stream: a.cfg.Stream, Consumer: a.cfg.Consumer, ResultStream: a.cfg.ResultStream,
@@ -38,7 +38,8 @@ func (a *app) openTracing(ctx context.Context) error {
 	return nil
 }
 
-// flushTime returns how much of the drain timeout is left for the last spans.
+// flushTime returns the time for the export of the last spans. It is the rest of the drain timeout, but at least
+// leastFlush and at most mostFlush.
 func (a *app) flushTime(now time.Time) time.Duration {
 	began := a.draining.Load()
 	if began == nil {
@@ -47,7 +48,7 @@ func (a *app) flushTime(now time.Time) time.Duration {
 	return min(max(a.cfg.DrainTimeout-now.Sub(*began), leastFlush), mostFlush)
 }
 
-// checkTracing reports where the worker would export spans to.
+// checkTracing reports the destination of the worker's spans.
 func checkTracing() finding.Finding {
 	where, err := tracing.Wanted()
 	switch {

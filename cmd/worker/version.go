@@ -17,10 +17,11 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// unversioned is the version of a program of which neither the linker nor Go's build information says what it is.
+// unversioned is the version of a program without a version from the linker or from Go's build information.
 const unversioned = "a build without a version"
 
-// The linker sets these (see the Makefile). After a plain go build, build reads them from Go's build information.
+// The linker sets these variables (see the Makefile). After a plain go build, the function build uses Go's build
+// information.
 var (
 	version = ""
 	commit  = ""
@@ -35,8 +36,8 @@ func build() telemetry.Build {
 	return buildOf(version, commit, info)
 }
 
-// buildOf returns the version that the linker set or, where it set none, the one of Go's build information. Go takes it from the tags
-// of a checkout, and has none for a build with -buildvcs=false.
+// buildOf returns the version that the linker set, or otherwise the version in Go's build information. Go derives that
+// from the tags of a checkout. A build with -buildvcs=false has no such version.
 func buildOf(version, commit string, info *debug.BuildInfo) telemetry.Build {
 	settings := map[string]string{}
 	for _, s := range info.Settings {
@@ -85,8 +86,8 @@ func printVersion() error {
 	return nil
 }
 
-// libraryRows returns the versions of the kernel library, CUDA and the driver. missing is the reason if there is no library. A
-// worker without one computes on the CPU.
+// libraryRows returns the versions of the kernel library, CUDA and the driver. missing is the reason if there is no
+// library. A worker without a library computes on the CPU.
 func libraryRows() (rows [][]string, missing error) {
 	cfg, _ := config.Load(nil) // worker version works with a wrong configuration too
 	v, err := cuda.LibraryVersions(cfg.Kernels)
