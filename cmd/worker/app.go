@@ -21,8 +21,8 @@ import (
 	"millrace/internal/tracing"
 )
 
-// app is a whole worker: devices, pipelines, connections, the ingest worker and HTTP servers. It closes its parts in the reverse
-// order of their creation.
+// app holds all parts of a worker: devices, pipelines, connections, the ingest worker and HTTP servers. It closes them
+// in the reverse order of their creation.
 type app struct {
 	cfg        *config.Config
 	log        *slog.Logger
@@ -45,7 +45,7 @@ type app struct {
 	options    ingest.Options
 	debugURL   string                    // address of the timeline page; empty if the page is off
 	tracer     *tracing.Tracer           // nil for none
-	draining   atomic.Pointer[time.Time] // start of the drain; nil before
+	draining   atomic.Pointer[time.Time] // time when the drain began; nil before that
 	memory     *memoryBudget
 
 	closers []closer
@@ -158,8 +158,8 @@ func (a *app) logReady(info device.Info, pipe *streams.Pipeline) {
 		"batch_payloads", a.cfg.BatchPayloads, "scratch", scratch, "numa_node", info.NUMANode)
 }
 
-// stats returns the counters of every pipeline. Counters that cannot be read stay zero, because other metrics report the loss of a
-// device.
+// stats returns the counters of every pipeline. Counters that cannot be read stay zero. Other metrics report the loss
+// of a device.
 func (a *app) stats() []streams.Stats {
 	all := make([]streams.Stats, 0, len(a.pipes))
 	for _, pipe := range a.pipes {

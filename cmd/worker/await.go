@@ -26,7 +26,7 @@ type notYet struct{ error }
 // Unwrap returns the error itself.
 func (n notYet) Unwrap() error { return n.error }
 
-// wait calls attempt until it succeeds or returns an error that isn't a notYet error. When ctx ends, wait returns the
+// wait calls attempt until attempt succeeds or fails with an error other than notYet. When ctx ends, wait returns the
 // context's error. It calls report with each notYet error, and with nil at the end.
 func wait(ctx context.Context, log *slog.Logger, report func(why error), attempt func(context.Context) error) error {
 	defer report(nil)
@@ -57,7 +57,7 @@ func wait(ctx context.Context, log *slog.Logger, report func(why error), attempt
 	}
 }
 
-// awaitNATS is wait with the log and the health checks of the app. It doesn't wait for the embedded server.
+// awaitNATS is wait with the log and the health checks of the app. With the embedded server, it calls attempt once.
 func (a *app) awaitNATS(ctx context.Context, attempt func(context.Context) error) error {
 	if a.server != nil {
 		return attempt(ctx)

@@ -53,7 +53,7 @@ func benchCommand() *cobra.Command {
 	groups := bench.Groups(broker.New(broker.Options{}).Suite())
 	c := &cobra.Command{
 		Use: "bench [GROUP]...", Short: "measure devices and pipelines", Long: fmt.Sprintf(benchAbout, strings.Join(groups, ", ")),
-		ValidArgs: append(groups, "all"), Args: cobra.ArbitraryArgs, // options checks them
+		ValidArgs: append(groups, "all"), Args: cobra.ArbitraryArgs, // options checks the arguments
 		RunE: func(cmd *cobra.Command, args []string) error {
 			b.Groups = args
 			return runBench(cmd.Context(), b)
@@ -172,7 +172,8 @@ func listBench(w io.Writer) error {
 	return nil
 }
 
-// benchOutput holds the files that a run writes. They are created before the run, so that an unwritable file fails at once.
+// benchOutput holds the files that a run writes. They are created before the run, so an unwritable file is an error at
+// once.
 type benchOutput struct{ json, trace, profile *os.File } // nil for none
 
 // benchTimeline is the number of batches in a trace. It is enough for dozens of batches of each row.

@@ -206,7 +206,7 @@ func writable(dir string) error {
 // largest message, the largest frame, and the messages that the worker pulls ahead. budget is nil if it is unknown, and
 // c is zero if there is no consumer yet.
 func checkMessages(cfg *config.Config, budget *memoryBudget, devices int, server pull.Server, c jetstream.ConsumerConfig) []finding.Finding {
-	if budget == nil || budget.plan.Payloads == 0 { // another finding says why
+	if budget == nil || budget.plan.Payloads == 0 { // another finding has the reason
 		return nil
 	}
 	options := ingestOptions(cfg, slog.New(slog.DiscardHandler), nil, nil)
@@ -226,7 +226,7 @@ type ownServer struct{}
 func (ownServer) MaxPayload() int64 { return embedded.MaxPayload }
 
 // checkPorts reports whether the worker can listen on the addresses of its HTTP servers. A taken port is only a
-// warning, because a running worker, such as the one in a pod, uses its ports.
+// warning, because a running worker, for example in the same pod, may use that port.
 func checkPorts(cfg *config.Config) (findings []finding.Finding) {
 	for _, a := range []struct{ variable, address string }{{"MILLRACE_HTTP_ADDR", cfg.HTTPAddr}, {"MILLRACE_DEBUG_ADDR", cfg.DebugAddr}} {
 		if a.address == "" {

@@ -13,8 +13,8 @@ import (
 	"millrace/internal/ingest/embedded"
 )
 
-// Help lists commands in the order of their addition. This setting is global and tests create commands in parallel, so
-// init sets it once.
+// The help lists commands in the order of their addition. This setting is global and tests create commands in parallel,
+// so init sets it once.
 func init() { cobra.EnableCommandSorting = false }
 
 // newRoot returns `worker` with all commands, in the order of its help. *begun becomes true when a command runs. An
@@ -97,7 +97,7 @@ func flagsOnly(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// oneOf returns a check for exactly one argument. what names the argument in the error.
+// oneOf returns a check for exactly one argument. The parameter what names the argument in the error.
 func oneOf(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -112,7 +112,7 @@ func nameOf(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// flagError adds the name of the command and a reference to its help to the error of a flag.
+// flagError returns the error of a flag with the name of the command and a reference to the command's help.
 func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
@@ -124,7 +124,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// invalidValue returns the error of a flag's value without the words of Go's parsers.
+// invalidValue returns the error for an invalid flag value in plain words, without the text of Go's parsers.
 func invalidValue(err *pflag.InvalidValueError) error {
 	wanted, known := map[string]string{
 		"int": "give a whole number", "uint64": "give a whole number from 0 on", "float64": "give a number", "bool": "give true or false",

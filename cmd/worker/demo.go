@@ -280,8 +280,8 @@ func interrupted(ctx context.Context, err error) error {
 // settleTime limits the time that keepDemo waits for the worker to settle its last batches.
 const settleTime = 10 * time.Second
 
-// keepDemo prints the report while the worker runs, and then waits until ctx is done. Its own output goes to standard
-// error, so the report is the end of standard output, as without --keep.
+// keepDemo prints the report while the worker runs, and then waits until ctx is done. It writes its own output to
+// standard error, so the report is the end of standard output, as without --keep.
 func (a *app) keepDemo(ctx context.Context, d *demo.Demo, report func() error) error {
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()

@@ -22,7 +22,7 @@ import (
 )
 
 // openDevicesOr opens the devices that MILLRACE_DEVICE and MILLRACE_DEVICES name. openHost opens the CPU device.
-// fellBack reports whether the CPU device replaces GPUs because none is usable. After an error, no device is open.
+// fellBack is true if the CPU device replaces GPUs because no GPU is usable. After an error, no device is open.
 func openDevicesOr(cfg *config.Config, log *slog.Logger, openHost func(*config.Config) (device.Device, error)) (
 	devices []device.Device, fellBack bool, err error) {
 	return openDevicesReporting(cfg, log, openHost, func(err error) {
@@ -58,8 +58,8 @@ func openDevicesReporting(cfg *config.Config, log *slog.Logger, openHost func(*c
 	return []device.Device{d}, fellBack, nil
 }
 
-// hostMemory returns the number of bytes that the host device may allocate as device memory. It may allocate the same amount of
-// pinned memory. That is enough for the lanes, their results and the scratch pool.
+// hostMemory returns the number of bytes that the host device may allocate as device memory. The device may allocate
+// the same amount of pinned memory. Each amount is enough for the lanes, their results and the scratch pool.
 func hostMemory(cfg *config.Config) int64 {
 	const lane = 4 // input and results, each doubled because of rounding
 	slots := int64(operator.StringBytes(cfg.ParsedOperators(), cfg.BatchPayloads, int(cfg.BatchBytes)))
@@ -72,7 +72,7 @@ func maxRecord(cfg *config.Config) int64 {
 	for _, op := range cfg.ParsedOperators() {
 		bytes += int64(op.Stride())
 		if _, ok := op.(operator.Refuser); ok {
-			bytes++ // its status
+			bytes++ // the payload's status
 		}
 	}
 	return bytes
@@ -235,7 +235,8 @@ func pipelineConfig(cfg *config.Config, d device.Info, ops []operator.Operator, 
 	if d.Kind == "cuda" {
 		c.Schedule = streams.Triple
 	}
-	// Polling occupies a core. With few cores, other goroutines need all of them. A CPU device computes on the cores.
+	// Polling occupies a core. With few cores, other goroutines need all of them. A CPU device needs the cores to
+	// compute.
 	if d.Kind == "cuda" && runtime.GOMAXPROCS(0) >= 4 {
 		c.Spin = spin
 	}

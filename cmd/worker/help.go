@@ -52,7 +52,7 @@ func help(cmd *cobra.Command, width int) string {
 	return b.String()
 }
 
-// writeCommands writes a line for each command of a group. A long description continues below its beginning.
+// writeCommands writes a line for each command of a group. It wraps and indents long descriptions.
 func writeCommands(b *strings.Builder, group *cobra.Command, width int) {
 	longest := 0
 	var available []*cobra.Command

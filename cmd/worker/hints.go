@@ -22,8 +22,8 @@ func (a *app) logCommands() {
 }
 
 // exchangeCommands returns the shell commands that send a payload to the server at url and print results. The log, the
-// timeline page and `worker demo --keep` show them. program is the path of the worker. Each command starts with the
-// variables of the worker that the command reads, except credentials.
+// timeline page and `worker demo --keep` show them. program is the path of the worker. Each command begins with the
+// worker's environment variables that the command reads, except credentials.
 func exchangeCommands(cfg *config.Config, url, program string) (send, results string) {
 	server := ""
 	if url != "nats://"+embeddedAddr && natsconn.Redact(url) == url { // both commands use the embedded server by default
@@ -48,8 +48,8 @@ func exchangeCommands(cfg *config.Config, url, program string) (send, results st
 // earlier versions of Go.
 var inCache = regexp.MustCompile(`/go-build\d*/`)
 
-// calledAs returns the shell command for the worker at path. If `go run` built the worker, it returns that command,
-// because users wouldn't recognize a path in Go's cache.
+// calledAs returns the shell command that starts the worker at path. For a worker that `go run` built, it returns the
+// `go run` command, because users wouldn't recognize a path in Go's cache.
 func calledAs(path string) string {
 	if inCache.MatchString(filepath.ToSlash(path)) {
 		return "go run ./cmd/worker"

@@ -32,8 +32,8 @@ func (a *app) serve() error {
 	return nil
 }
 
-// listen starts an HTTP server for handler on addr, which is the value of variable. what names the server in log lines.
-// The app closes the server.
+// listen starts an HTTP server for handler on addr, which is the value of variable. The parameter what is the server's
+// name in the log. The app closes the server.
 func (a *app) listen(what, addr, variable string, handler http.Handler) (*telemetry.Server, error) {
 	server, err := telemetry.Listen(addr, variable, handler, a.log)
 	if err != nil {

@@ -33,8 +33,8 @@ func logsJSON(cfg *config.Config) bool {
 const failedText = "the worker failed"
 
 // logFailure logs the error that ends `worker run` if the log is JSON. It writes one record for each problem of the
-// configuration, and a last one with the exit status. It returns an error that has the same exit code and that main
-// doesn't print again. If the log isn't JSON, main prints the error as text.
+// configuration, and a final record with the exit status. The returned error has the same exit code, but main doesn't
+// print it again. If the log isn't JSON, main prints the error as text.
 func logFailure(cfg *config.Config, err error) error {
 	if err == nil || !logsJSON(cfg) {
 		return err

@@ -71,9 +71,9 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// untilSignal returns a context that ends when a signal asks the process to stop: SIGTERM, SIGINT (Ctrl-C), or SIGHUP, which a
-// closing terminal sends. A second signal ends the process at once. If the process was started with SIGHUP ignored, as nohup does,
-// it keeps ignoring SIGHUP.
+// untilSignal returns a context that ends when the process receives SIGTERM, SIGINT (Ctrl-C), or SIGHUP, which a
+// closing terminal sends. A second signal ends the process at once. If the process was started with SIGHUP ignored, as
+// nohup does, it keeps ignoring SIGHUP.
 func untilSignal() context.Context {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {

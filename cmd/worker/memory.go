@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// cudaMemory is the host memory in bytes that CUDA uses for the first GPU. cudaMemoryMore is the same for each
+	// cudaMemory is the host memory in bytes that CUDA uses for the first GPU. cudaMemoryMore is the memory for each
 	// further GPU. Both exclude the pinned buffers of batches. Driver 580 used 100 MiB for a context on an H100, most
 	// of it mapped files.
 	cudaMemory     = 160 << 20
@@ -40,8 +40,8 @@ type memoryBudget struct {
 	plan   memory.Plan
 }
 
-// newMemoryBudget returns a budget with the limit of MILLRACE_MEMORY_LIMIT, of the cgroup, or half of the machine's
-// memory.
+// newMemoryBudget returns a budget with the memory limit. The limit is MILLRACE_MEMORY_LIMIT, the limit of the cgroup,
+// or half of the machine's memory.
 func newMemoryBudget(cfg *config.Config) *memoryBudget {
 	b := &memoryBudget{heap: memory.Unset, limit: memory.Limit{Bytes: int64(cfg.MemoryLimit), Source: "MILLRACE_MEMORY_LIMIT"}}
 	if cfg.MemoryLimit == 0 {
@@ -56,8 +56,8 @@ func newMemoryBudget(cfg *config.Config) *memoryBudget {
 	return b
 }
 
-// admit returns a function that adds a pipeline on a device of that kind. It returns an error if the limit is too low for all
-// pipelines together.
+// admit returns a function that adds a pipeline on a device of that kind. The function returns an error if the limit is
+// too low for all pipelines together.
 func (m *memoryBudget) admit(kind string) func(streams.Footprint) error {
 	return func(f streams.Footprint) (err error) {
 		if kind == "cuda" {

@@ -67,7 +67,7 @@ func (a *app) connect(ctx context.Context) error {
 	return nil
 }
 
-// join opens the connections and creates the ingest worker on them. After a notYet error it can be called again.
+// join opens the connections and creates the ingest worker on them. The caller may call it again after a notYet error.
 func (a *app) join(ctx context.Context) error {
 	if err := a.dialAll(ctx); err != nil {
 		return err
@@ -139,8 +139,8 @@ func (a *app) connected() bool {
 	return a.nc.IsConnected()
 }
 
-// provision creates missing streams and consumers if the configuration asks for that. It first checks the existing
-// ones, so a failed start leaves nothing behind.
+// provision creates missing streams and consumers if the configuration enables it. It first checks the existing ones,
+// so a failed start leaves nothing behind.
 func (a *app) provision(ctx context.Context) error {
 	if !a.cfg.Provision {
 		return nil
@@ -155,8 +155,8 @@ func (a *app) provision(ctx context.Context) error {
 	return a.orNotYet(topology.Provision(ctx, js, a.options.Topology, a.log))
 }
 
-// inspect checks server, streams and consumer before the worker uses them. It logs every finding that isn't an error,
-// and returns the errors. If that is a notYet error, it logs nothing.
+// inspect checks server, streams and consumer before the worker uses them. It logs the findings that aren't errors, and
+// returns the errors. If the server doesn't answer, it returns a notYet error and logs nothing.
 func (a *app) inspect(ctx context.Context) error {
 	findings := topology.ExplainCommands(topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes))))
 	err := a.wrong(findings, false)

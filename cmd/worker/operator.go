@@ -16,7 +16,7 @@ import (
 	"millrace/internal/operator/devkit"
 )
 
-// operatorCommand returns `worker operator` with its commands.
+// operatorCommand returns `worker operator` with its subcommands.
 func operatorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "operator", Short: "write, compile and test operators of your own",

@@ -19,9 +19,9 @@ import (
 	"millrace/internal/operator/devkit"
 )
 
-// `worker operator test` runs the operator in a child process, because code that uses a wrong pointer ends the process.
-// The child is the same command with more flags. Before each computation, it writes a finding to a file. The parent
-// reports that finding if the child crashes.
+// `worker operator test` runs the operator in a child process, because a wrong pointer in the operator's code can crash
+// the process. The child is the same command with more flags. Before each computation, it writes a finding to a file.
+// The parent reports that finding if the child crashes.
 
 // trial holds the flags of `worker operator test`.
 type trial struct {
@@ -158,7 +158,7 @@ func (t *trial) runChild(ctx context.Context, out io.Writer, flags ...string) (c
 	return "", childStatus(err)
 }
 
-// childStatus converts the error of exec for a child that has already printed its errors.
+// childStatus returns the error of the command for a child that ended with err and has already printed its errors.
 func childStatus(err error) error {
 	var exit *exec.ExitError
 	switch {

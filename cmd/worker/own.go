@@ -47,7 +47,7 @@ type gpus struct {
 
 // compileGPUs returns the GPUs for `worker operator`, which compiles without a cache and prints warnings.
 func compileGPUs() *gpus {
-	cfg, _ := config.Load(nil) // only the kernel library and the GPUs matter, and their use reports their errors
+	cfg, _ := config.Load(nil) // only the kernel library and the GPUs matter, and cuda.List reports their errors
 	cfg.CacheDir = ""
 	return &gpus{cfg: cfg, warnings: os.Stderr}
 }
@@ -100,7 +100,7 @@ func (g *gpus) Image(s images.Source, compute string) (images.Image, error) {
 	return image, err
 }
 
-// images returns the compiler of operators that the configuration describes. It creates the compiler at the first call.
+// images returns the operator compiler that the configuration describes. It creates the compiler at the first call.
 func (g *gpus) images() *images.Maker {
 	if g.maker == nil {
 		path := findNVRTC(g.cfg)
@@ -128,7 +128,7 @@ func findNVRTC(cfg *config.Config) string {
 	}
 	folders := append([]string{filepath.Dir(versions.Library)}, filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))...)
 	for _, folder := range append(folders, "/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64") {
-		for _, name := range []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"} { // the order of the kernel library
+		for _, name := range []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"} { // same order as in the kernel library
 			if path := filepath.Join(folder, name); isFile(path) {
 				return path
 			}

@@ -64,16 +64,16 @@ func logins(cfg *config.Config) []string {
 // connectionName is the name of the worker's connections to NATS.
 const connectionName = "millrace"
 
-// Limits for the workers that share partitions, as the page shows them.
+// Limits for the page's list of the workers that share partitions.
 const (
 	maxMembers       = 20
-	maxPartitionText = 120 // bytes
+	maxPartitionText = 120 // in bytes
 )
 
 // job returns the progress of this worker and the workers that share its stream's partitions.
 func (a *app) job() telemetry.Job {
 	j := a.metrics.Job()
-	host, _ := os.Hostname() // the process ID is enough
+	host, _ := os.Hostname() // without a host name, the process ID is enough
 	j.Worker = telemetry.JobWorker{Host: host, Process: os.Getpid(), Connection: connectionName}
 	if !a.joined.Load() || a.cfg.Delivery != "exclusive" {
 		return j

@@ -219,7 +219,7 @@ func dialWorker(cfg *config.Config, name string) (*nats.Conn, error) {
 	return nc, err
 }
 
-// noServer returns the text of the error if no embedded server listens. included reports whether this build has the
+// noServer returns the text of the error for a missing embedded server. included reports whether this build has the
 // embedded server.
 func noServer(included bool) string {
 	start := ""
@@ -230,7 +230,7 @@ func noServer(included bool) string {
 }
 
 // exchangeConfig returns the configuration for commands that only exchange messages. It ignores errors in the variables
-// about operators, because it can parse only the built-in ones.
+// about operators, because it can parse only built-in operators.
 func exchangeConfig() (*config.Config, error) {
 	cfg, err := config.Load(nil)
 	var bad *config.Error

@@ -15,7 +15,7 @@ import (
 // ends, its remaining resources are released, and the server redelivers the payloads after AckWait.
 
 const (
-	// endGrace is the time that the worker has to end after the drain timeout.
+	// endGrace is the maximum time between the drain timeout and the end of the worker.
 	endGrace = 2 * time.Second
 
 	// closeDevicesWithin is the maximum time for all devices together to finish and to free their memory. The sum of
@@ -47,7 +47,7 @@ func (a *app) onCloseDevice(id string, f func() error) {
 // close closes all parts. It gives up on a part that does not close in time.
 func (a *app) close() error { return a.closeAll(closeDevicesWithin, closeOther) }
 
-// closeAll is close with other time limits: devices for all devices together, and other for each other part.
+// closeAll is close with the given time limits. devices limits all devices together, and other limits each other part.
 func (a *app) closeAll(devices, other time.Duration) error {
 	var errs []error
 	left := devices
@@ -65,8 +65,8 @@ func (a *app) closeAll(devices, other time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// closeWithin calls c.close. It returns an error if the call takes longer than limit. If c waits for a device, that is
-// device.ErrLost.
+// closeWithin calls c.close. It returns an error if the call takes longer than limit. If c waits for a device, the
+// error is device.ErrLost.
 func (a *app) closeWithin(limit time.Duration, c closer) error {
 	closed := make(chan error, 1)
 	go func() { closed <- c.close() }()
@@ -87,8 +87,8 @@ func (a *app) closeWithin(limit time.Duration, c closer) error {
 	return device.Errorf("close", c.device, device.ErrLost, "it did not finish its work within %v", limit)
 }
 
-// closeDevice closes a device. It does not close a device that hangs, because Close would wait for it, and would free memory that the
-// device may still use. The loss of a device is reported elsewhere, so closeDevice does not return it.
+// closeDevice closes a device. It does not close a device that hangs, because Close would block, and would free memory
+// that the device may still use. The loss of a device is reported elsewhere, so closeDevice does not return it.
 func (a *app) closeDevice(d device.Device) error {
 	for i, pipe := range a.pipes {
 		if a.devices[i] == d && pipe.Hung() != nil {
@@ -103,8 +103,8 @@ func (a *app) closeDevice(d device.Device) error {
 	return err
 }
 
-// logLoss logs the loss of the pipeline's device when it happens, because the process may then drain for a long time. It closes the channel
-// when the pipeline has ended and its loss, if any, is logged.
+// logLoss logs the loss of the pipeline's device at once, because the process may then drain for a long time. It closes
+// the returned channel when the pipeline has ended and any loss is logged.
 func (a *app) logLoss(pipe *streams.Pipeline) <-chan struct{} {
 	logged := make(chan struct{})
 	go func() {
@@ -153,7 +153,7 @@ func (a *app) runToEnd(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// overdue returns a channel that is closed if the worker should have ended. The time limit is the drain timeout plus
+// overdue returns a channel that is closed when the worker should have ended. The time limit is the drain timeout plus
 // endGrace, from the moment when ctx is done or a device is lost.
 func (a *app) overdue(ctx context.Context) <-chan struct{} {
 	over := make(chan struct{})

@@ -11,7 +11,7 @@ import (
 // Limits on the time that a worker waits at its end for the collector to receive the last spans.
 const (
 	mostFlush  = 5 * time.Second
-	leastFlush = time.Second // even if the drain has used up its timeout
+	leastFlush = time.Second // minimum, even if the drain has used up its timeout
 )
 
 // openTracing starts the export of spans if environment variables configure it. The export closes after the last batch.

@@ -1,5 +1,5 @@
 // Package architecture checks the rules of this repository that neither the compiler nor a linter can check. The rules
-// limit the files that may import C, the length of source files, and the number of files with methods of one type of
+// limit the files that may import C, the length of source files, and the number of files with methods of one type in
 // ingest. Files of ingest refer to each other in one direction. A skipped test gives a reason. Documents refer only to
 // existing things.
 //

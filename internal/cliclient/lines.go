@@ -30,7 +30,7 @@ type decoder struct {
 	decompressor compression.Decompressor
 }
 
-// records returns the result of each record as a JSON object. unknown lists the operators whose values it can't decode,
+// records returns the result of each record as a JSON object. unknown lists the operators whose values stay undecoded,
 // because parse fails or returns another version.
 func (d *decoder) records(h nats.Header, body []byte) (records []json.RawMessage, unknown []string, err error) {
 	encoding, err := compression.FromHeader(h.Get(client.HeaderContentEncoding))
@@ -207,7 +207,7 @@ func (o *object) put(key string, value []byte) {
 	o.text = append(append(o.text, ':'), value...)
 }
 
-// fail adds the key "error" with the reason for which a record has no values.
+// fail adds the key "error" with the reason why a record has no values.
 func (o *object) fail(reason string) {
 	o.put("error", encoded(map[string]string{"reason": reason}))
 }

@@ -198,7 +198,7 @@ func (f *Framer) Describe(h nats.Header) {
 	}
 }
 
-// has reports whether a header with that name exists, in any case.
+// has reports whether a header with that name exists, ignoring case.
 func has(h nats.Header, name string) bool {
 	for each := range h {
 		if strings.EqualFold(each, name) {

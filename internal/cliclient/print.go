@@ -1,6 +1,6 @@
 // Package cliclient sends payloads to the input stream and prints results and dead letters, without another NATS tool.
-// The commands `worker send` and `worker results` use it. Package audit shares its Reader, and package resend its error
-// explanations. Programs should use a NATS client and package millrace/client instead.
+// The commands `worker send` and `worker results` use it. Package audit uses its Reader, and package resend uses its
+// error explanations. Programs should use a NATS client and package millrace/client instead.
 //
 // Start reading at Sender.Send, which sends the payloads of Payloads, and at Printer.Print.
 package cliclient
@@ -25,7 +25,7 @@ import (
 	"millrace/internal/wildcard"
 )
 
-// Printer prints results and dead letters, each as a Line of JSON.
+// Printer prints results and dead letters, one JSON object per line (see Line).
 type Printer struct {
 	Conn     *nats.Conn
 	Topology topology.Topology // names of the streams, prefixes and subjects of the worker
@@ -35,7 +35,7 @@ type Printer struct {
 	Follow   bool              // print new messages until the context ends
 	Payload  int               // maximum bytes of a dead letter's payload to print; 0 prints none
 
-	// Parse returns the operator that spec describes. If it fails, the values of the operator are printed as stored.
+	// Parse returns the operator that spec describes. If Parse fails, the operator's values are printed as stored.
 	Parse func(spec string) (operator.Operator, error)
 
 	Out   io.Writer
@@ -54,7 +54,7 @@ type Printer struct {
 // mostParts is the maximum number of parts of incomplete results in memory.
 const mostParts = 256
 
-// ErrUnreadable is the error of Print if some messages could not be read. Notes has the reasons.
+// ErrUnreadable is the error of Print if some messages could not be read. Print has written the reasons to Notes.
 var ErrUnreadable = errors.New("messages could not be read")
 
 // Print prints the selected messages. If the user lacks a permission, the error names the permission.
@@ -67,7 +67,7 @@ func (p *Printer) Print(ctx context.Context) error {
 }
 
 // run prints the stored results and then the stored dead letters. If Follow is set, it then prints new messages until
-// ctx ends, and returns nil.
+// ctx ends, which is not an error.
 func (p *Printer) run(ctx context.Context) error {
 	js, err := p.Topology.API.New(p.Conn)
 	if err != nil {

@@ -38,8 +38,8 @@ type Reader struct {
 	Stream      string
 	Subjects    []string // filters for the stored subjects; empty for all
 	HeadersOnly bool
-	// AskLeader makes the reader ask the stream's leader for more messages, because the server of the consumer may lag
-	// behind the leader.
+	// AskLeader makes the reader query the stream's leader for further messages, because the server of the consumer may
+	// lag behind the leader.
 	AskLeader bool
 	Next      uint64 // sequence of the next message to read
 
@@ -75,7 +75,7 @@ func (r *Reader) Advance(ctx context.Context, end uint64, visit Visit) error {
 		case time.Since(came) > silence:
 			return fmt.Errorf("read stream %s: the server sends nothing for %v, although it has more messages", r.Stream, silence)
 		case wait > 0:
-			r.drop() // only a new consumer has the current number of messages
+			r.drop() // only a new consumer reports the current number of messages
 		default:
 			wait = fetchWait
 		}

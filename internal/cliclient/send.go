@@ -51,7 +51,7 @@ type Sender struct {
 	Header  nats.Header
 	Rate    float64 // maximum messages per second; 0 means no limit
 
-	outage time.Duration // maximum time for a reconnect; 0 means answerPatience; tests set less
+	outage time.Duration // maximum time for a reconnect; 0 means answerPatience, and tests set less
 
 	stored, bytes atomic.Int64
 }
@@ -119,7 +119,7 @@ func (p *pending) weight() int64 { return int64(min(len(p.Data), windowBytes)) }
 
 // publish publishes payloads. It blocks while sent or room is full.
 func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <-chan Payload, sent chan<- pending, room *semaphore.Weighted) {
-	run := nuid.Next() // prefix of the message ids; by its id, the stream drops a payload that is published twice
+	run := nuid.Next() // prefix of the message ids, by which the stream drops second copies
 	pace := rate.NewLimiter(rate.Limit(s.Rate), 1)
 	for n := 0; ; n++ {
 		var p Payload
@@ -148,7 +148,7 @@ func (s *Sender) publish(ctx context.Context, js jetstream.JetStream, payloads <
 			q.future, q.failed = js.PublishMsgAsync(q.msg)
 			q.unsent = errors.Is(q.failed, nats.ErrMaxPayload)
 		}
-		sent <- q // blocks until the collector receives it, at the latest soon after ctx ends
+		sent <- q // blocks until the collector receives q, at the latest soon after ctx ends
 	}
 }
 

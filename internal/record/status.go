@@ -24,7 +24,8 @@ const (
 
 var names = [Statuses]string{"ok", "null", "too_large", "operator_error", "device_fault"}
 
-// A message depends on the status alone, because a result has the same bytes on every device and at any batch size.
+// messages has a sentence for each status. It depends on the status alone, because a result has the same bytes on every
+// device and at any batch size.
 var messages = [Statuses]string{
 	"the record was processed",
 	"the record is null",
@@ -33,7 +34,7 @@ var messages = [Statuses]string{
 	"the record breaks the device",
 }
 
-// String returns the name of the status in results. From TooLarge on, it is also the reason of the record's dead
+// String returns the name of the status in results. From TooLarge on, that name is also the reason of the record's dead
 // letter.
 func (s Status) String() string {
 	if !s.Valid() {

@@ -27,7 +27,7 @@ type Debug struct {
 	Timeline *Timeline
 	Build    Build
 	Bounds   LiveBounds             // bounds of batches, the same on every device
-	Stats    func() []streams.Stats // reads every pipeline; nil for none
+	Stats    func() []streams.Stats // reads every pipeline; nil if there is none
 	Watch    *Watch                 // observes the worker's readiness; nil means always ready
 	Feed     Feed                   // source of the payloads; the zero Feed hides that part of the page
 	CPU      CPU                    // reason why the CPU computes, or NotOnCPU

@@ -19,7 +19,7 @@ const (
 	ganttNameWidth = 10
 )
 
-// ganttMarks are the characters that represent batches. They rotate, so that neighbours differ.
+// ganttMarks are the characters that represent batches. Each batch uses the next character, so neighbours differ.
 const ganttMarks = "123456789abcdefghijklmnopqrstuvwxyz"
 
 // Characters for idle time, and for the row that counts busy engines.
@@ -29,10 +29,10 @@ const (
 	threeMark = '#'
 )
 
-// RenderGantt draws the part of the timeline in which a device's engines overlapped most, in ASCII and at most width
-// columns (limited to the range from 40 to 500). The drawing has one row per engine, with each batch as a run of one
-// digit or letter, a row that shows overlap, and a time axis. If no batch has been on a device yet, RenderGantt writes
-// a line that says so.
+// RenderGantt draws the part of the timeline in which a device's engines overlapped most. The drawing is in ASCII and
+// at most width columns wide, limited to the range from 40 to 500. It has one row per engine, in which each batch is a
+// run of one digit or letter. A row that shows overlap and a time axis follow. If no batch has been on a device yet,
+// RenderGantt writes a line with that information.
 func (t *Timeline) RenderGantt(w io.Writer, width int) error {
 	s, ok := t.busiest()
 	if !ok {
@@ -203,7 +203,7 @@ type stretch struct {
 	records []inflight.Record // batches with a busy engine within span, ordered by the start of their copy in
 }
 
-// stretchTries is about the number of stretches that are compared on each device.
+// stretchTries is the approximate number of stretches that are compared per device.
 const stretchTries = 64
 
 // busiest returns the stretch with the most overlap of engines, over all devices. It compares stretches that begin with
@@ -235,8 +235,8 @@ func (s stretch) overlap() int {
 	return bytes.Count(marks, []byte{twoMark}) + 4*bytes.Count(marks, []byte{threeMark})
 }
 
-// stretchLength returns stretchBatches times the median time of a batch on the device. If the batches together took
-// less time, it returns that time.
+// stretchLength returns stretchBatches times the median time of a batch on the device. It returns at most the time from
+// the first batch's start to the last batch's end.
 func stretchLength(records []inflight.Record) time.Duration {
 	var times []time.Duration
 	first, last := onDevice(&records[0]).Start, time.Duration(0)

@@ -14,11 +14,11 @@ type Work struct {
 	InHand   int           // batches in flight that hold payloads
 	Progress time.Time     // time of the last change of a batch's state
 	AckWait  time.Duration // the consumer's AckWait, which bounds the time without progress; 0 while unknown, which disables that check
-	HeldBack int           // number of held back payloads; the worker isn't ready if this lasts longer than AckWait
+	HeldBack int           // number of held-back payloads; the worker isn't ready if there are any for longer than AckWait
 	Lost     error         // reason why the part's device is lost; nil while the device works
 
-	// For a device: Age is the time since its next batch to complete was submitted. Bound is the limit of Age; 0 means
-	// no limit.
+	// For a device, Age is the time that its next batch to complete has spent there so far. Bound is the limit of Age;
+	// 0 means no limit.
 	Age, Bound time.Duration
 }
 
@@ -48,7 +48,7 @@ type Health struct {
 	draining bool
 	waiting  error                // reason why the worker can't start yet; nil for none
 	excused  map[string]time.Time // last time without work or without NATS, by Work.Name
-	held     map[string]time.Time // start of the time with held back payloads, by Work.Name
+	held     map[string]time.Time // start of the time with held-back payloads, by Work.Name
 }
 
 // NewHealth returns a Health in the starting state: live, but not ready.
@@ -62,8 +62,8 @@ func NewHealth(cfg HealthConfig) *Health {
 // Started ends the starting state. From now on, the worker accepts payloads.
 func (h *Health) Started() { h.set(&h.started) }
 
-// Waiting sets the reason why the worker can't start yet; nil means none. Ready returns it until the worker has
-// started.
+// Waiting sets the reason why the worker can't start yet; nil means none. Until the worker has started, Ready returns
+// an error with that reason.
 func (h *Health) Waiting(why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,8 +116,9 @@ func (h *Health) Live() error {
 	return errors.Join(failures...)
 }
 
-// Ready returns nil while the worker accepts payloads. It returns an error while the worker is starting, draining, not
-// connected to NATS, stalled or not live, and if payloads have been held back for longer than AckWait.
+// Ready returns nil while the worker accepts payloads. It returns an error while the worker is starting, draining,
+// disconnected from NATS, stalled or not live. It also returns an error if payloads have been held back for longer than
+// AckWait.
 func (h *Health) Ready() error {
 	h.mu.Lock()
 	started, draining, waiting := h.started, h.draining, h.waiting
@@ -199,7 +200,7 @@ func NewWatch(ready func() error, now func() time.Time) *Watch {
 	return &Watch{ready: ready, now: now}
 }
 
-// Run checks the worker every second until ctx is done, so Since is right even if nobody requests the page.
+// Run checks the worker every second until ctx is done, so Since is correct even if no client requests the page.
 func (w *Watch) Run(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()

@@ -60,14 +60,14 @@ func (m *Metrics) Frame(s inflight.FrameStats) {
 // operatorMetrics holds the metrics of the operators that the worker runs.
 //
 // A process that loses its device ends before Prometheus can scrape the count of that fault. So the time of the
-// third-last fault is a metric, too. It includes the faults of earlier processes, which the worker reads from the
+// third-last fault is a metric, too. That time covers faults of earlier processes, which the worker reads from the
 // consumer's metadata. An alert compares that time with its window.
 type operatorMetrics struct {
 	faults *prometheus.CounterVec
 	third  *prometheus.GaugeVec
 
 	mu     sync.Mutex
-	latest map[string][]time.Time // by operator: times of the latest faults in ascending order, at most remembered
+	latest map[string][]time.Time // times of each operator's latest faults, ascending, at most remembered
 }
 
 // remembered is the number of fault times that are kept for each operator. The alert fires after that number of faults.
@@ -126,8 +126,8 @@ func (m *Metrics) OperatorFault(f inflight.OperatorFault) {
 // trimMetrics holds the metrics about the removal of processed inputs. One goroutine changes them.
 type trimMetrics struct {
 	removed prometheus.Counter
-	floor   *prometheus.GaugeVec // by consumer; at most one consumer has it
-	holder  string               // that consumer, or empty
+	floor   *prometheus.GaugeVec // by consumer; only holder has a value
+	holder  string               // consumer that needs the first kept input; empty for none
 	held    map[trim.Reason]prometheus.Gauge
 	kept    atomic.Pointer[Kept] // for the timeline page
 }
@@ -167,7 +167,7 @@ func (m *Metrics) Trim(removed uint64, s trim.State) {
 	t.removed.Add(float64(removed))
 	kept := Kept{Consumer: s.Holder, Inputs: s.Behind(), Why: string(s.Held)}
 	if s.Held == trim.NotTrimmed {
-		kept = Kept{} // intended, so the page doesn't show it
+		kept = Kept{} // no trimming is intended, so the page doesn't show it
 	}
 	t.kept.Store(&kept)
 	for why, gauge := range t.held {

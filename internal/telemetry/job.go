@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	jobEvery    = 5 * time.Second  // interval between the points of a job's chart, and between the server's reports about the backlog
+	jobEvery    = 5 * time.Second  // interval of the chart's points, and of the server's backlog reports
 	jobRateSpan = 30 * time.Second // period for the averages of the current rates
 	jobPoints   = 60               // maximum number of points: 5 minutes
 	jobRound    = 3 * jobEvery     // time in which the server reports every partition once
@@ -88,7 +88,7 @@ type JobMember struct {
 type jobCounter struct {
 	started         time.Time
 	finished, bytes atomic.Uint64
-	framed          atomic.Int64 // records of frames, less one for each frame
+	framed          atomic.Int64 // records of frames, minus one per frame
 	redelivered     atomic.Uint64
 	pending         atomic.Uint64
 
@@ -123,7 +123,8 @@ func (c *jobCounter) settled(o inflight.Outcome, bytes int) {
 	}
 }
 
-// unacknowledged completes a report of the server at a time. Its caller has already set the number of pending messages.
+// unacknowledged records the server's number of unacknowledged messages at a time. It adds the pending messages, which
+// the server has already reported.
 func (c *jobCounter) unacknowledged(messages uint64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +134,7 @@ func (c *jobCounter) unacknowledged(messages uint64, now time.Time) {
 	}
 }
 
-// deadLettered counts a dead letter and keeps the last ones.
+// deadLettered counts a dead letter and keeps it until jobLetters newer ones have arrived.
 func (c *jobCounter) deadLettered(l inflight.DeadLetter, now time.Time) {
 	kept := JobLetter{
 		At: now.UnixMilli(), Subject: shortened(l.Subject, maxSubject), Sequence: l.Sequence, Record: l.Record, Reason: l.Reason,

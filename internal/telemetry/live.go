@@ -21,16 +21,16 @@ const (
 	maxErrorBytes      = 300
 )
 
-// live is the response of GET /timeline?after=CURSOR&limit=N, the data of the timeline page. It is private to that page
-// and changes with it. Programs should use /metrics and /trace.
+// live is the response of GET /timeline?after=CURSOR&limit=N, the data of the timeline page. Only that page may use the
+// format, which can change. Programs should use /metrics and /trace.
 //
-// Times are whole nanoseconds. Times that grow with the age of the worker are strings, because JavaScript numbers
-// represent integers exactly only up to 2^53, which is 104 days in nanoseconds.
+// Times are whole nanoseconds. Times that grow with the age of the worker are strings. JavaScript numbers represent
+// integers exactly only up to 2^53, which is 104 days in nanoseconds.
 type live struct {
 	Run     string       `json:"run"`      // identifies the worker process; if it changes, earlier cursors and batches are invalid
 	Base    string       `json:"base"`     // Unix time of the earliest device epoch
 	Now     string       `json:"now"`      // time since Base
-	Cursor  uint64       `json:"cursor"`   // pass it as after in the next request
+	Cursor  uint64       `json:"cursor"`   // value of after for the next request
 	LeftOut uint64       `json:"left_out"` // number of batches after the request's cursor that are older than the returned ones
 	Devices []liveDevice `json:"devices"`
 	Batches []liveBatch  `json:"batches"` // in the order of their release
@@ -173,7 +173,7 @@ func (d Debug) live(after uint64, limit int, newcomer bool) live {
 	return answer
 }
 
-// condition returns the worker's condition, or ready if nothing observes it.
+// condition returns the worker's condition, or ready if there is no Watch.
 func (d Debug) condition() liveCondition {
 	if d.Watch == nil {
 		return liveCondition{State: conditionReady}

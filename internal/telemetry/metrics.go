@@ -28,8 +28,8 @@ type Build struct {
 	GoVersion string // version of the Go compiler
 }
 
-// Metrics counts the worker's events. It implements Observer and ingest.Observer. Those calls allocate no memory once a
-// device is known. All methods are safe for concurrent use.
+// Metrics counts the worker's events. It implements Observer and ingest.Observer. The methods of both allocate no
+// memory once a device is known. All methods are safe for concurrent use.
 //
 // Metrics of a device have the label device, with the GPU's UUID or "host" as its value. Metrics of messages don't have
 // that label, because a dead letter may never have reached a device.
@@ -63,7 +63,7 @@ var (
 	_ ingest.Observer = (*Metrics)(nil)
 )
 
-// NewMetrics creates the metrics in a new registry, together with those of the Go runtime and the process.
+// NewMetrics creates the metrics in a new registry, together with the metrics of the Go runtime and the process.
 func NewMetrics(build Build) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), job: newJobCounter(time.Now())}
 	m.factory = promauto.With(prometheus.WrapRegistererWithPrefix(namespace+"_", m.registry))
@@ -188,7 +188,7 @@ func (m *Metrics) watch(name, help string, read func() int) {
 	m.factory.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(read()) })
 }
 
-// WatchMemory makes every scrape report the memory of the payloads in flight, its limit, and the number of times that a
+// WatchMemory makes every scrape report the memory budget: its limit, the used memory, and the number of times that a
 // payload had to wait for memory.
 func (m *Metrics) WatchMemory(read func() inflight.Memory) {
 	budget := func(state string, bytes func() float64) {

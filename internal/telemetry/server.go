@@ -35,9 +35,9 @@ type Server struct {
 	done    chan struct{}
 }
 
-// Listen binds address (host:port; port 0 lets the system choose) and serves handler from then on. The argument
-// variable is the configuration variable that holds the address; errors name it. Listen logs failures of requests.
-// Error responses are JSON: {"error": TEXT, "status": NUMBER}.
+// Listen binds address, in the form host:port, and serves handler from then on. Port 0 lets the system choose a port.
+// The argument variable is the configuration variable that holds the address, for errors. Listen logs failures of
+// requests. Error responses are JSON: {"error": TEXT, "status": NUMBER}.
 func Listen(address, variable string, handler http.Handler, log *slog.Logger) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -81,8 +81,8 @@ func (s *Server) serve(listener net.Listener) {
 // Addr returns the bound address.
 func (s *Server) Addr() net.Addr { return s.address }
 
-// Close stops listening at once and lets requests finish until ctx is done. It then aborts the rest and returns ctx's
-// error. A second Close returns nil.
+// Close stops listening at once and lets requests finish until ctx is done. It then aborts the remaining requests and
+// returns ctx's error. A second Close returns nil.
 func (s *Server) Close(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// Limits for scrapes, which are rare and short. If more than maxScrapes run at once, one hangs.
+// Limits for scrapes, which are rare and short. More than maxScrapes at once mean that one hangs.
 const (
 	maxScrapes    = 4
 	scrapeTimeout = 10 * time.Second
@@ -130,8 +130,8 @@ func probe(check func() error) http.Handler {
 	})
 }
 
-// failure is the body of every error response on both servers, a JSON object. Responses to probes and of Go's profiles
-// stay text, because their clients read text.
+// failure is the body of every error response on both servers, a JSON object. Error responses of probes and of Go's
+// profiles stay text, because their clients read text.
 type failure struct {
 	Error  string `json:"error"`  // description of the error, with advice for the client
 	Status int    `json:"status"` // HTTP status
@@ -239,7 +239,7 @@ func localOnly(next http.Handler) http.Handler {
 }
 
 // isCrossSite reports whether a browser makes the request on behalf of another page. Pages from other ports of this
-// machine count as other pages too: for a browser they are on the same site, but have a different origin.
+// machine count as other pages, too. A browser treats them as the same site with a different origin.
 func isCrossSite(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin": // not a browser, an address that the user entered, or our own page

@@ -31,7 +31,7 @@ type trackedDevice struct {
 	sums  sums
 }
 
-// sums counts all batches of a device since the start, including those that are no longer in the ring.
+// sums counts all batches of a device since the start, including batches that are no longer in the ring.
 type sums struct {
 	batches, failed, payloads, bytes uint64
 	closed                           [streams.NumCloseReasons]uint64
@@ -44,8 +44,8 @@ func NewTimeline(batches int) *Timeline {
 	return &Timeline{ring: make([]inflight.Record, max(batches, 1)), made: time.Now()}
 }
 
-// AddDevice registers a device before its first batch: its device.Info.ID and Name, and its Epoch, which is needed to
-// align the clocks of several devices. A second call for a device has no effect.
+// AddDevice registers a device before its first batch. The arguments are its device.Info.ID and Name, and its Epoch,
+// which aligns the clocks of several devices. A second call for a device has no effect.
 func (t *Timeline) AddDevice(id, name string, epoch time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,8 +121,8 @@ func (t *Timeline) snapshot() (list []deviceTimeline, base time.Time) {
 	return list, earliestEpoch(devices)
 }
 
-// since returns copies of the devices and of the batches after the first after batches. It returns the newest ones, at
-// most limit, in the order of their release. The result done is the total number of batches.
+// since returns copies of the devices and of the batches, without the first after batches. It returns at most limit
+// batches, the newest ones, in the order of their release. The result done is the total number of batches.
 func (t *Timeline) since(after uint64, limit int) (devices []trackedDevice, batches []inflight.Record, done uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -47,9 +47,9 @@ type batchArgs struct {
 	Err      string `json:"error,omitempty"`
 }
 
-// WriteTrace writes the timeline as Chrome trace-event JSON. It writes the given duration up to the newest batch, or
-// everything if last is 0. Each device is a process, and each of its engines and lanes is a track. Times count from
-// the earliest epoch of all devices.
+// WriteTrace writes the timeline as Chrome trace-event JSON. If last isn't 0, it writes only the time of that length
+// before the end of the newest batch. Each device is a process, and each of its engines and lanes is a track. Times
+// count from the earliest epoch of all devices.
 func (t *Timeline) WriteTrace(w io.Writer, last time.Duration) error {
 	devices, base := t.snapshot()
 	keepLast(devices, base, last)
@@ -150,9 +150,9 @@ func (b bar) events(process, thread int, offset time.Duration) []traceEvent {
 	return events
 }
 
-// A trace viewer draws one track per thread. If two events on a track overlap, it shows one as part of the other. So
-// work that really overlaps, such as a lane's next batch filling while the previous one computes, goes to additional
-// rows of the track.
+// A trace viewer draws one track per thread. If two events on a track overlap, the viewer shows one event as part of
+// the other. So overlapping work, such as a lane's next batch filling while the previous one computes, is drawn in
+// additional rows of the track.
 
 // bar is one rectangle on a track.
 type bar struct {
@@ -165,12 +165,12 @@ type bar struct {
 // track is a named group of bars that is drawn in as many rows as necessary.
 type track struct {
 	name string
-	id   int // thread ID of the first row; the other rows follow
+	id   int // thread ID of the first row; further rows have the next IDs
 	bars []bar
 }
 
-// maxRows is the number of thread IDs reserved for each track. A lane has two batches, plus a few that may still be
-// publishing.
+// maxRows is the number of thread IDs reserved for each track. A lane has two batches, plus a few batches that may
+// still be publishing.
 const maxRows = 1000
 
 // engineTracks returns the device stages of each engine.

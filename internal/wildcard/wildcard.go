@@ -26,8 +26,8 @@ func Overlap(a, b string) bool {
 	return OverlapTokens(strings.Split(a, "."), strings.Split(b, "."), Meet)
 }
 
-// OverlapTokens is like Overlap for the tokens of two filters. meet reports whether a token of a subject can match two tokens, neither of which
-// is >.
+// OverlapTokens is like Overlap for the tokens of two filters. meet reports whether one token of a subject can match
+// both x and y. OverlapTokens doesn't call it for the token >.
 func OverlapTokens(a, b []string, meet func(x, y string) bool) bool {
 	for i := 0; ; i++ {
 		switch {
@@ -41,5 +41,5 @@ func OverlapTokens(a, b []string, meet func(x, y string) bool) bool {
 	}
 }
 
-// Meet reports whether a token of a subject can match two tokens, neither of which is >.
+// Meet reports whether one token of a subject can match both x and y, which must not be >.
 func Meet(x, y string) bool { return x == y || x == "*" || y == "*" }

@@ -39,8 +39,8 @@ type Auditor struct {
 	JS       jetstream.JetStream
 	Topology topology.Topology // names of the streams and consumers, prefixes, subjects and delivery mode of the deployment
 
-	From, To     uint64    // first and last sequence to audit; 0 means the first ever, and the last when the audit begins
-	Since, Until time.Time // only inputs stored at Since or later and before Until; zero means no limit
+	From, To     uint64    // first and last sequence to audit; 0 means the stream's first ever, or its last when the audit begins
+	Since, Until time.Time // storage times of the inputs, from Since on and before Until; zero means no limit
 	Limit        int       // maximum number of findings of each kind in the report
 }
 

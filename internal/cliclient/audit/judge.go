@@ -16,7 +16,7 @@ type judge struct {
 	settled          uint64 // result of inputs.settled
 	decided          uint64 // result of inputs.decided
 	began            uint64 // first sequence that the deployment has certainly read
-	kept             uint64 // first sequence from which on no outcome was removed
+	kept             uint64 // no outcome of this or a later sequence was removed
 
 	gone    []uint64 // inputs without an outcome that were removed after the state of the stream was read
 	waiting []run    // delivered inputs that the consumer of shared delivery may still wait for
@@ -228,8 +228,8 @@ func (j *judge) wait(first, last uint64) {
 	}
 }
 
-// compareWaiting compares the number of inputs that the consumer may wait for with the number that it waits for. The
-// server reports only the number, not the inputs.
+// compareWaiting compares the number of delivered inputs without an outcome with the consumer's number of
+// unacknowledged inputs. The server reports only that number, not the inputs.
 func (j *judge) compareWaiting() {
 	if j.waits == 0 {
 		return
@@ -243,7 +243,7 @@ func (j *judge) compareWaiting() {
 			j.missing(w.first, w.last, neglected)
 			j.waits -= w.last - w.first + 1
 		}
-		j.report.Counts[Missing] += j.waits // inputs that have no finding
+		j.report.Counts[Missing] += j.waits // inputs without a finding, beyond the limit
 	default:
 		j.report.Pending += pending
 		j.report.add(j.waits-pending, Finding{Missing, j.waiting[0].first, j.waiting[len(j.waiting)-1].last, fmt.Sprintf(

@@ -29,7 +29,7 @@ type outcomes struct {
 	order   *order
 	letters []payloadApart
 
-	kept     int64  // inputs stored since this time, in nanoseconds since 1970, have lost no outcome
+	kept     int64  // no outcome of an input stored since this time was removed; nanoseconds since 1970
 	keptFrom uint64 // lowest known sequence of an input stored since kept; 0 if there is none
 	first    uint64 // lowest sequence with an outcome, even outside the span; 0 if there is none
 	reused   uint64 // number of outcomes of inputs whose sequence was reused
@@ -104,9 +104,9 @@ func (o *outcomes) open(ctx context.Context, js jetstream.JetStream, t topology.
 	return err
 }
 
-// keptSince returns the time since which the stream has kept all its messages, in nanoseconds since 1970, or 0 if it
-// has kept all. If the stream's limits can't have removed the first messages, a user has. The audit treats at least
-// purged such messages as a purge. Fewer are deletions, which don't change the result, so the audit reports them.
+// keptSince returns the time since which the stream has removed no message, in nanoseconds since 1970. It returns 0 if
+// the stream has never removed one. If the stream's limits can't have removed the first messages, a user has. The audit
+// treats at least purged such messages as a purge. Fewer are deletions, which the audit reports as missing.
 func keptSince(info *jetstream.StreamInfo) int64 {
 	c, s := info.Config, info.State
 	removed := s.FirstSeq - min(max(c.FirstSeq, 1), s.FirstSeq)
@@ -138,7 +138,7 @@ func (o *outcomes) advance(ctx context.Context) error {
 	return nil
 }
 
-// enter handles a message with stream sequence at.
+// enter records the message with stream sequence at.
 func (o *outcomes) enter(s *source, at uint64, subject string, h nats.Header) error {
 	m, ok := parse(h, o.input)
 	if !ok || !s.stores(subject) || m.stored > 0 && m.stored < o.created {

@@ -71,8 +71,8 @@ const (
 )
 
 // table holds the outcomes of inputs by sequence. An entry is one byte with the kind and a hash of the input's storage
-// time. The hash is 0 if the time isn't known. It distinguishes inputs that have the same sequence because the stream
-// was restored from an older copy.
+// time. The hash is 0 if the time isn't known. The hash distinguishes inputs that have the same sequence because the
+// stream was restored from an older copy.
 type table struct {
 	pages map[uint64]*[pageSize]byte
 	page  *[pageSize]byte // the page used last

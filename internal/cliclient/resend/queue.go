@@ -48,8 +48,8 @@ type queue struct {
 	held     map[uint64]string // reply subject of each message that this run leaves to later runs, by sequence
 }
 
-// openQueue opens the durable consumer with that name. If there is none, it creates the consumer, or a temporary one
-// for a dry run.
+// openQueue opens the durable consumer with that name. If the consumer doesn't exist, openQueue creates it, or a
+// temporary consumer for a dry run.
 func openQueue(ctx context.Context, js jetstream.JetStream, stream, name string, subjects []string, dry bool) (*queue, error) {
 	c := jetstream.ConsumerConfig{
 		Name: name, Durable: name, Description: "worker retry: an acknowledged dead letter was sent again", DeliverPolicy: jetstream.DeliverAllPolicy,
@@ -104,7 +104,7 @@ func (q *queue) fetch(n int, wait time.Duration) (came []*pull.Message, err erro
 	return came, err
 }
 
-// late reports whether the server may soon deliver messages that were requested at that time to another run.
+// late reports whether messages that were requested at that time may soon be delivered to another run.
 func (q *queue) late(asked time.Time) bool { return q.remembers() && time.Since(asked) > q.wait/3 }
 
 // giveBack returns a message to the server for redelivery. If the request is lost, the server redelivers the message
@@ -131,8 +131,7 @@ func (q *queue) release() error {
 	return q.js.Conn().FlushTimeout(requestTimeout)
 }
 
-// state returns the number of messages that were never delivered, and the number of messages that other runs have
-// received.
+// state returns the number of messages that were never delivered, and the number of messages that other runs hold.
 func (q *queue) state(ctx context.Context) (waiting uint64, others int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

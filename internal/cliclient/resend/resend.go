@@ -80,14 +80,14 @@ type Entry struct {
 	Record   string // index of the record in its frame; empty for a whole message
 	Reason   string
 	Bytes    int   // size of the new input's body
-	Err      error // reason why it was not sent, or not marked as sent
+	Err      error // reason why the dead letter was not sent or not marked as sent
 
 	duplicate bool // the input stream already has the input
 }
 
 // Report is the result of a run. All counts are numbers of dead letters.
 type Report struct {
-	Sent    map[string]int // by reason; a dry run counts the dead letters that it would send
+	Sent    map[string]int // sent, by reason; a dry run counts the dead letters that it would send
 	Bytes   int64          // total size of the sent bodies
 	Before  int            // already stored by an earlier run that was killed before the acknowledgement
 	Left    map[string]int // not selected, by reason
@@ -112,7 +112,7 @@ type run struct {
 }
 
 // Run sends the selected dead letters that are stored now and were not sent before. The report is valid even with an
-// error. After failures that would affect the next dead letters, too, the error is cliclient.ErrGivenUp.
+// error. The error is cliclient.ErrGivenUp if the next dead letters would fail, too.
 func (r *Resender) Run(ctx context.Context) (*Report, error) {
 	began := time.Now()
 	u := &run{Resender: r, report: &Report{Sent: map[string]int{}, Left: map[string]int{}}, pace: rate.NewLimiter(rate.Limit(r.Rate), 1)}
@@ -195,8 +195,8 @@ const (
 	// grace is the time beyond AckWait that a run waits for dead letters of another run.
 	grace = 5 * time.Second
 
-	// settling is the time for the server to redeliver dead letters of the last run. After it, a run notes that it
-	// waits.
+	// settling is the time for the server to redeliver dead letters that the last run gave back. After that time, a run
+	// notes that it waits.
 	settling = 2 * time.Second
 )
 

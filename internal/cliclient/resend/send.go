@@ -89,8 +89,8 @@ func (r *run) fitting(letters []*pull.Message) (n int) {
 	return n
 }
 
-// sendTogether sends dead letters concurrently, at the configured rate. When ctx ends, it finishes the started ones and
-// holds the other ones.
+// sendTogether sends dead letters concurrently, at the configured rate. When ctx ends, it finishes the started dead
+// letters and holds the remaining ones.
 func (r *run) sendTogether(ctx context.Context, letters []*pull.Message) {
 	var all sync.WaitGroup
 	entries := make([]*Entry, len(letters))
@@ -320,9 +320,9 @@ func (r Reading) pack(framing frame.Framing, record []byte) (body []byte, err er
 	return new(compression.Compressor).Append(nil, r.Decompress, body), nil
 }
 
-// restored returns the headers that the input of a dead letter had. It doesn't restore reserved headers, which were
-// meant for the first publish, or headers that no client can write. Both kinds stay in client.HeaderInput, which the
-// next dead letter keeps.
+// restored returns the headers that the input of a dead letter had. It doesn't restore reserved headers, which the
+// server applied to the first publish, or headers that no client can write. Both kinds stay in client.HeaderInput,
+// which the next dead letter keeps.
 func restored(letter nats.Header) nats.Header {
 	h := nats.Header{}
 	for name, values := range letter {
