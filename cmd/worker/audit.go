@@ -15,7 +15,6 @@ import (
 	"millrace/internal/cliclient/audit"
 )
 
-// auditFlags holds the flags of `worker audit`.
 type auditFlags struct {
 	from, to     uint64
 	since, until string
@@ -26,7 +25,6 @@ type auditFlags struct {
 // defaultFindings is the default of --limit.
 const defaultFindings = 20
 
-// auditCommand returns `worker audit`.
 func auditCommand() *cobra.Command {
 	f := &auditFlags{}
 	c := &cobra.Command{
@@ -52,7 +50,6 @@ func auditCommand() *cobra.Command {
 	return c
 }
 
-// runAudit implements `worker audit`.
 func runAudit(ctx context.Context, f *auditFlags) error {
 	cfg, err := exchangeConfig()
 	if err != nil {

@@ -47,7 +47,6 @@ The rows of a comparison take turns, on fresh random data. A wrong result ends t
 MILLRACE_DEVICES choose the devices. The group nats measures the way from stream to stream, for Millrace, for a worker that computes nothing,
 and for a worker in plain Go.`
 
-// benchCommand returns `worker bench`.
 func benchCommand() *cobra.Command {
 	b := &benchFlags{}
 	groups := bench.Groups(broker.New(broker.Options{}).Suite())
@@ -117,7 +116,6 @@ func (b *benchFlags) options() (bench.Options, error) {
 	return o, errors.Join(append(errs, o.Check())...)
 }
 
-// runBench implements `worker bench`.
 func runBench(ctx context.Context, b *benchFlags) (err error) {
 	if b.list {
 		return listBench(os.Stdout)
@@ -197,7 +195,6 @@ func (out *benchOutput) create(b *benchFlags) (err error) {
 	return nil
 }
 
-// close closes the open files.
 func (out *benchOutput) close() error {
 	var errs []error
 	for _, f := range []*os.File{out.json, out.trace, out.profile} {
@@ -240,7 +237,6 @@ func (out *benchOutput) measure(ctx context.Context, cfg *config.Config, o bench
 	return err
 }
 
-// printBenchDevices prints the devices and settings of the run.
 func printBenchDevices(o bench.Options) {
 	for _, d := range o.Devices {
 		i := d.Info()

@@ -31,7 +31,6 @@ import (
 // checkPatience limits the time that the server may take to answer all requests.
 const checkPatience = 15 * time.Second
 
-// checkCommand returns `worker check`.
 func checkCommand() *cobra.Command {
 	asJSON := false
 	c := &cobra.Command{
@@ -45,7 +44,6 @@ func checkCommand() *cobra.Command {
 	return c
 }
 
-// runCheck implements `worker check`.
 func runCheck(ctx context.Context, asJSON bool) error {
 	cfg, err := config.Load(findOperators, someServer)
 	findings := checkConfig(cfg, err)

@@ -23,7 +23,6 @@ var someServer = config.Check{Variable: "MILLRACE_NATS_URL", Wrong: func(c *conf
 	return nil
 }}
 
-// configCommand returns `worker config`.
 func configCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "config", Short: "list every variable with its current value, default and meaning",
@@ -34,7 +33,6 @@ func configCommand() *cobra.Command {
 	}
 }
 
-// runConfig implements `worker config`.
 func runConfig() error {
 	cfg, err := config.Load(findOperators, someServer)
 	var bad *config.Error

@@ -28,7 +28,6 @@ const (
 	demoDebugAddr    = "127.0.0.1:6060"
 )
 
-// demoFlags holds the flags of `worker demo`.
 type demoFlags struct {
 	payloads                  int
 	seed                      uint64
@@ -38,7 +37,6 @@ type demoFlags struct {
 	keep                      bool
 }
 
-// demoCommand returns `worker demo`.
 func demoCommand() *cobra.Command {
 	f := &demoFlags{}
 	c := &cobra.Command{
@@ -59,7 +57,6 @@ func demoCommand() *cobra.Command {
 	return c
 }
 
-// runDemo implements `worker demo`.
 func runDemo(ctx context.Context, f *demoFlags) (err error) {
 	if f.payloads < 0 || f.payloads > 1e9 {
 		return usageError{fmt.Errorf("demo: --payloads is %d, want 1 to 1000000000, or 0 for the default", f.payloads)}

@@ -78,7 +78,6 @@ func maxRecord(cfg *config.Config) int64 {
 	return bytes
 }
 
-// openHost opens the CPU device.
 func openHost(cfg *config.Config) (device.Device, error) {
 	kernels, err := userops.Kernels(cfg.ParsedOperators())
 	if err != nil {
@@ -129,7 +128,6 @@ func openGPUs(cfg *config.Config, report func(leftOut error)) ([]device.Device, 
 	return open, nil
 }
 
-// closeDevices closes devices.
 func closeDevices(devices []device.Device) error {
 	var errs []error
 	for _, d := range devices {

@@ -21,7 +21,6 @@ const widest = 120
 // width returns the width of a help text on f.
 func width(f *os.File) int { return min(console.Width(f), widest) }
 
-// printHelp writes the help of a command to standard output.
 func printHelp(cmd *cobra.Command, _ []string) { fmt.Print(help(cmd, width(os.Stdout))) }
 
 // help returns the help of a command, wrapped at width columns.
@@ -69,7 +68,6 @@ func writeCommands(b *strings.Builder, group *cobra.Command, width int) {
 	}
 }
 
-// manCommand returns `worker man`.
 func manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "man FOLDER", Short: "write the man pages into a folder",
@@ -83,7 +81,6 @@ func manCommand() *cobra.Command {
 	}
 }
 
-// writeManPages writes the man pages into folder.
 func writeManPages(root *cobra.Command, folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err

@@ -24,7 +24,6 @@ func newLogger(cfg *config.Config) *slog.Logger {
 	}))
 }
 
-// logsJSON reports whether the log is JSON.
 func logsJSON(cfg *config.Config) bool {
 	return cfg.LogFormat == "json" || cfg.LogFormat == "auto" && !console.IsTerminal(os.Stderr)
 }

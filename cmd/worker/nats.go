@@ -118,7 +118,6 @@ func (a *app) logCredentials() {
 	}
 }
 
-// connections returns the number of connections to open.
 func connections(cfg *config.Config) int {
 	if cfg.NATS.Connections > 0 {
 		return cfg.NATS.Connections

@@ -16,7 +16,6 @@ import (
 	"millrace/internal/operator/devkit"
 )
 
-// operatorCommand returns `worker operator` with its subcommands.
 func operatorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "operator", Short: "write, compile and test operators of your own",
@@ -27,7 +26,6 @@ func operatorCommand() *cobra.Command {
 	return c
 }
 
-// newOperatorCommand returns `worker operator new`.
 func newOperatorCommand() *cobra.Command {
 	folder := ""
 	c := &cobra.Command{
@@ -40,7 +38,6 @@ func newOperatorCommand() *cobra.Command {
 	return c
 }
 
-// newOperator implements `worker operator new`.
 func newOperator(folder, name string) error {
 	written, err := devkit.New(folder, name)
 	if err != nil {
@@ -53,7 +50,6 @@ func newOperator(folder, name string) error {
 	return nil
 }
 
-// listOperatorsCommand returns `worker operator list`.
 func listOperatorsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "list [FILE]...", Short: "describe every operator that the worker knows, and files",
@@ -64,7 +60,6 @@ func listOperatorsCommand() *cobra.Command {
 	}
 }
 
-// listOperators implements `worker operator list`.
 func listOperators(files []string) error {
 	for _, d := range compiled.BuiltIn() {
 		describe(os.Stdout, d, "built in", "GPU, CPU")

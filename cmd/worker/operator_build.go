@@ -15,13 +15,11 @@ import (
 	"millrace/internal/operator/images"
 )
 
-// buildFlags holds the flags of `worker operator build`.
 type buildFlags struct {
 	folder, arch string
 	cpu          bool
 }
 
-// buildOperatorCommand returns `worker operator build`.
 func buildOperatorCommand() *cobra.Command {
 	f := &buildFlags{}
 	c := &cobra.Command{
@@ -37,7 +35,6 @@ func buildOperatorCommand() *cobra.Command {
 	return c
 }
 
-// buildOperator implements `worker operator build`.
 func buildOperator(ctx context.Context, f *buildFlags, source string) error {
 	_, text, err := compiled.ReadSource(source)
 	if err != nil {

@@ -23,7 +23,6 @@ import (
 // the process. The child is the same command with more flags. Before each computation, it writes a finding to a file.
 // The parent reports that finding if the child crashes.
 
-// trial holds the flags of `worker operator test`.
 type trial struct {
 	file, query, samplesFolder string
 	on                         string // auto, cuda or host
@@ -34,7 +33,6 @@ type trial struct {
 	mark             string
 }
 
-// testOperatorCommand returns `worker operator test`.
 func testOperatorCommand() *cobra.Command {
 	t := &trial{}
 	c := &cobra.Command{

@@ -15,7 +15,6 @@ import (
 	"millrace/internal/plan"
 )
 
-// planFlags holds the flags of `worker plan`.
 type planFlags struct {
 	model  string
 	stages string
@@ -24,7 +23,6 @@ type planFlags struct {
 	json                   bool
 }
 
-// planCommand returns `worker plan`.
 func planCommand() *cobra.Command {
 	p := &planFlags{}
 	c := &cobra.Command{
@@ -50,7 +48,6 @@ func planCommand() *cobra.Command {
 	return c
 }
 
-// runPlan implements `worker plan`.
 func runPlan(ctx context.Context, p *planFlags) error {
 	c, err := p.runTextbook(ctx)
 	if err != nil {
@@ -105,7 +102,6 @@ func parseStages(text string) (stages [3]float64, err error) {
 	return stages, nil
 }
 
-// writeJSON writes v as indented JSON.
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

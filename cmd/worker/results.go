@@ -14,7 +14,6 @@ import (
 	"millrace/internal/operator"
 )
 
-// resultsFlags holds the flags of `worker results`.
 type resultsFlags struct {
 	follow, all  bool
 	last         int
@@ -29,7 +28,6 @@ const (
 	defaultPayloadBytes = 4096
 )
 
-// resultsCommand returns `worker results`.
 func resultsCommand() *cobra.Command {
 	f := &resultsFlags{}
 	c := &cobra.Command{
@@ -72,7 +70,6 @@ func (r *resultsFlags) most() int {
 	return r.payloadBytes
 }
 
-// runResults implements `worker results`.
 func runResults(ctx context.Context, f *resultsFlags) error {
 	cfg, err := exchangeConfig()
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// retryFlags holds the flags of `worker retry`.
 type retryFlags struct {
 	reasons, sequences []string
 	subject            string
@@ -26,7 +25,6 @@ type retryFlags struct {
 	dryRun             bool
 }
 
-// retryCommand returns `worker retry`.
 func retryCommand() *cobra.Command {
 	f := &retryFlags{}
 	c := &cobra.Command{
@@ -51,7 +49,6 @@ func retryCommand() *cobra.Command {
 	return c
 }
 
-// reasonNames returns the reasons of dead letters.
 func reasonNames() (names []string) {
 	for _, reason := range results.Reasons {
 		names = append(names, string(reason))
@@ -59,7 +56,6 @@ func reasonNames() (names []string) {
 	return names
 }
 
-// runRetry implements `worker retry`.
 func runRetry(ctx context.Context, f *retryFlags) error {
 	cfg, err := exchangeConfig()
 	if err != nil {
@@ -136,7 +132,6 @@ func reasonCounts(counts map[string]int) (text string, total int) {
 	return " (" + strings.Join(parts, ", ") + ")", total
 }
 
-// selection returns the dead letters that the flags select.
 func (r *retryFlags) selection(cfg *config.Config) (resend.Selection, error) {
 	errs := []error{checkInputFilter(cfg, r.subject)}
 	for _, reason := range r.reasons {

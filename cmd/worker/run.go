@@ -13,7 +13,6 @@ import (
 	"millrace/internal/console"
 )
 
-// runCommand returns `worker run`.
 func runCommand() *cobra.Command {
 	progress := false
 	c := &cobra.Command{
@@ -27,7 +26,6 @@ func runCommand() *cobra.Command {
 	return c
 }
 
-// runWorker implements `worker run`.
 func runWorker(ctx context.Context, progress bool) (err error) {
 	cfg, err := config.Load(findOperators, someServer)
 	defer func() { err = logFailure(cfg, err) }()

@@ -25,7 +25,6 @@ import (
 	"millrace/internal/ingest/natsconn"
 )
 
-// sendFlags holds the flags of `worker send`.
 type sendFlags struct {
 	subject string
 	headers []string
@@ -35,7 +34,6 @@ type sendFlags struct {
 	rate    float64
 }
 
-// sendCommand returns `worker send`.
 func sendCommand() *cobra.Command {
 	f := &sendFlags{}
 	c := &cobra.Command{
@@ -67,7 +65,6 @@ func sendCommand() *cobra.Command {
 	return c
 }
 
-// runSend implements `worker send`.
 func runSend(ctx context.Context, f *sendFlags, framer *cliclient.Framer, files []string) (err error) {
 	cfg, err := exchangeConfig()
 	if err != nil {
@@ -278,7 +275,6 @@ func (b *bodyFlags) parse() (framing frame.Framing, encoding compression.Encodin
 // defaultRecords is the default number of records per frame.
 const defaultRecords = 1000
 
-// framer returns the framer that the flags describe.
 func (s *sendFlags) framer(c *cobra.Command) (*cliclient.Framer, error) {
 	framing, encoding, err := s.body.parse()
 	switch {

@@ -57,7 +57,6 @@ func buildOf(version, commit string, info *debug.BuildInfo) telemetry.Build {
 	return b
 }
 
-// versionCommand returns `worker version`.
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "print the versions of the worker, its libraries and the driver",

@@ -326,7 +326,6 @@ func (p *Printer) besideDeadLetter(m *pull.Message) bool {
 		slices.ContainsFunc(p.letters, func(filter string) bool { return wildcard.Covers(filter, m.Subject()) }))
 }
 
-// write prints a line.
 func (p *Printer) write(l Line) error {
 	p.lines++
 	return p.encoder.Encode(l)

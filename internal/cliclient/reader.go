@@ -151,7 +151,6 @@ func (r *Reader) fetch(ctx context.Context, wait time.Duration, visit Visit) err
 // drop stops the use of the consumer. The server removes it later.
 func (r *Reader) drop() { r.consumer, r.pending = "", true }
 
-// create creates a consumer that delivers the messages from Next on.
 func (r *Reader) create(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

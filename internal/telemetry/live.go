@@ -97,7 +97,6 @@ type liveBatch struct {
 	Stages   []*[2]time.Duration `json:"stages"` // start and end of each stage, relative to Start; null for a stage that did not happen
 }
 
-// serveLive handles GET /timeline.
 func (d Debug) serveLive(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	after, err := wholeNumber(query.Get("after"), 0, 1<<53)

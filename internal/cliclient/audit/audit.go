@@ -100,7 +100,6 @@ func nanos(t time.Time) int64 {
 // errRetention is the error for a stream of results or dead letters that removes acknowledged messages.
 var errRetention = errors.New("it removes messages that its readers have acknowledged, so nothing can be proved from it")
 
-// streamInfo returns the state of a stream.
 func streamInfo(ctx context.Context, js jetstream.JetStream, name string) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

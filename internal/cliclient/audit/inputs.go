@@ -29,7 +29,6 @@ type inputs struct {
 // errRecreated is the error if the stream was recreated during the audit.
 var errRecreated = errors.New("it was deleted and created again during the audit")
 
-// read reads the state of the stream.
 func (in *inputs) read(ctx context.Context) error {
 	info, err := streamInfo(ctx, in.js, in.topology.Stream)
 	if err != nil {
@@ -42,7 +41,6 @@ func (in *inputs) read(ctx context.Context) error {
 	return nil
 }
 
-// readConsumers reads the state of the consumers.
 func (in *inputs) readConsumers(ctx context.Context) error {
 	for _, name := range in.topology.Consumers() {
 		asked, cancel := context.WithTimeout(ctx, requestTimeout)

@@ -113,7 +113,6 @@ func hash(stored int64) byte {
 	return 1 + byte(uint64(stored)*golden>>32%hashes)
 }
 
-// entry returns the entry of a sequence.
 func (t *table) entry(sequence uint64) (*byte, error) {
 	if number := sequence >> pageBits; t.page == nil || t.at != number {
 		p := t.pages[number]

@@ -112,7 +112,6 @@ func (r *run) sendTogether(ctx context.Context, letters []*pull.Message) {
 	}
 }
 
-// newEntry returns an Entry with the values of a dead letter's headers.
 func newEntry(m *pull.Message) *Entry {
 	h := m.Headers()
 	return &Entry{
@@ -150,7 +149,6 @@ func isTooLarge(err error) bool {
 	return errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &api) && api.ErrorCode == exceedsMaximum
 }
 
-// input returns the input of a dead letter.
 func (r *run) input(ctx context.Context, sequence uint64) (*nats.Msg, error) {
 	letter, err := r.queue.read(ctx, sequence)
 	switch {
