@@ -14,8 +14,8 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// A worker waits for NATS at its start, as it does later (adr/0045). It ends only after an error that persists until a
-// user changes settings, credentials or streams.
+// A worker waits for NATS at its start, and again if the connection is lost later (adr/0045). The worker ends only
+// after an error that persists until a user changes settings, credentials or streams.
 
 // waitLine is the interval between log lines with the reason for the wait.
 const waitLine = time.Minute

@@ -279,7 +279,7 @@ func report(findings []finding.Finding, asJSON bool) (err error) {
 	return err
 }
 
-// counted returns a number with a noun, in the plural unless the number is 1.
+// counted returns a number with a noun, which is in the plural unless the number is 1.
 func counted(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -41,7 +41,7 @@ func injectFailures(d device.Device) (device.Device, error) {
 	return &failingDevice{Device: d, fails: failures[kind], from: n}, nil
 }
 
-// failingDevice fails batch number from and all later batches.
+// failingDevice fails the batch with the number in from, and every later batch.
 type failingDevice struct {
 	device.Device
 	fails error

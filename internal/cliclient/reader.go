@@ -44,7 +44,7 @@ type Reader struct {
 	Next      uint64 // sequence of the next message to read
 
 	consumer string // name of the consumer that delivers the messages from Next on; empty for none
-	number   uint64 // consumer sequence of the last message from it
+	number   uint64 // consumer sequence of the last delivered message
 	pending  bool   // the consumer may have more messages
 }
 

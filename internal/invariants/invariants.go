@@ -4,7 +4,7 @@
 package invariants
 
 // Poison overwrites memory that is kept for another message, including its spare capacity. So bytes of an earlier
-// message can't pass for bytes of a later one. Without the build tag, it does nothing.
+// message can't be mistaken for bytes of a later one. Without the build tag, it does nothing.
 func Poison(memory []byte) {
 	if !On {
 		return

@@ -74,7 +74,7 @@ type liveStats struct {
 	Engines  map[string]time.Duration `json:"engines"` // busy time of each engine
 	Busy     time.Duration            `json:"busy"`
 	Overlap  time.Duration            `json:"overlap"`
-	Counted  time.Duration            `json:"counted"` // the time that Engines, Busy and Overlap cover
+	Counted  time.Duration            `json:"counted"` // length of the period of Engines, Busy and Overlap
 	InHand   int                      `json:"in_hand"`
 	Pinned   int64                    `json:"pinned"`
 	Pageable int64                    `json:"pageable"`

@@ -28,8 +28,8 @@ type Build struct {
 	GoVersion string // version of the Go compiler
 }
 
-// Metrics counts the worker's events. It implements Observer and ingest.Observer. The methods of both allocate no
-// memory once a device is known. All methods are safe for concurrent use.
+// Metrics counts the worker's events. It implements Observer and ingest.Observer. The methods of these interfaces
+// allocate no memory once a device is known. All methods are safe for concurrent use.
 //
 // Metrics of a device have the label device, with the GPU's UUID or "host" as its value. Metrics of messages don't have
 // that label, because a dead letter may never have reached a device.
@@ -125,8 +125,8 @@ func (m *Metrics) registerWorker(build Build) {
 
 // The histograms' buckets, in base units: seconds, bytes, payloads, records.
 var (
-	// stageBuckets range from 10 us, below which the cost of the launch dominates, to an hour, the maximum deadline of
-	// a batch.
+	// stageBuckets range from 10 us to an hour. Below 10 us, the cost of the launch dominates. An hour is the maximum
+	// deadline of a batch.
 	stageBuckets = []float64{
 		10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6,
 		1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3,

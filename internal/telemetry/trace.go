@@ -47,9 +47,9 @@ type batchArgs struct {
 	Err      string `json:"error,omitempty"`
 }
 
-// WriteTrace writes the timeline as Chrome trace-event JSON. If last isn't 0, it writes only the time of that length
-// before the end of the newest batch. Each device is a process, and each of its engines and lanes is a track. Times
-// count from the earliest epoch of all devices.
+// WriteTrace writes the timeline as Chrome trace-event JSON. It includes the batches of the last duration before the
+// end of the newest batch, or all batches if last is 0. Each device is a process, and each of its engines and lanes is
+// a track. Times count from the earliest epoch of all devices.
 func (t *Timeline) WriteTrace(w io.Writer, last time.Duration) error {
 	devices, base := t.snapshot()
 	keepLast(devices, base, last)

@@ -43,8 +43,8 @@ const (
 	mostFailures = 10
 )
 
-// handle sends the selected dead letters of a fetch, and holds the others for later runs. asked is the time of the
-// fetch's request.
+// handle sends the selected dead letters of a fetch, and holds the unselected ones for later runs. asked is the time of
+// the fetch's request.
 func (r *run) handle(ctx context.Context, came []*pull.Message, asked time.Time) {
 	var letters []*pull.Message
 	for _, m := range came {
