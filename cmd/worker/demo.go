@@ -178,7 +178,7 @@ func freeOr(addr string) string {
 		host, _, _ := net.SplitHostPort(addr)
 		return net.JoinHostPort(host, "0")
 	}
-	_ = l.Close() // the listener has no connections, so an error doesn't matter
+	_ = l.Close() // harmless without connections
 	return addr
 }
 

@@ -64,7 +64,6 @@ func (a *app) work() []telemetry.Work {
 	return work
 }
 
-// deviceWork returns the work of the pipeline on d.
 func deviceWork(d device.Device, pipe *streams.Pipeline) telemetry.Work {
 	w := telemetry.Work{Name: d.Info().ID, Lost: d.Err()}
 	if err := pipe.Err(); w.Lost == nil && errors.Is(err, device.ErrLost) {

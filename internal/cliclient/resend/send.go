@@ -318,8 +318,8 @@ func (r Reading) pack(framing frame.Framing, record []byte) (body []byte, err er
 	return new(compression.Compressor).Append(nil, r.Decompress, body), nil
 }
 
-// restored returns the headers that the input of a dead letter had. It doesn't restore reserved headers, which the
-// server applied to the first publish, or headers that no client can write. Both kinds stay in client.HeaderInput,
+// restored returns the headers that the input of a dead letter had. Reserved headers, such as Nats-Msg-Id, were meant for
+// the first publish. They and headers that no client can write are not restored. Both kinds stay in client.HeaderInput,
 // which the next dead letter keeps.
 func restored(letter nats.Header) nats.Header {
 	h := nats.Header{}
