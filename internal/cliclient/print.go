@@ -155,7 +155,7 @@ type feed struct {
 	earlier bool   // the stream may have outcomes before the first printed one
 }
 
-// feed returns a feed of a stream that begins at the first message to print.
+// feed returns a feed of a stream. The feed begins at the first message to print.
 func (p *Printer) feed(ctx context.Context, js jetstream.JetStream, stream string, subjects []string) (*feed, error) {
 	s, err := js.Stream(ctx, stream)
 	if err != nil {

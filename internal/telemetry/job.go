@@ -76,7 +76,7 @@ type JobWorker struct {
 	Connection string `json:"connection"` // name of its connections to NATS
 }
 
-// JobMember is a worker that shares partitions. Name is shortened. Any client of the server may have chosen it.
+// JobMember is a worker that shares partitions. Name has a bounded length. Any client of the server may have chosen it.
 type JobMember struct {
 	Name       string `json:"name"`
 	Self       bool   `json:"self"` // the member is this worker
