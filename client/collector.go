@@ -8,41 +8,42 @@ import (
 	"strconv"
 )
 
-// ErrIncomplete is the error that Collector.Add wraps if parts of a result are missing: the program began to read in the middle of the
-// result, or there were more than Collector.Most parts in between.
+// ErrIncomplete is the error that Collector.Add wraps if parts of a result are missing. Either the program began to read in the middle
+// of the result, or the Collector dropped parts because Collector.Most was reached.
 var ErrIncomplete = errors.New("the result is incomplete")
 
 // DefaultMost is the default of Collector.Most.
 const DefaultMost = 4096
 
-// Collector puts results in several messages together. M is the type of a message in your NATS client. Messages must arrive in the order
-// of their stream, but those of several results may be interleaved. The zero value is ready for use, by one goroutine at a time.
+// Collector assembles results that consist of several messages. M is the type of a message in your NATS client. Messages must arrive in
+// the order of their stream, but messages of different results may be interleaved. The zero value is ready for use, by one goroutine at
+// a time.
 //
-// If a worker dies in the middle of a result, the next one may cut the result in another way, for example because the server's max_payload
-// was changed. Then the parts of the first cut stay in the stream. A Collector returns only the result whose last part was stored. The
-// stream has one such part for each input.
+// If a worker ends while it stores a result, the next worker may cut the result into other parts, for example because the server's
+// max_payload was changed. Then the parts of the first cut stay in the stream. A Collector returns only the result whose last part was
+// stored. The stream has one last part for each input.
 type Collector[M any] struct {
-	// Most is the most messages that are kept. Beyond it, the Collector drops the parts of the input that it knows longest, which are
-	// nearly always parts that no last part will follow. It must be larger than the number of parts of all results that your workers
-	// store at the same time. 0 means DefaultMost.
+	// Most is the maximum number of messages that the Collector keeps. At this limit, the Collector drops all parts of the input
+	// whose kept part is oldest. These are nearly always parts of a result without a last part. Most must be larger than the number
+	// of parts of all results that your workers store at the same time. 0 means DefaultMost.
 	Most int
 
-	kept []place[M] // the parts of results without their last part, the oldest first
+	kept []place[M] // parts of results whose last part hasn't arrived, oldest first
 }
 
-// place is a message and its place in a result.
+// place is a message and its position in a result.
 type place[M any] struct {
 	input   Input
-	cut     string // one way in which the input's result was cut into parts
+	cut     string // value of HeaderCut
 	part    Part
-	first   uint64 // index of its first record
+	first   uint64 // index in the frame of the message's first record
 	records string // number of records of the whole result
 	message M
 }
 
-// Add returns all messages of a result in order, if m is the last of them. Otherwise it keeps m and returns nil. header has the headers of
-// m. A result in one message is returned at once. Messages without an input are no results: Add ignores them, see InputOf. Dead letters
-// are no results either: don't pass messages with HeaderReason.
+// Add returns all messages of a result in order if m is the last part of the result. Otherwise it keeps m and returns nil. header has the
+// headers of m. Add returns a result in one message at once. It ignores messages that InputOf doesn't accept. Don't pass dead letters,
+// which have HeaderReason.
 func (c *Collector[M]) Add(header map[string][]string, m M) (result []M, err error) {
 	input, ok := InputOf(header)
 	if !ok {
@@ -65,7 +66,7 @@ func (c *Collector[M]) Add(header map[string][]string, m M) (result []M, err err
 		return complete(input, append(parts, p))
 	}
 	if slices.ContainsFunc(parts, func(other place[M]) bool { return other.part == p.part }) {
-		return nil, nil // a part that is stored twice counts once
+		return nil, nil // the part was stored twice
 	}
 	for most := cmp.Or(max(c.Most, 0), DefaultMost); len(c.kept) >= most; {
 		c.drop(c.kept[0].input)
@@ -74,7 +75,7 @@ func (c *Collector[M]) Add(header map[string][]string, m M) (result []M, err err
 	return nil, nil
 }
 
-// partsOf returns the parts of one cut of an input's result.
+// partsOf returns the kept parts of one cut of an input's result.
 func (c *Collector[M]) partsOf(input Input, cut string) (parts []place[M]) {
 	for _, p := range c.kept {
 		if p.input == input && p.cut == cut {
@@ -84,12 +85,13 @@ func (c *Collector[M]) partsOf(input Input, cut string) (parts []place[M]) {
 	return parts
 }
 
-// drop forgets all parts of an input.
+// drop removes all parts of an input.
 func (c *Collector[M]) drop(input Input) {
 	c.kept = slices.DeleteFunc(c.kept, func(p place[M]) bool { return p.input == input })
 }
 
-// complete returns the messages in order. Each part must be there once, and their records must be in order.
+// complete returns the messages in order. It returns an error if a part is missing, or if the records of the parts
+// aren't in order.
 func complete[M any](input Input, parts []place[M]) ([]M, error) {
 	slices.SortFunc(parts, func(a, b place[M]) int { return a.part.Index - b.part.Index })
 	last := parts[len(parts)-1]

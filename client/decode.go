@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Both versions have unsigned, little-endian numbers, and every field starts at a multiple of 4 bytes.
+// Both versions of the format have unsigned, little-endian numbers, and every field starts at a multiple of 4 bytes.
 const (
 	binaryMagic       = "MILL"
 	binaryHeaderBytes = 16 // magic, uint16 version, uint16 operators, then 8 bytes that depend on the version
@@ -14,8 +14,8 @@ const (
 	binaryAlignment   = 4
 )
 
-// Decode decodes the body of a binary result, of version 1 or 2. It accepts values of any operator. It checks every length before it
-// uses it, and refuses bytes after the last value and padding that isn't zero. An empty body is a result without records.
+// Decode decodes the body of a binary result, of version 1 or 2. It accepts values of any operator. It checks every length before
+// use. Bytes after the last value and nonzero padding are errors. An empty body is a result without records.
 func Decode(body []byte) (*Result, error) {
 	if len(body) == 0 {
 		return new(Result), nil
@@ -114,7 +114,8 @@ func (r *Result) decodeOperator(c *cursor) (value uint32, err error) {
 	return value, nil
 }
 
-// firstNotZero returns the first record without a value whose place in the operator's column isn't zero, and -1 if there is none.
+// firstNotZero returns the index of the first record that isn't OK but has nonzero bytes in the operator's column. It returns -1
+// if there is no such record.
 func (r *Result) firstNotZero(operator int) int {
 	stride := r.Operators[operator].Stride
 	for i, status := range r.statuses {
@@ -130,13 +131,13 @@ func (r *Result) firstNotZero(operator int) int {
 	return -1
 }
 
-// cursor is a place in a body.
+// cursor is a read position in a body.
 type cursor struct {
 	body []byte
 	at   int
 }
 
-// field returns the next n bytes and skips them and their padding.
+// field returns the next n bytes and moves the cursor past them and their padding. Its errors contain name.
 func (c *cursor) field(n uint64, name string) ([]byte, error) {
 	rest := c.body[c.at:]
 	if n > uint64(len(rest)) {
@@ -155,16 +156,17 @@ func (c *cursor) field(n uint64, name string) ([]byte, error) {
 	return rest[:n:n], nil
 }
 
-// stringsFollow is set in the length of an operator's values in a binary result if byte strings follow.
+// stringsFollow is a flag in the length of an operator's values in a binary result. It is set if byte strings follow
+// the values.
 const stringsFollow = 1 << 31
 
 // byteStrings has the byte strings of an operator's values.
 type byteStrings struct {
-	positions []byte // for each record where its byte strings begin, and where the last end; empty if the operator has none
+	positions []byte // start of each record's byte strings, then the end of the last; empty without byte strings
 	bytes     []byte
 }
 
-// position returns where the byte strings of record i begin.
+// position returns the position at which the byte strings of record i begin.
 func (b byteStrings) position(i int) uint32 { return binary.LittleEndian.Uint32(b.positions[4*i:]) }
 
 // decodeStrings decodes the byte strings of the operator with that index, for the records in r.statuses.
@@ -186,7 +188,8 @@ func (r *Result) decodeStrings(c *cursor, operator int) (err error) {
 	return nil
 }
 
-// check checks that positions begin with 0 and rise, and that only records that are OK have byte strings.
+// check checks that positions begin with 0 and never descend, and that only records with the status OK have byte
+// strings.
 func (b byteStrings) check(statuses []byte) error {
 	if at := b.position(0); at != 0 {
 		return fmt.Errorf("positions of byte strings begin with %d", at)

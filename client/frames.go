@@ -11,8 +11,9 @@ import (
 // ErrRecord is the error that AppendNewline and AppendLength wrap for a record that their framing can't carry.
 var ErrRecord = errors.New("the record doesn't fit the framing")
 
-// AppendNewline appends a record to a frame for MILLRACE_FRAMING=newline_delimited and returns the extended frame. A record that
-// contains LF or ends in CR would be read as another one, so it is an error, and the frame stays as it was.
+// AppendNewline appends a record to a frame for MILLRACE_FRAMING=newline_delimited and returns the extended frame. A worker
+// would misread a record that contains LF or ends in CR. For such a record, AppendNewline returns the unchanged frame and an
+// error that wraps ErrRecord.
 func AppendNewline(frame, record []byte) ([]byte, error) {
 	if at := bytes.IndexByte(record, '\n'); at >= 0 {
 		return frame, fmt.Errorf("%w: LF at byte %d of %d: use AppendLength or AppendVarint", ErrRecord, at, len(record))
@@ -23,8 +24,9 @@ func AppendNewline(frame, record []byte) ([]byte, error) {
 	return append(append(frame, record...), '\n'), nil
 }
 
-// AppendLength appends a record to a frame for MILLRACE_FRAMING=length_delimited and returns the extended frame. The record follows
-// its length, a big-endian uint32. A record of 4 GiB or more is an error, and the frame stays as it was.
+// AppendLength appends a record to a frame for MILLRACE_FRAMING=length_delimited and returns the extended frame. It writes the
+// length of the record as a big-endian uint32, then the record. For a record of 4 GiB or more, it returns the unchanged frame and
+// an error that wraps ErrRecord.
 func AppendLength(frame, record []byte) ([]byte, error) {
 	if uint64(len(record)) > math.MaxUint32 {
 		return frame, fmt.Errorf("%w: %d bytes, and a length has 32 bits", ErrRecord, len(record))
@@ -32,8 +34,8 @@ func AppendLength(frame, record []byte) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32(frame, uint32(len(record))), record...), nil
 }
 
-// AppendVarint appends a record to a frame for MILLRACE_FRAMING=varint_length_delimited and returns the extended frame. The record
-// follows its length, a varint as in Protocol Buffers.
+// AppendVarint appends a record to a frame for MILLRACE_FRAMING=varint_length_delimited and returns the extended frame. It writes
+// the length of the record as a varint of Protocol Buffers, then the record.
 func AppendVarint(frame, record []byte) []byte {
 	return append(binary.AppendUvarint(frame, uint64(len(record))), record...)
 }

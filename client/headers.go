@@ -1,14 +1,15 @@
-// Package client reads the results that a Millrace worker publishes, and writes the messages that it reads. It is for programs on
-// the other side of the streams, in Go. It needs only the standard library and leaves the choice of a NATS client to you.
+// Package client reads the results that a Millrace worker publishes, and builds the frames that a worker reads. It needs only the
+// standard library and leaves the choice of a NATS client to you.
 //
 // To read results, start with Decode for MILLRACE_RESULT_FORMAT=binary, and with Lines for json. For arrow, use package
-// millrace/client/arrow. If a result has a Content-Encoding, decompress its body first. The headers of a result tell which input it
-// belongs to: see InputOf. A Collector puts results in several messages together.
+// millrace/client/arrow. If a result has a Content-Encoding, decompress its body first. InputOf returns the input of a result from
+// the result's headers. A Collector assembles results that consist of several messages.
 //
 // To send many records in one message, start with AppendNewline, AppendLength or AppendVarint, one for each value of
 // MILLRACE_FRAMING.
 //
-// docs/results.md in Millrace's repository specifies the formats, and docs/protocol.md says how another module imports this package.
+// docs/results.md in Millrace's repository specifies the formats, and docs/protocol.md describes how another module imports this
+// package.
 package client
 
 import (
@@ -17,7 +18,8 @@ import (
 	"strings"
 )
 
-// Headers of results and dead letters. The text behind each says on which message it is, and its value. docs/protocol.md has them as a table.
+// Headers of results and dead letters. The comment on each header names the messages that have it, then its value. docs/protocol.md has a
+// table of the headers.
 const (
 	HeaderStream          = "Millrace-Stream"       // all: stream of the input
 	HeaderSequence        = "Millrace-Sequence"     // all: sequence of the input in its stream
@@ -53,13 +55,14 @@ const (
 	TypeVarint = "application/vnd.millrace.varint-length-delimited"
 )
 
-// Part is the place of one result message among those of the same input.
+// Part is the position of a message among all messages of the same result.
 type Part struct {
 	Index int // from 1 to Count
 	Count int
 }
 
-// ParsePart parses the value of HeaderPart, such as 2/3. Without that header, a result is complete. So the empty value is part 1 of 1.
+// ParsePart parses the value of HeaderPart, such as 2/3. It returns part 1 of 1 for the empty value, because a result without that
+// header is complete.
 func ParsePart(value string) (Part, error) {
 	if value == "" {
 		return Part{Index: 1, Count: 1}, nil
@@ -73,7 +76,7 @@ func ParsePart(value string) (Part, error) {
 	return Part{Index: int(i), Count: int(n)}, nil
 }
 
-// String returns the part as HeaderPart has it.
+// String returns the part in the format of HeaderPart.
 func (p Part) String() string { return strconv.Itoa(p.Index) + "/" + strconv.Itoa(p.Count) }
 
 // Input identifies an input. A publish acknowledgement has the same stream and sequence.
@@ -82,15 +85,15 @@ type Input struct {
 	Sequence uint64 // in the stream, from 1
 }
 
-// InputOf returns the input of a result or of a dead letter, given the message's headers. It returns false if the message is neither.
-// Such messages are in the same streams: commit markers of exclusive delivery, delete markers of the server, and payloads that a dead
-// letter names because they are too large for it. Acknowledge and ignore them.
+// InputOf returns the input of a result or of a dead letter, given the message's headers. It returns false for other messages of the
+// same streams, which you acknowledge and ignore. They are commit markers of exclusive delivery, delete markers of the server, and
+// payloads that are too large for their dead letter.
 func InputOf(header map[string][]string) (Input, bool) {
 	sequence, err := strconv.ParseUint(first(header, HeaderSequence), 10, 64)
 	return Input{first(header, HeaderStream), sequence}, err == nil
 }
 
-// first returns the first value of a header, or the empty string.
+// first returns the first value of a header, or the empty string if the header is absent.
 func first(header map[string][]string, name string) string {
 	if values := header[name]; len(values) > 0 {
 		return values[0]

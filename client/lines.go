@@ -14,11 +14,11 @@ type Line struct {
 	Bytes uint64       // length of the record
 	Error *RecordError // nil if the record was processed
 
-	// Values has the value of each operator under its name. For a record that failed, it is empty.
+	// Values maps the name of each operator to its value. It is empty for a record that failed.
 	Values map[string]json.RawMessage
 }
 
-// RecordError tells why a record has no result.
+// RecordError is the reason for which a record has no result.
 type RecordError struct {
 	Reason  string `json:"reason"`  // for programs, as in HeaderReason
 	Message string `json:"message"` // for people
@@ -77,10 +77,11 @@ func Lines(body []byte) iter.Seq2[Line, error] {
 	}
 }
 
-// ByteString is a byte string in a JSON result: a string if it is text, and otherwise an object such as {"base64":"AP8="}.
+// ByteString is a byte string in a JSON result. Text is a JSON string. Other bytes are an object such as
+// {"base64":"AP8="}.
 type ByteString []byte
 
-// UnmarshalJSON decodes both forms.
+// UnmarshalJSON decodes a string, or an object with the key base64.
 func (b *ByteString) UnmarshalJSON(text []byte) error {
 	if len(text) > 0 && text[0] == '"' {
 		var t string

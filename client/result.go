@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Status tells how the processing of a record ended. Its number is the record's status byte in binary results.
+// Status is the outcome of a record. Its number is the record's status byte in binary results.
 type Status uint8
 
 const (
 	OK            Status = iota // every operator has a value
 	Null                        // the record is a null of an Arrow column
-	TooLarge                    // the record is larger than the worker accepts, or its result larger than a message
+	TooLarge                    // the record exceeds the worker's limit, or its result exceeds a message
 	OperatorError               // an operator refused the record or failed on it
 	DeviceFault                 // the record breaks the device
 )
@@ -49,9 +49,9 @@ type Result struct {
 	strings  []byteStrings
 }
 
-// Operator is an operator whose values a result has.
+// Operator describes one operator of a result.
 type Operator struct {
-	Spec   string // with all parameters, such as minhash?k=24&hashes=128&seed=1
+	Spec   string // name with all parameters, such as minhash?k=24&hashes=128&seed=1
 	Stride int    // bytes of a value, without its byte strings
 
 	ByteStrings bool // whether its values have byte strings
@@ -66,7 +66,8 @@ func (o Operator) Name() string {
 // Len returns the number of records.
 func (r *Result) Len() int { return len(r.statuses) }
 
-// Operator returns the index in Operators of the first operator with this name or this spec, and -1 if there is none.
+// Operator returns the index in Operators of the first operator with this name or this spec. It returns -1 if there is
+// no such operator.
 func (r *Result) Operator(name string) int {
 	for i, o := range r.Operators {
 		if name == o.Spec || name == o.Name() {
@@ -83,7 +84,7 @@ type Record struct {
 	index  int
 }
 
-// Record returns the record with that index in this message. It panics if there is none.
+// Record returns the record with that index in this message. It panics if there is no such record.
 func (r *Result) Record(i int) Record {
 	return Record{Status: Status(r.statuses[i]), result: r, index: i}
 }
@@ -99,8 +100,8 @@ func (r *Result) Records() iter.Seq2[int, Record] {
 	}
 }
 
-// Value returns the value of the operator with that index, a slice of the body. It is nil if the record's status isn't OK. It panics
-// if there is no such operator.
+// Value returns the value of the operator with that index as a slice of the body. It is nil if the record's status isn't OK. It
+// panics if there is no such operator.
 func (r Record) Value(operator int) []byte {
 	stride := r.result.Operators[operator].Stride
 	if r.Status != OK {
@@ -109,8 +110,8 @@ func (r Record) Value(operator int) []byte {
 	return r.result.columns[operator][r.index*stride:][:stride:stride]
 }
 
-// Uint32 returns a value that is one number, such as that of crc32c. It returns false if the record's status isn't OK, or if the
-// operator's values have another size.
+// Uint32 returns the value of an operator whose values are one uint32, such as crc32c. It returns false if the record's status
+// isn't OK, or if the operator's values have another size.
 func (r Record) Uint32(operator int) (uint32, bool) {
 	value := r.Value(operator)
 	if len(value) != 4 {
@@ -119,8 +120,8 @@ func (r Record) Uint32(operator int) (uint32, bool) {
 	return binary.LittleEndian.Uint32(value), true
 }
 
-// AppendUint32s appends a value that is a list of numbers, such as that of minhash, to dst and returns the extended slice. It appends
-// nothing if the record's status isn't OK.
+// AppendUint32s appends the value of an operator whose values are lists of uint32, such as minhash. It appends to dst and returns the
+// extended slice. It appends nothing if the record's status isn't OK.
 func (r Record) AppendUint32s(dst []uint32, operator int) []uint32 {
 	for value := r.Value(operator); len(value) >= 4; value = value[4:] {
 		dst = append(dst, binary.LittleEndian.Uint32(value))
@@ -128,9 +129,9 @@ func (r Record) AppendUint32s(dst []uint32, operator int) []uint32 {
 	return dst
 }
 
-// Strings returns the byte strings in the value of the operator with that index, back to back, as a slice of the body. Value has the
-// length of each, a little-endian uint32 in the place of its field. Strings returns nil if the operator has no byte strings, or if the
-// record's status isn't OK. It panics if there is no such operator.
+// Strings returns the byte strings in the value of the operator with that index, back to back, as a slice of the body. Value contains
+// the length of each byte string as a little-endian uint32 at the position of its field. Strings returns nil if the operator has no
+// byte strings, or if the record's status isn't OK. It panics if there is no such operator.
 func (r Record) Strings(operator int) []byte {
 	s := r.result.strings[operator]
 	if len(s.positions) == 0 || r.Status != OK {

@@ -1,6 +1,7 @@
-// Package arrow builds frames for a worker with MILLRACE_FRAMING=arrow, and reads the results of one with
-// MILLRACE_RESULT_FORMAT=arrow. It is apart from package millrace/client because it needs the Arrow library. A program that has Arrow
-// record batches already needs neither: it writes them with the library's ipc.Writer and reads results with its ipc.Reader.
+// Package arrow builds frames for a worker with MILLRACE_FRAMING=arrow, and reads results from a worker with
+// MILLRACE_RESULT_FORMAT=arrow. It is separate from package millrace/client because it needs the Arrow library. A program that
+// already uses Arrow record batches doesn't need this package. It writes frames with the library's ipc.Writer and reads results with
+// its ipc.Reader.
 //
 // Start reading with Frame and Decode. docs/results.md in Millrace's repository specifies the columns of a result.
 package arrow
@@ -17,7 +18,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// ErrFull is the error of Frame.Append for a record beyond 2 GiB of records.
+// ErrFull is the error that Frame.Append wraps if the frame's records would have 2 GiB or more.
 var ErrFull = errors.New("the frame is full")
 
 // Frame collects records and encodes them as an Arrow IPC stream with one binary column. One goroutine may use it at a time. It can be
@@ -27,7 +28,8 @@ type Frame struct {
 	builder *array.BinaryBuilder
 }
 
-// NewFrame returns an empty frame. A worker finds the only binary column under any name. MILLRACE_ARROW_COLUMN names another.
+// NewFrame returns an empty frame. A worker accepts any name for the only binary column, unless MILLRACE_ARROW_COLUMN
+// requires a name.
 func NewFrame(column string) *Frame {
 	return &Frame{
 		schema:  arrow.NewSchema([]arrow.Field{{Name: column, Type: arrow.BinaryTypes.Binary, Nullable: true}}, nil),
@@ -35,7 +37,7 @@ func NewFrame(column string) *Frame {
 	}
 }
 
-// Append appends a copy of record.
+// Append appends a copy of record, or returns an error that wraps ErrFull.
 func (f *Frame) Append(record []byte) error {
 	if f.builder.DataLen() > math.MaxInt32-len(record) {
 		return fmt.Errorf("%w: %d bytes in %d records, and the next has %d", ErrFull, f.builder.DataLen(), f.Len(), len(record))
@@ -44,7 +46,7 @@ func (f *Frame) Append(record []byte) error {
 	return nil
 }
 
-// AppendNull appends a record that is null. Its result has the status null.
+// AppendNull appends a null record. Its result has the status null.
 func (f *Frame) AppendNull() { f.builder.AppendNull() }
 
 // Len returns the number of records.

@@ -14,7 +14,8 @@ import (
 	"millrace/client"
 )
 
-// The columns that every result has, and the key of a field's metadata under which an operator's column has its spec.
+// These constants are the names of the columns that every result has, and the metadata key for the spec of an
+// operator's column.
 const (
 	bytesColumn  = "bytes"
 	statusColumn = "status"
@@ -23,26 +24,26 @@ const (
 
 // Result is a decoded result, one row per record.
 type Result struct {
-	Bytes    []uint64 // the records' lengths
-	Statuses []string // ok, or why a record has no values: the names of the constants of package client
+	Bytes    []uint64 // length of each record in bytes
+	Statuses []string // status of each record: the name of a client.Status
 	Columns  []Column // one per operator, or per field of an operator whose values are structs
-	Texts    []Texts  // those of Columns whose values are byte strings
+	Texts    []Texts  // columns from Columns whose values are byte strings
 }
 
 // Column has the values of one operator, or of one field of an operator whose values are structs.
 type Column struct {
 	Name  string // name of the operator
 	Field string // name of the field; empty if the operator's values aren't structs
-	Spec  string // the operator with all parameters; empty if the result doesn't tell
+	Spec  string // operator with all parameters; empty if the result doesn't contain it
 	Type  arrow.DataType
 
-	values []byte // of all records back to back
+	values []byte // values of all records, back to back
 	width  int    // bytes of a value; variable for byte strings
-	ends   []int  // of each record's byte string in values
+	ends   []int  // end of each record's byte string in values
 	valid  []bool
 
-	column int // where the column is in the schema
-	field  int // of a struct, or whole
+	column int // index of the column in the schema
+	field  int // index of the field in the struct, or whole
 }
 
 const (
@@ -56,8 +57,8 @@ const (
 // Texts is a Column whose values are byte strings.
 type Texts Column
 
-// Bytes returns the value of record i, a slice of the result: a byte string, or little-endian numbers. It is nil if the record has no
-// value. See Numbers for numbers.
+// Bytes returns the value of record i as a slice of the result. The value is a byte string, or little-endian numbers, which Numbers
+// returns as a typed slice. Bytes returns nil if the record has no value.
 func (c *Column) Bytes(i int) []byte {
 	switch {
 	case !c.valid[i]:
@@ -72,15 +73,15 @@ func (c *Column) Bytes(i int) []byte {
 	return c.values[start:c.ends[i]:c.ends[i]]
 }
 
-// Value returns the value of record i, a slice of the result: one number for crc32c, and the signature for minhash. It is nil if the
-// record has none, or if the column's numbers aren't uint32.
+// Value returns the value of record i as a slice of the result. The slice is one number for crc32c and the signature for minhash. It
+// is nil if the record has no value, or if the column's numbers aren't uint32.
 func (c *Column) Value(i int) []uint32 { return Numbers[uint32](c, i) }
 
-// Value returns the byte string of record i, a slice of the result. It is nil if the record has none.
+// Value returns the byte string of record i as a slice of the result. It is nil if the record has no value.
 func (t *Texts) Value(i int) []byte { return (*Column)(t).Bytes(i) }
 
-// Numbers returns the number or the list of numbers that is the value of record i, a slice of the result. It is nil if the record has no
-// value, or if the column's numbers aren't of type T.
+// Numbers returns the value of record i, a number or a list of numbers, as a slice of the result. It is nil if the record has no value,
+// or if the column's numbers aren't of type T.
 func Numbers[T arrow.NumericType](c *Column, i int) []T {
 	if !c.valid[i] || c.element().ID() != arrow.GetDataType[T]().ID() {
 		return nil
@@ -88,7 +89,7 @@ func Numbers[T arrow.NumericType](c *Column, i int) []T {
 	return arrow.GetData[T](c.Bytes(i))
 }
 
-// element returns the type of a value, or of a list's elements.
+// element returns the type of the column's values, or the type of their elements if they are lists.
 func (c *Column) element() arrow.DataType {
 	if list, ok := c.Type.(*arrow.FixedSizeListType); ok {
 		return list.Elem()
@@ -102,8 +103,8 @@ func (r *Result) Len() int { return len(r.Bytes) }
 // OK reports whether record i was processed.
 func (r *Result) OK(i int) bool { return r.Statuses[i] == client.OK.String() }
 
-// Column returns the column of the operator with this name or this spec, or of the field with this name, such as "entropy.peak". Of an
-// operator with several fields it returns the first of type uint32, or else the first. It returns nil if there is none.
+// Column returns the column of the operator with this name or this spec, or of the field with this name, such as "entropy.peak". If
+// several columns match, it returns the first one with uint32 numbers, or else the first one. It returns nil if no column matches.
 func (r *Result) Column(name string) (found *Column) {
 	for i := range r.Columns {
 		if c := &r.Columns[i]; !c.is(name) {
@@ -118,7 +119,7 @@ func (r *Result) Column(name string) (found *Column) {
 }
 
 // ByteStrings returns the byte strings of the operator with this name or this spec, or of the field with this name, such as "echo.text".
-// It returns nil if there are none.
+// It returns nil if no column of byte strings matches.
 func (r *Result) ByteStrings(name string) *Texts {
 	for i := range r.Texts {
 		if t := &r.Texts[i]; (*Column)(t).is(name) {
@@ -128,13 +129,13 @@ func (r *Result) ByteStrings(name string) *Texts {
 	return nil
 }
 
-// is reports whether the column has a name: that of its operator or of its field, or a spec.
+// is reports whether name is the column's operator, its spec, or its operator and field with a dot between them.
 func (c *Column) is(name string) bool {
 	return c.Name == name || c.Spec == name || c.Field != "" && c.Name+"."+c.Field == name
 }
 
-// Decode decodes an Arrow result. It copies what it returns out of body. Whatever the body claims, Decode allocates little more than a
-// few times its length.
+// Decode decodes an Arrow result. The returned Result doesn't refer to body. Even for an invalid body, Decode allocates only a few
+// times the body's length.
 func Decode(body []byte) (result *Result, err error) {
 	defer func() {
 		if fault := recover(); fault != nil { // the library panics on some invalid streams
@@ -221,7 +222,8 @@ func (c *Column) measure() error {
 	return fmt.Errorf("column %q is %v: a result has none of it", c.Name, c.Type)
 }
 
-// append appends the rows of a batch. It checks every column's length against that of the first, whose numbers are in memory.
+// append appends the rows of a batch. The number of rows is the number of values in the first column, not a declared number.
+// The other columns must have the same length.
 func (r *Result) append(batch arrow.RecordBatch) error {
 	lengths, ok := batch.Column(0).(*array.Uint64)
 	if !ok {
@@ -236,7 +238,7 @@ func (r *Result) append(batch arrow.RecordBatch) error {
 	for i := range rows {
 		status := statuses.Value(i)
 		if n := len(r.Statuses); n > 0 && r.Statuses[n-1] == status {
-			status = r.Statuses[n-1] // most records have the status of the one before
+			status = r.Statuses[n-1] // most records have the status of the previous record
 		} else {
 			status = strings.Clone(status)
 		}
@@ -250,7 +252,7 @@ func (r *Result) append(batch arrow.RecordBatch) error {
 	return nil
 }
 
-// append appends the rows of a batch. A row of a struct is null as a whole.
+// append appends the rows of a batch. A row is null if the value or its struct is null.
 func (c *Column) append(batch arrow.RecordBatch, rows int) error {
 	data := batch.Column(c.column)
 	values := data
@@ -284,7 +286,8 @@ func (c *Column) append(batch arrow.RecordBatch, rows int) error {
 	return nil
 }
 
-// appendStrings appends the byte strings of valid rows. It panics if their positions don't lie in text.
+// appendStrings appends the byte strings of valid rows. It returns an error for positions that descend or exceed text.
+// It panics if positions are missing or negative, and Decode turns the panic into an error.
 func (c *Column) appendStrings(positions []byte, text *memory.Buffer, valid []bool) error {
 	from := arrow.GetData[int32](positions)[:len(valid)+1]
 	for i, ok := range valid {
@@ -302,7 +305,7 @@ func (c *Column) appendStrings(positions []byte, text *memory.Buffer, valid []bo
 	return nil
 }
 
-// budget is an allocator that panics when it has allocated more than it may. Decode turns that into an error.
+// budget is an allocator that panics when its allocations exceed the budget. Decode turns the panic into an error.
 type budget struct {
 	memory.GoAllocator
 	left int

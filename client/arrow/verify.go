@@ -8,9 +8,9 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// The library doesn't verify the metadata of messages, which are flatbuffers. It allocates as many elements as a vector claims to have,
-// and such an allocation can't be recovered from. So Decode verifies all vectors first. The numbers are from Schema.fbs and Message.fbs:
-// https://github.com/apache/arrow/tree/main/format
+// The library doesn't verify the flatbuffers that contain the metadata of messages. It allocates as many elements as a vector declares,
+// and a program can't recover from an allocation that is too large. So Decode verifies all vectors first. The numbers are from
+// Schema.fbs and Message.fbs: https://github.com/apache/arrow/tree/main/format
 const (
 	continuation = 0xFFFFFFFF // precedes the length of the metadata
 
@@ -26,10 +26,11 @@ const (
 	// fieldTypes has a bit for each type of a result's fields: Int, FloatingPoint, Binary, Utf8, Struct_, FixedSizeBinary and FixedSizeList.
 	fieldTypes = uint64(1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<13 | 1<<15 | 1<<16)
 
-	mostElements = 4096 // most fields and keys of a schema
+	mostElements = 4096 // maximum number of fields and metadata keys of a schema
 )
 
-// verify checks the metadata of all messages of a stream. It panics, as the library does, if an offset points outside.
+// verify checks the metadata of all messages of a stream. It panics if an offset points outside of body, and so does
+// the library.
 func verify(body []byte) error {
 	for at := 0; at < len(body); {
 		if binary.LittleEndian.Uint32(body[at:]) != continuation {
@@ -52,7 +53,7 @@ func verify(body []byte) error {
 	return nil
 }
 
-// verifyMessage returns the length of the data behind the metadata.
+// verifyMessage checks the metadata of one message. It returns the length of the data that follows the metadata.
 func verifyMessage(metadata []byte) (int64, error) {
 	message := tableAt(metadata, 0)
 	at, ok := message.field(messageHeader)
@@ -81,8 +82,8 @@ func verifySchema(schema table) error {
 	return verifyFields(schema, schemaFields, 2, &left)
 }
 
-// verifyFields checks a vector of fields and their children. A result has structs of numbers, byte strings and lists, and lists of
-// numbers, so that many levels of children are below its columns.
+// verifyFields checks a vector of fields and their children. It accepts children on at most that many levels below the columns. A
+// result needs two levels: the fields of a struct, and the elements of a list.
 func verifyFields(parent table, number, levels int, left *int) error {
 	if err := parent.count(number, 4, left); err != nil {
 		return err
@@ -114,24 +115,24 @@ func verifyBatch(batch table) error {
 	return errors.Join(batch.count(batchNodes, 16, &left), batch.count(batchBuffers, 16, &left), batch.count(batchVariadic, 8, &left))
 }
 
-// table is a flatbuffer's table. Its functions panic if an offset points outside of the buffer.
+// table is a flatbuffer's table. Its methods panic if an offset points outside of the buffer.
 type table struct{ flatbuffers.Table }
 
-// tableAt returns the table to which the offset at a place points.
+// tableAt returns the table to which the offset at buffer[at] points.
 func tableAt(buffer []byte, at flatbuffers.UOffsetT) table {
 	return table{flatbuffers.Table{Bytes: buffer, Pos: at + flatbuffers.GetUOffsetT(buffer[at:])}}
 }
 
-// slot returns where a table's layout has the place of the field with that number.
+// slot returns the position in a vtable of the entry for the field with that number.
 func slot(number int) flatbuffers.VOffsetT { return flatbuffers.VOffsetT(4 + 2*number) }
 
-// field returns the place of the field with that number, and false if the table doesn't have it.
+// field returns the position of the field with that number. It returns false if the table doesn't have the field.
 func (t table) field(number int) (flatbuffers.UOffsetT, bool) {
 	offset := flatbuffers.UOffsetT(t.Offset(slot(number)))
 	return t.Pos + offset, offset > 0
 }
 
-// vector returns the place of a vector's first element, and the number of its elements.
+// vector returns the position of a vector's first element and the number of its elements.
 func (t table) vector(number int) (first flatbuffers.UOffsetT, n int) {
 	if at, ok := t.field(number); ok {
 		return t.Vector(at - t.Pos), t.VectorLen(at - t.Pos)
@@ -139,7 +140,8 @@ func (t table) vector(number int) (first flatbuffers.UOffsetT, n int) {
 	return 0, 0
 }
 
-// count checks that a vector with elements of that size lies in the flatbuffer, and takes its elements from left.
+// count checks that a vector lies in the flatbuffer and has at most left elements of size bytes each. It subtracts the
+// number of elements from left.
 func (t table) count(number, size int, left *int) error {
 	first, n := t.vector(number)
 	if n > *left || n*size > len(t.Bytes)-int(first) {

@@ -1,6 +1,6 @@
-// Package exposed checks queries against the existing metrics: those of the worker, which it reads from the generated
-// documentation, and a short list of other programs' metrics. It finds metrics, labels and values in a query that can
-// never exist. Prometheus itself treats those as series that have no samples yet.
+// Package exposed checks queries against the existing metrics. It reads the worker's metrics from the generated
+// documentation and has a short list of other programs' metrics. It finds metrics, labels and values in a query that
+// can never exist. Prometheus itself treats those as series that have no samples yet.
 //
 // The tests of the rules and of the dashboard use it. Start reading with Read and Check.
 package exposed
@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// Metrics maps the names of metrics to their labels, and each label to its possible values. A label with free values
-// has an empty list.
+// Metrics maps the names of metrics to their labels, and each label to its possible values. A label that can have any
+// value has an empty list.
 type Metrics map[string]map[string][]string
 
 // target lists the labels that a scrape adds to every series.
@@ -35,7 +35,7 @@ var others = Metrics{
 	"process_start_time_seconds":    nil,
 	"process_resident_memory_bytes": nil,
 
-	// From kube-state-metrics. The second one exists since 2.10.
+	// From kube-state-metrics. The exit code exists since version 2.10.
 	"kube_pod_container_status_restarts_total":           nil,
 	"kube_pod_container_status_last_terminated_exitcode": nil,
 	"kube_deployment_spec_replicas":                      nil,
@@ -112,10 +112,10 @@ func (m Metrics) enter(name, kind, labels string) error {
 	return nil
 }
 
-// Record adds a recording rule. Check doesn't check its labels.
+// Record adds a recording rule. Check accepts any label on the recorded metric.
 func (m Metrics) Record(name string) { m[name] = nil }
 
-// Check parses a query and returns an error that lists the metrics, labels and label values that don't exist.
+// Check parses a query and returns a problem for each metric, label and label value that doesn't exist.
 func (m Metrics) Check(query string) (problems []string) {
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
 	if err != nil {
@@ -133,7 +133,7 @@ func (m Metrics) Check(query string) (problems []string) {
 	return problems
 }
 
-// checkGrouping finds labels in grouping and matching clauses that none of the operands has.
+// checkGrouping returns a problem for each label in a grouping clause that no operand of the aggregation has.
 func (m Metrics) checkGrouping(a *parser.AggregateExpr) (problems []string) {
 	have, open := slices.Clone(target), false
 	parser.Inspect(a.Expr, func(n parser.Node, _ []parser.Node) error {
@@ -177,7 +177,7 @@ func (m Metrics) checkSelector(s *parser.VectorSelector) (problems []string) {
 	return problems
 }
 
-// Names returns the metrics in a query, in the order of the query, each once.
+// Names returns the distinct metrics of a query in order of appearance.
 func Names(query string) ([]string, error) {
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Command natscli checks command lines of the nats command without running them. Its input has one command line per line, as a JSON list of
-// words without the first, nats. Its output has a line for each: empty if nats takes it, or else nats' own error. helm/runbooks runs it
-// with the commands of the documents.
+// Command natscli checks command lines of the nats command without running them. Each line of its input is a command line as a JSON list of
+// words, without the first word, nats. For each command line, it writes an empty line if nats accepts it, and otherwise nats' error.
+// helm/runbooks runs it with the commands of the documentation.
 //
-// It is a module of its own, because nats has many dependencies.
+// It is a separate module, because nats has many dependencies.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 	}
 }
 
-// check reads command lines and writes a line for each.
+// check reads command lines and writes a line of output for each.
 func check(from io.Reader, to io.Writer) error {
 	lines := json.NewDecoder(from)
 	for {
@@ -44,10 +44,10 @@ func check(from io.Reader, to io.Writer) error {
 	}
 }
 
-// errParsed ends a command that nats would run.
+// errParsed stops the parser before it runs a valid command.
 var errParsed = errors.New("parsed")
 
-// parse returns why nats refuses a command line, or "".
+// parse returns nats' error for a command line, or an empty string if nats accepts it.
 func parse(words []string) (wrong string, err error) {
 	app := fisk.New("nats", "")
 	app.Terminate(nil)
@@ -56,7 +56,7 @@ func parse(words []string) (wrong string, err error) {
 	if _, err := cli.ConfigureInApp(app, nil, false); err != nil {
 		return "", err
 	}
-	for _, flag := range []string{"server", "creds", "context"} { // main of nats adds these
+	for _, flag := range []string{"server", "creds", "context"} { // nats adds these flags in its main function
 		if app.GetFlag(flag) == nil {
 			app.Flag(flag, "").String()
 		}

@@ -30,7 +30,7 @@ func main() {
 	fmt.Println(decoded, "manifests decoded strictly as Kubernetes 1.29")
 }
 
-// decode returns how many manifests it decoded. The error joins what is wrong with each of the others.
+// decode returns the number of manifests that it decoded. The error joins the errors of all other manifests.
 func decode(manifests io.Reader) (decoded int, err error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{

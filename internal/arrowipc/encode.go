@@ -17,10 +17,10 @@ import (
 type Rows struct {
 	Lengths  []uint64        // length of each record in bytes
 	Statuses []record.Status // as many as Lengths
-	Values   [][]byte        // Values[i] has the values of column i back to back; those of records that aren't OK must be zeros
+	Values   [][]byte        // values of each column, back to back; must be zeros for records that aren't OK
 
 	Strings []byte   // byte strings of all columns, in any order
-	Spans   [][]Span // Spans[i] has the place in Strings for each record of column i; nil for columns without byte strings
+	Spans   [][]Span // for each column, the ranges of its records in Strings; nil for columns without byte strings
 }
 
 // Encoder writes streams with the same columns. It writes the schema's message once and copies it into every stream. It isn't safe
@@ -28,15 +28,15 @@ type Rows struct {
 type Encoder struct {
 	columns []Column
 	schema  *arrow.Schema
-	head    []byte // every stream starts with the schema's message
-	sink    sink   // the writer appends here
+	head    []byte // the schema's message, with which every stream starts
+	sink    sink   // output of writer
 	writer  *ipc.Writer
 
-	// Memory that is reused.
-	offsets  []int32 // end of each status in texts
+	// These fields are memory that later calls reuse.
+	offsets  []int32 // 0, then the end of each status in texts
 	texts    []byte
 	validity []byte       // one bit per record
-	gathered [][]gathered // for each column its fields
+	gathered [][]gathered // fields of each column
 }
 
 // endOfStream ends every stream.
@@ -49,7 +49,7 @@ func NewEncoder(columns []Column) *Encoder {
 		e.gathered = append(e.gathered, make([]gathered, len(c.Fields)))
 	}
 	e.writer = ipc.NewWriter(&e.sink, ipc.WithSchema(e.schema))
-	// The writer's first batch follows the schema. What it writes twice is the batch alone.
+	// The writer first writes the schema and a batch, then only a batch. The schema's message is the difference.
 	none := Rows{Values: make([][]byte, len(columns)), Spans: make([][]Span, len(columns))}
 	e.write(none)
 	first := len(e.sink)
@@ -63,9 +63,9 @@ func NewEncoder(columns []Column) *Encoder {
 // Columns returns the columns. The caller must not change them.
 func (e *Encoder) Columns() []Column { return e.columns }
 
-// Append appends a stream of one batch with these rows. A stream without rows has no batch. The allocations don't depend on the
-// number of rows. Append panics if the parts of rows differ in length, if a status is not valid, or if the byte strings of a column have
-// 2 GiB or more.
+// Append appends a stream of one batch with these rows to dst and returns the extended slice. A stream without rows has no batch. The
+// number of allocations doesn't depend on the number of rows. Append panics if the slices in rows don't have matching lengths, a status
+// is invalid, or a column's byte strings have 2 GiB or more.
 func (e *Encoder) Append(dst []byte, rows Rows) []byte {
 	stringBytes := e.check(rows)
 	e.sink = append(slices.Grow(dst, Most(e.columns, len(rows.Lengths), stringBytes)), e.head...)
@@ -77,7 +77,7 @@ func (e *Encoder) Append(dst []byte, rows Rows) []byte {
 	return dst
 }
 
-// Size returns the bytes of memory that the encoder reuses.
+// Size returns the size in bytes of the memory that the encoder reuses.
 func (e *Encoder) Size() int64 {
 	size := int64(4*cap(e.offsets) + cap(e.texts) + cap(e.validity) + cap(e.head))
 	for _, fields := range e.gathered {
@@ -88,8 +88,8 @@ func (e *Encoder) Size() int64 {
 	return size
 }
 
-// MostSize returns the maximum of Size of an encoder that has written streams of at most that many rows and bytes of byte strings. Memory
-// for byte strings grows in steps, so it may be larger than they are.
+// MostSize returns the maximum Size of an encoder whose streams have at most that many rows and bytes of byte strings. Memory for byte
+// strings grows in steps, so it may exceed their length.
 func MostSize(columns []Column, rows, stringBytes int) int64 {
 	most := int64(4*(rows+1)+longestStatus*rows+(rows+7)/8) + int64(Most(columns, 0, 0))
 	for _, c := range columns {
@@ -98,7 +98,7 @@ func MostSize(columns []Column, rows, stringBytes int) int64 {
 	return most
 }
 
-// check checks the parts of rows. It returns the length of their byte strings.
+// check panics if rows doesn't match the columns. It returns the total length of the byte strings.
 func (e *Encoder) check(rows Rows) (stringBytes int) {
 	n := len(rows.Lengths)
 	if len(rows.Statuses) != n || len(rows.Values) != len(e.columns) {
@@ -120,7 +120,7 @@ func (e *Encoder) check(rows Rows) (stringBytes int) {
 	return stringBytes
 }
 
-// spans returns the places of a column's byte strings. Rows without records may have none.
+// spans returns the spans of a column. Rows without records don't need spans.
 func (r *Rows) spans(column int) []Span {
 	if len(r.Lengths) == 0 {
 		return nil
@@ -141,8 +141,8 @@ func checkSpans(c Column, spans []Span, n int) (bytes int) {
 	return bytes
 }
 
-// write writes one batch. Its columns are the caller's memory, so each value is copied once, into the sink. The writer fails only
-// if a batch contradicts the schema, and never because of the sink.
+// write writes one batch to the sink. Columns that need no rearrangement are the caller's memory, so their values are copied only
+// once. The writer fails only if a batch contradicts the schema, because the sink never fails.
 func (e *Encoder) write(rows Rows) {
 	n := len(rows.Lengths)
 	nulls := e.mark(rows.Statuses)
@@ -180,7 +180,7 @@ func (e *Encoder) mark(statuses []record.Status) (nulls int) {
 	for i, s := range statuses {
 		if s == record.OK {
 			e.validity[i/8] |= 1 << (i % 8)
-			e.texts = append(e.texts, "ok"...) // as String returns, without a call for each record
+			e.texts = append(e.texts, "ok"...) // the same as s.String(), without a call per record
 		} else {
 			nulls++
 			e.texts = append(e.texts, s.String()...)
@@ -190,7 +190,7 @@ func (e *Encoder) mark(statuses []record.Status) (nulls int) {
 	return nulls
 }
 
-// grown returns an empty slice with room for n elements, in the memory of s if that suffices.
+// grown returns an empty slice with capacity for n elements. It reuses the memory of s if that is large enough.
 func grown[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, 0, n)
@@ -207,13 +207,13 @@ func (s *sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Span is where the byte strings of a record are in memory, back to back in the order of the fields.
+// Span is the range of a record's byte strings in Rows.Strings. They lie back to back in the order of the fields.
 type Span struct{ From, To int }
 
 // gathered is the memory for the values of one field.
 type gathered struct {
 	values []byte
-	ends   []int32 // of byte strings; the first is 0
+	ends   []int32 // 0, then the end of each byte string
 }
 
 func (g *gathered) size() int64 { return int64(cap(g.values) + 4*cap(g.ends)) }
@@ -242,7 +242,7 @@ func (g *gathered) copyValues(f Field, width, n int, records []byte) {
 	}
 }
 
-// gatherStrings copies the byte strings of all records. The record has the length of each.
+// gatherStrings copies the byte strings of all records. Each record contains the lengths of its byte strings.
 func gatherStrings(fields []gathered, c Column, rows Rows, k int) {
 	n := len(rows.Lengths)
 	for j, f := range c.Fields {

@@ -1,10 +1,10 @@
-// Package arrowipc writes and reads results as Arrow IPC streams: one row per record, with its length in bytes, its status, and one
-// column per operator.
+// Package arrowipc writes results as Arrow IPC streams. A stream has one row per record, with its length in bytes, its status, and
+// one column per operator.
 //
-// Package operator uses it for the result of a single record, and internal/table for the records of a frame. The package knows no
-// operators: a caller describes each column. Start reading with this file, then encode.go.
+// Package operator uses it for the result of a single record, and internal/table for the records of a frame. The package doesn't
+// depend on operators, because its callers describe each column. Start reading with this file, then encode.go.
 //
-// The values of columns are little-endian, as operators define them, and so are the streams that it writes.
+// The values of columns and the streams are little-endian.
 package arrowipc
 
 import (
@@ -19,7 +19,7 @@ import (
 // Kind is the type of a column.
 type Kind uint8
 
-// The kinds.
+// These constants are the kinds of columns.
 const (
 	Bytes  Kind = iota // fixed_size_binary[Width]
 	Single             // the type of the only field
@@ -29,14 +29,14 @@ const (
 // Column describes the values of one operator.
 type Column struct {
 	Name  string
-	Spec  string // the operator with its parameters; the field's metadata has it under the key "operator"
+	Spec  string // operator with its parameters, stored in the field's metadata under specKey
 	Kind  Kind
 	Width int // bytes of one record
 
-	Fields []Field // of Single and Struct, in order
+	Fields []Field // fields of Single and Struct, in order
 }
 
-// The first two columns of every stream.
+// These constants are the names and the number of the columns with which every stream begins.
 const (
 	bytesColumn  = "bytes"
 	statusColumn = "status"
@@ -61,7 +61,7 @@ func (c Column) dataType() arrow.DataType {
 }
 
 // newSchema returns the schema of a stream with these columns. The value of an operator is null if the record's status isn't OK.
-// Nothing else is ever null.
+// All other values are never null.
 func newSchema(columns []Column) *arrow.Schema {
 	fields := []arrow.Field{
 		{Name: bytesColumn, Type: arrow.PrimitiveTypes.Uint64},
@@ -75,15 +75,15 @@ func newSchema(columns []Column) *arrow.Schema {
 	return arrow.NewSchema(fields, nil)
 }
 
-// Bounds of the parts of a stream that describe its columns, and of the longest status.
+// These constants are the maximum lengths of parts of a stream in bytes.
 const (
-	mostDescription = 416 // messages without columns
+	mostDescription = 416 // messages of a stream without columns
 	mostField       = 272 // description of one column, without its texts
 	longestStatus   = len("operator_error")
 )
 
-// Most returns the maximum number of bytes that Encoder.Append appends for that many rows, whose byte strings have that many bytes
-// together.
+// Most returns the maximum number of bytes that Encoder.Append appends for that many rows. stringBytes is the total length of
+// their byte strings.
 func Most(columns []Column, rows, stringBytes int) int {
 	most := mostDescription + padded(8*rows, 8) + padded(4*(rows+1), 8) + padded(longestStatus*rows, 8) + stringBytes
 	for _, c := range columns {
@@ -103,7 +103,7 @@ func padded(n, alignment int) int { return (n + alignment - 1) &^ (alignment - 1
 // Type is the type of a field's elements.
 type Type uint8
 
-// The types.
+// These constants are the types of elements.
 const (
 	Uint8Type Type = iota
 	Uint16Type
@@ -115,12 +115,12 @@ const (
 	Int64Type
 	Float32Type
 	Float64Type
-	BinaryType // a byte string; the record has its length, a uint32
+	BinaryType // a byte string; the record contains its length as a uint32
 )
 
 var types = [...]struct {
 	arrow arrow.DataType
-	bytes int // of an element in a record
+	bytes int // size of an element in a record
 }{
 	Uint8Type: {arrow.PrimitiveTypes.Uint8, 1}, Uint16Type: {arrow.PrimitiveTypes.Uint16, 2},
 	Uint32Type: {arrow.PrimitiveTypes.Uint32, 4}, Uint64Type: {arrow.PrimitiveTypes.Uint64, 8},
@@ -134,7 +134,7 @@ var types = [...]struct {
 type Field struct {
 	Name  string
 	Type  Type
-	Count int // elements of a list; 0 if the field is no list
+	Count int // number of elements of a list; 0 if the field isn't a list
 	At    int // position in the record
 }
 
@@ -152,7 +152,7 @@ func (f Field) dataType(width int) arrow.DataType {
 	return types[f.Type].arrow
 }
 
-// structType returns the type of a column that is a struct. Its fields are never null by themselves.
+// structType returns the type of a column that is a struct. A record's struct can be null, but its fields can't.
 func (c Column) structType() arrow.DataType {
 	fields := make([]arrow.Field, 0, len(c.Fields))
 	for _, f := range c.Fields {
@@ -161,7 +161,8 @@ func (c Column) structType() arrow.DataType {
 	return arrow.StructOf(fields...)
 }
 
-// Types names the Arrow types of the column's values: one, or that of each field of a struct behind the field's name and a space.
+// Types returns the names of the Arrow types of the column's values. A struct has one for each field: the field's name, a space,
+// and the type.
 func (c Column) Types() (names []string) {
 	if c.Kind != Struct {
 		return []string{c.dataType().String()}
@@ -172,8 +173,8 @@ func (c Column) Types() (names []string) {
 	return names
 }
 
-// Join returns the value of one record as the operator has it: the record with its fields, and its byte strings behind that. values has one
-// Arrow value for each of Types. It returns false if the length of a value is not that of its field.
+// Join returns the value of one record in the operator's format, which is the record with its fields, followed by its byte strings. values
+// has one Arrow value for each of Types. Join returns false if a value doesn't have the length of its field.
 func (c Column) Join(values [][]byte) (value []byte, ok bool) {
 	if c.Kind == Bytes {
 		return values[0], len(values[0]) == c.Width
@@ -198,7 +199,7 @@ func (c Column) Equal(o Column) bool {
 	return c.Name == o.Name && c.Spec == o.Spec && c.Kind == o.Kind && c.Width == o.Width && slices.Equal(c.Fields, o.Fields)
 }
 
-// binaries returns the number of the column's byte strings in a record.
+// binaries returns the column's number of byte strings per record.
 func (c Column) binaries() (n int) {
 	for _, f := range c.Fields {
 		if f.Type == BinaryType {
@@ -208,19 +209,20 @@ func (c Column) binaries() (n int) {
 	return n
 }
 
-// isWhole reports whether the records of the column consist of this field, so that they are an Arrow buffer as they are.
+// isWhole reports whether the field is the column's only content. Then the records are valid as an Arrow buffer without
+// a copy.
 func (c Column) isWhole(f Field) bool { return f.Type != BinaryType && f.bytes() == c.Width }
 
-// mostFields returns the maximum number of bytes in a stream of that many rows that belong to the column's fields.
+// mostFields returns the maximum number of bytes of the column's fields in a stream of that many rows.
 func (c Column) mostFields(rows int) (most int) {
 	for _, f := range c.Fields {
 		most += f.mostValues(rows)
 		if c.Kind == Single {
-			continue // the column's description is that of the field
+			continue // the field has no description besides the column's
 		}
 		most += mostField + len(f.Name)
 		if f.Count > 0 {
-			most += mostField // the list's element
+			most += mostField // description of the list's element
 		}
 	}
 	return most

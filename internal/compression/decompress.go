@@ -10,31 +10,32 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Decompressor decompresses bodies. The zero value is ready for use. Only one goroutine may use it. It creates what an encoding
-// needs when that encoding first occurs, and reuses it for all later bodies.
+// Decompressor decompresses bodies. The zero value is ready for use. Only one goroutine may use it. It creates the decoder of
+// an encoding for the first body in that encoding, and reuses it for all later bodies.
 type Decompressor struct {
 	zstd      *zstd.Decoder
-	zstdLimit uint64 // the decoder's limit of decompressed bytes
+	zstdLimit uint64 // decoder's limit of decompressed bytes
 
-	flate   io.ReadCloser // also a flate.Resetter
-	source  bytes.Reader  // what flate reads
-	settled [82]byte      // what flateSettled contains
-	beyond  [1]byte       // the byte that doesn't fit in the output's capacity
+	flate   io.ReadCloser // implements flate.Resetter
+	source  bytes.Reader  // input of flate
+	settled [82]byte      // decompressed content of flateSettled
+	beyond  [1]byte       // the next byte if the output's capacity is used up
 }
 
 // Append appends the decompressed src to dst and returns the extended slice. src and the spare capacity of dst must not overlap.
 //
-// It appends at most limit bytes. If dst has too little capacity, Append allocates at least twice as much, but not beyond
-// len(dst)+limit and a slack: 32 bytes, or for zstd frames that don't declare their size 128 KiB and at least one window. So a
-// caller that passes the slice of the previous body, cut to length 0, causes no allocations after the first bodies.
+// It appends at most limit bytes. If dst has too little capacity, Append allocates at least twice as much, but at most
+// len(dst)+limit and a slack of 32 bytes. For a zstd frame that doesn't declare its size, the slack is 128 KiB larger, and
+// limit is at least one window. So a caller that passes the slice of the previous body, cut to length 0, causes no allocations
+// after the first bodies.
 //
 // If the body is larger than limit, the error is a *TooLargeError. If the body is corrupt or truncated, the error is an
-// *InvalidError. With an error, Append returns dst as it was, perhaps with more capacity.
+// *InvalidError. If it fails, Append returns dst with its old length and content, perhaps with more capacity.
 //
-// No bytes are an empty body in None and Snappy, and a truncated one in the other encodings. A body in Snappy has no end, so it isn't
-// noticed if whole chunks are missing.
+// An empty src is an empty body in None and Snappy, and a truncated body in the other encodings. A Snappy body has no end mark, so
+// Append can't detect that whole chunks are missing.
 //
-// Append checks all checksums. It decompresses several frames or members in a row as one body.
+// Append checks all checksums. It decompresses consecutive frames or members as one body.
 func (d *Decompressor) Append(dst []byte, e Encoding, src []byte, limit int64) ([]byte, error) {
 	out := output{buf: dst, encoding: e, limit: limit, most: len(dst) + int(min(max(limit, 0), math.MaxInt-int64(len(dst))-maxSlack))}
 	if len(src) == 0 && e != None && e != Snappy {
@@ -61,8 +62,9 @@ func (d *Decompressor) Append(dst []byte, e Encoding, src []byte, limit int64) (
 	return out.buf, nil
 }
 
-// Declared returns the decompressed size that the headers of src declare, and whether they declare one. The size of a gzip body is
-// that of its last member, modulo 4 GiB. Use it to allocate memory for a first body, bounded by the limit of Append: src may lie.
+// Declared returns the decompressed size that the headers of src declare, and whether they declare a size. The size of a gzip body
+// is the size of its last member, modulo 4 GiB. Use it only to allocate memory for a first body, bounded by the limit of Append,
+// because src may declare a wrong size.
 func Declared(e Encoding, src []byte) (size int64, known bool) {
 	switch e {
 	case None:
@@ -80,7 +82,7 @@ func Declared(e Encoding, src []byte) (size int64, known bool) {
 }
 
 const (
-	// slack is the spare capacity behind the largest permitted body. With it, the zstd decoder copies in blocks of 16 bytes.
+	// slack is the spare capacity behind the largest permitted body. It lets the zstd decoder copy in blocks of 16 bytes.
 	slack = 32
 
 	maxSlack = zstdWindow + zstdBlock + slack
@@ -91,7 +93,7 @@ type output struct {
 	buf      []byte
 	most     int // the largest permitted len(buf)
 	encoding Encoding
-	limit    int64 // as the caller gave it, for errors
+	limit    int64 // limit from the caller, for errors
 }
 
 // room returns the number of bytes that may still be appended.
@@ -101,7 +103,8 @@ func (o *output) tooLarge() error {
 	return &TooLargeError{Encoding: o.encoding, Limit: max(o.limit, 0)}
 }
 
-// reserve makes the spare capacity at least n bytes, at most doubling it beyond need. Callers check n against room first.
+// reserve makes the spare capacity at least n bytes. It doubles a capacity that is too small, within the limit. Callers
+// compare n with room first.
 func (o *output) reserve(n int) {
 	if cap(o.buf)-len(o.buf) >= n {
 		return
@@ -112,13 +115,13 @@ func (o *output) reserve(n int) {
 	o.buf = grown
 }
 
-// spare returns the n bytes behind the output, which reserve has allocated.
+// spare returns the n bytes after the output. The caller must have reserved them.
 func (o *output) spare(n int) []byte { return o.buf[len(o.buf) : len(o.buf)+n : len(o.buf)+n] }
 
-// extend adds the n bytes of spare that the caller has filled.
+// extend appends the first n bytes of spare, which the caller has filled.
 func (o *output) extend(n int) { o.buf = o.buf[:len(o.buf)+n] }
 
-// append appends b.
+// append appends b, or returns a *TooLargeError.
 func (o *output) append(b []byte) error {
 	if len(b) > o.room() {
 		return o.tooLarge()
@@ -131,7 +134,7 @@ func (o *output) append(b []byte) error {
 // ErrTooLarge is the error that every *TooLargeError wraps.
 var ErrTooLarge = errors.New("too large")
 
-// TooLargeError says that a body decompresses to more bytes than its reader allows.
+// TooLargeError reports that a body decompresses to more than Limit bytes.
 type TooLargeError struct {
 	Encoding Encoding
 	Limit    int64
@@ -147,11 +150,10 @@ func (t *TooLargeError) Error() string {
 // Unwrap returns ErrTooLarge.
 func (t *TooLargeError) Unwrap() error { return ErrTooLarge }
 
-// InvalidError says that a body isn't valid in its encoding.
+// InvalidError reports that a body isn't valid in its encoding.
 type InvalidError struct {
 	Encoding Encoding
-	// Offset is the byte of the compressed body at which the fault was noticed. If a checksum is wrong, that is the checksum. If the
-	// compressed data of a zstd frame is wrong, that is the start of the frame, because the decoder doesn't tell more.
+	// Offset is the position in the compressed body of the fault, or of the block, chunk or frame that contains the fault.
 	Offset int64
 	Err    error
 }
@@ -160,7 +162,7 @@ func (i *InvalidError) Error() string {
 	return fmt.Sprintf("invalid %v at byte %d: %v", i.Encoding, i.Offset, i.Err)
 }
 
-// Unwrap returns the fault.
+// Unwrap returns Err.
 func (i *InvalidError) Unwrap() error { return i.Err }
 
 var (
@@ -170,7 +172,7 @@ var (
 	errDictID    = errors.New("the frame needs a dictionary: compress without one")
 )
 
-// notThis is the error for a body that doesn't begin as the encoding does.
+// notThis returns the error for a body that doesn't begin with its encoding's magic number.
 func notThis(e Encoding) error {
 	return fmt.Errorf("this isn't the start of %v data: check MILLRACE_DECOMPRESS and the message's Content-Encoding", e)
 }

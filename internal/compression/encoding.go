@@ -1,8 +1,8 @@
 // Package compression decompresses the bodies of messages and compresses the bodies of results.
 //
 // Each goroutine that reads or writes messages has its own Decompressor or Compressor, which it reuses for all messages. Input is
-// never trusted. What a header declares is only a hint, every size is checked before memory is allocated for it, and a Decompressor
-// stops at the limit that its caller gives.
+// never trusted. The sizes that a header declares are only hints. Every size is checked before memory is allocated for it, and a
+// Decompressor stops at its caller's limit.
 //
 // Start reading with Decompressor.Append and Compressor.Append. Each encoding has its own file.
 package compression
@@ -25,7 +25,7 @@ const (
 	Gzip            // one or more members of RFC 1952
 	LZ4             // one or more LZ4 frames
 	Snappy          // the framing format of Snappy or of S2
-	Auto            // the encoding that the message's Content-Encoding names; only a setting, no body is in this encoding
+	Auto            // encoding from the message's Content-Encoding; valid as a setting, not as the encoding of a body
 )
 
 var names = [...]string{None: "none", Zstd: "zstd", Gzip: "gzip", LZ4: "lz4", Snappy: "snappy", Auto: "auto"}
@@ -100,15 +100,15 @@ func FromHeader(contentEncoding string) (Encoding, error) {
 	return None, fmt.Errorf("unknown Content-Encoding %q: known are identity, zstd, gzip, lz4, snappy and s2", contentEncoding)
 }
 
-// Compressor compresses bodies. The zero value is ready for use. Only one goroutine may use it. It creates what an encoding needs
-// when that encoding first occurs, and reuses it for all later bodies.
+// Compressor compresses bodies. The zero value is ready for use. Only one goroutine may use it. It creates the encoder of an
+// encoding for the first body in that encoding, and reuses it for all later bodies.
 type Compressor struct {
 	zstd *zstd.Encoder
 	lz4  lz4.Compressor
 }
 
-// Append appends the compressed src to dst and returns the extended slice. src and the spare capacity of dst must not overlap. The
-// same src gives the same bytes. It panics if e isn't one that ParseResult returns.
+// Append appends the compressed src to dst and returns the extended slice. src and the spare capacity of dst must not overlap.
+// Equal bodies have equal compressed bytes. Append panics if e isn't an encoding that ParseResult accepts.
 func (c *Compressor) Append(dst []byte, e Encoding, src []byte) []byte {
 	switch e {
 	case None:
@@ -125,7 +125,8 @@ func (c *Compressor) Append(dst []byte, e Encoding, src []byte) []byte {
 
 func (c *Compressor) openZstd() *zstd.Encoder {
 	if c.zstd == nil {
-		// With zero frames, an empty body becomes a frame and not an empty one, which no decoder accepts.
+		// This option compresses an empty body to an empty frame. Without it, the result would have no bytes, and no
+		// decoder accepts that.
 		encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithZeroFrames(true))
 		if err != nil {
 			panic("compression: " + err.Error()) // the options are constant

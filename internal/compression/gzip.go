@@ -11,13 +11,14 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// The gzip format is RFC 1952. This file reads the headers and the checksums of members itself and leaves only the compressed data to the
-// library. The library's reader of gzip limits names and comments to 511 bytes, and takes a truncated header of a later member for the end.
+// RFC 1952 specifies the gzip format. This file reads the headers and checksums of members itself and uses the library only for the
+// compressed data. The library's reader of gzip limits names and comments to 511 bytes, and treats a truncated header of a later member as
+// the end of the body.
 const (
-	gzipHeaderBytes  = 10 // what each header has
+	gzipHeaderBytes  = 10 // length of a header without optional fields
 	gzipTrailerBytes = 8  // uint32 checksum, uint32 size
 
-	// The flags of the fields that may follow a header.
+	// Flags of optional fields in a header.
 	gzipHeaderSum = 1 << 1
 	gzipExtra     = 1 << 2
 	gzipName      = 1 << 3
@@ -25,7 +26,7 @@ const (
 	gzipReserved  = 7 << 5
 
 	gzipFirst = 4 << 10 // first allocation for a member whose size isn't plausible
-	gzipRatio = 1032    // deflate codes at most 258 bytes with 2 bits
+	gzipRatio = 1032    // maximum compression ratio: deflate encodes at most 258 bytes in 2 bits
 )
 
 // gzipMagic begins each member.
@@ -33,13 +34,13 @@ var gzipMagic = []byte{0x1f, 0x8b}
 
 var errGzipHeader = errors.New("corrupt header")
 
-// flateSettled is compressed data that makes the reader's Huffman tables the same before each body. It has a block with codes for lengths
-// and distances. Without it, a corrupt block that refers to a table without giving one would use the table of the body before. The
-// standard library's reader clears its tables, but allocates new ones for each block.
+// flateSettled is compressed data that sets the reader's Huffman tables to the same state before each body. Its block has codes for
+// lengths and distances. Otherwise, a corrupt block without the table to which it refers would use the table of the previous body. The
+// standard library's reader clears its tables, but it allocates new tables for each block.
 var flateSettled = []byte("\x75\x8b\xb1\x09\x00\x31\x00\x84\x66\xf5\x74\xff\x19\x9e\x40\xba\xf0\x16" +
 	"\x56\xda\x0e\x4c\x0a\x56\x86\x53\xe4\x7a\xa9\x6f\xf4\xfb\x7c")
 
-// declaredGzip returns the size at the end of the last member.
+// declaredGzip returns the size at the end of the last member, and whether the size is plausible.
 func declaredGzip(src []byte) (int64, bool) {
 	if len(src) < gzipHeaderBytes+gzipTrailerBytes || !bytes.HasPrefix(src, gzipMagic) {
 		return 0, false
@@ -48,7 +49,7 @@ func declaredGzip(src []byte) (int64, bool) {
 	return size, size/gzipRatio <= int64(len(src))
 }
 
-// appendGzip reads one member after the other.
+// appendGzip decompresses all members of src.
 func (d *Decompressor) appendGzip(out *output, src []byte) error {
 	if err := d.settleFlate(); err != nil {
 		return err
@@ -82,7 +83,7 @@ func (d *Decompressor) appendGzip(out *output, src []byte) error {
 	return nil
 }
 
-// gzipHeader returns the length of the header with which a member begins.
+// gzipHeader returns the length of a member's header.
 func gzipHeader(member []byte) (int, error) {
 	const deflate = 8
 	switch {
@@ -121,7 +122,7 @@ func gzipHeader(member []byte) (int, error) {
 	return at, nil
 }
 
-// settleFlate makes the reader of compressed data and reads flateSettled.
+// settleFlate creates the reader of compressed data if it is missing, and makes it read flateSettled.
 func (d *Decompressor) settleFlate() error {
 	d.source.Reset(flateSettled)
 	if d.flate == nil {
@@ -134,7 +135,7 @@ func (d *Decompressor) settleFlate() error {
 	return err
 }
 
-// readFlate reads the compressed data that d.source has.
+// readFlate decompresses the data in d.source and appends it to out.
 func (d *Decompressor) readFlate(out *output, src []byte) error {
 	if err := d.flate.(flate.Resetter).Reset(&d.source, nil); err != nil {
 		return err
@@ -161,12 +162,12 @@ func (d *Decompressor) readFlate(out *output, src []byte) error {
 		case errors.Is(err, io.ErrUnexpectedEOF):
 			return invalid(Gzip, at, errTruncated)
 		case err != nil:
-			return invalid(Gzip, at, errors.New("corrupt data")) // the reader's own words for the same data depend on the data before
+			return invalid(Gzip, at, errors.New("corrupt data")) // the reader's own error depends on earlier data
 		}
 	}
 }
 
-// readGzipTrailer reads what follows the compressed data, and compares it with the content.
+// readGzipTrailer reads the checksum and the size after the compressed data, and compares them with the content.
 func (d *Decompressor) readGzipTrailer(content, src []byte) error {
 	at := len(src) - d.source.Len()
 	trailer := src[at:]

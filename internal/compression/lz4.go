@@ -11,13 +11,13 @@ import (
 
 // The LZ4 frame format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md
 //
-// This file reads the frame itself and leaves only blocks to the library. The library's reader keeps the last bytes of a frame of
-// dependent blocks as a dictionary for the frames after it, even after a Reset. So a corrupt message could decompress to bytes of the
-// message before it.
+// This file reads frames itself and uses the library only for blocks. The library's reader keeps the last bytes of a frame of
+// dependent blocks as a dictionary for later frames, even after a Reset. So a corrupt message could decompress to bytes of an earlier
+// message.
 const (
 	lz4Magic        = 0x184D2204
 	lz4Legacy       = 0x184C2102
-	skippable       = 0x184D2A50 // the last 4 bits are free, as they are in zstd
+	skippable       = 0x184D2A50 // the last 4 bits can have any value, as in zstd
 	skippableHeader = 8          // magic, uint32 bytes
 
 	lz4Version          = 1 << 6
@@ -28,23 +28,23 @@ const (
 	lz4ContentChecksum  = 1 << 2
 	lz4Reserved         = 1 << 1
 	lz4DictID           = 1 << 0
-	lz4Uncompressed     = 1 << 31 // in the size of a block
+	lz4Uncompressed     = 1 << 31 // flag in the size of a block
 	lz4Window           = 64 << 10
-	lz4Ratio            = 255 // a byte of a block stands for at most 255 decompressed bytes
-	lz4SmallestMaxBlock = 4   // code of 64 KiB; each further code is four times as large, up to 7
+	lz4Ratio            = 255 // maximum number of decompressed bytes per byte of a block
+	lz4SmallestMaxBlock = 4   // code for 64 KiB; each higher code, up to 7, is four times as large
 )
 
 // lz4Header is the descriptor of a frame.
 type lz4Header struct {
 	flags byte
-	block int    // most decompressed bytes of a block
-	size  uint64 // with lz4ContentSize
-	bytes int    // length of the header with the magic
+	block int    // maximum decompressed size of a block
+	size  uint64 // decompressed size, if lz4ContentSize is set
+	bytes int    // length of the header, including the magic number
 }
 
 func (l lz4Header) has(flag byte) bool { return l.flags&flag != 0 }
 
-// parseLZ4 parses the header of a frame with the magic.
+// parseLZ4 parses the header of the frame at the start of src, including the magic number.
 func parseLZ4(src []byte) (lz4Header, error) {
 	const fixed = 7 // magic, flags, block size, checksum
 	if len(src) < fixed {
@@ -73,7 +73,7 @@ func parseLZ4(src []byte) (lz4Header, error) {
 	return h, nil
 }
 
-// cutSkippable returns what is behind the skippable frame with which src begins.
+// cutSkippable returns the part of src after the skippable frame at its start.
 func cutSkippable(src []byte) ([]byte, error) {
 	if len(src) < skippableHeader {
 		return nil, errTruncated
@@ -85,7 +85,8 @@ func cutSkippable(src []byte) ([]byte, error) {
 	return src[skippableHeader+n:], nil
 }
 
-// declaredLZ4 returns the size that the first frame declares. The others can't be found without a walk over all blocks.
+// declaredLZ4 returns the size that the first frame declares. The sizes of later frames aren't known without a walk
+// over all blocks.
 func declaredLZ4(src []byte) (int64, bool) {
 	if len(src) < 4 || binary.LittleEndian.Uint32(src) != lz4Magic {
 		return 0, false
@@ -125,7 +126,7 @@ func appendLZ4(out *output, src []byte) error {
 	return nil
 }
 
-// lz4Frame reads one frame of src. If a function fails, at is the place of the fault.
+// lz4Frame reads one frame of src. If a method fails, at is the position of the fault.
 type lz4Frame struct {
 	lz4Header
 	out   *output
@@ -156,7 +157,7 @@ func (l *lz4Frame) read() (err error) {
 	return l.readEnd()
 }
 
-// number returns the uint32 at a place of src.
+// number returns the uint32 at a position of src.
 func (l *lz4Frame) number(at int) (uint32, error) {
 	if len(l.src)-at < 4 {
 		return 0, errTruncated
@@ -164,7 +165,7 @@ func (l *lz4Frame) number(at int) (uint32, error) {
 	return binary.LittleEndian.Uint32(l.src[at:]), nil
 }
 
-// readBlock reads a block. It returns false at the mark behind the last one.
+// readBlock reads a block. It returns false at the end mark after the last block.
 func (l *lz4Frame) readBlock() (more bool, err error) {
 	word, err := l.number(l.at)
 	if err != nil {
@@ -203,7 +204,7 @@ func (l *lz4Frame) readBlock() (more bool, err error) {
 	return true, err
 }
 
-// decompress decompresses a block. Blocks that aren't independent refer to the output before them.
+// decompress decompresses a block. Blocks that aren't independent refer to earlier output.
 func (l *lz4Frame) decompress(data []byte) error {
 	var window []byte
 	if !l.has(lz4Independent) {
@@ -212,14 +213,14 @@ func (l *lz4Frame) decompress(data []byte) error {
 	possible := min(l.block, lz4Ratio*len(data))
 	room := min(possible, l.out.room())
 	l.out.reserve(room)
-	if room > 0 { // the decoder crashes if it has none
+	if room > 0 { // the decoder crashes if dst is empty
 		if n, err := lz4.UncompressBlockWithDict(data, l.out.spare(room), window); err == nil {
 			l.out.extend(n)
 			return nil
 		}
 	}
 	if room < possible {
-		// The decoder doesn't tell a corrupt block from one that is too large.
+		// The decoder returns the same error for a corrupt block and for a block that is too large.
 		n, err := lz4.UncompressBlockWithDict(data, make([]byte, possible), window)
 		if err == nil && n > room {
 			return l.out.tooLarge()
@@ -231,7 +232,7 @@ func (l *lz4Frame) decompress(data []byte) error {
 	return errors.New("corrupt block")
 }
 
-// readEnd reads what is behind the last block, and compares sizes.
+// readEnd checks the size and the checksum of the content after the last block.
 func (l *lz4Frame) readEnd() error {
 	content := l.out.buf[l.start:]
 	if l.has(lz4ContentSize) && l.size != uint64(len(content)) {
@@ -295,7 +296,7 @@ func xxh32(b []byte) uint32 {
 	h := prime5
 	if n >= 16 {
 		v1, v2, v3, v4 := prime1, prime2, uint32(0), ^prime1+1
-		v1 += prime2 // wraps around, which constants mustn't
+		v1 += prime2 // may overflow, unlike a constant expression
 		for len(b) >= 16 {
 			v1 = bits.RotateLeft32(v1+binary.LittleEndian.Uint32(b)*prime2, 13) * prime1
 			v2 = bits.RotateLeft32(v2+binary.LittleEndian.Uint32(b[4:])*prime2, 13) * prime1

@@ -9,21 +9,20 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// The framing format of Snappy, which S2 extends by another identifier and larger blocks:
-// https://github.com/google/snappy/blob/main/framing_format.txt
+// This file implements the framing format of Snappy. S2 extends the format with another identifier and larger blocks:
 const (
 	snappyChunkHeader = 4 // type, length of 3 bytes
 	snappyChecksum    = 4
 
 	snappyCompressed   = 0x00
 	snappyUncompressed = 0x01
-	snappyLastReserved = 0x7f // types from 0x02 on mustn't be skipped
+	snappyLastReserved = 0x7f // readers must not skip types from 0x02 to this one
 	snappyIdentifier   = 0xff
 
 	snappyMagic = "\xff\x06\x00\x00sNaPpY"
 	s2Magic     = "\xff\x06\x00\x00S2sTwO"
 
-	snappyBlock = 64 << 10 // most bytes of a block
+	snappyBlock = 64 << 10 // maximum size of a block
 	s2Block     = 4 << 20
 )
 
@@ -41,7 +40,7 @@ type snappyChunk struct {
 	data []byte // without the header
 }
 
-// cutSnappy splits the first chunk off src.
+// cutSnappy returns the first chunk of src and the rest of src.
 func cutSnappy(src []byte) (chunk snappyChunk, rest []byte, err error) {
 	if len(src) < snappyChunkHeader {
 		return snappyChunk{}, nil, errTruncated
@@ -94,7 +93,7 @@ func appendSnappy(out *output, src []byte) error {
 		}
 		out.reserve(int(size))
 	}
-	block := 0 // most bytes of a block; 0 before the first identifier
+	block := 0 // maximum size of a block; 0 before the first identifier
 	for rest := src; len(rest) > 0; {
 		at := len(src) - len(rest)
 		chunk, behind, err := cutSnappy(rest)
@@ -121,7 +120,7 @@ func appendSnappy(out *output, src []byte) error {
 	return nil
 }
 
-// identifySnappy returns the most bytes of the blocks behind a stream identifier.
+// identifySnappy returns the maximum size of the blocks after a stream identifier.
 func identifySnappy(chunk []byte) (int, error) {
 	switch string(chunk) {
 	case snappyMagic:
@@ -158,7 +157,7 @@ func (s snappyChunk) append(out *output, most int) error {
 	return nil
 }
 
-// appendSnappyStream compresses src for readers of Snappy and S2.
+// appendSnappyStream appends src as a compressed stream that readers of Snappy and S2 accept.
 func appendSnappyStream(dst, src []byte) []byte {
 	dst = append(dst, snappyMagic...)
 	for len(src) > 0 {

@@ -9,21 +9,21 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// The zstd format is RFC 8878. The library reads headers and decodes frames, but it neither says where a fault is, nor how much memory it
-// will need. So this file walks over the headers of blocks first, which costs a few bytes for every 128 KiB.
+// RFC 8878 specifies the zstd format. The library reads headers and decodes frames, but it doesn't report the position of a fault or the
+// memory that it will need. So this file first reads the headers of all blocks, which costs a few bytes for every 128 KiB.
 const (
-	zstdBlock  = 128 << 10 // most bytes of a block
-	zstdWindow = 8 << 20   // most bytes of a window: RFC 9659, the limit for a Content-Encoding
+	zstdBlock  = 128 << 10 // maximum size of a block
+	zstdWindow = 8 << 20   // maximum size of a window: the limit of RFC 9659 for a Content-Encoding
 )
 
-// zstdFrame is what the headers of a frame say.
+// zstdFrame has the content of a frame's headers.
 type zstdFrame struct {
 	zstd.Header
 	bytes       int   // length of the frame
 	least, most int64 // decompressed size according to the headers of the blocks
 }
 
-// walkZstd reads the headers of the frame with which src begins. If it fails, at is the place of the fault.
+// walkZstd reads the headers of the frame at the start of src. If it fails, at is the position of the fault.
 func walkZstd(src []byte) (f zstdFrame, at int, err error) {
 	switch err := f.Decode(src); {
 	case errors.Is(err, io.ErrUnexpectedEOF):
@@ -55,7 +55,7 @@ func walkZstd(src []byte) (f zstdFrame, at int, err error) {
 	return f, 0, nil
 }
 
-// walkBlocks adds all blocks to the frame. If it fails, the frame ends before the block at fault.
+// walkBlocks adds the sizes of all blocks to the frame. If it fails, z.bytes is the position of the faulty block.
 func (z *zstdFrame) walkBlocks(src []byte) error {
 	const rle, compressed = 1, 2
 	for last := false; !last; {
@@ -84,14 +84,15 @@ func (z *zstdFrame) walkBlocks(src []byte) error {
 	return nil
 }
 
-// declaredZstd returns the sum of the sizes of all frames.
+// declaredZstd returns the sum of the sizes of all frames. It returns false if a frame is invalid or doesn't declare
+// its size.
 func declaredZstd(src []byte) (size int64, known bool) {
 	for len(src) > 0 {
 		f, _, err := walkZstd(src)
 		if err != nil || !f.Skippable && !f.HasFCS {
 			return 0, false
 		}
-		size += int64(f.FrameContentSize) // at most that of its blocks
+		size += int64(f.FrameContentSize) // at most the size of the frame's blocks
 		known, src = true, src[f.bytes:]
 	}
 	return size, known
@@ -114,9 +115,9 @@ func (d *Decompressor) appendZstd(out *output, src []byte) error {
 	return nil
 }
 
-// appendZstdFrame decompresses one frame directly into the spare capacity of the output. The decoder gets enough capacity that it never
-// allocates an output of its own: the size that the headers permit, or the rest of the limit plus one block. It stops after the block
-// that makes the frame too large.
+// appendZstdFrame decompresses one frame directly into the spare capacity of the output. It reserves enough capacity that the decoder
+// doesn't allocate its own output. This is the size that the headers permit, or the rest of the limit plus one block. The decoder stops
+// after the block with which the frame exceeds the limit.
 func (d *Decompressor) appendZstdFrame(out *output, f zstdFrame, src []byte) error {
 	room := int64(out.room())
 	if f.least > room || f.HasFCS && int64(f.FrameContentSize) > room {
@@ -143,17 +144,17 @@ func (d *Decompressor) appendZstdFrame(out *output, f zstdFrame, src []byte) err
 		return err
 	}
 	if len(got) > 0 && &got[0] != &spare[0] {
-		return out.append(got) // the decoder needed more room than it used
+		return out.append(got) // the decoder allocated its own output
 	}
 	out.extend(len(got))
 	return nil
 }
 
-// openZstd prepares the decoder for frames that decompress to no more than limit bytes.
+// openZstd prepares the decoder for frames that decompress to at most limit bytes.
 func (d *Decompressor) openZstd(limit uint64) (err error) {
 	switch {
 	case d.zstd == nil:
-		// walkZstd checks windows. A frame of one segment has its content for a window.
+		// walkZstd checks windows. The window of a single-segment frame is its whole content.
 		d.zstd, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(limit), zstd.WithDecoderMaxWindow(1<<41))
 	case d.zstdLimit != limit:
 		if err = d.zstd.ResetWithOptions(nil, zstd.WithDecoderMaxMemory(limit)); errors.Is(err, zstd.ErrDecoderNilInput) {

@@ -7,7 +7,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// The tables Message and RecordBatch of Arrow's Message.fbs: the slots of their fields.
+// These constants are the slots of the fields of the tables Message and RecordBatch in Arrow's Message.fbs.
 const (
 	messageVersion flatbuffers.VOffsetT = 4 + 2*iota
 	messageHeaderType
@@ -41,8 +41,8 @@ const continuation = 0xffffffff
 
 const adviceOnStream = "send a whole Arrow IPC stream, or set MILLRACE_FRAMING to the framing that the producer uses"
 
-// arrowStream reads the messages of an Arrow IPC stream. It reads the metadata itself: that costs no allocation, it
-// decompresses only the column with the records, and it can check each length before it uses it.
+// arrowStream reads the messages of an Arrow IPC stream. It parses the metadata itself, without allocations. It
+// decompresses only the column with the records, and checks each length before use.
 type arrowStream struct {
 	frame *Frame
 	body  []byte
@@ -50,18 +50,18 @@ type arrowStream struct {
 
 	hasColumn     bool
 	column        arrowColumn
-	hasDictionary bool // the values of a dictionary-encoded column have come
+	hasDictionary bool // whether the dictionary of the column has been read
 }
 
 // arrowMessage is a message of the stream.
 type arrowMessage struct {
 	at       int    // position of the message in the body
 	metadata []byte // a FlatBuffer
-	reading  bool   // whether it is still being read
+	reading  bool   // whether a panic means that the metadata is invalid
 	header   flatbuffers.Table
 	kind     uint8    // type of the header
 	version  int16    // of the Arrow format
-	data     arrowRaw // the buffers
+	data     arrowRaw // range of the buffers
 }
 
 // arrowRaw is a range of the body.
@@ -84,8 +84,8 @@ func (f *Frame) splitArrow(column string, body []byte) error {
 	}
 }
 
-// step reads the next message. It returns false at the end of the stream. The accessors of flatbuffers panic if metadata refers to what
-// is outside of it.
+// step reads the next message. It returns false at the end of the stream. The accessors of flatbuffers panic if metadata refers to
+// bytes outside of it, and step turns that panic into an error.
 func (s *arrowStream) step(m *arrowMessage, column string) (more bool, err error) {
 	defer func() {
 		if m.reading && recover() != nil {
@@ -118,12 +118,12 @@ func (s *arrowStream) next(m *arrowMessage) (bool, error) {
 		return false, invalid(m.at, "the metadata of the Arrow message has %d bytes, but the body has only %d more: %s",
 			length, left, adviceOnStream)
 	}
-	m.metadata = s.body[s.pos : s.pos+int(length) : s.pos+int(length)] // its capacity keeps vectors inside
+	m.metadata = s.body[s.pos : s.pos+int(length) : s.pos+int(length)] // the capacity keeps vectors within the metadata
 	s.pos += int(length)
 	return true, s.metadata(m)
 }
 
-// length reads the length of the next message's metadata. It is 0 at the end of the stream.
+// length reads the length of the next message's metadata. The length is 0 at the end of the stream.
 func (s *arrowStream) length() (uint32, error) {
 	for range 2 {
 		if left := len(s.body) - s.pos; left < 4 {
@@ -160,7 +160,8 @@ func (s *arrowStream) metadata(m *arrowMessage) error {
 	return nil
 }
 
-// handle reads the schema from the first message, and records from those that hold record batches.
+// handle processes a message. It reads the schema from the first message, and records or dictionaries from later
+// messages.
 func (s *arrowStream) handle(m *arrowMessage, column string) error {
 	switch {
 	case m.kind == headerSchema && !s.hasColumn:
@@ -184,7 +185,7 @@ func (s *arrowStream) handle(m *arrowMessage, column string) error {
 // recordBatch adds the records of a record batch.
 func (s *arrowStream) recordBatch(m *arrowMessage) error {
 	f := s.frame
-	const size = 16 // of a field node: its length and its number of nulls
+	const size = 16 // bytes of a field node, which has its length and its number of nulls
 	nodes, n := vectorIn(&m.header, batchNodes, size)
 	if s.column.node >= n {
 		return m.notFlatbuffer()
@@ -218,7 +219,8 @@ func (s *arrowStream) recordBatch(m *arrowMessage) error {
 	return f.addArrowColumn(s.column.typ, base, int(rows), nulls)
 }
 
-// buffers returns the index of the column's first buffer in a record batch, and the number of its buffers.
+// buffers returns the index of the column's first buffer in a record batch, and the number of the column's buffers. ok
+// is false if the metadata is invalid.
 func (s *arrowStream) buffers(m *arrowMessage) (first, count int, ok bool) {
 	c := &s.column
 	before, ok := m.viewBuffers(c.views)
@@ -238,7 +240,7 @@ func (s *arrowStream) buffers(m *arrowMessage) (first, count int, ok bool) {
 }
 
 // viewBuffers returns the number of data buffers of the first n view columns of a record batch. It returns false if the
-// batch has fewer view columns, or a number can't be right.
+// batch has fewer view columns, or if a number of buffers is out of range.
 func (a *arrowMessage) viewBuffers(n int) (total int, ok bool) {
 	const most = 1 << 31
 	if n == 0 {
@@ -258,12 +260,12 @@ func (a *arrowMessage) viewBuffers(n int) (total int, ok bool) {
 	return total, true
 }
 
-// notFlatbuffer returns the error for metadata that can't be read.
+// notFlatbuffer returns the error for metadata that isn't a valid flatbuffer.
 func (a *arrowMessage) notFlatbuffer() error {
 	return invalid(a.at, "the metadata of the Arrow message is not valid: %s", adviceOnStream)
 }
 
-// tableIn returns the table to which a field of another table refers. ok is false if there is none.
+// tableIn returns the table to which a field of another table refers. ok is false if the field is absent.
 func tableIn(t *flatbuffers.Table, slot flatbuffers.VOffsetT) (child flatbuffers.Table, ok bool) {
 	at := t.Offset(slot)
 	if at == 0 {
@@ -274,7 +276,7 @@ func tableIn(t *flatbuffers.Table, slot flatbuffers.VOffsetT) (child flatbuffers
 }
 
 // vectorIn returns the position of the first element of a vector and the number of its elements, which have size bytes each. It panics if
-// they aren't all in the metadata.
+// the vector doesn't lie entirely in the metadata.
 func vectorIn(t *flatbuffers.Table, slot flatbuffers.VOffsetT, size int) (first flatbuffers.UOffsetT, n int) {
 	at := flatbuffers.UOffsetT(t.Offset(slot))
 	if at == 0 {

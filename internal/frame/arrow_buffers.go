@@ -16,8 +16,8 @@ import (
 
 // arrowMemory is the memory that a frame needs for Arrow streams.
 type arrowMemory struct {
-	message  arrowMessage  // the one that is being read
-	buffers  []arrowBuffer // of the record batch that is being read
+	message  arrowMessage  // message that is being read
+	buffers  []arrowBuffer // buffers of the record batch that is being read
 	slab     []byte        // decompressed buffers
 	inflated int           // bytes of all decompressed buffers of the stream
 
@@ -27,12 +27,12 @@ type arrowMemory struct {
 // arrowBuffer is a buffer of a column: base[pos:pos+length], where base is the body or the slab.
 type arrowBuffer struct {
 	pos, length int
-	at          int  // position in the body
-	inflated    bool // it was compressed
+	at          int  // start in the body, before decompression
+	inflated    bool // whether base is the slab
 }
 
-// fault returns the position in the body of a fault at an offset of the buffer. In a compressed buffer, that is the start
-// of the buffer.
+// fault returns the position in the body of a fault at an offset of the buffer. For a buffer of a compressed batch, it
+// returns the start of the buffer.
 func (a *arrowBuffer) fault(offset int) int {
 	if a.inflated {
 		return a.at
@@ -43,7 +43,7 @@ func (a *arrowBuffer) fault(offset int) int {
 // keptSlab is the largest slab that a frame keeps for the next message.
 const keptSlab = 4 << 20
 
-// reset forgets the buffers, and memory that is too large to keep.
+// reset removes the buffers, and releases memory that is too large to keep.
 func (a *arrowMemory) reset() {
 	invariants.Poison(a.slab)
 	a.message = arrowMessage{}
@@ -69,10 +69,10 @@ func (a *arrowMemory) size() int64 {
 	return size
 }
 
-// loadArrowBuffers sets f.arrow.buffers to count buffers of a record batch, beginning with number first, and returns the
-// memory in which all of them lie. It leaves out the first of them, which marks the nulls, unless nulls is true.
+// loadArrowBuffers sets f.arrow.buffers to count buffers of a record batch, from index first on. It returns the memory
+// that contains them. The first of them marks the nulls. It stays empty if nulls is false.
 func (f *Frame) loadArrowBuffers(m *arrowMessage, body []byte, first, count int, nulls bool) ([]byte, error) {
-	const size = 16 // of the position and the length of a buffer
+	const size = 16 // bytes of the position and the length of a buffer
 	vector, n := vectorIn(&m.header, batchBuffers, size)
 	if first > n || count > n-first {
 		return nil, m.notFlatbuffer()
@@ -104,8 +104,8 @@ func (f *Frame) loadArrowBuffers(m *arrowMessage, body []byte, first, count int,
 	return f.inflateArrowBuffers(codec, body)
 }
 
-// inflateArrowBuffers decompresses f.arrow.buffers into the slab, after it has checked their declared lengths against the
-// limit of the frame.
+// inflateArrowBuffers decompresses f.arrow.buffers into the slab. Before that, it checks their declared lengths against
+// the limit of the frame.
 func (f *Frame) inflateArrowBuffers(codec uint8, body []byte) ([]byte, error) {
 	a, total := &f.arrow, 0
 	for i := range a.buffers {
@@ -121,7 +121,7 @@ func (f *Frame) inflateArrowBuffers(codec uint8, body []byte) ([]byte, error) {
 	}
 	a.inflated += total
 	if cap(a.slab)-len(a.slab) < total {
-		a.slab = make([]byte, 0, max(total, min(2*cap(a.slab), f.limits.bytes))) // segments still refer to the old one
+		a.slab = make([]byte, 0, max(total, min(2*cap(a.slab), f.limits.bytes))) // segments still refer to the old slab
 	}
 	for i := range a.buffers {
 		if err := a.inflate(&a.buffers[i], codec, body); err != nil {
@@ -131,7 +131,7 @@ func (f *Frame) inflateArrowBuffers(codec uint8, body []byte) ([]byte, error) {
 	return a.slab[:cap(a.slab)], nil
 }
 
-// inflatedPrefix is the size of the decompressed length, with which each buffer of a compressed record batch begins. The
+// Each buffer of a compressed record batch begins with its decompressed length, which has inflatedPrefix bytes. The
 // length stored means that the buffer isn't compressed.
 const (
 	inflatedPrefix = 8
@@ -156,7 +156,8 @@ func (a *arrowBuffer) inflatedSize(body []byte) (int64, error) {
 	return size, nil
 }
 
-// inflate appends a buffer to the slab and changes it to its new place. The slab has enough capacity.
+// inflate decompresses a buffer, appends it to the slab, and makes b refer to the slab. The slab must have enough
+// capacity.
 func (a *arrowMemory) inflate(b *arrowBuffer, codec uint8, body []byte) error {
 	if b.length == 0 {
 		b.pos, b.inflated = len(a.slab), true
@@ -185,8 +186,8 @@ const (
 
 var errLength = errors.New("its length differs from the declared one")
 
-// decompress decompresses src, which must give exactly len(dst) bytes. It doesn't allocate more than the libraries need,
-// whatever src declares. A panic of a library becomes an error.
+// decompress decompresses src into dst. It returns an error unless the result has exactly len(dst) bytes. Its
+// allocations don't depend on the sizes that src declares. It turns a panic of a library into an error.
 func decompress(codec uint8, dst, src []byte) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -202,8 +203,8 @@ func decompress(codec uint8, dst, src []byte) (err error) {
 	return decompressLZ4(dst, src)
 }
 
-// zstdDecoder returns the decoder that all frames share. DecodeAll may be called by several goroutines, and decodes into
-// its destination without a window.
+// zstdDecoder returns the decoder that all frames share. DecodeAll is safe for concurrent use, and decodes into its
+// destination without a window.
 var zstdDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true))
 })
@@ -220,7 +221,8 @@ func decompressZstd(dst, src []byte) error {
 	return err
 }
 
-// decompressLZ4 keeps no state between bodies. The reader of the LZ4 library does: after a Reset it still has the last bytes of the frame before.
+// decompressLZ4 decompresses src into dst. It doesn't use the LZ4 library's reader, which keeps the last bytes of a frame even after a
+// Reset.
 func decompressLZ4(dst, src []byte) error {
 	out, err := new(compression.Decompressor).Append(dst[:0:len(dst)], compression.LZ4, src, int64(len(dst)))
 	if err == nil && len(out) != len(dst) || errors.Is(err, compression.ErrTooLarge) {

@@ -1,4 +1,4 @@
-// Command client publishes each of its arguments as an input, and prints what became of it: its result, or its dead letter.
+// Command client publishes each of its arguments as an input, and prints its result or its dead letter.
 //
 //	worker
 //	go run ./docs/examples/client nats://127.0.0.1:4222 'some text' 'some other text'
@@ -62,16 +62,16 @@ func run(url string, payloads []string) error {
 	return err
 }
 
-// publish stores a payload, and returns which input it is.
+// publish stores a payload and returns its stream and sequence.
 func publish(ctx context.Context, js jetstream.JetStream, subject, id string, payload []byte) (client.Input, error) {
 	ack, err := js.Publish(ctx, subject, payload, jetstream.WithMsgID(id))
 	if err != nil {
-		return client.Input{}, err // not stored, or not known to be: publish it again with the same id
+		return client.Input{}, err // perhaps not stored: publish it again with the same id
 	}
 	return client.Input{Stream: ack.Stream, Sequence: ack.Sequence}, nil
 }
 
-// outcome describes a message. Every dead letter has a reason, and no result has one.
+// outcome returns the text to print for a message. Only dead letters have a reason.
 func outcome(m jetstream.Msg) string {
 	if reason := m.Headers().Get(client.HeaderReason); reason != "" {
 		return fmt.Sprintf("dead letter, %s: %s", reason, m.Headers().Get(client.HeaderError))
@@ -88,14 +88,14 @@ func follow(ctx context.Context, js jetstream.JetStream, stream, filter string, 
 		return nil, err
 	}
 	return consumer.Consume(func(m jetstream.Msg) {
-		if in, ok := client.InputOf(m.Headers()); ok { // otherwise it is neither
+		if in, ok := client.InputOf(m.Headers()); ok { // the message is a result or a dead letter
 			handle(in, m)
 		}
-		_ = m.Ack() // if that is lost, the message comes again
+		_ = m.Ack() // if the acknowledgement is lost, the server redelivers the message
 	})
 }
 
-// collect returns the outcome of each input.
+// collect waits for the outcome of each input and returns the outcomes.
 func collect(ctx context.Context, js jetstream.JetStream, inputs []client.Input) (map[client.Input]string, error) {
 	waiting, outcomes, done := map[client.Input]bool{}, map[client.Input]string{}, make(chan struct{})
 	for _, in := range inputs {
@@ -106,7 +106,7 @@ func collect(ctx context.Context, js jetstream.JetStream, inputs []client.Input)
 		mu.Lock()
 		defer mu.Unlock()
 		if !waiting[in] {
-			return // it is of an input of somebody else, or comes a second time
+			return // the input belongs to another program, or the message is a redelivery
 		}
 		outcomes[in] = outcome(m)
 		if delete(waiting, in); len(waiting) == 0 {

@@ -4,7 +4,8 @@
 //	MILLRACE_FRAMING=auto worker
 //	go run ./docs/examples/frames nats://127.0.0.1:4222
 //
-// It is an example for programs that send frames and read JSON results. docs/frames.md explains both. Start reading with run.
+// It is an example for programs that send frames and read JSON results. docs/frames.md explains frames and their results.
+// Start reading with run.
 package main
 
 import (
@@ -58,7 +59,7 @@ func publish(ctx context.Context, js jetstream.JetStream, records []string) (*je
 	for _, r := range records {
 		var err error
 		if frame, err = client.AppendNewline(frame, []byte(r)); err != nil {
-			return nil, err // a record with a line feed: use Arrow
+			return nil, err // the record contains a line feed: use Arrow
 		}
 	}
 	return js.PublishMsg(ctx, &nats.Msg{
@@ -66,7 +67,7 @@ func publish(ctx context.Context, js jetstream.JetStream, records []string) (*je
 	})
 }
 
-// printResult prints the result of the message with that sequence, when all parts of it have come.
+// printResult waits for all parts of the result of the message with that sequence, and prints them.
 func printResult(ctx context.Context, js jetstream.JetStream, sequence uint64) error {
 	results, err := js.OrderedConsumer(ctx, "RESULTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"results.example"}})
 	if err != nil {
@@ -98,7 +99,7 @@ func printResult(ctx context.Context, js jetstream.JetStream, sequence uint64) e
 
 // printPart prints a line for each record of a message.
 func printPart(m jetstream.Msg) error {
-	first, _ := strconv.Atoi(m.Headers().Get(client.HeaderFirstRecord)) // without the header it is 0
+	first, _ := strconv.Atoi(m.Headers().Get(client.HeaderFirstRecord)) // 0 without the header
 	for line, err := range client.Lines(m.Data()) {
 		switch {
 		case err != nil:

@@ -28,7 +28,7 @@ import (
 	"unsafe"
 )
 
-// library is an operator's own code for the CPU, as library.go numbers it.
+// library is the index in own_at of an operator's own code for the CPU.
 type library int
 
 const (
@@ -43,8 +43,8 @@ type room struct {
 	result, status, strings []byte
 }
 
-// implementation returns the operator's own code as an implementation. Records of the result have `stride` bytes, and byte strings at most
-// perByte bytes per byte of a record.
+// implementation returns the operator's own code as an implementation. A record of the result has stride bytes, and at most perByte bytes
+// of byte strings per byte of the input record.
 func (l library) implementation(operator string, stride, perByte int) implementation {
 	var mutex sync.Mutex
 	rooms := map[*records]*room{}
@@ -72,7 +72,7 @@ func (l library) implementation(operator string, stride, perByte int) implementa
 	}}
 }
 
-// fast is an implementation in C++, as library.go numbers it.
+// fast is the number of a C++ implementation in the function each.
 type fast int
 
 const (

@@ -1,10 +1,10 @@
-// Command compare measures the best implementations of the example operators for CPUs that we could find or write, with one core and with
-// all of them. README.md says how to build and run it.
+// Command compare measures CPU implementations of the example operators, with one core and with all cores. They are the fastest
+// implementations that we found or wrote. README.md describes how to build and run it.
 //
 //	compare [entropy blake3 simhash keywords redact]
 //
-// It prints the median in GB/s of payload, for records of 256 B, 2 KiB and 64 KiB. All implementations of an operator must give the same
-// results; otherwise it exits with 1.
+// It prints the median in GB/s of payload, for records of 256 B, 2 KiB and 64 KiB. It exits with 1 if two implementations of an operator
+// return different results.
 package main
 
 import (
@@ -14,17 +14,17 @@ import (
 	"slices"
 )
 
-// corpusBytes is the size of the records that a run computes: more than a core's caches hold.
+// corpusBytes is the total size of the records of a run. It exceeds the caches of a core.
 const corpusBytes = 64 << 20
 
-// implementation computes records of a corpus.
+// implementation is an implementation of an operator, which computes records of a corpus.
 type implementation struct {
 	operator, name string
 	// run computes records [first, end), and sets out[i] to a number that represents the result of record i.
 	run func(c *records, out []uint64, first, end int)
 }
 
-// implementations returns all implementations, those of one operator one after the other.
+// implementations returns all implementations, grouped by operator.
 func implementations() []implementation {
 	return slices.Concat(entropies(), blake3s(), simhashes(), keywordses(), redactors())
 }
@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// compare measures the implementations of the named operators, or of all.
+// compare measures the implementations of the named operators, or of all operators if none is named.
 func compare(operators []string) error {
 	all := implementations()
 	for _, name := range operators {

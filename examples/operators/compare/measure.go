@@ -12,13 +12,14 @@ import (
 	"millrace/internal/corpus"
 )
 
-// records is a ragged batch of records of one size, with the text that `worker operator test` measures with.
+// records is a ragged batch of records of one size, with the text that `worker operator test` uses for its
+// measurements.
 type records struct {
 	data    []byte
 	offsets []uint32
 }
 
-// newRecords returns records of that many bytes of size bytes each.
+// newRecords returns records of size bytes each, at most bytes bytes in total.
 func newRecords(size, bytes int) *records {
 	var rows [][]byte
 	for seed := range 64 {
@@ -32,7 +33,7 @@ func (r *records) rows() int { return len(r.offsets) - 1 }
 
 func (r *records) record(i int) []byte { return r.data[r.offsets[i]:r.offsets[i+1]:r.offsets[i+1]] }
 
-// perRecord makes an implementation's run from a function for one record.
+// perRecord returns an implementation's run function that calls one for each record.
 func perRecord(one func(record []byte) uint64) func(*records, []uint64, int, int) {
 	return func(c *records, out []uint64, first, end int) {
 		for i := first; i < end; i++ {
@@ -41,7 +42,8 @@ func perRecord(one func(record []byte) uint64) func(*records, []uint64, int, int
 	}
 }
 
-// measure returns the median of 5 runs in GB/s, after one that isn't measured. That many goroutines take pieces of the corpus in turn.
+// measure returns the median throughput of 5 runs in GB/s, after a warm-up run. That many goroutines process pieces of the corpus
+// concurrently.
 func measure(c *records, i implementation, out []uint64, goroutines int) float64 {
 	const runs, pieceBytes = 5, 256 << 10
 	piece := max(1, pieceBytes*c.rows()/len(c.data))

@@ -39,7 +39,7 @@ func simhashes() []implementation {
 
 // ---- keywords: occurrences of words, as keywords?whole=0&fold=0 counts them ----
 
-// words has 50 words, of which the texts contain some.
+// words has 50 words. Some of them occur in the texts.
 var words = []string{
 	"water", "grain", "größer", "вода", "石臼", "🌾", "stones", "miller", "wheel", "flour", "bread", "river", "sluice", "gear", "axle",
 	"error", "warning", "panic", "fatal", "timeout", "refused", "denied", "password", "token", "secret", "credit", "invoice", "payment",
@@ -71,7 +71,7 @@ func redactors() []implementation {
 	}
 }
 
-// mask hides the digits of a number but the last four, if it has at least 12, and reports whether it has.
+// mask replaces all digits except the last four if n has at least 12 digits. It reports whether n has that many.
 func mask(n []byte) bool {
 	digits := 0
 	for _, c := range n {
