@@ -8,7 +8,7 @@ import (
 	"millrace/internal/record"
 )
 
-// addArrowColumn adds the values of a column as records. f.arrow.buffers holds its buffers, which lie in base.
+// addArrowColumn adds the values of a column as records. f.arrow.buffers holds the column's buffers, which lie in base.
 func (f *Frame) addArrowColumn(typ arrowType, base []byte, rows int, nulls int64) error {
 	present, err := f.presence(base, rows, nulls)
 	if err != nil {
@@ -48,8 +48,8 @@ func (f *Frame) addArrowColumn(typ arrowType, base []byte, rows int, nulls int64
 // bytes returns the bytes of the buffer.
 func (a *arrowBuffer) bytes(base []byte) []byte { return base[a.pos : a.pos+a.length] }
 
-// presence returns the buffer that marks the nulls of a column: bit i is 1 if row i has a value. It is nil if all rows have
-// one.
+// presence returns the buffer that marks the nulls of a column, or nil if all rows have a value. Bit i is 1 if row i has a
+// value.
 func (f *Frame) presence(base []byte, rows int, nulls int64) ([]byte, error) {
 	b := &f.arrow.buffers[0]
 	switch {
@@ -72,8 +72,8 @@ func (f *Frame) grow(rows int) (starts, ends []uint32) {
 	return f.starts[first:], f.ends[first:]
 }
 
-// addOffsets adds records that lie back to back in values. It returns the length of the longest, and the index of the
-// first wrong offset, or -1.
+// addOffsets adds records that lie back to back in values, delimited by offsets of 4 bytes. It returns the length of
+// the longest record, and the index of the first wrong offset, or -1 if there is none.
 func addOffsets(f *Frame, offsets []byte, values *arrowBuffer, rows int) (longest, wrong int) {
 	last := uint32(values.length)
 	previous := binary.LittleEndian.Uint32(offsets)
@@ -96,7 +96,7 @@ func addOffsets(f *Frame, offsets []byte, values *arrowBuffer, rows int) (longes
 	return int(most), -1
 }
 
-// addLargeOffsets does the same for offsets of 8 bytes.
+// addLargeOffsets is addOffsets for offsets of 8 bytes.
 func addLargeOffsets(f *Frame, offsets []byte, values *arrowBuffer, rows int) (longest, wrong int) {
 	last := uint64(values.length)
 	previous := binary.LittleEndian.Uint64(offsets)
@@ -117,7 +117,7 @@ func addLargeOffsets(f *Frame, offsets []byte, values *arrowBuffer, rows int) (l
 }
 
 // markRecords sets the status of the records from first on that are null or too large, and subtracts their lengths from
-// the bytes of the frame. It reports whether the other records still lie back to back.
+// the bytes of the frame. It reports whether the remaining records still lie back to back.
 func (f *Frame) markRecords(first int, present []byte) (packed bool) {
 	packed = true
 	for i := first; i < len(f.starts); i++ {
@@ -125,7 +125,7 @@ func (f *Frame) markRecords(first int, present []byte) (packed bool) {
 		switch {
 		case len(present) > 0 && isNull(present, i-first):
 			f.setStatus(i, record.Null)
-			f.ends[i] = f.starts[i] // some writers leave bytes behind a null
+			f.ends[i] = f.starts[i] // some writers store bytes for a null
 		case length > f.limits.record:
 			f.setStatus(i, record.TooLarge)
 		default:
@@ -137,8 +137,8 @@ func (f *Frame) markRecords(first int, present []byte) (packed bool) {
 	return packed
 }
 
-// addViews adds the records of a view column. A view has 16 bytes: the length of the value, and either the value itself
-// or its place in one of the data buffers.
+// addViews adds the records of a view column. A view has 16 bytes. It contains the length of the value, and either the
+// value itself or its position in a data buffer.
 func (f *Frame) addViews(base, present []byte, rows int) error {
 	const size, inline = 16, 12
 	views, data := f.arrow.buffers[1], f.arrow.buffers[2:]
@@ -176,11 +176,11 @@ func (f *Frame) valuesTooLarge(offset int) error {
 	return tooLarge(offset, "the values of the column have more than %d bytes: send smaller frames, or raise MILLRACE_FRAME_BYTES", f.limits.bytes)
 }
 
-// dictionaryBatch reads the values of the column's dictionary. It replaces those of an earlier message.
+// dictionaryBatch reads the values of the column's dictionary. They replace the values of an earlier message.
 func (s *arrowStream) dictionaryBatch(m *arrowMessage) error {
 	const id, data, isDelta = 4, 6, 8 // slots of the table DictionaryBatch
 	if s.column.dictionary.width == 0 || m.header.GetInt64Slot(id, 0) != s.column.dictionary.id {
-		return nil // of another column
+		return nil // a dictionary of another column
 	}
 	if m.header.GetBoolSlot(isDelta, false) {
 		return invalid(m.at, "the Arrow message extends a dictionary: write the column without a dictionary, or with one whole dictionary")
@@ -195,7 +195,7 @@ func (s *arrowStream) dictionaryBatch(m *arrowMessage) error {
 	}
 	values := a.dictionary
 	if values.Records() > 0 {
-		values.arrow.slab = nil // the records before this message refer to it
+		values.arrow.slab = nil // earlier records refer to this slab
 		values.Reset()
 	}
 	values.limits = limits{records: math.MaxInt32, bytes: s.frame.limits.bytes - a.inflated, record: math.MaxUint32}
@@ -245,7 +245,7 @@ func (f *Frame) addIndices(d *arrowDictionary, base []byte, rows int, nulls int6
 	return nil
 }
 
-// index returns the index of row i. A negative one becomes larger than any dictionary.
+// index returns the index of row i. A negative index becomes a number larger than any dictionary.
 func (a *arrowDictionary) index(raw []byte, i int) uint64 {
 	switch a.width {
 	case 1:

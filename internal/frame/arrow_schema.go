@@ -7,7 +7,7 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// arrowType is the type of a column, numbered as the union Type in Arrow's Schema.fbs. The types without a name here have two
+// arrowType is the type of a column, numbered as the union Type in Arrow's Schema.fbs. A type that isn't listed below has two
 // buffers: one that marks the nulls, and one of values or offsets.
 type arrowType uint8
 
@@ -29,7 +29,7 @@ const (
 	lastArrowType = typeLargeListView
 )
 
-// The tables Schema and Field of Schema.fbs: the slots of their fields.
+// These constants are the slots of the fields of the tables Schema and Field in Arrow's Schema.fbs.
 const (
 	schemaEndianness flatbuffers.VOffsetT = 4 + 2*iota
 	schemaFields
@@ -44,27 +44,27 @@ const (
 	fieldChildren
 )
 
-// Bounds of a schema, so that a small message can't keep the reader busy.
+// Limits of a schema. Without them, the schema of a small message could take a long time to read.
 const (
 	maxArrowFields  = 1 << 16 // at all levels together
 	maxArrowNesting = 64
 )
 
-// arrowColumn is the column that holds the records, and its place in a record batch. Nodes and buffers are numbered over
-// all columns and their children, in the order of the schema.
+// arrowColumn is the column that holds the records, and its position in a record batch. Nodes and buffers are numbered
+// over all columns and their children, in the order of the schema.
 type arrowColumn struct {
 	typ  arrowType
 	node int // index of its field node
 
-	// The index of its first buffer is buffers, plus the number of data buffers of the view columns before it, plus
-	// unions if the message is older than version 5 of the format.
+	// The index of the column's first buffer is buffers plus the number of data buffers of all view columns before it.
+	// views is the number of those columns. If the message is older than version 5 of the format, unions is added.
 	buffers, views, unions int
 
 	dictionary arrowDictionary
 }
 
-// arrowDictionary describes the dictionary of a column. Each row of the column is an index into the values, which come in
-// messages of their own.
+// arrowDictionary describes the dictionary of a column. Each row of the column is an index into the values, which are in
+// separate messages.
 type arrowDictionary struct {
 	id    int64
 	width int // bytes of an index; 0 if the column has no dictionary
@@ -72,16 +72,16 @@ type arrowDictionary struct {
 
 const adviceOnColumn = ": set MILLRACE_ARROW_COLUMN to a binary or string column"
 
-// arrowSchema walks through the fields of a schema and counts what they add to a record batch.
+// arrowSchema reads the fields of a schema, and counts their nodes and buffers in a record batch.
 type arrowSchema struct {
 	schema flatbuffers.Table
-	next   arrowColumn // the place of the field that comes next
+	next   arrowColumn // position of the next field
 	fields int
-	fault  string // why the schema can't be read
+	fault  string // error text; empty if the schema is valid
 }
 
-// findColumn returns the column with the given name, or the only binary or string column if name is empty. Its error is
-// text for the user, and empty on success.
+// findColumn returns the column with the given name, or the only binary or string column if name is empty. It also
+// returns an error text for the user, which is empty on success.
 func (a *arrowSchema) findColumn(name string) (arrowColumn, string) {
 	if a.schema.GetInt16Slot(schemaEndianness, 0) != 0 {
 		return arrowColumn{}, "the stream is big-endian: write it on a little-endian machine"
@@ -119,7 +119,7 @@ func nameOf(field *flatbuffers.Table) []byte {
 	return field.Bytes[first:][:n]
 }
 
-// explain says why no single column holds the records.
+// explain returns the error text for a schema without exactly one matching column.
 func (a *arrowSchema) explain(name string, matches int) string {
 	var candidates []string
 	first, n := vectorIn(&a.schema, schemaFields, 4)
@@ -145,7 +145,7 @@ func (a *arrowSchema) explain(name string, matches int) string {
 	return "no binary or string column has the name " + quote([]byte(name)) + ", and " + has + adviceOnColumn
 }
 
-// dictionary reads how a field is dictionary-encoded.
+// dictionary returns the dictionary encoding of a field.
 func (a *arrowSchema) dictionary(field *flatbuffers.Table) arrowDictionary {
 	const id, indexType, bitWidth = 4, 6, 4 // slots of the tables DictionaryEncoding and Int
 	encoding, ok := tableIn(field, fieldDictionary)
@@ -179,7 +179,7 @@ func (a arrowType) isView() bool { return a == typeBinaryView || a == typeUtf8Vi
 // isLarge reports whether the column has offsets of 8 bytes.
 func (a arrowType) isLarge() bool { return a == typeLargeBinary || a == typeLargeUtf8 }
 
-// pass moves the place past a field and its children.
+// pass moves next past a field and its children.
 func (a *arrowSchema) pass(field *flatbuffers.Table, depth int) {
 	if a.fields++; a.fields > maxArrowFields || depth > maxArrowNesting {
 		a.fault = "the schema has too many columns, or they are nested too deeply: send only the columns that are needed"
@@ -189,7 +189,7 @@ func (a *arrowSchema) pass(field *flatbuffers.Table, depth int) {
 	}
 	a.next.node++
 	if field.Offset(fieldDictionary) != 0 {
-		a.next.buffers += 2 // the indices and their validity. The values are in messages of their own
+		a.next.buffers += 2 // the indices and their validity; the values are in separate messages
 		return
 	}
 	a.passBuffers(field)
@@ -200,7 +200,7 @@ func (a *arrowSchema) pass(field *flatbuffers.Table, depth int) {
 	}
 }
 
-// passBuffers moves the place past the buffers of a field without its children.
+// passBuffers moves next past the buffers of a field, without its children.
 func (a *arrowSchema) passBuffers(field *flatbuffers.Table) {
 	switch typ := typeOf(field); typ {
 	case typeNull, typeRunEndEncoded:
@@ -226,7 +226,7 @@ func (a *arrowSchema) passBuffers(field *flatbuffers.Table) {
 	}
 }
 
-// quote returns the name of a column in quotes, and only the start of a long one.
+// quote returns the name of a column in quotes. It truncates a long name.
 func quote(name []byte) string {
 	const most = 64
 	if len(name) > most {

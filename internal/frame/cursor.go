@@ -7,9 +7,9 @@ type Batch interface {
 	// Append copies a record to the end of the batch. It returns false if the record doesn't fit.
 	Append(record []byte) bool
 
-	// AppendRun copies the records that lie back to back in values, until one doesn't fit, and returns how many it
-	// copied. ends holds the position after each record. Positions may count from any origin: the last of them is the
-	// position after the last byte of values.
+	// AppendRun copies the records that lie back to back in values, and stops at a record that doesn't fit. It returns
+	// the number of copied records. ends holds the position after each record, relative to any origin. The last
+	// position is the end of values.
 	AppendRun(values []byte, ends []uint32) int
 }
 
@@ -17,14 +17,14 @@ type Batch interface {
 // Open or Reset of the frame.
 type Cursor struct {
 	frame   *Frame
-	next    int // the record after the position
-	segment int // at most the index of the segment that holds next
+	next    int // index of the record after the position
+	segment int // index of the segment that holds next, or of an earlier segment
 }
 
 // Cursor returns a position before the first record.
 func (f *Frame) Cursor() Cursor { return Cursor{frame: f} }
 
-// Next returns the index of the record after the position. It is Records() at the end of the frame.
+// Next returns the index of the record after the position. It returns Records() at the end of the frame.
 func (c *Cursor) Next() int { return c.next }
 
 // Done reports whether the position is at the end of the frame.
@@ -60,7 +60,8 @@ func (c *Cursor) Fill(b Batch, most int) int {
 	return c.next - first
 }
 
-// appendEach copies the records from..to of the segment into b until one doesn't fit, and returns how many it copied.
+// appendEach copies records from to to-1 of the segment into b, and stops at a record that doesn't fit. It returns the
+// number of copied records.
 func (s *segment) appendEach(f *Frame, b Batch, from, to int) int {
 	marked := len(f.statuses) > 0
 	for i := from; i < to; i++ {

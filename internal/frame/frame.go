@@ -1,14 +1,14 @@
-// Package frame splits the body of a message into records. A frame is a message that holds many records, because small
-// records that travel one by one leave a GPU idle.
+// Package frame splits the body of a message into records. A frame is a message that holds many records. Frames keep a
+// GPU busy although each record is small.
 //
 // Package ingest opens a Frame for each message, after decompression. It copies the records into batches with a Cursor,
 // and reads single records for dead letters.
 //
-// Open validates the whole body once and indexes its records: 8 bytes per record, whatever the framing. Everything
-// after Open only reads the index, so that no record can fail later. Nothing copies the body, except the compressed
-// buffers of an Arrow stream.
+// Open validates the whole body once and indexes its records, with 8 bytes per record for every framing. All later
+// calls only read the index, so no record can fail later. The body isn't copied, except for the compressed buffers of
+// an Arrow stream.
 //
-// Start reading at Splitter.Open. Arrow streams have files of their own.
+// Start reading at Splitter.Open. Arrow streams have separate files.
 package frame
 
 import (
@@ -39,11 +39,11 @@ type Frame struct {
 // IndexBytes is the memory in bytes that a Frame takes for each record.
 const IndexBytes = 2*4 + 1
 
-// segment is a range of records that lie in the same memory. It begins where the segment before it ends.
+// segment is a range of records that lie in the same memory. It begins where the previous segment ends.
 type segment struct {
 	base   []byte
 	end    int  // index of the record after the last one of the segment
-	packed bool // each record begins where the one before it ends, and none is too large
+	packed bool // each record begins where the previous record ends, and no record is too large
 }
 
 // Reset removes the records and the reference to the body. It keeps the memory of the index.
@@ -55,7 +55,7 @@ func (f *Frame) Reset() {
 	f.arrow.reset()
 }
 
-// Size returns the bytes of memory that the index takes, which Reset keeps for another message.
+// Size returns the size of the frame's own memory in bytes. Reset keeps this memory for another message.
 func (f *Frame) Size() int64 {
 	size := 4*(cap(f.starts)+cap(f.ends)) + cap(f.statuses) + cap(f.segments)*int(unsafe.Sizeof(segment{}))
 	return int64(size) + f.arrow.size()
@@ -70,7 +70,8 @@ func (f *Frame) Records() int { return len(f.starts) }
 // Bytes returns the total length of the records that go to the device. Records that are null or too large count as 0.
 func (f *Frame) Bytes() int64 { return int64(f.bytes) }
 
-// Inflated returns the bytes of the compressed buffers of an Arrow stream after decompression, which the frame holds besides the body.
+// Inflated returns the decompressed size in bytes of an Arrow stream's compressed buffers. The frame holds them in addition to the
+// body.
 func (f *Frame) Inflated() int64 { return int64(f.arrow.inflated) }
 
 // Statuses returns the status of each record, or nil if every record is OK. The slice is valid until the next Open or
@@ -110,7 +111,7 @@ func (s *segment) row(f *Frame, i int) []byte {
 	return s.base[f.starts[i]:end:end]
 }
 
-// add appends a record to the index. Its position is relative to the base of the segment that is still open.
+// add appends a record to the index. start and end are relative to the base of the open segment.
 func (f *Frame) add(start, end int) {
 	f.starts = append(f.starts, uint32(start))
 	f.ends = append(f.ends, uint32(end))
@@ -121,13 +122,13 @@ func (f *Frame) add(start, end int) {
 	f.bytes += end - start
 }
 
-// endSegment closes the segment of the records added since the last one.
+// endSegment closes the open segment, which has the records added since the previous segment.
 func (f *Frame) endSegment(base []byte, packed bool) {
 	f.segments = append(f.segments, segment{base: base, end: len(f.starts), packed: packed})
 }
 
-// setStatus sets the status of record i. All records before i that have no status yet are OK, and i is the last one that
-// has a status.
+// setStatus sets the status of record i. All earlier records without a status become OK. No later record may have a
+// status.
 func (f *Frame) setStatus(i int, s Status) {
 	for len(f.statuses) < i {
 		f.statuses = append(f.statuses, record.OK)
@@ -135,7 +136,8 @@ func (f *Frame) setStatus(i int, s Status) {
 	f.statuses = append(f.statuses, s)
 }
 
-// padStatuses gives the status OK to the records after the last one that has a status, if any record has one.
+// padStatuses sets the status OK for all records after the last record with a status. It does nothing if no record has
+// a status.
 func (f *Frame) padStatuses() {
 	for n := len(f.statuses); n > 0 && n < len(f.starts); n++ {
 		f.statuses = append(f.statuses, record.OK)
@@ -143,7 +145,7 @@ func (f *Frame) padStatuses() {
 }
 
 // Exclude gives record i a status other than OK. Batches hold an empty row for it from now on. No other goroutine may read the
-// frame meanwhile.
+// frame at the same time.
 func (f *Frame) Exclude(i int, s Status) {
 	for len(f.statuses) < len(f.starts) {
 		f.statuses = append(f.statuses, record.OK)
@@ -159,7 +161,8 @@ func (f *Frame) Exclude(i int, s Status) {
 // full reports whether the frame has reached its limit of records.
 func (f *Frame) full() bool { return len(f.starts) >= f.limits.records }
 
-// tooMany returns the error for a frame that has more records than its limit. The record at offset is the first one too many.
+// tooMany returns the error for a frame that has more records than its limit. offset is the position of the first record
+// beyond the limit.
 func (f *Frame) tooMany(offset int) error {
 	return tooLarge(offset, "the frame has more than %d records: send smaller frames, or raise MILLRACE_FRAME_RECORDS",
 		f.limits.records)
@@ -171,7 +174,7 @@ func (f *Frame) misframed(offset int, what string, args ...any) error {
 		fmt.Sprintf(what, args...))
 }
 
-// Reason is why a body has no records. It is the reason of the message's dead letter.
+// Reason is the reason for which a body has no records, as in the message's dead letter.
 type Reason string
 
 const (
@@ -183,7 +186,7 @@ const (
 type Error struct {
 	Reason Reason
 	Offset int64  // position of the fault in the body, in bytes
-	Text   string // what is wrong and what to do
+	Text   string // description of the fault, and advice
 }
 
 // Error returns the reason, the position and the text.

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Framing is the way in which a message body holds records.
+// Framing is the format in which a message body holds records.
 type Framing uint8
 
 const (
@@ -21,7 +21,7 @@ const (
 	Auto                                 // the message's Content-Type selects the framing
 )
 
-// framings holds the names that MILLRACE_FRAMING takes, by Framing.
+// framings holds the values of MILLRACE_FRAMING, indexed by Framing.
 var framings = []string{"none", "newline_delimited", "length_delimited", "varint_length_delimited", "arrow", "auto"}
 
 // ParseFraming returns the framing with the given name.
@@ -41,7 +41,7 @@ func (f Framing) String() string {
 	return fmt.Sprintf("Framing(%d)", uint8(f))
 }
 
-// mediaTypes holds the media types that Auto knows.
+// mediaTypes holds the media types that Auto recognizes.
 var mediaTypes = []struct {
 	name    string
 	framing Framing
@@ -67,7 +67,7 @@ func ContentTypeOf(f Framing) string {
 }
 
 // FramingOf returns the framing that belongs to a content type. It ignores the parameters of the content type, such as
-// charset, and the case of its letters. It returns None for every media type that it doesn't know.
+// charset, and the case of its letters. It returns None for every other media type.
 func FramingOf(contentType string) Framing {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	mediaType = strings.TrimSpace(mediaType)
@@ -79,29 +79,29 @@ func FramingOf(contentType string) Framing {
 	return None
 }
 
-// Defaults of the limits of a Splitter.
+// Default limits of a Splitter.
 const (
 	DefaultMaxRecords = 65536
 	DefaultMaxBytes   = 64 << 20
 )
 
-// Splitter holds the settings for splitting. Many goroutines may use it at the same time.
+// Splitter holds the settings for splitting. It is safe for concurrent use.
 type Splitter struct {
 	Framing Framing
-	Column  string // the Arrow column that holds the records. Empty: the only binary or string column
+	Column  string // Arrow column that holds the records; empty means the only binary or string column
 
-	MaxRecords int   // most records in a frame; 0 means DefaultMaxRecords
-	MaxBytes   int64 // most bytes of a frame, also after decompression inside an Arrow stream; 0 means DefaultMaxBytes
-	MaxRecord  int   // most bytes of a record; 0 means no limit but MaxBytes. A longer record has the status TooLarge
+	MaxRecords int   // maximum number of records in a frame; 0 means DefaultMaxRecords
+	MaxBytes   int64 // maximum size of a frame, also after the decompression of Arrow buffers; 0 means DefaultMaxBytes
+	MaxRecord  int   // maximum size of a record; 0 means no limit except MaxBytes. A longer record has the status TooLarge
 }
 
-// Limits returns the most bytes and the most records of a frame.
+// Limits returns the maximum number of bytes and of records of a frame.
 func (s *Splitter) Limits() (bytes int64, records int) {
 	l := s.limits()
 	return int64(l.bytes), l.records
 }
 
-// limits are the limits of a Splitter with the defaults filled in. No limit exceeds what a uint32 can count, because the
+// limits are the limits of a Splitter with the defaults filled in. No limit exceeds the maximum of uint32, because the
 // index of a Frame consists of uint32.
 type limits struct{ records, bytes, record int }
 
@@ -120,12 +120,12 @@ func (s *Splitter) limits() limits {
 	return l
 }
 
-// Open validates body and indexes its records in f. It forgets what f held before and reuses its memory. The framing Auto
-// uses contentType, and the other framings ignore it. The frame refers to body until the next Open or Reset, and body
-// must not change in that time.
+// Open validates body and indexes its records in f. It discards the previous contents of f and reuses the memory. The
+// framing Auto uses contentType, and the other framings ignore it. The frame refers to body until the next Open or Reset,
+// and body must not change in that time.
 //
-// Errors are of type *Error. After an error, f has no records. MaxBytes doesn't limit a body without framing: if it exceeds
-// MaxRecord, its only record has the status TooLarge.
+// Errors are of type *Error. After an error, f has no records. MaxBytes doesn't limit a body without framing. If such a
+// body exceeds MaxRecord, its only record has the status TooLarge.
 func (s *Splitter) Open(f *Frame, contentType string, body []byte) error {
 	f.Reset()
 	f.limits = s.limits()
@@ -137,7 +137,8 @@ func (s *Splitter) Open(f *Frame, contentType string, body []byte) error {
 	return nil
 }
 
-// split selects the framing. Its result is an error, not an *Error, so that nil stays nil.
+// split splits body by its framing. It returns an error instead of an *Error, because a nil *Error would be a non-nil
+// error.
 func (s *Splitter) split(f *Frame, contentType string, body []byte) error {
 	framing := s.Framing
 	if framing == Auto {
@@ -167,8 +168,8 @@ func (s *Splitter) split(f *Frame, contentType string, body []byte) error {
 	return nil
 }
 
-// splitLines indexes the lines of body. LF ends a line, and one CR directly before it is dropped. The last LF is optional:
-// nothing after it is no line.
+// splitLines indexes the lines of body. LF ends a line, and one CR directly before it is dropped. The last LF is optional,
+// and there is no empty line after it.
 func (f *Frame) splitLines(body []byte) error {
 	for pos := 0; pos < len(body); {
 		if f.full() {
@@ -191,7 +192,7 @@ func (f *Frame) splitLines(body []byte) error {
 	return nil
 }
 
-// splitLengths indexes records that follow their lengths as big-endian uint32.
+// splitLengths indexes records. Each record follows its length, a big-endian uint32.
 func (f *Frame) splitLengths(body []byte) error {
 	const size = 4
 	for pos := 0; pos < len(body); {
@@ -214,7 +215,7 @@ func (f *Frame) splitLengths(body []byte) error {
 	return nil
 }
 
-// splitVarints indexes records that follow their lengths as protobuf varints.
+// splitVarints indexes records. Each record follows its length, a protobuf varint.
 func (f *Frame) splitVarints(body []byte) error {
 	for pos := 0; pos < len(body); {
 		if f.full() {
@@ -238,7 +239,7 @@ func (f *Frame) splitVarints(body []byte) error {
 	return nil
 }
 
-// overrun returns the error for a record whose length, at offset, exceeds what is left of the body.
+// overrun returns the error for a record whose length, at offset, exceeds the rest of the body.
 func (f *Frame) overrun(offset int, length uint64, left int) error {
 	return f.misframed(offset, "record %d has a length of %d bytes, but the body has only %d more", f.Records(), length, left)
 }

@@ -17,7 +17,8 @@ type Columnar interface {
 	ArrowColumn() arrowipc.Column
 }
 
-// ArrowColumns describes the operators' columns in an Arrow stream. An operator that isn't Columnar has its records as they are.
+// ArrowColumns describes the operators' columns in an Arrow stream. The column of an operator that isn't Columnar has the
+// unchanged records.
 func ArrowColumns(ops []Operator) []arrowipc.Column {
 	columns := make([]arrowipc.Column, 0, len(ops))
 	for _, op := range ops {
@@ -30,7 +31,7 @@ func ArrowColumns(ops []Operator) []arrowipc.Column {
 	return columns
 }
 
-// arrowTypes are the types of elements in Arrow.
+// arrowTypes maps the types of elements to their types in Arrow.
 var arrowTypes = map[compiled.Type]arrowipc.Type{
 	compiled.Uint8: arrowipc.Uint8Type, compiled.Uint16: arrowipc.Uint16Type,
 	compiled.Uint32: arrowipc.Uint32Type, compiled.Uint64: arrowipc.Uint64Type,
@@ -40,8 +41,8 @@ var arrowTypes = map[compiled.Type]arrowipc.Type{
 	compiled.Bytes: arrowipc.BinaryType,
 }
 
-// DeclaredColumn returns the column of an operator in an Arrow stream that follows from its declaration: a struct with the declared
-// fields, or the only field if it is bare.
+// DeclaredColumn returns the Arrow column of an operator according to its declaration. The column is a struct with the declared
+// fields, or the only field if that field is bare.
 func DeclaredColumn(o *compiled.Operator) arrowipc.Column {
 	c := arrowipc.Column{Name: o.Name(), Spec: o.String(), Kind: arrowipc.Struct, Width: o.Stride()}
 	for i, f := range o.Description().Fields {
@@ -57,10 +58,10 @@ func DeclaredColumn(o *compiled.Operator) arrowipc.Column {
 	return c
 }
 
-// arrowEncoders keeps encoders, because a process writes many results of the same operators.
+// arrowEncoders keeps encoders for reuse, because a process writes many results of the same operators.
 var arrowEncoders sync.Pool
 
-// appendArrow appends a stream of one row.
+// appendArrow appends an Arrow stream of one row to dst.
 func appendArrow(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
 	columns := ArrowColumns(ops)
 	e, _ := arrowEncoders.Get().(*arrowipc.Encoder)
@@ -72,7 +73,7 @@ func appendArrow(dst []byte, ops []Operator, payloadBytes int, records [][]byte)
 	return dst
 }
 
-// singleRow returns the values of one record.
+// singleRow returns the values of one record as the only row of a stream.
 func singleRow(ops []Operator, payloadBytes int, values [][]byte) arrowipc.Rows {
 	rows := arrowipc.Rows{Lengths: []uint64{uint64(payloadBytes)}, Statuses: []record.Status{record.OK}, Values: values}
 	for i, op := range ops {

@@ -15,7 +15,7 @@ const crc32cName = "crc32c"
 // x^32 is omitted.
 const castagnoli = 0x82F63B78
 
-// crc32cReference divides bit by bit, following the definition.
+// crc32cReference appends the checksum of payload. It divides bit by bit, following the definition.
 func crc32cReference(dst, payload []byte) []byte {
 	remainder := ^uint32(0)
 	for _, b := range payload {
@@ -33,8 +33,8 @@ func crc32cReference(dst, payload []byte) []byte {
 
 const crc32cStride = 4
 
-// crc32cPieceUnits is the size of a piece. It takes one core some microseconds, which outweighs the cost of
-// distributing pieces.
+// crc32cPieceUnits is the size of a piece in the units of batch. One core needs some microseconds for a piece, which
+// outweighs the cost of distributing pieces.
 const crc32cPieceUnits = 64 << 10
 
 var castagnoliTable = crc32.MakeTable(crc32.Castagnoli)
@@ -54,7 +54,7 @@ func (crc32cHost) Bind(params []byte) (device.BoundHostKernel, error) {
 type crc32cKernel struct{ pieceUnits int }
 
 // Needs requests scratch for one checksum per piece: the checksum of a piece's first part, which may continue a row
-// that another piece begins. A batch with a single piece needs none.
+// that another piece begins. A batch with a single piece needs no scratch.
 func (c crc32cKernel) Needs(s device.Shape) device.Needs {
 	n := device.Needs{Result: s.Rows * crc32cStride}
 	if pieces := pieceCount(s.Rows, s.Bytes, c.pieceUnits); pieces > 1 {
@@ -93,8 +93,8 @@ func (c crc32cKernel) Run(rows []byte, offsets []uint32, scratch, result []byte,
 }
 
 // A checksum is a remainder modulo the CRC's polynomial P over GF(2). So the checksum of two concatenated byte strings
-// follows from their checksums: appending n bytes multiplies the first by x^(8n), and the second is added to that. The
-// complements at both ends cancel out. zlib's crc32_combine uses the same property.
+// follows from their checksums. Appending n bytes multiplies the first checksum by x^(8n), and then adds the second
+// checksum. The complements at both ends cancel out. zlib's crc32_combine uses the same property.
 
 // crc32cConcat returns the CRC-32C of a byte string with checksum first followed by a byte string of n bytes (below
 // 2^32) with checksum second.

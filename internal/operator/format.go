@@ -9,8 +9,8 @@ import (
 	"millrace/internal/arrowipc"
 )
 
-// Format is the format of a result message's body. docs/results.md specifies the formats. The methods here are for a message that is
-// one record. Package table writes the results of a message that holds several records.
+// Format is the format of a result message's body. docs/results.md specifies the formats. The methods of Format write the result of
+// a message that is one record. Package table writes the results of a message with several records.
 type Format uint8
 
 const (
@@ -42,9 +42,9 @@ func (f Format) String() string {
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }
 
-// Append appends the body of one result message: the payload's length in bytes and its value for each operator, where
-// records[i] belongs to ops[i]. See Variable for values. For JSON and Binary it allocates only to grow dst. It panics if the numbers of records and
-// operators differ, or if f is not a valid format.
+// Append appends the body of one result message to dst and returns the extended slice. The body has the payload's length in bytes and its
+// value for each operator, where records[i] belongs to ops[i]. See Variable for values. For JSON and Binary, Append allocates only to grow
+// dst. It panics if the numbers of records and operators differ, or if f isn't a valid format.
 func (f Format) Append(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
 	if len(ops) != len(records) || payloadBytes < 0 {
 		panic(fmt.Sprintf("operator: %d records of %d operators for a payload of %d bytes", len(records), len(ops), payloadBytes))
@@ -63,9 +63,9 @@ func (f Format) Append(dst []byte, ops []Operator, payloadBytes int, records [][
 // maxNumber is the maximum number of digits of a payload length.
 const maxNumber = 19
 
-// Most returns the maximum number of bytes that Append appends for one payload with these operators, if its byte strings have that many
-// bytes together; see StringBytes. The worker reserves that much memory for a result that has not been computed yet. Most panics if f is
-// not a valid format.
+// Most returns the maximum number of bytes that Append appends for one payload with these operators. stringBytes is the total length of
+// its byte strings; see StringBytes. The worker reserves that much memory before it computes the result. Most panics if f isn't a valid
+// format.
 func (f Format) Most(ops []Operator, stringBytes int) int {
 	switch f {
 	case JSON:
@@ -90,7 +90,8 @@ func (f Format) Most(ops []Operator, stringBytes int) int {
 	panic("operator: no such format: " + f.String())
 }
 
-// appendJSON doesn't quote names, because operator names consist of lower-case letters and digits.
+// appendJSON appends a JSON result. It escapes nothing, because operator names consist of lower-case letters, digits
+// and underscores.
 func appendJSON(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
 	dst = append(dst, `{"bytes":`...)
 	dst = strconv.AppendInt(dst, int64(payloadBytes), 10)
@@ -146,21 +147,23 @@ func appendPadding(dst []byte, n int) []byte {
 	return append(dst, "\x00\x00\x00"[:padding(n)]...)
 }
 
-// StringsFollow is set in the length of an operator's record in a binary result if byte strings follow the records.
+// StringsFollow is a flag in the length of an operator's record in a binary result. It is set if byte strings follow
+// the records.
 const StringsFollow = 1 << 31
 
-// mostPositions is the maximum length of what a binary result of one record has besides a byte string's bytes: two positions and padding.
+// mostPositions is the maximum number of bytes that a binary result of one record has in addition to its byte strings. These are two
+// positions and padding.
 const mostPositions = 2*4 + binaryAlignment - 1
 
-// appendStrings appends the byte strings of one record as a binary result has them: where each record's begin and end, and then the bytes.
+// appendStrings appends the byte strings of one record in the format of a binary result: their start and end, then their bytes.
 func appendStrings(dst, strings []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, 0)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(strings)))
 	return appendPadding(append(dst, strings...), len(strings))
 }
 
-// Check computes a payload's results with the reference implementation and compares body with the message that ops would produce. The
-// error names the first byte that differs.
+// Check computes a payload's results with the reference implementation and compares body with the result message for them. The error
+// names the first byte that differs.
 func (f Format) Check(ops []Operator, payload, body []byte) error {
 	records := make([][]byte, len(ops))
 	for i, op := range ops {
@@ -169,7 +172,8 @@ func (f Format) Check(ops []Operator, payload, body []byte) error {
 	return Compare(body, f.Append(nil, ops, len(payload), records))
 }
 
-// Compare returns an error that describes where two texts diverge, with some context. It returns nil if they are equal.
+// Compare returns an error that describes the first difference between two texts, with some context. It returns nil if
+// they are equal.
 func Compare(got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil
@@ -181,7 +185,7 @@ func Compare(got, want []byte) error {
 	return fmt.Errorf("%d bytes, want %d; byte %d differs: got %s, want %s", len(got), len(want), at, around(got, at), around(want, at))
 }
 
-// around quotes the text near position at, at most 40 bytes.
+// around returns the text near position at in quotes, at most 40 bytes.
 func around(text []byte, at int) string {
 	const before, behind = 12, 28
 	from, to := max(at-before, 0), min(at+behind, len(text))

@@ -23,7 +23,7 @@ type minhashConfig struct {
 	seed      uint64
 }
 
-// minhashConfigOf returns the parameters in a block. The error says what is wrong with it.
+// minhashConfigOf returns the parameters in a block. It returns an error if the block isn't valid.
 func minhashConfigOf(d *compiled.Description, block []byte) (minhashConfig, error) {
 	o, err := d.BindBlock(block)
 	if err != nil {
@@ -41,8 +41,8 @@ func minhashConfigOf(d *compiled.Description, block []byte) (minhashConfig, erro
 // an empty payload has none. Entry i of the signature is the minimum, over all shingles, of the low 32 bits of
 // permutation i of the shingle's murmur3 hash.
 //
-// If characters are very long (runs of continuation bytes), so are shingles, and each byte is hashed in up to k of
-// them.
+// Very long characters, which are runs of continuation bytes, make shingles long too. Each byte is hashed in up to k
+// shingles.
 type minhashReference struct {
 	k            int
 	permutations []permutation
@@ -56,7 +56,7 @@ func newMinhashReference(d *compiled.Description, block []byte) *minhashReferenc
 	return &minhashReference{c.k, permutations(c.seed, c.hashes)}
 }
 
-// append is its referenceFunc.
+// append implements referenceFunc.
 func (m *minhashReference) append(dst, payload []byte) []byte {
 	hashes := make([]uint32, 0, len(payload))
 	for shingle := range shingles(payload, m.k) {
@@ -75,7 +75,7 @@ func (m *minhashReference) append(dst, payload []byte) []byte {
 // shingles iterates over the shingles of a payload, in order.
 func shingles(payload []byte, k int) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		starts := make([]int, k) // of the last characters; character c is at c%k
+		starts := make([]int, k) // starts of the last k characters; character c is at c%k
 		characters := 0
 		for i, b := range payload {
 			if i > 0 && b&0xC0 == 0x80 {
@@ -109,8 +109,7 @@ func (p permutation) low32(hash uint32) uint32 {
 	return uint32(sum)
 }
 
-// fixed returns record and panics if its length is not stride. A different length is a bug in the caller that must not
-// go unnoticed.
+// fixed returns record and panics if its length is not stride. A different length is a bug in the caller.
 func fixed(record []byte, stride int) []byte {
 	if len(record) != stride {
 		panic(fmt.Sprintf("operator: a record has %d bytes, want %d", len(record), stride))

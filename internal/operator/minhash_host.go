@@ -9,8 +9,8 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// minhashPieceUnits is the size of a piece. The hashes of its shingles, 4 bytes each, fit in a core's L1 cache while
-// every permutation iterates over them.
+// minhashPieceUnits is the size of a piece in the units of batch. The hashes of its shingles, 4 bytes each, fit in a
+// core's L1 cache while every permutation iterates over them.
 const minhashPieceUnits = 4 << 10
 
 // minhashHost is the host kernel. It hashes the shingles of a piece once, into scratch. It then iterates over the
@@ -80,8 +80,8 @@ func (m minhashKernel) Run(rows []byte, offsets []uint32, scratch, result []byte
 	return nil
 }
 
-// sign writes to record the signature of the shingles that start in part p. It stores their hashes in the scratch that
-// belongs to the bytes of the part.
+// sign writes the signature of the shingles that start in part p to record. It stores their hashes in the scratch
+// memory that belongs to the bytes of the part.
 func (m minhashKernel) sign(record []byte, b batch, p part, hashes []uint32) {
 	var (
 		start = int(b.offsets[p.row])
@@ -90,15 +90,15 @@ func (m minhashKernel) sign(record []byte, b batch, p part, hashes []uint32) {
 	)
 	hashes = appendShingleHashes(hashes[p.low-base:p.low-base:p.high-base], row, p.low-start, p.high-start, m.k)
 	for i := 0; i < m.hashes; i += 2 {
-		j := min(i+1, m.hashes-1) // with an odd number of hashes, the last one is computed twice
+		j := min(i+1, m.hashes-1) // with an odd number of hashes, the last entry is computed twice
 		first, second := lowestPermuted(hashes, m.scaled[i], m.scaled[j])
 		binary.LittleEndian.PutUint32(record[4*i:], first)
 		binary.LittleEndian.PutUint32(record[4*j:], second)
 	}
 }
 
-// appendShingleHashes hashes the shingles of row that start in row[low:high]; they may end after high. Two positions, a
-// shingle's start and its end, move through the row together, so each byte is examined twice.
+// appendShingleHashes appends the hashes of the shingles of row that start in row[low:high]. They may end after high.
+// The start and the end of a shingle advance through the row together, so each byte is examined twice.
 func appendShingleHashes(dst []uint32, row []byte, low, high, k int) []uint32 {
 	start := characterStart(row, low)
 	if start >= high {
@@ -136,9 +136,9 @@ func characterStart(row []byte, i int) int {
 	return i
 }
 
-// lowestPermuted returns, for each of two permutations, the minimum over the hashes of the low 32 bits of the permuted
-// hash; noShingle if there are no hashes. The permutations are scaled by 8, so x = a*h + b is computed as 8x. The upper
-// 64 bits of 8x are the bits of x from 61 on, and its lower 64 bits are 8 times the other bits, so no bits have to be
+// lowestPermuted returns, for each of two permutations, the minimum of the low 32 bits of all permuted hashes. Without
+// hashes, it returns noShingle. The permutations are scaled by 8, so x = a*h + b is computed as 8x. The upper 64 bits
+// of 8x are the bits of x from bit 61. The lower 64 bits are 8 times the other bits of x, so no bits have to be
 // combined.
 //
 // If x = high*2^61 + low, then x mod p is high + low, minus p = 2^61-1 if the sum is at least p. Modulo 2^32,
@@ -166,7 +166,7 @@ func lowestPermuted(hashes []uint32, p, q permutation) (first, second uint32) {
 	return first, second
 }
 
-// mergeSignature replaces each entry of record by the minimum of it and the entry of other.
+// mergeSignature replaces each entry of record by the smaller of itself and the entry of other.
 func mergeSignature(record, other []byte) {
 	for i := 0; i < len(record); i += 4 {
 		lower := min(binary.LittleEndian.Uint32(record[i:]), binary.LittleEndian.Uint32(other[i:]))

@@ -1,11 +1,11 @@
-// Package operator defines the computations for a batch: the operators' names and parameters, the layout of their
-// results, and how a result message is written and checked.
+// Package operator defines the computations for a batch. It has the operators' names and parameters, the layout of
+// their results, and the code that writes and checks result messages.
 //
-// Every built-in operator is implemented twice in this package, deliberately without shared code. The reference
-// (Operator.AppendReference) is simple, processes one payload at a time, and is the standard for results. The host
-// kernel (HostKernels) is fast, processes a whole ragged batch, and runs on the host and sim devices. The GPU kernel of
-// the same name is a third implementation. All three must return the same bytes for the same payload. Parameters and encodings
-// follow from the operator's declaration, as for any other operator (package compiled).
+// This package implements every built-in operator twice, deliberately without shared code. The reference
+// (Operator.AppendReference) is simple, processes one payload at a time, and is the standard for results. The host kernel
+// (HostKernels) is fast, processes a whole ragged batch, and runs on the host and sim devices. The GPU kernel of the same name
+// is a third implementation. All three must return the same bytes for the same payload. An operator's declaration determines
+// its parameters and encodings (package compiled).
 //
 // The worker parses MILLRACE_OPERATORS with ParseList, package streams runs the operators, and internal/ingest writes
 // their results with Format. Start reading with this file, then parse.go and format.go.
@@ -26,15 +26,15 @@ type Operator interface {
 	String() string
 
 	// Params returns the parameter block for device.Device.Kernel, little-endian and packed. The caller owns it. The
-	// block of crc32c is empty; the block of minhash is uint32 k, uint32 hashes, uint64 seed.
+	// block of crc32c is empty. The block of minhash has uint32 k, uint32 hashes, uint64 seed.
 	Params() []byte
 
-	// Stride returns the length of one record in bytes. It is 4 for crc32c, one uint32, and 4*hashes for minhash, one
-	// uint32 for each entry of the signature.
+	// Stride returns the length of one record in bytes. It is 4 for crc32c, which has one uint32. It is 4*hashes for
+	// minhash, which has a uint32 per entry of the signature.
 	Stride() int
 
-	// Needs returns the memory, in bytes, that the host kernel needs for a batch of that shape. The needs of another
-	// device's kernel differ: call device.Kernel.Needs for those.
+	// Needs returns the memory, in bytes, that the host kernel needs for a batch of that shape. Other devices' kernels
+	// have different needs, see device.Kernel.Needs.
 	Needs(device.Shape) device.Needs
 
 	// AppendJSON appends the compact JSON value of one record. It panics if record is not Stride bytes long.
@@ -47,38 +47,41 @@ type Operator interface {
 	AppendReference(dst, payload []byte) []byte
 }
 
-// Refuser is implemented by operators that can refuse a record. Their results of a batch have a status for each record in addition to
-// the records.
+// Refuser is implemented by operators that can refuse a record. Their results for a batch have a status for each record.
 type Refuser interface {
 	Operator
 
-	// Refusal returns why the operator has no result for a record, or "" if it has one. results is what the operator's kernel left
-	// for a batch of that many rows. The text is the same for the same record in any batch and on any device. It consists of at most
-	// 64 printable ASCII characters.
+	// Refusal returns the reason for which a record has no result, or "" if it has a result. results is the result of the operator's
+	// kernel for a batch of that many rows. The reason for a record is the same in any batch and on any device. It consists of at
+	// most 64 printable ASCII characters.
 	Refusal(results []byte, rows, row int) string
 }
 
-// RefusalText returns what users read about a record that the operator with that name refused for a reason.
+// RefusalText returns the message for users about a record that the operator with that name refused.
 func RefusalText(name, reason string) string { return "operator " + name + ": " + reason }
 
-// Variable is implemented by operators whose results have byte strings. The value of a record is its record of Stride bytes, which has the
-// length of each byte string, and then the byte strings back to back. The value of any other operator is the record alone.
+// Variable is implemented by operators whose results have byte strings. A value begins with a record of Stride bytes, which contains the
+// length of each byte string. The byte strings follow back to back. The value of any other operator is only the record.
 //
-// AppendReference appends a value, and AppendJSON takes one. MostJSON counts no bytes of byte strings: each takes two more at most.
+// For a Variable, AppendReference appends a value, and AppendJSON expects a value. MostJSON doesn't count the bytes of byte
+// strings, each of which adds at most two bytes.
 type Variable interface {
 	Operator
 
-	// MostStrings returns the bound of the byte strings of a record together: most + perByte times the length of the payload.
+	// MostStrings returns the maximum total length of a record's byte strings, which is most + perByte times the length of
+	// the payload.
 	MostStrings() (most, perByte int)
 
-	// AppendStrings appends the byte strings of a row. results is what the operator's kernel left for a batch with these offsets.
+	// AppendStrings appends the byte strings of a row. results is the result of the operator's kernel for a batch with these
+	// offsets.
 	AppendStrings(dst, results []byte, offsets []uint32, row int) []byte
 }
 
 // stringJSON is the maximum number of bytes that a byte of a byte string has in JSON.
 const stringJSON = 2
 
-// StringBytes returns the maximum length of all byte strings in the results of payloads that have that many bytes together.
+// StringBytes returns the maximum total length of the byte strings in the results of payloads. bytes is the total length of
+// the payloads.
 func StringBytes(ops []Operator, payloads, bytes int) (most int) {
 	for _, op := range ops {
 		if v, ok := op.(Variable); ok {
@@ -89,7 +92,8 @@ func StringBytes(ops []Operator, payloads, bytes int) (most int) {
 	return most
 }
 
-// Value returns the value of a row of a batch with these offsets. For a Variable it is in the memory of scratch, which Value extends.
+// Value returns the value of a row of a batch with these offsets. For a Variable, Value appends the value to scratch and returns that
+// part of scratch.
 func Value(op Operator, results []byte, offsets []uint32, row int, scratch *[]byte) []byte {
 	record := results[row*op.Stride():][:op.Stride()]
 	v, ok := op.(Variable)

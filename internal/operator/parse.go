@@ -16,18 +16,18 @@ type Source interface {
 	// Name returns the operator's name.
 	Name() string
 
-	// Err returns why the operator can't be used, whatever its parameters are, or nil. Bind fails with the same error.
+	// Err returns an error if the operator can't be used with any parameters, or nil. Bind fails with the same error.
 	Err() error
 
-	// Bind returns the operator with parameters from a query such as "bits=5&seed=1". The others have their defaults. The error names
-	// the operator, every problem, and the permitted values.
+	// Bind returns the operator with parameters from a query such as "bits=5&seed=1". Missing parameters have their defaults. The
+	// error names the operator, every problem, and the permitted values.
 	Bind(query string) (Operator, error)
 }
 
 // Parse parses one operator: its name, optionally followed by a question mark and parameters, as in
-// "minhash?k=24&hashes=128&seed=1". Parameters may be in any order, each at most once; the others have their defaults.
-// The name is that of a built-in operator, or of one of sources, which have other names.
-// The error names every problem in the spec and the permitted values.
+// "minhash?k=24&hashes=128&seed=1". Parameters may be in any order, each at most once. Missing parameters have their
+// defaults. The operator is built in or one of sources, whose names must differ from the built-in names. The error
+// names every problem in the spec and the permitted values.
 func Parse(spec string, sources ...Source) (Operator, error) {
 	name, query, hasQuery := strings.Cut(spec, "?")
 	for _, s := range slices.Concat(builtIns, sources) {
@@ -42,8 +42,8 @@ func Parse(spec string, sources ...Source) (Operator, error) {
 	return nil, fmt.Errorf("unknown operator %q: known are %s", name, sourceNames(sources))
 }
 
-// ParseList parses operators separated by commas and keeps their order. It ignores spaces around each. An empty list
-// and a repeated name are errors. The error joins all problems in the list.
+// ParseList parses operators separated by commas and keeps their order. It ignores spaces around each operator. An
+// empty list and a repeated name are errors. The error joins all problems in the list.
 func ParseList(list string, sources ...Source) ([]Operator, error) {
 	if strings.TrimSpace(list) == "" {
 		return nil, fmt.Errorf("no operator given: name at least one of %s", sourceNames(sources))
@@ -81,7 +81,7 @@ func sourceNames(sources []Source) string {
 	return strings.Join(names, ", ")
 }
 
-// builtIns are the built-in operators, in the order in which messages name them.
+// builtIns are the built-in operators, in the order of their names in messages.
 var builtIns = func() (all []Source) {
 	for _, d := range compiled.BuiltIn() {
 		s := &builtInSource{description: d}
@@ -128,11 +128,11 @@ func (b *builtInSource) Bind(query string) (Operator, error) {
 	return &builtIn{declared: o, name: o.Name(), stride: o.Stride(), column: DeclaredColumn(o), kernel: kernel, reference: b.reference(block)}, nil
 }
 
-// builtIn is a built-in operator with its parameters. Its kernel and its reference are code, and everything else follows from its
-// declaration. It implements Columnar.
+// builtIn is a built-in operator with its parameters. Its kernel and its reference are code, and its declaration determines
+// everything else. It implements Columnar.
 type builtIn struct {
 	declared  *compiled.Operator
-	name      string // the declaration's, as stride is: the encoders ask for them with each record
+	name      string // name and stride of declared, because encoders need them for each record
 	stride    int
 	column    arrowipc.Column
 	kernel    device.BoundHostKernel

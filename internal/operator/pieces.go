@@ -8,13 +8,13 @@ import (
 	"millrace/internal/device"
 )
 
-// batch is a ragged batch that is divided into pieces of equal size, so that cores share it evenly however its bytes
-// are spread over rows. Many cores can work on one long row.
+// batch is a ragged batch that is divided into pieces of equal size. So cores share the work evenly, regardless of the
+// lengths of rows. Many cores can work on one long row.
 //
-// Pieces are measured in units. A row takes one unit for its beginning and one for each byte. So even an empty row
-// takes one unit, and every row begins in exactly one piece, which writes the row's record. If the first part of a
-// piece continues a row from an earlier piece, the piece stores that part's record in scratch. The records are merged
-// when all pieces are done.
+// Pieces are measured in units. A row has one unit for its beginning and one for each byte. So even an empty row has
+// one unit, and every row begins in exactly one piece, which writes the row's record. If the first part of a piece
+// continues a row from an earlier piece, the piece stores that part's record in scratch. The records are merged when
+// all pieces are done.
 type batch struct {
 	rows       []byte
 	offsets    []uint32
@@ -25,7 +25,7 @@ type batch struct {
 type part struct {
 	row       int
 	low, high int  // rows[low:high]; may be empty
-	begins    bool // it includes the row's beginning
+	begins    bool // whether the part includes the row's beginning
 	limit     int  // unit at which the piece ends
 }
 
@@ -42,8 +42,8 @@ func prepare(name string, k device.BoundHostKernel, rows []byte, offsets []uint3
 	return b, nil
 }
 
-// checkOffsets checks that there is at least one offset, that offsets don't decrease, and that none exceeds the length
-// of the rows.
+// checkOffsets checks that there is at least one offset, that offsets don't decrease, and that no offset exceeds the
+// length of the rows.
 func (b batch) checkOffsets() error {
 	if len(b.offsets) == 0 {
 		return errors.New("the offsets table is empty: give one entry more than there are rows")
@@ -101,7 +101,7 @@ func (b batch) first(piece int) (part, bool) {
 	return b.partAt(row, unit, limit), true
 }
 
-// next returns the part after p in the same piece, or false if p is the last.
+// next returns the part after p in the same piece, or false if p is the last part.
 func (b batch) next(p part) (part, bool) {
 	unit := b.beginning(p.row + 1)
 	if unit >= p.limit {
@@ -110,7 +110,7 @@ func (b batch) next(p part) (part, bool) {
 	return b.partAt(p.row+1, unit, p.limit), true
 }
 
-// partAt returns the part of row from unit, which lies in the row, to limit or the row's end.
+// partAt returns the part of row from unit to limit or the row's end. unit must lie in the row.
 func (b batch) partAt(row, unit, limit int) part {
 	var (
 		start = int(b.offsets[row])

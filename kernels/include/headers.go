@@ -1,10 +1,10 @@
-// Package include contains the headers that the source of an operator includes, so that the worker can compile operators on a machine
-// where nothing else of this repository is installed. internal/operator/cpulib uses it.
+// Package include contains the headers for the source of an operator. With it, the worker can compile operators on a machine without
+// the other files of this repository. internal/operator/cpulib and internal/operator/images use it.
 package include
 
 import "embed"
 
-// Headers has the folder millrace with operator.cuh and the files that it includes.
+// Headers has the folder millrace with operator.cuh and the headers that it includes.
 //
 //go:embed millrace
 var Headers embed.FS

@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	// suffix is the suffix of the files of the cache. Others are ignored.
+	// suffix is the suffix of the files of the cache. Files with other suffixes aren't images.
 	suffix = ".image"
 
-	// mostImages is the maximum number of images in the folder, and mostBytes that of their bytes. Those that were used least lately are
-	// removed.
+	// mostImages and mostBytes are the maximum number and the maximum total size of the images in the folder. Beyond these limits, the
+	// least recently used images are removed.
 	mostImages = 256
 	mostBytes  = 1 << 30
 
@@ -35,11 +35,11 @@ const (
 	mostImage = 64 << 20
 )
 
-// Key is everything that an image depends on.
+// Key has all inputs on which an image depends.
 type Key struct {
 	Source       []byte
 	Headers      fs.FS    // the headers that the source may include
-	Options      []string // of the compiler
+	Options      []string // options of the compiler
 	Architecture string   // compute capability of the GPU, for example "9.0"
 	Compiler     string   // identity of the compiler: its version, or its file
 }
@@ -66,17 +66,17 @@ func (k *Key) name() (string, error) {
 	return hex.EncodeToString(h.Sum(nil)) + suffix, err
 }
 
-// add adds a text to a hash, with its length: the texts "ab", "c" and "a", "bc" differ.
+// add adds a text to a hash, after its length. So the texts "ab", "c" and the texts "a", "bc" have different hashes.
 func add(h hash.Hash, text []byte) {
 	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) // a hash returns no error
 	_, _ = h.Write(text)
 }
 
-// Cache is a folder of images. The nil Cache keeps nothing. Its methods may be called by several goroutines.
+// Cache is a folder of images. The nil Cache keeps nothing. It is safe for concurrent use.
 type Cache struct{ folder string }
 
-// Open returns the cache in a folder, which it makes if that is missing. It returns nil if the folder is empty. An error means that images
-// can be neither read nor kept; without write permission an existing folder is only read.
+// Open returns the cache in a folder, and creates the folder if it is missing. It returns nil if folder is "". An error means that images
+// can be neither read nor kept. Without write permission, the cache only reads an existing folder.
 func Open(folder string) (*Cache, error) {
 	if folder == "" {
 		return nil, nil
@@ -87,8 +87,8 @@ func Open(folder string) (*Cache, error) {
 	return &Cache{folder: folder}, nil
 }
 
-// Image returns the image of a key. If the cache doesn't have it, Image calls compile and keeps what that returns. hit reports whether it was
-// there. The error is that of compile. kept tells why the image can't be kept, or nil.
+// Image returns the image of a key. If the cache doesn't have the image, Image calls compile and keeps the result. hit reports whether the
+// cache had the image. kept is the error of keeping the image, or nil. err is the error of compile or of reading the headers.
 func (c *Cache) Image(k Key, compile func() ([]byte, error)) (image []byte, hit bool, kept, err error) {
 	if c == nil {
 		image, err = compile()
@@ -123,14 +123,14 @@ func (c *Cache) read(path string) []byte {
 	}
 	image := data[sha256.Size:]
 	if sum := sha256.Sum256(image); !bytes.Equal(sum[:], data[:sha256.Size]) {
-		return nil // it will be replaced
+		return nil // the caller replaces the file
 	}
 	now := time.Now()
-	_ = os.Chtimes(path, now, now) // which fails in a folder that is read-only
+	_ = os.Chtimes(path, now, now) // fails in a read-only folder
 	return image
 }
 
-// write writes a file with the sum of the image and the image. Other processes see all of it or nothing.
+// write writes a file with the SHA-256 of the image and the image. Other processes see the complete file or no file.
 func (c *Cache) write(path string, image []byte) (err error) {
 	if len(image) == 0 || len(image) > mostImage {
 		return fmt.Errorf("an image of %d bytes: the cache keeps images of 1 byte to %d MiB", len(image), mostImage>>20)
@@ -152,14 +152,15 @@ func (c *Cache) write(path string, image []byte) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// trim removes images until the folder is within its bounds, and files that a process left unfinished. It keeps the one at path.
+// trim removes images until the folder is within its limits. It keeps the image at path. It also removes files that a process
+// left unfinished.
 func (c *Cache) trim(path string) {
 	type file struct {
 		path  string
 		bytes int64
 		used  time.Time
 	}
-	entries, _ := os.ReadDir(c.folder) // what can't be listed stays
+	entries, _ := os.ReadDir(c.folder) // files that can't be listed stay
 	var images []file
 	sum := int64(0)
 	for _, e := range entries {
@@ -183,5 +184,5 @@ func (c *Cache) trim(path string) {
 	}
 }
 
-// unfinished is the age from which a file that a process was writing counts as left behind.
+// unfinished is the age from which trim treats an incomplete file as abandoned.
 const unfinished = time.Hour

@@ -12,7 +12,7 @@ import (
 // Operator is an operator with its parameters. It is immutable and safe for concurrent use.
 //
 // The result of one payload is a record of Stride bytes: the fields in order of declaration, each aligned to the size of its elements,
-// padded with zeros to the size of the largest element. A byte string has its length there, and its contents elsewhere.
+// padded with zeros to the size of the largest element. For a byte string, the record contains only the length.
 type Operator struct {
 	description *Description
 	values      []Number // values[i] belongs to Parameters[i]
@@ -20,10 +20,10 @@ type Operator struct {
 	block       []byte // the parameter block, followed by the tables
 	stride      int
 	fields      []place // fields[i] belongs to Fields[i]
-	after       string  // what follows the last field in JSON
+	after       string  // JSON text after the last field
 }
 
-// place says where a field is in a record, and what precedes it in JSON.
+// place is the position of a field in a record, with the JSON text before the field.
 type place struct {
 	at, count int
 	before    string
@@ -32,11 +32,12 @@ type place struct {
 // settings are the values of all parameters.
 type settings struct {
 	values []Number
-	tables []table // of the parameters that are tables, in their order
+	tables []table // values of the parameters of type Table, in order
 }
 
-// Bind returns the operator with parameters from a query such as "bits=5&seed=1", in any order, each at most once. The others have
-// their defaults. A table is a file in Folder and has no default. The error names every problem and the permitted values.
+// Bind returns the operator with parameters from a query such as "bits=5&seed=1", in any order, each at most once. Parameters that
+// aren't in the query have their defaults. A table is a file in Folder and has no default. The error names every problem and the
+// permitted values.
 func (d *Description) Bind(query string) (*Operator, error) {
 	s, err := d.parse(query)
 	if err != nil {
@@ -45,8 +46,8 @@ func (d *Description) Bind(query string) (*Operator, error) {
 	return d.bind(s), nil
 }
 
-// BindBlock returns the operator with the parameters in a block that Operator.Params has returned. The spec of an operator with tables
-// then doesn't name their files.
+// BindBlock returns the operator with the parameters in a block from Operator.Params. A spec from such a block doesn't contain the
+// names of table files.
 func (d *Description) BindBlock(block []byte) (*Operator, error) {
 	size, start := d.blockBytes(), d.tablesAt()
 	if len(block) < size || start < 0 && len(block) > size || start >= 0 && len(block) < start {
@@ -92,7 +93,7 @@ func (s *settings) add(i int, t table) {
 	s.tables = append(s.tables, t)
 }
 
-// tablesAt returns where the tables begin that follow the parameter block; -1 if there are none.
+// tablesAt returns the position of the tables after the parameter block, or -1 if there are no tables.
 func (d *Description) tablesAt() int {
 	for _, p := range d.Parameters {
 		if p.Type == Table {
@@ -127,7 +128,7 @@ func (d *Description) bind(s settings) *Operator {
 	return o
 }
 
-// place sets where the fields are in a record.
+// place sets the positions of the fields in a record, and the stride.
 func (o *Operator) place() {
 	largest := 1
 	for _, f := range o.description.Fields {
@@ -166,7 +167,8 @@ func (d *Description) parse(query string) (settings, error) {
 	return s, errors.Join(errs...)
 }
 
-// split returns the text for each parameter in a query, by the parameter's number, and all problems with names.
+// split returns the text for each parameter in a query, keyed by the parameter's index. It also returns all errors
+// about names.
 func (d *Description) split(query string) (texts map[int]string, errs []error) {
 	if query == "" {
 		return nil, nil
@@ -235,7 +237,7 @@ func (p Parameter) permits(n Number) bool {
 	return p.representable(n) && !p.less(n, p.Least) && !p.less(p.Most, n)
 }
 
-// format returns the value as parse reads it.
+// format returns the value in the format that parse accepts.
 func (p Parameter) format(n Number) string {
 	switch {
 	case p.Type.unsigned():
@@ -246,7 +248,7 @@ func (p Parameter) format(n Number) string {
 	return strconv.FormatFloat(n.Float(), 'g', -1, 8*p.Type.Size())
 }
 
-// append appends the value as the parameter block has it.
+// append appends the value in the format of the parameter block.
 func (p Parameter) append(block []byte, n Number) []byte {
 	if p.Type == Float32 {
 		n = Number(math.Float32bits(float32(n.Float())))
@@ -254,7 +256,7 @@ func (p Parameter) append(block []byte, n Number) []byte {
 	return append(block, binary.LittleEndian.AppendUint64(nil, uint64(n))[:p.Type.Size()]...)
 }
 
-// number returns the value that append wrote.
+// number reads a value that append wrote.
 func (p Parameter) number(data []byte) Number {
 	bits := unsignedBits(data)
 	switch unused := 64 - 8*len(data); {
@@ -279,14 +281,14 @@ func unsignedBits(data []byte) uint64 {
 	return binary.LittleEndian.Uint64(data)
 }
 
-// Description returns what the operator says about itself.
+// Description returns the operator's description.
 func (o *Operator) Description() *Description { return o.description }
 
 // Name returns the operator's name. It is the key in a JSON result.
 func (o *Operator) Name() string { return o.description.Name }
 
-// String returns the canonical spec with every parameter, for example "entropy?bits=4". Bind returns an equal operator for what
-// follows the question mark.
+// String returns the canonical spec with every parameter, for example "entropy?bits=4". Bind returns an equal operator for the
+// text after the question mark.
 func (o *Operator) String() string { return o.spec }
 
 // Params returns the parameter block, little-endian, followed by the contents of the tables. The caller owns it.
@@ -297,7 +299,8 @@ func (o *Operator) Block() []byte {
 	return o.block[:o.description.blockBytes():o.description.blockBytes()]
 }
 
-// Tables returns the contents of the tables, as they follow the parameter block. The caller must not change them.
+// Tables returns the contents of the tables, in the format that follows the parameter block. The caller must not change
+// them.
 func (o *Operator) Tables() []byte {
 	if at := o.description.tablesAt(); at >= 0 {
 		return o.block[at:]
@@ -305,7 +308,7 @@ func (o *Operator) Tables() []byte {
 	return nil
 }
 
-// Scratch returns the bytes of scratch memory for a batch with that many records, which have that many bytes in total.
+// Scratch returns the size in bytes of the scratch memory for a batch of that many records and bytes.
 func (o *Operator) Scratch(rows, bytes int) int { return o.description.Scratch.Size(rows, bytes) }
 
 // Stride returns the length of one record in bytes.
@@ -314,5 +317,5 @@ func (o *Operator) Stride() int { return o.stride }
 // Value returns the value of parameter i.
 func (o *Operator) Value(i int) Number { return o.values[i] }
 
-// Place returns where field i begins in a record, and the number of its elements.
+// Place returns the position of field i in a record, and the number of its elements.
 func (o *Operator) Place(i int) (at, count int) { return o.fields[i].at, o.fields[i].count }

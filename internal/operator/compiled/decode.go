@@ -19,7 +19,7 @@ const (
 	flagBareColumn = 4
 )
 
-// head is struct millrace_description.
+// head has the layout of struct millrace_description.
 type head struct {
 	Magic                                  [8]byte
 	Size, Bytes, Contract, BatchSize       uint32
@@ -33,30 +33,30 @@ type head struct {
 	Scratch                                scratchEntry
 }
 
-// entries says where entries of one kind are: their number, the size of each, and the position of the first.
+// entries has the number of entries of one kind, the size of each entry, and the position of the first entry.
 type entries struct{ Count, Size, At uint32 }
 
-// parameterEntry is struct millrace_parameter.
+// parameterEntry has the layout of struct millrace_parameter.
 type parameterEntry struct {
 	Name                      [nameBytes]byte
 	Type, Flags, At, Reserved uint32
 	Preset, Least, Most       uint64
 }
 
-// fieldEntry is struct millrace_field.
+// fieldEntry has the layout of struct millrace_field.
 type fieldEntry struct {
 	Name                                [nameBytes]byte
 	Type, Flags, Count, CountParameter  uint32
 	Array, MostBytes, PerByte, Reserved uint32
 }
 
-// VersionError is the error for an operator that needs a newer contract than this program has.
+// VersionError is the error for an operator that needs a newer contract than this program implements.
 type VersionError struct {
 	Operator string
 	Needs    uint32
 }
 
-// Error names both versions and says what to do.
+// Error returns a text with both versions and advice.
 func (v *VersionError) Error() string {
 	return fmt.Sprintf("operator %q needs version %d of the operator contract and this program has version %d: use a newer worker, or compile the operator with the header of this one",
 		v.Operator, v.Needs, Contract)
@@ -133,7 +133,7 @@ func (d *Description) checkForm() error {
 	return fmt.Errorf("form %d with %d threads for %d records", d.Form, d.Threads, d.Teams)
 }
 
-// each calls add for each entry.
+// each checks the bounds of the entries and calls add for each entry.
 func (e entries) each(data []byte, what string, least, most uint32, add func(entry []byte) error) error {
 	end := uint64(e.At) + uint64(e.Count)*uint64(e.Size)
 	if e.Count > most || e.Size < least || end > uint64(len(data)) {
@@ -177,7 +177,7 @@ func (d *Description) addParameter(entry []byte) error {
 	return nil
 }
 
-// representable reports whether the parameter's type has that value.
+// representable reports whether the parameter's type can represent the value.
 func (p Parameter) representable(n Number) bool {
 	bits := 8 * p.Type.Size()
 	switch {
@@ -239,7 +239,7 @@ func (d *Description) addReason(entry []byte) error {
 	return err
 }
 
-// Bounds of passes and scratch memory, which keep every size and every number of blocks from overflowing.
+// Limits of passes and scratch memory. With them, no size and no number of blocks overflows.
 const (
 	mostConstantBlocks = 1 << 16
 	mostScratch        = 1 << 30
@@ -248,7 +248,7 @@ const (
 	faultBytes         = 4 // scratch memory begins with a uint32 for faults of passes
 )
 
-// passEntry is struct millrace_pass.
+// passEntry has the layout of struct millrace_pass.
 type passEntry struct {
 	Name                                                [nameBytes]byte
 	Threads, Constant, PerRow, PerByte, Share, Reserved uint32
@@ -296,7 +296,7 @@ func (d *Description) setScratch(e scratchEntry) error {
 	return nil
 }
 
-// check checks what concerns several entries.
+// check checks the rules that concern several entries.
 func (d *Description) check() error {
 	if len(d.Fields) == 0 {
 		return errors.New("no result field")
@@ -329,7 +329,7 @@ func (d *Description) check() error {
 	return nil
 }
 
-// checkCount checks the parameter that is the size of an array.
+// checkCount checks the parameter that is the number of an array's elements.
 func (d *Description) checkCount(f Field) error {
 	if f.CountParameter < 0 {
 		return nil
@@ -344,14 +344,14 @@ func (d *Description) checkCount(f Field) error {
 	return nil
 }
 
-// read decodes a structure that is entirely in data.
+// read decodes a structure from data, which must contain the whole structure.
 func read(data []byte, to any) {
 	if _, err := binary.Decode(data, binary.LittleEndian, to); err != nil {
 		panic(fmt.Sprintf("compiled: %v", err)) // the caller has checked the length
 	}
 }
 
-// text returns the text that ends at the first zero byte: printable ASCII characters.
+// text returns the text before the first zero byte. The text must consist of printable ASCII characters.
 func text(field []byte) (string, error) {
 	s, _, ended := bytes.Cut(field, []byte{0})
 	for _, c := range s {
@@ -365,7 +365,7 @@ func text(field []byte) (string, error) {
 	return string(s), nil
 }
 
-// CheckName returns an error if an operator of your own can't have that name.
+// CheckName returns an error if a user's operator can't have that name.
 func CheckName(name string) error {
 	for _, d := range BuiltIn() {
 		if d.Name == name {
@@ -379,7 +379,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// goodName reports whether a name begins with a lower-case letter, continues with those, digits and underscores, and doesn't end with
+// goodName reports whether a name consists of lower-case letters, digits and underscores, begins with a letter, and doesn't end with
 // an underscore.
 func goodName(name string) bool {
 	for i, c := range []byte(name) {

@@ -1,8 +1,8 @@
-// Package compiled reads what a compiled operator says about itself: its name, parameters, result fields and reasons. An operator is
-// compiled from one source file for a GPU or for the CPU (docs/adr/0040-operators-of-your-own.md). Its description is a constant in
-// the compiled file, so reading it loads nothing and runs nothing.
+// Package compiled reads the description of a compiled operator, which has its name, parameters, result fields and reasons. An
+// operator is compiled from one source file for a GPU or for the CPU (docs/adr/0040-operators-of-your-own.md). Its description is a
+// constant in the compiled file, so the package neither loads nor runs the code.
 //
-// The package doesn't trust its input: a description that contradicts itself is an error, and everything is bounded. Start reading
+// The package doesn't trust its input. A description that contradicts itself is an error, and all sizes are limited. Start reading
 // with Description, then decode.go and file.go. kernels/include/millrace/description.h specifies the format.
 package compiled
 
@@ -13,15 +13,15 @@ import (
 	"strings"
 )
 
-// Contract is the version of the contract between an operator and the worker that this package implements. It can read an operator
-// that needs this version or an earlier one.
+// Contract is the version of the contract between an operator and the worker that this package implements. It can read operators
+// that need this version or an earlier version.
 const Contract = 1
 
-// Bounds of the format.
+// Limits and sizes of the format.
 const (
 	mostNumbers      = 1 << 20 // elements of an array
-	mostStringBytes  = 1 << 24 // constant part of the bound of a byte string
-	mostPerByte      = 1 << 10 // factor of the bound of a byte string
+	mostStringBytes  = 1 << 24 // constant part of the maximum length of a byte string
+	mostPerByte      = 1 << 10 // factor in the maximum length of a byte string
 	mostDescription  = 1 << 16 // bytes of a description
 	mostThreads      = 1024    // threads of a block
 	warp             = 32
@@ -37,14 +37,14 @@ const (
 	passBytes        = 56  // struct millrace_pass
 )
 
-// Description is what an operator says about itself.
+// Description is the description of an operator.
 type Description struct {
 	Name       string
 	Version    uint32 // incremented when results or parameters change
 	Form       Form
 	Threads    int      // threads per block on a GPU; 0 for Library
 	Teams      int      // records that a block processes at once; 0 for Library
-	Checked    bool     // the code checks every access to a record
+	Checked    bool     // whether the code checks every access to a record
 	Source     [32]byte // SHA-256 of the source file; zeros if unknown
 	Parameters []Parameter
 	Fields     []Field // at least one
@@ -52,7 +52,8 @@ type Description struct {
 	Passes     []Pass // in the order in which they run before the records are computed
 	Scratch    Scratch
 
-	// Folder has the files of tables. ReadFile sets it to the folder of the compiled operator. If it is empty, Bind refuses tables.
+	// Folder is the folder of the files of tables. ReadFile sets it to the folder of the compiled operator. If it is empty, Bind
+	// returns an error for tables.
 	Folder string
 }
 
@@ -65,15 +66,15 @@ func (d *Description) blockBytes() int {
 	return at
 }
 
-// Form says how much of a GPU works on one record.
+// Form is the unit of a GPU that computes one record.
 type Form uint32
 
-// The forms.
+// These constants are the forms.
 const (
 	Thread  Form = 1
 	Warp    Form = 2
 	Block   Form = 3
-	Library Form = 5 // host code launches host code, as that of the built-in operators does
+	Library Form = 5 // host code that launches kernels, as in the built-in operators
 )
 
 func (f Form) String() string {
@@ -93,7 +94,7 @@ func (f Form) String() string {
 // Type is the type of a parameter or of a field's elements.
 type Type uint32
 
-// The types.
+// These constants are the types.
 const (
 	Uint8 Type = iota + 1
 	Uint16
@@ -105,8 +106,8 @@ const (
 	Int64
 	Float32
 	Float64
-	Bytes // a byte string; in the record it is a uint32, its length
-	Table // a parameter: the contents of a file; in the block it is two uint32, their position and size
+	Bytes // a byte string; the record contains its length as a uint32
+	Table // a parameter with the contents of a file; the block contains their position and size, two uint32
 )
 
 var types = [...]struct {
@@ -128,23 +129,23 @@ func (t Type) String() string {
 	return types[t].name
 }
 
-// Size returns the bytes that one element has in a record.
+// Size returns the size of an element in a record, in bytes.
 func (t Type) Size() int { return types[t].bytes }
 
 func (t Type) unsigned() bool { return t >= Uint8 && t <= Uint64 }
 func (t Type) signed() bool   { return t >= Int8 && t <= Int64 }
 func (t Type) float() bool    { return t == Float32 || t == Float64 }
 
-// Parameter is a number that a user may choose, or a table: a file that a user may choose. A table has a size from Least to Most bytes.
+// Parameter is a number or a table, which a user may choose. A table is a file with a size from Least to Most bytes.
 type Parameter struct {
 	Name                 string
 	Type                 Type
-	Shown                bool // the JSON result contains its value
+	Shown                bool // whether the JSON result contains the value
 	Default, Least, Most Number
 }
 
-// Number is the value of a parameter. Its type says what the bits mean: an unsigned integer, a signed one, or a float64. The value of a
-// table is its size.
+// Number is the value of a parameter. Depending on the parameter's type, its bits are an unsigned integer, a signed integer, or a
+// float64. The value of a table is its size.
 type Number uint64
 
 // Float returns the value of a parameter of type Float32 or Float64.
@@ -155,12 +156,12 @@ type Field struct {
 	Name           string
 	Type           Type
 	Array          bool
-	Count          int // number of elements; 0 if CountParameter is the number
+	Count          int // number of elements; 0 if the parameter CountParameter is the number
 	CountParameter int // index of a parameter; -1 if there is none
 
-	Hex        bool // in JSON a string of hexadecimal digits
-	BareJSON   bool // the only field: it is the operator's JSON value, without an object
-	BareColumn bool // the only field: it is the operator's Arrow column, without a struct
+	Hex        bool // whether the JSON value is a string of hexadecimal digits
+	BareJSON   bool // whether the only field is the operator's JSON value, without an object
+	BareColumn bool // whether the only field is the operator's Arrow column, without a struct
 
 	MostBytes, MostPerByte int // a byte string of a record of n bytes has at most MostBytes + MostPerByte*n bytes
 }
@@ -169,16 +170,16 @@ type Field struct {
 // (Constant + PerRow*rows + PerByte*bytes) / Share, rounded up.
 type Pass struct {
 	Name            string // the symbol is PassSymbol followed by the name
-	Threads         int    // per block on a GPU
+	Threads         int    // threads per block on a GPU
 	Constant        int
 	PerRow, PerByte int
 	Share           int
 }
 
-// PassSymbol begins the name of a pass's kernel or function.
+// PassSymbol is the prefix of the name of a pass's kernel or function.
 const PassSymbol = "millrace_operator_pass_"
 
-// Blocks returns the number of blocks for a batch with that many records, which have that many bytes in total.
+// Blocks returns the number of blocks for a batch of that many records and bytes.
 func (p Pass) Blocks(rows, bytes int) int {
 	return (p.Constant + p.PerRow*rows + p.PerByte*bytes + p.Share - 1) / p.Share
 }
@@ -186,11 +187,11 @@ func (p Pass) Blocks(rows, bytes int) int {
 // Scratch is the size of an operator's scratch memory: Bytes + PerRow*rows + PerByte*bytes. It is zero for an operator without passes.
 type Scratch struct{ Bytes, PerRow, PerByte int }
 
-// Size returns the bytes of scratch memory for a batch with that many records, which have that many bytes in total.
+// Size returns the size in bytes of the scratch memory for a batch of that many records and bytes.
 func (s Scratch) Size(rows, bytes int) int { return s.Bytes + s.PerRow*rows + s.PerByte*bytes }
 
-// BuiltIn returns the descriptions of the built-in operators. Package operator makes them from these, and package cuda refuses a kernel
-// library that describes them in another way. Each call returns new descriptions.
+// BuiltIn returns the descriptions of the built-in operators. Package operator creates the built-in operators from them, and package
+// cuda rejects a kernel library with other descriptions. Each call returns new descriptions.
 func BuiltIn() []*Description {
 	return []*Description{
 		{

@@ -18,7 +18,7 @@ import (
 const (
 	SourceSuffix = ".cu"     // compiled when the worker starts
 	CubinSuffix  = ".cubin"  // for GPUs of one compute capability
-	FatbinSuffix = ".fatbin" // for several
+	FatbinSuffix = ".fatbin" // for GPUs of several compute capabilities
 	PTXSuffix    = ".ptx"    // compiled by the driver
 	CPUSuffix    = ".cpu.so"
 	HostSuffix   = ".so" // a library with host code that launches kernels: the operator's only file
@@ -27,10 +27,11 @@ const (
 // GPUSuffixes are the suffixes of files with code for GPUs, in the order in which the worker tries them.
 var GPUSuffixes = []string{CubinSuffix, FatbinSuffix, PTXSuffix}
 
-// Suffixes are all suffixes. One that ends with another comes before it.
+// Suffixes are all suffixes. A suffix that ends with another suffix precedes that suffix.
 var Suffixes = append(append([]string{SourceSuffix}, GPUSuffixes...), CPUSuffix, HostSuffix)
 
-// CutSuffix divides the path of an operator's file: "a/entropy.cpu.so" into "a/entropy" and ".cpu.so". The suffix of any other file is "".
+// CutSuffix divides the path of an operator's file into stem and suffix, for example "a/entropy" and ".cpu.so". For any other file, suffix
+// is "".
 func CutSuffix(path string) (stem, suffix string) {
 	for _, suffix := range Suffixes {
 		if stem, ok := strings.CutSuffix(path, suffix); ok {
@@ -40,7 +41,8 @@ func CutSuffix(path string) (stem, suffix string) {
 	return path, ""
 }
 
-// ReadSource returns the name of the operator in a source file, and the file's text. The error says what is wrong with the name or the file.
+// ReadSource returns the name of the operator in a source file, and the file's text. It returns an error if the name or the file isn't
+// valid.
 func ReadSource(path string) (name string, text []byte, err error) {
 	name, ok := strings.CutSuffix(filepath.Base(path), SourceSuffix)
 	if !ok {
@@ -68,8 +70,8 @@ func readFile(path, kind string, most int64) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// ReadCompiled returns the description in what a compiler made of a source file. The operator must have the name of the file, and be
-// allowed to have it.
+// ReadCompiled returns the description in code that was compiled from a source file. It returns an error unless the operator has the
+// name of the file and CheckName permits that name.
 func ReadCompiled(source string, code []byte) (*Description, error) {
 	d, err := Read(code)
 	if err != nil {
@@ -84,8 +86,8 @@ func ReadCompiled(source string, code []byte) (*Description, error) {
 	return d, nil
 }
 
-// SourceOption returns the compiler's option that writes the SHA-256 of the source file into the description: -DMILLRACE_SOURCE= and the
-// bytes, separated by commas.
+// SourceOption returns the compiler option that writes the SHA-256 of the source file into the description. The option is
+// -DMILLRACE_SOURCE= and the bytes, separated by commas.
 func SourceOption(text []byte) string {
 	sum := sha256.Sum256(text)
 	numbers := make([]string, len(sum))
@@ -115,7 +117,7 @@ func ReadFile(path string) (*Description, error) {
 	return d, nil
 }
 
-// Read is like ReadFile for the contents of a file.
+// Read is like ReadFile for the contents of a file. It leaves Folder empty.
 func Read(file []byte) (*Description, error) {
 	data, err := find(file)
 	if err != nil {
@@ -124,10 +126,10 @@ func Read(file []byte) (*Description, error) {
 	return Decode(data)
 }
 
-// errNoOperator says what a file should have been.
+// errNoOperator is the error for a file that isn't a compiled operator.
 var errNoOperator = errors.New("not a compiled operator: build one with `worker operator build NAME.cu`")
 
-// The ELF header of 64 bits: where the fields are that asELF needs.
+// These constants are the positions of fields in the 64-bit ELF header, and the value of CUDA in the field machine.
 const (
 	elfHeaderBytes = 64
 	machineAt      = 18 // uint16
@@ -135,7 +137,8 @@ const (
 	machineCUDA    = 190
 )
 
-// asELF returns the file with the version that debug/elf accepts. In a cubin, the ELF header has the version of CUDA there.
+// asELF returns a reader of the file with the ELF version that debug/elf accepts. In a cubin, this field has the version of
+// CUDA.
 func asELF(file []byte) io.ReaderAt {
 	if len(file) >= elfHeaderBytes && binary.LittleEndian.Uint16(file[machineAt:]) == machineCUDA {
 		file = bytes.Clone(file)
@@ -144,7 +147,7 @@ func asELF(file []byte) io.ReaderAt {
 	return bytes.NewReader(file)
 }
 
-// find returns the description in a file, perhaps with bytes that follow it.
+// find returns the description in a file. Other bytes may follow the description.
 func find(file []byte) ([]byte, error) {
 	if len(file) >= fatbinHeaderBytes && bytes.HasPrefix(file, fatbinMagic) {
 		return findFatbin(file)
@@ -152,9 +155,9 @@ func find(file []byte) ([]byte, error) {
 	return findIn(file)
 }
 
-// findELF returns the contents of the section from the description on.
+// findELF returns the contents of an ELF section, starting at the description.
 func findELF(file []byte) (data []byte, err error) {
-	defer func() { // debug/elf is robust against bad input, but doesn't promise it
+	defer func() { // debug/elf doesn't promise to be robust against bad input
 		if p := recover(); p != nil {
 			data, err = nil, fmt.Errorf("%w: %v", errNoOperator, p)
 		}
@@ -166,7 +169,7 @@ func findELF(file []byte) (data []byte, err error) {
 	for _, list := range []func() ([]elf.Symbol, error){f.DynamicSymbols, f.Symbols} {
 		symbols, err := list()
 		if err != nil {
-			continue // a cubin has no dynamic symbols, and a stripped library has no others
+			continue // a cubin has no dynamic symbols, and a stripped library has only these
 		}
 		for _, s := range symbols {
 			if s.Name == symbol && int(s.Section) < len(f.Sections) {
@@ -177,8 +180,8 @@ func findELF(file []byte) (data []byte, err error) {
 	return nil, fmt.Errorf("%w: it has no symbol %s", errNoOperator, symbol)
 }
 
-// contents returns what the symbol's section contains from the symbol on. In a shared library, a symbol's value is an address; in a
-// cubin, sections have no addresses.
+// contents returns the contents of the symbol's section, starting at the symbol. In a shared library, a symbol's value is an
+// address. In a cubin, sections have no addresses.
 func contents(f *elf.File, s elf.Symbol) ([]byte, error) {
 	section := f.Sections[s.Section]
 	if section.Type == elf.SHT_NOBITS || section.Size > mostFile {
@@ -197,13 +200,13 @@ func contents(f *elf.File, s elf.Symbol) ([]byte, error) {
 // fatbinMagic begins a fatbin, which is a container for cubins and PTX.
 var fatbinMagic = []byte{0x50, 0xed, 0x55, 0xba}
 
-// errCompressed says how to make a fatbin that can be read.
+// errCompressed is the error for a fatbin with compressed code.
 var errCompressed = errors.New("the code in the fatbin is compressed, so its description can't be read: compile with nvcc --no-compress, or with `worker operator build`")
 
-// The header of a fatbin, and that of each of its entries.
+// These constants are the sizes of the header of a fatbin and of its entries' headers.
 const (
 	fatbinHeaderBytes = 16
-	entryHeaderBytes  = 16 // of what is read of it: uint16 kind, uint16, uint32 size of the header, uint64 size of the contents
+	entryHeaderBytes  = 16 // the part that is read: uint16 kind, uint16, uint32 size of the header, uint64 size of the contents
 	mostEntries       = 256
 )
 
@@ -238,7 +241,7 @@ func findIn(contents []byte) ([]byte, error) {
 
 // isPTX reports whether a file is the text of PTX.
 func isPTX(file []byte) bool {
-	const begin = 64 << 10 // the version comes after comments
+	const begin = 64 << 10 // comments precede the version
 	return bytes.Contains(file[:min(len(file), begin)], []byte(".version")) && !bytes.ContainsRune(bytes.TrimRight(file, "\x00"), 0)
 }
 
@@ -246,7 +249,7 @@ func isPTX(file []byte) bool {
 //
 //	.global .align 8 .b8 millrace_operator_description[552] = {77, 73, ...};
 //
-// Bytes that the list lacks are zeros.
+// The list may omit zeros at the end.
 func findPTX(text []byte) ([]byte, error) {
 	_, rest, found := bytes.Cut(text, []byte(symbol+"["))
 	if !found {

@@ -10,15 +10,15 @@ import (
 	"unicode/utf8"
 )
 
-// AppendJSON appends the compact JSON value of one record: an object with the parameters that are shown and then the fields, in order of
-// declaration. The value of an operator with a bare field is that field's value.
+// AppendJSON appends the compact JSON value of one record. The value is an object with the shown parameters and then the fields, in
+// order of declaration. The value of an operator with a bare field is that field's value.
 //
-// Integers are decimal. Floating-point numbers have the fewest digits that give the same number again; infinities and NaN are null.
-// Hexadecimal fields are strings of lower-case digits: an integer has two digits for each of its bytes, most significant first, and an
-// array of uint8 is one string with its bytes in order. A byte string that is text is a string; see isText. Any other is an object with
-// its base64, {"base64":"AP8="}.
+// Integers are decimal. Floating-point numbers have the fewest digits that a parser converts to the same number. Infinities and NaN are
+// null. Hexadecimal fields are strings of lower-case digits. An integer has two digits for each of its bytes, the most significant byte
+// first. An array of uint8 is one string with its bytes in order. A byte string for which isText is true is a JSON string. Any other
+// byte string is an object with its base64, {"base64":"AP8="}.
 //
-// AppendJSON panics if value has fewer than Stride bytes, or more and the operator has no byte strings.
+// AppendJSON panics if value has fewer than Stride bytes, or if it has more and the operator has no byte strings.
 func (o *Operator) AppendJSON(dst, value []byte) []byte {
 	if len(value) != o.stride && (len(value) < o.stride || !o.HasStrings()) {
 		panic(fmt.Sprintf("compiled: a value of %s has %d bytes, want %d", o.spec, len(value), o.stride))
@@ -34,7 +34,7 @@ func (o *Operator) AppendJSON(dst, value []byte) []byte {
 	return append(dst, o.after...)
 }
 
-// bindJSON sets what a JSON value has before and after its fields: it is the same for each record.
+// bindJSON sets the JSON text before and after the fields, which is the same for each record.
 func (o *Operator) bindJSON() {
 	d := o.description
 	if d.Fields[0].BareJSON {
@@ -53,14 +53,14 @@ func (o *Operator) bindJSON() {
 	o.after = "}"
 }
 
-// appendKey doesn't quote names, because they consist of letters, digits and underscores.
+// appendKey appends a JSON key. It escapes nothing, because names consist of letters, digits and underscores.
 func appendKey(dst []byte, name string) []byte {
 	dst = append(dst, '"')
 	dst = append(dst, name...)
 	return append(dst, `":`...)
 }
 
-// json returns the value of a parameter. Bounds keep infinities out only if the operator's author wants that.
+// json returns the JSON value of a parameter. The parameter's bounds may permit infinities.
 func (p Parameter) json(n Number) string {
 	if p.Type.float() {
 		return string(appendFloat(nil, n.Float(), 8*p.Type.Size()))
@@ -68,7 +68,8 @@ func (p Parameter) json(n Number) string {
 	return p.format(n)
 }
 
-// appendField appends field i. strings begins with the next byte string; appendField returns what follows the field's own.
+// appendField appends field i. strings begins with the next byte string. appendField returns the rest of strings after the
+// field's byte string.
 func (o *Operator) appendField(dst []byte, i int, record, strings []byte) (extended, rest []byte) {
 	f, place := &o.description.Fields[i], &o.fields[i]
 	data := record[place.at : place.at+f.Type.Size()*place.count]
@@ -92,7 +93,7 @@ func (f *Field) appendNumbers(dst, data []byte) []byte {
 	}
 	size := f.Type.Size()
 	dst = append(dst, '[')
-	if f.Type == Uint32 && !f.Hex { // the signature of minhash: this loop takes four fifths of the time of the one below
+	if f.Type == Uint32 && !f.Hex { // signature of minhash: this loop takes four fifths of the time of the next loop
 		for ; len(data) >= 4; data = data[4:] {
 			dst = strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(data)), 10)
 			dst = append(dst, ',')
@@ -140,7 +141,7 @@ func (f *Field) appendNumber(dst, data []byte) []byte {
 	return strconv.AppendUint(dst, bits, 10)
 }
 
-// appendFloat appends a number as encoding/json does, except that it appends null for numbers that JSON doesn't have.
+// appendFloat appends a number in the format of encoding/json, and null for a number that JSON can't represent.
 func appendFloat(dst []byte, value float64, bits int) []byte {
 	if math.IsNaN(value) || math.IsInf(value, 0) {
 		return append(dst, "null"...)
@@ -182,8 +183,8 @@ func (f Field) mostJSON(count, payloadBytes int) int {
 	return brackets + count*(number+len(","))
 }
 
-// cutString returns the byte string whose length is in a record, and the rest of the byte strings. A value that was changed on its way may
-// have fewer bytes than that.
+// cutString returns the byte string whose length is in a record, and the remaining byte strings. A damaged value may have fewer bytes than
+// that length.
 func cutString(length, strings []byte) (text, rest []byte) {
 	n := min(uint64(binary.LittleEndian.Uint32(length)), uint64(len(strings)))
 	return strings[:n], strings[n:]
@@ -193,12 +194,13 @@ const (
 	// base64Begin and base64End enclose a byte string that isn't text.
 	base64Begin, base64End = `{"base64":"`, `"}`
 
-	// mostStringJSON is the maximum number of bytes that a byte string has in JSON in addition to two for each of its bytes: base64 has 4 for
-	// one byte and 8 for four, and hexadecimal digits and text have quotes.
+	// mostStringJSON is the maximum number of bytes that a byte string has in JSON in addition to two for each of its bytes. Base64 adds at
+	// most two, because it has 4 for one byte and 8 for four. Hexadecimal digits and text have two quotes.
 	mostStringJSON = len(base64Begin) + len(base64End) + 2
 )
 
-// appendString appends a byte string: text as a JSON string, and anything else as an object with its base64 (RFC 4648, with padding).
+// appendString appends a byte string to dst. Text becomes a JSON string. Any other byte string becomes an object with its base64 (RFC
+// 4648, with padding).
 func appendString(dst, text []byte) []byte {
 	if isText(text) {
 		return append(appendQuoted(append(dst, '"'), text), '"')

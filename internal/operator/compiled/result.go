@@ -7,29 +7,31 @@ import (
 	"strings"
 )
 
-// This file is about what the code of an operator leaves for a batch: records, statuses and byte strings.
+// This file reads the results that an operator's code writes for a batch: records, statuses and byte strings.
 //
-// The value of a record is its record of Stride bytes, which has the lengths of its byte strings, and then the byte strings back to back, in
+// The value of a record begins with Stride bytes, which contain the lengths of its byte strings. The byte strings follow back to back, in
 // order of declaration.
 
 // layoutAlign is the alignment of the parts of a result, in bytes.
 const layoutAlign = 256
 
-// Layout says where the parts of the result of a batch are: first the records, then one status byte per record if the operator
-// HasStatuses, then the slots of the byte strings. Each part starts at a multiple of 256. A result of records alone ends with them.
+// Layout has the positions of the parts of a batch's result. The records come first. One status byte per record follows if the
+// operator HasStatuses, and then the slots of the byte strings. Each part starts at a multiple of 256. A result with only records
+// has no padding.
 type Layout struct {
 	Status  int // position of the statuses
 	Strings int // position of the slots
-	End     int // bytes of the whole result
+	End     int // size of the whole result in bytes
 }
 
-// HasStatuses reports whether the results of the operator have a status per record. Host code (Library) that declares no reason leaves
-// none: it computes every record.
+// HasStatuses reports whether the results of the operator have a status per record. Host code (Library) that declares no reason has no
+// statuses, because it computes every record.
 func (o *Operator) HasStatuses() bool {
 	return o.description.Form != Library || len(o.description.Reasons) > 0
 }
 
-// Status returns the status of a record in the result of a batch with that many rows: 0 if the operator computed it. See Reason.
+// Status returns the status of a record in the result of a batch with that many rows. The status is 0 if the operator computed
+// the record. See Reason for other statuses.
 func (o *Operator) Status(result []byte, rows, row int) byte {
 	if !o.HasStatuses() {
 		return 0
@@ -55,7 +57,7 @@ func (o *Operator) Layout(rows, bytes int) Layout {
 	return l
 }
 
-// AppendStrings appends the byte strings of record i, back to back. It appends nothing for one whose length exceeds its slot.
+// AppendStrings appends the byte strings of record i, back to back. It omits a byte string whose length exceeds its slot.
 func (o *Operator) AppendStrings(dst []byte, offsets []uint32, result []byte, i int) []byte {
 	rows := len(offsets) - 1
 	at := o.Layout(rows, int(offsets[rows])).Strings
@@ -77,7 +79,8 @@ func (o *Operator) AppendValue(dst []byte, offsets []uint32, result []byte, i in
 	return o.AppendStrings(append(dst, result[i*o.stride:(i+1)*o.stride]...), offsets, result, i)
 }
 
-// MostStrings returns the bound of a record's byte strings together: most + perByte times the length of the payload.
+// MostStrings returns the maximum total length of a record's byte strings, which is most + perByte times the length of
+// the payload.
 func (o *Operator) MostStrings() (most, perByte int) {
 	for _, f := range o.description.Fields {
 		most += f.MostBytes
@@ -101,8 +104,8 @@ func (o *Operator) stringBytes(result []byte, k, i int) int {
 	return int(binary.LittleEndian.Uint32(result[i*o.stride+o.fields[k].at:]))
 }
 
-// Reason returns the text for the status byte of a record that the operator didn't compute: a declared reason, or what the code did.
-// ok is false for a status that the operator can't return.
+// Reason returns the text for the status byte of a record that the operator didn't compute. The text is a declared reason, or
+// describes a fault of the code. ok is false for a status that the operator can't return.
 func (o *Operator) Reason(status byte) (text string, ok bool) {
 	switch reasons := o.description.Reasons; {
 	case status == statusOutOfBounds:
@@ -115,17 +118,18 @@ func (o *Operator) Reason(status byte) (text string, ok bool) {
 	return "", false
 }
 
-// The statuses of records besides 0, which means done, and the numbers of reasons.
+// These constants are the statuses of records besides 0, which means done, and the numbers of declared reasons.
 const (
 	statusBatchOutOfBounds = 253
 	statusOutOfBounds      = 254
 	statusFailed           = 255
 )
 
-// The code of an operator writes its own statuses and lengths, on a GPU without a check. So nothing may rely on them: a record with a
-// status that isn't declared, or with a byte string that is longer than its slot, has no result.
+// The code of an operator writes statuses and lengths, and nothing checks them on a GPU. So no caller may rely on them. A record has
+// no result if its status isn't declared, or if one of its byte strings is longer than its slot.
 
-// undeclared begins the reason of a record whose result its operator doesn't declare. A reason has at most 64 characters, and a name 32.
+// undeclared is the prefix of the reason for a result that the operator doesn't declare. A reason has at most 64 characters, and a name
+// has at most 32.
 const undeclared = "undeclared result: "
 
 // outOfBounds is the reason of a record with statusOutOfBounds.
@@ -134,8 +138,8 @@ const outOfBounds = "the operator accessed a byte outside the record or its resu
 // batchOutOfBounds is the reason of a batch whose records have statusBatchOutOfBounds.
 const batchOutOfBounds = "a pass of the operator accessed something outside its bounds"
 
-// FailedBatch returns why no record of a batch with that many rows has a result, or "" if the operator didn't fail on the batch as a
-// whole. Nobody knows which of the records the cause is in.
+// FailedBatch returns the reason for which no record of a batch with that many rows has a result. It returns "" if the operator
+// didn't fail on the batch as a whole. The record that caused the failure isn't known.
 func (o *Operator) FailedBatch(result []byte, rows int) string {
 	if rows > 0 && o.Status(result, rows, 0) == statusBatchOutOfBounds {
 		return batchOutOfBounds
@@ -143,7 +147,7 @@ func (o *Operator) FailedBatch(result []byte, rows int) string {
 	return ""
 }
 
-// Refusal returns why the operator has no result for a record with that status, or "" if it has one.
+// Refusal returns the reason for which a record with that status has no result, or "" if the record has a result.
 func (o *Operator) Refusal(status byte) string {
 	if status == 0 {
 		return ""
@@ -154,7 +158,7 @@ func (o *Operator) Refusal(status byte) string {
 	return undeclared + "status " + strconv.Itoa(int(status))
 }
 
-// Overlong returns why record i has no result: the length of one of its byte strings exceeds the slot. It returns "" if all fit.
+// Overlong returns a reason if the length of one of record i's byte strings exceeds its slot, and "" otherwise.
 func (o *Operator) Overlong(offsets []uint32, result []byte, i int) string {
 	for k, f := range o.description.Fields {
 		if f.Type == Bytes && o.stringBytes(result, k, i) > f.slot(offsets, i) {
@@ -164,20 +168,22 @@ func (o *Operator) Overlong(offsets []uint32, result []byte, i int) string {
 	return ""
 }
 
-// slot returns the size of the slot that a byte string of record i has.
+// slot returns the size of the slot for a byte string of record i.
 func (f Field) slot(offsets []uint32, i int) int {
 	return f.MostBytes + f.MostPerByte*int(offsets[i+1]-offsets[i])
 }
 
-// IsUndeclared reports whether a reason from Refusal or Overlong says that the operator returned a result that it doesn't declare.
+// IsUndeclared reports whether a reason from Refusal or Overlong means that the operator returned a result that it doesn't
+// declare.
 func IsUndeclared(reason string) bool { return strings.HasPrefix(reason, undeclared) }
 
-// IsOutOfBounds reports whether a reason from Refusal says that the operator accessed a byte outside the record or its result.
+// IsOutOfBounds reports whether a reason from Refusal means that the operator accessed a byte outside the record or its
+// result.
 func IsOutOfBounds(reason string) bool { return reason == outOfBounds }
 
-// Check checks what the code of the operator left in result, which has the layout for these offsets: every status must be one that the
-// operator declares, or that of a batch that failed as a whole, and no byte string may exceed its slot. Code that writes only through its
-// result can't fail this check.
+// Check checks the result that the operator's code wrote, which has the layout for these offsets. Every status must be declared, or be
+// the status of a batch that failed as a whole. No byte string may exceed its slot. Code that writes only through its result argument
+// can't fail this check.
 func (o *Operator) Check(offsets []uint32, result []byte) error {
 	rows := len(offsets) - 1
 	failed := o.FailedBatch(result, rows) != ""

@@ -18,7 +18,7 @@ const mostTableBytes = 1 << 24
 // tableAlign is the alignment of the tables that follow a parameter block, in bytes.
 const tableAlign = 16
 
-// tableHashBytes is how much of a table's SHA-256 a spec contains.
+// tableHashBytes is the number of bytes of a table's SHA-256 that a spec contains.
 const tableHashBytes = 8
 
 // mostTableName is the maximum length of a table's file name.
@@ -26,18 +26,18 @@ const mostTableName = 255
 
 // table is the value of a parameter of type Table.
 type table struct {
-	file     string // "" if it is unknown
+	file     string // name of the file; "" if unknown
 	contents []byte
 }
 
-// format returns the value as it is in a spec: the name of the file, and a part of the hash of its contents. So specs of different
-// contents are different.
+// format returns the table's value in a spec, which is the file's name and a part of the hash of its contents. So tables with
+// different contents have different specs.
 func (t table) format() string {
 	hash := sha256.Sum256(t.contents)
 	return t.file + "@" + hex.EncodeToString(hash[:tableHashBytes])
 }
 
-// checkTable checks a parameter of type Table. The parameters before it are in d.
+// checkTable checks a parameter of type Table. d has the parameters before p.
 func (d *Description) checkTable(p Parameter) error {
 	total := uint64(p.Most)
 	for _, other := range d.Parameters {
@@ -54,7 +54,7 @@ func (d *Description) checkTable(p Parameter) error {
 	return nil
 }
 
-// readTable reads the file that a spec names: NAME or NAME@HASH, where HASH is what table.format writes.
+// readTable reads the file that a spec names: NAME or NAME@HASH, where HASH is the hash from table.format.
 func (d *Description) readTable(p Parameter, text string) (table, error) {
 	file, hash, pinned := strings.Cut(text, "@")
 	if err := checkTableName(file); err != nil {
@@ -77,7 +77,7 @@ func (d *Description) readTable(p Parameter, text string) (table, error) {
 	return t, nil
 }
 
-// sizeText returns a file's size. A file is read only to the byte after the limit.
+// sizeText returns a file's size as text. Above the limit, the size isn't known, because readInside stops there.
 func sizeText(n, most int) string {
 	if n > most {
 		return fmt.Sprintf("more than %d bytes", most)
@@ -85,8 +85,8 @@ func sizeText(n, most int) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// readInside reads a file in a folder, and at most one byte more than most. Symbolic links are followed if they stay in the folder, as
-// those of a ConfigMap's volume do.
+// readInside reads a file in a folder, and at most one byte more than most. It follows symbolic links that stay in the folder, which a
+// ConfigMap's volume has.
 func readInside(folder, file string, most int64) ([]byte, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -108,7 +108,7 @@ func readInside(folder, file string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most+1))
 }
 
-// checkTableName returns an error if a spec can't name that file.
+// checkTableName returns an error if a spec can't contain that file name.
 func checkTableName(file string) error {
 	err := errors.New("name a file in the operator's folder, or below it, with letters, digits, dots, hyphens and underscores")
 	if len(file) > mostTableName {
@@ -127,7 +127,7 @@ func badInFileName(c rune) bool {
 	return !letter && (c < '0' || c > '9') && !strings.ContainsRune("._-", c)
 }
 
-// appendTables appends the tables to a parameter block, as create in millrace.h takes them.
+// appendTables appends the tables to a parameter block, in the layout that create in millrace.h requires.
 func appendTables(block []byte, tables []table) []byte {
 	if len(tables) == 0 {
 		return block
@@ -141,7 +141,8 @@ func appendTables(block []byte, tables []table) []byte {
 	return block
 }
 
-// tableIn returns the table at a place in the parameter block. end is the end of the tables before it. It returns the end of this one.
+// tableIn returns the table whose position and size are at place in the parameter block. It also returns the table's end. end is the
+// end of the previous table.
 func (p Parameter) tableIn(place, tables []byte, end int) (table, int, error) {
 	at, size := binary.LittleEndian.Uint32(place), binary.LittleEndian.Uint32(place[4:])
 	from := alignUp(end, tableAlign)

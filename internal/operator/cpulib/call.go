@@ -28,8 +28,8 @@ type code struct {
 	passes []unsafe.Pointer
 }
 
-// load opens the library at path and finds the functions with these symbols, and runSymbol. The library's initializers run, so it's the
-// moment from which its code is trusted.
+// load opens the library at path, and finds runSymbol and the functions with the symbols in passes. It runs the library's initializers,
+// so the caller must trust the library.
 func load(path string, passes []string) (code, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -62,13 +62,13 @@ func find(library unsafe.Pointer, symbol string) (unsafe.Pointer, error) {
 	return function, nil
 }
 
-// call computes the records from first up to, but not including, end.
+// call computes the records from first to end-1.
 func (c code) call(b *batch, first, end int) {
 	C.mr_cpu_run(c.run, b.sizes(), bytesOf(b.rows), (*C.uint32_t)(unsafe.SliceData(b.offsets)), bytesOf(b.records), bytesOf(b.statuses),
 		bytesOf(b.strings), bytesOf(b.scratch), bytesOf(b.tables), bytesOf(b.block), C.uint32_t(first), C.uint32_t(end))
 }
 
-// callPass runs the blocks of a pass from first up to, but not including, end.
+// callPass runs the blocks of a pass from first to end-1.
 func (c code) callPass(pass int, b *batch, blocks, first, end int) {
 	C.mr_cpu_pass(c.passes[pass], b.sizes(), bytesOf(b.rows), (*C.uint32_t)(unsafe.SliceData(b.offsets)), bytesOf(b.scratch),
 		bytesOf(b.tables), bytesOf(b.block), C.uint32_t(blocks), C.uint32_t(first), C.uint32_t(end))

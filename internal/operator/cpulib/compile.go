@@ -17,10 +17,10 @@ import (
 // CompileError is the error for a source file that doesn't compile.
 type CompileError struct {
 	Source string
-	Log    string // what the compiler wrote, with file, line and caret
+	Log    string // output of the compiler, with file, line and caret
 }
 
-// Error returns what the compiler wrote.
+// Error returns the path of the source file and the output of the compiler.
 func (c *CompileError) Error() string { return c.Source + " doesn't compile:\n" + c.Log }
 
 // ErrNoCompiler is the error for a machine without a C++ compiler.
@@ -46,9 +46,9 @@ func findCompiler() (string, error) {
 // flags are the compiler's flags for a library. -ffp-contract=off gives the same floating-point results as on a GPU.
 var flags = []string{"-std=c++17", "-O3", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off"}
 
-// Compile compiles the source file of an operator, and returns its description. It writes the library to output when everything is
-// right: a file with that name is replaced at once, and processes that use it are not disturbed. The name of the operator must be the
-// name of the file.
+// Compile compiles the source file of an operator, and returns its description. On success, it writes the library to output. It
+// replaces an existing file atomically, and processes that use the old file continue to use it. The operator must have the name of
+// the file.
 //
 // The error is a *CompileError if the source is wrong, and ErrNoCompiler if the machine has no compiler.
 func Compile(ctx context.Context, source, output string) (*compiled.Description, error) {
@@ -72,8 +72,8 @@ func Compile(ctx context.Context, source, output string) (*compiled.Description,
 	if err != nil {
 		return nil, err
 	}
-	_ = made.Close()                              // the compiler writes it
-	defer func() { _ = os.Remove(made.Name()) }() // it's gone after the rename
+	_ = made.Close()                              // the compiler writes the file
+	defer func() { _ = os.Remove(made.Name()) }() // fails after the rename
 	args := slices.Concat(flags, []string{"-I" + headers, compiled.SourceOption(text), "-x", "c++", source, "-o", made.Name()})
 	if log, err := exec.CommandContext(ctx, compiler, args...).CombinedOutput(); err != nil {
 		if ctx.Err() != nil {

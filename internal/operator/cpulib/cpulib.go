@@ -1,4 +1,4 @@
-// Package cpulib runs operators of your own on the CPU: libraries that a C++ compiler made from a source file with
+// Package cpulib runs users' operators on the CPU. They are libraries that a C++ compiler built from a source file with
 // millrace/operator.cuh (docs/adr/0040-operators-of-your-own.md).
 //
 // A Library is a device.HostKernel, so the host and sim devices run it like a built-in operator. Start reading with Open, then Kernel.
@@ -25,14 +25,14 @@ type Library struct {
 // runSymbol is the name of the function that computes records.
 const runSymbol = "millrace_operator_run"
 
-// Open reads the description of the library at path and then loads its code. A library that needs a newer contract, or isn't an
-// operator, is refused before any of its code runs.
+// Open reads the description of the library at path and then loads its code. If a library needs a newer contract or isn't an
+// operator, Open returns an error before any of its code runs.
 func Open(path string) (*Library, error) {
 	d, err := compiled.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	absolute, err := filepath.Abs(path) // the loader searches for a name without a slash
+	absolute, err := filepath.Abs(path) // the loader searches its folders for a name without a slash
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func Open(path string) (*Library, error) {
 	return &Library{path: path, description: d, code: loaded}, nil
 }
 
-// Description returns what the operator says about itself.
+// Description returns the operator's description.
 func (l *Library) Description() *compiled.Description { return l.description }
 
 // Name implements device.HostKernel.
@@ -89,7 +89,8 @@ type batch struct {
 	block, tables              []byte
 }
 
-// pieceUnits is the amount of work that one goroutine takes at a time: bytes of records, where each record counts as recordUnits more.
+// pieceUnits is the amount of work that one goroutine processes at a time. The unit is one byte of a record, and each record has
+// recordUnits in addition.
 const (
 	pieceUnits  = 64 << 10
 	recordUnits = 64
@@ -98,8 +99,8 @@ const (
 // scratchAlign is the alignment of scratch memory that atomic functions need, in bytes.
 const scratchAlign = 8
 
-// Run implements device.BoundHostKernel. Scratch memory must be aligned to 8. As on a GPU, nothing checks what the code leaves: the
-// consumer of the result does that, with Check, Refusal and Overlong of compiled.Operator.
+// Run implements device.BoundHostKernel. Scratch memory must be aligned to 8. As on a GPU, nothing checks the code's output. The
+// consumer of the result checks it with Check, Refusal and Overlong of compiled.Operator.
 func (k *Kernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
 	if len(offsets) == 0 || int(offsets[len(offsets)-1]) != len(rows) {
 		return fmt.Errorf("operator %s: offsets that don't end with the %d bytes of the records", k.operator.Name(), len(rows))
@@ -115,7 +116,7 @@ func (k *Kernel) Run(rows []byte, offsets []uint32, scratch, result []byte, para
 	}
 	b := &batch{rows: rows, offsets: offsets, stride: k.operator.Stride(), records: result[:l.Status], statuses: result[l.Status:l.Strings],
 		strings: result[l.Strings:l.End], scratch: scratch[:size], block: k.block, tables: k.tables}
-	clear(result[n*b.stride : l.Status]) // every byte of a result depends on the batch alone
+	clear(result[n*b.stride : l.Status]) // no byte of the result may depend on earlier memory contents
 	clear(result[l.Status+n : l.Strings])
 	k.runPasses(b, parallel)
 	pieces := min(n, (len(rows)+recordUnits*n+pieceUnits-1)/pieceUnits)
@@ -123,7 +124,8 @@ func (k *Kernel) Run(rows []byte, offsets []uint32, scratch, result []byte, para
 	return nil
 }
 
-// runPasses clears the scratch memory and runs the passes, each on all cores. Like a GPU, it runs none for a batch without records.
+// runPasses clears the scratch memory and runs the passes, each on all cores. Like a GPU, it runs no passes for a batch without
+// records.
 func (k *Kernel) runPasses(b *batch, parallel device.Parallel) {
 	n := len(b.offsets) - 1
 	if n == 0 {
@@ -138,7 +140,7 @@ func (k *Kernel) runPasses(b *batch, parallel device.Parallel) {
 	}
 }
 
-// Equal reports whether two results of a batch are the same. The unused parts of slots for byte strings don't count.
+// Equal reports whether two results of a batch are the same. It ignores the unused parts of slots for byte strings.
 func (k *Kernel) Equal(offsets []uint32, a, b []byte) bool {
 	n := len(offsets) - 1
 	l := k.operator.Layout(n, int(offsets[n]))

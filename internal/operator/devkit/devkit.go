@@ -1,9 +1,9 @@
-// Package devkit is for people who write operators (docs/adr/0040-operators-of-your-own.md). It starts a new operator, runs it over
-// adversarial batches and samples, checks what every operator must keep to on every device, and reports what is wrong.
+// Package devkit is for authors of operators (docs/adr/0040-operators-of-your-own.md). It creates a new operator's source, runs
+// operators over adversarial batches and samples, checks the rules for operators on every device, and reports violations.
 //
-// The command `worker operator` uses it. Tests run its suite over every operator, the built-in ones too: so it drives an operator through
-// the interfaces of package device alone, and reports findings instead of failing a test. Start reading with Trial.Run, then Runner.Test.
-// memory.go says what surrounds a batch.
+// The command `worker operator` uses it. Tests run its suite over every operator, including the built-in ones. So it uses an operator
+// only through the interfaces of package device, and reports findings instead of failing a test. Start reading with Trial.Run, then
+// Runner.Test. memory.go describes the memory around a batch.
 package devkit
 
 import (
@@ -28,36 +28,39 @@ import (
 type GPU interface {
 	userops.GPUs
 
-	// Open opens the GPU. The error says why there is none.
+	// Open opens the GPU. It returns an error if there is no usable GPU.
 	Open() (device.Device, error)
 
 	// Compiler returns the version of the compiler, or an error if there is none. A machine without a GPU may have one.
 	Compiler() (version string, err error)
 }
 
-// Trial tests an operator on the CPU and on a GPU, and compares them. A device or compiler that is missing is no error: the report says
-// what is missing.
+// Trial tests an operator on the CPU and on a GPU, and compares the results. A missing device or compiler isn't an error, but the
+// report names it.
 type Trial struct {
-	File    string // a source, or a compiled file, which goes with the one beside it for the other device
+	File    string // a source, or a compiled file, which is used with the compiled file for the other device in the same folder
 	Query   string // parameters, such as "bits=5&seed=1"
 	Samples []Sample
 	Device  string // auto: the CPU, and a GPU if there is one; cuda: a GPU, compared with the CPU; host: the CPU
 	GPU     GPU
-	Out     io.Writer // for the report
+	Out     io.Writer // destination of the report
 	Brief   bool      // see Subject.Brief; it also omits the throughput
 	Apart   bool      // see Subject.Apart
 
-	// Before is called with the finding that another process should report if the code now ends this one, and the device.
+	// Before is called before the code runs. If the code ends this process, another process should report the finding for
+	// the device.
 	Before func(device string, crash Finding)
 }
 
-// BadUsage is the error for a file that is no operator's, or parameters that the operator doesn't take.
+// BadUsage is the error for a file that isn't an operator, or for parameters that the operator doesn't accept.
 type BadUsage struct{ error }
 
-// errNotAsked is why --device cuda doesn't test the CPU, with which it only compares.
+// errNotAsked is the reason for which --device cuda doesn't test the CPU. That option only compares with the CPU's
+// results.
 var errNotAsked = errors.New("only results of the GPU were asked for")
 
-// Run opens the sides, tests them, the CPU first, and writes the report. The error says how many checks failed, or why nothing was tested.
+// Run opens the operator on each device, tests it on the CPU first, and writes the report. It returns an error if a check failed, or if
+// nothing was tested.
 func (t *Trial) Run(ctx context.Context) (err error) {
 	source, cpu, err := t.openCPU(ctx)
 	if err != nil {
@@ -92,7 +95,7 @@ func (t *Trial) Run(ctx context.Context) (err error) {
 		} else if err := t.test(ctx, s, reference); err != nil {
 			return fmt.Errorf("%s: %w", s.device, err)
 		} else if s.report.Stopped {
-			s.close = nil // what a device has that failed, or that still computes, ends with the process
+			s.close = nil // the resources of a device that failed or still computes are freed when the process ends
 			continue
 		}
 		reference = s
@@ -104,7 +107,7 @@ func (t *Trial) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// Singly computes each record alone on the CPU, to find the one that ends the process.
+// Singly computes each record alone on the CPU, to find the record that ends the process.
 func (t *Trial) Singly(ctx context.Context) error {
 	_, cpu, err := t.openCPU(ctx)
 	if err == nil && cpu.missing == nil {
@@ -122,7 +125,7 @@ func (t *Trial) operator(sides ...*side) *compiled.Operator {
 	return nil
 }
 
-// openCPU finds the operator's files, and opens it on the host device. If the file is a source, the library for the CPU is compiled.
+// openCPU finds the operator's files and opens the operator on the host device. It compiles a source for the CPU.
 func (t *Trial) openCPU(ctx context.Context) (*userops.Source, *side, error) {
 	s := &side{device: "CPU"}
 	paths, err := filesOf(t.File)
@@ -170,13 +173,13 @@ func (t *Trial) openCPU(ctx context.Context) (*userops.Source, *side, error) {
 	return source, s, t.begin(s, d, source)
 }
 
-// filesOf returns the files of an operator that a user named by one of them.
+// filesOf returns the files of an operator, given one of its files.
 func filesOf(named string) ([]string, error) {
 	if _, err := os.Stat(named); err != nil {
 		return nil, err
 	}
 	stem, suffix := compiled.CutSuffix(named)
-	var others []string // suffixes of the files that go with it, of which the first counts
+	var others []string // suffixes of files for the other device; the first existing file is used
 	switch suffix {
 	case compiled.SourceSuffix, compiled.HostSuffix:
 	case compiled.CPUSuffix:
@@ -194,7 +197,7 @@ func filesOf(named string) ([]string, error) {
 	return []string{named}, nil
 }
 
-// openGPU opens the operator on the GPU. If there is none, it compiles a source all the same.
+// openGPU opens the operator on the GPU. Without a GPU, it still compiles a source, to find errors.
 func (t *Trial) openGPU(source *userops.Source, s *side) error {
 	stem, suffix := compiled.CutSuffix(t.File)
 	for _, one := range append(compiled.GPUSuffixes, compiled.HostSuffix) {
@@ -238,7 +241,7 @@ func (t *Trial) begin(s *side, d device.Device, source *userops.Source) error {
 		if s.runner != nil {
 			errs = append(errs, s.runner.Close())
 		}
-		var leak *device.LeakError // the loaded operator, which the device unloads
+		var leak *device.LeakError // it reports the loaded operator, which the device unloads
 		if err := d.Close(); !errors.As(err, &leak) {
 			errs = append(errs, err)
 		}
@@ -278,7 +281,8 @@ func (t *Trial) batches() []corpus.Set {
 	return batches
 }
 
-// test runs the suite, the samples and the measurements on one side, and compares it with the other if there is one.
+// test runs the suite, the samples and the measurements on one side, and compares its results with reference, if that
+// isn't nil.
 func (t *Trial) test(ctx context.Context, s, reference *side) (err error) {
 	var other *Runner
 	if reference != nil {
@@ -288,7 +292,7 @@ func (t *Trial) test(ctx context.Context, s, reference *side) (err error) {
 		return err
 	}
 	if len(t.Samples) > 0 {
-		var found *Finding // which the suite has reported
+		var found *Finding // the suite has already reported this finding
 		if s.answers, err = s.runner.Compute(ctx, samplesBatch, records(t.Samples)); err != nil {
 			if errors.As(err, &found) {
 				return nil

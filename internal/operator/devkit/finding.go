@@ -8,34 +8,34 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// Kind is what is wrong.
+// Kind is the kind of a finding.
 type Kind int
 
-// The kinds of findings.
+// These constants are the kinds of findings.
 const (
 	OutOfBounds   Kind = iota + 1 // the code accessed a byte outside a record or its result
-	WroteOutside                  // it wrote outside the memory of its result and scratch
-	Undeclared                    // it left a status or a length that it doesn't declare
-	LeftOver                      // a record that isn't done has a result
-	WrongNeeds                    // it asks for other memory than its declaration says
-	Unrepeatable                  // the same batch gives another result
-	Uninitialized                 // a result depends on what was in memory
+	WroteOutside                  // the code wrote outside the memory of its result and scratch
+	Undeclared                    // the code returned a status or a length that it doesn't declare
+	LeftOver                      // a rejected record has a result
+	WrongNeeds                    // the kernel's memory needs differ from its declaration
+	Unrepeatable                  // two runs of a batch have different results
+	Uninitialized                 // a result depends on the initial contents of memory
 	ReadOutside                   // a result depends on bytes around the batch
-	Placement                     // a result depends on where the batch is in memory
+	Placement                     // a result depends on the batch's position in memory
 	Neighbors                     // a result depends on the other records of the batch
-	Devices                       // two devices give different results
+	Devices                       // two devices have different results
 	Lost                          // the device failed
-	Endless                       // a batch didn't end
-	Crashed                       // the process that ran it ended
-	Unexpected                    // a sample has another result than its author expects
+	Endless                       // a batch didn't finish
+	Crashed                       // the code ended its process
+	Unexpected                    // the result of a sample differs from its author's expectation
 )
 
-// Finding is something wrong with an operator: in which batch, in which record, and what. It is an error.
+// Finding is a fault of an operator, with its batch and its record. It implements error.
 type Finding struct {
 	Kind   Kind
 	Batch  string
-	Record int    // its index in the batch; -1 if the finding is about the whole batch
-	Data   []byte // its bytes
+	Record int    // index of the record in the batch; -1 if the finding is about the whole batch
+	Data   []byte // bytes of the record
 	Text   string
 }
 
@@ -60,16 +60,16 @@ func finding(kind Kind, format string, args ...any) *Finding {
 	return &Finding{Kind: kind, Record: -1, Text: fmt.Sprintf(format, args...)}
 }
 
-// fatal reports whether nothing more can be computed on the device.
+// fatal reports whether the device can't compute anything after the finding.
 func (f *Finding) fatal() bool { return f.Kind == Lost || f.Kind == Endless }
 
 // Report is the outcome of a test.
 type Report struct {
-	Records  int       // records that were computed
-	Done     int       // of those, records with a result
+	Records  int       // number of computed records
+	Done     int       // number of these records with a result
 	Findings []Finding // at most one per batch and kind
-	Untested []string  // what wasn't tested, and why
-	Stopped  bool      // the device failed or doesn't finish a batch, so the rest wasn't tested
+	Untested []string  // tests that were omitted, with the reasons
+	Stopped  bool      // whether the device failed or didn't finish a batch, so that later tests were omitted
 }
 
 // Statuses of a record.
@@ -83,7 +83,7 @@ const (
 type Answer struct {
 	Status   byte
 	operator *compiled.Operator
-	value    []byte // its record and byte strings
+	value    []byte // record and byte strings
 }
 
 // equal reports whether two answers have the same status and the same bytes.
@@ -104,7 +104,7 @@ func (a Answer) reason() string {
 	return reason
 }
 
-// String returns the JSON value, or "rejected: " and the reason why there is none.
+// String returns the JSON value, or "rejected: " and the reason if there is no value.
 func (a Answer) String() string {
 	if a.Status != done {
 		return "rejected: " + a.reason()
@@ -115,10 +115,10 @@ func (a Answer) String() string {
 // mostText is the maximum number of bytes of an answer in a message.
 const mostText = 120
 
-// unlike describes two answers that differ, as what `first` and `second` give.
+// unlike describes the difference between two answers. first and second name the sources of the answers.
 func unlike(a, b Answer, first, second string) string {
 	x, y := a.String(), b.String()
-	if x == y { // null stands for several floating-point numbers
+	if x == y { // several floating-point numbers are null in JSON
 		at := difference(a.value, b.value[:min(len(a.value), len(b.value))])
 		return fmt.Sprintf("%s and %s give %s, but byte %d differs", first, second, shorten(x, 0), at)
 	}
@@ -129,7 +129,7 @@ func unlike(a, b Answer, first, second string) string {
 	return fmt.Sprintf("%s gives %s, and %s gives %s", first, shorten(x, at), second, shorten(y, at))
 }
 
-// shorten cuts a text to mostText bytes about a position.
+// shorten cuts a text to mostText bytes around a position.
 func shorten(text string, at int) string {
 	if len(text) <= mostText {
 		return text

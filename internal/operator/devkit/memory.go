@@ -10,12 +10,13 @@ import (
 	"millrace/internal/device"
 )
 
-// The parts of a batch in memory: the records, the offsets, scratch and the result, with a guard before, between and behind them. A guard
-// contains noise. So code that reads it computes another result with other noise, and code that writes there is found.
+// The parts of a batch in memory are the records, the offsets, scratch and the result, with a guard before, between and after them. A
+// guard contains noise. Code that reads a guard computes another result for other noise. Code that writes to a guard changes the noise,
+// which the suite detects.
 
 const (
 	guardBytes = 4096
-	partAlign  = 256 // of each part except for the records, in bytes
+	partAlign  = 256 // alignment of each part except the records, in bytes
 )
 
 // span is a part of a batch: some bytes at a position.
@@ -25,13 +26,13 @@ func (s span) end() int { return s.at + s.bytes }
 
 func (s span) slice(b []byte) []byte { return b[s.at:s.end()] }
 
-// places says where the parts of a batch are.
+// places has the positions of the parts of a batch.
 type places struct {
 	rows, offsets, scratch, result span
-	bytes                          int // of everything
+	bytes                          int // total size
 }
 
-// place returns the places for a batch whose records begin `shift` bytes behind an aligned address.
+// place returns the places for a batch whose records begin `shift` bytes after an aligned address.
 func place(shape device.Shape, needs device.Needs, shift int) (p places) {
 	at := 0
 	next := func(bytes, shift int) span {
@@ -47,15 +48,15 @@ func place(shape device.Shape, needs device.Needs, shift int) (p places) {
 	return p
 }
 
-// contents is what memory holds before a run, besides the batch.
+// contents describes the contents of memory before a run, apart from the batch.
 type contents struct {
-	noise  byte // combined with each byte of the guards
-	poison byte // each byte of scratch and result
-	shift  int  // of the records from an aligned address, in bytes
-	mapped bool // records, offsets and result are in host memory
+	noise  byte // XORed with each byte of the guards
+	poison byte // value of each byte of scratch and result
+	shift  int  // distance of the records from an aligned address, in bytes
+	mapped bool // whether records, offsets and result are in host memory
 }
 
-// noise is what the guards hold.
+// noise is the contents of the guards.
 var noise = corpus.Bytes(7, guardBytes)
 
 // fill writes the batch, the guards and the poison.
@@ -81,7 +82,7 @@ func (p places) fill(memory []byte, rows [][]byte, c contents) {
 	}
 }
 
-// eachGuard calls fn for every span between the parts.
+// eachGuard calls fn for every guard.
 func (p places) eachGuard(fn func(span)) {
 	at := 0
 	for _, s := range []span{p.rows, p.offsets, p.scratch, p.result, {p.bytes, 0}} {
@@ -90,8 +91,7 @@ func (p places) eachGuard(fn func(span)) {
 	}
 }
 
-// damage compares memory before and after a run, and describes the first byte that the code changed and must not change. It returns ""
-// if there is none.
+// damage compares memory before and after a run, and describes the first forbidden change. It returns "" if there is no such change.
 func (p places) damage(before, after []byte) string {
 	if i := difference(p.rows.slice(before), p.rows.slice(after)); i >= 0 {
 		return fmt.Sprintf("it changed byte %d of the batch: records are read only", i)
@@ -140,13 +140,13 @@ func difference(a, b []byte) int {
 	return -1
 }
 
-// buffers is the memory of a Runner. It grows to what its largest batch needs.
+// buffers is the memory of a Runner. It grows with the largest batch.
 type buffers struct {
 	device  device.Device
 	apart   bool
-	in, out device.HostBuffer // before and after a run, like device memory
+	in, out device.HostBuffer // contents of device memory before and after a run
 	memory  device.Memory
-	parts   []device.Memory // of the current batch, if apart
+	parts   []device.Memory // parts of the current batch, if apart
 }
 
 // grow makes the buffers at least that large. No work may be in flight.
@@ -182,7 +182,7 @@ func (b *buffers) part(s span) (device.Memory, error) {
 	return m.Slice(0, s.bytes), nil
 }
 
-// freeParts frees what part returned.
+// freeParts frees the memory from part.
 func (b *buffers) freeParts() error {
 	var errs []error
 	for _, m := range b.parts {
@@ -192,7 +192,7 @@ func (b *buffers) freeParts() error {
 	return errors.Join(errs...)
 }
 
-// free frees everything.
+// free frees all memory.
 func (b *buffers) free() error {
 	errs := []error{b.freeParts()}
 	for _, h := range []*device.HostBuffer{&b.in, &b.out} {

@@ -12,15 +12,15 @@ import (
 // rateBytes are the sizes of records for which the throughput is measured.
 var rateBytes = []int{256, 2 << 10, 64 << 10}
 
-// side is an operator on one of the devices on which a trial runs it, and what the trial found there.
+// side is an operator on one device of a trial, with the trial's results on that device.
 type side struct {
 	device  string // "CPU" or "GPU"
-	with    string // the device, and what compiled the operator
-	missing error  // why the operator wasn't tested there; the fields below are empty then
+	with    string // name of the device, and the operator's compiler or file
+	missing error  // reason for which the operator wasn't tested there; then the fields below are empty
 	runner  *Runner
-	report  *Report // of the suite, the samples included
+	report  *Report // report of the suite, including the samples
 	answers []Answer
-	against string    // the device whose results are the same unless a finding says otherwise; empty if there was none
+	against string    // device with which the results were compared; empty if there was none
 	rates   []float64 // bytes per second, one for each of rateBytes; empty if not measured
 	close   func() error
 }
@@ -30,7 +30,7 @@ type printer struct{ w *tabwriter.Writer }
 
 func (p *printer) line(format string, args ...any) { _, _ = fmt.Fprintf(p.w, format+"\n", args...) }
 
-// printReport writes what a trial found, and returns the number of findings.
+// printReport writes the results of a trial, and returns the number of findings.
 func printReport(w io.Writer, o *compiled.Operator, samples []Sample, sides ...*side) (findings int) {
 	p := &printer{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	d := o.Description()
@@ -70,7 +70,7 @@ func printReport(w io.Writer, o *compiled.Operator, samples []Sample, sides ...*
 	return findings
 }
 
-// samples prints the results of the samples, as the first device that has them computed them.
+// samples prints the results of the samples, from the first device that computed them.
 func (p *printer) samples(samples []Sample, tested []*side) {
 	for _, s := range tested {
 		if len(s.answers) != len(samples) || len(samples) == 0 {
@@ -84,7 +84,8 @@ func (p *printer) samples(samples []Sample, tested []*side) {
 	}
 }
 
-// findings prints the first finding of each kind and how many batches have the same one, and every sample with another result.
+// findings prints the first finding of each kind, with the number of other batches that have such a finding. It prints every
+// sample with an unexpected result.
 func (p *printer) findings(s *side) {
 	count := map[Kind]int{}
 	for _, f := range s.report.Findings {

@@ -16,25 +16,26 @@ import (
 
 // Subject is an operator on a device.
 type Subject struct {
-	Device   device.Device      // it knows the operator by its name
-	Operator *compiled.Operator // what the operator declares, with its parameters
+	Device   device.Device      // has a kernel with the operator's name
+	Operator *compiled.Operator // the operator with its parameters
 
-	// Patience bounds the time of one batch on the device; 0 means one minute, or ten with Apart, because tools that check addresses are slow.
+	// Patience is the maximum time of one batch on the device. 0 means one minute, or ten with Apart, because tools that check addresses
+	// are slow.
 	Patience time.Duration
 
-	// Waiting is called when a batch still runs after Notice, once for each batch. A Notice of 0 means three seconds.
+	// Waiting is called once for each batch that still runs after Notice. A Notice of 0 means three seconds.
 	Waiting func(batch string, patience time.Duration)
 	Notice  time.Duration
 
-	// Apart allocates each part of a batch separately, with exactly the bytes that it needs. Without it, the parts are slices of one
-	// allocation, and tools that check addresses don't see an access from one part to another.
+	// Apart allocates each part of a batch separately, with exactly the bytes that it needs. Otherwise the parts are slices of one
+	// allocation, and tools that check addresses don't detect an access from one part to another.
 	Apart bool
 
-	// Before is called before each batch with its name, -1 and nil, and before a record that is computed alone with its index and its
-	// bytes. Code that crashes ends the process, so this is how another process knows where.
+	// Before is called before each batch with the batch's name, -1 and nil. Before a record that is computed alone, it is called with
+	// the record's index and bytes. Code that crashes ends the process, so Before can tell another process the position of the crash.
 	Before func(batch string, record int, data []byte)
 
-	// Brief leaves out batches with a record of a megabyte or more, and most runs of single records.
+	// Brief omits batches with a record of a megabyte or more, and most runs of single records.
 	Brief bool
 }
 
@@ -44,11 +45,11 @@ type Runner struct {
 	subject    Subject
 	kernel     device.Kernel
 	stream     device.Stream
-	begin, end device.Event // around the kernel
+	begin, end device.Event // recorded before and after the kernel
 	buffers    buffers
 	token      uint64
-	batch      string // what begins now
-	noticed    string // the batch for which Waiting was called last
+	batch      string // name of the current batch
+	noticed    string // batch for which Waiting was called last
 }
 
 // Open binds the operator to its device. The caller closes the result before the device.
@@ -82,7 +83,7 @@ func Open(s Subject) (r *Runner, err error) {
 	return r, nil
 }
 
-// Close frees everything that the Runner has on its device.
+// Close frees all resources of the Runner on its device.
 func (r *Runner) Close() error {
 	var errs []error
 	if r.stream != nil {
@@ -99,7 +100,7 @@ func (r *Runner) Close() error {
 	return errors.Join(append(errs, r.buffers.free())...)
 }
 
-// before says what begins: a batch, or a record alone.
+// before calls Subject.Before for a batch, or for a record alone.
 func (r *Runner) before(batch string, record int, data []byte) {
 	r.batch = batch
 	if r.subject.Before != nil {
@@ -107,7 +108,7 @@ func (r *Runner) before(batch string, record int, data []byte) {
 	}
 }
 
-// deviceName returns what users call the kind of device.
+// deviceName returns the user's term for the kind of device.
 func (r *Runner) deviceName() string {
 	switch r.subject.Device.Info().Kind {
 	case "cuda":
@@ -118,12 +119,12 @@ func (r *Runner) deviceName() string {
 	return "simulated device"
 }
 
-// resultBytes returns the bytes of the result of a batch, which the operator's declaration determines.
+// resultBytes returns the size of a batch's result in bytes, according to the operator's declaration.
 func (r *Runner) resultBytes(s device.Shape) int {
 	return r.subject.Operator.Layout(s.Rows, s.Bytes).End
 }
 
-// memory returns the bytes that a batch needs on the device.
+// memory returns the size in bytes of the memory that a batch needs on the device.
 func (r *Runner) memory(rows [][]byte) int {
 	shape := shapeOf(rows)
 	return shape.Bytes + r.kernel.Needs(shape).Scratch + r.resultBytes(shape)
@@ -138,18 +139,18 @@ func shapeOf(rows [][]byte) device.Shape {
 	return s
 }
 
-// Compute runs a batch and returns the answer for each record. The error is a *Finding if the operator is to blame.
+// Compute runs a batch and returns the answer for each record. The error is a *Finding if the operator caused it.
 func (r *Runner) Compute(ctx context.Context, batch string, rows [][]byte) ([]Answer, error) {
 	r.before(batch, -1, nil)
 	return r.run(ctx, rows, contents{poison: 0xa5})
 }
 
-// Singly computes each record alone and drops the results. It is for finding a record that ends the process: see Subject.Before.
+// Singly computes each record alone and drops the results. It helps to find a record that ends the process: see Subject.Before.
 func (r *Runner) Singly(ctx context.Context, batches []corpus.Set) error {
 	for _, set := range batches {
 		for i, data := range set.Payloads {
 			r.before(set.Name, i, data)
-			var found *Finding // which Test reports
+			var found *Finding // Test reports such findings
 			if _, err := r.run(ctx, set.Payloads[i:i+1], first); err != nil && !errors.As(err, &found) {
 				return err
 			}
@@ -158,15 +159,16 @@ func (r *Runner) Singly(ctx context.Context, batches []corpus.Set) error {
 	return nil
 }
 
-// Bounds of a measurement.
+// Limits of a measurement.
 const (
 	rateBatch = 8 << 20 // bytes of records
 	rateRuns  = 9
-	rateTime  = 3 * time.Second // after which a measurement ends with fewer runs
+	rateTime  = 3 * time.Second // time after which a measurement ends with fewer runs
 )
 
-// Rate returns the throughput of the kernel alone for records of that many bytes of text, in bytes per second: the median of several runs
-// on the device's clock, after one that isn't counted. The batch has 8 MiB, or less if the operator's results would need too much memory.
+// Rate returns the throughput of the kernel alone for records of that many bytes of text, in bytes per second. It is the median of
+// several runs on the device's clock, after a warm-up run. The batch has 8 MiB, or less if the operator's results would need too much
+// memory.
 func (r *Runner) Rate(ctx context.Context, recordBytes int) (float64, error) {
 	r.before(fmt.Sprintf("records of %d bytes", recordBytes), -1, nil)
 	rows := slices.Collect(slices.Chunk(corpus.Text(1, rateBatch/recordBytes*recordBytes), recordBytes))
@@ -193,8 +195,8 @@ func (r *Runner) Rate(ctx context.Context, recordBytes int) (float64, error) {
 	return float64(shapeOf(rows).Bytes) / max(times[len(times)/2], 1).Seconds(), nil
 }
 
-// run runs a batch in memory with these contents. It checks what the operator must not do in any batch. The error is a *Finding if the
-// operator is to blame.
+// run runs a batch in memory with these contents. It checks the rules that apply to every batch. The error is a *Finding if the
+// operator caused it.
 func (r *Runner) run(ctx context.Context, rows [][]byte, c contents) ([]Answer, error) {
 	shape := shapeOf(rows)
 	needs := r.kernel.Needs(shape)
@@ -233,7 +235,7 @@ func (r *Runner) run(ctx context.Context, rows [][]byte, c contents) ([]Answer, 
 	return r.answers(rows, p.offsets.slice(before), p.result.slice(after))
 }
 
-// enqueue puts the whole work of a batch on the stream.
+// enqueue enqueues all work of a batch on the stream.
 func (r *Runner) enqueue(p places, shape device.Shape, mapped bool) error {
 	args, parts, err := r.arguments(p, shape, mapped)
 	if err != nil {
@@ -263,7 +265,7 @@ type copied struct {
 	memory device.Memory
 }
 
-// arguments returns the arguments of a launch, and what must be copied for it.
+// arguments returns the arguments of a launch, and the parts that must be copied for it.
 func (r *Runner) arguments(p places, shape device.Shape, mapped bool) (device.LaunchArgs, []copied, error) {
 	args := device.LaunchArgs{Shape: shape}
 	if !mapped && !r.buffers.apart {
@@ -293,7 +295,7 @@ func (r *Runner) arguments(p places, shape device.Shape, mapped bool) (device.La
 	return args, parts, nil
 }
 
-// wait waits for the batch. A batch that doesn't end in time is a finding.
+// wait waits for the batch. It returns a finding if the batch doesn't finish in time.
 func (r *Runner) wait(ctx context.Context) error {
 	patient, cancel := context.WithTimeout(ctx, r.subject.Patience)
 	defer cancel()
@@ -307,7 +309,7 @@ func (r *Runner) wait(ctx context.Context) error {
 	return err
 }
 
-// completion waits for a token of the device. It calls Waiting if there is none after Notice.
+// completion waits for a token of the device. It calls Waiting if there is no token after Notice.
 func (r *Runner) completion(ctx context.Context) (uint64, error) {
 	early, cancel := context.WithTimeout(ctx, r.subject.Notice)
 	defer cancel()
@@ -322,7 +324,7 @@ func (r *Runner) completion(ctx context.Context) (uint64, error) {
 	return r.subject.Device.WaitCompletion(ctx)
 }
 
-// answers cuts a result into the answers for the records, and checks what the operator declares.
+// answers splits a result into the answers for the records, and checks it against the operator's declaration.
 func (r *Runner) answers(rows [][]byte, table, result []byte) ([]Answer, error) {
 	o := r.subject.Operator
 	offsets := make([]uint32, len(rows)+1)

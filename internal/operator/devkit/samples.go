@@ -13,13 +13,13 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// template is a commented operator with samples. The word NAME stands for its name.
+// template is a commented operator with samples. The word NAME is a placeholder for the operator's name.
 //
 //go:embed template
 var template embed.FS
 
-// New writes an operator to start from into the folder: NAME.cu and a folder NAME.samples with records and their expected results. It
-// returns the paths of the files. It replaces no file.
+// New writes a template operator into the folder: NAME.cu, and a folder NAME.samples with records and their expected results. It
+// returns the paths of the files. It doesn't replace existing files.
 func New(folder, name string) (written []string, err error) {
 	if err := compiled.CheckName(name); err != nil {
 		return nil, err
@@ -59,19 +59,19 @@ func create(path, text string) error {
 type Sample struct {
 	Name string
 	Data []byte
-	Want []byte // the JSON value of its result, or "rejected: " and the reason; nil if none is given
+	Want []byte // expected JSON value, or "rejected: " and the reason; nil without an expected result
 }
 
-// Bounds of samples.
+// Limits of samples.
 const (
 	mostSamples     = 10_000
 	mostSampleBytes = 64 << 20
-	expectedSuffix  = ".json" // of the file with the expected result of a sample
+	expectedSuffix  = ".json" // suffix of the file with the expected result of a sample
 )
 
-// ReadSamples reads the records in a folder, one per file, in the order of their names. A file with the name of another and .json has
-// the expected result of that one: its JSON value, or "rejected: " and the reason. Without a folder name, the samples are those of
-// the source file; it may have none.
+// ReadSamples reads the records in a folder, one per file, in the order of their names. The file NAME.json has the expected result of
+// the record in the file NAME: its JSON value, or "rejected: " and the reason. If folder is "", ReadSamples uses the folder of the
+// source file's samples, which may be missing.
 func ReadSamples(source, folder string) ([]Sample, error) {
 	optional := folder == ""
 	if optional {
@@ -90,7 +90,7 @@ func ReadSamples(source, folder string) ([]Sample, error) {
 	}
 	var samples []Sample
 	total := 0
-	for _, e := range entries { // in the order of their names
+	for _, e := range entries { // sorted by name
 		name := e.Name()
 		if record, ok := strings.CutSuffix(name, expectedSuffix); !files[name] || ok && files[record] {
 			continue
@@ -112,7 +112,7 @@ func ReadSamples(source, folder string) ([]Sample, error) {
 	return samples, nil
 }
 
-// samplesFolder returns the folder with the samples of an operator's file, which may be a compiled one.
+// samplesFolder returns the folder with the samples of an operator's file, which may be a compiled file.
 func samplesFolder(file string) string {
 	stem, _ := compiled.CutSuffix(file)
 	return stem + ".samples"
@@ -129,7 +129,7 @@ func records(samples []Sample) (records [][]byte) {
 // samplesBatch is the name of the batch of samples in findings.
 const samplesBatch = "samples"
 
-// checkSamples compares answers with the results that the author expects.
+// checkSamples returns a finding for each sample whose answer differs from its expected result.
 func checkSamples(samples []Sample, answers []Answer) (found []Finding) {
 	for i, s := range samples {
 		if want := bytes.TrimSpace(s.Want); s.Want != nil && string(want) != answers[i].String() {

@@ -9,18 +9,18 @@ import (
 	"millrace/internal/corpus"
 )
 
-// Batches returns the batches of the suite: the sets of package corpus, no record, and records of several megabytes. They have about
-// 10 MB.
+// Batches returns the batches of the suite: the sets of package corpus, a batch without records, and one with records of several
+// megabytes. All batches together have about 10 MB.
 func Batches(seed uint64) []corpus.Set {
 	return append([]corpus.Set{{Name: "nothing"}}, append(corpus.Sets(seed),
 		corpus.Set{Name: "megabytes", Payloads: [][]byte{corpus.Bytes(seed, 3<<20+1), {}, []byte("x"), corpus.Text(seed, 2<<20-3)}})...)
 }
 
-// largeRecord is the size from which records are left out of a brief test, in bytes.
+// largeRecord is the size in bytes from which a brief test omits a record's batch.
 const largeRecord = 1 << 20
 
-// Test runs batches in several ways, and checks that each result depends on its record and the parameters alone. It compares results with
-// those of another device if reference isn't nil. The error is about the test itself; what is wrong with the operator is in the report.
+// Test runs batches in several ways, and checks that each result depends only on its record and the parameters. It compares results with
+// another device unless reference is nil. The report has the findings about the operator. The error is about the test itself.
 func (r *Runner) Test(ctx context.Context, batches []corpus.Set, reference *Runner) (*Report, error) {
 	t := &tester{Runner: r, ctx: ctx, reference: reference}
 	for _, set := range batches {
@@ -37,7 +37,7 @@ func (r *Runner) Test(ctx context.Context, batches []corpus.Set, reference *Runn
 	return &t.report, nil
 }
 
-// tester is a test under way.
+// tester is the state of a test.
 type tester struct {
 	*Runner
 	ctx       context.Context
@@ -45,13 +45,13 @@ type tester struct {
 	report    Report
 }
 
-// Bounds of a batch.
+// Limits of a batch.
 const (
 	mostMemory = 64 << 20 // bytes of records, scratch and result together
-	mostPieces = 4        // batches that a set is divided into if its memory would exceed mostMemory
+	mostPieces = 4        // maximum number of batches of a set that exceeds mostMemory
 )
 
-// set checks a set of records, in several batches if their results need too much memory for one.
+// set checks a set of records, in several batches if one batch would need too much memory.
 func (t *tester) set(set corpus.Set) error {
 	pieces := t.divide(set.Payloads)
 	tested := 0
@@ -91,10 +91,10 @@ func (t *tester) divide(rows [][]byte) [][][]byte {
 	return append(t.divide(rows[:half]), t.divide(rows[half:])...)
 }
 
-// first is what memory holds in the first run of a batch.
+// first describes the contents of memory in the first run of a batch.
 var first = contents{poison: 0xa5, shift: 1}
 
-// batch checks one batch. It ends with the first finding that is about several runs, because the others would say the same in other words.
+// batch checks one batch. It returns after the first difference between runs, because later differences probably have the same cause.
 func (t *tester) batch(name string, rows [][]byte) error {
 	answers, err := t.run(t.ctx, rows, first)
 	if err != nil {
@@ -128,7 +128,8 @@ func (t *tester) batch(name string, rows [][]byte) error {
 // failed reports whether the operator failed on a batch as a whole.
 func failed(answers []Answer) bool { return len(answers) > 0 && answers[0].Status == batchOutOfBounds }
 
-// failing returns a finding about the first record on which a pass fails alone, or about the whole batch if there is none.
+// failing returns a finding about the first record on which a pass fails alone, or about the whole batch if there is no
+// such record.
 func (t *tester) failing(rows [][]byte) error {
 	found := &Finding{Kind: OutOfBounds, Record: -1, Text: "a pass accessed something outside the batch, a table or scratch memory"}
 	for i := range rows {
@@ -153,11 +154,12 @@ func (t *tester) count(answers []Answer) {
 	}
 }
 
-// check computes a batch again in another way. If the answers differ from those of the first run, text says why.
+// check computes a batch again in another way. text describes the cause if the answers differ from the answers of the
+// first run.
 type check struct {
 	kind          Kind
 	text          string
-	first, second string // what users call the two runs
+	first, second string // the user's terms for the two runs
 	again         func(answers []Answer) ([]Answer, error)
 }
 
@@ -202,7 +204,7 @@ func (t *tester) reversed(rows [][]byte) ([]Answer, error) {
 	return again, err
 }
 
-// cut computes the batch as several smaller ones of growing sizes.
+// cut computes the batch as several smaller batches of growing sizes.
 func (t *tester) cut(rows [][]byte) (again []Answer, err error) {
 	for size := 2; len(again) < len(rows); size += size/2 + 1 {
 		from := len(again)
@@ -215,13 +217,14 @@ func (t *tester) cut(rows [][]byte) (again []Answer, err error) {
 	return again, nil
 }
 
-// single is the maximum number of records of a batch that are also computed alone, and singleBrief is that of a brief test.
+// single is the maximum number of records of a batch that are also computed alone. singleBrief is this maximum in a brief
+// test.
 const (
 	single      = 64
 	singleBrief = 8
 )
 
-// alone computes some records of the batch each in a batch of its own, and returns the answers with theirs.
+// alone computes some records of the batch alone. It returns answers, with the new answers for these records.
 func (t *tester) alone(rows [][]byte, answers []Answer) ([]Answer, error) {
 	most := single
 	if t.subject.Brief {
@@ -242,7 +245,7 @@ func (t *tester) alone(rows [][]byte, answers []Answer) ([]Answer, error) {
 func (t *tester) elsewhere(rows [][]byte) ([]Answer, error) {
 	again, err := t.reference.run(t.ctx, rows, first)
 	if err != nil {
-		return nil, errors.New("the " + t.reference.deviceName() + ", with which results are compared: " + err.Error()) // not a finding of this one
+		return nil, errors.New("the " + t.reference.deviceName() + ", with which results are compared: " + err.Error()) // not a finding about this device
 	}
 	return again, nil
 }

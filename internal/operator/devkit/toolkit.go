@@ -20,7 +20,7 @@ var ErrNoFatbinary = errors.New("code for several architectures goes into a fatb
 var ErrNoSanitizer = errors.New("compute-sanitizer isn't installed: it is part of the CUDA toolkit (Debian, from NVIDIA's repository: " +
 	"apt-get install cuda-sanitizer-13-0); put it on PATH, or name the toolkit's folder in CUDA_HOME")
 
-// Sanitizer returns the path of compute-sanitizer. It fails with ErrNoSanitizer if the machine lacks it.
+// Sanitizer returns the path of compute-sanitizer. It fails with ErrNoSanitizer if the program isn't installed.
 func Sanitizer() (string, error) {
 	if path := findTool("compute-sanitizer"); path != "" {
 		return path, nil
@@ -28,11 +28,11 @@ func Sanitizer() (string, error) {
 	return "", ErrNoSanitizer
 }
 
-// toolkits are the folders in which a toolkit usually is.
+// toolkits are the usual folders of the CUDA toolkit.
 var toolkits = []string{"/usr/local/cuda", "/opt/cuda", "/opt/cuda/toolkit"}
 
-// findTool returns the path of a program of the CUDA toolkit: on the path, or in CUDA_HOME, /usr/local/cuda or /opt/cuda. It returns "" if
-// there is none.
+// findTool returns the path of a program of the CUDA toolkit, or "" if the program is missing. It searches PATH, then CUDA_HOME, and then
+// toolkits.
 func findTool(name string) string {
 	if path, err := exec.LookPath(name); err == nil {
 		return path
@@ -45,8 +45,8 @@ func findTool(name string) string {
 	return ""
 }
 
-// Fatbin combines cubins for those compute capabilities in one fatbin without compression, so that its description can be read from the file. It fails with
-// ErrNoFatbinary if the machine lacks the program for it.
+// Fatbin combines cubins for those compute capabilities in one fatbin. The fatbin isn't compressed, so the operator's description can be
+// read from it. Fatbin fails with ErrNoFatbinary if the program fatbinary isn't installed.
 func Fatbin(ctx context.Context, computes []string, cubins [][]byte) ([]byte, error) {
 	program := findTool("fatbinary")
 	if program == "" {
@@ -73,13 +73,13 @@ func Fatbin(ctx context.Context, computes []string, cubins [][]byte) ([]byte, er
 	return os.ReadFile(output)
 }
 
-// WriteFile replaces a file at once, so that processes that read it see the old contents or the new ones.
+// WriteFile replaces a file atomically. A process that reads the file sees the old contents or the new contents.
 func WriteFile(path string, contents []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // it's gone after the rename
+	defer func() { _ = os.Remove(f.Name()) }() // fails after the rename
 	_, err = f.Write(contents)
 	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
 		return err

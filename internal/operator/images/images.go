@@ -1,7 +1,7 @@
-// Package images makes the code of operators of your own for GPUs from their source files, with NVRTC and a cache
+// Package images compiles the source files of users' operators for GPUs, with NVRTC and a cache
 // (docs/adr/0040-operators-of-your-own.md).
 //
-// The worker uses it at its start. Start reading with Maker.Image.
+// The worker uses it when it starts. Start reading with Maker.Image.
 package images
 
 import (
@@ -16,11 +16,11 @@ import (
 
 // Source is the source file of an operator.
 type Source struct {
-	Name string // of the file, for the compiler's messages
+	Name string // name of the file, for the compiler's messages
 	Text []byte
 }
 
-// Compiler compiles operators for GPUs. It is package cuda's compiler.
+// Compiler compiles operators for GPUs. Package cuda implements it.
 type Compiler interface {
 	// Version returns the compiler's version, for example "12.4".
 	Version() string
@@ -29,11 +29,15 @@ type Compiler interface {
 	Compile(s Source, compute string, options []string) (image []byte, warnings string, err error)
 }
 
-// Maker makes images. Its methods may be called by several goroutines.
+// Maker makes images. It is safe for concurrent use.
 type Maker struct {
-	Open     func() (Compiler, error) // opens the compiler. It is called at most once, for the first source that isn't in the cache.
-	Identity string                   // of the compiler: those with the same make the same images. Empty: its version, which takes opening it.
-	Cache    *cache.Cache             // nil for none
+	// Open opens the compiler. It is called for the first source that isn't in the cache, and not again after it succeeds.
+	Open func() (Compiler, error)
+
+	// Identity identifies the compiler, which determines its images. Empty means its version, which is known only after Open.
+	Identity string
+
+	Cache *cache.Cache // nil means no cache
 
 	mu       sync.Mutex
 	compiler Compiler
@@ -43,14 +47,14 @@ type Maker struct {
 // Image is the code of an operator for GPUs of one compute capability.
 type Image struct {
 	Code     []byte        // a cubin
-	Warnings string        // of the compiler
-	Cached   bool          // it was in the cache
-	NotKept  error         // why the cache can't keep it, or nil
-	Took     time.Duration // to compile it, or to read it
+	Warnings string        // warnings of the compiler
+	Cached   bool          // whether the cache had the image
+	NotKept  error         // error of keeping the image in the cache, or nil
+	Took     time.Duration // time to compile the image or to read it
 }
 
-// Image returns the image of a source for GPUs with that compute capability. It compiles a source once. The error is the compiler's if
-// the source is wrong.
+// Image returns the image of a source for GPUs with that compute capability. It compiles each source at most once. If the source is
+// wrong, it returns the compiler's error.
 func (m *Maker) Image(s Source, compute string) (Image, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,14 +14,14 @@ import (
 	"sync"
 )
 
-// environment has the variables that compilers read.
+// environment has the names of the environment variables that compilers read.
 var environment = []string{
 	"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
 }
 
-// Hash returns a hash of everything that a build depends on: the source files and their neighbors, which they may include, the kernels and
-// their headers, the options, the compilers and their environment variables. A compiler that is missing counts too. An option that is the
-// path of a file counts as the file. Of other paths in the repository, that of the repository doesn't count.
+// Hash returns a hash of everything that a build depends on. It includes the source files and the files beside them, the kernels and their
+// headers, the options, and the compilers with their environment variables. A missing compiler also changes the hash. For an option that
+// is the path of a file, the hash includes the file. For other paths in the repository, it omits the path of the repository.
 func Hash(sources, options []string, compilers ...string) (string, error) {
 	h := sha256.New()
 	common, err := ofRepository()
@@ -70,7 +70,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// ofRepository returns a hash of the kernels, and of the packages that compile operators. It is the same for the whole process.
+// ofRepository returns a hash of the kernels and of the packages that compile operators. It is computed once per process.
 var ofRepository = sync.OnceValues(func() (string, error) {
 	h := sha256.New()
 	err := addFiles(h, Root(), neighbors(Root(), "kernels/*", "kernels/*/*", "kernels/*/*/*", "kernels/*/*/*/*", "internal/operator/compiled/*.go",
@@ -81,10 +81,10 @@ var ofRepository = sync.OnceValues(func() (string, error) {
 // suffixes are the suffixes of files that a build can depend on.
 var suffixes = []string{".cu", ".cuh", ".cpp", ".c", ".h", ".hpp", ".inc", ".map", ".go"}
 
-// neighbors returns the files in a folder that match the patterns and that a build can depend on. Tests in Go don't count.
+// neighbors returns the files in a folder that match the patterns and that a build can depend on. It omits Go tests.
 func neighbors(folder string, patterns ...string) (files []string) {
 	for _, pattern := range patterns {
-		found, _ := filepath.Glob(filepath.Join(folder, pattern)) // the patterns are right
+		found, _ := filepath.Glob(filepath.Join(folder, pattern)) // the patterns are valid
 		for _, file := range found {
 			if slices.Contains(suffixes, filepath.Ext(file)) && !strings.HasSuffix(file, "_test.go") {
 				files = append(files, file)
@@ -94,7 +94,7 @@ func neighbors(folder string, patterns ...string) (files []string) {
 	return files
 }
 
-// addFiles adds files with their names relative to a folder.
+// addFiles adds files to a hash, with their names relative to a folder.
 func addFiles(h hash.Hash, folder string, files ...string) error {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -115,10 +115,10 @@ func add(h hash.Hash, name, text string) {
 	_, _ = fmt.Fprintf(h, "%d %s %d %s\n", len(name), name, len(text), text) // a hash returns no error
 }
 
-// largeFile is the size in bytes from which a file counts with its path and time instead of its contents.
+// largeFile is the size in bytes from which a file's path and time represent it in a hash, instead of its contents.
 const largeFile = 1 << 20
 
-// identity returns what tells a file from others, or "" if there is no such file.
+// identity returns a text that differs between files, or "" if there is no such file.
 func identity(path string) string {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {

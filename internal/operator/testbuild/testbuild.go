@@ -1,8 +1,8 @@
-// Package testbuild compiles operators and libraries for tests. It keeps what the compilers made in a folder that outlives the tests,
+// Package testbuild compiles operators and libraries for tests. It keeps the compilers' output in a folder that outlives the tests,
 // because a compiler takes longer than most tests.
 //
-// The tests of operators, devices and cmd/worker use it. A test of the compiling itself runs the compiler instead. Start reading with
-// Compile and Output.
+// The tests of operators, devices and cmd/worker use it. A test of the compilation itself runs the compiler instead. Start reading
+// with Compile and Output.
 package testbuild
 
 import (
@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// Compile compiles an operator for the CPU with compile, which is cpulib.Compile. It takes what an earlier run kept if everything that
-// the library depends on is the same. The error is that of compile.
+// Compile compiles an operator for the CPU with compile, which is cpulib.Compile. It reuses the library from an earlier run if nothing
+// that the library depends on has changed. The error is the error of compile.
 //
 // compile is an argument because packages that cpulib imports use this package in their tests.
 func Compile[D any](ctx context.Context, compile func(ctx context.Context, source, output string) (D, error), source, output string) error {
 	hash, err := Hash([]string{source}, nil, os.Getenv("CXX"), "c++", "g++", "clang++")
-	if err != nil { // compile tells what is wrong with the source
+	if err != nil { // compile returns the error about the source
 		_, err = compile(ctx, source, output)
 		return err
 	}
@@ -36,11 +36,12 @@ func Compile[D any](ctx context.Context, compile func(ctx context.Context, sourc
 	if err != nil {
 		return err
 	}
-	_ = os.Remove(output) // a process that has opened the library keeps the old one
+	_ = os.Remove(output) // a process that uses the old library keeps it
 	return os.WriteFile(output, library, 0o600)
 }
 
-// Output returns what a compiler's command writes to the file output. sources are the files that the command compiles.
+// Output returns the contents of the file output that a compiler's command writes. sources are the files that the
+// command compiles.
 func Output(sources []string, command func(output string) *exec.Cmd) ([]byte, error) {
 	path, err := Built(sources, command)
 	if err != nil {
@@ -49,7 +50,8 @@ func Output(sources []string, command func(output string) *exec.Cmd) ([]byte, er
 	return os.ReadFile(path)
 }
 
-// Built is Output for a file that must not change. It returns the file's path, which is the same for all tests.
+// Built is like Output, but returns the file's path, which is the same for all tests. The caller must not change the
+// file.
 func Built(sources []string, command func(output string) *exec.Cmd) (path string, err error) {
 	args := command("OUTPUT").Args
 	hash, err := Hash(sources, args[1:], args[0], "c++")
@@ -64,8 +66,8 @@ func Built(sources []string, command func(output string) *exec.Cmd) (path string
 	})
 }
 
-// Kept returns the path of the file that build writes. It takes the file that an earlier run kept under the same hash. The error is that of
-// build, or says why nothing can be kept.
+// Kept returns the path of the file that build writes. It reuses the file that an earlier run kept under the same hash. It returns the
+// error of build, or an error if nothing can be kept.
 func Kept(hash string, build func(output string) error) (path string, err error) {
 	folder, err := os.UserCacheDir()
 	if err != nil {
@@ -83,8 +85,8 @@ func Kept(hash string, build func(output string) error) (path string, err error)
 	if err != nil {
 		return "", err
 	}
-	_ = fresh.Close()                              // nothing was written
-	defer func() { _ = os.Remove(fresh.Name()) }() // it's gone after the rename
+	_ = fresh.Close()                              // build opens the file itself
+	defer func() { _ = os.Remove(fresh.Name()) }() // fails after the rename
 	if err := build(fresh.Name()); err != nil {
 		return "", err
 	}
@@ -92,15 +94,15 @@ func Kept(hash string, build func(output string) error) (path string, err error)
 	return path, os.Rename(fresh.Name(), path)
 }
 
-// unused is the age from which a file that no test has used counts as left behind.
+// unused is the age from which a file that no test has used is removed.
 const unused = 7 * 24 * time.Hour
 
-// trim removes files that no test has used for long.
+// trim removes files that are unused.
 func trim(folder string) {
 	files, _ := filepath.Glob(filepath.Join(folder, "*.so")) // the pattern is valid
 	for _, file := range files {
 		if info, err := os.Stat(file); err == nil && time.Since(info.ModTime()) > unused {
-			_ = os.Remove(file) // what can't be removed stays
+			_ = os.Remove(file) // a file that can't be removed stays
 		}
 	}
 }

@@ -13,17 +13,17 @@ import (
 // Loaded is an operator that was loaded into a GPU.
 type Loaded struct {
 	Name    string
-	Version uint32       // of the operator
-	Path    string       // of the file
-	Image   images.Image // what was compiled; zero unless the file is a source
-	Refused []error      // files that come first and that the GPU can't run
+	Version uint32       // version of the operator
+	Path    string       // path of the loaded file
+	Image   images.Image // compiled image; zero unless the file is a source
+	Refused []error      // errors of earlier files, which the GPU can't run
 }
 
-// Load loads the operators of your own among operators into a GPU, before work begins. The GPU unloads them when it is closed. Load
-// reports what it has loaded, also after an error.
+// Load loads the users' operators among operators into a GPU. Call it before work begins. The GPU unloads them when it is closed.
+// Load returns the operators that it has loaded, also with an error.
 //
-// Of the files of an operator, it takes the first that the GPU can run: a cubin, a fatbin, PTX, the source. A library with host code is
-// an operator's only file. The error names the operator and says what each file lacks. It is the compiler's if the source is wrong.
+// Load uses the first of an operator's files that the GPU can run, in the order cubin, fatbin, PTX, source. A library with host code is
+// an operator's only file. The error names the operator and the fault of each file. If the source is wrong, it is the compiler's error.
 func Load(operators []operator.Operator, gpu device.Device) (all []Loaded, err error) {
 	err = each(operators, func(o *Operator) error {
 		l, err := o.source.Load(gpu)
@@ -88,7 +88,7 @@ func (s *Source) loaded(path string, image images.Image, refused []error) Loaded
 	return Loaded{Name: s.name, Version: s.description.Version, Path: path, Image: image, Refused: refused}
 }
 
-// check checks that what was loaded is the operator that the worker was configured with.
+// check checks that the loaded code is the operator that the worker was configured with.
 func (s *Source) check(m device.Module, err error) error {
 	if err != nil {
 		return err

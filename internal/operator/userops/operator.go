@@ -10,7 +10,8 @@ import (
 	"millrace/internal/operator/cpulib"
 )
 
-// Operator is an operator of your own with its parameters. It implements operator.Faulty and operator.Columnar, in part by what it embeds.
+// Operator is a user's operator with its parameters. It implements operator.Faulty and operator.Columnar, in part with methods of the
+// embedded operator.
 type Operator struct {
 	*compiled.Operator
 	source *Source
@@ -24,7 +25,8 @@ func (o *Operator) Needs(s device.Shape) device.Needs {
 	return device.Needs{Scratch: o.Scratch(s.Rows, s.Bytes), Result: o.Layout(s.Rows, s.Bytes).End}
 }
 
-// MostJSON implements operator.Operator. It doesn't count the bytes of byte strings, which take two bytes each.
+// MostJSON implements operator.Operator. It doesn't count the bytes of byte strings, each of which needs at most two
+// bytes.
 func (o *Operator) MostJSON() int {
 	most, _ := o.MostStrings()
 	return o.Operator.MostJSON(0) - 2*most
@@ -51,9 +53,9 @@ func (o *Operator) Fault(reason string) string {
 	return ""
 }
 
-// AppendReference implements operator.Operator with the library itself, on a batch of the payload alone. The record of a payload that
-// the operator refuses is zeros. A record that the description doesn't permit is what the code left, without byte strings that exceed
-// their bounds. AppendReference panics if the library can't be opened, which Kernels reports before.
+// AppendReference implements operator.Operator. It runs the library on a batch of only this payload. The record of a payload that the
+// operator refuses is zeros. If the description doesn't permit a record, AppendReference appends the code's output, without byte
+// strings that exceed their limits. It panics if the library can't be opened, but Kernels reports that earlier.
 func (o *Operator) AppendReference(dst, payload []byte) []byte {
 	kernel := o.kernel()
 	offsets := []uint32{0, uint32(len(payload))}
@@ -86,7 +88,7 @@ func (o *Operator) kernel() *cpulib.Kernel {
 	return o.reference
 }
 
-// each calls fn with every operator of your own among operators until one fails.
+// each calls fn with every user's operator among operators, until a call fails.
 func each(operators []operator.Operator, fn func(*Operator) error) error {
 	for _, op := range operators {
 		var o *Operator
@@ -105,7 +107,7 @@ func each(operators []operator.Operator, fn func(*Operator) error) error {
 	return nil
 }
 
-// Kernels opens the libraries of the operators of your own among operators, and returns their kernels for the host device.
+// Kernels opens the libraries of the users' operators among operators, and returns their kernels for the host device.
 func Kernels(operators []operator.Operator) (kernels []device.HostKernel, err error) {
 	err = each(operators, func(o *Operator) error {
 		library, err := o.source.Library()
@@ -121,7 +123,7 @@ func CheckReferences(operators []operator.Operator) error {
 	return err
 }
 
-// Names returns the names of the operators of your own among operators.
+// Names returns the names of the users' operators among operators.
 func Names(operators []operator.Operator) (names []string) {
 	_ = each(operators, func(o *Operator) error {
 		names = append(names, o.Name())

@@ -1,7 +1,7 @@
-// Package userops finds operators of your own in folders, and makes them usable like the built-in ones
+// Package userops finds users' operators in folders, and makes them usable like the built-in operators
 // (docs/adr/0040-operators-of-your-own.md).
 //
-// cmd/worker finds them with Find while it reads its configuration. For those that it uses, it opens the libraries for the CPU with Kernels,
+// cmd/worker calls Find while it reads its configuration. For the operators that it uses, it opens the libraries for the CPU with Kernels,
 // or loads the code for a GPU with Load. Start reading with Find, then Source and Operator.
 package userops
 
@@ -24,12 +24,12 @@ import (
 	"millrace/internal/operator/images"
 )
 
-// Find returns the operators in the folders, in order of their names. It reads descriptions and loads no code. Files of other kinds are
-// ignored. gpus are the GPUs that the worker uses; nil for none.
+// Find returns the operators in the folders, in order of their names. It reads descriptions, but loads no code. It ignores files of
+// other kinds. gpus are the GPUs that the worker uses. It is nil if the worker uses none.
 //
-// The error joins the folders that can't be read. What is wrong with the files of an operator is in its Err: a file that isn't an operator,
-// or was compiled from another version of the source beside it, and a name that another operator has. Such an operator can't be used, and
-// the others can.
+// The error joins the errors of folders that can't be read. An error about an operator's files is in the Err of its Source, and doesn't
+// affect other operators. A file may not be an operator, or may be compiled from another version of the source beside it. Another operator
+// may have the same name.
 func Find(folders []string, gpus GPUs) ([]*Source, error) {
 	var errs []error
 	found := map[string]*Source{}
@@ -51,7 +51,8 @@ func Find(folders []string, gpus GPUs) ([]*Source, error) {
 	return slices.SortedFunc(maps.Values(found), func(a, b *Source) int { return strings.Compare(a.name, b.name) }), errors.Join(errs...)
 }
 
-// Open returns the operator that consists of these files alone. Tables are in the folder of the first one. The error is that of Err.
+// Open returns the operator that consists only of these files. Tables are in the folder of the first file. The error is the same as
+// Err.
 func Open(gpus GPUs, paths ...string) (*Source, error) {
 	s := newSource(paths[0], gpus)
 	for _, path := range paths {
@@ -62,7 +63,7 @@ func Open(gpus GPUs, paths ...string) (*Source, error) {
 	return s, s.wrong
 }
 
-// newSource returns the operator of a file, without files.
+// newSource returns the operator with the name and the folder of a file. It has no files yet.
 func newSource(path string, gpus GPUs) *Source {
 	stem, _ := compiled.CutSuffix(path)
 	return &Source{name: filepath.Base(stem), folder: filepath.Dir(path), files: map[string]string{}, gpus: gpus}
@@ -86,10 +87,11 @@ func sources(folder string, entries []fs.DirEntry, gpus GPUs) map[string]*Source
 
 // GPUs are the GPUs that the worker uses, and a compiler for them.
 type GPUs interface {
-	// Computes returns the compute capabilities of the GPUs, such as "9.0", at least one. The error says why there is no GPU.
+	// Computes returns the compute capabilities of the GPUs, such as "9.0", at least one. It returns an error if there is no
+	// GPU.
 	Computes() ([]string, error)
 
-	// Image compiles a source for a compute capability, or returns what was compiled before.
+	// Image compiles a source for a compute capability, or returns an earlier image.
 	Image(s images.Source, compute string) (images.Image, error)
 }
 
@@ -97,16 +99,16 @@ type GPUs interface {
 type Source struct {
 	name, folder string
 	files        map[string]string // path of each file, by its suffix
-	text         []byte            // of the source file; nil if there is none
+	text         []byte            // contents of the source file; nil if there is none
 	gpus         GPUs              // nil if the worker uses the CPU
 	wrong        error             // see Err
 
-	description *compiled.Description // nil until it is known: a source has none before it is compiled
-	described   string                // the file that has it
+	description *compiled.Description // nil if unknown, as for a source that isn't compiled yet
+	described   string                // file from which description was read
 
 	open    sync.Once
 	library *cpulib.Library
-	err     error // why the library can't be opened
+	err     error // error of opening the library
 }
 
 // read reads the source and the descriptions of the compiled files, and checks that they belong together.
@@ -133,7 +135,7 @@ func (s *Source) read() error {
 	return nil
 }
 
-// readCompiled reads the description of a compiled file and compares it with what is known.
+// readCompiled reads the description of a compiled file and compares it with the other files of the operator.
 func (s *Source) readCompiled(path, suffix string) error {
 	d, err := compiled.ReadFile(path)
 	if err != nil {
@@ -152,9 +154,9 @@ func (s *Source) readCompiled(path, suffix string) error {
 	return s.describe(d, path)
 }
 
-// describe records the description of a compiled file. It returns an error if another file's differs.
+// describe records the description of a compiled file. It returns an error if the description of another file differs.
 func (s *Source) describe(d *compiled.Description, path string) error {
-	d.Folder = s.folder // of the files that are tables
+	d.Folder = s.folder // folder of the files of tables
 	if s.description == nil {
 		s.description, s.described = d, path
 		return nil
@@ -168,7 +170,7 @@ func (s *Source) describe(d *compiled.Description, path string) error {
 		return fmt.Errorf("%s and %s are different versions of the operator %q: compile both from one source", s.described, path, s.name)
 	}
 	if s.description.Source == [sha256.Size]byte{} {
-		s.description, s.described = d, path // which knows its source, so the next file is compared with it
+		s.description, s.described = d, path // d has the hash of its source, for comparisons with later files
 	}
 	return nil
 }
@@ -176,7 +178,7 @@ func (s *Source) describe(d *compiled.Description, path string) error {
 // Name implements operator.Source.
 func (s *Source) Name() string { return s.name }
 
-// Err implements operator.Source. It says what is wrong with the operator's files.
+// Err implements operator.Source. It returns the error about the operator's files.
 func (s *Source) Err() error { return s.wrong }
 
 // Folder returns the folder in which the operator was found.
@@ -192,14 +194,14 @@ func (s *Source) Files() (names []string) {
 	return names
 }
 
-// Path returns the path of the file with a suffix, or "" if there is none.
+// Path returns the path of the file with a suffix, or "" if there is no such file.
 func (s *Source) Path(suffix string) string { return s.files[suffix] }
 
 // first returns the path of one of the files, for messages.
 func (s *Source) first() string { return filepath.Join(s.folder, s.Files()[0]) }
 
-// Describe returns what the operator says about itself. If the operator is only a source, Describe compiles it for the first GPU. The
-// error is the compiler's if the source is wrong. Otherwise it says what is missing.
+// Describe returns the operator's description. If the operator is only a source, Describe compiles it for the first GPU. If the
+// source is wrong, it returns the compiler's error. Otherwise the error names the missing file or device.
 func (s *Source) Describe() (*compiled.Description, error) {
 	if s.wrong != nil {
 		return nil, s.wrong
@@ -227,7 +229,7 @@ func (s *Source) Describe() (*compiled.Description, error) {
 	return d, s.describe(d, source)
 }
 
-// Compile compiles the source for a compute capability. The error is the compiler's if the source is wrong.
+// Compile compiles the source for a compute capability. If the source is wrong, it returns the compiler's error.
 func (s *Source) Compile(compute string) (images.Image, error) {
 	return s.gpus.Image(images.Source{Name: filepath.Base(s.files[compiled.SourceSuffix]), Text: s.text}, compute)
 }
@@ -249,7 +251,7 @@ func (s *Source) Bind(query string) (operator.Operator, error) {
 	return one, nil
 }
 
-// Library opens the library for the CPU. The error says why there is none.
+// Library opens the library for the CPU, once. It returns an error if there is no such library.
 func (s *Source) Library() (*cpulib.Library, error) {
 	s.open.Do(func() {
 		path := s.files[compiled.CPUSuffix]
