@@ -9,21 +9,20 @@
 
 namespace millrace {
 
-// This block's number in its cluster.
+// Returns this block's number in its cluster.
 __device__ inline uint32_t cluster_rank() {
     uint32_t rank;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
 
-// The two halves of the cluster's barrier. After a thread has waited, it sees everything that other threads of the
-// cluster wrote to their own or another block's shared memory before they arrived. No block may exit before another
-// block's last access to its shared memory. So a kernel must end with a barrier, or after its last barrier access only
-// its own shared memory.
+// The two halves of the cluster's barrier. A thread that has waited sees all writes to shared memory that other
+// threads of the cluster made before they arrived. No block may exit before another block's last access to its shared
+// memory. So a kernel must end with a barrier, or after its last barrier access only its own shared memory.
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-// The address in the block of that rank that corresponds to `mine` in this block.
+// Returns the address in the block of that rank that corresponds to `mine` in this block.
 template <class Type>
 __device__ inline Type *cluster_peer(Type *mine, uint32_t rank) {
     uint64_t theirs;

@@ -14,7 +14,7 @@ namespace millrace {
 
 namespace {
 
-// The maximum size of payloads and results of a batch that is used in place. Measured: docs/benchmarks.md, latency.
+// The maximum size of a batch's payloads and results for processing in place. Measured: docs/benchmarks.md, latency.
 constexpr uint64_t kCrc32cMostInPlace = 8 << 10;
 
 constexpr uint32_t kBlocksPerMultiprocessor = 16; // the maximum: 2048 threads, 12 KiB of shared memory each

@@ -1,15 +1,16 @@
 // The kernels of crc32c.
 //
-// A thread takes 64 consecutive bytes, wherever rows begin and end. For every piece of a row in them it computes the
-// raw CRC, shifts it by the piece's distance to the end of the row, and adds it to the row's record with XOR. Only a
-// row that continues after the 64 bytes has a distance other than 0, so a thread shifts at most once. The threads of a
-// warp that hold pieces of the same row add theirs up first. So a row of many megabytes is spread over the whole GPU.
+// A thread processes 64 consecutive bytes, wherever rows begin and end. For every piece of a row in these bytes, it
+// computes the raw CRC and shifts it by the piece's distance to the end of the row. It then adds the CRC to the row's
+// record with XOR. Only a row that continues after the 64 bytes has a distance other than 0, so a thread shifts at
+// most once. The threads of a warp that hold pieces of the same row first add up their CRCs. So a row of many
+// megabytes is spread over the whole GPU.
 //
 // Cost of each 2 KiB that a warp processes, in instructions: about 16 words * 15 for the tables, 2 to 3 multiplications
-// of 200 for the shift, and 100 for the rest, so about 800. An H100 (132 SMs, 4 schedulers, 1.755 GHz) issues 9.3e11
-// warp instructions per second, which limits this to 2.3 TB/s. The table lookups, 32 lanes on 32 banks with collisions
-// (3.4 of them in one bank on average), limit it to 64 * 3.4 cycles of an SM for 2 KiB: 2.2 TB/s. Memory delivers 3.3
-// TB/s, the bus 55 GB/s.
+// of 200 for the shift, and 100 for everything else, so about 800. An H100 (132 SMs, 4 schedulers, 1.755 GHz) issues
+// 9.3e11 warp instructions per second, which limits the kernel to 2.3 TB/s. In the table lookups, 32 lanes use 32 banks
+// with collisions, on average 3.4 in one bank. They need 64 * 3.4 cycles of an SM for 2 KiB, which limits the kernel to
+// 2.2 TB/s. Memory delivers 3.3 TB/s, and the bus 55 GB/s.
 #pragma once
 
 #include "load.cuh"
@@ -23,9 +24,9 @@ constexpr uint32_t kCrc32cThreads = 128;
 constexpr uint32_t kCrc32cSliceBytes = 64;                    // bytes per thread
 constexpr uint32_t kCrc32cTileBytes = kCrc32cThreads * kCrc32cSliceBytes; // bytes per block
 
-// A tile in shared memory. A thread reads 16 bytes at a distance of 64 bytes from its neighbour's, which would put
-// eight threads on two groups of banks. Permuting the vectors of a slice by the slice's number spreads them over all
-// eight groups.
+// A tile in shared memory. Neighboring threads read 16 bytes at a distance of 64 bytes, so eight threads would use
+// only two groups of banks. Permuting the vectors of a slice by the slice's number spreads the reads over all eight
+// groups.
 struct Crc32cTile {
     uint4 vectors[kCrc32cTileBytes / 16];
 
@@ -66,7 +67,7 @@ struct RowCursor {
     uint32_t row, end;
     uint32_t crc;
 
-    // Moves to the row that contains the byte at `position`, which must be in the tile. Skips empty rows.
+    // Moves to the row that contains the byte at `position`, which must be in the tile. It skips empty rows.
     __device__ void enter(uint32_t from_row, uint32_t position) {
         row = row_at(rows->offsets, from_row, rows->last, position);
         end = rows->offsets[row + 1];
@@ -94,13 +95,12 @@ struct RowCursor {
     }
 };
 
-// Adds the pieces that end before the end of the slice [from, to) of the batch, and returns the piece that reaches its
-// end.
+// Adds the pieces that end before the end of the slice [from, to) of the batch. Returns the piece that reaches the end
+// of the slice.
 //
 // All threads of a warp process their slices in step, 16 bytes at a time. If a row ends within these 16 bytes, its
-// thread continues by words, and by bytes in the word with the end. The other threads wait only during that time. If
-// the pieces were processed one after another, the threads of nearly every warp of a ragged batch would wait as long as
-// a slice takes byte by byte.
+// thread continues by words, and by bytes in the last word. The other threads wait only during that time. Otherwise,
+// the threads of nearly every warp of a ragged batch would wait as long as a slice takes byte by byte.
 __device__ inline Piece crc_of_pieces(const Crc32cTile &tile, const Crc32cTables *tables,
                                       const uint32_t (*slice)[256], const Crc32cRows &rows, uint32_t from, uint32_t to,
                                       uint32_t *result) {
@@ -135,7 +135,7 @@ __device__ inline void crc32c_load_slices(const Crc32cTables *tables, uint32_t (
     }
 }
 
-// Processes tile number t with one block. It ends with a barrier, so that the next tile may overwrite this one.
+// Processes tile number t with one block. It ends with a barrier, so that the next tile may overwrite `tile`.
 __device__ inline void crc32c_tile(const Crc32cTables *tables, const uint32_t (*slice)[256], Crc32cTile *tile,
                                    const uint8_t *batch, const uint32_t *offsets, uint32_t bytes,
                                    const uint32_t *index, uint32_t t, uint32_t *result) {
@@ -166,8 +166,8 @@ static __global__ void __launch_bounds__(kCrc32cThreads)
     }
 }
 
-// Fills in the tile index, and initializes every record with the part that depends only on the row's length. It is
-// called by thread number `first` of `stride`.
+// Fills in the tile index, and initializes every record with the part that depends only on the row's length.
+// Thread number `first` of `stride` threads calls it.
 __device__ inline void crc32c_begin(const Crc32cTables *tables, const uint32_t *offsets, uint32_t rows, uint32_t bytes,
                                     uint32_t entries, uint32_t *index, uint32_t *result, uint32_t first,
                                     uint32_t stride) {

@@ -1,12 +1,12 @@
-// Barriers in shared memory, and bulk copies that complete on them: named functions for instructions of compute
-// capability 9.0.
+// Barriers in shared memory, and bulk copies that complete on them. These are named functions for instructions
+// of compute capability 9.0.
 //
-// An mbarrier is 64 bits of shared memory that pass through phases. A phase ends once as many threads have arrived as
-// the barrier was initialized for, and all expected bytes have been copied. A waiting thread identifies the phase by
-// its parity: 0 for the first, 1 for the second, 0 for the third. Waiting for the parity of the phase before the first
-// returns at once, so in the first pass through a ring all slots are free.
+// An mbarrier is 64 bits of shared memory that pass through phases. A phase ends when the initialized number of
+// threads have arrived and all expected bytes have been copied. A waiting thread identifies the phase by its parity: 0
+// for the first, 1 for the second, 0 for the third. Waiting for the parity of the phase before the first returns at
+// once, so in the first pass through a ring all slots are free.
 //
-// Arriving releases what the thread wrote, and waiting acquires it. So an mbarrier between a writer and a reader orders
+// Arriving releases the thread's writes, and waiting acquires them. So an mbarrier between a writer and a reader orders
 // their accesses to shared memory. On the host, tests define the same functions (test/hopper_on_host.hpp).
 #pragma once
 
@@ -26,7 +26,7 @@ __device__ inline uint32_t shared_address(const void *memory) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(memory));
 }
 
-// Initializes the barrier for that many arrivals per phase. One thread calls it; then mbarrier_publish and
+// Initializes the barrier for that many arrivals per phase. One thread calls it. mbarrier_publish and
 // __syncthreads must follow.
 __device__ inline void mbarrier_init(uint64_t *barrier, uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");

@@ -2,10 +2,9 @@
 //
 // runtime/builtin.cpp declares it. Scratch: the tile index (ragged.cuh) and a tile counter.
 //
-// The operator exists under four names that take the same parameters and give the same results. `minhash` runs the
-// kernels that are fastest on its device. minhash:plain, minhash:warp-specialized and minhash:cluster run the kernels
-// in their names; creating them fails if the device lacks a required feature. minhash:persistent is for `worker bench`
-// (persistent_operator.hpp).
+// The operator has four names with the same parameters and results. `minhash` runs the kernels that are fastest on its
+// device. minhash:plain, minhash:warp-specialized and minhash:cluster run the kernels in their names. Creating them
+// fails if the device lacks a required feature. minhash:persistent is for `worker bench` (persistent_operator.hpp).
 #include <string.h>
 
 #include <new>
@@ -21,7 +20,7 @@ namespace millrace {
 
 namespace {
 
-// The maximum size of payloads and results of a batch that is used in place. Measured: docs/benchmarks.md, latency.
+// The maximum size of a batch's payloads and results for processing in place. Measured: docs/benchmarks.md, latency.
 constexpr uint64_t kMinhashMostInPlace = 64 << 10;
 
 struct Minhash {
@@ -29,12 +28,12 @@ struct Minhash {
     MinhashVariant variant;
     ResultSize size;
     uint32_t k, hashes;
-    const PermutationWords *permutations; // on the device; `hashes` of them
+    const PermutationWords *permutations; // on the device; `hashes` entries
 };
 
-// `minhash` runs the warp-specialized kernel for at least this many tiles, if the device supports it. It is 4 MiB,
-// about five tiles for each of its blocks. With fewer tiles per block the plain kernel is as fast or faster. Measured:
-// docs/benchmarks.md, kernels.
+// `minhash` runs the warp-specialized kernel for at least this many tiles, if the device supports it. These tiles are
+// 4 MiB, about five tiles for each of the kernel's blocks. With fewer tiles per block the plain kernel is as fast or
+// faster. Measured: docs/benchmarks.md, kernels.
 constexpr uint32_t kManyTiles = 2048;
 
 // Returns the variant to launch. This function alone decides which variant is fastest.

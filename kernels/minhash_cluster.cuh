@@ -1,16 +1,16 @@
 // minhash with clusters of blocks that merge minima in their shared memory. It needs compute capability 9.0.
 //
-// If a row continues in another tile, the plain kernel merges its minima in the result in global memory, with one
+// If a row continues in another tile, the plain kernel merges its minima in the result in global memory. This takes one
 // atomic operation for each permutation, tile, and group of threads that shares the permutation's work. Rows of 2 KiB
-// almost always lie in two tiles, and a row of megabytes lies in thousands. In this kernel the blocks of a cluster take
-// neighbouring tiles, and such a minimum goes to the block in whose tile the row begins, through distributed shared
-// memory. When all tiles of the cluster are signed, each block writes the row that leaves its tile once: with a plain
-// store if the row ends within the cluster, otherwise with one atomic operation for each permutation.
+// almost always lie in two tiles, and a row of megabytes lies in thousands. In this kernel the blocks of a cluster
+// process neighbouring tiles. Such a minimum goes through distributed shared memory to the block in whose tile the row
+// begins. When all tiles of the cluster are signed, each block writes the row that leaves its tile once. It uses a
+// plain store if the row ends within the cluster, and otherwise one atomic operation for each permutation.
 //
-// The hashes themselves are deliberately not shared. A tile's hashes are already computed only once. Blocks that
-// divided the permutations of several tiles would read over the slower network what they now read locally, and need as
-// many registers. Only the traffic of minima can be saved. So this kernel can be faster if rows are long or span tiles,
-// at the cost of two waits for the slowest of the cluster's blocks.
+// The hashes themselves are deliberately not shared, because a tile's hashes are already computed only once. Blocks
+// that divided the permutations of several tiles would read hashes over the slower network instead of locally, and need
+// as many registers. Only the traffic of minima can be saved. So this kernel can be faster if rows are long or span
+// tiles, at the cost of two waits for the slowest block of the cluster.
 #pragma once
 
 #include "cluster.cuh"
@@ -20,8 +20,8 @@ namespace millrace {
 
 constexpr uint32_t kClusterBlocks = 4;
 
-// A block's shared memory. A row leaves a tile if it begins in the tile and ends after it; there is at most one. A row
-// enters a cluster if it begins before the cluster and continues in it.
+// A block's shared memory. A row leaves a tile if it begins in the tile and ends after it. At most one row leaves a
+// tile. A row enters a cluster if it begins before the cluster and continues in it.
 struct ClusterShared {
     TileBytes bytes;
     TileState state;
@@ -53,7 +53,7 @@ __device__ inline void write_leaving(const MinhashWork &work, const TileInput &i
                                      uint32_t cluster_end) {
     uint32_t row = in.last_row; // a row that leaves contains the next tile's first byte
     if (begins_before(in, row) || work.offsets[row] >= in.start + in.length || !ends_behind(in, row)) return;
-    bool ends_here = work.offsets[row + 1] <= cluster_end; // then no other cluster has a part of it
+    bool ends_here = work.offsets[row + 1] <= cluster_end; // if true, no other cluster has a part of the row
     uint32_t *values = work.result + static_cast<uint64_t>(row) * work.hashes;
     for (uint32_t i = threadIdx.x; i < work.hashes; i += kMinhashThreads) {
         if (ends_here) {
@@ -64,15 +64,15 @@ __device__ inline void write_leaving(const MinhashWork &work, const TileInput &i
     }
 }
 
-// Writes the row that enters the cluster; only block 0 does.
+// Writes the row that enters the cluster. Only block 0 calls it.
 __device__ inline void write_entering(const MinhashWork &work, const TileInput &in, const ClusterShared *shared) {
     if (!begins_before(in, in.first_row)) return;
     uint32_t *values = work.result + static_cast<uint64_t>(in.first_row) * work.hashes;
     for (uint32_t i = threadIdx.x; i < work.hashes; i += kMinhashThreads) atomicMin(&values[i], shared->entering[i]);
 }
 
-// A block with a number of work.tiles or more only completes the last cluster. It has no tile, but takes part in the
-// barriers.
+// A block whose number is work.tiles or more only completes the last cluster. It has no tile, but participates in
+// the barriers.
 __device__ inline void cluster_block(const MinhashWork &work, ClusterShared *shared) {
     uint32_t tile = blockIdx.x, first_tile = tile - cluster_rank();
     for (uint32_t i = threadIdx.x; i < work.hashes; i += kMinhashThreads) {
@@ -94,7 +94,7 @@ __device__ inline void cluster_block(const MinhashWork &work, ClusterShared *sha
         sign_tile<MinhashTeam>(work, in, shared->bytes, &shared->state, sink);
     }
     cluster_arrive();
-    cluster_wait(); // all blocks have merged their minima; from here on, a block reads only its own
+    cluster_wait(); // all blocks have merged their minima; from here on, a block reads only its own minima
     if (tile >= work.tiles) return;
     write_leaving(work, in, shared, min(work.bytes, (first_tile + kClusterBlocks) * kMinhashTileBytes));
     if (tile == first_tile) write_entering(work, in, shared);
@@ -105,7 +105,7 @@ static __global__ void __launch_bounds__(kMinhashThreads, kMinhashBlocks) minhas
     DYNAMIC_SHARED(ClusterShared, shared);
     cluster_block(work, shared);
 #else
-    __trap(); // devices without the capability never get here (minhash_variants.cuh)
+    __trap(); // devices without the capability never launch this kernel (minhash_variants.cuh)
 #endif
 }
 

@@ -1,10 +1,11 @@
 // The kernels of minhash.
 //
-// A block takes a tile of 2 KiB, hashes the shingles that start in it (minhash_tile.cuh), and then computes signatures
-// from them (minhash_sign.cuh).
+// A block processes a tile of 2 KiB. It hashes the shingles that start in the tile (minhash_tile.cuh), and then
+// computes signatures from the hashes (minhash_sign.cuh).
 //
-// The theoretical limit (k=24, 128 permutations, ASCII: one shingle per byte), derived from the sm_90 code of the loop
-// (cuobjdump --dump-sass), which has 56 instructions for each eight shingles of a permutation. For one shingle:
+// The theoretical limit is for k=24, 128 permutations and ASCII, with one shingle per byte. It is derived from the
+// sm_90 code of the loop (cuobjdump --dump-sass), which has 56 instructions for each eight shingles of a permutation.
+// For one shingle:
 //
 //     2 IMAD.WIDE.U32              the products                        FMA-heavy pipe
 //     1/2 IMAD.X, 1/2 IADD3.X      the result (kSumsMoved)             FMA-heavy, ALU pipe
@@ -13,9 +14,9 @@
 //     1/4 LDS.128, 3/4 others      four hashes at once, the loop
 //
 // Each of an SM's four schedulers has 16 lanes of either pipe, so an instruction occupies a warp for 2 clocks, and a
-// wide multiply-add for 4. That makes 9 clocks of the FMA-heavy pipe and 7 of the other. An H100 SXM has 132 * 4
+// wide multiply-add for 4. The total is 9 clocks of the FMA-heavy pipe and 7 of the ALU pipe. An H100 SXM has 132 * 4
 // schedulers at 1.755 GHz (boost 1.98): 132 * 4 * 32 * 1.755e9 / (128 * 9) = 25.7e9 shingles per second, so 25.7 GB/s,
-// minus the share of that pipe that hashing the shingles takes.
+// minus the FMA-heavy pipe's share for hashing the shingles.
 #pragma once
 
 #include "minhash_sign.cuh"
@@ -25,7 +26,8 @@ namespace millrace {
 
 constexpr uint32_t kMinhashThreads = 256;
 
-// The blocks that a multiprocessor must be able to hold at once. Before compute capability 8.0 it holds 1,024 threads.
+// The number of blocks that a multiprocessor must be able to hold at once. Before compute capability 8.0, it holds
+// 1,024 threads.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 constexpr uint32_t kMinhashBlocks = 4;
 #else
@@ -41,14 +43,14 @@ __device__ inline void hash_tile(const TileInput &in, TileBytes *tile, TileState
     Team::sync();
     find_characters<Team>(in, tile, state);
     Team::sync();
-    if (state->tile_characters == 0) return; // no character starts here: this is the inside of one very long character
+    if (state->tile_characters == 0) return; // no character starts here: the tile is inside one very long character
     list_segments<Team>(in, state);
     find_far_characters<Team>(in, state);
     Team::sync();
     hash_shingles<Team>(in, *tile, state);
 }
 
-// Processes one tile with one block. If a block processes several tiles, a barrier must come between them.
+// Processes one tile with one block. If a block processes several tiles, a barrier must separate them.
 __device__ __forceinline__ void minhash_tile(const MinhashWork &work, uint32_t number, TileBytes *tile, TileState *state) {
     TileInput in = tile_input(work, number);
     stage_bytes<MinhashTeam>(in, tile);
@@ -65,8 +67,8 @@ static __global__ void __launch_bounds__(kMinhashThreads, kMinhashBlocks) minhas
     minhash_tile(work, blockIdx.x, &tile, &state);
 }
 
-// Fills in the tile index, sets the tile counter to 0, and initializes every signature to that of an empty row. It is
-// called by thread number `first` of `stride`.
+// Fills in the tile index, sets the tile counter to 0, and initializes every signature to the signature of an empty
+// row. Thread number `first` of `stride` threads calls it.
 __device__ inline void minhash_begin(const uint32_t *offsets, uint32_t rows, uint32_t bytes, uint32_t entries,
                                      uint64_t values, uint32_t *index, uint32_t *taken, uint32_t *result, uint64_t first,
                                      uint64_t stride) {

@@ -20,7 +20,7 @@ static __global__ void __launch_bounds__(kMinhashThreads)
         __syncthreads();
         for (uint32_t t = 0; t < tiles; t++) {
             minhash_tile(work, t, &tile, &state);
-            __syncthreads(); // before the next tile overwrites this one
+            __syncthreads(); // so that the next tile may overwrite `tile`
         }
     });
 }

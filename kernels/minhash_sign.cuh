@@ -1,9 +1,8 @@
-// Computes signatures from the hashes of a tile: every thread of a team takes a permutation and iterates over the
+// Computes signatures from the hashes of a tile. Every thread of a team has a permutation and iterates over the
 // hashes. All threads of a warp read the same hash at once, which shared memory serves in one access. If there are
 // fewer permutations than threads, groups of threads divide the tile's shingles among themselves.
 //
-// The minimum of each segment goes to a sink, which merges the minima of rows that continue in other tiles in the right
-// place.
+// The minimum of each segment goes to a sink. The sink merges the minima of rows that continue in other tiles.
 #pragma once
 
 #include "math/permutation.cuh"
@@ -18,7 +17,7 @@ struct Minimum {
     uint32_t row;
     uint32_t permutation;
     uint32_t value;
-    bool whole_segment; // the thread has processed the whole segment
+    bool whole_segment; // whether the thread has processed the whole segment
 };
 
 __device__ inline bool begins_before(const TileInput &in, uint32_t row) { return in.offsets[row] < in.start; }
@@ -42,7 +41,7 @@ struct ResultSink {
     }
 };
 
-// A thread's share: one permutation over the characters [from, to) of the tile, where from < to.
+// Signs a thread's share: one permutation over the characters [from, to) of the tile, where from < to.
 template <class Sink>
 __device__ inline void sign_characters(const TileInput &in, const TileBytes &tile, const TileState *state,
                                        const PermutationWords &permutation, uint32_t number, uint32_t from, uint32_t to,

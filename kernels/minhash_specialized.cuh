@@ -1,9 +1,9 @@
 // minhash with specialized warps. It needs compute capability 9.0.
 //
-// In the plain kernel all blocks begin with staging, searching and hashing, which hardly use the multipliers, and then
-// reach the loop over the permutations, which uses little else, at about the same time. Since every block has the same
-// amount of work, the blocks stay in step. In this kernel the loop never stops: in each block four producer warps
-// process tile after tile and write hashes to a ring of two slots, and eight consumer warps compute signatures from the
+// In the plain kernel all blocks begin with staging, searching and hashing, which hardly use the multipliers. At about
+// the same time, they reach the loop over the permutations, which uses little else. Since every block has the same
+// amount of work, the blocks stay in step. In this kernel the loop never stops. In each block, four producer warps
+// process tile after tile and write hashes to a ring of two slots. Eight consumer warps compute signatures from the
 // slots.
 //
 //     producers   tile 0 | tile 1 | wait | tile 2 | wait | tile 3 ...        loaded: the copy engine to producers
@@ -11,12 +11,12 @@
 //
 // The bytes of a tile are loaded while the previous tile is hashed. If the batch's address is a multiple of 16, the
 // copy engine loads them (cp.async.bulk). Otherwise, and for the last few bytes, the producers load them. Only the
-// producers wait for that load, and they have a whole turn of the ring to spare.
+// producers wait for that load, and it may take a whole turn of the ring.
 //
 // The split: finding and hashing a shingle takes about 150 to 200 instructions, and the loop over 128 permutations
-// takes 896. So the producers have a sixth of the work, in long chains of dependent instructions. They get a third of
-// the warps, so that the loop never runs out of work. Blocks process the whole batch, three on each multiprocessor, and
-// take tiles from a counter, so that none finishes long before the others.
+// takes 896. So the producers have a sixth of the work, in long chains of dependent instructions. They have a third of
+// the warps, so that the loop always has work. Blocks process the whole batch, three on each multiprocessor. They get
+// tiles from a counter, so that no block finishes long before the others.
 #pragma once
 
 #include "minhash_kernels.cuh"
@@ -27,7 +27,7 @@ constexpr uint32_t kProducerThreads = 128;
 constexpr uint32_t kConsumerThreads = 256;
 constexpr uint32_t kSpecializedThreads = kProducerThreads + kConsumerThreads;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-constexpr uint32_t kSpecializedBlocks = 2; // a bound that these GPUs have; the kernel isn't launched there
+constexpr uint32_t kSpecializedBlocks = 2; // a number that these GPUs support; the kernel isn't launched there
 #else
 constexpr uint32_t kSpecializedBlocks = 3; // per multiprocessor
 #endif
@@ -40,11 +40,11 @@ using ConsumerTeam = WarpTeam<kProducerThreads, kConsumerThreads, 2>;
 struct SpecializedShared {
     TileBytes bytes[kRingSlots];
     TileState states[kRingSlots];
-    uint32_t tile[kRingSlots];            // the tile in the slot; work.tiles or more ends the consumers' work
-    uint32_t next_tile;                   // the producers' next tile
-    alignas(8) uint64_t loaded[kRingSlots]; // the bytes have been loaded
-    uint64_t full[kRingSlots];            // the hashes have been computed
-    uint64_t empty[kRingSlots];           // the hashes have been used
+    uint32_t tile[kRingSlots];            // number of the tile in the slot; work.tiles or more ends the consumers' work
+    uint32_t next_tile;                   // number of the producers' next tile
+    alignas(8) uint64_t loaded[kRingSlots]; // barriers: the bytes have been loaded
+    uint64_t full[kRingSlots];            // barriers: the hashes have been computed
+    uint64_t empty[kRingSlots];           // barriers: the hashes have been used
 };
 
 // Starts loading a tile's bytes. Every producer arrives at `loaded` once.
@@ -62,7 +62,7 @@ __device__ inline void begin_load(const TileInput &in, TileBytes *bytes, uint64_
     }
 }
 
-// The producers' loop. A block's first tile is the one with its own number; all others come from the counter.
+// The producers' loop. A block's first tile has the block's number. All other tiles come from the counter.
 __device__ inline void produce(const MinhashWork &work, SpecializedShared *shared) {
     uint32_t tile = blockIdx.x;
     if (tile < work.tiles) begin_load(tile_input(work, tile), &shared->bytes[0], &shared->loaded[0]);
@@ -79,7 +79,7 @@ __device__ inline void produce(const MinhashWork &work, SpecializedShared *share
         clear_rows<ProducerTeam>(state);
         mbarrier_wait(&shared->loaded[slot], parity);
         bulk_fence();
-        ProducerTeam::sync(); // all know the next tile, and none reads the previous tile's bytes any more
+        ProducerTeam::sync(); // all threads know the next tile, and no thread reads the previous tile's bytes any more
         uint32_t next = shared->next_tile;
         if (next < work.tiles) begin_load(tile_input(work, next), &shared->bytes[other], &shared->loaded[other]);
         hash_tile<ProducerTeam>(tile_input(work, tile), &shared->bytes[slot], state);
@@ -123,7 +123,7 @@ static __global__ void __launch_bounds__(kSpecializedThreads, kSpecializedBlocks
     DYNAMIC_SHARED(SpecializedShared, shared);
     specialized_block(work, shared);
 #else
-    __trap(); // devices without the capability never get here (minhash_variants.cuh)
+    __trap(); // devices without the capability never launch this kernel (minhash_variants.cuh)
 #endif
 }
 

@@ -1,9 +1,10 @@
-// One tile of minhash: from its bytes to the hashes of the shingles that start in it.
+// One tile of minhash: the steps from its bytes to the hashes of the shingles that start in it.
 //
-// A team of threads (team.cuh) stages the tile and a halo after it in shared memory, finds where rows and characters
-// start, and hashes every shingle that starts in the tile. Positions count from the start of the tile. A shingle of
-// valid UTF-8 ends within the halo (k characters of at most four bytes). In input that consists mostly of 10xxxxxx
-// bytes, a shingle may end after the halo. Such shingles are found and hashed in global memory, which is slower.
+// A team of threads (team.cuh) stages the tile and a halo after it in shared memory, finds the starts of rows and
+// characters, and hashes every shingle that starts in the tile. Positions count from the start of the tile. A
+// shingle of valid UTF-8 ends within the halo (k characters of at most four bytes). In input that consists mostly of
+// 10xxxxxx bytes, a shingle may end after the halo. Such shingles are found and hashed in global memory, which is
+// slower.
 #pragma once
 
 #include "load.cuh"
@@ -33,7 +34,7 @@ struct MinhashWork {
     const PermutationWords *permutations;
     uint32_t hashes;       // number of permutations
     const uint32_t *index; // the tile index (ragged.cuh)
-    uint32_t *taken;       // tile counter, initially 0, for kernels with blocks that take tiles one after another
+    uint32_t *taken;       // tile counter, initially 0, for kernels whose blocks process several tiles
     uint32_t *result;
 };
 
@@ -59,23 +60,22 @@ __device__ inline TileInput tile_input(const MinhashWork &work, uint32_t tile) {
     return in;
 }
 
-// A team's state for its tile. A segment is the part of a non-empty row that lies in the tile; segments are numbered in
+// A team's state for its tile. A segment is the part of a non-empty row that lies in the tile. Segments are numbered in
 // order.
 struct TileState {
-    alignas(16) uint32_t hashes[kMinhashTileBytes];   // hashes[c]: of the shingle that starts with character c
+    alignas(16) uint32_t hashes[kMinhashTileBytes];   // hashes[c]: hash of the shingle that starts with character c
     uint32_t segment_row[kMinhashTileBytes];
     uint16_t segment_first[kMinhashTileBytes];        // the segment's shingles start with the characters from first to
     uint16_t segment_limit[kMinhashTileBytes];        // limit - 1; there are none if limit <= first
     PositionSet<kMinhashTileBytes> row_starts;        // starts of non-empty rows
-    uint32_t far[kMostShingleCharacters];             // characters after the halo, if any are needed
+    uint32_t far[kMostShingleCharacters];             // positions of characters after the halo, if any are needed
     uint32_t far_characters;
     uint32_t characters;                              // number of characters that start in tile and halo
     uint32_t tile_characters;                         // number of characters that start in the tile
     uint32_t warp_totals[kMostTeamWarps];
 };
 
-// The staged bytes, and where the characters in them start. There are sixteen additional bytes, so that a word past the
-// end can be read.
+// The staged bytes, and the starts of characters in them. Sixteen additional bytes allow a read of a word past the end.
 struct TileBytes {
     alignas(16) uint32_t words[(kMinhashTileBytes + kMostHaloBytes + 16) / 4];
     uint16_t positions[kMinhashTileBytes + kMostHaloBytes];
@@ -119,7 +119,7 @@ __device__ inline void clear_rows(TileState *state) {
     for (uint32_t w = Team::rank(); w < state->row_starts.kWords; w += Team::kThreads) state->row_starts.bits[w] = 0;
 }
 
-// Marks where the tile's non-empty rows start. It skips empty rows, 256 at a time.
+// Marks the starts of the tile's non-empty rows. It skips empty rows, 256 at a time.
 template <class Team>
 __device__ inline void mark_rows(const TileInput &in, TileState *state) {
     for (uint32_t row = in.first_row + Team::rank(); row <= in.last_row; row += Team::kThreads) {
@@ -130,7 +130,8 @@ __device__ inline void mark_rows(const TileInput &in, TileState *state) {
     }
 }
 
-// Returns where characters start in a staged word: bits 7, 15, 23 and 31. The start of a row also starts a character.
+// Returns the starts of characters in a staged word as bits 7, 15, 23 and 31. The start of a row also starts a
+// character.
 __device__ inline uint32_t word_starts(const TileInput &in, const TileBytes &tile, const TileState *state,
                                        uint32_t word) {
     uint32_t starts = character_starts(tile.words[word]);
@@ -157,7 +158,7 @@ __device__ inline uint32_t list_starts(uint32_t starts, uint32_t position, uint1
     return next;
 }
 
-// Lists where characters start in tile and halo, and counts row starts up to each word of their set.
+// Lists the starts of characters in tile and halo, and counts row starts up to each word of their set.
 template <class Team>
 __device__ inline void find_characters(const TileInput &in, TileBytes *tile, TileState *state) {
     uint32_t words = (in.staged + 3) / 4, each = (words + Team::kThreads - 1) / Team::kThreads;
@@ -166,7 +167,7 @@ __device__ inline void find_characters(const TileInput &in, TileBytes *tile, Til
     for (uint32_t w = from; w < to; w++) characters += __popc(word_starts(in, *tile, state, w));
     uint32_t rows = Team::rank() < state->row_starts.kWords ? __popc(state->row_starts.bits[Team::rank()]) : 0;
 
-    // One scan for both, because neither count exceeds 16 bits.
+    // One scan sums both counts, because neither exceeds 16 bits.
     uint32_t total;
     uint32_t before = team_scan<Team>(characters | rows << 16, state->warp_totals, &total);
     if (Team::rank() < state->row_starts.kWords) state->row_starts.before[Team::rank()] = before >> 16;
@@ -200,14 +201,14 @@ __device__ inline void list_segments(const TileInput &in, TileState *state) {
     }
 }
 
-// Returns where the row that contains the tile's last byte ends, in the batch. The last of the tile's rows may begin in
+// Returns the end in the batch of the row that contains the tile's last byte. The last of the tile's rows may begin in
 // the next tile.
 __device__ inline uint32_t end_of_last_row(const TileInput &in) {
     uint32_t tile_end = in.start + in.length;
     return in.offsets[in.last_row] < tile_end ? in.offsets[in.last_row + 1] : tile_end;
 }
 
-// Finds characters after the halo, as many as the tile's last shingle needs. All threads call it.
+// Finds the characters after the halo that the tile's last shingle needs. All threads call it.
 template <class Team>
 __device__ inline void find_far_characters(const TileInput &in, TileState *state) {
     uint32_t row_end = end_of_last_row(in);
@@ -271,7 +272,7 @@ __device__ inline uint32_t hash_shingle(const TileInput &in, const TileBytes &ti
     return murmur3(to - from, FarBlocks{in.batch, in.start + from, in.start + to});
 }
 
-// Hashes the shingles that start in the tile, and records which of them belong to each segment.
+// Hashes the shingles that start in the tile, and records the range of each segment's shingles.
 template <class Team>
 __device__ inline void hash_shingles(const TileInput &in, const TileBytes &tile, TileState *state) {
     auto start_of = [&](uint32_t character) -> uint32_t {

@@ -1,11 +1,11 @@
-// mix: a result as large as the batch, for an adjustable amount of arithmetic. It is only for measurements: it can make
-// a kernel take as long as a copy. It has no meaning for payloads and is not available in MILLRACE_OPERATORS.
+// mix: a result as large as the batch, for an adjustable amount of arithmetic. It is only for measurements, in which a
+// kernel should take as long as a copy. It has no meaning for payloads and is not available in MILLRACE_OPERATORS.
 //
-// Parameter block (8 bytes, little-endian): uint32 rounds (0 to 65536), uint32 scratch_factor (0 to 16).
-// Result: the batch's bytes as little-endian uint32 words, the last one padded with zeroes, each passed `rounds` times
-// through w = rotl32(w * 1664525 + 1013904223, 13). Row boundaries don't matter.
-// Scratch: scratch_factor times the batch's bytes, rounded up to 256. If it is above 0, a separate kernel moves the words
-// through it and also writes its last byte.
+// Parameter block (8 bytes, little-endian): uint32 rounds (0 to 65536), uint32 scratch_factor (0 to 16). Result: the
+// batch's bytes as little-endian uint32 words, the last word padded with zeros, each passed `rounds` times through w =
+// rotl32(w * 1664525 + 1013904223, 13). Row boundaries don't matter. Scratch: scratch_factor times the batch's bytes,
+// rounded up to 256. If scratch_factor is above 0, a separate kernel moves the words through the scratch and also
+// writes its last byte.
 #include <string.h>
 
 #include <new>
@@ -63,7 +63,7 @@ int32_t mix_create(const millrace_operator *, int32_t ordinal, const void *param
 }
 
 int32_t mix_destroy(void *self, millrace_error *) {
-    delete static_cast<Mix *>(self); // it has no resources on the device
+    delete static_cast<Mix *>(self); // an instance has no resources on the device
     return MILLRACE_OK;
 }
 
@@ -87,7 +87,7 @@ int32_t mix_launch(const void *self, void *cuda_stream, const millrace_launch *a
         return check_launch(error, "mix_bytes");
     }
     uint64_t room = mix_scratch_bytes(bytes, instance->scratch_factor), words = mix_result_bytes(bytes);
-    uint8_t *last = room > words ? scratch + room - 1 : nullptr; // otherwise the last word covers it
+    uint8_t *last = room > words ? scratch + room - 1 : nullptr; // otherwise the last word covers that byte
     mix_bytes<<<blocks, kMixThreads, 0, stream>>>(batch, bytes, instance->rounds, scratch, last);
     if (int32_t s = check_launch(error, "mix_bytes into scratch")) return s;
     mix_bytes<<<blocks, kMixThreads, 0, stream>>>(scratch, static_cast<uint32_t>(words), 0, result, nullptr);

@@ -1,9 +1,9 @@
-// A persistent kernel: one block that stays on the GPU and takes payloads from a mailbox in pinned memory. Only the row
+// A persistent kernel: one block that stays on the GPU and reads payloads from a mailbox in pinned memory. Only the row
 // `persistent` of `worker bench` launches one: see docs/adr/0014-persistent-kernels.md.
 //
-// An access over the bus takes about a microsecond, so the block crosses the bus as rarely as possible: once to detect
-// a payload, once for its length, once for the payload, which all threads together copy to device memory, and once for
-// the record. In between, the operator's tiles run as in its plain kernel, on device memory.
+// An access over the bus takes about a microsecond, so the block crosses the bus as rarely as possible. It does so
+// once to detect a payload, once for its length, once for the payload, and once for the record. All threads together
+// copy the payload to device memory. In between, the operator's tiles run as in its plain kernel, on device memory.
 #pragma once
 
 #include <stddef.h>
@@ -14,29 +14,29 @@
 
 namespace millrace {
 
-// The head of a mailbox; the payload follows it. internal/bench/persistent.go has the same layout.
+// The head of a mailbox. The payload follows it. internal/bench/persistent.go has the same layout.
 //
 // Payloads are numbered from 1. The host writes a payload and its length, and then stores its number in `posted`. The
 // kernel writes the record, and then stores the number in `finished`. Each side writes to its own cache line.
 struct MailboxWords {
-    alignas(64) uint64_t posted; // by the host: number of the last payload, or kMailboxStop
-    uint32_t bytes;              // by the host: the payload's length
-    alignas(64) uint64_t finished; // by the kernel: number of the last payload whose record is written
+    alignas(64) uint64_t posted; // set by the host: number of the last payload, or kMailboxStop
+    uint32_t bytes;              // set by the host: the payload's length
+    alignas(64) uint64_t finished; // set by the kernel: number of the last payload whose record is written
 };
 static_assert(offsetof(MailboxWords, bytes) == 8 && offsetof(MailboxWords, finished) == 64 && sizeof(MailboxWords) == 128,
               "internal/bench/persistent.go has this layout");
 
 constexpr uint64_t kMailboxStop = ~0ull;
 
-// A mailbox's size is a multiple of this many bytes: the kernel reads the payload in vectors of this size.
+// A mailbox's size is a multiple of this many bytes, because the kernel reads the payload in vectors of this size.
 constexpr uint32_t kMailboxAlign = 16;
 
 // The kernel ends after this time without a payload, in nanoseconds of the GPU's clock. The host then launches it
-// again. So a host that doesn't stop the kernel, or that waits for the whole GPU, waits for at most a second.
+// again. So a wait for the whole GPU takes at most a second, even if the host doesn't stop the kernel.
 constexpr uint64_t kMailboxIdle = 1000ull * 1000 * 1000;
 
-// The pause between two reads of the mailbox, in nanoseconds. It is short compared with an access over the bus, and it
-// leaves the multiprocessor to other blocks.
+// The pause between two reads of the mailbox, in nanoseconds. It is short compared with an access over the bus, and
+// other blocks can use the multiprocessor in it.
 constexpr uint32_t kMailboxPause = 100;
 
 // The memory that a persistent kernel uses.
@@ -67,7 +67,7 @@ __device__ inline MailboxRequest next_request(const MailboxWords *words, uint64_
 
 // Copies the payload to device memory, and creates its table of offsets. All threads call it.
 __device__ inline void bring_in(const PersistentMemory &memory, uint32_t bytes) {
-    constexpr uint32_t kAtOnce = 4; // loads of one thread that are in flight at once
+    constexpr uint32_t kAtOnce = 4; // number of one thread's loads in flight
     const uint4 *from = reinterpret_cast<const uint4 *>(memory.mailbox + 1);
     uint4 *to = reinterpret_cast<uint4 *>(memory.payload);
     uint32_t vectors = (bytes + 15) / 16;
@@ -91,12 +91,12 @@ __device__ inline void bring_in(const PersistentMemory &memory, uint32_t bytes) 
     }
 }
 
-// The kernel's loop. All threads of the block call it. compute is called by all threads with the payload's length, and
-// writes record_words words to memory.result.
+// The kernel's loop. All threads of the block call it. All threads also call compute with the payload's length.
+// compute writes record_words words to memory.result.
 template <class Compute>
 __device__ void serve_mailbox(const PersistentMemory &memory, uint32_t record_words, Compute compute) {
     __shared__ MailboxRequest request;
-    uint64_t served = memory.mailbox->finished; // by the previous launch
+    uint64_t served = memory.mailbox->finished; // set by the previous launch
     for (;;) {
         if (threadIdx.x == 0) request = next_request(memory.mailbox, served);
         __syncthreads();

@@ -1,9 +1,10 @@
 // The host's side of an operator with a persistent kernel, which `worker bench` launches under the name
 // "OPERATOR:persistent".
 //
-// Parameter block and record are the operator's. The batch of a launch is one row: the mailbox (persistent.cuh), in
-// pinned memory. The result is in pinned memory too. The row's length determines the maximum payload size of the
-// mailbox. A launch ends once the host has stored kMailboxStop, or after a second without a payload.
+// The parameter block and the record are the same as for the operator. The batch of a launch is one row: the
+// mailbox (persistent.cuh), in pinned memory. The result is also in pinned memory. The row's length determines the
+// maximum payload size of the mailbox. A launch ends after the host has stored kMailboxStop, or after a second
+// without a payload.
 #pragma once
 
 #include "persistent.cuh"
@@ -11,8 +12,8 @@
 
 namespace millrace {
 
-// Creates an instance of the plain operator once the persistent kernel is loaded. It refuses a GPU with a watchdog that
-// stops long-running kernels.
+// Loads the persistent kernel and creates an instance of the plain operator. It returns an error for a GPU with a
+// watchdog that stops long-running kernels.
 template <class Kernel>
 int32_t create_persistent(Kernel *kernel, const char *name, const millrace_operator &plain, int32_t ordinal,
                           const void *params, size_t bytes, void **out, millrace_error *error) {
@@ -30,7 +31,7 @@ int32_t create_persistent(Kernel *kernel, const char *name, const millrace_opera
     return plain.create(&plain, ordinal, params, bytes, out, error);
 }
 
-// Rounds up to 256 bytes, the alignment of scratch, so that the next part of it is aligned too.
+// Rounds up to 256 bytes, the alignment of scratch, so that the next part of the scratch is aligned too.
 inline uint64_t aligned_room(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // Returns the plain operator's needs for the largest payload of a mailbox. Mailbox is millrace_shape or millrace_launch.
@@ -62,7 +63,7 @@ inline int32_t persistent_needs(const millrace_operator &plain, const void *inst
     return MILLRACE_OK;
 }
 
-// Divides a launch's memory into the parts that the kernel uses, in the order in which persistent_needs counts them.
+// Divides a launch's memory into the parts that the kernel uses, in the order of persistent_needs.
 inline int32_t persistent_memory(const millrace_operator &plain, const void *instance, const millrace_launch &args,
                                  PersistentMemory *memory, millrace_error *error) {
     millrace_shape payload = {};

@@ -1,4 +1,4 @@
-// Combines a value of each lane of a warp.
+// Combines the values of a warp's lanes.
 #pragma once
 
 #include <stdint.h>
@@ -16,7 +16,7 @@ __device__ inline uint32_t reduce_xor_by_shuffles(uint32_t mask, uint32_t value)
     return sum;
 }
 
-// Returns the same. From compute capability 8.0 on it is one instruction.
+// Returns the same value. From compute capability 8.0 on, it uses one instruction.
 __device__ inline uint32_t reduce_xor(uint32_t mask, uint32_t value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
     return reduce_xor_by_shuffles(mask, value);

@@ -1,6 +1,6 @@
 // Communication between a running kernel and the host: loads and stores that are visible to both, and time.
 //
-// `make check` has its own versions of these (test/cuda_on_host.hpp).
+// `make check` has its own versions of these functions (test/cuda_on_host.hpp).
 #pragma once
 
 #include <stdint.h>
@@ -9,14 +9,14 @@ namespace millrace {
 
 #ifdef __CUDACC__
 
-// After this load, the thread sees everything that the host wrote before its release store of this word.
+// Loads a word. The thread then sees all writes of the host before its release store of this word.
 __device__ inline uint64_t load_acquire_system(const uint64_t *word) {
     uint64_t value;
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
     return value;
 }
 
-// After the host has loaded this word, it sees everything that this thread wrote or observed before.
+// Stores a word. A host that has loaded it sees everything that this thread wrote or observed before.
 __device__ inline void store_release_system(uint64_t *word, uint64_t value) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }

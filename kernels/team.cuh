@@ -1,4 +1,5 @@
-// Teams: threads of a block that perform a task together. A team is the whole block, or the warps with one role in it.
+// Teams: threads of a block that perform a task together. A team is the whole block, or the warps of the block with one
+// role.
 #pragma once
 
 #include <stdint.h>
@@ -15,8 +16,8 @@ struct BlockTeam {
     static __device__ void sync() { __syncthreads(); }
 };
 
-// kTeamThreads threads of the block, starting with thread kFirst: whole warps. Each team of a kernel has its own
-// hardware barrier, kBarrier, 1 to 15 (0 is that of __syncthreads).
+// kTeamThreads threads of the block, starting with thread kFirst, in whole warps. Each team of a kernel has its
+// own hardware barrier, kBarrier, from 1 to 15. __syncthreads uses barrier 0.
 template <uint32_t kFirst, uint32_t kTeamThreads, uint32_t kBarrier>
 struct WarpTeam {
     static_assert(kFirst % 32 == 0 && kTeamThreads % 32 == 0 && kBarrier > 0 && kBarrier < 16, "whole warps, own barrier");

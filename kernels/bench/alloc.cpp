@@ -59,7 +59,7 @@ Json answer_alloc(const Request &request, Session &session) {
     std::vector<Lane> lanes;
     for (uint64_t i = 0; i < slots.size(); i++) lanes.push_back(Lane{make_stream(), make_wait_event(wait)});
 
-    double allocating = 0; // of the latest run, which is the measured one
+    double allocating = 0; // time of the latest run, which is the measured run
     double seconds = seconds_a_batch(slots, Input(session.seed, rounds), batches, [&](uint64_t count) {
         Sizes sizes(request["least"], request["most"]);
         (void)scratch->take_seconds();

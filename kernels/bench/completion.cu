@@ -1,4 +1,4 @@
-// completion: the time and the cost until the host learns that an empty kernel has finished.
+// completion: the time and the CPU cost until the host detects that an empty kernel has finished.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ public:
     static void ring(void *self) {
         uint64_t one = 1;
         ssize_t written = write(static_cast<Bell *>(self)->fd_, &one, sizeof one);
-        (void)written; // if it fails, the wait below times out and reports that
+        (void)written; // if the write fails, the wait below times out and reports that
     }
 
     // Blocks until ring is called. A failed stream never calls its host functions, so the wait has a timeout.
@@ -53,7 +53,7 @@ private:
     int fd_;
 };
 
-// One launch, until the host has detected that it has finished.
+// Launches a kernel and waits until the host has detected its completion.
 using Round = std::function<void(cudaStream_t)>;
 
 Round by_event(Wait wait) {

@@ -17,8 +17,8 @@ inline void check(cudaError_t result, const char *call) {
     throw Failure(std::string(call) + ": " + cudaGetErrorName(result) + ": " + cudaGetErrorString(result));
 }
 
-// An owner of a CUDA object. It ignores errors when it frees the object, because they can only follow a failure that
-// has already been reported.
+// An owner of a CUDA object. It ignores errors when it frees the object, because they can only follow a reported
+// failure.
 template <class Handle, cudaError_t (*kFree)(Handle)>
 struct Free {
     void operator()(Handle handle) const { (void)kFree(handle); }
@@ -41,14 +41,14 @@ struct FreeDevice {
 using Pinned = std::unique_ptr<uint8_t, FreePinned>;
 using DeviceMemory = std::unique_ptr<uint8_t, FreeDevice>;
 
-// A stream that doesn't synchronize with any other stream.
+// Creates a stream that doesn't synchronize with any other stream.
 inline Stream make_stream() {
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     return Stream(stream);
 }
 
-// An event. The flags are those of cudaEventCreateWithFlags.
+// Creates an event with the flags of cudaEventCreateWithFlags.
 inline Event make_event(unsigned flags) {
     cudaEvent_t event = nullptr;
     check(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
@@ -79,7 +79,7 @@ inline void record(cudaEvent_t event, cudaStream_t stream) { check(cudaEventReco
 
 inline void synchronize(cudaStream_t stream) { check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); }
 
-// The seconds between two timed events, which must both have been reached.
+// The seconds between two timed events, both of which must have been reached.
 inline double seconds_between(cudaEvent_t from, cudaEvent_t to) {
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, from, to), "cudaEventElapsedTime");

@@ -1,11 +1,12 @@
-// The two ways in which a request can fail.
+// The two kinds of failure of a request.
 #pragma once
 
 #include <stdexcept>
 
 namespace yardstick {
 
-// The request is invalid; the message lists the permitted values. Nothing was done, and further requests may follow.
+// The request is invalid. The message lists the permitted values. The request had no effect, and further requests may
+// follow.
 struct BadRequest : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

@@ -21,8 +21,8 @@ Key repeats_key(std::string fallback) { return number_key("repeats", 1, 100000, 
 Key wait_key(std::string fallback) { return word_key("wait", {"spin", "yield", "sync", "blocking"}, std::move(fallback)); }
 Key scratch_key(std::string name) { return number_key(std::move(name), 4, 1ull << 30); }
 
-// The key for alloc's batch size. The batch passes through the scratch, so it can't be larger. The default is the
-// smallest scratch.
+// The key for alloc's batch size. The batch passes through the scratch, so its size is at most the smallest
+// scratch, which is the default.
 Key batch_key() {
     Key key = bytes_key();
     key.least = 0;

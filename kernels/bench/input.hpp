@@ -10,11 +10,11 @@ namespace yardstick {
 // splitmix64 (Steele, Lea, Flood 2014): returns the next value of a generator.
 uint64_t next_random(uint64_t *state);
 
-// Random words drawn from a table of 4096 random words. The CPU mixes only the table and then knows the result for
-// every word of every batch, so it can check batches of any size completely.
+// Random words drawn from a table of 4096 random words. The CPU mixes only the table, which gives the result for
+// every word of every batch. So it can check batches of any size completely.
 class Input {
 public:
-    // Each seed gives different batches. `rounds` must be the number of rounds that mix runs.
+    // Different seeds give different batches. `rounds` must be the number of rounds that mix runs.
     Input(uint64_t seed, uint32_t rounds);
 
     // Fills a slot's batch. `bytes` must be a multiple of 4, and `memory` must be aligned to 4.

@@ -10,7 +10,7 @@ namespace yardstick {
 
 namespace {
 
-// JSON only requires quotes, backslashes and control characters to be escaped. All other bytes are assumed to be UTF-8.
+// Escapes quotes, backslashes and control characters, as JSON requires. All other bytes must be UTF-8.
 std::string quoted(const std::string &text) {
     std::string out = "\"";
     for (char c : text) {

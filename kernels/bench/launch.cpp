@@ -1,6 +1,6 @@
-// launch: the cost of submitting a small batch to the GPU, by separate calls and by graphs. In every case a separate
-// call records the same event after the batch, and the host polls it. The cases alternate, so that clock drift affects
-// all of them equally.
+// launch: the cost of submitting a small batch to the GPU, by separate calls and by graphs. In every case, a separate
+// call records the same event after the batch, and the host polls the event. The cases alternate, so that clock drift
+// affects all cases equally.
 #include <string.h>
 
 #include <vector>
@@ -21,7 +21,7 @@ constexpr uint64_t kWarmUp = 50; // rounds
 // One way to enqueue a batch, and its measurements.
 struct Case {
     const char *name;
-    bool same; // every batch is the same as the first
+    bool same; // whether every batch is the same as the first
     std::unique_ptr<Enqueuer> enqueuer;
     std::vector<double> enqueue = {}, total = {};
 };

@@ -6,8 +6,8 @@
 
 namespace yardstick {
 
-// Mixes `bytes` bytes from `from` into `to`, both in device memory. `last` is the address of one more byte to write, or
-// NULL.
+// Mixes `bytes` bytes from `from` into `to`, both in device memory. `last` is the address of an additional byte to
+// write, or NULL.
 struct MixArgs {
     const uint8_t *from;
     uint8_t *to;
@@ -16,7 +16,7 @@ struct MixArgs {
     uint8_t *last;
 };
 
-// Enqueues one launch. `multiprocessors` is the number that the GPU has.
+// Enqueues one launch. `multiprocessors` is the GPU's number of multiprocessors.
 void launch_mix(cudaStream_t stream, const MixArgs &args, uint32_t multiprocessors);
 
 } // namespace yardstick

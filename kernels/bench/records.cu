@@ -1,9 +1,10 @@
-// Measures how one thread per record should read its record: byte by byte or through the window of window.cuh, and
-// where it should keep an array that is indexed by data.
+// Measures ways in which one thread per record can read its record: byte by byte, or through the window of
+// window.cuh. It also compares memories for an array that is indexed by data.
 //
 //   make -C kernels records && kernels/build/records
 //
-// It prints GB/s of records, the median of 21 launches over a batch of 64 MiB. Every result is compared with the CPU's.
+// It prints GB/s of records, the median of 21 launches over a batch of 64 MiB. It compares every result with the CPU's
+// result.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ namespace {
 using yardstick::check;
 
 constexpr uint32_t kBatch = 64 << 20, kRuns = 21, kThreads = 64;
-constexpr uint32_t kBins = 64; // as in the example entropy, which uses 16 of them by default
+constexpr uint32_t kBins = 64; // as in the example entropy, which uses 16 bins by default
 
 struct Batch {
     const uint8_t *data;
@@ -62,7 +63,7 @@ struct LocalBins {
     }
 };
 
-// The same with the bins in shared memory. Bins of neighboring threads are in neighboring banks.
+// LocalBins with the bins in shared memory. Bins of neighboring threads are in neighboring banks.
 struct SharedBins {
     static constexpr const char *kName = "bins, shared memory";
     template <class Reader>
@@ -76,7 +77,7 @@ struct SharedBins {
     }
 };
 
-// FNV-1a, which needs registers only.
+// FNV-1a, which needs only registers.
 struct Fnv {
     static constexpr const char *kName = "FNV-1a";
     template <class Reader>
@@ -117,7 +118,7 @@ struct Input {
     std::vector<uint32_t> bins, hashes; // expected results
 };
 
-// Returns records of about `size` bytes that fill the batch: all of that size, or from half to one and a half of it.
+// Returns records that fill the batch. All have `size` bytes, or with `varied` from half to one and a half of that.
 Input input_of(uint32_t size, bool varied, const std::vector<uint8_t> &data) {
     Input input;
     input.name = std::to_string(size) + (varied ? " B, varied" : " B");
@@ -137,7 +138,7 @@ Input input_of(uint32_t size, bool varied, const std::vector<uint8_t> &data) {
     return input;
 }
 
-// Words of random letters, so that a few bins get most bytes, as in text.
+// Returns words of random letters, in which a few bins get most bytes, as in text.
 std::vector<uint8_t> make_text() {
     std::vector<uint8_t> data(kBatch);
     uint32_t state = 7;
@@ -157,7 +158,7 @@ public:
         Input input = input_of(size, varied, data_);
         uint32_t rows = static_cast<uint32_t>(input.offsets.size() - 1);
         offsets_ = yardstick::make_device_memory(4ull * (rows + 1)), results_ = yardstick::make_device_memory(4ull * rows);
-        // The batch ends where its memory ends. So it begins at an odd address if its size is odd.
+        // The batch ends at the end of its memory. So it begins at an odd address if its size is odd.
         uint8_t *start = memory_.get() + kBatch - input.offsets.back();
         check(cudaMemcpy(start, data_.data(), input.offsets.back(), cudaMemcpyHostToDevice), "cudaMemcpy");
         check(cudaMemcpy(offsets_.get(), input.offsets.data(), 4ull * (rows + 1), cudaMemcpyHostToDevice), "cudaMemcpy");

@@ -37,7 +37,7 @@ uint64_t value_of(const Key &key, const std::string &text) {
         if (word == key.words.end()) refuse(key, text);
         return static_cast<uint64_t>(word - key.words.begin());
     }
-    // Eighteen digits fit in 64 bits and exceed every bound.
+    // A number of eighteen digits fits in 64 bits and can exceed every bound.
     if (text.empty() || text.size() > 18) refuse(key, text);
     uint64_t value = 0;
     for (char digit : text) {

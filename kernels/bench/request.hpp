@@ -18,15 +18,15 @@ struct Key {
     std::string name;
     uint64_t least, most; // bounds of a number, inclusive
     uint64_t step;        // a number must be a multiple of this
-    std::string fallback; // default; if it is empty, the key is required
+    std::string fallback; // default; the key is required if this is empty
     std::vector<std::string> words; // if not empty, the value must be one of these
 };
 
 Key number_key(std::string name, uint64_t least, uint64_t most, std::string fallback = "");
 Key word_key(std::string name, std::vector<std::string> words, std::string fallback = "");
 
-// The form of a request: its name, its keys, what it measures, and the members of the answer. The last two are for
-// --help.
+// The form of a request: its name, its keys, a description of the measurement, and the members of the answer.
+// --help prints the last two.
 struct Form {
     std::string name;
     std::vector<Key> keys;

@@ -10,12 +10,12 @@
 
 namespace yardstick {
 
-// Runs `batches` batches from copy in to copy out, batch i in slot i % slots, and returns when all of them are done.
+// Runs `batches` batches from copy in to copy out, with batch i in slot i % slots. Returns when all batches are done.
 using Schedule = std::function<void(uint64_t batches)>;
 
-// Returns the wall seconds per batch. Every slot gets new input. First one batch runs and its output is checked, and
-// more batches warm up the GPU. Then the buffers of the last batch's slot, except for its input, are cleared, the timed
-// batches run, and the output of the last one is checked. Throws Failure if one of the two outputs is wrong.
+// Returns the wall-clock seconds per batch. Every slot gets new input. First, one batch runs and its output is checked,
+// and more batches warm up the GPU. Then the buffers of the last batch's slot are cleared, except its input. The timed
+// batches run, and the output of the last batch is checked. Throws Failure if one of the two outputs is wrong.
 double seconds_a_batch(const Slots &slots, const Input &input, uint64_t batches, const Schedule &run);
 
 } // namespace yardstick

@@ -65,8 +65,8 @@ public:
         pool_.reset(pool);
         check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
               "cudaMemPoolSetAttribute(ReleaseThreshold)");
-        // Otherwise a slot's stream might have to wait for another stream, and the comparison would not measure the
-        // calls.
+        // With such dependencies, a slot's stream might wait for another stream, and the comparison would not
+        // measure the calls.
         int off = 0;
         check(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &off),
               "cudaMemPoolSetAttribute(ReuseAllowInternalDependencies)");

@@ -1,4 +1,4 @@
-// serial: an example of no overlap. It has one slot and one stream, and the host waits after each stage.
+// serial: a schedule without overlap. It has one slot and one stream, and the host waits after each stage.
 #include "answers.hpp"
 #include "input.hpp"
 #include "schedule.hpp"

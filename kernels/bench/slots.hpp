@@ -1,4 +1,4 @@
-// Slots: the memory for batches. It is kept between requests, because pinning it is slow.
+// Slots: the memory for batches. The memory is kept between requests, because pinning memory is slow.
 #pragma once
 
 #include <stdint.h>
@@ -22,12 +22,12 @@ struct Slot {
 // Unused slots, ordered by the time of their last use.
 class FreeList {
 public:
-    // Returns a slot of that size for that GPU, which must be current. If the list has none, it allocates one. The
-    // contents are undefined.
+    // Returns a slot of that size for that GPU, which must be current. If the list has no such slot, it allocates
+    // one. The contents of the slot are undefined.
     std::unique_ptr<Slot> take(int device, uint64_t bytes);
 
-    // Adds a slot to the list, and frees the least recently used ones beyond kMostSlotBytes (forms.hpp). No work may
-    // use the slot.
+    // Adds a slot to the list, and frees the least recently used slots beyond kMostSlotBytes (forms.hpp). No work
+    // may use the slot.
     void give_back(std::unique_ptr<Slot> slot);
 
 private:

@@ -1,4 +1,4 @@
-// Small batches, and the ways to enqueue one on a stream.
+// Small batches, and the ways to enqueue a small batch on a stream.
 #include "small_batch.hpp"
 
 #include <algorithm>
@@ -126,7 +126,7 @@ public:
 
 private:
     SmallWork work_;
-    Graph graph_; // its nodes identify those of exec_
+    Graph graph_; // its nodes identify the nodes of exec_
     cudaGraphNode_t in_ = nullptr, out_ = nullptr;
     std::vector<cudaGraphNode_t> kernels_;
     GraphExec exec_;

@@ -1,4 +1,4 @@
-// Small batches, and the ways to enqueue one on a stream.
+// Small batches, and the ways to enqueue a small batch on a stream.
 #pragma once
 
 #include <stdint.h>
@@ -17,7 +17,7 @@ struct SmallBatch {
     uint32_t add;
 };
 
-// The slot, and the number of kernels between its copies. They work in place in device_in.
+// The slot, and the number of kernels between its copies. The kernels work in place in device_in.
 struct SmallWork {
     const Slot &slot;
     uint32_t kernels;
@@ -33,13 +33,13 @@ public:
 // One call for each copy and each kernel.
 std::unique_ptr<Enqueuer> by_calls(const SmallWork &work);
 
-// A graph that is captured once and launched unchanged. Every batch must be the given one.
+// A graph that is captured once and launched unchanged. Every batch must equal the given one.
 std::unique_ptr<Enqueuer> by_graph(const SmallWork &work, const SmallBatch &batch);
 
 // A graph in which the kernels' arguments and the sizes of the copies are updated, node by node, before each launch.
 std::unique_ptr<Enqueuer> by_updated_nodes(const SmallWork &work, const SmallBatch &batch);
 
-// A graph that is captured again for each batch and used to update the executable form of the first one.
+// A graph that is captured again for each batch and updates the executable form of the first graph.
 std::unique_ptr<Enqueuer> by_recapture(const SmallWork &work, const SmallBatch &batch);
 
 } // namespace yardstick

@@ -13,15 +13,16 @@ namespace yardstick {
 // Work to enqueue on a stream.
 using Work = std::function<void(cudaStream_t)>;
 
-// Returns how many copies or kernels over `bytes` bytes form a train: 32 MiB in total, but at least 8 and at most 512.
-// In a train they follow each other directly, as in a full pipeline, so that the gap before the first one doesn't
+// Returns the number of copies or kernels over `bytes` bytes that form a train: 32 MiB in total, but at least 8 and at
+// most 512. Work in a train follows directly, as in a full pipeline, so the gap before the first piece of work doesn't
 // matter.
 uint32_t train_of(uint64_t bytes);
 
-// Returns the seconds per piece of work, measured with events. Each sample is the mean over a train. It warms up first.
+// Returns the seconds per piece of work, measured with events. Each sample is the mean over a train. The first train
+// only warms up.
 std::vector<double> time_trains(cudaStream_t stream, uint32_t train, uint64_t repeats, const Work &work);
 
-// Returns the median of these samples.
+// Returns the median of the samples of time_trains.
 double seconds_each(cudaStream_t stream, uint32_t train, uint64_t repeats, const Work &work);
 
 } // namespace yardstick

@@ -1,4 +1,4 @@
-// How the host waits for an event.
+// The ways in which the host waits for an event.
 #include "wait.hpp"
 
 #include <sched.h>

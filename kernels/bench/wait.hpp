@@ -1,4 +1,4 @@
-// How the host waits for an event.
+// The ways in which the host waits for an event.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,7 +8,7 @@
 
 namespace yardstick {
 
-// Creates an untimed event of the kind that this way of waiting needs.
+// Creates an untimed event with the flags for this way of waiting.
 Event make_wait_event(Wait wait);
 
 // Returns when the event has been reached, or at once if it was never recorded.

@@ -3,8 +3,8 @@
 //
 // Bits are reflected, in the order in which the CRC transmits them: bit 31 of a word is the coefficient of x^0.
 //
-// The raw CRC of a message M (without the initial value and the final complement) is M * x^32 mod P, so it is linear:
-// the raw CRC of A followed by n bytes B is raw(A) * x^(8n) + raw(B). So a row can be cut anywhere, its pieces can be
+// The raw CRC of a message M (without the initial value and the final complement) is M * x^32 mod P, so it is linear.
+// The raw CRC of A followed by n bytes B is raw(A) * x^(8n) + raw(B). So a row can be cut anywhere. Its pieces can be
 // computed in any order, shifted by their distance to the end of the row, and added with XOR. Then
 //
 //     crc(M) = raw(M) + 0xffffffff * x^(8 * bytes) + 0xffffffff.
@@ -23,7 +23,7 @@ MILLRACE_BOTH uint32_t crc32c_multiply(uint32_t a, uint32_t b) {
 #ifdef __CUDA_ARCH__
 #pragma unroll 8
 #endif
-    for (int i = 0; i < 32; i++) { // the coefficient of x^i in a, and b * x^i
+    for (int i = 0; i < 32; i++) { // adds b * x^i if a has the coefficient of x^i
         product ^= b & (0u - (a >> 31));
         a <<= 1;
         b = (b >> 1) ^ (kCrc32cPolynomial & (0u - (b & 1)));
@@ -35,7 +35,7 @@ MILLRACE_BOTH uint32_t crc32c_multiply(uint32_t a, uint32_t b) {
 struct Crc32cTables {
     // slice[j][v]: the raw CRC of the byte v followed by j zero bytes. Four lookups process four bytes.
     uint32_t slice[4][256];
-    // power[j][v]: x^(8 * v * 256^j) mod P. A product of four of them is a shift by any number of bytes up to 2^32 - 1.
+    // power[j][v]: x^(8 * v * 256^j) mod P. A product of four entries is a shift by any number of bytes up to 2^32 - 1.
     uint32_t power[4][256];
 };
 

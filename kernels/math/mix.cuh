@@ -15,7 +15,7 @@ MILLRACE_BOTH uint32_t mix_round(uint32_t word) {
     return word << 13 | word >> 19;
 }
 
-// Returns the size of the result for a batch, in bytes: whole words.
+// Returns the size of the result for a batch, in bytes, rounded up to whole words.
 MILLRACE_BOTH uint64_t mix_result_bytes(uint64_t bytes) { return (bytes + 3) / 4 * 4; }
 
 // Returns the size of the scratch for a batch, in bytes. If the factor is above 0, the result fits in it.

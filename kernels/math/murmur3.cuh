@@ -5,8 +5,8 @@
 
 namespace millrace {
 
-// Rotates by 1 to 31 bits. On the GPU this is one instruction. With shifts the compiler would compute two products
-// instead of one value.
+// Rotates by 1 to 31 bits. On the GPU this is one instruction. From shifts, the compiler would compute two
+// products instead of one value.
 MILLRACE_BOTH uint32_t rotate_left(uint32_t value, int bits) {
 #ifdef __CUDA_ARCH__
     return __funnelshift_l(value, value, bits);
@@ -15,8 +15,7 @@ MILLRACE_BOTH uint32_t rotate_left(uint32_t value, int bits) {
 #endif
 }
 
-// Scrambles a block of four bytes before it is mixed in. The incomplete last block is scrambled in the same way, padded
-// with zeros.
+// Scrambles a block of four bytes before it is mixed in. An incomplete last block is padded with zeros.
 MILLRACE_BOTH uint32_t murmur3_scramble(uint32_t block) {
     return rotate_left(block * 0xcc9e2d51u, 15) * 0x1b873593u;
 }

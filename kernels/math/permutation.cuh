@@ -1,13 +1,13 @@
 // The permutations of MinHash: h -> ((a * h + b) mod p) mod 2^32 with p = 2^61 - 1, for 32-bit h.
 //
 // This is the inner loop of the minhash kernel, which runs once per shingle and permutation, so every instruction
-// counts. Let x = a * h + b < 2^93, split at bit 61 into x = high * 2^61 + low. Because 2^61 = 1 (mod p), x = high +
-// low (mod p), where high < 2^32 and low < 2^61. That sum is below p + 2^32, so the remainder is the sum or the sum
-// minus p. Only the low 32 bits of the remainder are needed:
+// counts. Let x = a * h + b < 2^93. It is split at bit 61 into x = high * 2^61 + low. Because 2^61 = 1 (mod p), x =
+// high + low (mod p), where high < 2^32 and low < 2^61. That sum is below p + 2^32, so the remainder is the sum or
+// the sum minus p. Only the low 32 bits of the remainder are needed:
 //
 //     result = low32(x) + high + carry  (mod 2^32),   carry = 1 if high + low >= p, else 0
 //
-// because low32(low) = low32(x), and subtracting p adds 1 to the low 32 bits. Three things make this cheap:
+// because low32(low) = low32(x), and subtracting p adds 1 to the low 32 bits. Three facts make this cheap:
 //
 //  1. high is found without shifting by using 8x instead of x: bits 64 to 95 of 8x are `high`. With 8a and 8b split
 //     into 32-bit words, 8x = (8a)_1 * h * 2^32 + (8a)_0 * h + 8b. This takes two 32 x 32 + 32 -> 64 bit
@@ -19,10 +19,10 @@
 //     permute_exact.
 //  3. The minimum and the maximum of three values take one instruction each on sm_90.
 //
-// The multiply-adds occupy one pipe of a multiprocessor; the sums, shifts and minima occupy another. The last sum can
-// use either: the compiler adds two numbers with the multipliers' pipe (IMAD.X), and three numbers with the other pipe
-// (IADD3.X). So a third number that is always 0, which the compiler can't know, moves the sum. kSumsMoved sets how
-// often.
+// The multiply-adds occupy one pipe of a multiprocessor. The sums, shifts and minima occupy another. The last sum can
+// use either pipe. The compiler adds two numbers with the multipliers' pipe (IMAD.X), and three numbers with the other
+// pipe (IADD3.X). So a third number that is always 0, unknown to the compiler, moves the sum. kSumsMoved is the number
+// of moved sums.
 #pragma once
 
 #include "both.cuh"
@@ -41,12 +41,12 @@ MILLRACE_BOTH uint64_t splitmix64(uint64_t *state) {
     return z ^ z >> 31;
 }
 
-// a is in [1, p - 1], b in [0, p - 1].
+// A permutation, with a in [1, p - 1] and b in [0, p - 1].
 struct Permutation {
     uint64_t a, b;
 };
 
-// Returns the next permutation of the generator.
+// Returns the next permutation of the generator in *state.
 MILLRACE_BOTH Permutation next_permutation(uint64_t *state) {
     Permutation permutation;
     permutation.a = splitmix64(state) % (kMersenne61 - 1) + 1;
@@ -54,7 +54,7 @@ MILLRACE_BOTH Permutation next_permutation(uint64_t *state) {
     return permutation;
 }
 
-// A permutation in the form that the loop needs in registers. The host creates it and the kernel loads it, so that the
+// A permutation in the form that the loop needs in registers. The host creates it and the kernel loads it, so the
 // compiler doesn't know that the upper halves of the addends are 0. Otherwise it would split the multiply-adds.
 struct alignas(8) PermutationWords {
     uint32_t a8_low, a8_high; // the words of 8a
@@ -68,8 +68,8 @@ inline PermutationWords permutation_words(Permutation p) {
 // If word 1 is at least this value, the result of permute_fast may be too small by one.
 constexpr uint32_t kCarryPossible = 0xfffffff8u;
 
-// How many of every four last sums are moved away from the multipliers' pipe, 0 to 4. With 0, that pipe has 10 clocks
-// of work per warp and permutation and the other has 6. With 4, both have 8, but hashing also needs the other pipe.
+// The number of moved sums of every four last sums, 0 to 4. With 0, the multipliers' pipe has 10 clocks of work per
+// warp and permutation, and the other pipe has 6. With 4, both have 8, but hashing also needs the other pipe.
 constexpr int kSumsMoved = 2;
 
 // Returns the permuted h without the carry, and word 1 of 8x. It compiles to two IMAD.WIDE, an IADD3, an SHF, and an
@@ -79,7 +79,7 @@ MILLRACE_BOTH uint32_t permute_fast(const PermutationWords &p, uint32_t h, uint3
     uint64_t u = static_cast<uint64_t>(p.a8_high) * h + p.b8_high; // words 1 and 2
     uint32_t result;
 #ifdef __CUDA_ARCH__
-    asm volatile("" : "+l"(t), "+l"(u)); // complete here; otherwise the compiler combines these sums with the next
+    asm volatile("" : "+l"(t), "+l"(u)); // computes t and u here; the compiler must not merge later sums into them
     uint32_t t0 = static_cast<uint32_t>(t), t1 = static_cast<uint32_t>(t >> 32);
     uint32_t u0 = static_cast<uint32_t>(u), u1 = static_cast<uint32_t>(u >> 32);
     if (move_sum) {
@@ -148,8 +148,8 @@ MILLRACE_BOTH uint32_t permute_four(const PermutationWords &p, const uint32_t (&
     return min3(min3(least, value[0], value[1]), value[2], value[3]);
 }
 
-// Returns the minimum of the permuted hashes[first, limit), or 0xffffffff if there are none. hashes must be aligned to
-// 16 bytes; the middle of the range is read 16 bytes at a time.
+// Returns the minimum of the permuted hashes[first, limit), or 0xffffffff if the range is empty. hashes must be
+// aligned to 16 bytes, because the middle of the range is read 16 bytes at a time.
 MILLRACE_BOTH uint32_t permute_least(const PermutationWords &p, const uint32_t *hashes, uint32_t first,
                                      uint32_t limit) {
     uint32_t least = 0xffffffffu, worst = 0, word1;

@@ -1,7 +1,7 @@
 // Shingles: k consecutive characters of a row.
 //
 // A character starts at a row's first byte and at every byte that is not 10xxxxxx, whether or not the row is valid
-// UTF-8. A row of fewer than k characters is one shingle; an empty row has none.
+// UTF-8. A row of fewer than k characters is one shingle. An empty row has no shingle.
 #pragma once
 
 #include "both.cuh"
@@ -13,7 +13,7 @@ constexpr uint32_t kMostShingleCharacters = 256; // the maximum of k
 // Returns whether a byte starts a character regardless of its position.
 MILLRACE_BOTH bool starts_character(uint8_t byte) { return (byte & 0xc0) != 0x80; }
 
-// Returns a bit for each of the four bytes of a word that starts a character: bits 7, 15, 23 and 31.
+// Returns a set bit for each byte of a word that starts a character. The bits are 7, 15, 23 and 31.
 MILLRACE_BOTH uint32_t character_starts(uint32_t word) { return (~word | word << 1) & 0x80808080u; }
 
 // The position of a character that doesn't exist.

@@ -1,4 +1,4 @@
-// The function table, the only thing that the library exports.
+// The function table, and the only functions that the library exports.
 #include "runtime.hpp"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))

@@ -1,6 +1,6 @@
-// The declarations of the built-in operators, made with the functions behind the macros of millrace/declare.cuh. The macros
-// themselves declare one operator per library. internal/operator/compiled has the same declarations for the worker, which
-// refuses a library with others.
+// The declarations of the built-in operators. They use the functions behind the macros of millrace/declare.cuh, because
+// the macros declare only one operator per library. internal/operator/compiled has the same declarations for the
+// worker, which rejects a library with other declarations.
 #include "builtin.hpp"
 
 #include <stddef.h>
@@ -45,7 +45,7 @@ constexpr Declared crc32c() {
     return all;
 }
 
-// The size of the signature is the parameter `hashes`, the second one.
+// The size of the signature is the second parameter, `hashes`.
 struct Hashes {
     static constexpr uint32_t kCount = 0, kParameter = 2;
 };

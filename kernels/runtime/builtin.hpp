@@ -1,5 +1,5 @@
-// What the built-in operators say about themselves. As for any other operator, the parameter block and the size of a
-// result follow from it.
+// The descriptions of the built-in operators. As for any other operator, they determine the parameter block and the
+// size of a result.
 #pragma once
 
 #include "millrace/description.h"

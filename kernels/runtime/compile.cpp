@@ -1,4 +1,4 @@
-// Compiles operators with NVRTC, which is opened at run time: the library works without it. No GPU is necessary.
+// Compiles operators with NVRTC, without a GPU. NVRTC is opened at run time, so the library works without it.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ namespace millrace {
 
 namespace {
 
-// What is used of nvrtc.h. Its functions are the same in CUDA 12 and 13.
+// The parts of nvrtc.h that are used. These functions are the same in CUDA 12 and 13.
 typedef struct _nvrtcProgram *Program;
 enum { kOutOfMemory = 1, kInvalidOption = 5, kCompilation = 6, kBuiltins = 7 };
 struct Functions {
@@ -31,12 +31,12 @@ struct Functions {
 // An opened NVRTC. It begins with the structure of the ABI, to which the caller has a pointer.
 struct Compiler : millrace_compiler {
     Functions nvrtc;
-    char folder[1024]; // of NVRTC, with a slash at the end
+    char folder[1024]; // folder of NVRTC, with a slash at the end
 };
 
-// The options for every operator. Results must not differ from those of the code for the CPU.
+// The options for every operator. Results must equal the results of the code for the CPU.
 constexpr const char *kOptions[] = {"--std=c++17", "--fmad=false"};
-constexpr uint32_t kOwnOptions = sizeof kOptions / sizeof kOptions[0] + 1; // and the architecture
+constexpr uint32_t kOwnOptions = sizeof kOptions / sizeof kOptions[0] + 1; // including the architecture
 
 // ---- opening ----
 
@@ -54,7 +54,8 @@ bool find_functions(void *library, Functions *f) {
            find(library, "nvrtcGetErrorString", &f->message);
 }
 
-// Writes the folder of the library that contains the function, with a slash at the end; an empty text if it is unknown.
+// Writes the folder of the library that contains the function, with a slash at the end, or an empty text if the folder
+// is unknown.
 void folder_of(const void *function, char *folder, size_t room) {
     Dl_info info;
     folder[0] = 0;
@@ -71,7 +72,7 @@ void *open_in(const char *folder, const char *name, int flags) {
     return dlopen(path, flags);
 }
 
-// Opens NVRTC beside this library, then where the system looks for libraries.
+// Opens NVRTC beside this library, or else on the system's search path.
 void *search() {
     char folder[1024];
     folder_of(reinterpret_cast<const void *>(compiler_open), folder, sizeof folder);
@@ -84,8 +85,8 @@ void *search() {
     return nullptr;
 }
 
-// NVRTC opens its built-in functions by their bare name, which fails outside the loader's path. So they are opened here.
-// If they can't be, NVRTC says so when it compiles.
+// Opens NVRTC's built-in functions. NVRTC opens them by their bare name, which fails outside the loader's path. If they
+// can't be opened here, NVRTC reports that when it compiles.
 void open_builtins(const Compiler &compiler) {
     char name[64];
     snprintf(name, sizeof name, "libnvrtc-builtins.so.%d.%d", compiler.version / 1000, compiler.version % 1000 / 10);
@@ -133,7 +134,7 @@ int32_t run(const Functions &nvrtc, Program program, const millrace_source *sour
     return MILLRACE_OK;
 }
 
-// Allocates `bytes` bytes and a zero.
+// Allocates `bytes` bytes and a terminating zero.
 char *text_of(size_t bytes) {
     char *text = static_cast<char *>(malloc(bytes + 1));
     if (text != nullptr) text[bytes] = 0;

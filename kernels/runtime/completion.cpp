@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kMostCompletions = 1u << 20;
 
-// Runs on a thread of the driver, which waits for it: it copies, signals and returns. It must not call CUDA.
+// Queues a token. It runs on a thread of the driver, which waits for its return. It must not call CUDA.
 void CUDART_CB reached(void *argument) {
     Notification *notification = static_cast<Notification *>(argument);
     Completions *queue = notification->queue;
@@ -29,7 +29,7 @@ void CUDART_CB reached(void *argument) {
     }
 }
 
-// Takes a free notification. Returns none if the maximum number is outstanding.
+// Takes a free notification, or returns nullptr if the maximum number is outstanding.
 Notification *take(Completions *queue, uint64_t token) {
     Notification *notification = nullptr;
     pthread_mutex_lock(&queue->mutex);

@@ -1,4 +1,4 @@
-// Descriptions of loaded operators. They come from files, so everything that the runtime uses is checked.
+// Descriptions of loaded operators. They come from files, so the runtime checks everything that it uses.
 #include "description.hpp"
 
 #include <string.h>
@@ -7,25 +7,25 @@ namespace millrace {
 
 namespace {
 
-// Sizes of the structures in version 1 of the contract, which are the least that a description can have.
+// Sizes of the structures in version 1 of the contract. They are the minimum sizes in a description.
 constexpr uint32_t kDescriptionBytes = 176, kParameterBytes = 72, kFieldBytes = 64, kPassBytes = 56, kBatchBytes = 72;
 
-// Bounds, so that no size overflows.
+// Limits that prevent overflows of sizes.
 constexpr uint64_t kMostElements = 1 << 20, kMostStringBytes = 1 << 24, kMostPerByte = 1 << 10;
 constexpr uint64_t kMostConstantBlocks = 1 << 16, kFaultBytes = 4;
 constexpr uint64_t kMostScratch = 1 << 30, kMostScratchPerRow = 1 << 20, kMostScratchPerByte = 1 << 10;
 
-constexpr uint32_t kTypeBytes[] = {0, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 4, 8}; // by type, beginning with MILLRACE_UINT8 = 1
+constexpr uint32_t kTypeBytes[] = {0, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 4, 8}; // indexed by type; MILLRACE_UINT8 is 1
 
 bool is_number(uint32_t type) { return type >= MILLRACE_UINT8 && type <= MILLRACE_FLOAT64; }
 bool is_integer(uint32_t type) { return type >= MILLRACE_UINT8 && type <= MILLRACE_INT64; }
 bool is_signed(uint32_t type) { return type >= MILLRACE_INT8 && type <= MILLRACE_INT64; }
 
-// Reports whether the text ends within its bytes.
+// Returns whether the text ends within its bytes.
 template <size_t kBytes>
 bool ends(const char (&text)[kBytes]) { return memchr(text, 0, kBytes) != nullptr; }
 
-// Returns an entry. Code of an older contract has shorter ones: the rest is zero.
+// Returns an entry. Code of an older contract may have shorter entries, whose missing members are zero.
 template <class Entry>
 Entry entry(const millrace_description *d, uint32_t at, uint32_t size, uint32_t i) {
     Entry e = {};
@@ -83,7 +83,7 @@ bool good_scratch(const millrace_description *d) {
            d->scratch_per_byte <= kMostScratchPerByte;
 }
 
-// Returns what is wrong with the passes, or nullptr.
+// Returns the name of the damaged part of the passes, or nullptr.
 const char *damaged_passes(const millrace_description *d) {
     if (!entries_fit(d, d->passes, d->pass_size, d->passes_at, MILLRACE_MOST_PASSES, kPassBytes)) return "the number of passes";
     for (uint32_t i = 0; i < d->passes; i++) {
@@ -92,7 +92,7 @@ const char *damaged_passes(const millrace_description *d) {
     return good_scratch(d) ? nullptr : "the size of scratch memory";
 }
 
-// Returns what is wrong with a description, or nullptr.
+// Returns the name of the damaged part of a description, or nullptr.
 const char *damage(const millrace_description *d, uint64_t bytes) {
     if (d->size < kDescriptionBytes || d->bytes < d->size || d->bytes > bytes || d->bytes > kMostDescription) return "its size";
     if (d->batch_size < kBatchBytes || d->batch_size > sizeof(millrace_batch)) return "the size of a batch";
@@ -113,7 +113,7 @@ const char *damage(const millrace_description *d, uint64_t bytes) {
     return damaged_passes(d);
 }
 
-// Returns the value of a parameter, extended to 64 bits as the description's bounds are.
+// Returns the value of a parameter, extended to 64 bits like the description's bounds.
 uint64_t value_of(const millrace_parameter &p, const uint8_t *block) {
     uint64_t bits = 0;
     memcpy(&bits, block + p.at, kTypeBytes[p.type]);
@@ -151,8 +151,8 @@ bool has_tables(const millrace_description *d) {
     return false;
 }
 
-// Checks the place of a table in a block that has `bytes` bytes after its start at `start`. *end is where the tables before it
-// end, and then where this one ends.
+// Checks the position and the size of a table in a block of `bytes` bytes, whose tables begin at `start`. *end is the
+// end of the previous table, and becomes the end of this table.
 bool good_table(const millrace_parameter &p, const uint8_t *block, uint64_t start, uint64_t bytes, uint64_t *end) {
     uint32_t place[2];
     memcpy(place, block + p.at, sizeof place);
@@ -215,7 +215,7 @@ int32_t bind_block(const millrace_description *d, const void *params, size_t byt
     if (int32_t s = check_block(d, block, bytes, error)) return s;
     uint64_t stride = 0, largest = 1;
     *size = {};
-    size->statuses = d->form != MILLRACE_LIBRARY || d->reasons > 0; // other host code computes every record
+    size->statuses = d->form != MILLRACE_LIBRARY || d->reasons > 0; // host code without reasons computes every record
     for (uint32_t i = 0; i < d->fields; i++) {
         millrace_field f = field(d, i);
         uint64_t element = kTypeBytes[f.type], count = f.count;

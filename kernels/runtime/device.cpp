@@ -16,7 +16,7 @@ void format_uuid(const cudaUUID_t &uuid, char *text, size_t room) {
              b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
-// Refuses a GPU that is older than all code in the library.
+// Returns an error for a GPU that is older than all code in the library.
 int32_t check_compute(int ordinal, millrace_error *error) {
     int major = 0, minor = 0;
     if (int32_t s = check(error, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal),
@@ -35,7 +35,7 @@ int32_t check_compute(int ordinal, millrace_error *error) {
                 ordinal, major, minor, least / 10, least % 10);
 }
 
-// Creates the context and the parts of a device object. On failure the caller closes the parts that exist.
+// Creates the context and the parts of a device object. If it fails, the caller closes the existing parts.
 int32_t open_parts(millrace_device *device, uint32_t completions, millrace_error *error) {
     if (int32_t s = check_compute(device->ordinal, error)) return s;
     if (int32_t s = use(device, error)) return s;

@@ -17,10 +17,10 @@ struct Driver {
     decltype(&cuLaunchKernel) launch;
 };
 
-// Finds the functions. It returns MILLRACE_UNAVAILABLE if the driver lacks one.
+// Finds the functions. It returns MILLRACE_UNAVAILABLE if the driver lacks a function.
 int32_t find_driver(Driver *driver, millrace_error *error);
 
-// Converts the result of a call of the driver. Its codes are those of the CUDA runtime.
+// Converts the result of a call of the driver. The driver and the CUDA runtime have the same codes.
 inline int32_t check(millrace_error *error, CUresult result, const char *call) {
     return check(error, static_cast<cudaError_t>(result), call);
 }

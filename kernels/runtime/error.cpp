@@ -9,9 +9,9 @@ namespace millrace {
 namespace {
 
 // Returns the kind of failure of a CUDA error. Every code that is not listed here is a loss. Toolkits add codes, and an
-// unknown code may come from a device that is gone, so it never counts as a refused argument: the process ends, and the
-// next one checks the device again. internal/device/cuda/testdata/codes.txt lists every code with its kind, and a test
-// compares it with this function.
+// unknown code may come from a lost device. So it is never treated as an invalid argument. The process ends, and the
+// next process checks the device again. internal/device/cuda/testdata/codes.txt lists every code with its kind, and a
+// test compares it with this function.
 int32_t status_of(cudaError_t result) {
     switch (result) {
     case cudaErrorNotReady:
@@ -76,7 +76,7 @@ int32_t fail(millrace_error *error, int32_t status, int32_t code, const char *fo
 }
 
 int32_t fail_cuda(millrace_error *error, cudaError_t result, const char *call) {
-    // A sticky error stays in the runtime; this clears all others.
+    // This call clears all errors except a sticky error.
     (void)cudaGetLastError();
     int32_t status = status_of(result);
     if (status == MILLRACE_UNAVAILABLE) {

@@ -1,6 +1,6 @@
-// Operators of your own with host code: opens a library that has one. The operator then works like a built-in one. Its
-// host code isn't trusted to know its own declaration: parameter blocks are checked before it sees them, and the size of
-// results and the places in them are what the declaration says.
+// Opens a library with a user's operator that has host code. The operator then works like a built-in one. Its host code
+// may contradict its declaration. So the runtime checks parameter blocks before the host code gets them, and takes the
+// size and the layout of results from the declaration.
 #include "library.hpp"
 
 #include <dlfcn.h>
@@ -25,7 +25,7 @@ constexpr uint64_t kMostScratch = 1ull << 40; // bytes; no GPU has more
 // An operator of a library, on one device. It begins with the structure of the ABI, to which the caller has a pointer.
 struct Opened : millrace_operator {
     int ordinal;
-    const millrace_operator *host; // in the library
+    const millrace_operator *host; // the library's structure
     std::atomic<uint32_t> instances;
 
     const millrace_description *own() const { return static_cast<const millrace_description *>(description); }
@@ -34,7 +34,7 @@ struct Opened : millrace_operator {
 struct Instance {
     Opened *opened;
     ResultSize size;
-    void *host; // the library's
+    void *host; // the library's instance
 };
 
 // ---- calls of the library ----
@@ -42,9 +42,9 @@ struct Instance {
 // Prepares the error for a call of the library.
 void clear(millrace_error *error) { error->code = 0, error->message[0] = 0; }
 
-// Returns the status of a call of the library. A failure's message then begins with the operator's name. A status that has
-// no meaning for an operator is a refused argument. Code that can't run on this GPU says nothing about the state of the
-// device, so its error has the code 0.
+// Returns the status of a call of the library. The message of a failure then begins with the operator's name. A status
+// without a meaning for an operator becomes MILLRACE_INVALID. Code that can't run on this GPU doesn't indicate the
+// state of the device, so its error has the code 0.
 int32_t named(const char *name, int32_t status, millrace_error *error) {
     if (status == MILLRACE_OK) return status;
     if (status == MILLRACE_NOT_READY || status == MILLRACE_NOT_FOUND) status = MILLRACE_INVALID;
@@ -84,7 +84,7 @@ int32_t needs(const void *self, const millrace_shape *shape, millrace_needs *nee
     return MILLRACE_OK;
 }
 
-// Asks for the needs of a small batch, so that host code that contradicts its declaration is refused before work begins.
+// Calls needs for a small batch, so that host code that contradicts its declaration fails before work begins.
 int32_t try_needs(const Instance *instance, millrace_error *error) {
     const millrace_shape shape = {sizeof shape, 0, 1, 1, 1};
     millrace_needs result = {};
@@ -109,7 +109,7 @@ int32_t create(const millrace_operator *self, int32_t ordinal, const void *param
         return s;
     }
     if (int32_t s = try_needs(instance, error)) {
-        millrace_error ignored = {sizeof ignored, 0, 0, {}}; // the first failure is the one to report
+        millrace_error ignored = {sizeof ignored, 0, 0, {}}; // the first failure is reported
         (void)opened->host->destroy(instance->host, &ignored);
         delete instance;
         return s;
@@ -146,7 +146,7 @@ const void *find(void *handle, const char *symbol, uint64_t *bytes) {
     return found;
 }
 
-// Checks the versions. The members that it reads are in every version.
+// Checks the versions. All versions have the members that it reads.
 int32_t check_versions(const char *path, const millrace_library *library, millrace_error *error) {
     if (library->abi_version < MILLRACE_ABI_LEAST) {
         return fail(error, MILLRACE_INVALID, 0,
@@ -163,8 +163,7 @@ int32_t check_versions(const char *path, const millrace_library *library, millra
     return MILLRACE_OK;
 }
 
-// Checks that the operator is complete and that it is the one of the description, which a program may have read from the
-// file before.
+// Checks that the operator is complete and matches the description, which a program may have read from the file before.
 int32_t check_operator(const char *path, const millrace_operator *op, const void *description, uint64_t bytes,
                        millrace_error *error) {
     constexpr size_t kOperatorBytes = offsetof(millrace_operator, launch) + sizeof(op->launch);

@@ -1,11 +1,11 @@
-// Operators of libraries with host code of their own.
+// Operators of libraries with their own host code.
 #pragma once
 
 #include "runtime.hpp"
 
 namespace millrace {
 
-// Reports whether library_open returned the operator.
+// Returns whether library_open returned the operator.
 bool is_library(const millrace_operator *op);
 
 // Frees an operator that library_open returned, unless it is in use. The library itself stays open.

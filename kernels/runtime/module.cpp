@@ -1,4 +1,4 @@
-// Operators of your own: loads a compiled operator into a device. It then works like a built-in one.
+// Loads a user's compiled operator into a device. The operator then works like a built-in one.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kDescriptionSymbol[] = "millrace_operator_description", kCodeSymbol[] = "millrace_operator_run";
 constexpr char kPassSymbol[] = "millrace_operator_pass_";
-constexpr uint64_t kMostBlocks = 0x7fffffff; // of a launch
+constexpr uint64_t kMostBlocks = 0x7fffffff; // maximum number of blocks of a launch
 
 // A loaded operator. It begins with the structure of the ABI, to which the caller has a pointer.
 struct Module : millrace_operator {
@@ -33,7 +33,7 @@ struct Module : millrace_operator {
 struct Instance {
     Module *module;
     ResultSize size;
-    void *tables;                         // in device memory; nullptr if there are none
+    void *tables;                         // in device memory; nullptr without tables
     alignas(8) uint8_t block[kMostBlock]; // padded with zeros
 };
 
@@ -94,13 +94,13 @@ int32_t needs(const void *self, const millrace_shape *shape, millrace_needs *nee
     return MILLRACE_OK;
 }
 
-// Numbers of threads and records are uint32 in the kernel, whose blocks stride over the records: blocks * threads stays
-// below 2^31, so that neither overflows.
+// Numbers of threads and records are uint32 in the kernel, whose blocks stride over the records. blocks * threads stays
+// below 2^31, so neither overflows.
 uint32_t record_blocks(const millrace_description *d, uint64_t rows) {
     return blocks_for(rows, d->teams, (1u << 31) / d->threads - 1);
 }
 
-// Launches one kernel with the two arguments that all of them have.
+// Launches one kernel. All kernels have the same two arguments.
 int32_t launch_kernel(const Instance *instance, CUfunction kernel, uint32_t blocks, uint32_t threads, millrace_batch *batch,
                       void *cuda_stream, millrace_error *error) {
     const Module *module = instance->module;
@@ -154,7 +154,7 @@ int32_t launch(const void *self, void *cuda_stream, const millrace_launch *args,
 
 // ---- loading ----
 
-// Reports whether the image is complete. The driver gets no size, so it would read beyond a file that was cut off.
+// Returns whether the image is complete. The driver doesn't get the size, so it would read beyond a truncated file.
 bool complete_elf(const uint8_t *image, uint64_t bytes) {
     if (bytes < 64) return false;
     uint64_t segments, sections;
@@ -192,7 +192,7 @@ int32_t check_kind(const uint8_t *image, uint64_t bytes, millrace_error *error) 
     return complete ? MILLRACE_OK : fail(error, MILLRACE_INVALID, 0, "the image is incomplete");
 }
 
-// Converts the result of loading an image. A refused image says nothing about the device, so the code is 0.
+// Converts the result of loading an image. A rejected image doesn't indicate the state of the device, so the code is 0.
 int32_t check_load(millrace_error *error, CUresult result, const char *log) {
     const char *name = cudaGetErrorName(static_cast<cudaError_t>(result)), *separator = *log == 0 ? "" : ": ";
     switch (result) {
@@ -234,7 +234,7 @@ int32_t check_symbol(millrace_error *error, CUresult result, const char *symbol)
     return fail(error, MILLRACE_INVALID, 0, "the image has no %s: compile it from a source with millrace/operator.cuh", symbol);
 }
 
-// Copies the description from the GPU. A fatbin may be compressed, so its file doesn't show it.
+// Copies the description from the GPU. A fatbin may be compressed, so the description can't be read from its file.
 int32_t read_description(Module *module, millrace_error *error) {
     CUdeviceptr address = 0;
     size_t bytes = 0;
@@ -255,7 +255,7 @@ int32_t read_description(Module *module, millrace_error *error) {
     return fail(error, MILLRACE_INVALID, 0, "operator %s is host code: build it as a shared library", module->own->name);
 }
 
-// Finds a kernel. The query also loads its code, which could wait for running work at the first launch.
+// Finds a kernel. The query also loads the kernel's code. Loading at the first launch could wait for running work.
 int32_t find_kernel(const Module *module, const char *symbol, uint32_t threads, CUfunction *kernel, millrace_error *error) {
     if (int32_t s = check_symbol(error, module->driver.function(kernel, module->module, symbol), symbol)) return s;
     int most = 0;
@@ -284,7 +284,7 @@ int32_t load(Module *module, const void *image, uint64_t bytes, millrace_error *
     if (int32_t s = load_image(module, image, bytes, error)) return s;
     int32_t status = read_description(module, error);
     if (status == MILLRACE_OK) status = find_kernels(module, error);
-    if (status != MILLRACE_OK) (void)module->driver.unload(module->module); // the first failure is the one to report
+    if (status != MILLRACE_OK) (void)module->driver.unload(module->module); // the first failure is reported
     return status;
 }
 

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-// Refuses a shape that no batch can have. Batch is millrace_shape or millrace_launch.
+// Returns an error for a shape that no batch can have. Batch is millrace_shape or millrace_launch.
 template <class Batch>
 int32_t check_shape(const Batch *batch, millrace_error *error) {
     if (batch->rows <= kMostInBatch && batch->bytes <= kMostInBatch && (batch->rows != 0 || batch->bytes == 0)) {
@@ -17,7 +17,8 @@ int32_t check_shape(const Batch *batch, millrace_error *error) {
                 static_cast<unsigned long long>(kMostInBatch));
 }
 
-// Returns the number of blocks of that many threads for that many items, at most `most`: kernels stride over the rest.
+// Returns the number of blocks of that many threads for that many items, at most `most`. Kernels stride over the
+// remaining items.
 inline uint32_t blocks_for(uint64_t items, uint32_t threads, uint32_t most) {
     uint64_t blocks = (items + threads - 1) / threads;
     return blocks < most ? static_cast<uint32_t>(blocks) : most;

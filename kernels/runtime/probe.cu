@@ -15,7 +15,7 @@ __host__ __device__ inline uint32_t answer_to(uint32_t question) { return questi
 __global__ void probe_kernel(const uint32_t *question, uint32_t *answer) { *answer = answer_to(*question); }
 
 // Any CUDA error in the probe's own work indicates a fault of the device, because the arguments are always the same. If
-// there is not enough memory, the question is dropped, and a later call asks again.
+// there is not enough memory, the question is dropped, and a later call enqueues another question.
 int32_t judge(Probe *probe, int32_t status, millrace_error *error) {
     if (status == MILLRACE_OK || status == MILLRACE_NOT_READY) return status;
     probe->pending = false;
@@ -82,7 +82,7 @@ void probe_close(Probe *probe) {
 }
 
 int32_t probe_ask(Probe *probe, millrace_error *error) {
-    // Another thread that holds the mutex may be stuck in a hung driver, so don't wait for it.
+    // Another thread that holds the mutex may be stuck in a hung driver, so this call doesn't wait for it.
     if (pthread_mutex_trylock(&probe->mutex) != 0) {
         return fail(error, MILLRACE_NOT_READY, 0, "probe: another thread is asking");
     }

@@ -22,13 +22,13 @@ inline int32_t check(millrace_error *error, cudaError_t result, const char *call
     return result == cudaSuccess ? MILLRACE_OK : fail_cuda(error, result, call);
 }
 
-// Like check, but for the result of a kernel launch: a refused argument is MILLRACE_LAUNCH.
+// Like check, but for the result of a kernel launch. It returns MILLRACE_LAUNCH for an invalid argument.
 int32_t check_launch(millrace_error *error, const char *kernel);
 
-// Like check, but for loading a kernel: if the GPU or its driver can't run it, the result is MILLRACE_UNAVAILABLE.
+// Like check, but for loading a kernel. It returns MILLRACE_UNAVAILABLE if the GPU or its driver can't run the kernel.
 int32_t check_image(millrace_error *error, cudaError_t result, const char *kernel);
 
-// Allocates page-locked memory; flags are those of cudaHostAlloc (memory.cpp).
+// Allocates page-locked memory with the flags of cudaHostAlloc (memory.cpp).
 int32_t pin(void **memory, size_t bytes, unsigned flags, millrace_error *error);
 
 // ---- the probe (probe.cu) ----
@@ -39,21 +39,21 @@ struct ProbeWords {
     uint32_t answer;
 };
 
-// A small operation with a known result. Only one runs at a time.
+// A small operation with a known result. Only one operation runs at a time.
 struct Probe {
     pthread_mutex_t mutex;
     cudaStream_t stream;  // used only for the probe
     ProbeWords *words;    // pinned; nullptr before probe_open
     uint32_t *memory;     // on the device: a question and its answer
     uint32_t asked;       // the latest question
-    bool pending;         // the latest question has not been answered
+    bool pending;         // whether the latest question has no answer yet
 };
 
 int32_t probe_open(Probe *probe, millrace_error *error);
 void probe_close(Probe *probe);
 
-// Asks the next question, or checks for the answer to the pending one. It doesn't wait: it returns MILLRACE_NOT_READY
-// until the answer exists, and MILLRACE_LOST if the answer is wrong or CUDA reports an error.
+// Enqueues the next question, or checks for the answer to the pending one. It doesn't wait. It returns
+// MILLRACE_NOT_READY until the answer exists, and MILLRACE_LOST if the answer is wrong or CUDA reports an error.
 int32_t probe_ask(Probe *probe, millrace_error *error);
 
 // Returns the lowest compute capability for which the library has code, as 10 * major + minor.
@@ -71,14 +71,15 @@ struct Notification {
 };
 
 // A bounded queue of tokens, and an eventfd that becomes readable when a token is queued. A notification reserves an
-// entry from notify until it is drained, so the queue is never full for the host function, which never allocates.
+// entry from notify until its token is drained. So the queue always has space for the host function, which doesn't
+// allocate.
 struct Completions {
     pthread_mutex_t mutex;
     int fd;
     uint32_t capacity;
     Notification *notifications; // an array of `capacity` notifications
     uint32_t free;               // head of the free list; capacity if it is empty
-    uint32_t outstanding;        // passed to CUDA or queued
+    uint32_t outstanding;        // number of notifications passed to CUDA or queued
     uint64_t *tokens;            // ring buffer with `capacity` entries
     uint32_t head, queued;
 };
@@ -98,9 +99,9 @@ struct GateSlot {
 
 struct Gates {
     pthread_mutex_t mutex;
-    GateSlot *slots;           // kGates of them, pinned
+    GateSlot *slots;           // kGates slots, pinned
     GateSlot *device_slots;    // address of the same memory on the GPU
-    uint64_t tickets[kGates];  // the latest gate in each slot; 0 if there was none
+    uint64_t tickets[kGates];  // ticket of the latest gate in each slot; 0 without a gate
     uint64_t last_ticket;
 };
 
@@ -115,7 +116,8 @@ struct OperatorEntry {
     int32_t (*load)(millrace_error *error);
 };
 
-// Returns an operator of the library's version of the structure. Without a description it is only for measurements.
+// Returns an operator with the library's version of the structure. An operator without a description is only for
+// measurements.
 constexpr millrace_operator make_operator(const char *name, decltype(millrace_operator::create) create,
                                           decltype(millrace_operator::destroy) destroy,
                                           decltype(millrace_operator::needs) needs,
@@ -125,15 +127,15 @@ constexpr millrace_operator make_operator(const char *name, decltype(millrace_op
 
 extern const OperatorEntry kCrc32c;
 extern const OperatorEntry kMinhash;
-extern const OperatorEntry kMinhashPlain; // minhash with one kind of kernel: its load is that of kMinhash
+extern const OperatorEntry kMinhashPlain; // minhash with one kind of kernel; same load as kMinhash
 extern const OperatorEntry kMinhashSpecialized;
 extern const OperatorEntry kMinhashCluster;
 extern const OperatorEntry kMix;
-extern const OperatorEntry kCrc32cPersistent; // for `worker bench`: without load, since create loads the kernel
+extern const OperatorEntry kCrc32cPersistent; // for `worker bench`; without load, because create loads the kernel
 extern const OperatorEntry kMinhashPersistent;
 
-// Loads one kernel onto the current device. By default CUDA loads a kernel lazily at its first launch, and that may
-// wait for running kernels, even forever if one of those waits for this one.
+// Loads one kernel onto the current device. By default, CUDA loads a kernel at its first launch. That may wait for
+// running kernels, even forever if a running kernel waits for this one.
 template <class Kernel>
 int32_t load_kernel(Kernel *kernel, const char *name, millrace_error *error) {
     cudaFuncAttributes attributes;

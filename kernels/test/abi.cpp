@@ -1,5 +1,5 @@
-// The positions of the members that version 5 of the ABI has. They never change: a structure grows only at its end. A later
-// version adds lines and changes none.
+// The positions of the members in version 5 of the ABI. They never change, because a structure grows only at its end. A
+// later version only adds lines.
 #include <stddef.h>
 
 #include "include/millrace.h"

@@ -1,5 +1,5 @@
-// An operator with host code of its own, for tests: how many of a record's bytes are above `percent` percent of their mean.
-// The first of its two kernels adds up the bytes of each record in scratch, and the second one counts.
+// An operator with its own host code, for tests. It counts the bytes of a record that are above `percent` percent of
+// their mean. The first kernel adds up the bytes of each record in scratch, and the second kernel counts.
 #include <millrace/library.cuh>
 
 #include <cuda_runtime.h>

@@ -49,7 +49,7 @@ static void check_crc32c() {
         for (uint32_t i = 0; i < n; i++) slow = crc32c_byte(tables.slice, slow, 0);
         CHECK_EQUAL(crc32c_shift(tables.power, 0x12345678u, n), slow, "shift by %u bytes", n);
     }
-    // 2^24 - 1 bytes and one more, which uses the fourth table.
+    // 2^24 - 1 bytes and an additional byte, which uses the fourth table.
     uint32_t far = crc32c_byte(tables.slice, crc32c_shift(tables.power, 5, (1u << 24) - 1), 0);
     CHECK_EQUAL(crc32c_shift(tables.power, 5, 1u << 24), far, "shift by 2^24 bytes");
 }
@@ -57,7 +57,7 @@ static void check_crc32c() {
 static void check_murmur3() {
     auto fast = [](const std::string &s) {
         return murmur3(static_cast<uint32_t>(s.size()), [&](uint32_t i) {
-            uint32_t block = 0xaaaaaaaau; // bytes after the end don't count
+            uint32_t block = 0xaaaaaaaau; // bytes after the end must not matter
             memcpy(&block, &s[i * 4], s.size() - i * 4 < 4 ? s.size() - i * 4 : 4);
             return block;
         });
@@ -77,7 +77,7 @@ static uint32_t slow_permute(Permutation p, uint32_t h) {
     return static_cast<uint32_t>((static_cast<unsigned __int128>(p.a) * h + p.b) % kMersenne61);
 }
 
-// Returns permutations for which this h needs the carry: b is chosen so that the remainder is r, at most `high`.
+// Returns a permutation for which this h has the remainder r. A small r needs the carry.
 static Permutation with_remainder(uint64_t a, uint32_t h, uint64_t r) {
     unsigned __int128 product = static_cast<unsigned __int128>(a) * h % kMersenne61;
     return {a, static_cast<uint64_t>((r + kMersenne61 - product) % kMersenne61)};
@@ -90,7 +90,7 @@ static void check_permutation(Permutation p, uint32_t h) {
     if (word1 < kCarryPossible) CHECK_EQUAL(fast, want, "fast a=%llu b=%llu h=%u", (unsigned long long)p.a, (unsigned long long)p.b, h);
 }
 
-// Returns how often the carry was needed.
+// Returns the number of cases that needed the carry.
 static int check_carries(Random &random) {
     int carries = 0;
     for (int i = 0; i < 20000; i++) {
@@ -101,7 +101,7 @@ static int check_carries(Random &random) {
         uint32_t word1;
         carries += permute_fast(permutation_words(p), h, &word1) != slow_permute(p, h);
 
-        // The hash is among others, so that the stretch is computed again.
+        // The hash is among other hashes, so that the stretch is computed again.
         alignas(16) uint32_t hashes[64];
         uint32_t first = random.below(8), limit = first + 1 + random.below(56), least = 0xffffffffu;
         for (uint32_t &other : hashes) other = static_cast<uint32_t>(random.next());

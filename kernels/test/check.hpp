@@ -33,8 +33,8 @@ struct Random {
 
 using Rows = std::vector<std::string>;
 
-// A batch as kernels see it. Its bytes are at the end of a separate allocation, so that the sanitizer detects a read
-// past them, and start `lead` bytes after an aligned address.
+// A batch as kernels see it. Its bytes start `lead` bytes after an aligned address. They are at the end of a
+// separate allocation, so that the sanitizer detects a read past them.
 struct Batch {
     std::vector<uint32_t> offsets;
     std::vector<uint8_t> memory;

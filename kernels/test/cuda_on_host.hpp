@@ -1,6 +1,7 @@
-// Emulates just enough of CUDA to run this project's kernels on the host, for `make check`. Every thread of a block is
-// a fiber. Blocks run one after another, or together if they form a cluster. At barriers and warp functions a fiber
-// yields until the others have reached the same point. A barrier that not all threads reach ends the program.
+// Emulates the parts of CUDA that this project's kernels need to run on the host, for `make check`. Every thread of a
+// block is a fiber. Blocks run one after another, or together if they form a cluster. At barriers and warp functions,
+// a fiber yields until the other fibers have reached the same point. A barrier that not all threads reach ends the
+// program.
 //
 // It runs the kernels' own code, so the sanitizers detect mistakes in splitting and merging. Between two barriers the
 // threads run in an order that changes from turn to turn, which reveals some missing barriers. It can't test for other
@@ -57,7 +58,7 @@ struct Fiber {
     std::vector<char> stack;
     State state;
     uint32_t exchanged;
-    std::function<bool()> awaited; // at a team barrier or an mbarrier: whether it has opened
+    std::function<bool()> awaited; // at a team barrier or an mbarrier, returns whether it has opened
 };
 
 inline std::vector<Fiber> fibers; // fibers of all blocks that run at once
@@ -83,7 +84,7 @@ inline void entry() {
     give_way(State::done);
 }
 
-// Resumes fibers [from, to) if all that remain are at the barrier.
+// Resumes fibers [from, to) if all unfinished ones are at the barrier.
 inline bool release(uint32_t from, uint32_t to, State barrier) {
     bool any = false;
     for (uint32_t t = from; t < to; t++) {
@@ -107,8 +108,8 @@ inline bool release_opened(uint32_t from, uint32_t to, State barrier) {
     return any;
 }
 
-// Resumes one warp that waits for an mbarrier. In every other block it is the first warp that can continue, otherwise
-// the last, so that the warps at the other end fall as far behind as the kernel permits.
+// Resumes one warp that waits for an mbarrier. In every other block, it resumes the first warp that can continue, and
+// otherwise the last one. So the warps at the other end fall as far behind as the kernel permits.
 inline bool release_warp(uint32_t count) {
     for (uint32_t i = 0; i < count; i += 32) {
         uint32_t from = first_block % 2 == 0 ? i : count - 32 - i;
@@ -117,7 +118,7 @@ inline bool release_warp(uint32_t count) {
     return false;
 }
 
-// Finishes copies as late as possible: when no fiber can continue without them.
+// Finishes copies. It is called as late as possible, when no fiber can continue without them.
 inline bool finish_copies() {
     bool any = !copies.empty();
     for (const std::function<void()> &copy : copies) copy();
@@ -149,8 +150,8 @@ inline void start(uint32_t count) {
     }
 }
 
-// Runs every fiber until it yields, and returns how many have finished. `turn` determines the order of the warps and of
-// the threads in a warp.
+// Runs every fiber until it yields, and returns the number of finished fibers. `turn` determines the order of the warps
+// and of the threads in a warp.
 inline uint32_t run_fibers(uint32_t count, uint32_t turn) {
     uint32_t done = 0, warps = count / 32;
     for (uint32_t i = 0; i < count; i++) {
@@ -192,8 +193,8 @@ uint32_t exchange(uint32_t value, Combine combine) {
     return result;
 }
 
-// kernel<<<blocks, threads>>>(arguments...) with clusters of `size` blocks; blocks must be a multiple of it. Every
-// other launch begins with the last cluster.
+// Runs kernel<<<blocks, threads>>>(arguments...) with clusters of `size` blocks. `blocks` must be a multiple of
+// `size`. Every other launch begins with the last cluster.
 template <class Kernel, class... Arguments>
 void launch_clusters(uint32_t size, uint32_t blocks, uint32_t threads, Kernel *kernel, Arguments... arguments) {
     blockDim.x = threads, gridDim.x = blocks;
@@ -203,7 +204,7 @@ void launch_clusters(uint32_t size, uint32_t blocks, uint32_t threads, Kernel *k
     for (uint32_t b = 0; b < blocks; b += size) run_blocks(backwards ? blocks - size - b : b, size);
 }
 
-// kernel<<<blocks, threads>>>(arguments...)
+// Runs kernel<<<blocks, threads>>>(arguments...).
 template <class Kernel, class... Arguments>
 void launch(uint32_t blocks, uint32_t threads, Kernel *kernel, Arguments... arguments) {
     launch_clusters(1, blocks, threads, kernel, arguments...);

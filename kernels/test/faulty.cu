@@ -1,7 +1,8 @@
 // A kernel library for tests: libmillrace with the additional operator "faulty". It loses the GPU with every batch that
-// has a row beginning with the eight bytes "poison!\n", and never ends with a batch that has a row beginning with
-// "endless\n". Otherwise its result for a row is the length of the row as a uint32. It takes no parameters. If the
-// environment variable MILLRACE_TEST_ENDLESS is set, crc32c also never ends with a row that begins with "endless\n".
+// has a row beginning with the eight bytes "poison!\n". It never finishes a batch that has a row beginning with
+// "endless\n". Otherwise its result for a row is the length of the row as a uint32. It has no parameters. If the
+// environment variable MILLRACE_TEST_ENDLESS is set, crc32c also never finishes a batch with a row that begins with
+// "endless\n".
 #define millrace_api_get built_in_api_get
 #include "../runtime/api.cpp"
 #undef millrace_api_get
@@ -68,7 +69,7 @@ int32_t faulty_launch(const void *, void *cuda_stream, const millrace_launch *ar
     return check_launch(error, "faulty_rows");
 }
 
-// Loops on such a row for as long as the GPU permits.
+// Loops on a row that begins with "endless\n" for as long as the GPU permits.
 __global__ void endless_rows(const uint8_t *batch, const uint32_t *offsets, uint32_t rows) {
     uint32_t row = blockIdx.x * kThreads + threadIdx.x;
     if (row >= rows || offsets[row + 1] - offsets[row] < kMarkerBytes) return;

@@ -1,7 +1,7 @@
 // The functions of mbarrier.cuh and cluster.cuh on the host (cuda_on_host.hpp).
 //
-// It ends the program where the hardware would fail silently: too many arrivals in a phase, or a misaligned bulk copy.
-// A bulk copy is done as late as possible, so that code that doesn't wait for it finds old bytes.
+// It ends the program at faults that the hardware wouldn't report: too many arrivals in a phase, or a misaligned bulk
+// copy. A bulk copy is done as late as possible, so that code that doesn't wait for it finds old bytes.
 #pragma once
 
 #include <string.h>
@@ -75,7 +75,8 @@ inline void bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *barr
     });
 }
 
-// Barriers of teams: how many threads are at each, and how often it has opened. A block leaves all counts at 0.
+// Implements the barriers of teams, with the number of waiting threads and of openings of each barrier. A block leaves
+// the numbers of waiting threads at 0.
 inline void team_barrier(uint32_t barrier, uint32_t threads) {
     static struct { uint32_t standing, opened; } all[16];
     auto &mine = all[barrier];
@@ -90,8 +91,8 @@ inline void team_barrier(uint32_t barrier, uint32_t threads) {
 
 inline uint32_t cluster_rank() { return blockIdx.x - emulator::first_block; }
 
-// The two halves of the cluster barrier. The threads of a cluster yield when they wait, which is never before they
-// arrive.
+// The two halves of the cluster barrier. The threads of a cluster yield when they wait, which is always after
+// their arrival.
 inline void cluster_arrive() {}
 inline void cluster_wait() { emulator::give_way(emulator::State::at_cluster_barrier); }
 

@@ -15,7 +15,7 @@ using namespace millrace;
 Batch::Batch(const Rows &all, uint32_t lead) : offsets{0}, rows(static_cast<uint32_t>(all.size())) {
     for (const std::string &row : all) offsets.push_back(offsets.back() + static_cast<uint32_t>(row.size()));
     length = offsets.back();
-    memory.resize(lead + length + 1); // one more, so that it is never empty
+    memory.resize(lead + length + 1); // one additional byte, so that it is never empty
     memory.shrink_to_fit();
     for (uint32_t r = 0; r < rows; r++) memcpy(memory.data() + lead + 1 + offsets[r], all[r].data(), all[r].size());
     bytes = memory.data() + lead + 1;
@@ -103,11 +103,11 @@ static void append_character(Random &random, std::string &text) {
 static std::string text(Random &random, uint32_t bytes) {
     std::string s;
     while (s.size() < bytes) append_character(random, s);
-    s.resize(bytes); // may cut a character, which is valid input too
+    s.resize(bytes); // this may cut a character, and the result is valid input too
     return s;
 }
 
-// Returns bytes of which one in `rarity` starts a character.
+// Returns bytes. One of `rarity` bytes starts a character.
 static std::string broken(Random &random, uint32_t bytes, uint32_t rarity) {
     std::string s(bytes, 0);
     for (char &c : s) c = static_cast<char>(random.below(rarity) ? 0x80 | random.below(64) : random.below(128));
@@ -154,7 +154,7 @@ static void reduce_both_ways(const uint32_t *keys, const uint32_t *values, uint3
     other[t] = reduce_xor_by_shuffles(same, values[t]);
 }
 
-// GPUs before compute capability 8.0 combine a warp's values by shuffles.
+// GPUs before compute capability 8.0 combine a warp's values with shuffles.
 static void check_reductions(Random &random) {
     for (uint32_t groups : {1u, 2u, 7u, 32u}) {
         std::vector<uint32_t> keys, values, one = noise(64), other = noise(64), want = noise(64);

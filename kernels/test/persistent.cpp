@@ -1,4 +1,4 @@
-// Persistent kernels on the host: payloads through a mailbox, one after the other.
+// Tests persistent kernels on the host: payloads go through a mailbox one after the other.
 #include <string.h>
 
 #include <algorithm>
@@ -30,8 +30,8 @@ static Aligned zeroed(size_t bytes) {
     return memory;
 }
 
-// The host's side: posts the payloads in order while the kernel runs, and then either stops the kernel or leaves it
-// idle.
+// The host's side. It posts the payloads in order while the kernel runs. Then it either stops the kernel or leaves
+// it idle.
 struct Host {
     std::vector<std::string> payloads;
     uint32_t record_words;
@@ -64,7 +64,7 @@ struct Host {
         if (words().posted < payloads.size()) {
             post(payloads[words().posted]);
         } else if (forgets) {
-            emulator::clock += kMailboxIdle / 100; // let time pass
+            emulator::clock += kMailboxIdle / 100; // advances the clock
         } else {
             words().posted = kMailboxStop;
         }
@@ -73,7 +73,7 @@ struct Host {
 
 // Runs a kernel until it ends. It must end after it has been stopped or has been idle for the limit.
 static void run(Host *host, uint32_t scratch_words, const Launch &launch) {
-    // Noise, only as much as the kernel may use.
+    // This memory is noise, of exactly the size that the kernel may use.
     std::vector<uint4> payload((host->largest() + 15) / kMailboxAlign, uint4{1, 2, 3, 4});
     std::vector<uint32_t> offsets(2, 5), scratch(scratch_words, 6), result(host->record_words, 7);
     host->record.resize(host->record_words);
@@ -117,7 +117,7 @@ static std::string letters(Random &random, uint32_t bytes) {
     return s;
 }
 
-// Returns payloads of every kind in rotation, so that each finds the remains of another kind.
+// Returns payloads of every kind in rotation, so that each payload finds leftovers of another kind.
 static std::vector<std::string> mixed_payloads(Random &random) {
     std::vector<std::string> all = {"", "x", "", letters(random, 1024), letters(random, 20000), "end"};
     for (uint32_t bytes = 7; bytes < 80; bytes += 8) all.push_back(letters(random, bytes));
@@ -129,13 +129,13 @@ static std::vector<std::string> mixed_payloads(Random &random) {
 void check_persistent() {
     Random random(6);
     std::vector<std::string> payloads = mixed_payloads(random);
-    std::vector<std::string> few(payloads.begin(), payloads.begin() + 4); // the reference is slow at many hashes
+    std::vector<std::string> few(payloads.begin(), payloads.begin() + 4); // the reference is slow with many hashes
     Host crc = {payloads, 1, false}, narrow = {payloads, 3, false}, wide = {few, 300, false};
     run_crc32c(&crc);
     run_minhash(&wide, 5, 300);
     run_minhash(&narrow, 24, 3);
 
-    // An idle kernel ends; after a new launch, it continues with the next payload.
+    // An idle kernel ends. After a new launch, it continues with the next payload.
     Host forgetful = {payloads, 1, true};
     uint64_t began = emulator::clock;
     run_crc32c(&forgetful);

@@ -18,7 +18,7 @@ static void want_text(const std::string &got, const std::string &want) {
     exit(1);
 }
 
-// Checks that the request is refused with a message that contains `words`.
+// Checks that the request fails with a message that contains `words`.
 static void want_refused(const std::string &line, const std::string &words) {
     try {
         (void)parse(line, forms());
@@ -69,7 +69,7 @@ static void check_forms() {
         if (text.find("\n" + form.name + ": ") == std::string::npos) want_text(text, form.name);
         for (const Key &key : form.keys) {
             if (key.fallback.empty()) continue;
-            // Checks the default, because an invalid one would only be noticed when it is used.
+            // Checks the default, because an invalid default would only be detected when it is used.
             std::vector<Form> alone = {{form.name, {key}, "", ""}};
             (void)parse(form.name, alone)[key.name];
         }

@@ -1,4 +1,4 @@
-// blake3.cu: the BLAKE3 hash of a record, 32 bytes. One block works on a record: each lane hashes a chunk of 1 KiB.
+// blake3.cu: the BLAKE3 hash of a record, 32 bytes. One block computes a record. Each lane hashes a chunk of 1 KiB.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(blake3, 1)
@@ -20,7 +20,7 @@ MILLRACE_DEVICE void mix(uint32_t *v, uint32_t a, uint32_t b, uint32_t c, uint32
     v[a] += v[b] + y, v[d] = rotate(v[d] ^ v[a], 8), v[c] += v[d], v[b] = rotate(v[b] ^ v[c], 7);
 }
 
-// Replaces the chaining value by that of one block more.
+// Replaces the chaining value by the value after one more block.
 MILLRACE_DEVICE void compress(uint32_t *chain, const uint32_t *block, uint32_t counter, uint32_t bytes, uint32_t flags) {
     const uint8_t order[16] = {2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8};
     uint32_t v[16], m[16], permuted[16];
@@ -64,14 +64,14 @@ MILLRACE_DEVICE void hash_chunk(uint32_t *chain, const millrace::Record &record,
 
 MILLRACE_RECORD_BLOCK(kThreads, record, params, result, team) {
     MILLRACE_SHARED(uint32_t, nodes, kThreads * kWords);
-    MILLRACE_SHARED(uint32_t, stack, kDepth * kWords); // of lane 0: complete subtrees to the left, the largest first
+    MILLRACE_SHARED(uint32_t, stack, kDepth * kWords); // used by lane 0: complete subtrees to the left, largest first
     uint32_t chunks = max((record.size() + kChunk - 1) / kChunk, 1u), depth = 0;
     for (uint32_t first = 0; first < chunks; first += team.lanes()) {
         uint32_t count = min(chunks - first, team.lanes());
         bool last = first + count == chunks;
         if (team.lane() < count) hash_chunk(nodes + team.lane() * kWords, record, first + team.lane(), chunks == 1 ? kRoot : 0);
         team.sync();
-        while (count > 1) { // joins neighbors; an odd one at the end stays as it is
+        while (count > 1) { // joins neighbors; an odd node at the end stays unchanged
             uint32_t pairs = count / 2, joined[kWords];
             uint32_t root = count == 2 && last && first == 0 ? kRoot : 0;
             uint32_t *left = nodes + 2 * team.lane() * kWords, *odd = nodes + (count - 1) * kWords;
@@ -84,7 +84,7 @@ MILLRACE_RECORD_BLOCK(kThreads, record, params, result, team) {
             for (uint32_t i = 0; team.lane() < count && i < kWords; i++) nodes[team.lane() * kWords + i] = joined[i];
             team.sync();
         }
-        if (team.lane() == 0) { // a subtree is joined with those of its size to the left, and the last one with all of them
+        if (team.lane() == 0) { // joins a subtree with those of its size to its left, and the last one with all
             for (uint32_t subtrees = first / team.lanes() + 1; depth > 0 && (last || subtrees % 2 == 0); subtrees /= 2) {
                 depth--;
                 uint32_t joined[kWords];

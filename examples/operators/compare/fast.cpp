@@ -1,4 +1,4 @@
-// Implementations in C++ that use the CPU better than an operator's code can.
+// Implementations in C++ that use a CPU better than an operator's code can.
 #include <string.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ void each(const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t 
 
 typedef uint8_t Bytes __attribute__((vector_size(64)));
 
-// Compares 64 bytes at a time with each bin, and counts in bytes, of which none can exceed 255.
+// Compares 64 bytes at a time with each bin. It counts in bytes, and no count exceeds 255.
 uint64_t peak(const uint8_t *record, uint32_t size) {
     uint32_t bins[16] = {}, i = 0;
     while (size - i >= 64) {
@@ -40,7 +40,7 @@ uint64_t peak(const uint8_t *record, uint32_t size) {
 
 typedef uint64_t Words __attribute__((vector_size(64)));
 
-// Hashes eight shingles at a time, and counts each of the 64 bits in bit slices: full adders take two numbers at a time.
+// Hashes eight shingles at a time, and counts each of the 64 bits in bit slices. Full adders add two numbers at a time.
 uint64_t similar(const uint8_t *record, uint32_t size) {
     if (size < 8) return 0; // the corpus has no such record
     uint32_t shingles = size - 7, total[64] = {};
@@ -74,7 +74,7 @@ uint64_t similar(const uint8_t *record, uint32_t size) {
                 planes[p] ^= bits, bits = carry;
             }
         }
-        uint64_t sum[kPlanes + 3] = {}; // of the eight shingles' counters
+        uint64_t sum[kPlanes + 3] = {}; // sum of the eight shingles' counters
         for (uint32_t s = 0; s < 8; s++) {
             uint64_t carry = 0;
             for (uint32_t p = 0; p < kPlanes + 3; p++) {

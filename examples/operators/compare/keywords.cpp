@@ -1,4 +1,4 @@
-// An Aho-Corasick automaton with a table of all transitions, for bytes that are mapped to classes first.
+// An Aho-Corasick automaton with a table of all transitions. It first maps bytes to classes.
 #include <string.h>
 
 #include <vector>
@@ -10,8 +10,8 @@ namespace {
 struct Automaton {
     uint8_t class_of[256] = {}; // 0 for bytes in no word
     uint32_t classes = 1;
-    std::vector<uint32_t> next;  // by state * classes + class: the next state * classes
-    std::vector<uint32_t> count; // by state: words that end there
+    std::vector<uint32_t> next;  // indexed by state * classes + class: next state * classes
+    std::vector<uint32_t> count; // indexed by state: number of words that end there
 };
 
 uint32_t add_state(Automaton *a) {
@@ -20,7 +20,8 @@ uint32_t add_state(Automaton *a) {
     return static_cast<uint32_t>(a->count.size() - 1);
 }
 
-// Sets the transitions that no word has, in order of depth: those of the state of the longest suffix.
+// Sets the transitions that no word has, in order of depth. They are the transitions of the state of the longest
+// suffix.
 void complete(Automaton *a) {
     std::vector<uint32_t> suffix(a->count.size(), 0), order = {0};
     for (size_t n = 0; n < order.size(); n++) {
@@ -65,7 +66,7 @@ const void *make_automaton(const uint8_t *words, const uint32_t *sizes, uint32_t
         a->count[state]++;
     }
     complete(a);
-    std::vector<uint32_t> spread(a->next.size(), 0); // by state * classes, like the states in `next`
+    std::vector<uint32_t> spread(a->next.size(), 0); // indexed by state * classes, like the states in `next`
     for (size_t s = 0; s < a->count.size(); s++) spread[s * a->classes] = a->count[s];
     a->count = spread;
     return a;
@@ -74,7 +75,7 @@ const void *make_automaton(const uint8_t *words, const uint32_t *sizes, uint32_t
 void fast_keywords(const void *automaton, const uint8_t *data, const uint32_t *offsets, uint64_t *out, uint32_t first, uint32_t end) {
     const Automaton &a = *static_cast<const Automaton *>(automaton);
     const uint32_t *next = a.next.data(), *count = a.count.data();
-    // Four records at once, because each step waits for the one before.
+    // Processes four records at once, because each step waits for the previous one.
     for (uint32_t i = first; i < end; i += 4) {
         uint32_t rows = end - i < 4 ? end - i : 4, state[4] = {}, size[4] = {}, common = ~0u;
         uint64_t found[4] = {};

@@ -1,5 +1,5 @@
-// keywords.cu: how often the words of a file occur in a record, and which of them comes first. The work is divided by the
-// bytes of the whole batch, so one long record among short ones costs no more than the same bytes in equal records.
+// keywords.cu: how often the words of a file occur in a record, and which word comes first. The work is divided by the
+// bytes of the whole batch. So one long record among short ones costs no more than the same bytes in equal records.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(keywords, 1)
@@ -11,16 +11,16 @@ MILLRACE_RESULT(uint32_t, first)        // line of the word that comes first, fr
 
 constexpr uint32_t kBuckets = 65536, kMostText = 262144;
 constexpr uint32_t kChunk = 4096;  // bytes of the file that a block indexes
-constexpr uint32_t kPiece = 16;    // bytes of the batch that a lane takes at a time
+constexpr uint32_t kPiece = 16;    // bytes of the batch that a lane processes at a time
 constexpr uint32_t kThreads = 256, kTile = 4 * kThreads * kPiece; // bytes of the batch for a block
 
-MILLRACE_SCRATCH(uint32_t, bucket, kBuckets, 0, 0)        // by the hash of a word's first bytes: a word, or 0
-MILLRACE_SCRATCH(uint32_t, next, kMostText / 2, 0, 0)     // the next word with that hash; by half a word's position
-MILLRACE_SCRATCH(uint32_t, line, kMostText / 2, 0, 0)     // its line
+MILLRACE_SCRATCH(uint32_t, bucket, kBuckets, 0, 0)        // indexed by the hash of a word's first bytes: a word, or 0
+MILLRACE_SCRATCH(uint32_t, next, kMostText / 2, 0, 0)     // indexed by half a word's position: next word with its hash
+MILLRACE_SCRATCH(uint32_t, line, kMostText / 2, 0, 0)     // indexed by half a word's position: the word's line
 MILLRACE_SCRATCH(uint32_t, filter, kBuckets / 32, 0, 0)   // a bit for each bucket with a word
-MILLRACE_SCRATCH(uint32_t, sizes, 1, 0, 0)                // bit n: a word has n bytes of hash, 1 to 4
+MILLRACE_SCRATCH(uint32_t, sizes, 1, 0, 0)                // bit n: some word has n bytes of hash, 1 to 4
 MILLRACE_SCRATCH(uint32_t, matches, 0, 1, 0)
-MILLRACE_SCRATCH(uint64_t, first, 0, 1, 0)                // complement of the position in the record and the line
+MILLRACE_SCRATCH(uint64_t, first, 0, 1, 0)                // complement of position in the record and line
 
 MILLRACE_DEVICE bool in_word(uint8_t c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c >= 128;
@@ -37,13 +37,14 @@ MILLRACE_DEVICE uint32_t bucket_of(uint32_t bytes, uint32_t size) {
     return ((bytes << (32 - 8 * size)) * 2654435761u + size * 0x9e3779b9u) >> 16;
 }
 
-// Returns whether the line with the file's byte i ends before it: at LF, CR and LF, or the end of the file.
+// Returns whether the line that contains the file's byte i ends before it: at LF, at CR and LF, or at the end of the
+// file.
 MILLRACE_DEVICE bool ended(const millrace::Table &text, uint32_t i) {
     if (i < text.size() && text[i] == '\r') i++;
     return i >= text.size() || text[i] == '\n';
 }
 
-// Returns how many of four bytes are LF.
+// Returns the number of LF among four bytes.
 MILLRACE_DEVICE uint32_t line_feeds(uint32_t bytes) {
     uint32_t other = bytes ^ 0x0a0a0a0a;
     return __popc(~(((other & 0x7f7f7f7f) + 0x7f7f7f7f) | other | 0x7f7f7f7f));
@@ -56,7 +57,7 @@ MILLRACE_PASS(index, kThreads, millrace::blocks(kMostText / kChunk), batch, para
     if (from >= end) return;
     for (uint32_t i = 4 * team.lane(); i < from; i += 4 * team.lanes()) lines += line_feeds(text.load<uint32_t>(i));
     lines = team.sum(lines) + 1; // the line of the chunk's first byte
-    for (uint32_t i = from; i < end; i += team.lanes()) { // the same number of times in every lane
+    for (uint32_t i = from; i < end; i += team.lanes()) { // all lanes have the same number of iterations
         uint32_t at = i + team.lane();
         bool inside = at < end;
         uint32_t breaks = inside && text[at] == '\n';

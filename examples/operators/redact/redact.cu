@@ -1,4 +1,4 @@
-// redact.cu: a record with its long numbers masked, such as those of cards and accounts.
+// redact.cu: a record in which long numbers are masked, such as numbers of cards and accounts.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(redact, 1)

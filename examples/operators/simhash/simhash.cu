@@ -1,4 +1,4 @@
-// simhash.cu: 64 bits that are similar for similar records. One warp works on a record.
+// simhash.cu: 64 bits that are similar for similar records. One warp computes a record.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(simhash, 1)
@@ -6,10 +6,10 @@ MILLRACE_PARAM(uint32_t, width, 8, 1, 8)                            // bytes of 
 MILLRACE_RESULT(uint64_t, hash, millrace::hex | millrace::bare)     // JSON "9c0e22d1b5a1ff63", Arrow uint64
 MILLRACE_REASON(empty, "the record is empty")
 
-// A counter for each of 64 bits: counter b has its digits at bit b of the planes, the lowest one in planes[0].
+// A counter for each of 64 bits. Counter b has its digits at bit b of the planes, with the lowest digit in planes[0].
 constexpr uint32_t kPlanes = 32;
 
-// Adds counters of that many digits; digit p is in more[p * step].
+// Adds counters with that many digits. Digit p is in more[p * step].
 MILLRACE_DEVICE void add(uint64_t *planes, const uint64_t *more, uint32_t step, uint32_t digits) {
     uint64_t carry = 0;
     for (uint32_t p = 0; p < kPlanes; p++) {
@@ -19,7 +19,8 @@ MILLRACE_DEVICE void add(uint64_t *planes, const uint64_t *more, uint32_t step, 
     }
 }
 
-// Returns the hash of a shingle: the finalizer of SplitMix64, in which each bit depends on all bits of the shingle.
+// Returns the hash of a shingle with the finalizer of SplitMix64. Each bit of the hash depends on all bits of the
+// shingle.
 MILLRACE_DEVICE uint64_t mix(uint64_t x) {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9, x = (x ^ x >> 27) * 0x94d049bb133111eb;
     return x ^ x >> 31;
@@ -51,7 +52,7 @@ MILLRACE_RECORD_WARP(record, params, result, team) {
         add(planes, eight, 1, 4);
     }
     uint32_t digits = 32 - __clz(shingles);
-    for (uint32_t half = team.lanes() / 2; half > 0; half /= 2) { // the lower half of the lanes adds the counters of the upper half
+    for (uint32_t half = team.lanes() / 2; half > 0; half /= 2) { // the lower half of the lanes adds the upper half's counters
         if (team.lane() >= half && team.lane() < 2 * half) {
             for (uint32_t p = 0; p < digits; p++) others[p * 16 + team.lane() - half] = planes[p];
         }
@@ -59,7 +60,7 @@ MILLRACE_RECORD_WARP(record, params, result, team) {
         if (team.lane() < half) add(planes, others + team.lane(), 16, digits);
         team.sync();
     }
-    uint64_t more = 0, equal = ~0ull; // the bits that more than half of the shingles have
+    uint64_t more = 0, equal = ~0ull; // more: bits that more than half of the shingles have
     for (uint32_t p = kPlanes; p-- > 0;) {
         uint64_t digit = planes[p], half = shingles / 2 >> p & 1 ? ~0ull : 0;
         more |= equal & digit & ~half, equal &= ~(digit ^ half);

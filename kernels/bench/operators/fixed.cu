@@ -1,4 +1,5 @@
-// fixed.cu: returns 64 bytes of each record as an array. With variable.cu it shows what byte strings cost.
+// fixed.cu: returns 64 bytes of each record as an array. The comparison with variable.cu shows the cost of byte
+// strings.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(fixed, 1)

@@ -1,4 +1,5 @@
-// variable.cu: returns at most 64 bytes of each record as a byte string. With fixed.cu it shows what byte strings cost.
+// variable.cu: returns at most 64 bytes of each record as a byte string. The comparison with fixed.cu shows the cost of
+// byte strings.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(variable, 1)

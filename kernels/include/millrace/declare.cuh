@@ -1,11 +1,11 @@
 // The declarations of an operator: its name, parameters, result fields and reasons.
 //
-// Each declaration has a number. Declaration N of a parameter makes Parameters<N> the struct Parameters<N - 1> with one
-// member more. For any other N, Parameters<N> is Parameters<N - 1>. Result and Reasons work in the same way. So the last
-// of each is the operator's, and it knows at compile time what it consists of.
+// Each declaration has a number. If declaration N is a parameter, Parameters<N> is the struct Parameters<N - 1> with an
+// additional member. For any other N, Parameters<N> is Parameters<N - 1>. Result and Reasons work in the same way. The
+// last type of each kind belongs to the operator, so all its members are known at compile time.
 //
-// Members of these structs that don't belong to the operator have names like internal_count_. Declared names can't end with
-// an underscore, and a compiler suggests no name that is so different for a misspelt one.
+// Members of these structs that don't belong to the operator have names like internal_count_. Declared names can't end
+// with an underscore. These names differ so much that a compiler doesn't suggest them for a misspelt name.
 #pragma once
 
 #include "millrace/description.h"
@@ -15,10 +15,10 @@
 namespace millrace {
 
 // The properties of parameters and fields.
-constexpr uint32_t shown = MILLRACE_SHOWN;             // parameter: the JSON result contains its value
+constexpr uint32_t shown = MILLRACE_SHOWN;             // parameter: the JSON result contains the value
 constexpr uint32_t hex = MILLRACE_HEX;                 // field: hexadecimal digits in JSON
-constexpr uint32_t bare_column = MILLRACE_BARE_COLUMN; // the only field: it is the Arrow column, without a struct
-constexpr uint32_t bare = MILLRACE_BARE_JSON | MILLRACE_BARE_COLUMN; // and it is the JSON value, without an object
+constexpr uint32_t bare_column = MILLRACE_BARE_COLUMN; // the only field: its values are the Arrow column without struct
+constexpr uint32_t bare = MILLRACE_BARE_JSON | MILLRACE_BARE_COLUMN; // and its value is the JSON value without object
 
 MILLRACE_CONSTEXPR uint32_t flags() { return 0; }
 MILLRACE_CONSTEXPR uint32_t flags(uint32_t given) { return given; }
@@ -44,7 +44,7 @@ template <> struct TypeOf<double> { static constexpr uint32_t value = MILLRACE_F
 template <class T>
 constexpr bool kIsNumber = TypeOf<T>::value != 0;
 
-// What to do about any other type. The assertions are in the outermost macros, so that a compiler shows one of them.
+// Advice for any other type. The assertions are in the outermost macros, so that a compiler shows one of them.
 #define MILLRACE_TYPES "use uint8_t to uint64_t, int8_t to int64_t, float or double"
 
 MILLRACE_CONSTEXPR uint32_t align(uint32_t at, uint32_t size) { return (at + size - 1) / size * size; }
@@ -68,8 +68,8 @@ MILLRACE_CONSTEXPR uint64_t bits_of(float value) { return bits_of(static_cast<do
 
 // ---- texts ----
 
-// Reports whether the text begins with a lower-case letter, continues with those, digits and underscores, and doesn't
-// end with an underscore.
+// Returns whether the text consists of lower-case letters, digits and underscores, begins with a letter, doesn't end
+// with an underscore, and isn't too long.
 MILLRACE_CONSTEXPR bool good_name(const char *text) {
     uint32_t n = 0;
     for (; text[n] != 0; n++) {
@@ -79,7 +79,7 @@ MILLRACE_CONSTEXPR bool good_name(const char *text) {
     return n > 0 && n < MILLRACE_NAME_BYTES && text[n - 1] != '_';
 }
 
-// Reports whether the text is one line of printable ASCII characters.
+// Returns whether the text is one line of printable ASCII characters.
 MILLRACE_CONSTEXPR bool good_reason(const char *text) {
     uint32_t n = 0;
     for (; text[n] != 0; n++) {
@@ -108,7 +108,7 @@ struct Parameters : Parameters<N - 1> {
 
 struct NoParameters {
     static constexpr uint32_t internal_count_ = 0, internal_bytes_ = 0;
-    static constexpr uint64_t internal_table_bytes_ = 0; // the largest size of all tables
+    static constexpr uint64_t internal_table_bytes_ = 0; // maximum total size of all tables
     MILLRACE_DEVICE NoParameters(const uint8_t *, uint64_t) {}
     static MILLRACE_CONSTEXPR void internal_describe_(millrace_parameter *) {}
     MILLRACE_DEVICE bool internal_out_of_bounds_() const { return false; }
@@ -125,7 +125,7 @@ MILLRACE_CONSTEXPR millrace_parameter describe_parameter(const char *name, uint3
     return p;
 }
 
-// Returns the index of a parameter plus 1, or 0 if there is none with that name.
+// Returns the index of a parameter plus 1, or 0 if no parameter has that name.
 template <class P>
 MILLRACE_CONSTEXPR uint32_t find_parameter(const char *name) {
     millrace_parameter all[P::internal_count_ + 1]{};
@@ -144,11 +144,11 @@ struct Block {
 
 // ---- result fields ----
 
-// Where the result of one record is. The fields are visited in order, each time from the start.
+// The position of the result of one record. The fields are visited in order, each time from the start.
 struct Place {
     const millrace_batch &batch;
     uint32_t row;
-    uint32_t start, size; // of the record, in bytes
+    uint32_t start, size; // position and size of the record, in bytes
     uint8_t *record;
     uint32_t at;      // end of the fields so far
     uint32_t largest; // size of the largest element so far
@@ -222,9 +222,9 @@ struct NoResult {
     MILLRACE_DEVICE void internal_store_(Place &, const P &, bool) const {}
 };
 
-// Each kind of field says what its member in the result is, and where its value goes. open is called before the
-// operator's code, clear next (by all lanes), and store after it (by lane 0). The value of a record that isn't done is
-// zero.
+// Each kind of field defines the type of its member in the result, and the storage of its value. open is called before
+// the operator's code, then all lanes call clear, and lane 0 calls store after the code. The value of a record that
+// isn't done is zero.
 
 template <class T>
 struct NumberField {
@@ -310,7 +310,7 @@ MILLRACE_CONSTEXPR millrace_field describe_field(const char *name, uint32_t give
     return f;
 }
 
-// Reports whether a field has that name.
+// Returns whether a field has that name.
 template <class R>
 MILLRACE_CONSTEXPR bool has_field(const char *name) {
     millrace_field all[R::internal_count_ + 1]{};
@@ -342,15 +342,15 @@ struct NoPasses;
 
 // ---- the operator ----
 
-// A declaration before MILLRACE_OPERATOR needs one of these, which have no definition.
+// These types have no definition. A declaration before MILLRACE_OPERATOR needs one of them, so it doesn't compile.
 template <> struct Parameters<0>;
 template <> struct Result<0>;
 template <> struct Reasons<0>;
 template <> struct Scratch<0>;
 template <> struct Passes<0>;
 
-// Declarations are counted by overloads, because NVRTC has no __COUNTER__. Declaration N declares millrace_count for
-// Rank<N>. A call with a higher rank then selects the overload with the highest N so far.
+// Overloads count declarations, because NVRTC has no __COUNTER__. Declaration N declares millrace_count for Rank<N>.
+// A call with a higher rank then selects the overload with the highest N so far.
 template <int N>
 struct Rank : Rank<N - 1> {};
 template <>

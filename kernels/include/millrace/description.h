@@ -1,16 +1,16 @@
-/* description.h: what a compiled operator says about itself, and what it gets for a batch.
+/* description.h: the description of a compiled operator, and its input for a batch.
  *
  * An operator is compiled from a source file that includes millrace/operator.cuh, for a GPU (cubin, fatbin, PTX) or for
- * the CPU (a shared library). Each result of the compiler has two symbols:
+ * the CPU (a shared library). Each compiled file has two symbols:
  *
  *   millrace_operator_description   a constant: struct millrace_description, followed by its entries. It contains no
  *                                   pointers, so a program can read it from the file without loading the code.
  *   millrace_operator_run           the code: a kernel on a GPU, a C function on the CPU.
  *
- * An operator with passes has a kernel or function for each of them, too: millrace_operator_pass_NAME. For a batch,
+ * An operator with passes also has a kernel or function for each pass: millrace_operator_pass_NAME. For a batch,
  * the passes run in order, and then millrace_operator_run.
  *
- * Numbers are little-endian. Each structure can grow at its end in a later version of the contract: a description
+ * Numbers are little-endian. Each structure can grow at its end in a later version of the contract. So a description
  * contains the sizes of its entries and of the structures that the code was compiled with. The header is plain C11. It
  * compiles with NVRTC, which has no standard headers.
  */
@@ -31,20 +31,21 @@ typedef unsigned long uint64_t;
 #endif
 
 /* The version of the contract between an operator and the worker. A worker with version n runs an operator that needs
- * n or less. */
+ * version n or less. */
 #define MILLRACE_CONTRACT 1u
 
 /* The first eight bytes of a description. */
 #define MILLRACE_DESCRIPTION_MAGIC "MILLROP"
 
-/* Bounds, so that everything that reads a description can be bounded. Sizes of texts include the terminating zero. */
+/* Limits, so that readers of a description can limit their memory and time. Sizes of texts include the terminating
+ * zero. */
 #define MILLRACE_NAME_BYTES 32
 #define MILLRACE_REASON_BYTES 64
 #define MILLRACE_MOST_PARAMETERS 32
 #define MILLRACE_MOST_FIELDS 64
 #define MILLRACE_MOST_REASONS 64
 #define MILLRACE_MOST_PASSES 8
-#define MILLRACE_MOST_TABLE_BYTES (1u << 24) /* of all tables of an operator */
+#define MILLRACE_MOST_TABLE_BYTES (1u << 24) /* total size of an operator's tables */
 
 /* The types of parameters and result fields. A parameter is a number or a table. */
 enum {
@@ -58,28 +59,28 @@ enum {
     MILLRACE_INT64 = 8,
     MILLRACE_FLOAT32 = 9,
     MILLRACE_FLOAT64 = 10,
-    MILLRACE_BYTES = 11, /* a field: a byte string; its place in the record holds its length, a uint32 */
+    MILLRACE_BYTES = 11, /* a field: a byte string; the record contains its length, a uint32 */
     MILLRACE_FILE = 12   /* a parameter: the contents of a file */
 };
 
-/* How much of the GPU works on one record. */
+/* The part of the GPU that computes one record. */
 enum {
     MILLRACE_THREAD = 1, /* one thread */
     MILLRACE_WARP = 2,   /* 32 threads */
     MILLRACE_BLOCK = 3,  /* all threads of a block */
-    MILLRACE_LIBRARY = 5 /* the host code of a library launches host code (millrace.h); threads and teams are 0 */
+    MILLRACE_LIBRARY = 5 /* the host code of a library launches kernels (millrace.h); threads and teams are 0 */
 };
 
 /* Properties of parameters and fields, combined with |. */
 enum {
-    MILLRACE_SHOWN = 1,      /* parameter: its value is a member of the JSON result, before the fields */
-    MILLRACE_HEX = 1,        /* field: in JSON a string of hexadecimal digits; see the documentation of results */
+    MILLRACE_SHOWN = 1,      /* parameter: the JSON result contains the value, before the fields */
+    MILLRACE_HEX = 1,        /* field: a string of hexadecimal digits in JSON; see the documentation of results */
     MILLRACE_BARE_JSON = 2,  /* the operator's only field: its value is the JSON value, without an object around it */
     MILLRACE_BARE_COLUMN = 4 /* the operator's only field: its values are the Arrow column, without a struct */
 };
 
-/* A record's status: one byte per record. From 1 to the number of declared reasons, the operator rejected the record
- * for that reason. The result of a record that isn't MILLRACE_DONE is all zeros. */
+/* A record's status: one byte per record. A status from 1 to the number of declared reasons means that the operator
+ * rejected the record for that reason. The result of a record that isn't MILLRACE_DONE is all zeros. */
 enum {
     MILLRACE_DONE = 0,
     MILLRACE_BATCH_OUT_OF_BOUNDS = 253, /* a pass accessed something outside its bounds: no record of the batch has a result */
@@ -90,30 +91,30 @@ enum {
 /* One parameter. The parameter block holds the parameters in order of declaration, each aligned to its size. Numbers
  * are extended to 64 bits: unsigned, signed, or float64, according to the type.
  *
- * A table has 8 bytes in the block: the position of its contents and their size, both uint32. The contents of all tables
- * follow the block, in order of declaration, at the next multiple of 16. Positions are relative to there. Each is the
- * next multiple of 16 after the end of the table before it. What is between them is zero. */
+ * A table has 8 bytes in the block: the position of its contents and their size, both uint32. The contents of all
+ * tables follow the block, in order of declaration, from the next multiple of 16. Positions are relative to that start.
+ * Each position is the next multiple of 16 after the end of the previous table. The bytes between tables are zero. */
 typedef struct millrace_parameter {
     char name[MILLRACE_NAME_BYTES];
     uint32_t type;
     uint32_t flags;
     uint32_t at; /* position in the parameter block */
     uint32_t reserved;
-    uint64_t preset; /* default value; 0 for a table, which has none */
+    uint64_t preset; /* default value; 0 for a table, which has no default */
     uint64_t least;  /* smallest value; the smallest size of a table */
     uint64_t most;   /* largest value; the largest size of a table */
 } millrace_parameter;
 
 /* One result field. A record holds the fields in order of declaration, each aligned to the size of its elements, and
- * is padded to the size of its largest element. A byte string is a uint32 there: its length. */
+ * is padded to the size of its largest element. For a byte string, the record contains its length, a uint32. */
 typedef struct millrace_field {
     char name[MILLRACE_NAME_BYTES];
     uint32_t type;
     uint32_t flags;
     uint32_t count;           /* number of elements; 0 if the parameter `count_parameter` is the number */
-    uint32_t count_parameter; /* index of a parameter plus 1; 0 for none */
+    uint32_t count_parameter; /* index of a parameter plus 1; 0 means no parameter */
     uint32_t array;           /* 1 for an array (even of one element), 0 for a single value */
-    uint32_t most_bytes;      /* byte string: most_bytes + most_per_byte * (size of the record in bytes) is the most */
+    uint32_t most_bytes;      /* maximum length of a byte string: most_bytes + most_per_byte * record bytes */
     uint32_t most_per_byte;
     uint32_t reserved;
 } millrace_field;
@@ -123,14 +124,14 @@ typedef struct millrace_reason {
     char text[MILLRACE_REASON_BYTES];
 } millrace_reason;
 
-/* One pass over a batch: a kernel that runs before the operator's own one. Its grid has
+/* One pass over a batch: a kernel that runs before millrace_operator_run. Its grid has
  *
  *     ceil((constant + per_row * rows + per_byte * bytes) / share)
  *
  * blocks. A pass without a block is not launched. */
 typedef struct millrace_pass {
     char name[MILLRACE_NAME_BYTES]; /* the symbol is millrace_operator_pass_NAME */
-    uint32_t threads;               /* per block on a GPU */
+    uint32_t threads;               /* threads per block on a GPU */
     uint32_t constant;              /* at most 65536 */
     uint32_t per_row, per_byte;     /* together at most `share` */
     uint32_t share;                 /* at least 1 */
@@ -140,11 +141,11 @@ typedef struct millrace_pass {
 /* The description. Positions are relative to its start. */
 typedef struct millrace_description {
     char magic[8];
-    uint32_t size;            /* of this structure */
-    uint32_t bytes;           /* of the description with all entries */
-    uint32_t contract;        /* the least version of the contract that the worker must have */
-    uint32_t batch_size;      /* of struct millrace_batch that the code was compiled with */
-    uint32_t version;         /* of the operator: incremented when its results or parameters change */
+    uint32_t size;            /* size of this structure */
+    uint32_t bytes;           /* size of the description with all entries */
+    uint32_t contract;        /* least version of the contract that the worker must have */
+    uint32_t batch_size;      /* size of struct millrace_batch that the code was compiled with */
+    uint32_t version;         /* version of the operator, incremented when its results or parameters change */
     uint32_t form;            /* MILLRACE_THREAD, ... */
     uint32_t threads;         /* threads per block on a GPU */
     uint32_t teams;           /* records that a block processes at once */
@@ -162,7 +163,8 @@ typedef struct millrace_description {
     uint32_t scratch_per_byte; /* uint32 that a pass sets if its code accesses a byte outside what it may use */
 } millrace_description;
 
-/* A ragged batch and where its results go. Addresses are of the device's memory, or of the process on the CPU. */
+/* A ragged batch and the addresses of its results. Addresses are in the device's memory, or in the process's memory on
+ * the CPU. */
 typedef struct millrace_batch {
     uint32_t size;    /* of this structure; the code uses only what it was compiled with */
     uint32_t rows;    /* number of records */

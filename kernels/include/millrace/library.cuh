@@ -1,6 +1,6 @@
-// library.cuh: the header of an operator with host code of its own, which is built as a shared library, NAME.so. The host
-// code may launch several kernels, and call libraries such as cuBLAS. Write an operator with operator.cuh instead if one
-// kernel is enough: that needs no host code, and it can be tested on a CPU.
+// library.cuh: the header of an operator with its own host code, which is built as a shared library, NAME.so. The host
+// code may launch several kernels, and call libraries such as cuBLAS. If one kernel is enough, write an operator with
+// operator.cuh instead. Such an operator needs no host code and can be tested on a CPU.
 //
 //     #include <millrace/library.cuh>
 //
@@ -12,19 +12,22 @@
 //     ...
 //     MILLRACE_HOST_CODE(create, destroy, needs, launch)
 //
-// millrace.h says what these functions do. In addition:
+// millrace.h specifies these functions. In addition:
 //
-//  - Parameters have been checked. A C struct with the parameters as members, in order of declaration, has the layout of
-//    the block.
-//  - `needs` finds needs->result already set, and leaves it. It sets needs->scratch, and needs->in_place if the kernels may
-//    read and write the host's memory.
-//  - `launch` writes each record of the result, and if there is a reason, each status: 0, the number of a reason from 1 on in
-//    order of declaration, or MILLRACE_FAILED. The record of another status is zeros. It isn't called without rows.
-//  - `create` loads the kernels (cudaFuncGetAttributes does), because loading one later could wait for running work.
+//  - The worker has checked the parameters. A C struct with the parameters as members, in order of declaration, has the
+//    layout of the block.
+//  - The worker has already set needs->result for `needs`, which must not change it. `needs` sets needs->scratch. It
+//    sets needs->in_place if the kernels may read and write the host's memory.
+//  - `launch` writes each record of the result. If the operator declares a reason, it also writes each status: 0, the
+//    number of a reason from 1 on in order of declaration, or MILLRACE_FAILED. The record of a status other than 0 is
+//    zeros. `launch` isn't called without rows.
+//  - `create` loads the kernels, for example with cudaFuncGetAttributes, because a later load could wait for running
+//    work.
 //  - A function that fails returns MILLRACE_UNAVAILABLE if this GPU can't run the code, MILLRACE_OUT_OF_MEMORY or
-//    MILLRACE_INVALID, and launch MILLRACE_LAUNCH. MILLRACE_LOST ends the worker: return it only for sticky errors. Write the
-//    message into the error; the operator's name is added.
-//  - create, launch and destroy call cudaSetDevice first: any thread may call them. None of them waits for the device.
+//    MILLRACE_INVALID. launch may also return MILLRACE_LAUNCH. MILLRACE_LOST ends the worker, so return it only for
+//    sticky errors. Write the message into the error. The worker adds the operator's name.
+//  - create, launch and destroy call cudaSetDevice first, because any thread may call them. None of them waits for the
+//    device.
 //
 // Build it with a compiler for CUDA, for every architecture that it will run on:
 //
@@ -36,7 +39,7 @@
 
 namespace millrace {
 
-// Describes host code: it says nothing about threads, and its accesses aren't checked.
+// Describes host code. The description has no threads, and the code's accesses aren't checked.
 template <class P, class R, class Reason, class S, class Pass>
 MILLRACE_CONSTEXPR DescriptionOf<P, R, Reason, S, Pass> describe_host_code(const char *name, uint32_t version) {
     static_assert(Pass::internal_count_ == 0, "host code launches its kernels itself: remove MILLRACE_PASS and MILLRACE_SCRATCH");

@@ -16,9 +16,9 @@
 //         }
 //     }
 //
-// The file compiles for the GPU with nvcc or NVRTC, and for the CPU with a C++17 compiler. Both must give the same bytes
-// for the same record. A result depends only on the record and the parameters: not on other records, not on results of
-// earlier batches, and not on the number of lanes.
+// The file compiles for the GPU with nvcc or NVRTC, and for the CPU with a C++17 compiler. Both must give the same
+// bytes for the same record. A result must depend only on the record and the parameters. It must not depend on other
+// records, on results of earlier batches, or on the number of lanes.
 //
 // Declarations come first, in this order: MILLRACE_OPERATOR, then any of these, then the code.
 //
@@ -38,15 +38,15 @@
 //   MILLRACE_RECORD_BLOCK(threads, record, params, result, team)
 //
 // A team has lanes. On the CPU it has one lane, so use team.lane() and team.lanes() instead of constants (team.cuh).
-// Lane 0 decides the numbers and lengths in the result; every lane may write to arrays and byte strings. Numbers and
-// arrays are zero until the code sets them.
+// Only lane 0's numbers and lengths are stored in the result. Every lane may write to arrays and byte strings.
+// Numbers and arrays are zero until the code sets them.
 //
-// MILLRACE_SHARED(type, name, count) declares an array of a team in the GPU's shared memory. A thread that has a record of
-// its own has such an array of its own.
+// MILLRACE_SHARED(type, name, count) declares an array of a team in the GPU's shared memory. With one thread per
+// record, each thread has its own array.
 //
-// Passes are for records that share work, or for work that is to be divided by bytes instead of records. A pass works on
-// the whole batch, block by block, and fills arrays in scratch memory. The passes run in order, and then the record code
-// reads what they left. Declare the arrays, then the passes, and then the code:
+// Use passes if records share work, or if work should be divided by bytes instead of records. A pass works on the whole
+// batch, block by block, and fills arrays in scratch memory. The passes run in order, and then the record code reads
+// their output. Declare the arrays, then the passes, and then the code:
 //
 //     MILLRACE_SCRATCH(uint32_t, spaces, 0, 1, 0)        // type, name, and elements: per batch, per record and per byte
 //
@@ -59,8 +59,9 @@
 //
 //     MILLRACE_RECORD(record, params, result) { result.spaces = record.scratch.spaces[record.row()]; }
 //
-// The number of blocks is millrace::per_bytes(n), per_records(n), blocks(n), or a millrace::Grid (passes.cuh). All blocks
-// and lanes share the scratch memory, which is zero at first (scratch.cuh). A result must not depend on their order.
+// The number of blocks is millrace::per_bytes(n), per_records(n), blocks(n), or a millrace::Grid (passes.cuh). All
+// blocks and lanes share the scratch memory, which is zero at first (scratch.cuh). A result must not depend on the
+// order of blocks and lanes.
 //
 // An access outside a record or a result fails that record alone, and other records are not affected. Define
 // MILLRACE_UNCHECKED to omit these checks.

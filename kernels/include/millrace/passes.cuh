@@ -1,5 +1,5 @@
-// Passes: code that works on a whole batch before the record code, block by block. Use them if records share work, or if
-// work is to be divided by bytes instead of records.
+// Passes: code that works on a whole batch before the record code, block by block. Use passes if records share work, or
+// if work should be divided by bytes instead of records.
 #pragma once
 
 #include "millrace/record.cuh"
@@ -9,9 +9,9 @@
 
 namespace millrace {
 
-// ---- what a pass sees ----
+// ---- the input of a pass ----
 
-// All records of a batch, back to back. Reading outside it returns 0 and fails the batch.
+// All records of a batch, back to back. A read outside of the batch returns 0 and fails the batch.
 class Batch {
 public:
     MILLRACE_DEVICE Batch(const millrace_batch &batch, uint32_t block, uint32_t blocks)
@@ -24,7 +24,7 @@ public:
     MILLRACE_DEVICE uint32_t blocks() const { return blocks_; }
 
     MILLRACE_DEVICE uint32_t records() const { return rows_; } // at least 1
-    MILLRACE_DEVICE uint32_t size() const { return all_.size(); } // of all records, in bytes
+    MILLRACE_DEVICE uint32_t size() const { return all_.size(); } // size of all records, in bytes
 
     MILLRACE_DEVICE uint8_t operator[](uint32_t i) const { return all_[i]; }
 
@@ -43,8 +43,8 @@ public:
         return offsets_[row];
     }
 
-    // Returns the number of the record that contains the byte at that position. If the caller knows that the record is
-    // among those from `first` up to, but not including, `end`, the search is shorter.
+    // Returns the number of the record that contains the byte at that position. The search is shorter if the caller
+    // knows that the record is from `first` to `end` - 1.
     MILLRACE_DEVICE uint32_t row_of(uint32_t at) const { return row_of(at, 0, rows_); }
     MILLRACE_DEVICE uint32_t row_of(uint32_t at, uint32_t first, uint32_t end) const {
         if (kChecked && (at >= size() || end > rows_)) {
@@ -77,8 +77,8 @@ public:
     MILLRACE_DEVICE RecordWithScratch(const Record &record, S &of, uint32_t row, uint32_t start)
         : Record(record), scratch(of), row_(row), start_(start) {}
 
-    // The number of the record in the batch, and the position of its first byte there. Use them only to find what passes
-    // left in scratch memory: a result that depends on them is wrong.
+    // Returns the number of the record in the batch, or the position of its first byte in the batch. Use them only to
+    // find the output of passes in scratch memory. A result that depends on them is wrong.
     MILLRACE_DEVICE uint32_t row() const { return row_; }
     MILLRACE_DEVICE uint32_t start() const { return start_; }
 
@@ -106,7 +106,8 @@ struct Grid {
     uint32_t constant, per_record, per_byte, share;
 };
 
-// One block for each `bytes` bytes of the batch, or for each `records` records. Or that many blocks for any batch.
+// Returns a grid with one block for each `bytes` bytes or `records` records of the batch, or with `count` blocks for
+// any batch.
 MILLRACE_CONSTEXPR Grid per_bytes(uint32_t bytes) { return Grid{0, 0, 1, bytes}; }
 MILLRACE_CONSTEXPR Grid per_records(uint32_t records) { return Grid{0, 1, 0, records}; }
 MILLRACE_CONSTEXPR Grid blocks(uint32_t count) { return Grid{count, 0, 0, 1}; }
@@ -133,7 +134,7 @@ MILLRACE_CONSTEXPR millrace_pass describe_pass(const char *name, uint32_t thread
     return p;
 }
 
-// The first word of scratch memory: not 0 after a pass has accessed something outside its bounds.
+// Returns the first word of scratch memory. It isn't 0 after a pass has accessed something outside its bounds.
 MILLRACE_DEVICE uint32_t *fault_word(const millrace_batch &batch) { return reinterpret_cast<uint32_t *>(batch.scratch); }
 
 // Runs one block of a pass.

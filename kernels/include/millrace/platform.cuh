@@ -1,5 +1,5 @@
-// What operators need from CUDA, for compilers that don't have it. With a plain C++ compiler, device code is ordinary
-// code, and the integer functions that CUDA has without an include are defined here.
+// The parts of CUDA that operators need, for compilers without CUDA. With a plain C++ compiler, device code is
+// ordinary code. This file then defines the integer functions that CUDA has without an include.
 #pragma once
 
 #include "millrace/description.h"

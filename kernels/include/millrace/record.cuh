@@ -1,4 +1,4 @@
-// What an operator's code reads and writes: a record, and the arrays and byte strings of a result.
+// The input and output of an operator's code: a record, and the arrays and byte strings of a result.
 #pragma once
 
 #include "millrace/platform.cuh"
@@ -20,13 +20,13 @@ MILLRACE_DEVICE T load_unaligned(const void *from) {
     return value;
 }
 
-// How a GPU's thread reads a record. Code for one thread usually reads the record from start to end.
+// The order in which a GPU's thread reads a record. Code for one thread usually reads the record from start to end.
 enum class Reading { anywhere, in_order };
 
-// The bytes of one record. Reading outside it returns 0 and fails the record.
+// The bytes of one record. A read outside of the record returns 0 and fails the record.
 class Record {
 public:
-    // The record is in a batch whose bytes are from `begin` up to, but not including, `end`. Nothing else is read.
+    // The record is in a batch with the bytes from `begin` to `end` - 1. Nothing else is read.
     MILLRACE_DEVICE Record(const uint8_t *data, uint32_t size, [[maybe_unused]] const uint8_t *begin,
                            [[maybe_unused]] const uint8_t *end, [[maybe_unused]] Reading reading)
         : data_(data), size_(size), out_of_bounds_(false)
@@ -71,8 +71,8 @@ public:
 #endif
     }
 
-    // Returns the address of the first byte, at any alignment, for code that checks its accesses itself. Nothing outside
-    // the record's bytes may be read.
+    // Returns the address of the first byte, at any alignment, for code that checks its accesses itself. The code must
+    // not read outside the record's bytes.
     MILLRACE_DEVICE const uint8_t *data() const { return data_; }
 
     MILLRACE_DEVICE bool out_of_bounds_occurred() const { return out_of_bounds_; }
@@ -137,8 +137,8 @@ private:
 #endif
 };
 
-// An array in the result. It is in device memory, so all lanes of a team see what each of them writes after team.sync().
-// Accessing an element outside it fails the record.
+// An array in the result. It is in device memory, so after team.sync(), each lane of a team sees the other lanes'
+// writes. An access outside of the array fails the record.
 template <class T>
 class Array {
 public:
@@ -160,14 +160,14 @@ public:
 private:
     T *elements_;
     uint32_t size_;
-    T sink_; // gets what is written outside the array
+    T sink_; // target of writes outside the array
     bool out_of_bounds_;
 };
 
-// A byte string in the result. It is empty at first. Exceeding its capacity fails the record.
+// A byte string in the result. It is empty at first. A string that exceeds its capacity fails the record.
 //
-// One lane builds a string with push. To let all lanes write, each lane calls resize with the same size, and then sets
-// its share of the bytes. Every byte must be set.
+// One lane builds a string with push. If all lanes write, each lane calls resize with the same size, and then sets its
+// share of the bytes. Every byte must be set.
 class Bytes {
 public:
     MILLRACE_DEVICE Bytes(uint8_t *at, uint32_t capacity)
@@ -205,7 +205,7 @@ public:
 private:
     uint8_t *contents_;
     uint32_t capacity_, size_;
-    uint8_t sink_; // gets what is written outside the string
+    uint8_t sink_; // target of writes outside the string
     bool out_of_bounds_;
 };
 

@@ -7,11 +7,11 @@
 
 namespace millrace {
 
-// The description as it is in the compiled operator: the structure followed by its entries.
+// The description in a compiled operator: the structure followed by its entries.
 template <uint32_t kParameters, uint32_t kFields, uint32_t kReasons, uint32_t kPasses>
 struct Description {
     millrace_description head;
-    millrace_parameter parameters[kParameters + 1]; // one more each, because C++ has no empty arrays
+    millrace_parameter parameters[kParameters + 1]; // each with an additional entry, because C++ has no empty arrays
     millrace_field fields[kFields + 1];
     millrace_reason reasons[kReasons + 1];
     millrace_pass passes[kPasses + 1];
@@ -70,8 +70,8 @@ struct SharedOf {
     }
 };
 
-// An array in shared memory for each thread. Equal positions are neighbors, so threads of a warp never wait for the same
-// bank, wherever each of them reads and writes.
+// An array in shared memory for each thread. Elements with the same index are neighbors. So threads of a warp never
+// wait for the same bank, whichever elements they access.
 template <class T, uint32_t kCount, uint32_t kTeams>
 class SharedOf<T, kCount, kTeams, 1> {
 public:
@@ -106,7 +106,7 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
     const typename RecordOf<S>::Type record =
         RecordOf<S>::open(Record(data + start, size, data, data + batch.bytes, Team::kReading), scratch, row, start);
     R result(place, params);
-    params.internal_forget_out_of_bounds_(); // of the record before
+    params.internal_forget_out_of_bounds_(); // clears the flag of the previous record
     kBody(record, params, result, team);
 
     uint32_t code = result.internal_code_;
@@ -116,7 +116,7 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
     if (kChecked && S::internal_count_ > 0 && *fault_word(batch) != 0) code = MILLRACE_BATCH_OUT_OF_BOUNDS; // for all lanes
     place.restart();
     if (code != MILLRACE_DONE && R::internal_arrays_) {
-        team.sync(); // what any lane has written to an array comes before its zeros
+        team.sync(); // all writes of lanes to an array precede the zeros
         R::internal_clear_(place, params, team);
         place.restart();
     }
@@ -132,8 +132,8 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
 
 #ifdef MILLRACE_GPU
 
-// Declares an array of a team in shared memory, with undefined contents: `type name[count]`. With one thread per record, each
-// thread has an array, of which it can use name[i] only.
+// Declares an array of a team in shared memory, with undefined contents: `type name[count]`. With one thread per
+// record, each thread has its own array, which supports only name[i].
 #define MILLRACE_SHARED(type, name, count)                                   \
     __shared__ type millrace_all_##name[millrace_teams * (count)];           \
     decltype(auto) name = millrace::SharedOf<type, (count), millrace_teams, millrace_lanes>::of(millrace_all_##name)
@@ -193,7 +193,7 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
 
 #define MILLRACE_RECORD_TYPE(N) millrace::RecordOf<millrace::Scratch<N>>::Type
 
-// Declares the operator's code, defines what runs it, and begins the code's definition.
+// Declares the operator's code, defines the code that runs it, and begins its definition.
 #define MILLRACE_CODE(Team, form, threads, teams, ...)                                                             \
     enum : int { millrace_last = MILLRACE_COUNT };                                                                  \
     enum : uint32_t { millrace_teams = teams, millrace_lanes = (threads) / (teams) };                               \
@@ -209,7 +209,7 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
                                                        [[maybe_unused]] millrace::Result<N> &result,                \
                                                        [[maybe_unused]] const Team &team)
 
-// One thread per record. Blocks are small, so that few records still reach all multiprocessors.
+// One thread per record. Blocks are small, so that a few records still use all multiprocessors.
 #define MILLRACE_RECORD(record, params, result) \
     MILLRACE_CODE(millrace::OneLane, MILLRACE_THREAD, 64, 64, record, params, result, millrace_team)
 

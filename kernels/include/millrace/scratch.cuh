@@ -74,12 +74,12 @@ private:
 
 // ---- arrays ----
 
-// An array in scratch memory. Its elements are zero before the first pass. Accessing an element outside it reads zero or
-// writes nothing. It fails the record whose code does that, and in a pass all records of the batch.
+// An array in scratch memory. Its elements are zero before the first pass. An access outside of the array reads zero or
+// writes nothing. It fails the record whose code makes the access, or all records of the batch if a pass makes it.
 //
-// All blocks and lanes of a pass share the array. If several of them may change one element, use the atomic functions, and
-// let the next pass read the element. They return the value before, which depends on the order of blocks and lanes: results
-// must not depend on it.
+// All blocks and lanes of a pass share the array. If several of them may change one element, use the atomic functions,
+// and let the next pass read the element. The atomic functions return the previous value, which depends on the order of
+// blocks and lanes. Results must not depend on it.
 template <class T>
 class ScratchArray {
 public:
@@ -96,7 +96,7 @@ public:
         return elements_[i];
     }
 
-    // These change element i at once, and return its value before. T has 32 or 64 bits.
+    // These functions change element i atomically, and return its previous value. T has 32 or 64 bits.
     MILLRACE_DEVICE T add(uint64_t i, T value) { return outside(i) ? T() : Atomic::add(word(i), value); }
     MILLRACE_DEVICE T min(uint64_t i, T value) { return outside(i) ? T() : Atomic::min(word(i), value); }
     MILLRACE_DEVICE T max(uint64_t i, T value) { return outside(i) ? T() : Atomic::max(word(i), value); }
@@ -119,13 +119,13 @@ private:
 
     T *elements_;
     uint64_t size_;
-    T sink_; // gets what is written outside the array
+    T sink_; // target of writes outside the array
     bool out_of_bounds_;
 };
 
-// Where the scratch memory of a batch is. The arrays are taken in order of declaration.
+// The position in the scratch memory of a batch. The arrays are allocated in order of declaration.
 struct ScratchPlace {
-    static constexpr uint64_t kAlign = 128; // of each array, relative to the start; the first 128 bytes hold the fault word
+    static constexpr uint64_t kAlign = 128; // alignment of each array; the first 128 bytes hold the fault word
 
     uint64_t start, at;
     uint32_t rows, bytes;
@@ -149,7 +149,7 @@ struct Scratch : Scratch<N - 1> {
 
 struct NoScratch {
     static constexpr uint32_t internal_count_ = 0;
-    static constexpr uint64_t internal_bytes_ = ScratchPlace::kAlign, internal_per_row_ = 0, internal_per_byte_ = 0; // the most, with alignment
+    static constexpr uint64_t internal_bytes_ = ScratchPlace::kAlign, internal_per_row_ = 0, internal_per_byte_ = 0; // maximum, with alignment
     MILLRACE_DEVICE explicit NoScratch(ScratchPlace &) {}
     MILLRACE_DEVICE bool internal_out_of_bounds_() const { return false; }
 };

@@ -5,8 +5,8 @@
 
 namespace millrace {
 
-// The contents of a file. Reading outside it returns 0. It fails the record whose code does that, and in a pass all records
-// of the batch.
+// The contents of a file. A read outside of the table returns 0. It fails the record whose code makes the read, or all
+// records of the batch if a pass makes it.
 class Table {
 public:
     MILLRACE_DEVICE Table(const uint8_t *data, uint32_t size) : data_(data), size_(size), out_of_bounds_(false) {}
@@ -56,7 +56,7 @@ private:
     mutable bool out_of_bounds_;
 };
 
-// Returns the table whose place in the parameter block is at `place`.
+// Returns the table whose position and size are at `place` in the parameter block.
 MILLRACE_DEVICE Table open_table(const uint8_t *place, uint64_t tables) {
     return Table(reinterpret_cast<const uint8_t *>(tables + load_unaligned<uint32_t>(place)), load_unaligned<uint32_t>(place + 4));
 }

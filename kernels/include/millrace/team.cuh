@@ -2,9 +2,9 @@
 //
 //     for (uint32_t i = team.lane(); i < record.size(); i += team.lanes()) ...
 //
-// On the CPU every team has one lane. So the result must not depend on the number of lanes, and the functions that
-// combine the lanes' values take only integers: a sum of floating-point numbers depends on the order of its terms. All
-// lanes must call these functions, and sync, the same number of times.
+// On the CPU every team has one lane. So the result must not depend on the number of lanes. The functions that combine
+// the lanes' values accept only integers, because a sum of floating-point numbers depends on the order of its terms.
+// All lanes must call these functions, and sync, the same number of times.
 #pragma once
 
 #include "millrace/platform.cuh"
@@ -25,7 +25,7 @@ struct OneLane {
     MILLRACE_DEVICE uint32_t lane() const { return 0; }
     MILLRACE_DEVICE uint32_t lanes() const { return 1; }
 
-    // Waits for all lanes, and makes what they have written visible to all of them.
+    // Waits for all lanes, and makes the writes of each lane visible to all lanes.
     MILLRACE_DEVICE void sync() const {}
 
     // Return the sum, the minimum or the maximum of the lanes' values in every lane.
@@ -72,7 +72,7 @@ struct Most {
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
 
-// Combines the values of a warp's 32 threads in each of them.
+// Combines the values of a warp's 32 threads, and returns the result in each thread.
 template <class Combine, class T>
 MILLRACE_DEVICE T combine_warp(T value) {
     static_assert(IsInteger<T>::value, "teams combine only integers: a sum of floats depends on the number of lanes");
@@ -93,7 +93,7 @@ MILLRACE_DEVICE T sum_up_to(T value) {
     return value;
 }
 
-// One warp of a block with several.
+// One warp of a block with several warps.
 template <uint32_t kWarps>
 struct WarpTeam {
     static constexpr uint32_t kTeams = kWarps;

@@ -1,8 +1,8 @@
 // Reads a record that one thread reads from start to end, in words of 16 bytes instead of single bytes.
 //
-// A load of the GPU costs the same for 1 and for 16 bytes of a thread. So a window keeps the word that contains the last
-// position. Word k has the bytes of the record from 16 * k on, at any alignment: it is cut out of two aligned pieces of the
-// batch. Threads that are at the same position therefore load at the same time.
+// For a GPU thread, a load of 1 byte costs the same as a load of 16. So a window keeps the word that contains the last
+// position. Word k has the bytes of the record from 16 * k on, at any alignment. It is cut out of two aligned pieces of
+// the batch. So threads that are at the same position load at the same time.
 #pragma once
 
 #include "millrace/platform.cuh"
@@ -27,10 +27,10 @@ MILLRACE_DEVICE Bytes16 load_aligned(const Bytes16 *from) {
 #endif
 }
 
-// Returns the lower half of high:low, shifted right by that many bits, less than 64.
+// Returns the lower half of high:low, shifted right by `bits` bits, less than 64.
 MILLRACE_DEVICE uint64_t shift_right(uint64_t low, uint64_t high, uint32_t bits) { return low >> bits | high << 1 << (63 - bits); }
 
-// Returns the 16 bytes that start that many bytes after the first of `first`, less than 16.
+// Returns the 16 bytes that start `bytes` bytes, less than 16, after the start of `first`.
 MILLRACE_DEVICE Bytes16 join(const Bytes16 &first, const Bytes16 &second, uint32_t bytes) {
     bool half = bytes >= 8;
     uint64_t a = half ? first.high : first.low, b = half ? second.low : first.high, c = half ? second.high : second.low;
@@ -38,15 +38,15 @@ MILLRACE_DEVICE Bytes16 join(const Bytes16 &first, const Bytes16 &second, uint32
     return {shift_right(a, b, bits), shift_right(b, c, bits)};
 }
 
-// A record of a batch, as one thread reads it. Positions must be inside the record.
+// A view of a record of a batch for one thread. Positions must be inside the record.
 //
-// Words at the edges of a record contain bytes of its neighbors in the batch. Words that the edge of the batch cuts
-// aren't loaded: at() reports that a position is in one of them.
+// Words at the edges of a record contain bytes of its neighbors in the batch. The window doesn't load words that
+// the edge of the batch cuts, and at() returns false for their positions.
 class Window {
 public:
     static constexpr uint32_t kBytes = sizeof(Bytes16);
 
-    // The record is from data on, in a batch of the bytes from `begin` up to, but not including, `end`.
+    // The record starts at data, in a batch with the bytes from `begin` to `end` - 1.
     MILLRACE_DEVICE Window(const uint8_t *data, uint32_t size, uint64_t begin, uint64_t end)
         : skew_(static_cast<uint32_t>(reinterpret_cast<uint64_t>(data)) % kBytes),
           start_(reinterpret_cast<const Bytes16 *>(data - skew_)), pieces_(0), first_(0), count_(0), index_(~0u - 1) {
@@ -58,7 +58,7 @@ public:
         if (pieces_ > first_ + cut) count_ = pieces_ - first_ - cut;
     }
 
-    // Moves to the word of position i, and reports whether it can be loaded. The next word needs one more piece only.
+    // Moves to the word of position i, and returns whether it can be loaded. The next word needs only one more piece.
     MILLRACE_DEVICE bool at(uint32_t i) {
         uint32_t k = i / kBytes;
         if (k == index_) return true;
@@ -70,7 +70,7 @@ public:
         return true;
     }
 
-    // Returns the bytes of the current word from position i on, the first one lowest. Only those of the word are set.
+    // Returns the bytes of the current word from position i on, the first byte lowest. Bytes beyond the word are zero.
     MILLRACE_DEVICE uint64_t bytes(uint32_t i) const {
         uint32_t bits = i % 8 * 8;
         return i % kBytes < 8 ? shift_right(word_.low, word_.high, bits) : word_.high >> bits;
@@ -87,9 +87,9 @@ private:
 
     uint32_t skew_;          // bytes from start_ to the record
     const Bytes16 *start_;   // aligned
-    uint32_t pieces_;        // from start_ on: those with bytes of the record, inside the batch
-    uint32_t first_, count_; // the words that can be loaded
-    uint32_t index_;         // of the current word; at first, neither this word nor the next one exists
+    uint32_t pieces_;        // number from start_ on with bytes of the record, inside the batch
+    uint32_t first_, count_; // words that can be loaded
+    uint32_t index_;         // index of the current word; at first, neither this word nor the next one exists
     Bytes16 word_, second_;  // the current word, and the second of its two pieces
 };
 

@@ -1,4 +1,4 @@
-// The settings of the fake runtime, and when they take effect.
+// The settings of the fake runtime, and their effects.
 #include "control.hpp"
 
 #include <fcntl.h>

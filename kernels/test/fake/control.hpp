@@ -1,6 +1,6 @@
-// The settings of the fake runtime. It maps the file named by MILLRACE_FAKE_CUDA, which contains eight bytes that
-// change with every change of the file, followed by words of the form name=value, separated by spaces, up to a zero
-// byte:
+// The settings of the fake runtime. It maps the file whose path is in MILLRACE_FAKE_CUDA. The file begins with
+// eight bytes that change with every change of the file. Words of the form name=value follow, separated by spaces,
+// up to a zero byte:
 //
 //   call=cudaMemcpyAsync   the function that fails; none by default
 //   code=700               the code that it returns
@@ -30,7 +30,8 @@ struct FakeSettings {
     int compute[8];
 };
 
-// Enters a CUDA function. Returns the code with which it must fail, or 0. Also returns the current settings.
+// Enters a CUDA function. Returns the code with which the function must fail, or 0. It also returns the current
+// settings.
 int fake_enter(const char *function, FakeSettings *settings = nullptr);
 
 // Waits forever if work no longer ends.

@@ -1,11 +1,12 @@
-// Emulates just enough of CUDA's driver API to load operators, for tests without a GPU. An image is the operator compiled
-// for the CPU as a shared library:
+// Emulates the parts of CUDA's driver API that load operators, for tests without a GPU. An image is the operator
+// compiled for the CPU as a shared library:
 //
 //   the shared library itself      stands for a cubin, which is an ELF file too
 //   a fatbin header and the library   stands for a fatbin
 //   "// .version", a space and a path in the first line   stands for PTX
 //
-// A launch computes the whole batch with the library's code, or runs all blocks of a pass. See control.hpp for `trace`, which records launches.
+// A launch computes the whole batch with the library's code, or runs all blocks of a pass. The setting `trace` in
+// control.hpp records launches.
 #pragma once
 
 #include <cuda_runtime.h>

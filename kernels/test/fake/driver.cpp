@@ -1,4 +1,4 @@
-// The fake driver API. Every function first checks whether it has to fail.
+// The fake driver API. Every function first checks whether it must fail.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <link.h>
@@ -21,7 +21,7 @@ struct FakeFunction {
 
 struct FakeModule {
     void *library;
-    int fd; // of the library's copy, or -1
+    int fd; // descriptor of the library's copy, or -1
     std::map<std::string, FakeFunction> functions;
 };
 
@@ -53,13 +53,14 @@ const millrace_pass *find_pass(const FakeModule *module, const std::string &symb
     return nullptr;
 }
 
-// Returns the size of a shared library: its section headers are its last part.
+// Returns the size of a shared library, which ends with its section headers.
 size_t size_of(const char *elf) {
     const ElfW(Ehdr) *header = reinterpret_cast<const ElfW(Ehdr) *>(elf);
     return header->e_shoff + header->e_shentsize * header->e_shnum;
 }
 
-// The descriptor stays open, so that every library has another path: the loader opens each path only once.
+// Opens a copy of a library. The copy's descriptor stays open, so every library has another path. The loader opens each
+// path only once.
 void *open_copy(const char *elf, int *copy) {
     if (memcmp(elf, ELFMAG, SELFMAG) != 0 || reinterpret_cast<const ElfW(Ehdr) *>(elf)->e_machine == kCuda) return nullptr;
     int fd = *copy = memfd_create("fake-module", MFD_CLOEXEC);
@@ -172,7 +173,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
         reinterpret_cast<Run>(function->code)(&batch, arguments[1], 0, batch.rows);
         return CUDA_SUCCESS;
     }
-    Pass pass = reinterpret_cast<Pass>(function->code); // the later blocks first, because their order must not matter
+    Pass pass = reinterpret_cast<Pass>(function->code); // runs later blocks first, because their order must not matter
     pass(&batch, arguments[1], grid_x, grid_x / 2, grid_x);
     pass(&batch, arguments[1], grid_x, 0, grid_x / 2);
     return CUDA_SUCCESS;

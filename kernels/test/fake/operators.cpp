@@ -1,5 +1,5 @@
 // The operators of the fake library. crc32c computes the real result with a table in device memory, using the same
-// calls as the real operator. The others can only be loaded. There are no gates.
+// calls as the real operator. All other operators can only be loaded. There are no gates.
 #include <new>
 
 #include "../../runtime/builtin.hpp"

@@ -1,4 +1,4 @@
-// The fake CUDA runtime. Every function first checks whether it has to fail.
+// The fake CUDA runtime. Every function first checks whether it must fail.
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ struct FakePool {
 
 namespace {
 
-// Drivers allocate memory for pools in pieces. Here a pool with a limit below this size can't allocate.
+// The size of a piece. Drivers allocate memory for pools in pieces, so a pool with a lower limit can't allocate.
 constexpr size_t kPiece = 32 << 20;
 
 std::mutex mutex;
@@ -152,7 +152,7 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
     return cudaSuccess;
 }
 
-// Work does nothing once work no longer ends.
+// Work has no effect if a setting makes work hang.
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
     ENTER();
     if (!fake_hangs()) memcpy(to, from, bytes);

@@ -1,8 +1,8 @@
-// Compiles an operator as the worker will: with NVRTC, opened at run time.
+// Compiles an operator like the worker, with NVRTC, which is opened at run time.
 //
 //   nvrtc LIBRARY FILE.cu INCLUDE_FOLDER ARCHITECTURE OUTPUT    LIBRARY is libnvrtc.so; sm_90 gives a cubin
 //
-// Compiler errors are printed as the compiler wrote them; the exit status is then 1.
+// It prints the compiler's errors unchanged. Then its exit status is 1.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,8 @@ static void check(nvrtcResult result, const char *call) {
     exit(2);
 }
 
-// NVRTC opens its built-in functions by their bare name, which fails outside the loader's path. So they are opened first.
+// Opens NVRTC, and before that its built-in functions. NVRTC opens those by their bare name, which fails outside the
+// loader's path.
 static void open_library(const std::string &path) {
     std::string folder = path.substr(0, path.rfind('/') + 1);
     (void)dlopen((folder + "libnvrtc-builtins.so").c_str(), RTLD_NOW | RTLD_GLOBAL);

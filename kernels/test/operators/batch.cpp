@@ -31,8 +31,8 @@ const millrace_field &Library::field(uint32_t i) const {
 
 namespace {
 
-// Readable memory between two pages that can't be read. Its contents begin where the first page ends, or end where the
-// last page begins.
+// Readable memory between two pages that can't be read. Its contents begin at the end of the first page, or end at the
+// start of the last page.
 class Guarded {
 public:
     Guarded(const std::string &contents, bool at_start) {
@@ -86,8 +86,8 @@ uint32_t read_length(const std::string &record, uint32_t at) {
 
 } // namespace
 
-// Returns the positions of the lengths of byte strings in a record, for each field in turn; ~0 for other fields. An
-// array whose size is a parameter has what is left of the stride; only one field may be such an array.
+// Returns the positions of the lengths of byte strings in a record, for each field in order. The position is ~0 for
+// a field that isn't a byte string.
 static std::vector<uint32_t> length_positions(const Library &library, const std::string &block) {
     static const uint32_t sizes[] = {0, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 4};
     std::vector<uint32_t> positions;
@@ -109,7 +109,8 @@ static std::vector<uint32_t> length_positions(const Library &library, const std:
     return positions;
 }
 
-// Runs the passes in order. With `split`, the last blocks of each run first. Libraries for lanes have another function.
+// Runs the passes in order. With `split`, the last blocks of each pass run first. Libraries for lanes have a separate
+// function.
 void Library::run_passes(const millrace_batch &batch, const std::string &block, bool split) const {
     using Pass = void (*)(const millrace_batch *, const void *, uint32_t blocks, uint32_t first, uint32_t end);
     using InLanes = void (*)(void *, const millrace_batch *, const void *, uint32_t blocks, uint32_t threads);
@@ -157,7 +158,7 @@ std::vector<Answer> Library::run(const Rows &rows, const std::string &block, uin
     batch.scratch = scratch.address(), batch.tables = reinterpret_cast<uint64_t>(table_data.bytes);
     if (batch.rows > 0) run_passes(batch, block, split);
     uint32_t middle = split ? batch.rows / 3 : 0;
-    if (middle > 0) run_(&batch, block.data(), middle, batch.rows); // the later part first
+    if (middle > 0) run_(&batch, block.data(), middle, batch.rows); // runs the later part first
     run_(&batch, block.data(), 0, middle > 0 ? middle : batch.rows);
     result.check_around("results"), status.check_around("statuses"), strings.check_around("strings");
     scratch.check_around("scratch memory");

@@ -1,4 +1,4 @@
-// Runs an operator's library on a batch, in memory that shows what the code touches.
+// Runs an operator's library on a batch, in memory that reveals invalid accesses.
 #pragma once
 
 #include <stdint.h>
@@ -12,8 +12,8 @@
 // The result of one record.
 struct Answer {
     uint8_t code = MILLRACE_DONE;
-    std::string record;               // its fixed part
-    std::vector<std::string> strings; // its byte strings
+    std::string record;               // the fixed part
+    std::vector<std::string> strings; // the byte strings
 };
 
 // An operator's library for the CPU.
@@ -24,10 +24,10 @@ public:
     const millrace_description &description() const { return *description_; }
     const millrace_field &field(uint32_t i) const;
 
-    // Computes a batch. A read outside the batch ends the program: in every other call it begins after a page that can't be
-    // read, and in the others it ends before one. Results, statuses and strings are `noise` at first, and so is what is around
-    // them, which must stay so. So must what is around the scratch memory. `tables` has the contents of the tables, each with
-    // its end at a multiple of 16.
+    // Computes a batch. A read outside the batch ends the program. In every other call, the batch begins after a page
+    // that can't be read, and otherwise it ends before such a page. Results, statuses and strings are `noise` at first.
+    // The bytes around them are `noise` too and must not change. The same is true of the bytes around the scratch
+    // memory. `tables` has the contents of the tables, each with its end at a multiple of 16.
     std::vector<Answer> run(const Rows &rows, const std::string &block, uint32_t stride, uint8_t noise, bool split,
                             const std::string &tables = "") const;
 

@@ -1,4 +1,4 @@
-// Checks operators that are written with millrace/operator.cuh against references, over adversarial ragged batches:
+// Checks operators with millrace/operator.cuh against references, over adversarial ragged batches:
 //
 //   check-operators FOLDER    with FOLDER/NAME.so for the CPU and FOLDER/NAME.lanes.so for the code of the GPU
 #include <string.h>
@@ -12,7 +12,7 @@
 
 using Reference = std::function<Answer(const std::string &)>;
 
-// Returns the answer for a record that isn't done: its fixed part and strings are empty.
+// Returns the answer for a record that isn't done. Its fixed part is zeros, and its strings are empty.
 static Answer refused(uint8_t code, uint32_t stride, uint32_t strings) {
     Answer a;
     a.code = code;
@@ -30,7 +30,8 @@ static Answer entropy(uint32_t bits, const std::string &row) {
     return a;
 }
 
-// What precedes and includes sums, rounded up to 8 for total, and then total, digits with half, and head with padding.
+// Returns the stride of kinds: the fields up to sums, rounded up to 8 for total, and then total, digits with half, and
+// head with padding.
 static uint32_t kinds_stride(uint32_t n) { return (28 + 4 * n + 7) / 8 * 8 + 8 + 8 + 8; }
 
 static std::string upper(const std::string &row) {
@@ -202,7 +203,7 @@ static void check_operator(const std::string &folder, const std::string &name, c
 
 // ---- passes ----
 
-static const std::string weights = "\x05\xff\x01", swaps = "ZYXW"; // of tally; each is followed by zeros up to a multiple of 16
+static const std::string weights = "\x05\xff\x01", swaps = "ZYXW"; // tables of tally; zeros follow each up to a multiple of 16
 
 static Answer tally(const std::string &row) {
     uint64_t weight = 3;
@@ -225,7 +226,7 @@ static Answer tally(const std::string &row) {
     return a;
 }
 
-// The words of keywords: some are parts of others, one is a phrase, one occurs twice, and lines end in both ways.
+// The words of keywords. Some are parts of other words, one is a phrase, one occurs twice, and lines end in both ways.
 static const std::vector<std::string> lines = {"a", "", "ab", "abc", "z r", "RLWt", "abc", "x\ry", "\xff\x01", "tsbabc", "rr"};
 
 static std::string lower(std::string s) {
@@ -252,7 +253,7 @@ static Answer keywords(bool whole, bool fold, const std::string &row) {
     return a;
 }
 
-// Returns the place of a table in a parameter block.
+// Returns the entry of a table in a parameter block.
 static uint64_t place(uint32_t at, size_t size) { return static_cast<uint64_t>(size) << 32 | at; }
 
 static void check_passes(const std::string &folder) {

@@ -34,7 +34,7 @@ MILLRACE_RECORD_WARP(record, params, result, team)
     bool any_zero = false, all_letters = true, odd_byte = false;
     uint32_t letters = 0;
     result.letters.resize(record.size());
-    for (uint32_t from = 0; from < record.size(); from += team.lanes()) { // the same number of times in every lane
+    for (uint32_t from = 0; from < record.size(); from += team.lanes()) { // lanes have equal numbers of iterations
         uint32_t i = from + team.lane();
         bool inside = i < record.size();
         uint8_t byte = inside ? record[i] : 0;
@@ -51,7 +51,7 @@ MILLRACE_RECORD_WARP(record, params, result, team)
         odd_byte = odd_byte || byte == 255;
     }
     result.letters.resize(letters);
-    for (uint32_t b = team.lane(); b < 16; b += team.lanes()) { // each lane counts for its own bins
+    for (uint32_t b = team.lane(); b < 16; b += team.lanes()) { // each lane counts its own bins
         for (uint32_t i = 0; i < record.size(); i++) seen[b] += record[i] % 16 == b;
     }
     team.sync();
@@ -62,5 +62,5 @@ MILLRACE_RECORD_WARP(record, params, result, team)
     result.any_zero = team.any(any_zero);
     result.all_letters = team.all(all_letters);
     result.first = team.first(record.empty() ? 0u : record[0] + team.lane());
-    if (odd_byte) result.reject(odd); // in the lanes that saw it: the record is rejected
+    if (odd_byte) result.reject(odd); // only in the lanes that saw it, but the record is rejected
 }

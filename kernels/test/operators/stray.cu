@@ -1,5 +1,5 @@
-// stray.cu: passes and record code that access something outside their bounds, as the first byte of a record says. A pass's
-// mistake fails the batch, and a record's mistake fails that record.
+// stray.cu: passes and record code that access something outside their bounds, depending on the first byte of a record.
+// A pass's mistake fails the batch, and a record's mistake fails that record.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(stray, 1)

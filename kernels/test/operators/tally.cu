@@ -32,7 +32,7 @@ MILLRACE_PASS(prepare, 32, millrace::blocks(3), batch, params, scratch, team) {
     if (team.lane() == 0) scratch.letters.exchange(0, 0);
 }
 
-// One block has 100 bytes, and each lane takes a part of them.
+// One block has 100 bytes, and the lanes divide them.
 MILLRACE_PASS(bytes, 64, millrace::per_bytes(100), batch, params, scratch, team) {
     MILLRACE_SHARED(uint32_t, rows, 2);
     uint32_t from = batch.block() * 100, end = min(from + 100, batch.size());
@@ -52,7 +52,7 @@ MILLRACE_PASS(bytes, 64, millrace::per_bytes(100), batch, params, scratch, team)
     }
 }
 
-// One thread per record: halves the weight, and adds the parameter.
+// Halves the weight of a record and adds the parameter, with one thread per record.
 MILLRACE_PASS(records, 96, millrace::per_records(96), batch, params, scratch, team) {
     for (uint32_t i = team.lane(); i < 96; i += team.lanes()) {
         uint32_t row = batch.block() * 96 + i;

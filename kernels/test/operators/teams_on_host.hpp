@@ -1,5 +1,5 @@
-// Runs an operator's code for a GPU on the CPU, with the fibers of cuda_on_host.hpp: every lane of a warp or block is a
-// fiber. The file is compiled with -DOPERATOR='"NAME.cu"' and exports the same two symbols as an operator's library for
+// Runs an operator's code for a GPU on the CPU, with the fibers of cuda_on_host.hpp. Every lane of a warp or block is a
+// fiber. The file is compiled with -DOPERATOR='"NAME.cu"'. It exports the same two symbols as an operator's library for
 // the CPU, so that one test checks both.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 #include "../cuda_on_host.hpp"
 
-// Blocks run one at a time, and fibers give way only at barriers.
+// Replaces an atomic change. Blocks run one at a time, and fibers yield only at barriers.
 template <class T>
 T change(T *at, T to) {
     T old = *at;
@@ -91,14 +91,13 @@ void run_kernel(uint32_t blocks, uint32_t threads, void (*kernel)(millrace_batch
     emulator::launch(blocks, threads, kernel, batch, parameters);
 }
 
-// Computes the records from `first` up to, but not including, `end`, with fewer blocks than records, so that blocks process
-// several.
+// Computes records `first` to `end` - 1, with fewer blocks than records, so that blocks process several records.
 extern "C" void millrace_operator_run(const millrace_batch *batch, const void *block, uint32_t first, uint32_t end) {
     if (first != 0 || end != batch->rows) abort(); // positions of byte strings depend on the whole batch
     run_kernel(3, millrace_operator_description.head.threads, millrace_operator_kernel, *batch, block);
 }
 
-// Runs all blocks of a pass. `kernel` is the library's symbol for it.
+// Runs all blocks of a pass. `kernel` is the library's symbol for the pass.
 template <class Block>
 void run_pass(void (*)(millrace_batch, Block), void *kernel, uint32_t blocks, uint32_t threads, const millrace_batch &batch, const void *block) {
     run_kernel(blocks, threads, reinterpret_cast<void (*)(millrace_batch, Block)>(kernel), batch, block);

@@ -20,7 +20,8 @@ using millrace::Window;
 
 // A record in a batch, in memory that can't be read outside the batch.
 struct Case {
-    uint32_t skip, before, size, after; // bytes of the memory before the batch; of the batch before, in and after the record
+    // Bytes of the memory before the batch, and bytes of the batch before, in and after the record.
+    uint32_t skip, before, size, after;
 
     uint32_t bytes() const { return skip + before + size + after; }
 };
@@ -51,7 +52,7 @@ void check_window(const Case &c, const uint8_t *memory) {
 }
 
 void check_case(const Case &c) {
-    std::unique_ptr<uint8_t[]> memory(new uint8_t[c.bytes()]); // aligned to 16; the sanitizer knows where it ends
+    std::unique_ptr<uint8_t[]> memory(new uint8_t[c.bytes()]); // aligned to 16; the sanitizer detects its end
     for (uint32_t i = 0; i < c.bytes(); i++) memory[i] = static_cast<uint8_t>(17 * i + 3);
     ASAN_POISON_MEMORY_REGION(memory.get(), c.skip / 8 * 8);
     check_window(c, memory.get());

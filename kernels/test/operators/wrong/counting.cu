@@ -1,4 +1,4 @@
-// counting.cu: counts the records of all batches in a variable that outlives them.
+// counting.cu: counts the records of all batches in a variable that outlives the batches.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(counting, 1)

@@ -1,4 +1,4 @@
-// lanes.cu: its result depends on the number of lanes, so a GPU and the CPU differ.
+// lanes.cu: a result that depends on the number of lanes, so a GPU and the CPU differ.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(lanes, 1)

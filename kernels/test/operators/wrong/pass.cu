@@ -1,4 +1,4 @@
-// pass.cu: a pass reads the byte after each record, and so behind the batch.
+// pass.cu: a pass reads the byte after each record, and thus a byte after the batch.
 #include <millrace/operator.cuh>
 
 MILLRACE_OPERATOR(pass, 1)
