@@ -19,9 +19,9 @@ const DefaultMost = 4096
 // the order of their stream, but messages of different results may be interleaved. The zero value is ready for use, by one goroutine at
 // a time.
 //
-// If a worker ends while it stores a result, the next worker may cut the result into other parts, for example because the server's
-// max_payload was changed. Then the parts of the first cut stay in the stream. A Collector returns only the result whose last part was
-// stored. The stream has one last part for each input.
+// If a worker ends while it stores a result, the next worker may cut the result into other parts. This happens if the server's
+// max_payload was changed, for example. Then the parts of the first cut stay in the stream. A Collector returns only the result whose
+// last part was stored. The stream has one last part for each input.
 type Collector[M any] struct {
 	// Most is the maximum number of messages that the Collector keeps. At this limit, the Collector drops all parts of the input
 	// whose kept part is oldest. These are nearly always parts of a result without a last part. Most must be larger than the number

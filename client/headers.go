@@ -86,8 +86,8 @@ type Input struct {
 }
 
 // InputOf returns the input of a result or of a dead letter, given the message's headers. It returns false for other messages of the
-// same streams, which you acknowledge and ignore. They are commit markers of exclusive delivery, delete markers of the server, and
-// payloads that are too large for their dead letter.
+// same streams, which are commit markers of exclusive delivery, delete markers of the server, and payloads that are too large for
+// their dead letter. Acknowledge and ignore them.
 func InputOf(header map[string][]string) (Input, bool) {
 	sequence, err := strconv.ParseUint(first(header, HeaderSequence), 10, 64)
 	return Input{first(header, HeaderStream), sequence}, err == nil

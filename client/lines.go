@@ -9,7 +9,8 @@ import (
 	"iter"
 )
 
-// Line is the result of one record in JSON: a line of the result of a frame, or the whole result of a message that is one record.
+// Line is the result of one record in JSON. It is a line of a frame's result, or the whole result of a message that is one
+// record.
 type Line struct {
 	Bytes uint64       // length of the record
 	Error *RecordError // nil if the record was processed

@@ -31,8 +31,8 @@ func (s Status) String() string {
 
 // Result is a decoded binary result. Its values are slices of the body from which it was decoded.
 type Result struct {
-	// Version is the version of the format: 1 for a message that is one record, 2 for a frame, and 0 for an empty body, which is the
-	// result of a frame without records.
+	// Version is the version of the format: 1 for a message that is one record, 2 for a frame. It is 0 for an empty body, which is
+	// the result of a frame without records.
 	Version int
 
 	// PayloadBytes is the length of the record in version 1. Version 2 doesn't have lengths.

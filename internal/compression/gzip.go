@@ -12,8 +12,8 @@ import (
 )
 
 // RFC 1952 specifies the gzip format. This file reads the headers and checksums of members itself and uses the library only for the
-// compressed data. The library's reader of gzip limits names and comments to 511 bytes, and treats a truncated header of a later member as
-// the end of the body.
+// compressed data. The library's reader of gzip limits names and comments to 511 bytes. It also treats a truncated header of a later
+// member as the end of the body.
 const (
 	gzipHeaderBytes  = 10 // length of a header without optional fields
 	gzipTrailerBytes = 8  // uint32 checksum, uint32 size

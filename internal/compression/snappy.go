@@ -34,7 +34,6 @@ func snappySum(block []byte) uint32 {
 	return (c>>15 | c<<17) + 0xa282ead8
 }
 
-// snappyChunk is one chunk of a stream.
 type snappyChunk struct {
 	kind byte
 	data []byte // without the header

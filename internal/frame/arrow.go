@@ -53,7 +53,6 @@ type arrowStream struct {
 	hasDictionary bool // whether the dictionary of the column has been read
 }
 
-// arrowMessage is a message of the stream.
 type arrowMessage struct {
 	at       int    // position of the message in the body
 	metadata []byte // a FlatBuffer
@@ -182,7 +181,6 @@ func (s *arrowStream) handle(m *arrowMessage, column string) error {
 	return invalid(m.at, "the Arrow message has the type %d, which a stream can't have here: %s", m.kind, adviceOnStream)
 }
 
-// recordBatch adds the records of a record batch.
 func (s *arrowStream) recordBatch(m *arrowMessage) error {
 	f := s.frame
 	const size = 16 // bytes of a field node, which has its length and its number of nulls

@@ -45,7 +45,6 @@ func (f *Frame) addArrowColumn(typ arrowType, base []byte, rows int, nulls int64
 	return nil
 }
 
-// bytes returns the bytes of the buffer.
 func (a *arrowBuffer) bytes(base []byte) []byte { return base[a.pos : a.pos+a.length] }
 
 // presence returns the buffer that marks the nulls of a column, or nil if all rows have a value. Bit i is 1 if row i has a
@@ -116,8 +115,8 @@ func addLargeOffsets(f *Frame, offsets []byte, values *arrowBuffer, rows int) (l
 	return longest, -1
 }
 
-// markRecords sets the status of the records from first on that are null or too large, and subtracts their lengths from
-// the bytes of the frame. It reports whether the remaining records still lie back to back.
+// markRecords sets the status of records from index first on that are null or too large. It subtracts their lengths
+// from the bytes of the frame, and reports whether the remaining records still lie back to back.
 func (f *Frame) markRecords(first int, present []byte) (packed bool) {
 	packed = true
 	for i := first; i < len(f.starts); i++ {

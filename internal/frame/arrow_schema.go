@@ -108,12 +108,10 @@ func (a *arrowSchema) findColumn(name string) (arrowColumn, string) {
 	return found, a.explain(name, matches)
 }
 
-// typeOf returns the type of a field.
 func typeOf(field *flatbuffers.Table) arrowType {
 	return arrowType(field.GetUint8Slot(fieldTypeType, 0))
 }
 
-// nameOf returns the name of a field.
 func nameOf(field *flatbuffers.Table) []byte {
 	first, n := vectorIn(field, fieldName, 1)
 	return field.Bytes[first:][:n]

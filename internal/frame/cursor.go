@@ -33,9 +33,9 @@ func (c *Cursor) Done() bool { return c.next >= c.frame.Records() }
 // Skip moves the position forward by n records, but not past the end of the frame.
 func (c *Cursor) Skip(n int) { c.next += min(max(n, 0), c.frame.Records()-c.next) }
 
-// Fill copies records into b, and moves the position past them. It returns their number. It stops when a record doesn't
-// fit, after most records, or at the end of the frame. A record whose status is not OK becomes an empty row, so that the rows
-// of a batch are consecutive records.
+// Fill copies records into b, and moves the position past them. It stops when a record doesn't fit, after `most` records, or
+// at the end of the frame. It returns the number of copied records. A record whose status is not OK becomes an empty row, so
+// that the rows of a batch are consecutive records.
 //
 // If Fill returns 0 for an empty batch although the frame isn't done, the batch is smaller than a record. To prevent
 // that, set Splitter.MaxRecord to at most the size of a batch.

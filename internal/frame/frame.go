@@ -144,8 +144,8 @@ func (f *Frame) padStatuses() {
 	}
 }
 
-// Exclude gives record i a status other than OK. Batches hold an empty row for it from now on. No other goroutine may read the
-// frame at the same time.
+// Exclude gives record i a status other than OK. Later batches hold an empty row for the record. No other goroutine may read
+// the frame at the same time.
 func (f *Frame) Exclude(i int, s Status) {
 	for len(f.statuses) < len(f.starts) {
 		f.statuses = append(f.statuses, record.OK)

@@ -66,8 +66,8 @@ type Faulty interface {
 	// returns "" if the operator has results.
 	FailedBatch(results []byte, rows int) string
 
-	// Overlong returns the reason for which a record with a byte string beyond its limit has no result, and "" for other
-	// records. results is the result of the operator's kernel for a batch with these offsets.
+	// Overlong returns a reason if a byte string of the record exceeds its limit, and "" otherwise. results is the
+	// result of the operator's kernel for a batch with these offsets.
 	Overlong(results []byte, offsets []uint32, row int) string
 
 	// Fault returns the fault for a reason from Refusal or Overlong, or "" if it is a declared reason.

@@ -16,8 +16,8 @@ const minhashName = "minhash"
 // value of a minimum.
 const noShingle = math.MaxUint32
 
-// minhashConfig holds the parameters: the number of characters per shingle, the number of signature entries, and the
-// seed of the generator for the permutations.
+// minhashConfig holds the number of characters per shingle, the number of signature entries, and the seed of the
+// generator for the permutations.
 type minhashConfig struct {
 	k, hashes int
 	seed      uint64
@@ -38,7 +38,7 @@ func minhashConfigOf(d *compiled.Description, block []byte) (minhashConfig, erro
 //
 // A character starts at byte 0 and at every byte that is not a UTF-8 continuation byte (10xxxxxx). Invalid UTF-8 is
 // handled in the same way. A shingle is k consecutive characters. A payload with fewer characters is one shingle, and
-// an empty payload has none. Entry i of the signature is the minimum, over all shingles, of the low 32 bits of
+// an empty payload has no shingle. Entry i of the signature is the minimum, over all shingles, of the low 32 bits of
 // permutation i of the shingle's murmur3 hash.
 //
 // Very long characters, which are runs of continuation bytes, make shingles long too. Each byte is hashed in up to k

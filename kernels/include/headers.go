@@ -1,5 +1,5 @@
 // Package include contains the headers for the source of an operator. With it, the worker can compile operators on a machine without
-// the other files of this repository. internal/operator/cpulib and internal/operator/images use it.
+// the other files of this repository. internal/operator/cpulib, internal/operator/images and cmd/worker use it.
 package include
 
 import "embed"

@@ -87,7 +87,6 @@ func (f fast) implementation(operator, name string, automaton unsafe.Pointer) im
 	}}
 }
 
-// automatonOf returns the automaton of fastKeywords.
 func automatonOf(words []string) unsafe.Pointer {
 	var text []byte
 	var sizes []uint32

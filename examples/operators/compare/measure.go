@@ -71,7 +71,6 @@ func measure(c *records, i implementation, out []uint64, goroutines int) float64
 	return float64(len(c.data)) / times[runs/2].Seconds() / 1e9
 }
 
-// processor returns the name of the CPU.
 func processor() string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

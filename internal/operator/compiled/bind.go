@@ -11,8 +11,8 @@ import (
 
 // Operator is an operator with its parameters. It is immutable and safe for concurrent use.
 //
-// The result of one payload is a record of Stride bytes: the fields in order of declaration, each aligned to the size of its elements,
-// padded with zeros to the size of the largest element. For a byte string, the record contains only the length.
+// The result of one payload is a record of Stride bytes. It has the fields in order of declaration, each aligned to the size of its
+// elements. Zeros pad the record to a multiple of the largest element's size. For a byte string, the record contains only the length.
 type Operator struct {
 	description *Description
 	values      []Number // values[i] belongs to Parameters[i]
@@ -232,7 +232,6 @@ func (p Parameter) parse(text string) (Number, error) {
 	return n, nil
 }
 
-// permits reports whether the parameter may have that value.
 func (p Parameter) permits(n Number) bool {
 	return p.representable(n) && !p.less(n, p.Least) && !p.less(p.Most, n)
 }

@@ -191,7 +191,6 @@ func (p Parameter) representable(n Number) bool {
 	return !math.IsNaN(n.Float())
 }
 
-// less reports whether a is less than b.
 func (p Parameter) less(a, b Number) bool {
 	switch {
 	case p.Type.unsigned():

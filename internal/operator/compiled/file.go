@@ -126,7 +126,6 @@ func Read(file []byte) (*Description, error) {
 	return Decode(data)
 }
 
-// errNoOperator is the error for a file that isn't a compiled operator.
 var errNoOperator = errors.New("not a compiled operator: build one with `worker operator build NAME.cu`")
 
 // These constants are the positions of fields in the 64-bit ELF header, and the value of CUDA in the field machine.
@@ -200,7 +199,6 @@ func contents(f *elf.File, s elf.Symbol) ([]byte, error) {
 // fatbinMagic begins a fatbin, which is a container for cubins and PTX.
 var fatbinMagic = []byte{0x50, 0xed, 0x55, 0xba}
 
-// errCompressed is the error for a fatbin with compressed code.
 var errCompressed = errors.New("the code in the fatbin is compressed, so its description can't be read: compile with nvcc --no-compress, or with `worker operator build`")
 
 // These constants are the sizes of the header of a fatbin and of its entries' headers.

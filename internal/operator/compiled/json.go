@@ -123,7 +123,6 @@ func appendHexNumber(dst, data []byte) []byte {
 	return append(dst, '"')
 }
 
-// appendNumber appends one element.
 func (f *Field) appendNumber(dst, data []byte) []byte {
 	if f.Hex {
 		return appendHexNumber(dst, data)

@@ -41,11 +41,15 @@ type Trial struct {
 	File    string // a source, or a compiled file, which is used with the compiled file for the other device in the same folder
 	Query   string // parameters, such as "bits=5&seed=1"
 	Samples []Sample
-	Device  string // auto: the CPU, and a GPU if there is one; cuda: a GPU, compared with the CPU; host: the CPU
-	GPU     GPU
-	Out     io.Writer // destination of the report
-	Brief   bool      // see Subject.Brief; it also omits the throughput
-	Apart   bool      // see Subject.Apart
+
+	// Device selects the tested devices. With auto, these are the CPU, and a GPU if there is one. With cuda, it is a GPU,
+	// whose results are compared with the CPU's. With host, it is the CPU.
+	Device string
+
+	GPU   GPU
+	Out   io.Writer // destination of the report
+	Brief bool      // see Subject.Brief; it also omits the throughput
+	Apart bool      // see Subject.Apart
 
 	// Before is called before the code runs. If the code ends this process, another process should report the finding for
 	// the device.

@@ -182,7 +182,6 @@ func (b *buffers) part(s span) (device.Memory, error) {
 	return m.Slice(0, s.bytes), nil
 }
 
-// freeParts frees the memory from part.
 func (b *buffers) freeParts() error {
 	var errs []error
 	for _, m := range b.parts {
@@ -192,7 +191,6 @@ func (b *buffers) freeParts() error {
 	return errors.Join(errs...)
 }
 
-// free frees all memory.
 func (b *buffers) free() error {
 	errs := []error{b.freeParts()}
 	for _, h := range []*device.HostBuffer{&b.in, &b.out} {

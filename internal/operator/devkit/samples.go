@@ -118,7 +118,6 @@ func samplesFolder(file string) string {
 	return stem + ".samples"
 }
 
-// records returns the records of samples.
 func records(samples []Sample) (records [][]byte) {
 	for _, s := range samples {
 		records = append(records, s.Data)

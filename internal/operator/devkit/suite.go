@@ -9,8 +9,8 @@ import (
 	"millrace/internal/corpus"
 )
 
-// Batches returns the batches of the suite: the sets of package corpus, a batch without records, and one with records of several
-// megabytes. All batches together have about 10 MB.
+// Batches returns the batches of the suite: the sets of package corpus, a batch without records, and a batch with records of
+// several megabytes. All batches together have about 10 MB.
 func Batches(seed uint64) []corpus.Set {
 	return append([]corpus.Set{{Name: "nothing"}}, append(corpus.Sets(seed),
 		corpus.Set{Name: "megabytes", Payloads: [][]byte{corpus.Bytes(seed, 3<<20+1), {}, []byte("x"), corpus.Text(seed, 2<<20-3)}})...)
@@ -163,7 +163,6 @@ type check struct {
 	again         func(answers []Answer) ([]Answer, error)
 }
 
-// checks returns the checks for a batch.
 func (t *tester) checks(rows [][]byte) []check {
 	inMemory := func(c contents) func([]Answer) ([]Answer, error) {
 		return func([]Answer) ([]Answer, error) { return t.run(t.ctx, rows, c) }

@@ -100,7 +100,6 @@ func (m *Maker) version() (string, error) {
 	return m.compiler.Version(), nil
 }
 
-// identity returns the compiler's identity.
 func (m *Maker) identity() (string, error) {
 	if m.Identity != "" || m.Cache == nil {
 		return m.Identity, nil

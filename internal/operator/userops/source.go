@@ -25,7 +25,7 @@ import (
 )
 
 // Find returns the operators in the folders, in order of their names. It reads descriptions, but loads no code. It ignores files of
-// other kinds. gpus are the GPUs that the worker uses. It is nil if the worker uses none.
+// other kinds. gpus are the GPUs that the worker uses, or nil without GPUs.
 //
 // The error joins the errors of folders that can't be read. An error about an operator's files is in the Err of its Source, and doesn't
 // affect other operators. A file may not be an operator, or may be compiled from another version of the source beside it. Another operator

@@ -160,7 +160,7 @@ typedef struct millrace_description {
     uint32_t passes, pass_size, passes_at;
     uint32_t scratch_bytes;    /* scratch memory of a batch: scratch_bytes + scratch_per_row * rows +         */
     uint32_t scratch_per_row;  /* scratch_per_byte * bytes. 0 without passes. With passes it begins with a    */
-    uint32_t scratch_per_byte; /* uint32 that a pass sets if its code accesses a byte outside what it may use */
+    uint32_t scratch_per_byte; /* uint32 that a pass sets if its code accesses a forbidden byte               */
 } millrace_description;
 
 /* A ragged batch and the addresses of its results. Addresses are in the device's memory, or in the process's memory on
