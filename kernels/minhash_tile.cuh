@@ -66,7 +66,7 @@ struct TileState {
     alignas(16) uint32_t hashes[kMinhashTileBytes];   // hashes[c]: hash of the shingle that starts with character c
     uint32_t segment_row[kMinhashTileBytes];
     uint16_t segment_first[kMinhashTileBytes];        // the segment's shingles start with the characters from first to
-    uint16_t segment_limit[kMinhashTileBytes];        // limit - 1; there are none if limit <= first
+    uint16_t segment_limit[kMinhashTileBytes];        // limit - 1; no shingles if limit <= first
     PositionSet<kMinhashTileBytes> row_starts;        // starts of non-empty rows
     uint32_t far[kMostShingleCharacters];             // positions of characters after the halo, if any are needed
     uint32_t far_characters;

@@ -1,6 +1,6 @@
 // Package exposed checks queries against the existing metrics. It reads the worker's metrics from the generated
 // documentation and has a short list of other programs' metrics. It finds metrics, labels and values in a query that
-// can never exist. Prometheus itself treats those as series that have no samples yet.
+// can never exist. Prometheus itself treats such a query as a query for series without samples.
 //
 // The tests of the rules and of the dashboard use it. Start reading with Read and Check.
 package exposed
@@ -58,7 +58,7 @@ var (
 	described = regexp.MustCompile("^`(\\w+)`(?:: (.+))?$")
 )
 
-// Read returns the worker's metrics from docs/metrics.md and those of other programs.
+// Read returns the metrics of the worker, from docs/metrics.md, and the metrics of other programs.
 func Read(file string) (Metrics, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -36,7 +36,7 @@ type Frame struct {
 	arrow arrowMemory
 }
 
-// IndexBytes is the memory in bytes that a Frame takes for each record.
+// IndexBytes is the size of a Frame's index per record, in bytes.
 const IndexBytes = 2*4 + 1
 
 // segment is a range of records that lie in the same memory. It begins where the previous segment ends.

@@ -51,7 +51,7 @@ type minhashReference struct {
 func newMinhashReference(d *compiled.Description, block []byte) *minhashReference {
 	c, err := minhashConfigOf(d, block)
 	if err != nil {
-		panic(err) // the block is that of a bound operator
+		panic(err) // the block is from a bound operator
 	}
 	return &minhashReference{c.k, permutations(c.seed, c.hashes)}
 }

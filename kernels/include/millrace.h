@@ -119,7 +119,7 @@ typedef struct millrace_shape {
 typedef struct millrace_needs {
     uint32_t size;    /* size of this structure */
     int32_t in_place; /* 1 if the batch is so small that accessing it in pinned host memory is faster than copying it */
-    uint64_t scratch; /* undefined contents before and after; 0 for none */
+    uint64_t scratch; /* undefined contents before and after; 0 without scratch */
     uint64_t result;  /* fixed-size records, one per row, back to back; then the operator's other outputs */
 } millrace_needs;
 
@@ -138,8 +138,8 @@ typedef struct millrace_launch {
                          offsets[0] is 0 and offsets[rows] is `bytes` */
     uint64_t scratch; /* at least needs.scratch bytes */
     uint64_t result;  /* at least needs.result bytes; undefined contents before */
-    uint64_t status;  /* only for a millrace_library: in the result, a status byte per row; 0 if there are none */
-    uint64_t strings; /* only for a millrace_library: in the result, the slots of byte strings; 0 if there are none */
+    uint64_t status;  /* only for a millrace_library: in the result, a status byte per row; 0 without statuses */
+    uint64_t strings; /* only for a millrace_library: in the result, the slots of byte strings; 0 without byte strings */
 } millrace_launch;
 
 /* One operator. A custom library fills in the same structure. An operator calls CUDA only in create, destroy and

@@ -1,4 +1,5 @@
-// The parts of a loaded operator's description that the runtime needs: how to launch it, and the size of its results.
+// The parts of a loaded operator's description that the runtime needs: its launch parameters, and the size of its
+// results.
 #pragma once
 
 #include "millrace/description.h"

@@ -6,7 +6,7 @@ MILLRACE_OPERATOR(keywords, 1)
 MILLRACE_TABLE(words, 262144)           // a word or a phrase per line
 MILLRACE_PARAM(uint8_t, whole, 1, 0, 1) // 1: only whole words count, "mill" isn't in "millrace"
 MILLRACE_PARAM(uint8_t, fold, 1, 0, 1)  // 1: upper and lower case of ASCII letters are the same
-MILLRACE_RESULT(uint32_t, matches)      // how many times a word occurs
+MILLRACE_RESULT(uint32_t, matches)      // number of occurrences of words
 MILLRACE_RESULT(uint32_t, first)        // line of the word that comes first, counted from 1; 0 without a match
 
 constexpr uint32_t kBuckets = 65536, kMostText = 262144;

@@ -125,7 +125,7 @@ const (
 	statusFailed           = 255
 )
 
-// The code of an operator writes statuses and lengths, and nothing checks them on a GPU. So no caller may rely on them. A record has
+// The code of an operator writes statuses and lengths, and a GPU doesn't check them. So callers must not rely on them. A record has
 // no result if its status isn't declared, or if one of its byte strings is longer than its slot.
 
 // undeclared is the prefix of the reason for a result that the operator doesn't declare. A reason has at most 64 characters, and a name

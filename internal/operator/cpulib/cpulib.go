@@ -99,8 +99,8 @@ const (
 // scratchAlign is the alignment of scratch memory that atomic functions need, in bytes.
 const scratchAlign = 8
 
-// Run implements device.BoundHostKernel. Scratch memory must be aligned to 8. As on a GPU, nothing checks the code's output. The
-// consumer of the result checks it with Check, Refusal and Overlong of compiled.Operator.
+// Run implements device.BoundHostKernel. Scratch memory must be aligned to 8. Run doesn't check the code's output, and neither
+// does a GPU. The consumer of the result checks it with Check, Refusal and Overlong of compiled.Operator.
 func (k *Kernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
 	if len(offsets) == 0 || int(offsets[len(offsets)-1]) != len(rows) {
 		return fmt.Errorf("operator %s: offsets that don't end with the %d bytes of the records", k.operator.Name(), len(rows))

@@ -31,7 +31,8 @@ type GPU interface {
 	// Open opens the GPU. It returns an error if there is no usable GPU.
 	Open() (device.Device, error)
 
-	// Compiler returns the version of the compiler, or an error if there is none. A machine without a GPU may have one.
+	// Compiler returns the version of the compiler, or an error if there is no compiler. A machine without a GPU may
+	// have a compiler.
 	Compiler() (version string, err error)
 }
 

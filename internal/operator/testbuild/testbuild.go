@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Compile compiles an operator for the CPU with compile, which is cpulib.Compile. It reuses the library from an earlier run if nothing
-// that the library depends on has changed. The error is the error of compile.
+// Compile compiles an operator for the CPU with compile, which is cpulib.Compile. It reuses the library from an earlier run if all
+// inputs of the build are the same. The error is the error of compile.
 //
 // compile is an argument because packages that cpulib imports use this package in their tests.
 func Compile[D any](ctx context.Context, compile func(ctx context.Context, source, output string) (D, error), source, output string) error {

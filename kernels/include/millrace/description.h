@@ -166,7 +166,7 @@ typedef struct millrace_description {
 /* A ragged batch and the addresses of its results. Addresses are in the device's memory, or in the process's memory on
  * the CPU. */
 typedef struct millrace_batch {
-    uint32_t size;    /* of this structure; the code uses only what it was compiled with */
+    uint32_t size;    /* size of this structure; the code uses only the members that it was compiled with */
     uint32_t rows;    /* number of records */
     uint32_t bytes;   /* size of all records */
     uint32_t stride;  /* size of one record of the result */

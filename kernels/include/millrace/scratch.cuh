@@ -9,7 +9,7 @@ namespace millrace {
 
 #ifdef MILLRACE_GPU
 
-// CUDA has no atomic functions for unsigned long, and none that adds to a signed long long.
+// CUDA has no atomic functions for unsigned long, and no atomic addition for signed long long.
 template <class T, uint32_t kBytes = sizeof(T), bool kSigned = (static_cast<T>(-1) < static_cast<T>(0))>
 struct AtomicWord;
 template <class T> struct AtomicWord<T, 4, false> { using Sum = unsigned int; using Order = unsigned int; };
