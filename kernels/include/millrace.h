@@ -139,7 +139,7 @@ typedef struct millrace_launch {
     uint64_t scratch; /* at least needs.scratch bytes */
     uint64_t result;  /* at least needs.result bytes; undefined contents before */
     uint64_t status;  /* only for a millrace_library: in the result, a status byte per row; 0 without statuses */
-    uint64_t strings; /* only for a millrace_library: in the result, the slots of byte strings; 0 without byte strings */
+    uint64_t strings; /* only for a millrace_library: in the result, the slots of byte strings; 0 without them */
 } millrace_launch;
 
 /* One operator. A custom library fills in the same structure. An operator calls CUDA only in create, destroy and
