@@ -9,7 +9,7 @@ import (
 	"millrace/internal/record"
 )
 
-// TestClientAgreesWithTheWorker compares what the package defines for readers and writers with what the worker uses.
+// TestClientAgreesWithTheWorker compares the package's statuses, header names and content types with the worker's.
 func TestClientAgreesWithTheWorker(t *testing.T) {
 	for s := range record.Statuses {
 		if got, want := client.Status(s).String(), record.Status(s).String(); got != want {

@@ -13,7 +13,8 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// TestHeadersAreThoseOfTheWorker compares the names with the worker's, which this package can't import outside its tests.
+// TestHeadersAreThoseOfTheWorker compares the header names with the worker's. Only tests of this package can import the
+// worker's.
 func TestHeadersAreThoseOfTheWorker(t *testing.T) {
 	for got, want := range map[string]string{
 		client.HeaderStream:          results.HeaderStream,
@@ -162,7 +163,7 @@ func TestFramesGrowWithoutOtherAllocations(t *testing.T) {
 	}
 }
 
-// TestUnknownStatusesAreReadable holds because a later worker may have more statuses.
+// TestUnknownStatusesAreReadable: a later version of the worker may use more statuses.
 func TestUnknownStatusesAreReadable(t *testing.T) {
 	r, err := client.Decode(version2(0, []client.Status{9}, column{spec: "crc32c", stride: 4, values: [][]byte{nil}}))
 	if err != nil {

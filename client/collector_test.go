@@ -10,7 +10,8 @@ import (
 	"millrace/client"
 )
 
-// part returns the headers of a part, such as 2/3 from 20 of cut a.
+// part returns the headers of a part. For example, at "2/3" is the second of three parts, first its first record, and
+// cut the ID of the cut.
 func part(sequence int, at, first, cut string) map[string][]string {
 	h := map[string][]string{client.HeaderStream: {"IN"}, client.HeaderSequence: {fmt.Sprint(sequence)}, client.HeaderRecords: {"90"}}
 	if at != "" {
@@ -24,7 +25,7 @@ func TestCollectorReturnsEachResultOnce(t *testing.T) {
 	for i, step := range []struct {
 		sequence       int
 		at, first, cut string
-		want           string // the messages of the result that is complete now
+		want           string // messages of the result that this message completes
 	}{
 		{1, "1/3", "0", "a", ""},
 		{2, "1/2", "0", "b", ""},
@@ -32,12 +33,12 @@ func TestCollectorReturnsEachResultOnce(t *testing.T) {
 		{1, "2/3", "10", "a", ""},
 		{1, "2/3", "10", "a", ""}, // stored twice
 		{2, "2/2", "10", "b", "1 5"},
-		{1, "1/2", "0", "c", ""}, // another worker cuts the result in another way
+		{1, "1/2", "0", "c", ""}, // another worker divides the result differently
 		{1, "2/2", "40", "c", "6 7"},
 		{4, "1/2", "0", "d", ""},
-		{4, "", "", "", "9"}, // another worker needs one message
+		{4, "", "", "", "9"}, // another worker stores the result in one message
 		{5, "1/2", "0", "", ""},
-		{5, "2/2", "20", "", "10 11"}, // of a worker that doesn't name cuts
+		{5, "2/2", "20", "", "10 11"}, // from a worker that doesn't name cuts
 	} {
 		got, err := c.Add(part(step.sequence, step.at, step.first, step.cut), fmt.Sprint(i))
 		if err != nil || strings.Join(got, " ") != step.want {
@@ -75,7 +76,7 @@ func TestCollectorFindsWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// TestCollectorIsBounded: parts that no last part follows don't fill the memory, and the newest result is complete.
+// TestCollectorIsBounded: parts without a last part don't fill the memory, and the newest result is complete.
 func TestCollectorIsBounded(t *testing.T) {
 	c := client.Collector[int]{Most: 10}
 	for i := range 100 {
@@ -91,7 +92,7 @@ func TestCollectorIsBounded(t *testing.T) {
 	}
 }
 
-// TestCollectorIgnoresMessagesWithoutAnInput: a stream of results may have commit markers and delete markers.
+// TestCollectorIgnoresMessagesWithoutAnInput: a result stream may contain commit markers and delete markers.
 func TestCollectorIgnoresMessagesWithoutAnInput(t *testing.T) {
 	var c client.Collector[string]
 	for name, header := range map[string]map[string][]string{

@@ -15,7 +15,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// column is what an operator contributes to a body.
+// column is one operator's share of a body.
 type column struct {
 	spec   string
 	stride int
@@ -24,7 +24,7 @@ type column struct {
 	strings [][]byte // byte strings of each record; nil if the operator has none
 }
 
-// length returns what a body has as the length of the operator's values.
+// length returns the field of a body that has the length of a value. Its top bit marks an operator with byte strings.
 func (c column) length() uint32 {
 	if c.strings != nil {
 		return uint32(c.stride) | 1<<31
@@ -86,7 +86,7 @@ func version2(first int, statuses []client.Status, columns ...column) []byte {
 
 func padded(body []byte) []byte { return append(body, make([]byte, -len(body)&3)...) }
 
-// example has records of all statuses and strides that aren't multiples of 4.
+// example returns a result whose records have all statuses, with strides that aren't multiples of 4.
 func example() []byte {
 	return version2(7, []client.Status{client.OK, client.Null, client.TooLarge, client.OperatorError, client.OK},
 		column{spec: "crc32c", stride: 4, values: [][]byte{{1, 2, 3, 4}, nil, nil, nil, {5, 6, 7, 8}}},
@@ -155,7 +155,7 @@ func TestEmptyBodyIsAResultWithoutRecords(t *testing.T) {
 	}
 }
 
-// TestResultOfOneRecord decodes what the worker's encoder of version 1 writes.
+// TestResultOfOneRecord decodes results of the worker's encoder of version 1.
 func TestResultOfOneRecord(t *testing.T) {
 	for _, list := range []string{"crc32c", "minhash", "crc32c,minhash?k=7&hashes=3", "minhash?hashes=1&seed=123456,crc32c"} {
 		ops, err := operator.ParseList(list)
@@ -280,7 +280,7 @@ func TestRecordsAreReadWithoutAllocations(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks that what is decoded is the whole body: encoding it again gives the same bytes.
+// FuzzDecode checks that Decode reads the whole body: encoding the result again yields the same bytes.
 func FuzzDecode(f *testing.F) {
 	single := version1(7, column{spec: "crc32c", stride: 4, values: [][]byte{{1, 2, 3, 4}}}, column{spec: "odd", stride: 5, values: [][]byte{{1, 2, 3, 4, 5}}})
 	for _, body := range [][]byte{single, example(), textExample(), textSingle(), version1(0), version2(3, nil), version2(0, []client.Status{1, 9})} {

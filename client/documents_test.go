@@ -18,13 +18,13 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of docs/protocol.md, docs/frames.md and docs/results.md")
 
-// Tables that are made from constants and the comments behind them are between these lines of a page.
+// A page encloses each generated table in these two lines. The tables list constants and their comments.
 const (
 	tableBegin = "<!-- table: made by go test ./client -update -->\n"
 	tableEnd   = "<!-- end of table -->\n"
 )
 
-// TestTablesOfTheDocuments: each table exists once, and is made from the code.
+// TestTablesOfTheDocuments checks that each table exists once and matches the code.
 func TestTablesOfTheDocuments(t *testing.T) {
 	headers := "| header | on | value |\n| --- | --- | --- |\n"
 	for _, c := range constants(t, "headers.go", "Header") {
@@ -52,7 +52,7 @@ func TestTablesOfTheDocuments(t *testing.T) {
 	}
 }
 
-// TestContentTypesOfFrames: docs/frames.md names no media type that MILLRACE_FRAMING=auto doesn't know.
+// TestContentTypesOfFrames: MILLRACE_FRAMING=auto recognizes every media type that docs/frames.md names.
 func TestContentTypesOfFrames(t *testing.T) {
 	page, err := os.ReadFile("../docs/frames.md")
 	if err != nil {
@@ -69,7 +69,7 @@ func TestContentTypesOfFrames(t *testing.T) {
 	}
 }
 
-// checkTable compares the table of a page, or with -update replaces it.
+// checkTable compares a table with the one on the page. With -update, it replaces the table on the page.
 func checkTable(t *testing.T, page, table string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -92,10 +92,11 @@ func checkTable(t *testing.T, page, table string) {
 	}
 }
 
-// constant is a constant with the comment behind it.
+// constant is a constant with its trailing comment.
 type constant struct{ value, comment string }
 
-// constants returns the constants of a file whose names have that prefix and which have a comment, in their order. The value is empty unless it is a string.
+// constants returns the commented constants of a file whose names start with prefix, in file order. The value is empty
+// unless it is a string.
 func constants(t *testing.T, file, prefix string) (all []constant) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)

@@ -8,7 +8,7 @@ import (
 
 // ExampleDecode reads the checksums of a frame's records from a binary result.
 func ExampleDecode() {
-	// In a program, the body of a message of the results' stream.
+	// In a program, this is the body of a message in the result stream.
 	body := []byte("MILL\x02\x00\x01\x00\x02\x00\x00\x00\x00\x00\x00\x00" + // version 2, 1 operator, 2 records
 		"\x06\x00\x00\x00\x04\x00\x00\x00crc32c\x00\x00" + // spec of 6 bytes, values of 4 bytes
 		"\x00\x03\x00\x00" + // statuses
@@ -51,7 +51,7 @@ func ExampleLines() {
 	// 70000 bytes: too_large: at most 65536 bytes
 }
 
-// ExampleAppendLength puts two records in one message. Its header Content-Type is client.TypeLength.
+// ExampleAppendLength puts two records in one message. The message's header Content-Type is client.TypeLength.
 func ExampleAppendLength() {
 	var frame []byte
 	for _, record := range []string{"first", "second\nwith two lines"} {
@@ -68,8 +68,8 @@ func ExampleAppendLength() {
 
 func ExampleInputOf() {
 	for _, header := range []map[string][]string{
-		{client.HeaderStream: {"INGEST"}, client.HeaderSequence: {"7"}, client.HeaderOperators: {"crc32c"}}, // of a result
-		{"Nats-Expected-Last-Subject-Sequence": {"12"}},                                                     // of a commit marker
+		{client.HeaderStream: {"INGEST"}, client.HeaderSequence: {"7"}, client.HeaderOperators: {"crc32c"}}, // from a result
+		{"Nats-Expected-Last-Subject-Sequence": {"12"}},                                                     // from a commit marker
 	} {
 		if in, ok := client.InputOf(header); ok {
 			fmt.Println("input", in.Sequence, "of", in.Stream)
@@ -83,15 +83,15 @@ func ExampleInputOf() {
 }
 
 func ExampleParsePart() {
-	part, err := client.ParsePart("2/3") // the value of client.HeaderPart
+	part, err := client.ParsePart("2/3") // value of client.HeaderPart
 	fmt.Println(part.Index, "of", part.Count, err)
 	// Output:
 	// 2 of 3 <nil>
 }
 
-// ExampleCollector puts the parts of a result together.
+// ExampleCollector joins the parts of a result.
 func ExampleCollector() {
-	var results client.Collector[[]byte] // in a program, of your client's messages
+	var results client.Collector[[]byte] // in a program: messages of your NATS client
 	for _, part := range []struct {
 		header map[string][]string
 		body   []byte

@@ -11,7 +11,8 @@ import (
 	"millrace/client"
 )
 
-// textExample is a frame with an operator that has byte strings, between two that have none.
+// textExample returns a frame's result. The middle operator has byte strings, and the operators before and after it
+// have none.
 func textExample() []byte {
 	return version2(3, []client.Status{client.OK, client.OperatorError, client.OK, client.OK},
 		column{spec: "crc32c", stride: 4, values: [][]byte{{1, 2, 3, 4}, nil, {5, 6, 7, 8}, {9}}},
@@ -52,7 +53,7 @@ func TestByteStringsOfAResult(t *testing.T) {
 
 func TestByteStringsThatContradictThemselves(t *testing.T) {
 	body := textExample()
-	at := bytes.Index(body, []byte("first")) - 20 // the positions
+	at := bytes.Index(body, []byte("first")) - 20 // start of the positions
 	if got := binary.LittleEndian.Uint32(body[at+16:]); got != 7 {
 		t.Fatalf("the last position is %d", got)
 	}
@@ -90,14 +91,14 @@ func TestByteStringsInJSON(t *testing.T) {
 	}
 }
 
-// FuzzByteString checks that no JSON value makes it panic, and that valid text is read as it is.
+// FuzzByteString checks that no JSON value makes UnmarshalJSON panic, and that it decodes valid text unchanged.
 func FuzzByteString(f *testing.F) {
 	for _, text := range []string{`"abc"`, `{"base64":"//4="}`, `null`, `{"base64":"="}`, "abc"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		var got client.ByteString
-		_ = got.UnmarshalJSON([]byte(text)) // whether it is an error is up to the text
+		_ = got.UnmarshalJSON([]byte(text)) // the text may be invalid
 		quoted, err := json.Marshal(text)
 		if err != nil || !utf8.ValidString(text) {
 			return

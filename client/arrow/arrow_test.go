@@ -20,7 +20,7 @@ import (
 
 func TestFrameIsAStreamOfOneBinaryColumn(t *testing.T) {
 	f := clientarrow.NewFrame("payload")
-	for range 2 { // a frame is reused
+	for range 2 { // reuse the frame
 		for _, record := range []string{"first", "", "third\nline"} {
 			if err := f.Append([]byte(record)); err != nil {
 				t.Fatal(err)
@@ -59,7 +59,7 @@ func TestFrameIsAStreamOfOneBinaryColumn(t *testing.T) {
 
 func TestFrameRefusesMoreThanItsOffsetsReach(t *testing.T) {
 	f := clientarrow.NewFrame("payload")
-	huge := make([]byte, 1<<31) // pages that nothing touches
+	huge := make([]byte, 1<<31) // memory pages that stay untouched
 	if err := f.Append(huge); !errors.Is(err, clientarrow.ErrFull) || f.Len() != 0 {
 		t.Errorf("%v, %d records", err, f.Len())
 	}
@@ -183,7 +183,8 @@ func TestDecodeRefusesOtherStreams(t *testing.T) {
 	}
 }
 
-// TestNumbersThatLieCostLittle replaces each number of a result in turn. Without verify, the process runs out of memory.
+// TestNumbersThatLieCostLittle replaces the number at each position of a result. If Decode trusted it, the process
+// would run out of memory.
 func TestNumbersThatLieCostLittle(t *testing.T) {
 	whole := result(t, rows)
 	refused := 0
@@ -233,7 +234,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(result(f))
 	f.Add(fields())
 	f.Fuzz(func(t *testing.T, body []byte) {
-		_ = decode(t, body) // whether it is an error is up to the body
+		_ = decode(t, body) // a changed body may be valid
 	})
 }
 

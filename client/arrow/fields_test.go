@@ -12,7 +12,7 @@ import (
 	"millrace/internal/record"
 )
 
-// fields is a result of operators with structs, as the worker writes it. Record 1 failed.
+// fields returns a result of operators with structs, as the worker encodes it. Record 1 failed.
 func fields() []byte {
 	columns := []arrowipc.Column{
 		{Name: "entropy", Spec: "entropy?bits=5", Kind: arrowipc.Struct, Width: 8, Fields: []arrowipc.Field{
@@ -99,7 +99,7 @@ func TestFieldsOfStructsAreColumns(t *testing.T) {
 	}
 }
 
-// No number of a result with structs that lies makes Decode panic or take much memory.
+// TestNumbersOfStructsThatLieCostLittle shows that no wrong number makes Decode panic or allocate much memory.
 func TestNumbersOfStructsThatLieCostLittle(t *testing.T) {
 	whole := fields()
 	for at := range len(whole) - 3 {
