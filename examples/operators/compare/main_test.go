@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// All implementations of an operator give the same results, and a difference is an error.
+// TestImplementationsAgree: all implementations of an operator return the same results, and a difference is an error.
 func TestImplementationsAgree(t *testing.T) {
 	for _, size := range []int{8, 100, 256, 1000, 2 << 10, 64 << 10} {
 		if err := compareRecords(implementations(), newRecords(size, 64*size), 2); err != nil {
@@ -20,7 +20,7 @@ func TestDifferentResultsAreAnError(t *testing.T) {
 	}
 }
 
-// The texts must have something that keywords finds, and records must be masked, if they have long numbers.
+// TestKeywordsAndNumbersAreFound: the generated texts contain keywords, and redact masks long numbers.
 func TestKeywordsAndNumbersAreFound(t *testing.T) {
 	c := newRecords(2<<10, 128<<10)
 	found := make([]uint64, c.rows())
