@@ -18,7 +18,7 @@ const (
 	metricsFile = "../../docs/metrics.md"
 )
 
-// board has the parts of the dashboard that the tests check.
+// board contains the parts of the dashboard that the tests check.
 type board struct {
 	Panels     []panel
 	Templating struct {
@@ -50,7 +50,7 @@ type panel struct {
 	}
 }
 
-// source is a data source. chosen is the one that the dashboard's variable selects.
+// source is a data source. chosen is the data source that the dashboard's variable selects.
 type source struct{ Type, UID string }
 
 var chosen = source{"prometheus", "${datasource}"}
@@ -58,7 +58,6 @@ var chosen = source{"prometheus", "${datasource}"}
 // width is the width of Grafana's grid.
 const width = 24
 
-// read reads the dashboard.
 func read(t *testing.T) (b board) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -74,7 +73,8 @@ func read(t *testing.T) (b board) {
 	return b
 }
 
-// TestVariables: the links to the runbooks begin like those of the rules, and every variable asks the chosen data source.
+// TestVariables: the runbook links have the same prefix as in the rules, and every variable queries the chosen data
+// source.
 func TestVariables(t *testing.T) {
 	address := false
 	for _, v := range read(t).Templating.List {
@@ -88,12 +88,12 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// inGrafana replaces the variables that Grafana replaces before it queries Prometheus.
+// inGrafana replaces variables as Grafana does before it queries Prometheus.
 var inGrafana = strings.NewReplacer(
 	"$__rate_interval", "5m", "$__range", "1h", "$namespace", ".*", "$pod", ".*", "$device", ".*",
 )
 
-// queries returns all queries of the dashboard, by the title of their panel.
+// queries returns all queries of the dashboard by panel title.
 func queries(t *testing.T) map[string][]string {
 	t.Helper()
 	b, all := read(t), map[string][]string{}
@@ -122,7 +122,7 @@ func queries(t *testing.T) map[string][]string {
 	return all
 }
 
-// ruleNames returns the names of the rules: of recording rules, or of alerts.
+// ruleNames returns the names of all rules of one kind, either recording rules or alerts.
 func ruleNames(t *testing.T, kind string) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile(rulesFile)
@@ -159,8 +159,8 @@ func TestQueriesAskForWhatThereIs(t *testing.T) {
 	}
 }
 
-// indirect lists metrics that no panel uses directly, with the reason. Without a reason, a recording rule on the
-// dashboard uses them.
+// indirect lists metrics that no panel uses directly, each with the reason. An empty reason means that a recording rule
+// on the dashboard uses the metric.
 var indirect = map[string]string{
 	"millrace_batches_total":         "the histograms of batches count them too",
 	"millrace_batch_limit_payloads":  "",
@@ -200,7 +200,7 @@ func TestEveryMetricIsOnTheDashboard(t *testing.T) {
 	}
 }
 
-// selected selects the workers of the namespace that the reader has chosen. Nearly every query also has a selector of pods.
+// selected selects the workers of the chosen namespace. Nearly every query also has a pod selector.
 const selected = `namespace=~"$namespace"`
 
 func TestPanels(t *testing.T) {
@@ -241,7 +241,8 @@ func TestPanels(t *testing.T) {
 	}
 }
 
-// checkTargets checks each query of a panel: its letter, its legend, its data source, and that it shows only the chosen workers.
+// checkTargets checks each query of a panel: its letter, its legend, its data source, and its restriction to the chosen
+// workers.
 func (p panel) checkTargets(t *testing.T) {
 	for i, q := range p.Targets {
 		if want := string(rune('A' + i)); q.RefID != want || q.Datasource != chosen {
@@ -256,7 +257,7 @@ func (p panel) checkTargets(t *testing.T) {
 	}
 }
 
-// TestPanelsDoNotOverlap checks each square of the grid.
+// TestPanelsDoNotOverlap checks each cell of the grid.
 func TestPanelsDoNotOverlap(t *testing.T) {
 	taken := map[[2]int]string{}
 	for _, p := range read(t).Panels {
@@ -271,7 +272,7 @@ func TestPanelsDoNotOverlap(t *testing.T) {
 	}
 }
 
-// TestWayIsInOrder checks that the first row follows a payload's path.
+// TestWayIsInOrder checks that the panels of the first row follow a payload's path.
 func TestWayIsInOrder(t *testing.T) {
 	var titles []string
 	x := -1

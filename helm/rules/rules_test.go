@@ -24,11 +24,11 @@ const (
 	runbooks    = "../../docs/runbooks"
 )
 
-// severities are the levels of urgency: critical wakes somebody, warning can wait for the next working day, and info is
-// for readers of dashboards.
+// severities are the levels of urgency: critical pages somebody, warning can wait until the next working day, and info
+// is only for dashboards.
 var severities = []string{"critical", "warning", "info"}
 
-// read parses the rules like a current Prometheus does.
+// read parses the rules as a current Prometheus does.
 func read(t *testing.T) (alerts, recordings []rulefmt.Rule) {
 	t.Helper()
 	groups, errs := rulefmt.ParseFile(rulesFile, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
@@ -73,7 +73,7 @@ func TestAlertsTellWhatPeopleNeed(t *testing.T) {
 	}
 }
 
-// headings are the sections of every runbook.
+// headings are the required sections of every runbook.
 var headings = []string{"## What it means", "## What to look at", "## What to do"}
 
 func TestEveryAlertHasARunbook(t *testing.T) {
@@ -111,7 +111,7 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 	}
 }
 
-// promtoolTest holds the relevant parts of a promtool test file.
+// promtoolTest contains the relevant parts of a promtool test file.
 type promtoolTest struct {
 	RuleFiles []string `yaml:"rule_files"`
 	Tests     []struct {
@@ -127,7 +127,7 @@ type promtoolTest struct {
 	}
 }
 
-// unitTests returns all promtool tests in this folder, by file.
+// unitTests returns all promtool tests in this folder by file.
 func unitTests(t *testing.T) map[string]promtoolTest {
 	t.Helper()
 	files, err := filepath.Glob("*.yaml")
@@ -201,7 +201,7 @@ func TestEveryRecordingRuleIsTested(t *testing.T) {
 	}
 }
 
-// recorded matches the name of a recording rule: the labels that it keeps, the metric, and the operations.
+// recorded matches the name of a recording rule. The name consists of the rule's labels, the metric and the operations.
 var recorded = regexp.MustCompile(`^[a-z_]+:millrace_[a-z_]+:[a-z0-9_]+$`)
 
 func TestRulesAskForWhatThereIs(t *testing.T) {
@@ -214,7 +214,7 @@ func TestRulesAskForWhatThereIs(t *testing.T) {
 		if !recorded.MatchString(r.Record) {
 			t.Errorf("%s is no name of the form level:metric:operation", r.Record)
 		}
-		// In order, because a rule that precedes its inputs lags behind them.
+		// The order matters, because a rule that precedes its inputs lags behind them.
 		for _, problem := range metrics.Check(r.Expr) {
 			t.Errorf("%s: %s", r.Record, problem)
 		}

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// refuted are pieces of advice that measurements or the code refute, with the reason. Pages repeated them.
+// refuted maps advice that pages once gave to the measurement or fact that refutes it.
 var refuted = map[string]string{
 	`MILLRACE_NATS_CONNECTIONS=[1-9]|nats\.connections=[1-9]`: "the number of connections hardly matters (docs/streams.md)",
 	`several connections, a faster`:                           "the number of connections hardly matters (docs/streams.md)",
@@ -22,7 +22,7 @@ var refuted = map[string]string{
 	`--reuse-values`:                                          "it loses new defaults: use --reset-then-reuse-values",
 }
 
-// TestRefutedAdviceStaysAway reads all pages for operators.
+// TestRefutedAdviceStaysAway searches all pages for operators.
 func TestRefutedAdviceStaysAway(t *testing.T) {
 	for _, p := range read(t, append(incident, "operations.md", "guarantees.md", "exactly-once.md", "streams.md", "alerts.md", "metrics.md", "kubernetes.md", "security.md")...) {
 		text := strings.Join(strings.Fields(p.text), " ")

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// incident are the pages that people open during an incident.
+// incident lists the pages that people open during an incident.
 var incident = []string{"runbooks/*.md", "troubleshooting.md"}
 
-// TestRunbooksHaveCommands: every page has commands, in blocks of the language sh.
+// TestRunbooksHaveCommands: every page has commands in sh blocks.
 func TestRunbooksHaveCommands(t *testing.T) {
 	for _, p := range read(t, "runbooks/*.md") {
 		if !slices.ContainsFunc(p.blocks(), func(b block) bool { return b.language == "sh" }) {
@@ -22,7 +22,7 @@ func TestRunbooksHaveCommands(t *testing.T) {
 	}
 }
 
-// problems returns what is wrong with a block of commands, apart from its syntax.
+// problems returns the mistakes in a block of commands, except syntax errors.
 func problems(text string) (found []string) {
 	set := map[string]bool{"1": true, "!": true}
 	for line := range strings.Lines(text) {
@@ -49,7 +49,7 @@ func problems(text string) (found []string) {
 }
 
 var (
-	// unquoted matches a placeholder such as POD or <pod>, which people would have to replace inside a command.
+	// unquoted matches a placeholder inside a command, such as POD or <pod>. People would have to replace it.
 	unquoted = regexp.MustCompile(`(?:^| )(?:POD|NODE|NAMESPACE|RELEASE|STREAM|CONSUMER|SUBJECT|SEQUENCE|DEPLOYMENT|NAME|<[a-z-]+>)(?:$|[ :])`)
 
 	used         = regexp.MustCompile(`\$\{?([A-Z_]+|[0-9!])`)
@@ -58,15 +58,15 @@ var (
 	namespaced   = regexp.MustCompile(`(?:^|[ (])(?:kubectl|helm) `)
 	hasNamespace = regexp.MustCompile(`(?:-n|--namespace)[ =]"\$[A-Z_]+"`)
 
-	// scaled matches commands that set a number of pods which isn't that of the installation.
+	// scaled matches commands that set a fixed number of pods, instead of the former one.
 	scaled = regexp.MustCompile(`kubectl .* scale .*--replicas=[1-9]`)
 
-	// clusterWide matches commands about nodes, which have no namespace.
+	// clusterWide matches commands for nodes, which have no namespace.
 	clusterWide = regexp.MustCompile(`kubectl (?:cordon|uncordon|drain|describe node|get nodes?) ?`)
 )
 
-// TestCommandsCanBePasted checks every block of commands: bash parses it, it sets every variable that it uses, it has no
-// placeholder inside a command, and commands for a namespace name it.
+// TestCommandsCanBePasted checks every block of commands. Bash parses it, and it sets every variable that it uses.
+// Commands contain no placeholders, and name their namespace if they need one.
 func TestCommandsCanBePasted(t *testing.T) {
 	checked := 0
 	for _, p := range read(t, append(incident, "alerts.md", "kubernetes.md", "streams.md", "exactly-once.md", "operations.md")...) {
@@ -107,7 +107,7 @@ func TestCommandsSelectByLabelsThatExist(t *testing.T) {
 	for _, found := range label.FindAllStringSubmatch(string(text), -1) {
 		known[found[1]] = found[2]
 	}
-	known["app.kubernetes.io/name"] = "millrace" // a template: the chart's name, unless nameOverride is set
+	known["app.kubernetes.io/name"] = "millrace" // the template yields the chart's name unless nameOverride is set
 	seen := 0
 	for _, p := range read(t, append(incident, "kubernetes.md")...) {
 		for _, found := range selector.FindAllStringSubmatch(p.text, -1) {
@@ -115,7 +115,7 @@ func TestCommandsSelectByLabelsThatExist(t *testing.T) {
 				seen++
 				key, value, _ := strings.Cut(part, "=")
 				if strings.HasPrefix(value, "$") && known[key] != "" {
-					continue // a variable of the block, such as the release
+					continue // a variable of the block, for example the release
 				}
 				if known[key] != value {
 					t.Errorf("%s selects %s, and pods have %s: %q", p.name, part, key, known[key])
@@ -130,8 +130,8 @@ func TestCommandsSelectByLabelsThatExist(t *testing.T) {
 
 var inline = regexp.MustCompile("`((?:kubectl|helm) [^`]+)`")
 
-// TestCommandsInSentencesHaveTheirNamespace checks commands that are not in a block. Names of subcommands alone, such as
-// `helm rollback`, are no commands to paste.
+// TestCommandsInSentencesHaveTheirNamespace checks commands outside blocks. It ignores plain subcommand names such as
+// `helm rollback`, because nobody pastes them.
 func TestCommandsInSentencesHaveTheirNamespace(t *testing.T) {
 	for _, p := range read(t, incident...) {
 		for _, found := range inline.FindAllStringSubmatch(p.text, -1) {
@@ -143,7 +143,7 @@ func TestCommandsInSentencesHaveTheirNamespace(t *testing.T) {
 	}
 }
 
-// TestBlocksWithoutALanguageHaveNoCommands: otherwise the checks above would not see them.
+// TestBlocksWithoutALanguageHaveNoCommands: the other checks read only blocks with a language.
 func TestBlocksWithoutALanguageHaveNoCommands(t *testing.T) {
 	for _, p := range read(t, incident...) {
 		for _, b := range p.blocks() {
@@ -154,7 +154,7 @@ func TestBlocksWithoutALanguageHaveNoCommands(t *testing.T) {
 	}
 }
 
-// TestProblemsAreFound tries what the checks above must find.
+// TestProblemsAreFound checks that the function problems detects mistakes.
 func TestProblemsAreFound(t *testing.T) {
 	for text, want := range map[string]string{
 		"kubectl get pods\n": "no namespace",

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// nats is a command of the nats command line on a page.
+// nats is a command line of the nats program on a page.
 type nats struct {
 	page string
 	line string
-	last bool // whether it ends its block
+	last bool // the last line of its block
 }
 
 var (
@@ -25,7 +25,7 @@ var (
 	askingWords = regexp.MustCompile(`^nats (?:stream|consumer) (?:edit|rm|purge|reset)\b`)
 )
 
-// natsCommands returns the commands in blocks and in sentences. A block in a program's language has none.
+// natsCommands returns the nats commands in blocks and sentences. It skips blocks in a programming language.
 func natsCommands(p page) (list []nats) {
 	for _, b := range p.blocks() {
 		if !slices.Contains([]string{"", "sh", "bash", "console"}, b.language) {
@@ -45,7 +45,7 @@ func natsCommands(p page) (list []nats) {
 	return list
 }
 
-// words splits a command as a shell does, without its first word. Variables have the value 1.
+// words splits a command as a shell does, and drops its first word. Variables have the value 1.
 func (n nats) words() (list []string) {
 	for _, found := range word.FindAllString(n.line, -1)[1:] {
 		if !strings.HasPrefix(found, "'") {
@@ -56,7 +56,7 @@ func (n nats) words() (list []string) {
 	return list
 }
 
-// refusedByNATS returns nats' own error for each of the commands, or "". It runs none of them.
+// refusedByNATS returns the parse error of nats for each command, or "". It doesn't run the commands.
 func refusedByNATS(t *testing.T, commands []nats) []string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "natscli")
@@ -81,7 +81,7 @@ func refusedByNATS(t *testing.T, commands []nats) []string {
 	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 }
 
-// TestNATSCommandsAreTaken lets nats itself parse each of its command lines on the pages.
+// TestNATSCommandsAreTaken parses each nats command line on the pages with nats itself.
 func TestNATSCommandsAreTaken(t *testing.T) {
 	var commands []nats
 	for _, p := range read(t, "*.md", "*/*.md", "../README.md", "../helm/millrace/README.md") {
@@ -104,7 +104,7 @@ func TestNATSCommandsAreTaken(t *testing.T) {
 	}
 }
 
-// TestNATSRefusesMistakes tries what the check above must find.
+// TestNATSRefusesMistakes checks that refusedByNATS detects mistakes.
 func TestNATSRefusesMistakes(t *testing.T) {
 	lines := []string{
 		"nats stream inf INGEST", "nats stream info INGEST --nope", "nats consumer edit A B --max-pending many", "nats stream add A --retention nothing", "nats stream",

@@ -19,11 +19,11 @@ const (
 
 // page is one Markdown page.
 type page struct {
-	name string // below docs
+	name string // path below docs
 	text string
 }
 
-// read returns the pages below docs that match a pattern. The test fails if there is none.
+// read returns the pages below docs that match a pattern. The test fails if no page matches.
 func read(t *testing.T, patterns ...string) (list []page) {
 	t.Helper()
 	for _, pattern := range patterns {
@@ -74,24 +74,24 @@ func below(prefix string, v map[string]any) (list []string) {
 		list = append(list, prefix+key)
 		m, ok := inner.(map[string]any)
 		if ok && len(m) == 0 {
-			list = append(list, prefix+key+".") // Kubernetes says what it may have
+			list = append(list, prefix+key+".") // Kubernetes defines the keys of the map
 		}
 		list = append(list, below(prefix+key+".", m)...)
 	}
 	return list
 }
 
-// dotted matches code that may be a value of the chart, with or without a setting.
+// dotted matches code that may be a value of the chart, with or without an assignment.
 var dotted = regexp.MustCompile("(?:`|--set(?:-string)? |# |, )([a-z][A-Za-z]*(?:\\.[A-Za-z]+)+)(?:=|`|,|;|\\s|$)")
 
-// TestRunbooksNameValuesThatExist checks each name whose first part is a part of the chart's values.
+// TestRunbooksNameValuesThatExist checks each dotted name whose first part is a key of the chart's values.
 func TestRunbooksNameValuesThatExist(t *testing.T) {
 	known, named := values(t), 0
 	for _, p := range read(t, "runbooks/*.md", "alerts.md", "troubleshooting.md", "kubernetes.md") {
 		for _, found := range dotted.FindAllStringSubmatch(p.text, -1) {
 			first, _, _ := strings.Cut(found[1], ".")
 			if !slices.Contains(known, first) {
-				continue // a file, a Go name, or a subject
+				continue // a file, a Go name or a subject
 			}
 			named++
 			if !slices.ContainsFunc(known, func(value string) bool {
@@ -108,7 +108,7 @@ func TestRunbooksNameValuesThatExist(t *testing.T) {
 
 var variable = regexp.MustCompile(`\bMILLRACE_[A-Z_]+`)
 
-// valueOf returns the chart's value for a variable of the worker.
+// valueOf returns the name of the chart's value for a variable of the worker.
 func valueOf(name string) string {
 	words := strings.Split(strings.ToLower(strings.TrimPrefix(name, "MILLRACE_")), "_")
 	if name == "MILLRACE_HTTP_ADDR" {
@@ -120,7 +120,8 @@ func valueOf(name string) string {
 	return "config." + strings.Join(words, "")
 }
 
-// TestVariablesHaveTheirValuesBesideThem: people on Kubernetes set values.
+// TestVariablesHaveTheirValuesBesideThem: a page that names a variable also names the chart's value, because users of
+// the chart set values.
 func TestVariablesHaveTheirValuesBesideThem(t *testing.T) {
 	known, seen := values(t), 0
 	for _, p := range read(t, "runbooks/*.md") {
@@ -145,7 +146,7 @@ var (
 	title  = regexp.MustCompile(`"title": "([^"]+)"`)
 )
 
-// TestRunbooksNamePanelsThatExist checks names in italics, which are panels of the dashboard.
+// TestRunbooksNamePanelsThatExist checks names in italics, which are titles of dashboard panels.
 func TestRunbooksNamePanelsThatExist(t *testing.T) {
 	text, err := os.ReadFile(dashboard)
 	if err != nil {
@@ -159,7 +160,7 @@ func TestRunbooksNamePanelsThatExist(t *testing.T) {
 	for _, p := range read(t, "runbooks/*.md") {
 		for _, found := range italic.FindAllStringSubmatch(fence.ReplaceAllString(p.text, ""), -1) {
 			named++
-			if name := strings.Join(strings.Fields(found[1]), " "); name != "Targets" && !slices.Contains(titles, name) { // Prometheus' own page
+			if name := strings.Join(strings.Fields(found[1]), " "); name != "Targets" && !slices.Contains(titles, name) { // a page of Prometheus
 				t.Errorf("%s names the panel %q, which the dashboard doesn't have", p.name, name)
 			}
 		}

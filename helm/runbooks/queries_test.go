@@ -11,8 +11,8 @@ import (
 
 var record = regexp.MustCompile(`(?m)^ +- record: (\S+)$`)
 
-// TestQueriesAskForWhatThereIs checks each line of each block of queries with Prometheus' parser: every metric, label and
-// label value exists.
+// TestQueriesAskForWhatThereIs parses each line of each query block with Prometheus' parser. Every metric, label and
+// label value must exist.
 func TestQueriesAskForWhatThereIs(t *testing.T) {
 	metrics, err := exposed.Read(docs + "/metrics.md")
 	if err != nil {

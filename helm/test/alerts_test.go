@@ -15,11 +15,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ruled enables the rules without a monitor, so that they apply to all workers.
+// ruled enables the rules without a monitor. The rules then apply to all workers.
 var ruled = enough.with(values{"prometheusRule.enabled": true})
 
-// needPromtool returns the path of promtool. If there is none, it skips the test with a message in capitals, or fails it
-// if MILLRACE_REQUIRE_PROMETHEUS=1.
+// needPromtool returns the path of promtool. If there is none, the test skips with a message in capitals, or fails with
+// MILLRACE_REQUIRE_PROMETHEUS=1.
 func needPromtool(t *testing.T) string {
 	t.Helper()
 	binary, err := exec.LookPath("promtool")
@@ -70,8 +70,8 @@ func promtool(t *testing.T, dir string, tests ...string) {
 	}
 }
 
-// TestOwnRulesPassTheUnitTests runs the unit tests of helm/rules against the rules of a release with a monitor, which see
-// only the release's series. The tests' job and namespace become those of the release.
+// TestOwnRulesPassTheUnitTests runs the unit tests of helm/rules against the rules of a release with a monitor, which
+// are restricted to the release. It replaces the tests' job and namespace with the release's.
 func TestOwnRulesPassTheUnitTests(t *testing.T) {
 	needPromtool(t)
 	dir := t.TempDir()
@@ -85,7 +85,7 @@ func TestOwnRulesPassTheUnitTests(t *testing.T) {
 	var tests []string
 	for _, file := range files {
 		name := filepath.Base(file)
-		if name == "MillraceNoWorkers.yaml" { // its expression is another one: TestNoWorkers
+		if name == "MillraceNoWorkers.yaml" { // its expression differs: see TestNoWorkers
 			continue
 		}
 		text, err := os.ReadFile(file)
@@ -103,7 +103,8 @@ func TestOwnRulesPassTheUnitTests(t *testing.T) {
 // millraceSeries matches a metric or recorded series of the worker in an expression, with its selector.
 var millraceSeries = regexp.MustCompile(`(?:[a-z_]+:)?millrace_[a-z0-9_]+(?::[a-z0-9_]+)?(\{[^}]*\})?`)
 
-// TestRulesSeeTheirReleaseAlone checks that every series in every rule has the release's labels, however it is scraped.
+// TestRulesSeeTheirReleaseAlone checks that every series in every rule is restricted to the release's labels, with each
+// kind of scraping.
 func TestRulesSeeTheirReleaseAlone(t *testing.T) {
 	for job, set := range map[string]values{
 		"gpu-jobs/web-millrace": {"podMonitor.enabled": true},
@@ -127,7 +128,7 @@ func TestRulesSeeTheirReleaseAlone(t *testing.T) {
 	}
 }
 
-// TestAlertsTakeTheirValues sets every key of every alert to a value that it doesn't have by default.
+// TestAlertsTakeTheirValues sets every key of every alert to a value other than the default.
 func TestAlertsTakeTheirValues(t *testing.T) {
 	defaults := loaded(t).Values["prometheusRule"].(map[string]any)["alerts"].(map[string]any)
 	before := alertsOf(t, ruled)
@@ -156,7 +157,7 @@ func TestAlertsTakeTheirValues(t *testing.T) {
 				}
 			default:
 				was, got := before[name].Expr.StrVal, alertsOf(t, ruled.with(values{at + key: 0.4711}))[name].Expr.StrVal
-				// The default is in the file's expression, so putting it back gives that expression again.
+				// Replacing the number with the default must restore the file's expression.
 				if !strings.Contains(got, " "+number) || strings.ReplaceAll(got, " "+number, fmt.Sprintf(" %v", standard)) != was {
 					t.Errorf("%s%s=%s: %s", at, key, number, got)
 				}
@@ -165,7 +166,7 @@ func TestAlertsTakeTheirValues(t *testing.T) {
 	}
 }
 
-// TestAllAlertsOff leaves the recording rules, which the dashboard needs.
+// TestAllAlertsOff checks that the recording rules remain, because the dashboard needs them.
 func TestAllAlertsOff(t *testing.T) {
 	off := ruled.with(nil)
 	for name := range alertsOf(t, ruled) {
@@ -176,7 +177,7 @@ func TestAllAlertsOff(t *testing.T) {
 	}
 }
 
-// changedValues is a unit test of alerts with other values: a threshold, a duration and a severity.
+// changedValues is a unit test of alerts with a changed threshold, duration and severity.
 const changedValues = `
 rule_files: [rules.yaml]
 evaluation_interval: 1m
@@ -218,12 +219,12 @@ func TestChangedAlertsFire(t *testing.T) {
 	promtool(t, dir, "test.yaml")
 }
 
-// TestWrongAlertsAreNamed tries wrong values of alerts. The error must identify each.
+// TestWrongAlertsAreNamed sets wrong values of alerts. The error must name each value.
 func TestWrongAlertsAreNamed(t *testing.T) {
 	for at, wrong := range map[string][]any{
 		"job":                                                 {`a"b`, 1},
 		"alerts.MillraceWorkerDown.for":                       {"10", 600, "10 m", "30s1m", ""},
-		"alerts.MillraceWorkerDown.threshold":                 {1}, // it compares with nothing
+		"alerts.MillraceWorkerDown.threshold":                 {1}, // the alert has no threshold
 		"alerts.MillraceWorkerDwon":                           {map[string]any{"enabled": false}},
 		"alerts.MillraceRedeliveries.severity":                {"", "two words", 1},
 		"alerts.MillraceRedeliveries.threshold":               {"1%", -0.1},

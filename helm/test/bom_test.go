@@ -12,7 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// bomSchema returns the schema of CycloneDX, which the module of its library contains.
+// bomSchema returns the CycloneDX schema from the library's module.
 func bomSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/CycloneDX/cyclonedx-go").Output()
@@ -43,8 +43,8 @@ func bomSchema(t *testing.T) *jsonschema.Schema {
 	return schema
 }
 
-// TestBillOfMaterialsIsCycloneDX checks the list of what the image has beside the worker against CycloneDX's schema, and reads it with
-// CycloneDX's library. Its own tool makes the lists of the workers.
+// TestBillOfMaterialsIsCycloneDX checks the image's bill of materials without the worker. It validates the file against
+// CycloneDX's schema and decodes it with CycloneDX's library. CycloneDX's own tool makes the bills of the workers.
 func TestBillOfMaterialsIsCycloneDX(t *testing.T) {
 	folder := t.TempDir()
 	inRepository(t, "release-sbom-image", "VERSION=7.8.9", "RELEASE="+folder, "CUDA_VERSION=12.4")

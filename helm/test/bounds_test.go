@@ -13,14 +13,14 @@ import (
 	"millrace/internal/config"
 )
 
-// bounded is a value of the chart whose variable has bounds: a duration or a size.
+// bounded is a value of the chart with bounds. It is a duration or a size.
 type bounded struct {
-	key       string // of config, such as ackWait
-	low, high string // the bounds as the worker declares them
+	key       string // key of config, for example ackWait
+	low, high string // bounds in the worker's declaration
 	outside   []string
 }
 
-// declared returns the durations and sizes that internal/config declares, with a value below and one above each bound.
+// declared returns the durations and sizes of internal/config, with values just outside their bounds.
 func declared(t *testing.T) (all []bounded) {
 	t.Helper()
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[config.Config]()) {
@@ -50,7 +50,7 @@ func declared(t *testing.T) (all []bounded) {
 	return all
 }
 
-// keyOf returns the key of config for a field of the worker's configuration: ackWait for AckWait.
+// keyOf returns the key of config for a field of the worker's configuration. For example, AckWait has the key ackWait.
 func keyOf(field string) string { return string(unicode.ToLower(rune(field[0]))) + field[1:] }
 
 func shifted(t *testing.T, text string, by time.Duration) time.Duration {
@@ -71,7 +71,8 @@ func bytesOf(t *testing.T, text string) int64 {
 	return int64(size)
 }
 
-// beside are values with which a bound is a problem of its own: durations are compared with each other, and memory is checked.
+// beside maps a key to further values, without which a bound of that key would violate another rule: the chart also
+// compares durations and checks memory.
 var beside = map[string]values{
 	"linger":           {"config.ackWait": "1h"},
 	"ackWait":          {"config.linger": "1ms"},
@@ -80,8 +81,8 @@ var beside = map[string]values{
 	"frameBytes":       {"config.decompress": "zstd"},
 }
 
-// TestDeclaredBoundsAreTheCharts walks the bounds that internal/config declares: the chart takes each bound, and refuses what is outside
-// with an error that names the value and says what to set.
+// TestDeclaredBoundsAreTheCharts checks the bounds of internal/config. The chart accepts each bound. It refuses values
+// outside with an error that names the value and the correction.
 func TestDeclaredBoundsAreTheCharts(t *testing.T) {
 	for _, b := range declared(t) {
 		set := enough.with(values{"resources.limits": nil}).with(beside[b.key])
@@ -99,16 +100,16 @@ func TestDeclaredBoundsAreTheCharts(t *testing.T) {
 	}
 }
 
-// worker is the worker's own check of its configuration, with the variables that the chart sets.
+// worker runs the worker's own check of its configuration with the chart's variables.
 type worker struct{ env map[string]string }
 
-// workerOf returns the worker of a release that computes on the CPU, because files of the image aren't here. It unsets the
-// variables that the tests were started with, CI's own among them.
+// workerOf returns the worker of a release that computes on the CPU, because the image's files are missing here. It
+// unsets Millrace variables of the test's environment, such as CI's.
 func workerOf(t *testing.T, set values) worker {
 	t.Helper()
 	for _, entry := range os.Environ() {
 		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, config.Prefix+"_") {
-			t.Setenv(name, "") // so that the test restores it
+			t.Setenv(name, "") // makes the test restore it
 			if err := os.Unsetenv(name); err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +123,7 @@ func workerOf(t *testing.T, set values) worker {
 	return w
 }
 
-// refuses returns the worker's error with other values of config.
+// refuses returns the worker's error for the given values of config.
 func (w worker) refuses(t *testing.T, other values) (err error) {
 	t.Helper()
 	t.Run("", func(t *testing.T) {
@@ -134,7 +135,7 @@ func (w worker) refuses(t *testing.T, other values) (err error) {
 	return err
 }
 
-// textOf returns the text of a variable for a value of config.
+// textOf returns a variable's text for a value of config.
 func textOf(value any) string {
 	if list, ok := value.([]string); ok {
 		return strings.Join(list, ",")
@@ -142,7 +143,7 @@ func textOf(value any) string {
 	return fmt.Sprint(value)
 }
 
-// tried returns values for keys of config, right and wrong ones, each on its own.
+// tried returns single values of config, both valid and invalid.
 func tried(t *testing.T) (all []values) {
 	t.Helper()
 	add := func(key string, list ...any) {
@@ -188,10 +189,10 @@ func tried(t *testing.T) (all []values) {
 	return all
 }
 
-// TestChartRefusesWhatTheWorkerConfigurationRefuses tries many values of config, alone and in pairs. Where the worker's own
-// check finds a problem, the chart must find one, and it must take what the worker takes.
+// TestChartRefusesWhatTheWorkerConfigurationRefuses tries many values of config, alone and in pairs. The chart must
+// refuse all values that the worker's own check refuses. It must accept single values that the worker accepts.
 func TestChartRefusesWhatTheWorkerConfigurationRefuses(t *testing.T) {
-	base := enough.with(values{"resources.limits": nil, "gpu.mode": "none"}) // which GPUs there are, the worker's configuration doesn't know
+	base := enough.with(values{"resources.limits": nil, "gpu.mode": "none"}) // the worker's configuration doesn't include the GPUs
 	w := workerOf(t, base)
 	if err := w.refuses(t, nil); err != nil {
 		t.Fatal(err)

@@ -28,10 +28,10 @@ type cluster struct {
 	token  string
 	caFile string
 
-	version *chartutil.KubeVersion // as which the server acts
+	version *chartutil.KubeVersion // version that the server emulates
 }
 
-// binaries returns the folder with the API servers and etcd, which make chart-e2e builds and sets.
+// binaries returns the folder with the API servers and etcd, which make chart-e2e builds and names in a variable.
 func binaries(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("MILLRACE_CLUSTER")
@@ -41,10 +41,10 @@ func binaries(t *testing.T) string {
 	return dir
 }
 
-// startPatience bounds how long etcd and the API server may take to start, including the creation of their storage.
+// startPatience limits the start of etcd and the API server, including the creation of their storage.
 const startPatience = 2 * time.Minute
 
-// startCluster starts an API server with its etcd for the duration of the test. The flags are added to the required ones.
+// startCluster starts an API server with its etcd until the test ends. It adds flags to the required flags.
 func startCluster(t *testing.T, server string, flags ...string) *cluster {
 	t.Helper()
 	dir, bin := t.TempDir(), binaries(t)
@@ -64,7 +64,7 @@ func startCluster(t *testing.T, server string, flags ...string) *cluster {
 	return c
 }
 
-// config returns the configuration with which clients reach the server.
+// config returns the client configuration for the server.
 func (c *cluster) config() *rest.Config {
 	return &rest.Config{Host: c.url, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{CAFile: c.caFile}, QPS: 1000, Burst: 1000}
 }
@@ -119,8 +119,8 @@ func start(t *testing.T, program string, args ...string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = command.Process.Kill() // it may have exited already
-		_ = command.Wait()         // it was killed, so there is an error
+		_ = command.Process.Kill() // it may have exited
+		_ = command.Wait()         // always an error after Kill
 		if t.Failed() {
 			t.Logf("the end of what %s said:\n%s", filepath.Base(program), tail(log.Name()))
 		}
@@ -137,7 +137,7 @@ func tail(name string) string {
 	return strings.Join(lines[max(0, len(lines)-40):], "\n")
 }
 
-// localPort returns an unused address on this machine.
+// localPort returns an unused local address.
 func localPort(t *testing.T) string { return fmt.Sprintf("127.0.0.1:%d", freePort(t)) }
 
 // writeKey writes a key with which the server signs ServiceAccount tokens.
@@ -161,7 +161,7 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
-// moduleDir returns the source folder of a module in go.mod, or of another module in the same version.
+// moduleDir returns the source folder of a module in go.mod, or of another module with the same version.
 func moduleDir(t *testing.T, module, version string) string {
 	t.Helper()
 	args := []string{"list", "-m", "-f", "{{.Dir}}", module}

@@ -12,7 +12,7 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 )
 
-// TestMistakesAreErrors tries values that Kubernetes would accept, and with which no pod would start or work as meant.
+// TestMistakesAreErrors sets values that Kubernetes would accept, although no pod would start or work as intended.
 func TestMistakesAreErrors(t *testing.T) {
 	named := func(name string) []any { return []any{map[string]any{"name": name, "image": "a"}} }
 	variable := func(name, value string) []any { return []any{map[string]any{"name": name, "value": value}} }
@@ -74,7 +74,7 @@ func TestMistakesAreErrors(t *testing.T) {
 	}
 }
 
-// TestWhatLooksWrongAndIsNot tries values that resemble the mistakes above.
+// TestWhatLooksWrongAndIsNot sets valid values that resemble the mistakes of TestMistakesAreErrors.
 func TestWhatLooksWrongAndIsNot(t *testing.T) {
 	egress := func(port map[string]any) values {
 		return values{"networkPolicy.enabled": true, "nats.url": "tls://nats:4333", "networkPolicy.extraEgress": []any{map[string]any{"ports": []any{port}}}}
@@ -110,7 +110,8 @@ func TestWhatLooksWrongAndIsNot(t *testing.T) {
 	}
 }
 
-// TestDRANeedsItsVersion: each mode is for every version but dra, also with the names that clouds give their versions.
+// TestDRANeedsItsVersion: only the mode dra requires a newer Kubernetes. The check also parses the version names of
+// cloud providers.
 func TestDRANeedsItsVersion(t *testing.T) {
 	for version, dra := range map[string]bool{"v1.29.0": false, "v1.33.9-eks-1": false, "v1.34.0": true, "v1.34.1-gke.100": true, "v1.40.0": true} {
 		parsed, err := chartutil.ParseKubeVersion(version)
@@ -126,7 +127,8 @@ func TestDRANeedsItsVersion(t *testing.T) {
 	}
 }
 
-// TestChartRefusesWhatTheWorkerRefuses gives wrong values to both: what renders must not fail in the pod.
+// TestChartRefusesWhatTheWorkerRefuses sets wrong values in both the chart and the worker. A value that renders must
+// not fail in the pod.
 func TestChartRefusesWhatTheWorkerRefuses(t *testing.T) {
 	worker := buildWorker(t)
 	good := environment(workerPod(t, objects(t, enough)).Containers[0])
@@ -145,7 +147,7 @@ func TestChartRefusesWhatTheWorkerRefuses(t *testing.T) {
 			[]any{[]string{"a.*", "a.*.b"}, []string{"a.b", "a.c"}, []string{"a.>", "b.>"}, []string{"resultsx.>"}, []string{"_INBOXES.>"}}},
 		{"config.resultPrefix", []any{"ingest", "ingest.a", "$SYS", "deadletter", "deadletter.a", "_INBOX"}, []any{"out", "a.b", "deadletters"}},
 		{"config.deadletterPrefix", []any{"ingest.dead", "results.dead", "$dead"}, []any{"dead.letters", "result"}},
-		{"config.commitPrefix", []any{"$commits", "a..b"}, []any{"a.b", "ingest", "results"}}, // delivery is shared
+		{"config.commitPrefix", []any{"$commits", "a..b"}, []any{"a.b", "ingest", "results"}}, // for shared delivery
 		{"config.exactlyOnce", []any{"required"}, []any{"off"}},
 		{"config.resultIds", []any{false}, []any{true}},
 		{"config.operators",
@@ -173,7 +175,7 @@ func TestChartRefusesWhatTheWorkerRefuses(t *testing.T) {
 	}
 }
 
-// variableOfValue returns the variable that a value sets.
+// variableOfValue returns the worker's variable for a value of the chart.
 func variableOfValue(value string) string {
 	if value == "nats.url" {
 		return "MILLRACE_NATS_URL"
@@ -181,7 +183,7 @@ func variableOfValue(value string) string {
 	return variableOf(strings.TrimPrefix(value, "config."))
 }
 
-// TestFramesNeedTheirMemory: with the least memory that the chart takes minus one MiB, the worker doesn't start.
+// TestFramesNeedTheirMemory: the worker doesn't start with a memory limit just below the chart's minimum.
 func TestFramesNeedTheirMemory(t *testing.T) {
 	worker := buildWorker(t)
 	for what, set := range map[string]values{
@@ -194,7 +196,7 @@ func TestFramesNeedTheirMemory(t *testing.T) {
 		if found == nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // it would run until then if it started
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a worker that starts runs until the timeout
 		defer cancel()
 		command := asContainer(ctx, worker, workerPod(t, objects(t, set)).Containers[0])
 		command.Env = append(command.Env, "MILLRACE_MEMORY_LIMIT="+found[1]+"MiB")

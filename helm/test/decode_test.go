@@ -28,8 +28,8 @@ type object interface {
 	meta.Object
 }
 
-// strict decodes into the registered types, all of which Kubernetes 1.34 or the operators serve. An unknown or repeated
-// field is an error.
+// strict decodes into the registered types, which Kubernetes 1.34 or the operators serve. An unknown or repeated field
+// is an error.
 var strict = func() runtime.Decoder {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -41,10 +41,10 @@ var strict = func() runtime.Decoder {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 }()
 
-// decodings counts the manifests that were decoded without an error.
+// decodings is the number of manifests decoded without an error.
 var decodings atomic.Int64
 
-// decode strictly decodes every manifest.
+// decode strictly decodes all manifests.
 func (r rendered) decode(t *testing.T) (list []object) {
 	t.Helper()
 	for _, m := range r.manifests {
@@ -65,7 +65,7 @@ func objects(t *testing.T, v values) []object {
 	return mustRender(t, v).decode(t)
 }
 
-// find returns the only object of a kind. The test fails unless there is exactly one.
+// find returns the object of a kind. The test fails unless there is exactly one.
 func find[T object](t *testing.T, list []object) (found T) {
 	t.Helper()
 	n := 0
@@ -81,7 +81,7 @@ func find[T object](t *testing.T, list []object) (found T) {
 	return found
 }
 
-// has reports whether there is an object of a kind.
+// has reports whether the list contains an object of a kind.
 func has[T object](list []object) bool {
 	for _, o := range list {
 		if _, ok := o.(T); ok {
@@ -91,8 +91,8 @@ func has[T object](list []object) bool {
 	return false
 }
 
-// TestMain prints the number of decoded manifests at the end. It discards Helm's log about intentionally wrong values,
-// because the tests check its errors.
+// TestMain prints the number of decoded manifests at the end. It discards Helm's log about wrong values, because the
+// tests check the errors.
 func TestMain(m *testing.M) {
 	log.SetOutput(io.Discard)
 	status := m.Run()
@@ -105,7 +105,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// TestDecodingIsStrict checks that the decoder detects errors.
+// TestDecodingIsStrict checks that the decoder detects mistakes.
 func TestDecodingIsStrict(t *testing.T) {
 	for what, text := range map[string]string{
 		"an unknown field":   "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\nautomount: false\n",

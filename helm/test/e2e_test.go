@@ -37,11 +37,11 @@ var (
 	plainCodecs = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 )
 
-// namespace is where the chart is installed: it admits only what meets the Pod Security Standard "restricted".
+// namespace is the namespace of the release. It enforces the Pod Security Standard "restricted".
 const namespace = "gpu-jobs"
 
-// TestCluster installs the chart on an API server as Kubernetes 1.36, on one that emulates 1.34, the oldest with gpu.mode=dra, and on
-// one of 1.29, the oldest for the other modes.
+// TestCluster installs the chart on three API servers: on Kubernetes 1.36, on one that emulates 1.34, and on 1.29.
+// gpu.mode=dra needs at least 1.34, and the other modes need at least 1.29.
 func TestCluster(t *testing.T) {
 	for _, server := range []struct {
 		program, minor string
@@ -62,7 +62,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// asks returns the version as which the server acts, and checks its minor number. Servers before 1.31 emulate no other version.
+// asks returns the version that the server emulates, and checks its minor number. Servers before 1.31 emulate no other
+// version.
 func (c *cluster) asks(t *testing.T, minor string) *chartutil.KubeVersion {
 	t.Helper()
 	discover, err := discovery.NewDiscoveryClientForConfig(c.config())
@@ -142,12 +143,12 @@ func (c *cluster) define(t *testing.T, api client.Client, file string) {
 	})
 }
 
-// definitions returns the definition files in the operators' releases, in the versions of go.mod.
+// definitions returns the definition files from the operators' modules, in the versions of go.mod.
 func definitions(t *testing.T) []string {
 	t.Helper()
 	const operator = "github.com/prometheus-operator/prometheus-operator"
 	types := moduleDir(t, operator+"/pkg/apis/monitoring", "")
-	_, version, _ := strings.Cut(filepath.Base(types), "@") // types and operator are released together
+	_, version, _ := strings.Cut(filepath.Base(types), "@") // the types and the operator have the same version
 	prometheus := filepath.Join(moduleDir(t, operator, version), "example/prometheus-operator-crd")
 	keda := filepath.Join(moduleDir(t, "github.com/kedacore/keda/v2", ""), "config/crd/bases")
 	fmt.Printf("definitions of the Prometheus operator %s and of KEDA %s\n", version, keda[strings.LastIndex(keda, "@")+1:len(keda)-len("/config/crd/bases")])
@@ -169,7 +170,7 @@ func dirOfDownload(t *testing.T, answer []byte) string {
 	return download.Dir
 }
 
-// unread returns a manifest in the form that the server receives, without the effects of a Go type.
+// unread returns a manifest in the server's input form, without decoding it into a Go type.
 func (m manifest) unread(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	o := &unstructured.Unstructured{}
@@ -180,8 +181,8 @@ func (m manifest) unread(t *testing.T) *unstructured.Unstructured {
 	return o
 }
 
-// refuses checks that the server detects errors: an unknown field, a value that Kubernetes doesn't accept, and a pod
-// with too many privileges.
+// refuses checks that the server detects mistakes: an unknown field, an invalid value, and a pod with too many
+// privileges.
 func refuses(t *testing.T, api client.Client) {
 	list := mustRender(t, byKEDA.with(byPod)).manifests
 	for _, c := range []struct {
@@ -207,7 +208,7 @@ func refuses(t *testing.T, api client.Client) {
 	}
 }
 
-// takesEveryMode makes the server strictly validate every manifest of every mode, and the pods that a Deployment's
+// takesEveryMode checks that the server strictly accepts every manifest of every mode, and the pods that a Deployment's
 // controller would create.
 func (c *cluster) takesEveryMode(t *testing.T, api client.Client) {
 	account := &core.ServiceAccount{ObjectMeta: meta.ObjectMeta{Name: "web-millrace", Namespace: namespace}}
@@ -246,7 +247,7 @@ func (c *cluster) takesEveryMode(t *testing.T, api client.Client) {
 	fmt.Printf("%d objects of %d modes validated strictly by the server\n", taken, len(c.modes()))
 }
 
-// installs runs helm install, upgrade and uninstall.
+// installs tests helm install, upgrade and uninstall.
 func (c *cluster) installs(t *testing.T, api client.Client) {
 	settings := cli.New()
 	settings.KubeAPIServer, settings.KubeToken, settings.KubeCaFile = c.url, c.token, c.caFile

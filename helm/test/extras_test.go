@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestPodSettingsOfOnesOwn checks that settings which other charts also have reach the workers and the pod of helm test.
+// TestPodSettingsOfOnesOwn checks that common pod settings reach the workers and the pod of helm test.
 func TestPodSettingsOfOnesOwn(t *testing.T) {
 	list := objects(t, enough.with(values{
 		"schedulerName": "volcano", "dnsPolicy": "None", "dnsConfig": map[string]any{"nameservers": []string{"10.0.0.10"}, "options": []any{map[string]any{"name": "ndots", "value": "2"}}},
@@ -40,7 +40,8 @@ func TestPodSettingsOfOnesOwn(t *testing.T) {
 	}
 }
 
-// TestLabelsAndAnnotations: common labels are on every object and pod, and in no selector, which can't be changed later.
+// TestLabelsAndAnnotations: every object and pod has the common labels. Selectors omit them, because Kubernetes doesn't
+// allow changes of selectors.
 func TestLabelsAndAnnotations(t *testing.T) {
 	set := byService.with(byKEDA).with(modes["operators"]).with(values{
 		"commonLabels": map[string]any{"team": "search", "cost": "42"}, "podLabels": map[string]any{"cost": "43"},
@@ -64,7 +65,8 @@ func TestLabelsAndAnnotations(t *testing.T) {
 	}
 }
 
-// TestPreStopCountsTowardsTheGracePeriod: otherwise a sleep would take its time from the drain.
+// TestPreStopCountsTowardsTheGracePeriod: the grace period includes the preStop sleep, which would shorten the drain
+// otherwise.
 func TestPreStopCountsTowardsTheGracePeriod(t *testing.T) {
 	plain := workerPod(t, objects(t, enough))
 	r, err := renderFor(t, oldestDRA, enough.with(values{"lifecycle": map[string]any{"preStop": map[string]any{"sleep": map[string]any{"seconds": 15}}}}))
@@ -77,7 +79,7 @@ func TestPreStopCountsTowardsTheGracePeriod(t *testing.T) {
 	}
 }
 
-// TestExtraObjectsAreTemplates: an object is a map or a text, and knows the names of the release.
+// TestExtraObjectsAreTemplates: an extra object is a map or a text, and may use the release's names.
 func TestExtraObjectsAreTemplates(t *testing.T) {
 	list := mustRender(t, enough.with(values{"extraObjects": []any{
 		map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": `{{ include "millrace.fullname" . }}-a`}, "data": map[string]any{"stream": "{{ .Values.config.stream }}"}},
@@ -101,7 +103,7 @@ func TestExtraObjectsAreTemplates(t *testing.T) {
 	}
 }
 
-// TestImagesFromAMirror: global.imageRegistry takes the place of the registry alone.
+// TestImagesFromAMirror: global.imageRegistry replaces only the registry.
 func TestImagesFromAMirror(t *testing.T) {
 	for repository, want := range map[string]string{
 		"registry.example.com/team/millrace": "mirror.example.com/team/millrace:1",
@@ -119,7 +121,7 @@ func TestImagesFromAMirror(t *testing.T) {
 	}
 }
 
-// TestPullSecretsOfEveryName checks that each way to name pull Secrets counts, and each Secret once.
+// TestPullSecretsOfEveryName checks that all values for pull Secrets are used, and that each Secret appears once.
 func TestPullSecretsOfEveryName(t *testing.T) {
 	named := func(name string) []any { return []any{map[string]any{"name": name}} }
 	pod := workerPod(t, objects(t, enough.with(values{
@@ -131,7 +133,7 @@ func TestPullSecretsOfEveryName(t *testing.T) {
 	}
 }
 
-// TestRecreateAlone: Kubernetes refuses the default's rollingUpdate with Recreate.
+// TestRecreateAlone: the chart omits the default rollingUpdate with Recreate, because Kubernetes refuses both together.
 func TestRecreateAlone(t *testing.T) {
 	got := find[*apps.Deployment](t, objects(t, enough.with(values{"strategy.type": "Recreate"}))).Spec.Strategy
 	if got.Type != apps.RecreateDeploymentStrategyType || got.RollingUpdate != nil {
@@ -139,7 +141,8 @@ func TestRecreateAlone(t *testing.T) {
 	}
 }
 
-// TestReuseValuesIsNamed: helm upgrade --reuse-values from a chart that had fewer values. The error says what to use instead.
+// TestReuseValuesIsNamed: helm upgrade --reuse-values fails if the old chart had fewer values. The error names the flag
+// to use instead.
 func TestReuseValuesIsNamed(t *testing.T) {
 	for _, added := range []string{"global", "revisionHistoryLimit"} {
 		older := *loaded(t)
@@ -155,7 +158,8 @@ func TestReuseValuesIsNamed(t *testing.T) {
 	}
 }
 
-// TestNullRemovesAValue: `--set NAME=null` for a value that is empty by default, such as in a script that clears it.
+// TestNullRemovesAValue: `--set NAME=null` is valid for a value that is empty by default. Scripts use it to clear a
+// value.
 func TestNullRemovesAValue(t *testing.T) {
 	tried := 0
 	for name, standard := range loaded(t).Values {

@@ -15,28 +15,28 @@ import (
 	"millrace/internal/ingest/capacity"
 )
 
-// measured lets KEDA scale by the measured rate.
+// measured configures KEDA to scale by the measured rate.
 var measured = values{
 	"autoscaling.mode": "keda", "autoscaling.keda.natsServerMonitoringEndpoint": "nats:8222", "podMonitor.enabled": true, "prometheusRule.enabled": true,
 	"autoscaling.keda.prometheus.serverAddress": "http://prometheus:9090", "autoscaling.keda.prometheus.authenticationRef": "prometheus",
 	"autoscaling.keda.prometheus.metadata": map[string]any{"authModes": "bearer"},
 }
 
-// TestGoalWithAKnownRate: without Prometheus, the threshold is what a pod does in the time of the goal, but never less than
-// what it can have in flight.
+// TestGoalWithAKnownRate: without Prometheus, the threshold is a pod's throughput within the goal time. It is at least
+// the pod's capacity in flight.
 func TestGoalWithAKnownRate(t *testing.T) {
-	const window = 4*4*4<<20 + 6<<20 // bytes that a pod of the default size can have in flight
+	const window = 4*4*4<<20 + 6<<20 // bytes in flight in a pod of the default size
 	for _, c := range []struct {
 		set  values
 		want int
 	}{
-		{nil, 665_920}, // nothing is known: 1.25 times the window
+		{nil, 665_920}, // without both values: 1.25 times the window
 		{values{"autoscaling.podRate": 35_000, "autoscaling.payloadBytes": 256}, 2_100_000},
 		{values{"autoscaling.podRate": 35_000, "autoscaling.backlogSeconds": 30, "autoscaling.payloadBytes": 256}, 1_050_000},
 		{values{"autoscaling.podRate": 0.1, "autoscaling.payloadBytes": 1 << 20}, (window>>20)*5/4 + 1},
 		{values{"autoscaling.podRate": 100, "autoscaling.payloadBytes": 1 << 20}, 6000},
 		{values{"autoscaling.payloadBytes": 1 << 20}, (window>>20)*5/4 + 1},
-		{values{"autoscaling.payloadBytes": 1 << 30}, 2}, // a pod always holds one
+		{values{"autoscaling.payloadBytes": 1 << 30}, 2}, // a pod always holds at least one
 		{values{"autoscaling.podRate": 10}, 665_920},
 		{values{"autoscaling.podRate": 100, "autoscaling.lagThreshold": 7}, 7},
 		{values{"autoscaling.podRate": 100, "autoscaling.payloadBytes": 1 << 20, "config.delivery": "exclusive"}, 6000},
@@ -58,7 +58,8 @@ func TestBytesInFlightAreTheWorkers(t *testing.T) {
 	}
 }
 
-// TestKEDAScalesByTheMeasuredRate: one trigger has the wanted pods. With no pods at times, the others start the first one.
+// TestKEDAScalesByTheMeasuredRate: one trigger has the number of wanted pods. If the minimum is no pods, the other
+// triggers start the first pod.
 func TestKEDAScalesByTheMeasuredRate(t *testing.T) {
 	for delivery, lags := range map[string]int{"shared": 1, "exclusive": 8} {
 		one := find[*keda.ScaledObject](t, objects(t, enough.with(measured).with(values{"config.delivery": delivery, "autoscaling.keda.natsServerMonitoringEndpoint": ""})))
@@ -83,7 +84,7 @@ func TestKEDAScalesByTheMeasuredRate(t *testing.T) {
 				}
 			case "nats-jetstream":
 				lags--
-				// Its lag over its threshold is never above one pod. KEDA multiplies the threshold by 1000.
+				// KEDA multiplies the threshold by 1000. The quotient of lag and threshold never exceeds one pod.
 				if got := trigger.Metadata["lagThreshold"]; got != "1000000000000" {
 					t.Errorf("%s: the lag's threshold is %s", delivery, got)
 				}
@@ -103,7 +104,7 @@ func TestKEDAScalesByTheMeasuredRate(t *testing.T) {
 	}
 }
 
-// TestHPAScalesByTheMeasuredRate: the target is one wanted pod per pod, of this release.
+// TestHPAScalesByTheMeasuredRate: the target is one wanted pod of this release per pod.
 func TestHPAScalesByTheMeasuredRate(t *testing.T) {
 	own := map[string]string{"deployment": "web-millrace"}
 	byOthers := values{"prometheusRule.enabled": false, "autoscaling.hpa.metricLabels": map[string]string{"job": "web"}}
@@ -113,10 +114,10 @@ func TestHPAScalesByTheMeasuredRate(t *testing.T) {
 		labels       map[string]string
 	}{
 		{byHPA, "millrace_wanted_pods", "1", own},
-		{byHPA.with(byOthers), "millrace_wanted_pods", "1", map[string]string{"job": "web"}}, // somebody else records it, without the label
+		{byHPA.with(byOthers), "millrace_wanted_pods", "1", map[string]string{"job": "web"}}, // recorded elsewhere, without the label
 		{byHPA.with(values{"autoscaling.hpa.metricName": "pods", "autoscaling.hpa.metricLabels": map[string]string{"a": "b"}}), "pods", "1", map[string]string{"a": "b"}},
 		{byHPA.with(values{"autoscaling.lagThreshold": 5000, "autoscaling.hpa.metricName": "millrace_lag"}), "millrace_lag", "5k", own},
-		{byHPA.with(values{"autoscaling.lagThreshold": 5000, "autoscaling.hpa.metricName": "mine"}), "mine", "5k", nil}, // of another rule, which may be this release's
+		{byHPA.with(values{"autoscaling.lagThreshold": 5000, "autoscaling.hpa.metricName": "mine"}), "mine", "5k", nil}, // from another rule, perhaps for this release only
 	} {
 		external := find[*autoscaling.HorizontalPodAutoscaler](t, objects(t, c.set)).Spec.Metrics[0].External
 		var labels map[string]string
@@ -129,7 +130,7 @@ func TestHPAScalesByTheMeasuredRate(t *testing.T) {
 	}
 }
 
-// TestWrongGoalsAreNamed tries wrong values, and values that don't go together.
+// TestWrongGoalsAreNamed sets wrong values and contradictory values.
 func TestWrongGoalsAreNamed(t *testing.T) {
 	for at, wrong := range map[string][]any{
 		"backlogSeconds": {0, "60s", -1}, "podRate": {-1, "fast"}, "payloadBytes": {-1, "1MiB", 1.5},
@@ -143,10 +144,10 @@ func TestWrongGoalsAreNamed(t *testing.T) {
 	}
 	for want, set := range map[string]values{
 		"autoscaling.keda.prometheus.serverAddress is set, but the chart doesn't know the label job": measured.with(values{"podMonitor.enabled": false}),
-		// The metric of earlier versions: every message would want a pod.
+		// This metric of earlier versions would request one pod per message.
 		"autoscaling.hpa.metricName is millrace_consumer_pending, a number of messages":                            byHPA.with(values{"autoscaling.hpa.metricName": "millrace_consumer_pending"}),
 		"autoscaling.lagThreshold is a number of messages, but autoscaling.hpa.metricName is millrace_wanted_pods": byHPA.with(values{"autoscaling.lagThreshold": 5000}),
-		// Without labels, the autoscaler would add up the series of all releases.
+		// Without labels, the autoscaler would sum the series of all releases.
 		"autoscaling.hpa.metricLabels is empty, so the autoscaler would follow millrace_wanted_pods of every release: set prometheusRule.enabled=true":       {"autoscaling.mode": "hpa"},
 		"autoscaling.hpa.metricLabels is empty, so the autoscaler would follow millrace_wanted_pods":                                                         byHPA.with(values{"podMonitor.enabled": false}),
 		"autoscaling.hpa.metricLabels is empty, so the autoscaler would follow millrace_lag of every":                                                        byHPA.with(values{"prometheusRule.enabled": false, "autoscaling.lagThreshold": 5000, "autoscaling.hpa.metricName": "millrace_lag"}),
@@ -158,7 +159,7 @@ func TestWrongGoalsAreNamed(t *testing.T) {
 	}
 }
 
-// TestNotesSayHowItScales checks what people read after the installation.
+// TestNotesSayHowItScales checks the notes that Helm prints after the installation.
 func TestNotesSayHowItScales(t *testing.T) {
 	for want, set := range map[string]values{
 		"1 to 4 pods by keda (60 s of backlog at the measured rate)":                                                        measured,
@@ -178,8 +179,8 @@ func TestNotesSayHowItScales(t *testing.T) {
 	}
 }
 
-// goal is a unit test of the rendered rule with another goal and factor: 2,000 messages per second and 256 bytes, and
-// 600,000 of them in the lag.
+// goal is a unit test of the rendered rule with another goal and factor. It has 2,000 messages per second of 256 bytes,
+// and a lag of 600,000 messages.
 const goal = `
 rule_files: [rules.yaml]
 evaluation_interval: 1m
@@ -200,7 +201,7 @@ tests:
         exp_samples: [{labels: '{deployment="web-millrace"}', value: 1}]
 `
 
-// TestBacklogGoal checks the number of wanted pods with goals of the values, and that another release's lag changes nothing.
+// TestBacklogGoal checks the number of wanted pods for several goals, and that another release's lag has no effect.
 func TestBacklogGoal(t *testing.T) {
 	needPromtool(t)
 	for seconds, pods := range map[int]int{300: 1, 150: 2, 100: 3} {

@@ -7,12 +7,12 @@ import (
 	resource "k8s.io/api/resource/v1"
 )
 
-// TestWhatAPodGets compares each mode with the resources requested from the scheduler.
+// TestWhatAPodGets checks the resources that each mode requests from the scheduler.
 func TestWhatAPodGets(t *testing.T) {
 	for _, c := range []struct {
 		mode              string
 		set               values
-		resource          core.ResourceName // empty if there is none
+		resource          core.ResourceName // empty for a mode without devices
 		count             int64
 		device, visible   string
 		claims, tolerates bool
@@ -61,7 +61,7 @@ func extended(r core.ResourceRequirements) map[core.ResourceName]int64 {
 	return asked
 }
 
-// TestClaims follows the names that connect a pod with its device.
+// TestClaims checks the names that connect a pod with its device.
 func TestClaims(t *testing.T) {
 	list := objects(t, enough.with(values{"gpu.mode": "dra", "gpu.count": 2, "gpu.dra.deviceClassName": "mig.nvidia.com", "gpu.dra.selectors": []string{"a", "b"}}))
 	pod, template := workerPod(t, list), find[*resource.ResourceClaimTemplate](t, list)
@@ -81,7 +81,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestCheckRunsWhereWorkersDo: the pod of helm test requests no GPU but must be able to run on the workers' nodes.
+// TestCheckRunsWhereWorkersDo: the pod of helm test requests no GPU, but it must be able to run on the workers' nodes.
 func TestCheckRunsWhereWorkersDo(t *testing.T) {
 	for mode, want := range map[string]int{"gpu": 2, "dra": 2, "none": 1} {
 		list := objects(t, enough.with(values{"gpu.mode": mode, "tolerations": []map[string]string{{"key": "mine", "operator": "Exists"}}}))

@@ -10,8 +10,7 @@ import (
 	policy "k8s.io/api/policy/v1"
 )
 
-// TestHelmTestChecks: helm test runs `worker check` with the worker's settings, and without a GPU unless test.gpu is
-// set.
+// TestHelmTestChecks: helm test runs `worker check` with the worker's settings. The pod has a GPU only with test.gpu.
 func TestHelmTestChecks(t *testing.T) {
 	set := values{"gpu.count": 2, "gpu.mode": "dra", "config.devices": "0,1", "nats.existingSecret": "nats", "nats.credsKey": "c"}
 	list := objects(t, enough.with(set))
@@ -73,7 +72,7 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// TestAnotherChartVersionStartsNothingAnew: only a change of the pods themselves may restart them.
+// TestAnotherChartVersionStartsNothingAnew: a new chart version restarts pods only if the pods themselves change.
 func TestAnotherChartVersionStartsNothingAnew(t *testing.T) {
 	template := find[*apps.Deployment](t, objects(t, enough.with(values{"image.tag": "1", "podLabels": map[string]any{"team": "a"}}))).Spec.Template
 	for name, value := range template.Labels {
@@ -86,7 +85,7 @@ func TestAnotherChartVersionStartsNothingAnew(t *testing.T) {
 	}
 }
 
-// TestSwitchesSwitchOff checks that objects that are enabled by default can be disabled.
+// TestSwitchesSwitchOff checks that users can disable objects that are enabled by default.
 func TestSwitchesSwitchOff(t *testing.T) {
 	list := objects(t, enough.with(values{"podDisruptionBudget.enabled": false, "serviceAccount.create": false, "serviceAccount.name": "mine"}))
 	if has[*policy.PodDisruptionBudget](list) || has[*core.ServiceAccount](list) || workerPod(t, list).ServiceAccountName != "mine" {
@@ -97,14 +96,14 @@ func TestSwitchesSwitchOff(t *testing.T) {
 	}
 }
 
-// TestNamesFit: for every release name, names stay short enough for pods, and each object has its own.
+// TestNamesFit: for every release name, names are short enough for pods, and each object has a different name.
 func TestNamesFit(t *testing.T) {
 	for _, set := range []values{{}, {"fullnameOverride": strings.Repeat("a", 60)}, {"nameOverride": strings.Repeat("b", 63)}} {
 		seen := map[string]bool{}
 		for _, o := range objects(t, byService.with(modes["operators"]).with(set).with(values{"gpu.mode": "dra"})) {
 			id, most := o.GetObjectKind().GroupVersionKind().Kind+" "+o.GetName(), 63
 			if _, ok := o.(*core.Pod); ok {
-				most = 253 // the pods of helm test have the whole name, and a shorter host name
+				most = 253 // the pods of helm test keep the full name and have a shortened host name
 			}
 			if len(o.GetName()) > most || seen[id] || o.GetNamespace() != "" {
 				t.Errorf("%v: %q of %d characters, there already: %v, in a namespace of its own: %q", set, id, len(o.GetName()), seen[id], o.GetNamespace())

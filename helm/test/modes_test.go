@@ -7,7 +7,7 @@ import (
 	apps "k8s.io/api/apps/v1"
 )
 
-// modes are different ways to install the chart.
+// modes are the configurations in which the tests install the chart.
 var modes = map[string]values{
 	"gpu":             {},
 	"several GPUs":    {"gpu.count": 4},
@@ -36,7 +36,7 @@ var modes = map[string]values{
 	},
 }
 
-// confined is a container that meets the Pod Security Standard "restricted".
+// confined returns a container that meets the Pod Security Standard "restricted".
 func confined(name string) map[string]any {
 	return map[string]any{"name": name, "image": "registry.example.com/" + name + ":1", "securityContext": map[string]any{
 		"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": map[string]any{"drop": []string{"ALL"}},

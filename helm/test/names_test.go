@@ -15,23 +15,24 @@ import (
 
 var update = flag.Bool("update", false, "write files/names.yaml of the chart")
 
-// namesFile has the names of all values, as templates/_unknown.tpl reads them.
+// namesFile contains the names of all values for templates/_unknown.tpl.
 const namesFile = "files/names.yaml"
 
-// schemaNames collects the names of the values in each map of the schema. A map whose names a template checks has additionalProperties: true.
+// schemaNames collects the names of the values in each map of the schema. A map with additionalProperties: true is one
+// whose names the template checks.
 type schemaNames struct {
 	definitions map[string]any
 	found       map[string][]string
 }
 
-// collect adds the map at a path, and those in it.
+// collect adds the map at a path, including nested maps.
 func (s *schemaNames) collect(t *testing.T, at string, schema map[string]any) {
 	t.Helper()
 	if to, ok := schema["$ref"].(string); ok {
 		schema = s.definitions[strings.TrimPrefix(to, "#/definitions/")].(map[string]any)
 	}
 	properties, ok := schema["properties"].(map[string]any)
-	if !ok || at == "global" { // other charts may have values in global
+	if !ok || at == "global" { // global may contain values of other charts
 		return
 	}
 	if schema["additionalProperties"] != true {
@@ -43,7 +44,8 @@ func (s *schemaNames) collect(t *testing.T, at string, schema map[string]any) {
 	}
 }
 
-// TestNamesAreThoseOfTheSchema: the template knows every value. go test -run TestNames -update writes the file.
+// TestNamesAreThoseOfTheSchema: the template's list contains every value. go test -run TestNames -update writes the
+// file.
 func TestNamesAreThoseOfTheSchema(t *testing.T) {
 	var schema map[string]any
 	if err := json.Unmarshal(loaded(t).Schema, &schema); err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// noWorkers is a unit test of MillraceNoWorkers. Its places are the values of the workers' series, those of the wanted
-// number of pods, and the minute from which on the alert fires; 0 if it never does.
+// noWorkers is a unit test of MillraceNoWorkers. Its arguments are the values of the workers' series, the wanted
+// numbers of pods, and the checks.
 const noWorkers = `
 rule_files: [rules.yaml]
 evaluation_interval: 1m
@@ -32,7 +32,7 @@ tests:
 %s
 `
 
-// firing is a check of noWorkers at a minute.
+// firing is a check of noWorkers at one minute.
 const firing = `      - expr: count by (namespace, job, severity) (ALERTS{alertname="MillraceNoWorkers",alertstate="firing"})
         eval_time: %dm
         exp_samples: [%s]
@@ -40,14 +40,14 @@ const firing = `      - expr: count by (namespace, job, severity) (ALERTS{alertn
 
 const itFires = `{labels: '{namespace="gpu-jobs",job="gpu-jobs/web-millrace",severity="critical"}', value: 1}`
 
-// TestNoWorkers tries the alert of a release as values and clusters differ.
+// TestNoWorkers tests the alert for several values and states of the cluster.
 func TestNoWorkers(t *testing.T) {
 	needPromtool(t)
 	toZero := values{"autoscaling.mode": "keda", "autoscaling.keda.natsServerMonitoringEndpoint": "nats:8222", "autoscaling.minReplicas": 0}
 	for what, c := range map[string]struct {
 		set             values
 		workers, wanted string
-		from            int // the minute after which it fires; 0: never
+		from            int // minute at which it fires; 0 means never
 	}{
 		"never came up":                         {nil, "_x3000", "1x3000", 15},
 		"never came up, no kube-state-metrics":  {nil, "_x3000", "_x3000", 15},

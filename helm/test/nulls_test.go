@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// everything are bases that together use every part of the chart.
+// everything contains configurations that together use every part of the chart.
 var everything = map[string]values{
 	"services": byService.with(modes["additions"]).with(modes["operators"]),
 	"measured": enough.with(measured),
@@ -17,7 +17,7 @@ var everything = map[string]values{
 	"dra":      byKEDA.with(values{"config.delivery": "exclusive", "gpu.mode": "dra"}),
 }
 
-// paths returns the path of each value below v, of maps and of what is in them.
+// paths returns the path of each value below v, including maps and nested values.
 func paths(prefix string, v map[string]any) (list []string) {
 	for _, key := range slices.Sorted(maps.Keys(v)) {
 		list = append(list, prefix+key)
@@ -28,13 +28,13 @@ func paths(prefix string, v map[string]any) (list []string) {
 	return list
 }
 
-// removable are values that null removes although they have a default: Kubernetes works without them, or has defaults of its own.
+// removable lists non-empty values that null removes. Kubernetes works without them or has its own defaults.
 var removable = []string{
 	"resources", "probes.startup", "probes.liveness", "probes.readiness", "podSecurityContext", "securityContext", "strategy", "autoscaling.behavior",
 	"gpu.tolerations", "dashboard.labels",
 }
 
-// isRemovable reports whether a value or the map that it is in is removable.
+// isRemovable reports whether a value or one of its parent maps is removable.
 func isRemovable(at string) bool {
 	return slices.ContainsFunc(removable, func(value string) bool { return at == value || strings.HasPrefix(at, value+".") })
 }
@@ -49,7 +49,7 @@ func valueAt(t *testing.T, at string) any {
 	return v
 }
 
-// isEmpty reports whether a default is empty, so that null leaves it as it is.
+// isEmpty reports whether a default is empty. null has no effect on such a value.
 func isEmpty(standard any) bool {
 	switch v := standard.(type) {
 	case string:
@@ -66,7 +66,7 @@ func isEmpty(standard any) bool {
 	return standard == nil
 }
 
-// touches reports whether values set a value, a part of it, or what it is in.
+// touches reports whether v sets the value, a part of it, or one of its parents.
 func (v values) touches(at string) bool {
 	for set := range v {
 		if set == at || strings.HasPrefix(set, at+".") || strings.HasPrefix(at, set+".") {
@@ -76,8 +76,8 @@ func (v values) touches(at string) bool {
 	return false
 }
 
-// TestNullIsRenderedOrRefused sets each value to null, as people do to remove a default, and as a key without a value does in a file. What
-// is empty by default stays as it is, and the error for other values says that they are null.
+// TestNullIsRenderedOrRefused sets each value to null, as people do to remove a default. A key without a value in a
+// file has the same effect. Empty defaults remain, and the error for any other value names the null.
 func TestNullIsRenderedOrRefused(t *testing.T) {
 	tried := 0
 	for _, at := range paths("", loaded(t).Values) {
@@ -100,7 +100,7 @@ func TestNullIsRenderedOrRefused(t *testing.T) {
 	}
 }
 
-// refusesNull sets to null what the chart needs.
+// refusesNull checks that the chart refuses null for a required value.
 func refusesNull(t *testing.T, at string) {
 	t.Helper()
 	_, err := renderAsHelm(t, oldest, values{at: nil}.parsed(t))
@@ -112,7 +112,7 @@ func refusesNull(t *testing.T, at string) {
 	}
 }
 
-// takesNull sets to null what the chart doesn't need.
+// takesNull checks that the chart accepts null for an optional value.
 func takesNull(t *testing.T, name string, base values, at string) {
 	t.Helper()
 	version := oldest
@@ -126,7 +126,7 @@ func takesNull(t *testing.T, name string, base values, at string) {
 	r.decode(t)
 	for _, m := range append(r.manifests, manifest{from: "NOTES.txt", text: r.notes}) {
 		if m.from == "templates/dashboard.yaml" {
-			continue // nulls in it are Grafana's
+			continue // Grafana allows nulls here
 		}
 		for _, hole := range []string{"<no value>", "<nil>", ": null", "%!"} {
 			if strings.Contains(m.text, hole) {
@@ -136,7 +136,7 @@ func takesNull(t *testing.T, name string, base values, at string) {
 	}
 }
 
-// isTaken reports whether a value may be null: it is empty by default, or removable.
+// isTaken reports whether a value may be null, because it is empty by default or removable.
 func isTaken(t *testing.T, at string) bool {
 	t.Helper()
 	if strings.HasPrefix(at, "prometheusRule.alerts.") {
@@ -145,7 +145,7 @@ func isTaken(t *testing.T, at string) bool {
 	return isEmpty(valueAt(t, at)) && at != "global" || isRemovable(at)
 }
 
-// isMissing reports whether a message of the schema checker says that a value is missing.
+// isMissing reports whether an error of the schema checker names a missing value.
 func isMissing(message, at string) bool {
 	i := strings.LastIndex(at, ".")
 	return i > 0 && strings.Contains(message, "at '/"+strings.ReplaceAll(at[:i], ".", "/")+"': missing property '"+at[i+1:]+"'")

@@ -11,8 +11,8 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 )
 
-// TestOldestKubernetesDecodesEveryMode decodes what the chart renders into the types of the oldest Kubernetes that it supports. The module
-// helm/oldest has them, because Helm needs newer ones.
+// TestOldestKubernetesDecodesEveryMode decodes the rendered chart into the types of the oldest supported Kubernetes.
+// The types are in the separate module helm/oldest, because Helm needs newer ones.
 func TestOldestKubernetesDecodesEveryMode(t *testing.T) {
 	program := build(t, "../oldest", "millrace/helm/oldest")
 	decode := func(text string) (said string, err error) {
@@ -53,8 +53,8 @@ func TestOldestKubernetesDecodesEveryMode(t *testing.T) {
 	}
 }
 
-// TestHelmAssumesAVersion: these tests have the Helm that `go install` builds. It assumes an old version of Kubernetes, and
-// docs/kubernetes.md says which one.
+// TestHelmAssumesAVersion: these tests use the Helm that `go install` builds. It assumes an old version of Kubernetes,
+// which docs/kubernetes.md names.
 func TestHelmAssumesAVersion(t *testing.T) {
 	assumed := chartutil.DefaultCapabilities.KubeVersion.Version
 	if chartutil.IsCompatibleRange(loaded(t).Metadata.KubeVersion, assumed) {
@@ -69,7 +69,7 @@ func TestHelmAssumesAVersion(t *testing.T) {
 	}
 }
 
-// from returns the text of the only manifest of a template.
+// from returns the text of a template's only manifest.
 func from(t *testing.T, r rendered, template string) string {
 	t.Helper()
 	for _, m := range r.manifests {

@@ -13,7 +13,7 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// exampleSource is the source of an operator.
+// exampleSource returns the source of an example operator.
 func exampleSource(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../examples/operators/" + name + "/" + name + ".cu")
@@ -23,13 +23,13 @@ func exampleSource(t *testing.T, name string) string {
 	return string(text)
 }
 
-// inline are the values for operators in the values themselves.
+// inline returns values with operators whose sources are in the values.
 func inline(texts map[string]string, operators ...string) values {
 	return enough.with(values{"operators.sources": texts, "config.operators": operators})
 }
 
-// folders maps each folder of MILLRACE_OPERATOR_PATH to the volume that the container mounts there. The test fails unless the mount is
-// read-only and of the whole volume, which receives updates.
+// folders maps each folder of MILLRACE_OPERATOR_PATH to the volume that the container mounts there. Each mount must be
+// read-only and cover the whole volume, which then receives updates.
 func folders(t *testing.T, pod core.PodSpec) map[string]core.VolumeSource {
 	t.Helper()
 	c, found := pod.Containers[0], map[string]core.VolumeSource{}
@@ -47,7 +47,7 @@ func folders(t *testing.T, pod core.PodSpec) map[string]core.VolumeSource {
 	return found
 }
 
-// TestOperatorsReachTheWorker uses all places together, and one of the user's own.
+// TestOperatorsReachTheWorker uses all sources of operators together, including a folder of the user.
 func TestOperatorsReachTheWorker(t *testing.T) {
 	texts := map[string]string{"entropy.cu": exampleSource(t, "entropy"), "redact.cu": exampleSource(t, "redact")}
 	list := objects(t, inline(texts, "entropy?bits=5", "crc32c", "simhash", "blake3").with(values{
@@ -78,7 +78,7 @@ func TestOperatorsReachTheWorker(t *testing.T) {
 	}
 }
 
-// TestAnotherSourceRestartsPods: the pods' template changes with the sources, and with nothing else.
+// TestAnotherSourceRestartsPods: the pod template changes only when the sources change.
 func TestAnotherSourceRestartsPods(t *testing.T) {
 	text := exampleSource(t, "entropy")
 	render := func(text, revision string) (core.PodTemplateSpec, string) {
@@ -97,7 +97,7 @@ func TestAnotherSourceRestartsPods(t *testing.T) {
 	}
 }
 
-// podsOf returns the pods with a component label.
+// podsOf returns the pods with the given component label.
 func podsOf(list []object, component string) (pods []*core.Pod) {
 	for _, o := range list {
 		if p, ok := o.(*core.Pod); ok && p.Labels["app.kubernetes.io/component"] == component {
@@ -107,7 +107,8 @@ func podsOf(list []object, component string) (pods []*core.Pod) {
 	return pods
 }
 
-// TestHelmTestTestsEverySource: each source has a pod with what a worker gets of GPUs, with its parameters, and without credentials.
+// TestHelmTestTestsEverySource: each source has a test pod with a worker's GPU request, the operator's parameters, and
+// no credentials.
 func TestHelmTestTestsEverySource(t *testing.T) {
 	texts := map[string]string{"a_b.cu": "x", "entropy.cu": "x"}
 	secrets := values{"nats.url": "", "nats.existingSecret": "nats", "nats.urlKey": "url", "nats.credsKey": "creds", "nats.tls.caKey": "ca.crt"}
@@ -149,11 +150,12 @@ func TestHelmTestTestsEverySource(t *testing.T) {
 	}
 }
 
-// TestCheckOnTheCPUHasNoOperatorsForAGPU: they can't run there. On the CPU, and with test.gpu, the pod of `worker check` has all of them.
+// TestCheckOnTheCPUHasNoOperatorsForAGPU: user operators for a GPU can't run in a check on the CPU. With gpu.mode=none
+// or test.gpu, the pod of `worker check` has all operators.
 func TestCheckOnTheCPUHasNoOperatorsForAGPU(t *testing.T) {
 	for name, c := range map[string]struct {
 		set  values
-		want string // MILLRACE_OPERATORS
+		want string // value of MILLRACE_OPERATORS
 		path string
 	}{
 		"some built in": {values{"config.operators": []string{"entropy", "minhash?k=5"}, "config.operatorPath": "/a"}, "minhash?k=5", ""},
@@ -197,7 +199,8 @@ func TestImageVariants(t *testing.T) {
 	}
 }
 
-// TestTablesAreBesideTheirOperators: a table is in the folder of the sources, and another table restarts the pods.
+// TestTablesAreBesideTheirOperators: tables are in the same folder as the sources, and a changed table restarts the
+// pods.
 func TestTablesAreBesideTheirOperators(t *testing.T) {
 	set := inline(map[string]string{"keywords.cu": exampleSource(t, "keywords")}, "keywords?words=words.txt").with(values{
 		"operators.tables": map[string]string{"words.txt": "error\nwarning & <more>\n"},
@@ -216,13 +219,13 @@ func TestTablesAreBesideTheirOperators(t *testing.T) {
 	}
 }
 
-// TestCompiledOperatorsAreKept: the worker can write its cache although its root is read-only.
+// TestCompiledOperatorsAreKept: the worker's cache is writable although its root file system is read-only.
 func TestCompiledOperatorsAreKept(t *testing.T) {
 	sources := inline(map[string]string{"entropy.cu": "x"}, "entropy")
 	claim := map[string]any{"persistentVolumeClaim": map[string]any{"claimName": "compiled"}}
 	for name, c := range map[string]struct {
 		set   values
-		dir   string // MILLRACE_CACHE_DIR
+		dir   string // value of MILLRACE_CACHE_DIR
 		claim bool
 	}{
 		"by default":            {sources, "/var/cache/millrace", false},

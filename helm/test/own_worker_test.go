@@ -13,7 +13,7 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// TestBuiltInOperatorsAreTheWorkers: the chart must know which operators need no file.
+// TestBuiltInOperatorsAreTheWorkers: the chart has the same list of built-in operators, which need no file.
 func TestBuiltInOperatorsAreTheWorkers(t *testing.T) {
 	listed, err := exec.CommandContext(t.Context(), buildWorker(t), "operator", "list").Output()
 	if err != nil {
@@ -29,7 +29,7 @@ func TestBuiltInOperatorsAreTheWorkers(t *testing.T) {
 	}
 }
 
-// TestNamesOfOperatorsAreTheWorkers: the chart takes the same names as the worker.
+// TestNamesOfOperatorsAreTheWorkers: the chart accepts the same operator names as the worker.
 func TestNamesOfOperatorsAreTheWorkers(t *testing.T) {
 	worker, folder := buildWorker(t), t.TempDir()
 	taken := 0
@@ -50,7 +50,7 @@ func TestNamesOfOperatorsAreTheWorkers(t *testing.T) {
 	}
 }
 
-// builtForCPU returns a folder with an example and its library for the CPU, as a volume would have it.
+// builtForCPU returns a folder with an example and its CPU library, like a volume.
 func builtForCPU(t *testing.T, worker, name string) string {
 	t.Helper()
 	if _, err := exec.LookPath("c++"); err != nil {
@@ -67,7 +67,7 @@ func builtForCPU(t *testing.T, worker, name string) string {
 	return folder
 }
 
-// inContainer runs the worker as a container whose volume with operators is the folder.
+// inContainer runs the worker as a container that mounts folder as its operator volume.
 func inContainer(t *testing.T, worker, folder string, c core.Container, args ...string) (said string, err error) {
 	t.Helper()
 	c.Args, c.Env = args, slices.Clone(c.Env)
@@ -80,14 +80,14 @@ func inContainer(t *testing.T, worker, folder string, c core.Container, args ...
 	return string(out), err
 }
 
-// ownOnCPU are values for operators in a volume, on CPU cores.
+// ownOnCPU returns values for operators in a volume on the CPU.
 func ownOnCPU(operators ...string) values {
 	return enough.with(values{
 		"gpu.mode": "none", "config.operators": operators, "operators.volume": map[string]any{"emptyDir": map[string]any{"sizeLimit": "1Mi"}},
 	})
 }
 
-// TestWorkerTakesOperatorsFromAVolume runs `worker config` and, as helm test does, `worker check`.
+// TestWorkerTakesOperatorsFromAVolume runs `worker config`, and `worker check` as helm test does.
 func TestWorkerTakesOperatorsFromAVolume(t *testing.T) {
 	worker := buildWorker(t)
 	folder := builtForCPU(t, worker, "entropy")
@@ -103,8 +103,9 @@ func TestWorkerTakesOperatorsFromAVolume(t *testing.T) {
 
 var needs = regexp.MustCompile(`these settings need (?:at least )?(\d+) ?Mi`)
 
-// TestMemoryIsTheWorkers compares the least memory of the chart with the worker's, for operators whose results the values describe. It may
-// be less, by less than a tenth, because a result also has alignment, and the worker knows of frames and payloads.
+// TestMemoryIsTheWorkers compares the chart's memory minimum with the worker's, for operators whose result sizes are in
+// the values. The chart's minimum may be lower by less than a tenth. It ignores the alignment of results, frames and
+// payloads.
 func TestMemoryIsTheWorkers(t *testing.T) {
 	worker := buildWorker(t)
 	least := func(message string) int {
@@ -120,10 +121,10 @@ func TestMemoryIsTheWorkers(t *testing.T) {
 	}
 	for _, c := range []struct {
 		operator           string
-		perRecord, perByte int // as docs/operators-kubernetes.md computes them
+		perRecord, perByte int // sizes as in docs/operators-kubernetes.md
 	}{
-		{"entropy", 5, 0}, // a uint32 and the status
-		{"redact", 9, 1},  // two uint32, one of them the length of a byte string, and the status
+		{"entropy", 5, 0}, // uint32 and status
+		{"redact", 9, 1},  // two uint32 (one is the length of a byte string) and status
 	} {
 		folder := builtForCPU(t, worker, c.operator)
 		set := ownOnCPU(c.operator, "minhash?hashes=512").with(values{

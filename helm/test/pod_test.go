@@ -20,7 +20,7 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// theWorker is the path of the worker, which is built once for all tests. TestMain removes it.
+// theWorker builds the worker once for all tests and returns its path. TestMain removes the file.
 var theWorker = sync.OnceValues(func() (binary string, err error) {
 	dir, err := os.MkdirTemp("", "millrace-chart-")
 	if err != nil {
@@ -36,7 +36,7 @@ var theWorker = sync.OnceValues(func() (binary string, err error) {
 	return binary, nil
 })
 
-// workerDir is the folder of theWorker; empty if no test has built it.
+// workerDir is the folder of theWorker, or empty if no test has built it.
 var workerDir string
 
 // buildWorker builds the worker of this repository.
@@ -49,7 +49,7 @@ func buildWorker(t *testing.T) string {
 	return binary
 }
 
-// build builds a program of the module in a folder.
+// build builds a program in the folder of a module.
 func build(t *testing.T, module, program string) (binary string) {
 	t.Helper()
 	binary = filepath.Join(t.TempDir(), path.Base(program))
@@ -61,7 +61,8 @@ func build(t *testing.T, module, program string) (binary string) {
 	return binary
 }
 
-// asContainer returns a command that runs program like in a container: with its arguments and only its variables.
+// asContainer returns a command that runs program as in a container, with the container's arguments and only its
+// variables.
 func asContainer(ctx context.Context, program string, c core.Container) *exec.Cmd {
 	command := exec.CommandContext(ctx, program, c.Args...)
 	for name, value := range environment(c) {
@@ -70,7 +71,7 @@ func asContainer(ctx context.Context, program string, c core.Container) *exec.Cm
 	return command
 }
 
-// TestPodLives runs the program of the Deployment's container with a NATS server, and acts like a kubelet: it calls the
+// TestPodLives runs the program of the Deployment's container with a NATS server. It acts as a kubelet: it calls the
 // probes, runs the pod of helm test, and ends the container within its grace period.
 func TestPodLives(t *testing.T) {
 	worker := buildWorker(t)
@@ -110,7 +111,7 @@ func TestPodLives(t *testing.T) {
 	}
 }
 
-// succeeds calls a probe as often as the kubelet would before it gives up, at shorter intervals.
+// succeeds calls a probe until it succeeds, at most as often as the kubelet, at shorter intervals.
 func succeeds(t *testing.T, probe *core.Probe, port int32) (err error) {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -128,7 +129,7 @@ func succeeds(t *testing.T, probe *core.Probe, port int32) (err error) {
 	}
 }
 
-// get returns nil if the response counts as a success for a probe.
+// get returns nil if a probe accepts the response.
 func get(t *testing.T, url string) error {
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -146,7 +147,7 @@ func get(t *testing.T, url string) error {
 	return err
 }
 
-// output collects a program's output, which may be read while the program runs.
+// output collects a program's output. Tests may read it while the program runs.
 type output struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -164,7 +165,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// natsServer starts a server with JetStream for the duration of the test.
+// natsServer starts a server with JetStream until the test ends.
 func natsServer(t *testing.T) (url string) {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
@@ -179,13 +180,13 @@ func natsServer(t *testing.T) (url string) {
 	return s.ClientURL()
 }
 
-// freePort returns an unused port of this machine.
+// freePort returns an unused local port.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }() // nothing was sent
+	defer func() { _ = l.Close() }() // the listener sent nothing
 	return l.Addr().(*net.TCPAddr).Port
 }

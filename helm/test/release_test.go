@@ -14,7 +14,7 @@ import (
 	"helm.sh/helm/v3/pkg/strvals"
 )
 
-// inRepository runs make in the root of the repository and returns its output.
+// inRepository runs make in the repository's root and returns its output.
 func inRepository(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := tryInRepository(t, args...)
@@ -24,7 +24,7 @@ func inRepository(t *testing.T, args ...string) string {
 	return out
 }
 
-// tryInRepository is inRepository for a make that may fail. The variables of the make that runs the tests don't count.
+// tryInRepository is like inRepository, but make may fail. It removes variables that an outer make sets.
 func tryInRepository(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "make", append([]string{"-s", "--no-print-directory", "-C", "../.."}, args...)...)
@@ -37,7 +37,7 @@ func tryInRepository(t *testing.T, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// TestOneVersion: the image that `make image` builds and `make image-push` pushes is the one that the chart pulls.
+// TestOneVersion: the chart pulls the image that `make image` builds and `make image-push` pushes.
 func TestOneVersion(t *testing.T) {
 	meta := loaded(t).Metadata
 	if version := inRepository(t, "version"); version != meta.Version || version != meta.AppVersion {
@@ -54,7 +54,8 @@ func TestOneVersion(t *testing.T) {
 	}
 }
 
-// TestReleaseHasItsVersionEverywhere packages the chart as make release does: it pulls the image of that release.
+// TestReleaseHasItsVersionEverywhere packages the chart as make release does. The packaged chart pulls the image of the
+// release.
 func TestReleaseHasItsVersionEverywhere(t *testing.T) {
 	const version = "7.8.9"
 	folder := t.TempDir()
@@ -71,7 +72,8 @@ func TestReleaseHasItsVersionEverywhere(t *testing.T) {
 	}
 }
 
-// TestReleaseIsChecked: make release refuses a version that the chart doesn't announce, and a changelog without its section.
+// TestReleaseIsChecked: make release refuses a version that differs from the chart's next one, and a changelog without
+// a section for it.
 func TestReleaseIsChecked(t *testing.T) {
 	next := strings.TrimSuffix(loaded(t).Metadata.Version, "-dev")
 	for version, want := range map[string]string{
@@ -92,7 +94,7 @@ func TestReleaseIsChecked(t *testing.T) {
 	}
 }
 
-// TestHeadingsOfTheChangelog: the sections have the headings of Keep a Changelog, in its order and each once.
+// TestHeadingsOfTheChangelog: the sections use each heading of Keep a Changelog at most once, in its order.
 func TestHeadingsOfTheChangelog(t *testing.T) {
 	text, err := os.ReadFile("../../CHANGELOG.md")
 	if err != nil {
@@ -126,7 +128,8 @@ var (
 	setFlag  = regexp.MustCompile(`--set(-file)? (?:'([^']*)'|(\S+))`)
 )
 
-// commandsIn returns the Helm commands in the code blocks of a text, each on one line, and whether the text shows an error for it.
+// commandsIn returns the Helm commands in a text's code blocks, each on one line. fails reports for each command
+// whether an error follows it.
 func commandsIn(text string) (commands []string, fails []bool) {
 	for _, block := range fence.FindAllStringSubmatch(strings.ReplaceAll(text, "\\\n", " "), -1) {
 		lines := strings.Split(block[1], "\n")
@@ -141,8 +144,8 @@ func commandsIn(text string) (commands []string, fails []bool) {
 	return commands, fails
 }
 
-// TestHelmCommandsInDocsWork renders the chart with the values of each Helm command in the documents. An upgrade also has the values without
-// which the chart can't be installed. A command renders unless an error follows it.
+// TestHelmCommandsInDocsWork renders the chart with the values of each Helm command in the documents. For an upgrade,
+// it adds the required values. A command must render unless an error follows it.
 func TestHelmCommandsInDocsWork(t *testing.T) {
 	files := []string{"../../README.md", "../millrace/README.md"}
 	more, err := filepath.Glob("../../docs/*.md")
@@ -196,7 +199,7 @@ var (
 	inNamespace = regexp.MustCompile(` (?:-n|--namespace)[ =]\S`)
 )
 
-// pasted returns what is wrong with the commands of a page for people who paste them, block by block.
+// pasted returns the mistakes in a page's commands that people may paste, block by block.
 func pasted(text string) (problems []string) {
 	for _, block := range fence.FindAllStringSubmatch(strings.ReplaceAll(text, "\\\n", " "), -1) {
 		installed, rolledOut := false, false
@@ -220,7 +223,7 @@ func pasted(text string) (problems []string) {
 	return problems
 }
 
-// TestCommandsForTheClusterCanBePasted reads the pages that install the chart, and the notes after the installation.
+// TestCommandsForTheClusterCanBePasted checks the pages about the chart and the notes after the installation.
 func TestCommandsForTheClusterCanBePasted(t *testing.T) {
 	for _, file := range []string{"../../README.md", "../millrace/README.md", "../../docs/kubernetes.md", "../../docs/releasing.md"} {
 		text, err := os.ReadFile(file)
@@ -245,14 +248,14 @@ func TestCommandsForTheClusterCanBePasted(t *testing.T) {
 		if problems := pasted("```\n" + notes + "```"); len(problems) > 0 || commands < 3 {
 			t.Errorf("%s: %d commands: %q", name, commands, problems)
 		}
-		// A pod may have no terminal, and a script has none.
+		// A pod or a script may have no terminal.
 		if regexp.MustCompile(`exec (?:-it|-ti|-t|--tty)\b`).MatchString(notes) {
 			t.Errorf("%s: the notes want a terminal:\n%s", name, notes)
 		}
 	}
 }
 
-// TestPastedFindsMistakes tries what the check above must find.
+// TestPastedFindsMistakes checks that the function pasted detects mistakes.
 func TestPastedFindsMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"helm install a ./b -n c\nhelm test a -n c\n":                                         "doesn't wait",

@@ -19,19 +19,18 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// chartDir is the folder of the chart.
 const chartDir = "../millrace"
 
-// oldest is the first version of Kubernetes that the chart supports. With gpu.mode=dra it's oldestDRA.
+// oldest is the oldest supported version of Kubernetes. oldestDRA is the oldest version for gpu.mode=dra.
 var (
 	oldest    = &chartutil.KubeVersion{Version: "v1.29.0", Major: "1", Minor: "29"}
 	oldestDRA = &chartutil.KubeVersion{Version: "v1.34.0", Major: "1", Minor: "34"}
 )
 
-// values are settings by dotted path: "gpu.mode" to "mig".
+// values maps dotted paths to settings, for example "gpu.mode" to "mig".
 type values map[string]any
 
-// enough are the values without which the chart can't be rendered.
+// enough contains the required values of the chart.
 var enough = values{"image.repository": "registry.example.com/millrace", "nats.url": "nats://nats:4222"}
 
 // with returns v with additional values.
@@ -62,7 +61,7 @@ func (v values) nested() map[string]any {
 	return root
 }
 
-// parsed returns v as Helm reads it from a file: it is written as YAML and parsed again.
+// parsed returns v as Helm reads it from a file, by formatting and parsing YAML.
 func (v values) parsed(t *testing.T) map[string]any {
 	t.Helper()
 	text, err := yaml.Marshal(v.nested())
@@ -76,7 +75,7 @@ func (v values) parsed(t *testing.T) map[string]any {
 	return read
 }
 
-// theChart is loaded once, because it never changes.
+// theChart loads the chart once, because the chart never changes.
 var theChart = sync.OnceValues(func() (*chart.Chart, error) { return loader.LoadDir(chartDir) })
 
 func loaded(t *testing.T) *chart.Chart {
@@ -88,7 +87,7 @@ func loaded(t *testing.T) *chart.Chart {
 	return c
 }
 
-// rendered is the output of the chart for some values.
+// rendered is the chart's output for some values.
 type rendered struct {
 	manifests []manifest
 	notes     string
@@ -96,11 +95,11 @@ type rendered struct {
 
 // manifest is the text of one object.
 type manifest struct {
-	from string // the template
+	from string // template file
 	text string
 }
 
-// render does the same as `helm template` for the oldest Kubernetes that the values support.
+// render works like `helm template` for the oldest Kubernetes that the values support.
 func render(t *testing.T, v values) (rendered, error) {
 	t.Helper()
 	if v["gpu.mode"] == "dra" {
@@ -109,24 +108,24 @@ func render(t *testing.T, v values) (rendered, error) {
 	return renderFor(t, oldest, v)
 }
 
-// renderFor does the same as `helm template --kube-version`: it checks values against the schema and runs the templates. A template that
-// uses an undefined value is an error.
+// renderFor works like `helm template --kube-version`: it checks values against the schema and runs the templates. A
+// template that uses an undefined value is an error.
 func renderFor(t *testing.T, version *chartutil.KubeVersion, v values) (rendered, error) {
 	t.Helper()
 	return renderBy(t, engine.Engine{Strict: true}, version, v.parsed(t))
 }
 
-// renderAsHelm does the same as `helm template` for values as Helm parses them. Like Helm, it takes an undefined value, such as one that null
-// removed, as empty.
+// renderAsHelm works like `helm template` for parsed values. Like Helm, it treats an undefined value as empty, for
+// example one that null removed.
 func renderAsHelm(t *testing.T, version *chartutil.KubeVersion, parsed map[string]any) (rendered, error) {
 	t.Helper()
 	return renderBy(t, engine.Engine{}, version, parsed)
 }
 
-// renderings has the results of renderBy, because many tests render the same values.
-var renderings sync.Map // of texts to functions that return a result
+// renderings caches the results of renderBy, because many tests render the same values.
+var renderings sync.Map // maps texts to functions that return a result
 
-// renderBy renders the chart once for the same arguments.
+// renderBy renders the chart once for equal arguments.
 func renderBy(t *testing.T, e engine.Engine, version *chartutil.KubeVersion, parsed map[string]any) (rendered, error) {
 	t.Helper()
 	text, err := yaml.Marshal(parsed)
@@ -165,7 +164,7 @@ func mustRender(t *testing.T, v values) rendered {
 	return r
 }
 
-// split divides rendered files into manifests, in the order of the files' names.
+// split divides rendered files into manifests, ordered by file name.
 func split(t *testing.T, files map[string]string) (r rendered) {
 	t.Helper()
 	for name, text := range files {

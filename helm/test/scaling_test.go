@@ -19,7 +19,7 @@ var (
 	byHPA  = enough.with(values{"autoscaling.mode": "hpa", "podMonitor.enabled": true, "prometheusRule.enabled": true})
 )
 
-// capacityOf returns what determines how much one pod can have in flight.
+// capacityOf returns the parameters that determine a pod's capacity in flight.
 func capacityOf(gpus, lanes, payloads, consumers int) capacity.Worker {
 	return capacity.Worker{Devices: gpus, Lanes: lanes, BatchPayloads: payloads, Consumers: consumers}
 }
@@ -54,7 +54,7 @@ func TestWindowIsTheWorkers(t *testing.T) {
 	}
 }
 
-// maxAckPendingMost is the largest MILLRACE_MAX_ACK_PENDING.
+// maxAckPendingMost is the maximum of MILLRACE_MAX_ACK_PENDING.
 const maxAckPendingMost = 10_000_000
 
 // threshold returns KEDA's threshold per pod.
@@ -78,8 +78,8 @@ func wantWindow(t *testing.T, set values, maxAckPending, window int) {
 	}
 }
 
-// TestThresholdIsAboveOnePodsWindow checks many lanes, batches and GPUs: otherwise a pod that is merely busy would
-// cause another one.
+// TestThresholdIsAboveOnePodsWindow checks many lanes, batches and GPUs. With a lower threshold, a busy pod alone would
+// start another one.
 func TestThresholdIsAboveOnePodsWindow(t *testing.T) {
 	for _, gpus := range []int{1, 8} {
 		for _, lanes := range []int{1, 4, 64} {
@@ -105,8 +105,8 @@ func TestThresholdOfOnesOwn(t *testing.T) {
 	}
 }
 
-// TestConsumerHasRoomForEveryPod: pods share the consumer's MaxAckPending. A worker requests eight batches per lane by
-// default.
+// TestConsumerHasRoomForEveryPod: pods share the consumer's MaxAckPending. By default, a worker requests eight batches
+// per lane.
 func TestConsumerHasRoomForEveryPod(t *testing.T) {
 	for _, c := range []struct {
 		set  values
@@ -126,7 +126,7 @@ func TestConsumerHasRoomForEveryPod(t *testing.T) {
 	}
 }
 
-// TestPartitionsAreScaledTogether: each partition has its own consumer, and one pod serves several partitions.
+// TestPartitionsAreScaledTogether: each partition has a consumer, and one pod serves several partitions.
 func TestPartitionsAreScaledTogether(t *testing.T) {
 	spec := find[*keda.ScaledObject](t, objects(t, byKEDA.with(values{"config.delivery": "exclusive", "config.partitions": 5, "config.consumer": "c"}))).Spec
 	if len(spec.Triggers) != 5 {
@@ -143,13 +143,14 @@ func TestPartitionsAreScaledTogether(t *testing.T) {
 	if want := strings.Join(names, " + "); modifiers.Formula != want {
 		t.Errorf("formula %q, want %q", modifiers.Formula, want)
 	}
-	// One pod may own all partitions, with the prefetched messages of each.
+	// One pod may own all partitions, including each partition's prefetched messages.
 	if want := fmt.Sprint(capacityOf(1, 4, 8192, 5).InFlight() * 5 / 4); modifiers.Target != want {
 		t.Errorf("target %s, want %s", modifiers.Target, want)
 	}
 }
 
-// TestQueriesToNATSAreBounded: each reads the state of all consumers. One query to Prometheus is for any number of partitions.
+// TestQueriesToNATSAreBounded: each query to NATS reads the state of all consumers, and KEDA needs one per partition.
+// One query to Prometheus covers all partitions.
 func TestQueriesToNATSAreBounded(t *testing.T) {
 	many := values{"config.delivery": "exclusive", "config.partitions": 65}
 	for name, set := range map[string]values{
@@ -167,7 +168,7 @@ func TestQueriesToNATSAreBounded(t *testing.T) {
 	}
 }
 
-// TestKEDATakesWhatItIsTold runs KEDA's own admission check, which compiles the formula with the triggers' names.
+// TestKEDATakesWhatItIsTold runs KEDA's admission check, which compiles the formula with the trigger names.
 func TestKEDATakesWhatItIsTold(t *testing.T) {
 	for _, set := range []values{
 		{}, {"autoscaling.minReplicas": 0, "autoscaling.keda.activationLagThreshold": 5_000_000}, measured, measured.with(values{"config.delivery": "exclusive"}),
@@ -192,7 +193,7 @@ func TestKEDATakesWhatItIsTold(t *testing.T) {
 	}
 }
 
-// TestScalersHaveTheDeploymentToThemselves: a Deployment with a replica count would undo the scaler's decisions at
+// TestScalersHaveTheDeploymentToThemselves: a replica count in the Deployment would undo the scaler's decisions at
 // every upgrade.
 func TestScalersHaveTheDeploymentToThemselves(t *testing.T) {
 	for _, set := range []values{byKEDA, byHPA} {

@@ -10,12 +10,12 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// TestCredentialsAreFiles follows each variable with the path of a file to the volume that contains it.
+// TestCredentialsAreFiles checks that each variable with a file path refers to the volume with that file.
 func TestCredentialsAreFiles(t *testing.T) {
 	of := values{"nats.existingSecret": "nats"}
 	for _, c := range []struct {
 		set  values
-		want map[string]string // variable to its Secret and key
+		want map[string]string // maps a variable to its Secret and key
 	}{
 		{of.with(values{"nats.credsKey": "user.creds"}), map[string]string{"CREDS": "nats/user.creds"}},
 		{of.with(values{"nats.nkeyKey": "seed"}), map[string]string{"NKEY": "nats/seed"}},
@@ -37,7 +37,7 @@ func TestCredentialsAreFiles(t *testing.T) {
 	}
 }
 
-// behind returns the Secret and the key that a file of the first container comes from; empty if there is none.
+// behind returns the Secret and key of a file in the first container, or "" if no Secret contains it.
 func behind(pod core.PodSpec, file string) string {
 	for _, mount := range pod.Containers[0].VolumeMounts {
 		if path.Dir(file) != mount.MountPath || !mount.ReadOnly || mount.SubPath != "" { // a subPath mount doesn't get updates
@@ -64,14 +64,14 @@ func TestAddressFromASecret(t *testing.T) {
 	}
 }
 
-// TestWorkersAreConfined: in every mode, the pods (including that of helm test) meet the Pod Security Standard
+// TestWorkersAreConfined: in every mode, all pods including those of helm test meet the Pod Security Standard
 // "restricted" and more.
 func TestWorkersAreConfined(t *testing.T) {
 	for name, mode := range modes {
 		list := objects(t, enough.with(mode))
 		pods := map[string]core.PodSpec{"worker": workerPod(t, list)}
 		for _, o := range list {
-			if pod, ok := o.(*core.Pod); ok { // of helm test
+			if pod, ok := o.(*core.Pod); ok { // pod of helm test
 				pods[pod.Name] = pod.Spec
 			}
 		}
@@ -90,7 +90,7 @@ func TestWorkersAreConfined(t *testing.T) {
 	}
 }
 
-// loose returns the privileges of a pod that it doesn't need.
+// loose returns the unnecessary privileges of a pod.
 func loose(pod core.PodSpec) (found []string) {
 	check := func(tight bool, complaint string) {
 		if !tight {

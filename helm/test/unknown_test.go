@@ -9,7 +9,7 @@ import (
 	"helm.sh/helm/v3/pkg/lint/support"
 )
 
-// unknown are values that the chart doesn't have, and what it says about each.
+// unknown lists values that the chart doesn't have, with the chart's error for each.
 var unknown = []struct {
 	at    string
 	value any
@@ -33,11 +33,11 @@ var unknown = []struct {
 	{"lifecycle.prestop.sleep", 1, "did you mean lifecycle.preStop.sleep?"},
 	{"dnsConfig.nameserver", []string{"10.0.0.1"}, "did you mean dnsConfig.nameservers?"},
 	{"autoscaling.keda.prometheus.address", "http://a", "autoscaling.keda.prometheus has authenticationRef, metadata, serverAddress"},
-	{"enabled", true, "the chart has affinity, autoscaling, "}, // many maps have it
+	{"enabled", true, "the chart has affinity, autoscaling, "}, // many maps have this key
 	{"probes.startup.path", nil, "probes.startup has failureThreshold, periodSeconds"},
 }
 
-// TestUnknownValuesAreNamed: helm template and helm lint name each, with what may be meant.
+// TestUnknownValuesAreNamed: helm template and helm lint name each value and a likely alternative.
 func TestUnknownValuesAreNamed(t *testing.T) {
 	for _, c := range unknown {
 		line := c.at + " is not a value of this chart: " + c.want
@@ -57,7 +57,7 @@ func TestUnknownValuesAreNamed(t *testing.T) {
 	}
 }
 
-// TestUnknownValuesAreNamedTogether: all of them, before anything else, and also without the values that are required.
+// TestUnknownValuesAreNamedTogether: the first error names all unknown values, even if required values are missing.
 func TestUnknownValuesAreNamedTogether(t *testing.T) {
 	_, err := render(t, values{"replicaCont": 3, "config.lane": 4, "config.nothing": map[string]any{"like": 1}})
 	want := "3 problems in the values:\n" +
@@ -69,7 +69,8 @@ func TestUnknownValuesAreNamedTogether(t *testing.T) {
 	}
 }
 
-// TestFreeMapsTakeAnyName: labels, annotations, selectors, and whatever a parent chart has in global.
+// TestFreeMapsTakeAnyName: labels, annotations, selectors and global may have any key. A parent chart may add keys to
+// global.
 func TestFreeMapsTakeAnyName(t *testing.T) {
 	set := enough.with(modes["additions"])
 	for _, at := range []string{

@@ -13,13 +13,13 @@ import (
 	"helm.sh/helm/v3/pkg/lint/support"
 )
 
-// TestLint runs `helm lint --strict`, with the required values and without them. Without them, templates must report
-// that.
+// TestLint runs `helm lint --strict` with and without the required values. Without them, the templates must report the
+// missing values.
 func TestLint(t *testing.T) {
 	for what, set := range map[string]values{"required values": enough, "no values": {}} {
 		result := lint.AllWithKubeVersion(chartDir, set.parsed(t), "gpu-jobs", oldest)
 		if result.ChartDir == "" || len(result.Messages) == 0 {
-			t.Fatalf("nothing was looked at: %+v", result) // there is at least a remark about the missing icon
+			t.Fatalf("nothing was looked at: %+v", result) // there is at least a note about the missing icon
 		}
 		for _, m := range result.Messages {
 			if m.Severity >= support.WarningSev {
@@ -29,12 +29,11 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestSchemaHasEveryValue: every value in values.yaml must be in the schema by name, and vice versa.
+// TestSchemaHasEveryValue: values.yaml and the schema must have the same value names.
 func TestSchemaHasEveryValue(t *testing.T) {
 	compare(t, "", schemaNode(t), loaded(t).Values)
 }
 
-// schemaNode returns the whole schema.
 func schemaNode(t *testing.T) (root node) {
 	t.Helper()
 	if err := json.Unmarshal(loaded(t).Schema, &root); err != nil {
@@ -43,7 +42,7 @@ func schemaNode(t *testing.T) (root node) {
 	return root
 }
 
-// words are the values of an enum, as texts: true and "true" are one.
+// words are the values of an enum as texts. true and "true" are equal.
 type words []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -60,9 +59,9 @@ func (w *words) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// node holds the relevant fields of a part of the schema.
+// node contains the relevant fields of a part of the schema.
 type node struct {
-	Type       any // a name, or a list of names
+	Type       any // name or list of names
 	Properties map[string]node
 	Minimum    json.Number
 	Maximum    json.Number
@@ -88,8 +87,8 @@ func compare(t *testing.T, at string, schema node, have map[string]any) {
 	}
 }
 
-// TestReadmeIsCurrent: README.md equals the output of helm-docs for values.yaml and README.md.gotmpl, and every value
-// has a description.
+// TestReadmeIsCurrent: README.md equals the output of helm-docs for values.yaml and README.md.gotmpl. Every value has a
+// description.
 func TestReadmeIsCurrent(t *testing.T) {
 	docs := build(t, ".", "github.com/norwoodj/helm-docs/cmd/helm-docs")
 	command := exec.CommandContext(t.Context(), docs, "--chart-search-root", chartDir, "--dry-run", "--sort-values-order", "file", "--log-level", "warning")

@@ -12,8 +12,8 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// variable is one of the worker's variables from docs/configuration.md. The worker's code generates that table, and a
-// test there checks that it is current.
+// variable is a worker variable from the table in docs/configuration.md. The table is generated, and a test of the
+// worker checks that it is current.
 type variable struct{ standard, takes string }
 
 var variableRow = regexp.MustCompile("(?m)^\\| `(MILLRACE_[A-Z_]+)` \\| (.+?) \\| (.+?) \\|")
@@ -44,7 +44,7 @@ func workerPod(t *testing.T, list []object) core.PodSpec {
 	return find[*apps.Deployment](t, list).Spec.Template.Spec
 }
 
-// environment returns the variables of a container. One that comes from a Secret has the value "secret/key".
+// environment returns the variables of a container. A variable from a Secret has the value "secret/key".
 func environment(c core.Container) map[string]string {
 	all := map[string]string{}
 	for _, v := range c.Env {
@@ -56,13 +56,14 @@ func environment(c core.Container) map[string]string {
 	return all
 }
 
-// workerEnvironment returns the worker's variables for some values.
+// workerEnvironment returns the worker's variables for the values v.
 func workerEnvironment(t *testing.T, v values) map[string]string {
 	t.Helper()
 	return environment(workerPod(t, objects(t, v)).Containers[0])
 }
 
-// TestEveryVariableIsAValue sets every value. It needs two sets, because credentials and NKeys are mutually exclusive.
+// TestEveryVariableIsAValue sets every value. It needs two configurations, because credentials and NKeys are mutually
+// exclusive.
 func TestEveryVariableIsAValue(t *testing.T) {
 	all := enough.with(values{
 		"nats.existingSecret": "nats", "nats.credsKey": "user.creds",
@@ -86,7 +87,7 @@ func TestEveryVariableIsAValue(t *testing.T) {
 	}
 }
 
-// differing lists the variables for which the chart has a different default, with the reason.
+// differing lists the variables whose default differs in the chart, with the reason.
 var differing = map[string]string{
 	"MILLRACE_NATS_URL":        "an embedded server in a pod is for trying things out",
 	"MILLRACE_DATA_DIR":        "it is set with the embedded server alone",
@@ -107,7 +108,7 @@ func TestDefaultsAreTheWorkers(t *testing.T) {
 	}
 }
 
-// changed maps each key of config to a value other than the default, and to the resulting variable.
+// changed maps each key of config to a value other than the default and the resulting variable.
 var changed = map[string]struct {
 	value any
 	text  string
@@ -152,7 +153,7 @@ func TestValuesReachTheirVariables(t *testing.T) {
 	}
 }
 
-// TestNoVariableIsThereTwice also sets extra variables.
+// TestNoVariableIsThereTwice checks each mode, with extra variables.
 func TestNoVariableIsThereTwice(t *testing.T) {
 	for name, mode := range modes {
 		seen := map[string]bool{}

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// watched enables all monitoring.
+// watched enables all monitoring features.
 var watched = enough.with(values{
 	"prometheusRule.enabled": true, "prometheusRule.labels": map[string]any{"release": "prometheus"},
 	"dashboard.enabled": true, "networkPolicy.enabled": true,
@@ -31,7 +31,7 @@ var (
 	byService = watched.with(values{"serviceMonitor.enabled": true, "serviceMonitor.interval": "1m"})
 )
 
-// picks reports whether a selector selects an object with these labels.
+// picks reports whether a selector matches the labels of.
 func picks(t *testing.T, selector meta.LabelSelector, of map[string]string) bool {
 	t.Helper()
 	s, err := meta.LabelSelectorAsSelector(&selector)
@@ -41,7 +41,8 @@ func picks(t *testing.T, selector meta.LabelSelector, of map[string]string) bool
 	return !s.Empty() && s.Matches(labels.Set(of))
 }
 
-// TestSelectorsPickTheWorkersAlone: the pod of helm test is not a worker, but the network policy applies to it too.
+// TestSelectorsPickTheWorkersAlone: selectors of workers don't match the pod of helm test. Only the network policy also
+// applies to that pod.
 func TestSelectorsPickTheWorkersAlone(t *testing.T) {
 	list := objects(t, byPod)
 	worker, check := find[*apps.Deployment](t, list).Spec.Template.Labels, find[*core.Pod](t, list).Labels
@@ -61,7 +62,7 @@ func TestSelectorsPickTheWorkersAlone(t *testing.T) {
 	}
 }
 
-// TestScrapes follows a monitor to the port of the container.
+// TestScrapes checks that a monitor scrapes the container's port.
 func TestScrapes(t *testing.T) {
 	list := objects(t, byPod)
 	port := workerPod(t, list).Containers[0].Ports[0].Name
@@ -83,7 +84,7 @@ func TestScrapes(t *testing.T) {
 	}
 }
 
-// TestRulesAndDashboardArriveAsTheyAre: braces in them belong to Prometheus and Grafana.
+// TestRulesAndDashboardArriveAsTheyAre: Helm must not interpret the braces of Prometheus and Grafana.
 func TestRulesAndDashboardArriveAsTheyAre(t *testing.T) {
 	list := objects(t, byPod)
 	var file struct{ Groups []monitoring.RuleGroup }
@@ -108,7 +109,7 @@ func TestRulesAndDashboardArriveAsTheyAre(t *testing.T) {
 	}
 }
 
-// dashboardOf returns the file of the dashboard's ConfigMap, and what is in it.
+// dashboardOf returns the file name of the dashboard's ConfigMap, and the dashboard.
 func dashboardOf(t *testing.T, r rendered) (file string, dashboard map[string]any) {
 	t.Helper()
 	c := find[*core.ConfigMap](t, r.decode(t))
@@ -124,8 +125,8 @@ func dashboardOf(t *testing.T, r rendered) (file string, dashboard map[string]an
 	return file, dashboard
 }
 
-// TestEachReleaseHasItsDashboard: Grafana's sidecar puts the files of all releases into one folder, and Grafana refuses dashboards with the
-// same uid or title.
+// TestEachReleaseHasItsDashboard: Grafana's sidecar puts the files of all releases into one folder. Grafana refuses
+// dashboards with equal uids or titles.
 func TestEachReleaseHasItsDashboard(t *testing.T) {
 	seen := map[any]string{}
 	for release, set := range map[string]values{"one": {}, "another": {"fullnameOverride": "web"}, "one of a long name": {"fullnameOverride": strings.Repeat("a", 60)}} {
@@ -142,7 +143,7 @@ func TestEachReleaseHasItsDashboard(t *testing.T) {
 	}
 }
 
-// TestDashboardShowsItsRelease: the choice at the beginning is the release's namespace and pods.
+// TestDashboardShowsItsRelease: the dashboard initially selects the release's namespace and pods.
 func TestDashboardShowsItsRelease(t *testing.T) {
 	_, dashboard := dashboardOf(t, mustRender(t, byPod))
 	pods := ""
@@ -160,7 +161,7 @@ func TestDashboardShowsItsRelease(t *testing.T) {
 		"web-millrace-5d9c7b8f4-x2x9k": true, "web-millrace-5d9c7x2x9k": true,
 		"web-millrace-b-5d9c7b8f4-x2x9k": false, "web-millrace2-5d9c7b8f4-x2x9k": false, "web-millrace": false,
 	} {
-		if got := regexp.MustCompile("^(?:" + pods + ")$").MatchString(pod); got != want { // as Prometheus matches
+		if got := regexp.MustCompile("^(?:" + pods + ")$").MatchString(pod); got != want { // anchored as in Prometheus
 			t.Errorf("%s matches %s: %v, want %v", pods, pod, got, want)
 		}
 	}
@@ -175,7 +176,8 @@ func readChart(t *testing.T, name string) []byte {
 	return text
 }
 
-// TestRunbooksCanBeReached checks that the runbooks are links by default, and the links with a configured address.
+// TestRunbooksCanBeReached checks the runbook links with the default address, without an address, and with a configured
+// one.
 func TestRunbooksCanBeReached(t *testing.T) {
 	reached := 0
 	for want, set := range map[string]values{
@@ -201,7 +203,7 @@ func TestRunbooksCanBeReached(t *testing.T) {
 	}
 }
 
-// TestNetworkIsClosed checks that only the configured traffic is permitted.
+// TestNetworkIsClosed checks that the policy permits only the configured traffic.
 func TestNetworkIsClosed(t *testing.T) {
 	peer := []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"name": "monitoring"}}}}
 	policy := find[*networking.NetworkPolicy](t, objects(t, watched.with(values{
@@ -221,7 +223,7 @@ func TestNetworkIsClosed(t *testing.T) {
 			ports[p.Port.String()+"/"+string(protocol)] = true
 		}
 	}
-	// DNS uses TCP for responses that are too long for UDP.
+	// DNS uses TCP for responses that exceed UDP's limit.
 	if len(policy.Egress[0].To) != 1 {
 		t.Errorf("lets DNS out to %v", policy.Egress[0].To)
 	}
@@ -230,7 +232,8 @@ func TestNetworkIsClosed(t *testing.T) {
 	}
 }
 
-// TestWindowOfOperatorFaults checks that the alert has the window of the values, and that the default is that of the file.
+// TestWindowOfOperatorFaults checks that the alert uses the window from the values, and that the default matches the
+// file.
 func TestWindowOfOperatorFaults(t *testing.T) {
 	for set, want := range map[string]values{"time() - 3600": nil, "time() - 900": {"prometheusRule.operatorFaultsWindow": 900}} {
 		found := 0

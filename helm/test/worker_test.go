@@ -11,13 +11,13 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// TestWorkerTakesWhatTheChartSets runs `worker config` with the variables of every mode, and with a value other than
-// the default for each. The worker itself checks the values.
+// TestWorkerTakesWhatTheChartSets runs `worker config` with the variables of every mode. It also sets each variable to
+// a value other than the default. The worker checks the values.
 func TestWorkerTakesWhatTheChartSets(t *testing.T) {
 	worker := buildWorker(t)
 	sets := maps.Clone(modes)
-	delete(sets, "operators")                                // needs their files: TestWorkerTakesOperatorsFromAVolume
-	sets["other values"] = modes["dra of a claim"].with(nil) // with an unknown number of GPUs, config.devices may name any
+	delete(sets, "operators")                                // these need files: see TestWorkerTakesOperatorsFromAVolume
+	sets["other values"] = modes["dra of a claim"].with(nil) // config.devices may name any GPU if their number is unknown
 	for key, other := range changed {
 		sets["other values"]["config."+key] = other.value
 	}
@@ -82,7 +82,7 @@ func TestBoundsAreTheWorkers(t *testing.T) {
 	}
 }
 
-// variableOf returns the variable that a key of config sets.
+// variableOf returns the worker's variable for a key of config.
 func variableOf(key string) string {
 	return "MILLRACE_" + strings.ToUpper(regexp.MustCompile("[A-Z]").ReplaceAllString(key, "_$0"))
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestWrongValuesAreNamed tries one wrong value after another. The error must identify it.
+// TestWrongValuesAreNamed sets one wrong value at a time. The error must name the value.
 func TestWrongValuesAreNamed(t *testing.T) {
 	for at, wrong := range map[string][]any{
 		"gpu.mode":                           {"GPU", "cpu", "", true},
@@ -15,7 +15,7 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		"gpu.resource":                       {"gpu", ""},
 		"gpu.mig.resource":                   {"1g.10gb"},
 		"gpu.dra.deviceClassName":            {""},
-		"gpus":                               {1}, // there is no such value
+		"gpus":                               {1}, // this value doesn't exist
 		"gpu.mods":                           {"mig"},
 		"config.lane":                        {4},
 		"config.lanes":                       {0, 65, "many"},
@@ -122,15 +122,15 @@ func TestWrongValuesAreNamed(t *testing.T) {
 	}
 }
 
-// names reports whether a message identifies a value: the schema checker's by its path (at '/gpu/mode'), and that of the template by the path of
-// a value that doesn't exist. In lists, the schema checker names such a value.
+// names reports whether an error identifies a value. The schema checker names a path such as '/gpu/mode', and the
+// template names an unknown value by its dotted path. The schema checker also names unknown values inside lists.
 func names(message, at string) bool {
 	place := "/" + strings.ReplaceAll(at, ".", "/")
 	return regexp.MustCompile(`at '`+regexp.QuoteMeta(place)+`(/[^']*)?'`).MatchString(message) || strings.Contains(message, "- "+at+" is not a value of this chart: ") ||
 		strings.Contains(message, "- "+at+".")
 }
 
-// TestWhatDoesNotGoTogetherIsNamed tries combinations of values that are each valid.
+// TestWhatDoesNotGoTogetherIsNamed sets values that are valid separately but not together.
 func TestWhatDoesNotGoTogetherIsNamed(t *testing.T) {
 	for want, set := range map[string]values{
 		"image.repository is empty": {"image.repository": ""},
@@ -179,7 +179,7 @@ func TestWhatDoesNotGoTogetherIsNamed(t *testing.T) {
 	}
 }
 
-// TestEveryProblemIsNamedAtOnce checks that all problems are reported together, as the README shows.
+// TestEveryProblemIsNamedAtOnce checks that the chart reports all problems together, as the README shows.
 func TestEveryProblemIsNamedAtOnce(t *testing.T) {
 	_, err := render(t, values{"autoscaling.mode": "keda"})
 	for _, want := range []string{"3 problems", "image.repository is empty", "nats.url is empty", "natsServerMonitoringEndpoint is empty"} {
