@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// playProgram answers every request with all figures that any request needs.
+// playProgram answers every request with the figures for all kinds of requests.
 func playProgram(how string) int {
 	requests, count := bufio.NewScanner(os.Stdin), 0
 	for requests.Scan() {
@@ -63,7 +63,7 @@ func fakeAnswer() string {
 	return "{" + strings.Join(fields, ", ") + "}"
 }
 
-// playing sets the behaviour of the process's baseline programs, and returns the program's path.
+// playing sets the behaviour of baseline programs that this process starts. It returns the program's path.
 func playing(t *testing.T, how string) string {
 	t.Helper()
 	t.Setenv(fakeProgram, how)
@@ -74,7 +74,7 @@ func playing(t *testing.T, how string) string {
 	return program
 }
 
-// comparableRows are the rows that have a comparison with the baseline program.
+// comparableRows are the rows that the report compares with the baseline program.
 var comparableRows = []string{
 	"pinned-in", "pinned-out", "pinned-both", "serial", "double", "triple", "lanes",
 	"preallocated", "synchronous", "async-0", "async-kept", "latency/streams",
@@ -102,8 +102,8 @@ func TestRowsAreComparedWithTheBaselineProgram(t *testing.T) {
 	}
 }
 
-// TestABaselineProgramThatFailsIsReported checks that rows still have their own figures, and that the table says why
-// there is no comparison.
+// TestABaselineProgramThatFailsIsReported checks that rows keep their own figures, and that the table gives the reason
+// for the missing comparison.
 func TestABaselineProgramThatFailsIsReported(t *testing.T) {
 	for how, want := range map[string]string{
 		"refuses": "refused \"serial", "stutters": "did not answer \"serial", "lacks": "no positive number",
@@ -139,7 +139,7 @@ func TestABaselineProgramThatIsMissing(t *testing.T) {
 	}
 }
 
-// TestAskOnceARound checks that cases with the same request share its answer in a round.
+// TestAskOnceARound checks that cases with equal requests share one answer per round.
 func TestAskOnceARound(t *testing.T) {
 	s := idleSession(2)
 	var err error
@@ -168,7 +168,7 @@ func TestAskOnceARound(t *testing.T) {
 
 // TestSpeedupsAgreeWithTheTimes checks that every ratio in a row is the quotient of the times in the table.
 func TestSpeedupsAgreeWithTheTimes(t *testing.T) {
-	const serialInCUDA = 0.5 // seconds per batch of every schedule of the fake program
+	const serialInCUDA = 0.5 // seconds per batch, for every schedule of the fake program
 	o := tiny(openHost(t))
 	o.Yardstick, o.Rounds = playing(t, "well"), 3
 	o.Rows = []string{"serial", "double", "triple", "events", "host-sync", "lanes", "preallocated", "async-kept"}
@@ -207,8 +207,8 @@ func TestSpeedupsAgreeWithTheTimes(t *testing.T) {
 	}
 }
 
-// TestHeaderSaysWhatSpeedupsAreOver checks that, without a baseline program, the header refers to our own serial
-// schedule.
+// TestHeaderSaysWhatSpeedupsAreOver checks that the header refers to Millrace's serial schedule if there is no baseline
+// program.
 func TestHeaderSaysWhatSpeedupsAreOver(t *testing.T) {
 	o := tiny(openHost(t))
 	o.Rows = []string{"schedules/triple", "lanes"}

@@ -19,7 +19,7 @@ func idleSession(rounds int) *Session {
 	return s
 }
 
-// TestCasesAreMeasuredInTurns checks that every round measures each case once, all with the same seed.
+// TestCasesAreMeasuredInTurns checks that every round measures each case once, and uses one seed for all cases.
 func TestCasesAreMeasuredInTurns(t *testing.T) {
 	var order []string
 	seeds := map[uint64]int{}
@@ -47,18 +47,18 @@ func TestCasesAreMeasuredInTurns(t *testing.T) {
 	if len(seeds) != 2 {
 		t.Errorf("%d seeds in 2 rounds", len(seeds))
 	}
-	s.Rows = nil // everything but hidden cases is reported
+	s.Rows = nil // drop the rows of hidden cases
 	s.Report(a, b, copied)
 	if len(s.report.Rows) != 2 || s.report.Rows[0].Name != "triple" || s.report.Rows[1].Name != "serial" {
 		t.Fatalf("the report has %+v", s.report.Rows)
 	}
-	// Medians are compared: those of 2 and 5 with those of 1 and 4.
+	// The comparison uses medians: of 2 and 5, and of 1 and 4.
 	if f, ok := s.report.Rows[0].Figure(overSerial.name); !ok || f.Median != 3.5/2.5 || f.N != 2 {
 		t.Errorf("the speedup is %+v, want %v", f, 3.5/2.5)
 	}
 }
 
-// fakeWork takes a second for each repetition, and fails when it is opened.
+// fakeWork takes one second per repetition. If fails is set, opening it fails.
 type fakeWork struct {
 	fails          error
 	opened, closed int
@@ -85,8 +85,8 @@ func TestRepeatedWorkTakesATurn(t *testing.T) {
 	}
 }
 
-// TestCasesThatCannotBeMeasuredAreDropped also checks that other errors end the run, and that all opened objects are
-// closed.
+// TestCasesThatCannotBeMeasuredAreDropped also checks that any other error ends the run, and that all opened objects
+// are closed.
 func TestCasesThatCannotBeMeasuredAreDropped(t *testing.T) {
 	for _, c := range []struct {
 		err   error
@@ -112,11 +112,11 @@ func TestCasesThatCannotBeMeasuredAreDropped(t *testing.T) {
 	}
 }
 
-// TestRatiosAgreeWithTheFiguresBesideThem checks that a ratio is the quotient of the medians in the table, even if the
-// ratios of the rounds have another median.
+// TestRatiosAgreeWithTheFiguresBesideThem checks that a ratio is the quotient of the table's medians, even if the
+// ratios per round have another median.
 func TestRatiosAgreeWithTheFiguresBesideThem(t *testing.T) {
 	serial := []float64{10, 20, 60, 61, 62}
-	c := &Case{Row: report.Row{Name: "triple"}, seconds: []float64{10, 1, 20, 15, 2}} // by round: 1, 20, 3, 4.07, 31
+	c := &Case{Row: report.Row{Name: "triple"}, seconds: []float64{10, 1, 20, 15, 2}} // ratios per round: 1, 20, 3, 4.07, 31
 	c.ratio(overSerial, func() []float64 { return serial }, c.batch)
 	s := idleSession(1)
 	s.Report(c)
@@ -130,7 +130,7 @@ func TestRatiosAgreeWithTheFiguresBesideThem(t *testing.T) {
 	}
 }
 
-// TestRatiosNeedTheSameRounds checks that a case that was dropped after a few rounds is not compared.
+// TestRatiosNeedTheSameRounds checks that the report doesn't compare a case that was dropped after a few rounds.
 func TestRatiosNeedTheSameRounds(t *testing.T) {
 	for name, c := range map[string]struct{ dividend, divisor []float64 }{
 		"the other was dropped":   {[]float64{1}, []float64{1, 2}},
@@ -176,7 +176,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestSpreadOfEqualValuesIsTheirValue: rounding must not put a percentile on the wrong side of the median.
+// TestSpreadOfEqualValuesIsTheirValue: rounding must not move a percentile past the median.
 func TestSpreadOfEqualValuesIsTheirValue(t *testing.T) {
 	for _, v := range []float64{2.143e-06, 0.1, 1.0 / 3} {
 		if s := spread([]float64{v, v}); s.Low != v || s.Median != v || s.High != v {
@@ -185,7 +185,7 @@ func TestSpreadOfEqualValuesIsTheirValue(t *testing.T) {
 	}
 }
 
-// TestPace repeats work that takes exactly a microsecond.
+// TestPace repeats work that takes exactly one microsecond.
 func TestPace(t *testing.T) {
 	tried := 0
 	work := func(n int) (time.Duration, error) {
@@ -212,7 +212,7 @@ func TestPace(t *testing.T) {
 }
 
 func TestClockIsComparedWithoutTheCostOfWaiting(t *testing.T) {
-	empty := stageTimes{byClock: []float64{5, 3}, byEvents: []float64{1, 1}} // waiting takes 4 and 2
+	empty := stageTimes{byClock: []float64{5, 3}, byEvents: []float64{1, 1}} // the waiting alone takes 4 and 2
 	of, ok := stageTimes{byClock: []float64{16, 14}, byEvents: []float64{10, 10}}.clockOverEvents(empty)
 	if want := (report.Spread{Median: 1.2, Low: 1.2, High: 1.2, N: 2}); !ok || of != want {
 		t.Errorf("got %+v, %v, want %+v", of, ok, want)

@@ -23,7 +23,7 @@ func TestRandomDependsOnlyOnTheSeed(t *testing.T) {
 	}
 }
 
-// TestPiecesAreThoseOfTheWhole also checks that the content of a slot changes with the seed, and only then.
+// TestPiecesAreThoseOfTheWhole also checks that the content of a slot depends only on the seed.
 func TestPiecesAreThoseOfTheWhole(t *testing.T) {
 	whole, quarter := newWords(mix{}, 4000), newWords(mix{}, 1000)
 	quarter.whole = whole
@@ -58,7 +58,7 @@ func TestSizes(t *testing.T) {
 		t.Errorf("ragged sizes come to %d, want %d", sum(ragged), 16<<20)
 	}
 	sorted := slices.Sorted(slices.Values(ragged))
-	// The median of so many draws is within a few percent of the distribution's.
+	// The median of that many draws is within a few percent of the distribution's median.
 	if ratio := float64(sorted[len(sorted)-1]) / float64(sorted[len(sorted)/2]); ratio < 90 || ratio > 110 {
 		t.Errorf("the longest is %.1f times the median, want about 100", ratio)
 	}

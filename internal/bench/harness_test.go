@@ -11,8 +11,8 @@ import (
 	"millrace/internal/bench/report"
 )
 
-// visitSuite returns a suite of two rows, like that of another package. The second row is compared with the first.
-// measured receives the name of each measured row.
+// visitSuite returns a suite of two rows, as another package would define it. The second row is compared with the
+// first. measured receives the name of each measured row.
 func visitSuite(measured *[]string, second error) Suite {
 	row := func(name string, figure float64, reference bool, err error) *Case {
 		return &Case{Row: report.Row{Name: name}, Reference: reference, Measure: func(_ context.Context, c *Case, _ uint64) error {
@@ -43,8 +43,8 @@ func visitSuite(measured *[]string, second error) Suite {
 	}
 }
 
-// TestSuiteOfAnotherPackageIsMeasuredLikeOurs checks that such a suite is measured in interleaved rounds, compared, and
-// shown in a table and in the report.
+// TestSuiteOfAnotherPackageIsMeasuredLikeOurs checks that rounds of such a suite are interleaved. Its rows are
+// compared, and appear in a table and in the report.
 func TestSuiteOfAnotherPackageIsMeasuredLikeOurs(t *testing.T) {
 	var measured []string
 	var table bytes.Buffer
@@ -75,8 +75,8 @@ func TestSuiteOfAnotherPackageIsMeasuredLikeOurs(t *testing.T) {
 	}
 }
 
-// TestReferencesAndRowsThatCannotBeMeasured checks that a reference that was not requested is not in the report. A row
-// that can't be measured has a reason, and any other error ends the run.
+// TestReferencesAndRowsThatCannotBeMeasured checks that the report omits a reference that nobody requested. A row that
+// can't be measured has a reason, and any other error ends the run.
 func TestReferencesAndRowsThatCannotBeMeasured(t *testing.T) {
 	var measured []string
 	o := tiny(openHost(t))

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/device"
 )
 
-// serially is a device.Parallel that makes one call after the other.
+// serially is a device.Parallel that makes the calls one after the other.
 func serially(n int, fn func(int)) {
 	for i := range n {
 		fn(i)

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// openPersistent opens a sender that runs crc32c through a persistent kernel on d. No payload may be larger than bytes.
+// openPersistent opens a sender that runs crc32c through a persistent kernel on d. bytes is the maximum payload size.
 func openPersistent(t *testing.T, d device.Device, bytes int) *persistentSender {
 	t.Helper()
 	s := &persistentSender{dev: d, ops: []operator.Operator{crc32c(t)}, bytes: bytes}
@@ -72,7 +72,7 @@ func TestPersistentKernelIsLaunchedAgain(t *testing.T) {
 	}
 }
 
-// TestPersistentKernelEndsWhenIdle checks that the kernel ends although nobody stops it.
+// TestPersistentKernelEndsWhenIdle checks that an idle kernel ends without a request.
 func TestPersistentKernelEndsWhenIdle(t *testing.T) {
 	k := kernelNamed(t, "crc32c:persistent").(persistentHost)
 	bound, err := persistentHost{k.HostKernel, time.Millisecond}.Bind(nil)
@@ -89,7 +89,7 @@ func TestPersistentKernelEndsWhenIdle(t *testing.T) {
 	}
 }
 
-// failing is a kernel that fails with every batch.
+// failing is a kernel that fails on every batch.
 type failing struct{ device.HostKernel }
 
 func (f failing) Bind(params []byte) (device.BoundHostKernel, error) {
@@ -103,32 +103,32 @@ func (failingBound) Run([]byte, []uint32, []byte, []byte, device.Parallel) error
 	return errors.New("no more grain")
 }
 
-// TestPersistentKernelThatFailsLosesTheDevice checks that send returns an error although the payload is never finished.
+// TestPersistentKernelThatFailsLosesTheDevice checks that send returns an error although the payload never completes.
 func TestPersistentKernelThatFailsLosesTheDevice(t *testing.T) {
 	k := kernelNamed(t, "crc32c:persistent").(persistentHost)
 	d, err := host.Open(host.Options{Cores: 2, Kernels: hostKernels(persistentHost{failing{k.HostKernel}, k.idle})})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = d.Close() }() // it is lost and frees nothing
+	defer func() { _ = d.Close() }() // a lost device frees nothing
 	s := openPersistent(t, d, 1024)
 	if _, err := s.send(t.Context(), make([]byte, 100), nil); !errors.Is(err, device.ErrLost) {
 		t.Errorf("the error is %v, want one that wraps %q", err, device.ErrLost)
 	}
 }
 
-// never is an event that a kernel never reaches.
+// never is an event that never completes.
 type never struct{ device.Event }
 
 func (never) Done() (bool, error) { return false, nil }
 
-// TestMailboxAllocatesNothing ensures that the row measures the device, not the garbage collector.
+// TestMailboxAllocatesNothing: the row measures the device, not the garbage collector.
 func TestMailboxAllocatesNothing(t *testing.T) {
 	memory := make([]mailboxWords, 2)
 	shared := unsafe.Slice((*byte)(unsafe.Pointer(&memory[0])), len(memory)*mailboxHead)
 	m := &mailbox{region: device.NewHostBuffer(shared, device.Pageable, nil), words: &memory[0], ended: never{}}
 	var ended sync.WaitGroup
-	ended.Go(func() { // the kernel
+	ended.Go(func() { // acts as the kernel
 		for number := m.words.next(time.Minute); number != mailboxStop; number = m.words.next(time.Minute) {
 			m.words.finished.Store(number)
 		}

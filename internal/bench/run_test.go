@@ -25,8 +25,8 @@ type renamed struct {
 
 func (r renamed) Name() string { return r.name }
 
-// hostKernels returns all kernels that rows need. The variants are the plain kernel. A faulty kernel replaces the one
-// with the same name.
+// hostKernels returns all kernels that rows need. The plain kernel implements the variants. A faulty kernel replaces
+// the kernel with the same name.
 func hostKernels(faulty ...device.HostKernel) []device.HostKernel {
 	all := append(operator.HostKernels(), HostKernels()...)
 	for _, k := range operator.HostKernels() {
@@ -57,15 +57,15 @@ func openSim(t *testing.T) device.Device {
 	return d
 }
 
-// tiny returns options for the smallest possible measurement. It sets the rounds of the balanced kernel, because the
-// time of a simulated kernel doesn't depend on them.
+// tiny returns options for the smallest possible measurement. It sets the rounds of the balanced kernel, because a
+// simulated kernel's time doesn't depend on them.
 func tiny(devices ...device.Device) Options {
 	return Options{
 		Devices: devices, Bytes: []int{8 << 10}, Rounds: 2, Budget: 4 * time.Millisecond, Lanes: 2, Seed: 1, MixRounds: 2,
 	}
 }
 
-// sessionOn returns a session that measures d as tiny does, in the suite schedules.
+// sessionOn returns a session of the suite schedules that measures d with the options of tiny.
 func sessionOn(d device.Device) *Session {
 	s := newSession(tiny(d).withDefaults())
 	s.suite = scheduleSuite
@@ -73,8 +73,8 @@ func sessionOn(d device.Device) *Session {
 	return s
 }
 
-// TestEveryRowRuns checks that every row of every suite has figures or a reason for their absence, and that every
-// pipeline is in the trace.
+// TestEveryRowRuns checks that every row of every suite has figures or the reason for their absence. The trace must
+// contain every pipeline.
 func TestEveryRowRuns(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) device.Device{
 		"host": func(t *testing.T) device.Device { return openHost(t) },
@@ -112,7 +112,7 @@ func TestEveryRowRuns(t *testing.T) {
 	}
 }
 
-// mayLack returns the reason that a row gives if the device can't run it; empty if the device must be able to.
+// mayLack returns the expected reason of a row that the device can't run, or "" if the device must be able to run it.
 func mayLack(e Entry, d device.Device) (reason string) {
 	switch {
 	case e.Name == "devices" && d.Info().Kind == "host":
@@ -125,7 +125,7 @@ func mayLack(e Entry, d device.Device) (reason string) {
 	return ""
 }
 
-// wantRow checks that a row is in the report and complete.
+// wantRow checks that the report contains the complete row.
 func wantRow(t *testing.T, r *report.Report, e Entry, d device.Device) {
 	t.Helper()
 	found := false
@@ -151,7 +151,7 @@ func wantRow(t *testing.T, r *report.Report, e Entry, d device.Device) {
 	}
 }
 
-// TestFiguresOfTheComparedRows checks that rows that are compared have the required figures.
+// TestFiguresOfTheComparedRows checks that compared rows have the required figures.
 func TestFiguresOfTheComparedRows(t *testing.T) {
 	o := tiny(openHost(t))
 	o.Groups = []string{"schedules", "streams", "alloc", "operators"}
@@ -187,7 +187,7 @@ func TestFiguresOfTheComparedRows(t *testing.T) {
 	}
 }
 
-// TestSeveralDevices checks that two devices share the work and that each is also measured alone.
+// TestSeveralDevices checks that two devices share the work, and that each device is also measured separately.
 func TestSeveralDevices(t *testing.T) {
 	o := tiny(openHost(t), openSim(t))
 	o.Rows = []string{"device", "devices"}
@@ -214,7 +214,7 @@ func TestSeveralDevices(t *testing.T) {
 	}
 }
 
-// TestADeviceWithoutTheBalancedKernel uses an old kernel library: only the rows that need the kernel are omitted.
+// TestADeviceWithoutTheBalancedKernel uses an old kernel library. Only the rows that need the kernel are missing.
 func TestADeviceWithoutTheBalancedKernel(t *testing.T) {
 	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
 	if err != nil {
@@ -226,7 +226,7 @@ func TestADeviceWithoutTheBalancedKernel(t *testing.T) {
 		}
 	}()
 	o := tiny(d)
-	o.MixRounds = 0 // so that the search for the balance fails first
+	o.MixRounds = 0 // makes the search for the balance fail first
 	o.Rows = []string{"triple", "devices", "completion/polling"}
 	r, err := Run(t.Context(), o)
 	if err != nil {
@@ -241,7 +241,8 @@ func TestADeviceWithoutTheBalancedKernel(t *testing.T) {
 	}
 }
 
-// TestADeviceWithoutTheVariants checks that a device without kernels to compare has no table of empty rows, and says why.
+// TestADeviceWithoutTheVariants checks that a device without kernels to compare gets a reason instead of a table of
+// empty rows.
 func TestADeviceWithoutTheVariants(t *testing.T) {
 	d, err := host.Open(host.Options{Cores: 2, Kernels: append(operator.HostKernels(), HostKernels()...)})
 	if err != nil {
@@ -269,7 +270,7 @@ func TestADeviceWithoutTheVariants(t *testing.T) {
 	}
 }
 
-// TestBalanceIsFound checks that the search finds a number of rounds, and runs only once.
+// TestBalanceIsFound checks that the search finds a number of rounds and runs only once.
 func TestBalanceIsFound(t *testing.T) {
 	d := openHost(t)
 	s := sessionOn(d)
@@ -302,8 +303,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestRefilledBatchesHoldThePayloadsAgain changes the payloads after the first fill. Only a row that fills its batches
-// during the measurement notices.
+// TestRefilledBatchesHoldThePayloadsAgain changes the payloads after the first fill. Only a row that refills its
+// batches during the measurement reads the change.
 func TestRefilledBatchesHoldThePayloadsAgain(t *testing.T) {
 	for _, refill := range []bool{true, false} {
 		s := sessionOn(openHost(t))
@@ -312,7 +313,7 @@ func TestRefilledBatchesHoldThePayloadsAgain(t *testing.T) {
 		if err := w.open(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.run(t.Context(), w.least()); err != nil { // with the first payloads
+		if _, err := w.run(t.Context(), w.least()); err != nil { // with the original payloads
 			t.Fatal(err)
 		}
 		for _, c := range w.load.slots {

@@ -10,7 +10,7 @@ import (
 	"millrace/internal/device/host"
 )
 
-// TestEveryScheduleHasItsRow checks the names under which users and documents know the schedules.
+// TestEveryScheduleHasItsRow pins the row names of the schedules, which users and documents use.
 func TestEveryScheduleHasItsRow(t *testing.T) {
 	var all []string
 	for _, e := range List() {
@@ -69,7 +69,7 @@ func TestRunRefusesWhatCheckRefuses(t *testing.T) {
 	}
 }
 
-// openHost opens a host device with every kernel that rows need. It must be closed without leaks.
+// openHost opens a host device with every kernel that rows need. The test fails if the device leaks anything.
 func openHost(t *testing.T, faulty ...device.HostKernel) device.Device {
 	t.Helper()
 	d, err := host.Open(host.Options{Cores: 2, Kernels: hostKernels(faulty...)})

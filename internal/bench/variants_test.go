@@ -17,14 +17,14 @@ import (
 	"millrace/internal/streams"
 )
 
-// variants are the devices that rows use instead of the measured device.
+// variants are the devices that rows use in place of the measured device.
 var variants = map[string]func(device.Device) device.Device{
 	"legacy": legacyDefault, "per-thread": perThreadDefault,
 	"releasing": releasing, "synchronous": synchronous, "poolless": poolless,
 	"polling": polling, "blocking": blocking,
 }
 
-// variantPipeline creates a pipeline that is closed before its device.
+// variantPipeline creates a pipeline and closes it before its device.
 func variantPipeline(t *testing.T, d device.Device, list string, s streams.Schedule) (*streams.Pipeline, []operator.Operator) {
 	t.Helper()
 	ops := Parse(list)
@@ -63,15 +63,15 @@ func submitDocuments(t *testing.T, p *streams.Pipeline, seed uint64, n, bytes in
 	}
 }
 
-// TestVariantsGiveTheSameResults checks that every variant gives the results of the operator's reference. Each submitter
-// is locked to a thread.
+// TestVariantsGiveTheSameResults compares every variant's results with the operator's reference. Each submitter is
+// locked to a thread.
 func TestVariantsGiveTheSameResults(t *testing.T) {
 	for name, variant := range variants {
 		for _, d := range []device.Device{openHost(t), openSim(t)} {
 			t.Run(fmt.Sprintf("%s on %s", name, d.Info().Kind), func(t *testing.T) {
 				p, ops := variantPipeline(t, variant(d), "crc32c,minhash?hashes=2", streams.Schedule{Name: name, Buffers: 1})
 				const submitters, each = 3, 8
-				want := make([][][]byte, p.Slots()) // entries belong to the owner of the slot's batch
+				want := make([][][]byte, p.Slots()) // each entry belongs to the owner of that slot's batch
 				var left sync.WaitGroup
 				for s := range submitters {
 					left.Go(func() {
@@ -114,7 +114,7 @@ func wantReference(t *testing.T, b *streams.Batch, ops []operator.Operator, payl
 	}
 }
 
-// TestLegacyDefaultStreamIsSerial checks that lanes don't overlap on the legacy default stream, and do on others.
+// TestLegacyDefaultStreamIsSerial checks that lanes overlap on all streams except the legacy default stream.
 func TestLegacyDefaultStreamIsSerial(t *testing.T) {
 	const unit = time.Millisecond
 	for name, want := range map[string]time.Duration{"non-blocking": 6 * unit, "legacy": 12 * unit, "per-thread": 6 * unit} {
@@ -141,7 +141,7 @@ func TestLegacyDefaultStreamIsSerial(t *testing.T) {
 	}
 }
 
-// TestAskingVariantsDoNotNotify checks that a variant that queries events doesn't use the device's own notifications.
+// TestAskingVariantsDoNotNotify checks that a variant that polls events doesn't use the device's notifications.
 func TestAskingVariantsDoNotNotify(t *testing.T) {
 	for name, want := range map[string]int{"polling": 0, "blocking": 0, "per-thread": 3} {
 		d := openSim(t).(*sim.Device)
@@ -157,7 +157,7 @@ func TestAskingVariantsDoNotNotify(t *testing.T) {
 	}
 }
 
-// scratchRig is a stream and scratch on a device, allocated like a pipeline's.
+// scratchRig is a stream and scratch memory on a device, allocated as for a pipeline.
 type scratchRig struct {
 	*testing.T
 	dev     device.Device
@@ -192,7 +192,7 @@ func (r *scratchRig) stats() device.PoolStats {
 	return s
 }
 
-// onScratchVariants runs a test on both devices with every variant that changes how scratch is allocated.
+// onScratchVariants runs a test on both devices with every variant that changes the allocation of scratch.
 func onScratchVariants(t *testing.T, test func(r *scratchRig, name string)) {
 	for _, name := range []string{"releasing", "synchronous", "poolless"} {
 		for _, d := range []device.Device{openHost(t), openSim(t)} {
@@ -203,7 +203,7 @@ func onScratchVariants(t *testing.T, test func(r *scratchRig, name string)) {
 	}
 }
 
-// TestScratchOfVariantsIsMemory checks that scratch can be written and read in stream order and is counted.
+// TestScratchOfVariantsIsMemory checks that scratch is accessible in stream order, and that the statistics include it.
 func TestScratchOfVariantsIsMemory(t *testing.T) {
 	onScratchVariants(t, func(r *scratchRig, _ string) {
 		b, err := r.dev.AllocHost(1 << 10)
@@ -232,8 +232,8 @@ func TestScratchOfVariantsIsMemory(t *testing.T) {
 	})
 }
 
-// TestWhatScratchVariantsKeep checks how much memory each variant keeps between two batches, which is the property that
-// differs.
+// TestWhatScratchVariantsKeep checks the memory that each variant keeps between two batches. The variants differ in
+// this amount.
 func TestWhatScratchVariantsKeep(t *testing.T) {
 	onScratchVariants(t, func(r *scratchRig, name string) {
 		m, err := r.scratch.Alloc(r.stream, 1<<20)
@@ -246,7 +246,7 @@ func TestWhatScratchVariantsKeep(t *testing.T) {
 	})
 }
 
-// TestSynchronousFreeWaits checks that a free waits for the work before it.
+// TestSynchronousFreeWaits checks that a free waits for earlier work.
 func TestSynchronousFreeWaits(t *testing.T) {
 	r := newScratchRig(t, synchronous(openHost(t)))
 	m, err := r.scratch.Alloc(r.stream, 1<<10)

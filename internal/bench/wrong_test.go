@@ -8,7 +8,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// faulty is a kernel with one wrong bit near the end of its result, in batches of at least that many bytes.
+// faulty is a kernel with one wrong bit near the end of its result. Only batches of at least the given size are
+// affected.
 type faulty struct {
 	device.HostKernel
 	least int
@@ -44,7 +45,7 @@ func kernelNamed(t *testing.T, name string) device.HostKernel {
 	return nil
 }
 
-// faultyKernel returns the kernel with that name, with one wrong bit. A persistent kernel has it in every payload's
+// faultyKernel returns the named kernel with one wrong bit. A persistent kernel has a wrong bit in every payload's
 // record.
 func faultyKernel(t *testing.T, name string) device.HostKernel {
 	t.Helper()
@@ -79,7 +80,8 @@ func TestWrongResultsEndTheRun(t *testing.T) {
 	}
 }
 
-// TestPiecesAreComparedWithTheWhole checks that a piece that differs from the whole payload's result is detected.
+// TestPiecesAreComparedWithTheWhole checks that the comparison detects a piece that differs from the result of the
+// whole payload.
 func TestPiecesAreComparedWithTheWhole(t *testing.T) {
 	same := &sameResults{first: "the whole", seed: 1, results: []byte("right all over")}
 	c := chunked(sessionOn(openHost(t)), mix{}, newWords(mix{}, 64<<10), 4, same)
@@ -88,7 +90,8 @@ func TestPiecesAreComparedWithTheWhole(t *testing.T) {
 	}
 }
 
-// TestVariantsAreComparedWhole checks that a variant that differs from the first kernel in any byte is detected.
+// TestVariantsAreComparedWhole checks that the comparison detects any byte in which a variant differs from the first
+// kernel.
 func TestVariantsAreComparedWhole(t *testing.T) {
 	s, same := sessionOn(openHost(t)), &sameResults{}
 	plain := kernelCase(s, "plain", 8<<10, same)
@@ -105,7 +108,7 @@ func TestVariantsAreComparedWhole(t *testing.T) {
 	}
 }
 
-// TestEqualSaysWhere checks that the error names the first byte that differs.
+// TestEqualSaysWhere checks that the error names the first different byte.
 func TestEqualSaysWhere(t *testing.T) {
 	op, err := operator.Parse("crc32c")
 	if err != nil {

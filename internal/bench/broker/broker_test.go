@@ -37,7 +37,7 @@ func openHost(t *testing.T, kernels ...device.HostKernel) device.Device {
 	return d
 }
 
-// tiny returns options for the smallest possible measurement: one size and one round, with one batch per partition.
+// tiny returns options for the smallest possible measurement, with one size, one round and one batch per partition.
 func tiny(d device.Device, b *Bench) bench.Options {
 	return bench.Options{
 		Devices: []device.Device{d}, Suites: []bench.Suite{b.Suite()}, Groups: []string{suiteName},
@@ -45,12 +45,12 @@ func tiny(d device.Device, b *Bench) bench.Options {
 	}
 }
 
-// small is a pipeline whose memory costs little: each round has a new one.
+// small returns the configuration of a small pipeline. Each round allocates a new one.
 func small(_ device.Info, ops []operator.Operator) streams.Config {
 	return streams.Config{Operators: ops, ScratchLimit: 4 << 20, BatchBytes: 256 << 10, BatchPayloads: 512}
 }
 
-// run makes the measurements that o selects, and fails on an error.
+// run measures the selection of o and fails on an error.
 func run(t *testing.T, o bench.Options) *report.Report {
 	t.Helper()
 	r, err := bench.Run(t.Context(), o)
@@ -72,7 +72,7 @@ func newBench(t *testing.T, o Options) *Bench {
 	return b
 }
 
-// rows returns the rows with that name.
+// rows returns the rows with the given name.
 func rows(r *report.Report, name string) (list []report.Row) {
 	for _, row := range r.Rows {
 		if row.Group == suiteName && row.Name == name {
@@ -92,21 +92,21 @@ func wantFigures(t *testing.T, row report.Row, names ...string) {
 	}
 }
 
-// The figures of rows that show how fast a worker is, and of those with frames.
+// These are the figures of rows that measure throughput, without and with frames.
 var (
 	rateFigures  = []string{figureRecords, figureBytes, bench.FigureCores, figureFill}
 	frameFigures = []string{figureWire, figureCompression}
 )
 
-// TestEveryRowIsMeasured checks that every row has its figures and a line in a table. The experiments run at once, because workers with
-// exclusive delivery mostly wait before their first delivery.
+// TestEveryRowIsMeasured checks that every row has its figures and a table line. The experiments run in parallel,
+// because workers with exclusive delivery mostly wait before their first delivery.
 func TestEveryRowIsMeasured(t *testing.T) {
 	t.Parallel()
-	const single, framed = 1, 2 // forms of these tests
+	const single, framed = 1, 2 // forms of records in these tests
 	checks := map[string]struct {
 		lines   int
-		figures []string // of each line
-		framed  []string // and of each line with frames
+		figures []string // figures of each line
+		framed  []string // figures of each line with frames
 	}{
 		rowNull:      {1, rateFigures, nil},
 		rowShared:    {len(operatorLists), append([]string{figureOverNull, figureOverPlain}, rateFigures...), nil},
@@ -158,7 +158,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 	}
 }
 
-// wantInMemory checks that the streams of the last round are in memory.
+// wantInMemory checks that the last round's streams are in memory.
 func wantInMemory(t *testing.T, s *server) {
 	t.Helper()
 	n := 0
@@ -173,7 +173,8 @@ func wantInMemory(t *testing.T, s *server) {
 	}
 }
 
-// TestEverySizeIsMeasured checks that there are figures for each size, with streams in files. The larger records are alone in their frames.
+// TestEverySizeIsMeasured checks the figures for each size, with streams in files. Each of the larger records has its
+// own frame.
 func TestEverySizeIsMeasured(t *testing.T) {
 	t.Parallel()
 	o := tiny(openHost(t), newBench(t, Options{Connections: 2}))
@@ -211,8 +212,8 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestServerElsewhere checks that a server that others use keeps their streams and none of ours. The streams of an
-// interrupted run don't disturb the next one.
+// TestServerElsewhere checks that a shared server keeps the streams of other users and none of the bench's. The streams
+// of an interrupted run don't disturb the next run.
 func TestServerElsewhere(t *testing.T) {
 	t.Parallel()
 	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
@@ -256,7 +257,7 @@ func TestServerElsewhere(t *testing.T) {
 	}
 }
 
-// TestPayloadThatFitsNoBatch checks that the row tells the user what to do.
+// TestPayloadThatFitsNoBatch checks that the row contains advice for the user.
 func TestPayloadThatFitsNoBatch(t *testing.T) {
 	t.Parallel()
 	o := tiny(openHost(t), newBench(t, Options{}))
@@ -271,8 +272,7 @@ func TestPayloadThatFitsNoBatch(t *testing.T) {
 	}
 }
 
-// TestSizesOfPayloads checks that the suite alone accepts sizes that batches can't have, and rejects sizes that
-// payloads can't have.
+// TestSizesOfPayloads checks that the suite accepts sizes that don't fit in batches, and rejects invalid sizes.
 func TestSizesOfPayloads(t *testing.T) {
 	o := tiny(nil, New(Options{}))
 	o.Bytes = []int{1, 4 << 10}
@@ -292,7 +292,7 @@ func TestSizesOfPayloads(t *testing.T) {
 	}
 }
 
-// TestInterrupted checks that an interrupted run ends, reports the interruption and leaves nothing behind.
+// TestInterrupted checks that an interrupted run ends, reports the interruption and leaves no streams.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Options{})

@@ -28,7 +28,7 @@ func resultOf(c *content, i int) []byte {
 	return table.Reference(bench.Parse("crc32c"), c.recordsOf(i), nil).Append(nil, operator.Arrow, 0, c.records)
 }
 
-// TestMessagesHoldTheirRecords splits messages as a worker does, with the options that the content sets.
+// TestMessagesHoldTheirRecords splits messages as a worker does, with the content's options.
 func TestMessagesHoldTheirRecords(t *testing.T) {
 	for _, c := range everyForm() {
 		t.Run(fmt.Sprintf("%v/%v", c.framing, c.encoding), func(t *testing.T) {
@@ -60,8 +60,8 @@ func TestMessagesHoldTheirRecords(t *testing.T) {
 	}
 }
 
-// TestResultsWithoutADevice checks the results of the worker in plain Go, with and without operators. The lengths must be equal, because
-// a ratio to the worker that computes nothing is meaningless otherwise.
+// TestResultsWithoutADevice checks the results of the plain Go worker, with and without operators. The lengths must be
+// equal. Otherwise the ratio to a worker that computes nothing would be meaningless.
 func TestResultsWithoutADevice(t *testing.T) {
 	ops := bench.Parse("crc32c")
 	for _, c := range append(everyForm(), newContent(single(100), 7)) {
@@ -84,7 +84,7 @@ func TestResultsWithoutADevice(t *testing.T) {
 	}
 }
 
-// TestWrongResultsOfFramesAreFound checks a frame of the sample, one outside of the sample, and the repetitions of both.
+// TestWrongResultsOfFramesAreFound checks a frame inside the sample, one outside, and the repetitions of both.
 func TestWrongResultsOfFramesAreFound(t *testing.T) {
 	ops, c := bench.Parse("crc32c"), everyForm()[0]
 	broken := func(i int) []byte {
@@ -92,7 +92,7 @@ func TestWrongResultsOfFramesAreFound(t *testing.T) {
 		result.Put(0, 4, []byte{1, 2, 3, 4})
 		return result.Append(nil, operator.Arrow, 0, c.records)
 	}
-	// The sample is 0 and the seed, 7.
+	// The sample consists of frame 0 and frame 7, which is the seed.
 	check := c.checker(ops, 3*differentFrames)
 	for _, i := range []int{0, 1, 7, differentFrames, differentFrames + 1} {
 		if err := check(i, resultOf(c, i)); err != nil {
@@ -112,7 +112,8 @@ func TestWrongResultsOfFramesAreFound(t *testing.T) {
 	}
 }
 
-// TestLongRecordsHaveFrames checks that a record larger than a frame is alone in it, and that tiny records are not too many.
+// TestLongRecordsHaveFrames checks that a record larger than a frame has its own frame. The number of tiny records in a
+// frame is limited.
 func TestLongRecordsHaveFrames(t *testing.T) {
 	for size, want := range map[int]int{1: maxFrameRecords, 256: 2048, 512 << 10: 1, 1 << 20: 1} {
 		if got := forms[0].filled(size, usualFrameBytes).records; got != want {

@@ -12,8 +12,8 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// TestGroupsKeepOrderAndBounds checks that, with any bounds, every input is in one group, in order, and that no group exceeds the bounds
-// by more than its last input. A group has no input that was not waiting.
+// TestGroupsKeepOrderAndBounds checks that, with any bounds, every input is in one group, in order. A group exceeds its
+// bounds by at most its last input. A group contains only inputs that were waiting.
 func TestGroupsKeepOrderAndBounds(t *testing.T) {
 	const n, size = 100, 10
 	for _, w := range []*plain{{groupMessages: 1, groupBytes: 1 << 20}, {groupMessages: 7, groupBytes: 1 << 20}, {groupMessages: 1 << 20, groupBytes: 35}, {groupMessages: n, groupBytes: n * size}} {
@@ -45,7 +45,7 @@ func TestGroupsKeepOrderAndBounds(t *testing.T) {
 	}
 }
 
-// TestServerWithoutBatches checks that the worker in plain Go reports that the server can't store batches.
+// TestServerWithoutBatches checks that the plain Go worker reports a server that can't store batches.
 func TestServerWithoutBatches(t *testing.T) {
 	p := newTestPair(t, true)
 	results, err := p.js.Stream(t.Context(), outStream+p.name)

@@ -36,10 +36,10 @@ func newTestPair(t *testing.T, exclusive bool) *pair {
 	return p
 }
 
-// storedAt is when the inputs of these tests were stored.
+// storedAt is the time at which the inputs of these tests were stored.
 var storedAt = time.Unix(1_700_000_000, 0)
 
-// store stores a result for an input. The function change may modify the result first.
+// store stores a result for an input. change may modify the result first.
 func (p *pair) store(t *testing.T, sequence int, body []byte, change func(*nats.Msg)) {
 	t.Helper()
 	m := &nats.Msg{Subject: mapped(p.subject(sequence - 1)), Data: body, Header: nats.Header{}}
@@ -53,7 +53,7 @@ func (p *pair) store(t *testing.T, sequence int, body []byte, change func(*nats.
 	}
 }
 
-// TestWhatIsWrongIsFound uses three inputs. The results of the first two are correct.
+// TestWhatIsWrongIsFound uses three inputs. The first two have correct results.
 func TestWhatIsWrongIsFound(t *testing.T) {
 	s := newTestPair(t, false).server
 	ops := bench.Parse("crc32c")
@@ -130,7 +130,7 @@ func (f faultyBound) Run(rows []byte, offsets []uint32, scratch, result []byte, 
 	return err
 }
 
-// TestWrongResultEndsTheRun checks that a wrong result of the device ends the run, and that the error names the row.
+// TestWrongResultEndsTheRun checks that a device's wrong result ends the run, and that the error names the row.
 func TestWrongResultEndsTheRun(t *testing.T) {
 	t.Parallel()
 	var kernels []device.HostKernel
@@ -148,8 +148,8 @@ func TestWrongResultEndsTheRun(t *testing.T) {
 	}
 }
 
-// TestPartitionsAreEven checks that each partition has the same number of inputs, which arrive at their interval. A round with
-// unacknowledged inputs ends when its context does.
+// TestPartitionsAreEven checks that each partition has the same number of inputs, at the configured interval. A round
+// with unacknowledged inputs ends when its context ends.
 func TestPartitionsAreEven(t *testing.T) {
 	const each = 5
 	p := newTestPair(t, true)
@@ -187,8 +187,8 @@ func TestPartitionsAreEven(t *testing.T) {
 	}
 }
 
-// TestClockStartsBeforeTheFirstDelivery checks that the clock starts before the first delivery. The start is known only after that
-// delivery.
+// TestClockStartsBeforeTheFirstDelivery checks that the clock starts before the first delivery. Only after that
+// delivery does the round know the start.
 func TestClockStartsBeforeTheFirstDelivery(t *testing.T) {
 	p := newTestPair(t, false)
 	if err := p.fill(t.Context(), load{content: newContent(single(10), 7), n: 3}); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestServerIsServedUntilEOF checks that the server writes its URL, and stops when its input ends.
+// TestServerIsServedUntilEOF checks that the server writes its URL, and stops at the end of its input.
 func TestServerIsServedUntilEOF(t *testing.T) {
 	in, stop := io.Pipe()
 	output, out := io.Pipe()
@@ -41,7 +41,7 @@ func TestServerIsServedUntilEOF(t *testing.T) {
 }
 
 // TestServerProcess checks that Close ends the server's process. A script replaces the program, which the tests of the
-// command run.
+// command cover.
 func TestServerProcess(t *testing.T) {
 	dir := t.TempDir()
 	a, err := startProcess(t.Context(), script(t, `echo "nats://127.0.0.1:1 $GOGC"; cat >&2; touch "$1/ended"`), dir)
@@ -89,7 +89,7 @@ func script(t *testing.T, text string) []string {
 	return []string{"/bin/sh", "-c", text, "sh"}
 }
 
-// TestUntuned checks that other variables are kept.
+// TestUntuned checks that the other variables remain.
 func TestUntuned(t *testing.T) {
 	got := untuned([]string{"A=1", "GOGC=50", "GOMAXPROCS=2", "GOMEMLIMIT=1GiB", "GODEBUG=x=1", "B"})
 	if want := []string{"A=1", "B"}; !slices.Equal(got, want) {
