@@ -13,7 +13,7 @@ import (
 	"millrace/internal/frame"
 )
 
-// packed returns what a framer makes of payloads.
+// packed returns the payloads that a framer packs from payloads.
 func packed(t *testing.T, f *Framer, payloads ...Payload) (all []Payload) {
 	t.Helper()
 	for p := range f.Pack(slices.Values(payloads)) {
@@ -22,7 +22,7 @@ func packed(t *testing.T, f *Framer, payloads ...Payload) (all []Payload) {
 	return all
 }
 
-// numbered returns payloads with the texts "record 0" and so on.
+// numbered returns payloads with the texts "record 0", "record 1" and so on.
 func numbered(n int) (all []Payload) {
 	for i := range n {
 		all = append(all, Payload{Place: fmt.Sprint("file:", i+1), Data: fmt.Append(nil, "record ", i)})
@@ -30,7 +30,7 @@ func numbered(n int) (all []Payload) {
 	return all
 }
 
-// recordsOf splits a message as a worker does that recognizes it by its headers.
+// recordsOf splits a message as a worker does that uses its headers.
 func recordsOf(t *testing.T, f *Framer, message []byte) (records []string) {
 	t.Helper()
 	h := nats.Header{}
@@ -98,7 +98,7 @@ func TestFramesFitInAMessage(t *testing.T) {
 	}
 }
 
-// TestPayloadsThatAreNotPacked: those with an error, and all without a framing.
+// TestPayloadsThatAreNotPacked: a framer doesn't pack a payload with an error, or any payload without a framing.
 func TestPayloadsThatAreNotPacked(t *testing.T) {
 	t.Parallel()
 	bad := Payload{Place: "file:2", Err: errors.New("too large")}
@@ -123,7 +123,7 @@ func TestHeadersThatAreThereStay(t *testing.T) {
 	}
 }
 
-// TestSendKeepsItsRate: after the first message, the next one is due in days.
+// TestSendKeepsItsRate: at this rate, the second message is due days after the first.
 func TestSendKeepsItsRate(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -10,7 +10,8 @@ import (
 	"millrace/client"
 )
 
-// TestPayloadsOfDeadLetters: a payload is printed only with --payload, as text or in base64, and cut to --payload-bytes.
+// TestPayloadsOfDeadLetters: payloads are printed only with --payload. They are text or base64, and truncated to
+// --payload-bytes.
 func TestPayloadsOfDeadLetters(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -41,7 +42,7 @@ func TestPayloadsOfDeadLetters(t *testing.T) {
 	}
 }
 
-// TestThePayloadIsElsewhere: the line says in which message.
+// TestThePayloadIsElsewhere: the printed line has the sequence of the message with the payload.
 func TestThePayloadIsElsewhere(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// source returns a source with that text, which it gives in small pieces.
+// source returns a source that returns the text in small pieces.
 func source(name, text string) Source {
 	return Source{name, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
 }
 
-// described returns payloads as text.
+// described returns texts that describe the payloads.
 func described(t *testing.T, p *Payloads) (all []string) {
 	t.Helper()
 	for payload := range p.All() {
@@ -58,7 +58,7 @@ func TestPayloads(t *testing.T) {
 	}
 }
 
-// TestLargeLinesTakeNoMemory reads a line of 64 MiB with a bound of 1 KiB.
+// TestLargeLinesTakeNoMemory reads a line of 64 MiB with a limit of 1 KiB.
 func TestLargeLinesTakeNoMemory(t *testing.T) {
 	endless := io.LimitReader(spaces{}, 64<<20)
 	p := &Payloads{Sources: []Source{{"a", func() (io.ReadCloser, error) { return io.NopCloser(endless), nil }}}, Lines: true, Most: 1 << 10}
@@ -84,7 +84,7 @@ func (spaces) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestLinesAreSentAsTheyCome: nobody waits for the end of a pipe.
+// TestLinesAreSentAsTheyCome: each line is available before the pipe ends.
 func TestLinesAreSentAsTheyCome(t *testing.T) {
 	r, w := io.Pipe()
 	p := &Payloads{Sources: []Source{{"pipe", func() (io.ReadCloser, error) { return r, nil }}}, Lines: true, Most: 10}

@@ -24,7 +24,8 @@ import (
 
 const specs = "crc32c,minhash?k=4&hashes=2&seed=1"
 
-// result returns the message that a worker would store for these records of input number sequence. One record is no frame.
+// result returns the result message that a worker would store for the input number sequence with these records. A
+// single record isn't a frame.
 func result(t *testing.T, f operator.Format, sequence int, statuses []record.Status, records ...string) *nats.Msg {
 	t.Helper()
 	ops, err := operator.ParseList(specs)
@@ -48,7 +49,7 @@ func result(t *testing.T, f operator.Format, sequence int, statuses []record.Sta
 	return m
 }
 
-// message returns a message about input number sequence.
+// message returns a message about the input number sequence.
 func message(subject string, sequence int) *nats.Msg {
 	m := nats.NewMsg(subject)
 	m.Header.Set(client.HeaderStream, "IN")
@@ -57,7 +58,7 @@ func message(subject string, sequence int) *nats.Msg {
 	return m
 }
 
-// printer returns a printer of all messages, and what it writes.
+// printer returns a printer of all messages and its two outputs.
 func (r *rig) printer() (p *Printer, out, notes *text) {
 	out, notes = &text{}, &text{}
 	return &Printer{
@@ -66,7 +67,7 @@ func (r *rig) printer() (p *Printer, out, notes *text) {
 	}, out, notes
 }
 
-// text is a buffer for several goroutines.
+// text is a buffer that several goroutines may use.
 type text struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -84,7 +85,7 @@ func (t *text) String() string {
 	return t.buf.String()
 }
 
-// TestEveryFormatPrintsTheSameLines compares them with results in JSON, which are printed as they are.
+// TestEveryFormatPrintsTheSameLines compares the lines with those of JSON results, which are printed unchanged.
 func TestEveryFormatPrintsTheSameLines(t *testing.T) {
 	t.Parallel()
 	for _, records := range [][]string{{"one record"}, {"first", "", "a third record"}, {}} {
@@ -107,7 +108,7 @@ func TestEveryFormatPrintsTheSameLines(t *testing.T) {
 					want = got
 				}
 				expected := want
-				if f == operator.Binary && len(records) > 1 { // which has no lengths
+				if f == operator.Binary && len(records) > 1 { // the format has no lengths
 					expected = withoutLengths(want)
 				}
 				if got != expected {
@@ -205,7 +206,7 @@ func TestUnknownOperatorsArePrintedAsStored(t *testing.T) {
 	}
 }
 
-// sequences returns the inputs of the lines, in order.
+// sequences returns the input sequences of the printed lines, in order.
 func sequences(t *testing.T, out *text) (all []uint64) {
 	t.Helper()
 	for line := range strings.Lines(out.String()) {
@@ -263,7 +264,7 @@ func TestTheLastMessages(t *testing.T) {
 	}
 }
 
-// TestSubjectsThatTheStreamMaps has streams that store results and dead letters on other subjects than they are published on.
+// TestSubjectsThatTheStreamMaps uses streams that store results and dead letters on mapped subjects.
 func TestSubjectsThatTheStreamMaps(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -305,7 +306,7 @@ func TestSubjectsThatTheStreamMaps(t *testing.T) {
 	}
 }
 
-// TestNothingToPrint: an empty output has a reason.
+// TestNothingToPrint: a note gives the reason for an empty output.
 func TestNothingToPrint(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -316,7 +317,7 @@ func TestNothingToPrint(t *testing.T) {
 	r.publish(result(t, operator.JSON, 1, nil, "x"))
 	for subject, want := range map[string]string{
 		"in.*": "", "*.web": "", "in.none": "note: no results and no dead letters of inputs on in.none yet\n",
-		"none.>": "note: no results and no dead letters of inputs on none.> yet\n", // which results of other inputs are stored like
+		"none.>": "note: no results and no dead letters of inputs on none.> yet\n", // the results of other inputs have the same subject form
 	} {
 		p, out, notes := r.printer()
 		p.Subject = subject
@@ -326,7 +327,8 @@ func TestNothingToPrint(t *testing.T) {
 	}
 }
 
-// TestPayloadsBesideDeadLetters: the payload of a dead letter may be in a separate message, which for a record of a frame is the whole input.
+// TestPayloadsBesideDeadLetters: the payload of a dead letter may be in a separate message. For a record of a frame,
+// that message contains the whole input.
 func TestPayloadsBesideDeadLetters(t *testing.T) {
 	t.Parallel()
 	for name, own := range map[string]bool{"in their own stream": true, "in the stream of results": false} {
@@ -379,7 +381,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestResultsInParts has the parts of a worker that died before the ones that count.
+// TestResultsInParts: parts of a worker that died precede the parts of the complete result.
 func TestResultsInParts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -420,7 +422,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	broken.Data = broken.Data[:10]
 	unknown := result(t, operator.JSON, 3, nil, "x")
 	unknown.Header.Set(client.HeaderContentType, "text/plain")
-	expired := &nats.Msg{Subject: "out.web", Header: nats.Header{"Nats-Marker-Reason": {"MaxAge"}}} // which the server stores, and nobody need know of
+	expired := &nats.Msg{Subject: "out.web", Header: nats.Header{"Nats-Marker-Reason": {"MaxAge"}}} // the server's delete marker, which needs no note
 	r.publish(&nats.Msg{Subject: "out.web", Data: []byte("hello")}, broken, unknown, result(t, operator.JSON, 4, nil, "x"), expired)
 	p, out, notes := r.printer()
 	err := p.Print(r.Ctx())
@@ -450,7 +452,7 @@ func TestStreamsThatAreNotAsTheWorkerMakesThem(t *testing.T) {
 	if err := p.Print(r.Ctx()); err != nil || !strings.Contains(notes.String(), "no stream stores dead letters, on [dead.>]") {
 		t.Errorf("no stream of dead letters: %v, %q", err, notes)
 	}
-	// Both in one stream.
+	// One stream has both.
 	r.Create(jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>", "dead.>"}})
 	letter := message("dead.web", 3)
 	letter.Header.Set(client.HeaderReason, "too_large")

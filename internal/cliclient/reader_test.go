@@ -11,8 +11,8 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// TestAReaderReadsEachMessageOnce: messages are stored while it reads, its consumer is deleted, and then it follows. The messages take more
-// than one request.
+// TestAReaderReadsEachMessageOnce: new messages arrive during the read, and the reader's consumer is deleted. After
+// that, the reader follows the stream. The messages need several requests.
 func TestAReaderReadsEachMessageOnce(t *testing.T) {
 	t.Parallel()
 	const n = 7

@@ -23,7 +23,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// connect connects as natsconn does: what is published without a connection fails at once.
+// connect connects as natsconn does. A publish without a connection fails at once.
 func (r *rig) connect(url string) *nats.Conn { return r.Connect(url, nats.ReconnectBufSize(-1)) }
 
 func (r *rig) publish(messages ...*nats.Msg) {

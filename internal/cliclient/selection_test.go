@@ -9,7 +9,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// TestTheLastOfSeveralFirstTokens: results of in.web and other.web are stored on the same subject. Only those that are selected count.
+// TestTheLastOfSeveralFirstTokens: results of in.web and other.web have the same subject. The limit applies only to
+// results of the selected inputs.
 func TestTheLastOfSeveralFirstTokens(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -27,7 +28,7 @@ func TestTheLastOfSeveralFirstTokens(t *testing.T) {
 		note    bool
 	}{
 		{"in.web", 2, []uint64{407, 507}, true},
-		{"in.*", 6, []uint64{7, 107, 207, 307, 407, 507}, true}, // others are before them
+		{"in.*", 6, []uint64{7, 107, 207, 307, 407, 507}, true}, // results of other inputs precede these
 		{"in.web", 7, []uint64{7, 107, 207, 307, 407, 507}, false},
 		{"other.web", 2, []uint64{598, 599}, true},
 		{"*.web", 1, []uint64{599}, true},

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// payloads returns a channel with n payloads: "0", "1", ... and so on.
+// payloads returns a channel with n payloads: "0", "1" and so on.
 func payloads(n int) <-chan Payload {
 	all := make(chan Payload, n)
 	for i := range n {
@@ -54,7 +54,7 @@ func TestSendBoundsWhatIsInFlight(t *testing.T) {
 	go func() {
 		defer close(all)
 		for range 30 {
-			all <- Payload{Place: "file", Data: make([]byte, 3<<20)} // three windows
+			all <- Payload{Place: "file", Data: make([]byte, 3<<20)} // fills three windows in total
 		}
 	}()
 	report, err := (&Sender{Conn: r.NC, Stream: "IN", Subject: "in.web"}).Send(r.Ctx(), all)
@@ -114,7 +114,7 @@ func TestSendReportsFailures(t *testing.T) {
 	}
 }
 
-// TestSendGivesUpOnAFullStream holds although every failure could be one payload's own.
+// TestSendGivesUpOnAFullStream: Send gives up although each failure could be specific to one payload.
 func TestSendGivesUpOnAFullStream(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -153,7 +153,8 @@ func TestSendGivesUpOnAFullStream(t *testing.T) {
 	}
 }
 
-// TestPayloadsThatCannotBeSentDoNotEndSend has more of them in a row than failures of the server end Send.
+// TestPayloadsThatCannotBeSentDoNotEndSend has more bad payloads in a row than the number of server failures that ends
+// Send.
 func TestPayloadsThatCannotBeSentDoNotEndSend(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -224,13 +225,13 @@ func TestInterruptedSendReportsWhatIsStored(t *testing.T) {
 	}
 }
 
-// TestInterruptedSendDoesNotWaitForASilentServer interrupts Send while no payload has an answer.
+// TestInterruptedSendDoesNotWaitForASilentServer interrupts Send before any payload has a reply.
 func TestInterruptedSendDoesNotWaitForASilentServer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx, interrupt := context.WithCancel(r.Ctx())
 	received := make(chan *nats.Msg, 3)
-	if _, err := r.NC.ChanSubscribe("silent", received); err != nil { // no stream has the subject, and this subscriber doesn't answer
+	if _, err := r.NC.ChanSubscribe("silent", received); err != nil { // the subject has no stream, and this subscriber sends no reply
 		t.Fatal(err)
 	}
 	waiting := make(chan Payload, 3)
@@ -254,8 +255,8 @@ func TestInterruptedSendDoesNotWaitForASilentServer(t *testing.T) {
 	}
 }
 
-// TestSendGivesUpWithoutAServer holds for a whole window, in the time that one payload has. The server goes when the window has moved on, so some
-// payloads are stored.
+// TestSendGivesUpWithoutAServer: Send gives up on a whole window within the timeout of one payload. The server
+// disappears after the window has moved on, so some payloads are stored.
 func TestSendGivesUpWithoutAServer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -19,9 +19,9 @@ func TestInputsWithoutAnOutcome(t *testing.T) {
 	r.inputs(20)
 	r.want("pending 20")
 	r.results(1, 8)
-	r.acknowledge("c", 0, 10) // 9 and 10 are acknowledged and have no outcome
+	r.acknowledge("c", 0, 10) // 9 and 10 are acknowledged without an outcome
 	r.want("results 8, pending 10, missing 9-10")
-	r.purge("IN", 11) // the trim removes them
+	r.purge("IN", 11) // the trim that removes them
 	r.want("results 8, pending 10, missing 9-10")
 	r.store("dead.0", 9, client.HeaderReason+"=too_large")
 	r.want("results 8, dead 1, pending 10, missing 10-10")
@@ -31,14 +31,15 @@ func TestInputsWithoutAnOutcome(t *testing.T) {
 	r.want("pending 4")
 }
 
-// TestTheConsumerWaitsForFewer: the consumer of shared delivery has delivered inputs, and says only how many of them aren't acknowledged.
+// TestTheConsumerWaitsForFewer: the consumer of shared delivery has delivered inputs. It reports only the number of
+// unacknowledged inputs, not their sequences.
 func TestTheConsumerWaitsForFewer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.inputs(20)
 	r.acknowledge("c", 4, 0)
 	r.want("pending 20")
-	r.acknowledge("c", 0, 3) // of 5 to 7, behind those that it waits for
+	r.acknowledge("c", 0, 3) // acknowledges 5 to 7; 1 to 4 remain unacknowledged
 	report := r.want("pending 17, missing 1-7")
 	if report.Counts[Missing] != 3 {
 		t.Errorf("%d are missing, want 3", report.Counts[Missing])
@@ -47,7 +48,8 @@ func TestTheConsumerWaitsForFewer(t *testing.T) {
 	r.want("results 3, pending 17")
 }
 
-// TestPartitions: with exclusive delivery each partition has its own consumer, and the server chooses the partition as the audit does.
+// TestPartitions: with exclusive delivery each partition has a consumer, and the audit computes the same partition as
+// the server.
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.StreamConfig) {
@@ -71,7 +73,7 @@ func TestPartitions(t *testing.T) {
 	r.want("pending 29, missing 1-1")
 	r.results(1, 1)
 	r.want("results 1, pending 29")
-	for _, input := range []uint64{7, 2} { // the order isn't promised without markers
+	for _, input := range []uint64{7, 2} { // without markers, the audit checks no order
 		r.store("out.1", input)
 	}
 	r.want("results 3, pending 27")
@@ -93,9 +95,9 @@ func TestParts(t *testing.T) {
 	}
 	part(1, "2/3", "a")
 	part(1, "1/3", "a")
-	part(1, "1/2", "b") // of a cut that was given up
+	part(1, "1/2", "b") // from an abandoned cut
 	part(1, "3/3", "a")
-	part(1, "2/4", "c") // late
+	part(1, "2/4", "c") // arrives late
 	r.want("results 1, pending 5")
 	part(2, "1/4", "a")
 	part(2, "3/4", "a")
@@ -103,7 +105,7 @@ func TestParts(t *testing.T) {
 	r.want("results 2, pending 4, incomplete 2-2")
 }
 
-// TestMessagesOfFrames: parts of several cuts, and dead letters of records.
+// TestMessagesOfFrames stores parts of several cuts and dead letters of records.
 func TestMessagesOfFrames(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -125,7 +127,7 @@ func TestMessagesOfFrames(t *testing.T) {
 	r.want("results 2, pending 4, double 3-3, double 5-5")
 }
 
-// TestADeadLetterInTwoMessages: the payload has no headers, and is no outcome.
+// TestADeadLetterInTwoMessages: the payload's message has no headers and isn't an outcome.
 func TestADeadLetterInTwoMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -136,12 +138,12 @@ func TestADeadLetterInTwoMessages(t *testing.T) {
 	}
 	r.store("dead.0", 1, client.HeaderReason+"=too_large", fmt.Sprint(client.HeaderPayloadSequence, "=", ack.Sequence))
 	r.want("dead 1")
-	r.store("dead.0", 1) // so that the payload isn't the beginning of the stream
+	r.store("dead.0", 1) // keeps the payload from being the stream's first message
 	r.remove("DEAD", ack.Sequence)
 	r.want("doubled 1, double 1-1, incomplete 1-1")
 }
 
-// TestWhatCantBeKnown: outcomes may have been removed, or inputs may have been none.
+// TestWhatCantBeKnown: the server may have removed the outcomes, or a sequence may never have been an input.
 func TestWhatCantBeKnown(t *testing.T) {
 	t.Parallel()
 	t.Run("results were purged", func(t *testing.T) {
@@ -198,7 +200,7 @@ func TestWhatCantBeKnown(t *testing.T) {
 	})
 }
 
-// TestSequencesThatAreUsedAgain: an earlier stream of that name, or one that was restored, had other inputs.
+// TestSequencesThatAreUsedAgain: an earlier or restored stream of the same name had other inputs.
 func TestSequencesThatAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -215,13 +217,13 @@ func TestSequencesThatAreUsedAgain(t *testing.T) {
 	r.want("doubled 1, pending 2, double 1-1")
 }
 
-// TestInputsThatAreSettledMeanwhile: an input gets its outcome and is removed after the audit has read the streams.
+// TestInputsThatAreSettledMeanwhile: inputs get their outcomes and are removed after the audit has read the streams.
 func TestInputsThatAreSettledMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.inputs(10)
 	r.results(1, 5)
-	r.remove("IN", 2) // now the stream has gaps, so messages are read
+	r.remove("IN", 2) // the stream has a gap now, so the audit reads messages
 	ctx, report := r.Ctx(), &Report{limit: 10}
 	in := &inputs{js: r.JS, topology: r.auditor.Topology}
 	if err := in.read(ctx); err != nil {
@@ -240,7 +242,7 @@ func TestInputsThatAreSettledMeanwhile(t *testing.T) {
 	r.results(6, 7)
 	r.remove("IN", 6)
 	r.remove("IN", 7)
-	r.remove("IN", 8) // without an outcome
+	r.remove("IN", 8) // removed without an outcome
 	if err := (&judge{inputs: in, outcomes: out, report: report}).run(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +251,7 @@ func TestInputsThatAreSettledMeanwhile(t *testing.T) {
 	}
 }
 
-// TestStreamsThatLoseWhatIsRead prove nothing.
+// TestStreamsThatLoseWhatIsRead: reading a work queue removes its messages, so the audit refuses such a result stream.
 func TestStreamsThatLoseWhatIsRead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.StreamConfig) {
@@ -262,7 +264,8 @@ func TestStreamsThatLoseWhatIsRead(t *testing.T) {
 	}
 }
 
-// TestNoConsumerOnTheInputStream: the server may remove inputs when one is removed.
+// TestNoConsumerOnTheInputStream: the audit creates no consumer there, because the server may remove inputs when it
+// deletes one.
 func TestNoConsumerOnTheInputStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -288,7 +291,7 @@ func TestNoConsumerOnTheInputStream(t *testing.T) {
 	}
 }
 
-// TestTheLimit: all findings are counted, and as many of each kind are named as the limit says.
+// TestTheLimit: the report counts all findings and lists at most Limit findings of each kind.
 func TestTheLimit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -308,7 +311,7 @@ func TestTheLimit(t *testing.T) {
 	}
 }
 
-// TestWhoReadsASubject: with exclusive delivery the partition before a subject names the consumer.
+// TestWhoReadsASubject: with exclusive delivery, the partition in the subject's first token selects the consumer.
 func TestWhoReadsASubject(t *testing.T) {
 	t.Parallel()
 	in := &inputs{topology: topology.Topology{Subjects: []string{"in.>"}, Exclusive: true, Partitions: 2}}

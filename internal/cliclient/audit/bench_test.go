@@ -13,7 +13,7 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// BenchmarkAudit audits inputs on a local server that all have a result. The metric inputs/s is the rate.
+// BenchmarkAudit audits inputs on a local server. Every input has a result. The metric inputs/s is the rate.
 func BenchmarkAudit(b *testing.B) {
 	const n = 500_000
 	r := natstest.New(b)

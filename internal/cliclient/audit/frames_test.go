@@ -6,7 +6,8 @@ import (
 	"millrace/client"
 )
 
-// TestPartsOfFinishedResultsTakeNoRoom: otherwise an audit of many frames would stop checking parts.
+// TestPartsOfFinishedResultsTakeNoRoom: if finished results used memory, an audit of many frames would stop checking
+// parts.
 func TestPartsOfFinishedResultsTakeNoRoom(t *testing.T) {
 	t.Parallel()
 	f := newFrames()

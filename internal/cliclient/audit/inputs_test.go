@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestInputsAroundATime: the last one before it and the first one from it on are found, also beside inputs that are gone.
+// TestInputsAroundATime finds the last input before a time and the first input from that time on, even beside removed
+// inputs.
 func TestInputsAroundATime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

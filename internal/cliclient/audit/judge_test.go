@@ -6,7 +6,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestUnknownEndsWhereOutcomesAreKept: inputs before it may have had an outcome, and those behind it are read one by one.
+// TestUnknownEndsWhereOutcomesAreKept: earlier inputs may have lost their outcomes. Later inputs are judged one at a
+// time.
 func TestUnknownEndsWhereOutcomesAreKept(t *testing.T) {
 	t.Parallel()
 	report := &Report{limit: 10}

@@ -2,7 +2,8 @@ package audit
 
 import "testing"
 
-// TestTheOrderBeginsWithTheFirstMarker: results before it were stored without a promise, so nothing is compared with them.
+// TestTheOrderBeginsWithTheFirstMarker: results before the first marker have no guaranteed order, so the audit doesn't
+// check them.
 func TestTheOrderBeginsWithTheFirstMarker(t *testing.T) {
 	t.Parallel()
 	o := &order{partitions: []place{{begins: 10}}}

@@ -10,7 +10,8 @@ import (
 	"millrace/client"
 )
 
-// TestOutcomesAreKeptFromATimeOn: the first input that was stored then or later is known by its outcome, and those before it don't count.
+// TestOutcomesAreKeptFromATimeOn: outcomes identify the first input that was stored at or after that time. Outcomes of
+// earlier inputs have no effect.
 func TestOutcomesAreKeptFromATimeOn(t *testing.T) {
 	t.Parallel()
 	in := &inputs{info: &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: "IN"}}}

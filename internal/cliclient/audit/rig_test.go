@@ -14,11 +14,12 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// rig is a server with an input stream, a result stream and a stream of dead letters. No worker runs: tests store what one would store.
+// rig is a server with an input stream, a result stream and a dead-letter stream. No worker runs. The tests store the
+// messages that a worker would store.
 type rig struct {
 	*natstest.Rig
 	auditor Auditor
-	stored  map[uint64]time.Time // when inputs were stored
+	stored  map[uint64]time.Time // storage time of each input
 }
 
 // newRig returns a rig with a consumer of shared delivery.
@@ -63,7 +64,8 @@ func (r *rig) inputs(n int) {
 	}
 }
 
-// store stores a message on a subject with the headers of an outcome of an input, and more of them as "Name=value". It returns its sequence.
+// store stores a message with the headers of an input's outcome, and with more headers in the form "Name=value". It
+// returns the message's sequence.
 func (r *rig) store(subject string, input uint64, more ...string) uint64 {
 	r.Helper()
 	h := nats.Header{
@@ -81,7 +83,7 @@ func (r *rig) store(subject string, input uint64, more ...string) uint64 {
 	return ack.Sequence
 }
 
-// results stores a result of each input from first to last.
+// results stores one result for each input from first to last.
 func (r *rig) results(first, last uint64) {
 	r.Helper()
 	for input := first; input <= last; input++ {
@@ -89,7 +91,7 @@ func (r *rig) results(first, last uint64) {
 	}
 }
 
-// acknowledge acknowledges the next n inputs of a consumer, and leaves as many as skip before them unacknowledged.
+// acknowledge skips the given number of inputs of a consumer and acknowledges the next n.
 func (r *rig) acknowledge(consumer string, skip, n int) {
 	r.Helper()
 	batch, err := r.Consumer("IN", consumer).Fetch(skip + n)
@@ -120,7 +122,7 @@ func (r *rig) remove(stream string, sequence uint64) {
 	}
 }
 
-// want audits, and compares the report's counts and findings with a text like "results 3, missing 4-7".
+// want runs an audit and compares its counts and findings with a text such as "results 3, missing 4-7".
 func (r *rig) want(text string) *Report {
 	r.Helper()
 	report, err := r.auditor.Run(r.Ctx())
@@ -133,7 +135,7 @@ func (r *rig) want(text string) *Report {
 	return report
 }
 
-// brief returns the counts that aren't 0, and the findings.
+// brief returns the nonzero counts and the findings.
 func brief(report *Report) string {
 	var parts []string
 	for _, c := range []struct {

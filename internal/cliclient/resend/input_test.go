@@ -13,7 +13,7 @@ import (
 	"millrace/internal/frame"
 )
 
-// TestHeadersComeBack: those of the input as they were, and none of the dead letter's.
+// TestHeadersComeBack: the new input has the original input's headers, and none of the dead letter's.
 func TestHeadersComeBack(t *testing.T) {
 	t.Parallel()
 	m := letter(1, "too_large", "body", "X-Mine", "one", "X-Mine", "two", "x-lower", "", "Content-Type", "text/plain", "Content-Encoding", "zstd", "nats-lower", "gone",
@@ -29,7 +29,7 @@ func TestHeadersComeBack(t *testing.T) {
 	}
 }
 
-// TestARecordIsSentInItsFraming: a worker with the same settings splits the message into that record alone.
+// TestARecordIsSentInItsFraming: a worker with the same settings splits the message into only that record.
 func TestARecordIsSentInItsFraming(t *testing.T) {
 	t.Parallel()
 	for _, framing := range []frame.Framing{frame.None, frame.NewlineDelimited, frame.LengthDelimited, frame.VarintLengthDelimited, frame.Arrow, frame.Auto} {

@@ -15,11 +15,12 @@ import (
 	"millrace/internal/cliclient"
 )
 
-// TestEachIsSentOnceOverAllRuns with different selections. The input stream remembers no id, so only the consumer can tell what was sent.
+// TestEachIsSentOnceOverAllRuns uses different selections. The input stream doesn't deduplicate, so only the consumer
+// tracks the sent dead letters.
 func TestEachIsSentOnceOverAllRuns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	const n = 2500 // more than one request
+	const n = 2500 // needs several requests
 	r.letters(n)
 	for _, c := range []struct {
 		Selection
@@ -46,7 +47,7 @@ func TestEachIsSentOnceOverAllRuns(t *testing.T) {
 	}
 }
 
-// TestADryRunChangesNothing: neither if nothing was sent before, nor if the consumer has state.
+// TestADryRunChangesNothing: a dry run changes no state, with or without an earlier run.
 func TestADryRunChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -70,7 +71,8 @@ func TestADryRunChangesNothing(t *testing.T) {
 	r.wantOnce(10)
 }
 
-// TestARunThatDiesBetweenPublishAndAcknowledgement: the next run publishes with the same id, which the input stream knows.
+// TestARunThatDiesBetweenPublishAndAcknowledgement: the next run publishes with the same id, and the input stream drops
+// the duplicate.
 func TestARunThatDiesBetweenPublishAndAcknowledgement(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -104,7 +106,7 @@ func TestARunThatDiesBetweenPublishAndAcknowledgement(t *testing.T) {
 	r.wantOnce(5)
 }
 
-// TestRunsAtTheSameTime with different selections: each dead letter is sent once, and none is lost to later runs.
+// TestRunsAtTheSameTime uses different selections. Each dead letter is sent once, and later runs miss none.
 func TestRunsAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -124,7 +126,7 @@ func TestRunsAtTheSameTime(t *testing.T) {
 	r.wantOnce(n)
 }
 
-// TestOnlyWhatWasStoredBefore: a run ends although each input that it sends becomes a dead letter again at once.
+// TestOnlyWhatWasStoredBefore: a run ends although each input that it sends becomes a dead letter again immediately.
 func TestOnlyWhatWasStoredBefore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -140,8 +142,8 @@ func TestOnlyWhatWasStoredBefore(t *testing.T) {
 	r.wantOnce(80)
 }
 
-// TestWhatIsLeftOut: a dead letter whose payload is in another message is sent. One whose input nobody can make from it is refused each time, and
-// hinders no other.
+// TestWhatIsLeftOut: a run sends a dead letter whose payload is in a separate message. It refuses a dead letter from
+// which nobody can restore the input, in each run, and continues with the next one.
 func TestWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -192,7 +194,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestLargeInputsAreRefused: they hinder no other.
+// TestLargeInputsAreRefused: a refused input doesn't block later ones.
 func TestLargeInputsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -211,7 +213,8 @@ func TestLargeInputsAreRefused(t *testing.T) {
 	r.wantOnce(1)
 }
 
-// TestAnotherDeploymentsDeadLettersAreLeft: they are in the same stream, but of another input stream.
+// TestAnotherDeploymentsDeadLettersAreLeft: the stream also has dead letters of another input stream, which a run
+// doesn't send.
 func TestAnotherDeploymentsDeadLettersAreLeft(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -224,7 +227,7 @@ func TestAnotherDeploymentsDeadLettersAreLeft(t *testing.T) {
 	r.wantOnce(1)
 }
 
-// TestARunThatCanNotGoOn says what to do, and leaves everything to later runs.
+// TestARunThatCanNotGoOn: the error contains advice, and later runs can send all dead letters.
 func TestARunThatCanNotGoOn(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -280,7 +283,7 @@ func TestARunThatCanNotGoOn(t *testing.T) {
 	}
 }
 
-// TestTheRateBoundsARequest: dead letters that are sent slowly must not wait until AckWait has passed.
+// TestTheRateBoundsARequest: at a low rate, a request fetches only dead letters that it can send before AckWait passes.
 func TestTheRateBoundsARequest(t *testing.T) {
 	t.Parallel()
 	for rate, want := range map[float64]int{0: atOnce, LeastRate: 1, 1: 6, 10: 60, 1e6: atOnce} {

@@ -15,7 +15,7 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// durable is the name of the consumer that remembers.
+// durable is the name of the consumer that tracks the sent dead letters.
 const durable = "worker-retry"
 
 // rig is a server with an input stream IN (in.>) and a stream DEAD for dead letters (dead.>).
@@ -34,7 +34,8 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// remember creates the durable consumer with a short AckWait. A dead run holds its dead letters that long.
+// remember creates the durable consumer with a short AckWait. Dead letters of a dead run become available after that
+// time.
 func (r *rig) remember(most int) {
 	r.Helper()
 	_, err := r.JS.CreateConsumer(r.Ctx(), "DEAD", jetstream.ConsumerConfig{
@@ -45,7 +46,7 @@ func (r *rig) remember(most int) {
 	}
 }
 
-// letter returns the dead letter of input number sequence, on in.web. or in.log.
+// letter returns the dead letter of the input number sequence. The input's subject is in.web or in.log.
 func letter(sequence int, reason string, body string, headers ...string) *nats.Msg {
 	m := &nats.Msg{Subject: "dead.web", Data: []byte(body), Header: nats.Header{
 		client.HeaderStream: {"IN"}, client.HeaderSequence: {strconv.Itoa(sequence)}, client.HeaderSubject: {"in.web"}, client.HeaderReason: {reason},
@@ -60,7 +61,7 @@ func letter(sequence int, reason string, body string, headers ...string) *nats.M
 	return m
 }
 
-// publish stores messages, and returns the sequence of the last one.
+// publish stores messages and returns the last sequence.
 func (r *rig) publish(messages ...*nats.Msg) (sequence uint64) {
 	r.Helper()
 	for _, m := range messages {
@@ -73,7 +74,7 @@ func (r *rig) publish(messages ...*nats.Msg) (sequence uint64) {
 	return sequence
 }
 
-// letters stores n dead letters, alternately with two reasons and on two subjects.
+// letters stores n dead letters, alternating between two reasons and two subjects.
 func (r *rig) letters(n int) {
 	r.Helper()
 	r.Publish(0, n, func(i int) *nats.Msg {
@@ -81,7 +82,7 @@ func (r *rig) letters(n int) {
 	})
 }
 
-// resender returns a resender on a connection of its own.
+// resender returns a resender with a separate connection.
 func (r *rig) resender(s Selection) *Resender {
 	r.Helper()
 	return &Resender{
@@ -118,7 +119,7 @@ func total(counts map[string]int) (n int) {
 	return n
 }
 
-// wantOnce checks that the input stream has each of n payloads once.
+// wantOnce checks that the input stream has each of n payloads exactly once.
 func (r *rig) wantOnce(n int) {
 	r.Helper()
 	found := map[string]int{}
