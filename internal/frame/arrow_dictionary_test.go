@@ -15,7 +15,7 @@ import (
 	"millrace/internal/frame"
 )
 
-// encoded builds a dictionary-encoded column. An index of -1 is null. It returns the column and its records.
+// encoded returns a dictionary-encoded column and its records. An index of -1 is null.
 func encoded(t testing.TB, typ *arrow.DictionaryType, values [][]byte, indices []int) (arrow.Array, [][]byte) {
 	t.Helper()
 	b := array.NewBuilder(memory.DefaultAllocator, typ.IndexType)
@@ -34,7 +34,7 @@ func encoded(t testing.TB, typ *arrow.DictionaryType, values [][]byte, indices [
 	return array.NewDictionaryArray(typ, b.NewArray(), column(t, typ.ValueType, values)), records
 }
 
-// Each record batch has another dictionary, which replaces the one before it.
+// TestDictionaryEncodedColumnsRoundTrip replaces the dictionary in each record batch.
 func TestDictionaryEncodedColumnsRoundTrip(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	var f frame.Frame
@@ -69,7 +69,7 @@ func TestDictionaryEncodedColumnsRoundTrip(t *testing.T) {
 	}
 }
 
-// otherDictionary returns a column with a dictionary of its own, with as many rows as the chunks.
+// otherDictionary returns a column with a separate dictionary and as many rows as the chunks.
 func otherDictionary(t testing.TB, chunks []arrow.Array) []field {
 	typ := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}
 	other := field{name: "other", typ: typ}
@@ -95,7 +95,7 @@ func TestFaultsOfDictionaries(t *testing.T) {
 	wantFault(t, frame.Splitter{Framing: frame.Arrow, MaxRecords: 3}, good, frame.TooLarge, int64(lastMessage(good)))
 }
 
-// A frame that held another dictionary must not use it for the next message.
+// TestARecordBatchBeforeItsDictionary: a reused frame must not apply its former dictionary to the next message.
 func TestARecordBatchBeforeItsDictionary(t *testing.T) {
 	var f frame.Frame
 	good := dictionaryStream(t)
@@ -116,7 +116,7 @@ func lastMessage(body []byte) int {
 	return bytes.LastIndex(body[:len(body)-8], []byte{0xff, 0xff, 0xff, 0xff})
 }
 
-// Rows that refer to the same value multiply its bytes.
+// TestRowsOfADictionaryStayWithinTheLimit: several rows can refer to one value, and each counts the value's bytes.
 func TestRowsOfADictionaryStayWithinTheLimit(t *testing.T) {
 	typ := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}
 	rows, records := encoded(t, typ, texts(strings.Repeat("x", 10_000)), make([]int, 50))

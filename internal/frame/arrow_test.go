@@ -49,7 +49,7 @@ func column(t testing.TB, typ arrow.DataType, records [][]byte) arrow.Array {
 	return b.NewArray()
 }
 
-// field is a column of a stream that a test writes.
+// field is a column of a test stream.
 type field struct {
 	name   string
 	typ    arrow.DataType
@@ -148,7 +148,8 @@ func TestSlicesOfArrowColumns(t *testing.T) {
 	}
 }
 
-// Arrow allows that a null has bytes, and that the first value isn't at the start of the values.
+// TestNullsWithBytesAndValuesThatStartLate: in Arrow, a null may have bytes, and the first value may start after the
+// beginning of the values.
 func TestNullsWithBytesAndValuesThatStartLate(t *testing.T) {
 	offsets := arrow.Int32Traits.CastToBytes([]int32{2, 4, 7, 7, 9})
 	data := array.NewData(arrow.BinaryTypes.String, 4, []*memory.Buffer{
@@ -165,7 +166,7 @@ func TestAnArrowStreamWithoutRows(t *testing.T) {
 	}
 }
 
-// The column lies behind columns of all layouts, so its buffers have other numbers in each message.
+// TestTheColumnLiesBehindColumnsOfAllLayouts: the column follows columns of all layouts, so its buffer indexes vary.
 func TestTheColumnLiesBehindColumnsOfAllLayouts(t *testing.T) {
 	var fields []field
 	structure := arrow.StructOf(arrow.Field{Name: "a", Type: arrow.ListOf(arrow.BinaryTypes.String)},
@@ -227,7 +228,8 @@ func TestTheColumnIsNamedOrTheOnlyOne(t *testing.T) {
 	}
 }
 
-// A name that is longer than the schema must not show what follows it in memory, such as another message.
+// TestANameStaysWithinItsSchema: a name that exceeds the schema must not expose the memory after it, such as another
+// message.
 func TestANameStaysWithinItsSchema(t *testing.T) {
 	body := stream(t, []field{{"text", arrow.BinaryTypes.String, nil}})
 	name := bytes.LastIndex(body, []byte("\x04\x00\x00\x00text"))
@@ -277,7 +279,7 @@ func TestCompressedBuffersStayWithinTheLimit(t *testing.T) {
 			t.Errorf("%s: %v", name, fault)
 		}
 
-		// A buffer that declares another length than it has.
+		// The buffer declares a wrong length.
 		declared := append(binary.LittleEndian.AppendUint64(nil, 100_000), magic[name]...)
 		for _, lie := range []int64{99_999, 100_001, 1 << 62, -2} {
 			before, after, found := bytes.Cut(body, declared)
@@ -293,7 +295,7 @@ func TestCompressedBuffersStayWithinTheLimit(t *testing.T) {
 	}
 }
 
-// Views may overlap, so that a small body has records of any total length.
+// TestOverlappingViewsStayWithinTheLimit: views may overlap, so a small body can declare records of any total length.
 func TestOverlappingViewsStayWithinTheLimit(t *testing.T) {
 	const rows, size = 100, 50_000
 	views := make([]byte, 16*rows)
@@ -350,9 +352,9 @@ func TestBodiesThatAreNoArrowStream(t *testing.T) {
 		t.Error("a stream without its end marker, which is optional, has no record")
 	}
 	wantFault(t, arrowSplitter, nil, frame.Invalid, 0)
-	wantFault(t, arrowSplitter, good[end:], frame.Invalid, 8) // an end without a schema
+	wantFault(t, arrowSplitter, good[end:], frame.Invalid, 8) // end marker without a schema
 	wantFault(t, arrowSplitter, append(bytes.Clone(good), 0), frame.Invalid, int64(len(good)))
-	wantFault(t, arrowSplitter, append(bytes.Clone(good[:end]), good...), frame.Invalid, int64(end)) // a second schema
+	wantFault(t, arrowSplitter, append(bytes.Clone(good[:end]), good...), frame.Invalid, int64(end)) // second schema
 	for body, text := range map[string]string{
 		`{"a":1}`:        "send a whole Arrow IPC stream",
 		"ARROW1\x00\x00": "IPC stream format",
@@ -373,14 +375,15 @@ func TestBodiesThatAreNoArrowStream(t *testing.T) {
 	}
 }
 
-// Before version 0.15 of Arrow, messages began with their length.
+// TestArrowStreamsWithoutContinuationMarkers: before Arrow 0.15, messages started with their length.
 func TestArrowStreamsWithoutContinuationMarkers(t *testing.T) {
 	body := textStream(t, arrow.BinaryTypes.String, [][][]byte{texts("abc", "<null>")})
 	old := bytes.ReplaceAll(body, []byte{0xff, 0xff, 0xff, 0xff}, nil)
 	wantRecords(t, open(t, arrowSplitter, old), texts("abc", "<null>"), 1<<20)
 }
 
-// A changed byte may give other records or an error, but no panic, and no records beyond the limits.
+// TestEveryChangedByteOfAnArrowStreamIsHarmless: a changed byte may cause other records or an error. It must not cause
+// a panic, or records beyond the limits.
 func TestEveryChangedByteOfAnArrowStreamIsHarmless(t *testing.T) {
 	for _, typ := range binaryTypes {
 		for _, options := range compressions {

@@ -16,7 +16,7 @@ const (
 
 var words = []string{"the", "record", "of", "a", "message", "and", "its", "frame", "holds", "many", "small", "values", "that", "travel", "together", "to"}
 
-// english returns records of text that fill a frame.
+// english returns text records that fill a frame.
 func english() [][]byte {
 	random := rand.New(rand.NewPCG(1, 2))
 	records := make([][]byte, frameBytes/recordBytes)
@@ -30,7 +30,7 @@ func english() [][]byte {
 	return records
 }
 
-// benchmarkBodies returns a frame of each kind. Those of Arrow have one column named text.
+// benchmarkBodies returns a frame of each kind. Arrow frames have one column named text.
 func benchmarkBodies(t testing.TB) []struct {
 	name    string
 	framing frame.Framing
@@ -68,7 +68,7 @@ func dictionaryBody(t testing.TB, records [][]byte) []byte {
 	return stream(t, []field{{"text", typ, []arrow.Array{rows}}})
 }
 
-// BenchmarkFill measures Open and Fill together, into a batch of the shape of streams.Batch.
+// BenchmarkFill measures Open and Fill together. The batch has the form of streams.Batch.
 func BenchmarkFill(b *testing.B) {
 	for _, c := range benchmarkBodies(b) {
 		b.Run(c.name, func(b *testing.B) {
@@ -93,7 +93,7 @@ func BenchmarkFill(b *testing.B) {
 	}
 }
 
-// BenchmarkCopy is the bound of BenchmarkFill: it copies the bytes of a frame and does nothing else.
+// BenchmarkCopy is the upper bound for BenchmarkFill: it only copies the bytes of a frame.
 func BenchmarkCopy(b *testing.B) {
 	from, to := make([]byte, frameBytes), make([]byte, frameBytes)
 	b.SetBytes(frameBytes)
@@ -102,7 +102,7 @@ func BenchmarkCopy(b *testing.B) {
 	}
 }
 
-// A warm Frame allocates nothing, except what the decompressor of an Arrow stream allocates per buffer.
+// TestAWarmFrameAllocatesNothing: only the decompressor of an Arrow stream allocates memory, per buffer.
 func TestAWarmFrameAllocatesNothing(t *testing.T) {
 	for _, c := range benchmarkBodies(t) {
 		most := 0.0
@@ -113,7 +113,7 @@ func TestAWarmFrameAllocatesNothing(t *testing.T) {
 		s := frame.Splitter{Framing: c.framing}
 		into := newBatch(4<<20, 1<<16)
 		var got float64
-		// The minimum counts: a collection of garbage may empty the pools of the decompressors during a run.
+		// The test uses the minimum, because a garbage collection may empty the decompressors' pools during a run.
 		for range 3 {
 			got = testing.AllocsPerRun(20, func() {
 				if err := s.Open(&f, "", c.body); err != nil {

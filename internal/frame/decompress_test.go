@@ -5,13 +5,14 @@ import (
 	"testing"
 )
 
-// TestNothingRemainsOfTheBufferBefore: a damaged LZ4 frame whose blocks refer to the output before them must not get the bytes of the frame before.
+// TestNothingRemainsOfTheBufferBefore: a damaged LZ4 frame may refer to bytes before its start. It must not read bytes
+// of the previous frame.
 func TestNothingRemainsOfTheBufferBefore(t *testing.T) {
 	linked := func(block string) []byte {
 		return []byte("\x04\x22\x4d\x18\x40\x40\xc0" + string(rune(len(block))) + "\x00\x00\x00" + block + "\x00\x00\x00\x00")
 	}
 	secret, text := linked("\xf0\x01secret of others"), strings.Repeat("?", 16)
-	thief := linked("\x0b\x10\x00\x10x") // copies 15 bytes from 16 bytes back, where nothing is
+	thief := linked("\x0b\x10\x00\x10x") // copies 15 bytes that precede the start of the output
 	dst := []byte(text)
 	for range 10 {
 		if err := decompress(codecLZ4, dst, secret); err != nil || string(dst) != "secret of others" {

@@ -58,9 +58,9 @@ func TestVarints(t *testing.T) {
 		"\x80":       0,
 		"\x01a\xff":  2,
 		"\x01a\x02b": 2,
-		"\x01a" + strings.Repeat("\xff", 9) + "\x01":         2, // the largest uint64
-		"\x01a" + strings.Repeat("\xff", 9) + "\x02":         2, // overflows
-		"\x01a" + strings.Repeat("\xff", 10):                 2, // would have 11 bytes
+		"\x01a" + strings.Repeat("\xff", 9) + "\x01":         2, // maximum uint64
+		"\x01a" + strings.Repeat("\xff", 9) + "\x02":         2, // overflow
+		"\x01a" + strings.Repeat("\xff", 10):                 2, // 11 bytes or more
 		"\x01a" + strings.Repeat("\xff", 11) + "\x01":        2,
 		"\x01a" + strings.Repeat("\x80", 9) + "\x01" + long:  2, // 2^63
 		"\x01a\x01b\x01c\xac\x02" + strings.Repeat("x", 299): 6,
@@ -111,7 +111,7 @@ func TestAnErrorSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// encode builds a frame. Lines end in LF or CRLF, and the last line may end in nothing.
+// encode builds a frame. Lines end in LF or CRLF, and the last line may lack a line end.
 func encode(framing frame.Framing, random *rand.Rand, records [][]byte) []byte {
 	var body []byte
 	for i, r := range records {
@@ -131,7 +131,7 @@ func encode(framing frame.Framing, random *rand.Rand, records [][]byte) []byte {
 	return body
 }
 
-// One Frame serves all bodies, so a leftover of the body before would show.
+// TestRandomFramesRoundTrip uses one Frame for all bodies, to detect leftovers of a previous body.
 func TestRandomFramesRoundTrip(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	var f frame.Frame

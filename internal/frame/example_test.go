@@ -6,7 +6,7 @@ import (
 	"millrace/internal/frame"
 )
 
-// Example splits a message of three lines over batches of two rows.
+// Example splits a message of three lines into batches of two rows.
 func Example() {
 	s := frame.Splitter{Framing: frame.Auto, MaxRecord: 16}
 	var f frame.Frame // reused for each message
@@ -16,7 +16,7 @@ func Example() {
 	}
 	fmt.Println(f.Records(), "records,", f.Bytes(), "bytes")
 	for cursor := f.Cursor(); !cursor.Done(); {
-		batch := newBatch(64, 2) // in the worker, a *streams.Batch
+		batch := newBatch(64, 2) // a *streams.Batch in the worker
 		cursor.Fill(batch, 100)
 		fmt.Printf("%s\n", batch.rows())
 	}

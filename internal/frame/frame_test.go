@@ -10,7 +10,7 @@ import (
 	"millrace/internal/record"
 )
 
-// TestAnExcludedRecordIsAnEmptyRow: the rows stay consecutive records, also in memory that is copied as a run.
+// TestAnExcludedRecordIsAnEmptyRow: rows remain consecutive records, including rows that are copied as a run.
 func TestAnExcludedRecordIsAnEmptyRow(t *testing.T) {
 	records := [][]byte{[]byte("one"), []byte("two"), {}, []byte("four")}
 	for name, in := range map[string]struct {

@@ -70,7 +70,7 @@ func TestABodyWithoutFramingIsOneRecord(t *testing.T) {
 	wantRecords(t, open(t, frame.Splitter{MaxRecord: 3}, []byte("four")), texts("four"), 3)
 }
 
-// A frame on a free list must not keep the body of its last message in memory.
+// TestResetLetsGoOfTheBody: a frame on a free list must not retain the body of its last message.
 func TestResetLetsGoOfTheBody(t *testing.T) {
 	var f frame.Frame
 	bodies := func() (pointers []weak.Pointer[byte]) {

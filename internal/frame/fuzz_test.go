@@ -12,8 +12,8 @@ import (
 	"millrace/internal/frame"
 )
 
-// fuzz opens any body under small limits. It must not panic, and a body that it accepts must keep within the limits and
-// give the same rows whatever the batches.
+// fuzz opens any body with small limits. Open must not panic. A valid body must stay within the limits and have the
+// same rows for all batch sizes.
 func fuzz(f *testing.F, framing frame.Framing) {
 	var reused frame.Frame
 	f.Fuzz(func(t *testing.T, body []byte, maxRows, most uint8) {
@@ -86,8 +86,8 @@ func dictionaryStream(t testing.TB) []byte {
 	return stream(t, []field{{"text", typ, []arrow.Array{first, second}}})
 }
 
-// FuzzArrowAgrees compares the records with the values that arrow-go reads. Only a stream that both accept is compared:
-// arrow-go reads all columns, but checks less.
+// FuzzArrowAgrees compares the records with the values from arrow-go. It skips streams that either one rejects:
+// arrow-go reads all columns but checks less.
 func FuzzArrowAgrees(f *testing.F) {
 	for _, typ := range binaryTypes {
 		for _, options := range compressions {
@@ -119,7 +119,7 @@ var (
 	errDictionary = errors.New("a column is dictionary-encoded, and the test doesn't read those")
 )
 
-// arrowValues reads the only binary or string column with arrow-go. A null is nil.
+// arrowValues reads the only binary or string column with arrow-go. A nil value is null.
 func arrowValues(body []byte) (values [][]byte, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -146,7 +146,7 @@ func arrowValues(body []byte) (values [][]byte, err error) {
 	return values, r.Err()
 }
 
-// isText reports whether the column can hold the records.
+// isText reports whether a frame can take its records from the column.
 func isText(column arrow.Array) bool {
 	for _, typ := range binaryTypes {
 		if arrow.TypeEqual(typ, column.DataType()) {

@@ -17,7 +17,7 @@ type message struct {
 	body    []byte
 }
 
-// outcome opens a message with f, and returns everything that a caller can see: the error, or each record with its status.
+// outcome opens a message with f and describes the visible outcome: the error, or each record with its status.
 func (m message) outcome(f *frame.Frame) string {
 	s := frame.Splitter{Framing: m.framing, MaxRecords: 50, MaxBytes: 1 << 14, MaxRecord: 1000}
 	if err := s.Open(f, "", m.body); err != nil {
@@ -35,7 +35,7 @@ func (m message) outcome(f *frame.Frame) string {
 	return text.String()
 }
 
-// validMessages returns messages of all framings, types and codecs. Those of several producers differ in their texts and sizes.
+// validMessages returns messages of all framings, types and codecs. Their texts and sizes differ between producers.
 func validMessages(t testing.TB) (all []message) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for producer := range 4 {
@@ -58,8 +58,8 @@ func validMessages(t testing.TB) (all []message) {
 	return all
 }
 
-// dependent declares that the blocks of all LZ4 frames in a body depend on each other, as other writers do. Each has a single block, so they stay
-// valid.
+// dependent marks the blocks of all LZ4 frames in a body as dependent, as other writers do. Each frame has a single
+// block, so it remains valid.
 func dependent(body []byte) []byte {
 	body = bytes.Clone(body)
 	const independent = 1 << 5
@@ -75,10 +75,10 @@ func dependent(body []byte) []byte {
 	}
 }
 
-// headerChecksums has the checksum of the headers that dependent writes, by flags and block size.
+// headerChecksums maps flags and block size to the checksum of the header that dependent writes.
 var headerChecksums = map[[2]byte]byte{{0x40, 0x40}: 0xc0, {0x40, 0x70}: 0xdf, {0x44, 0x40}: 0x5e, {0x44, 0x70}: 0x1d}
 
-// changed returns a message with a random fault: a changed byte, a lost end, or bytes of another message.
+// changed returns a message with a random fault: a changed byte, a truncation, or bytes of another message.
 func changed(random *rand.Rand, m, other message) message {
 	body := bytes.Clone(m.body)
 	if len(body) == 0 {
@@ -95,8 +95,8 @@ func changed(random *rand.Rand, m, other message) message {
 	return message{m.framing, body}
 }
 
-// TestAReusedFrameIsLikeANewOne opens valid and damaged messages of several producers in random order. None may see bytes of the message before,
-// whether its frame is reused or not.
+// TestAReusedFrameIsLikeANewOne opens valid and damaged messages of several producers in random order. No message may
+// expose bytes of the previous one, with a reused or a new frame.
 func TestAReusedFrameIsLikeANewOne(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	all := validMessages(t)
@@ -122,7 +122,7 @@ func TestAReusedFrameIsLikeANewOne(t *testing.T) {
 	}
 }
 
-// FuzzReused opens two bodies one after the other with the same frame.
+// FuzzReused opens two bodies in sequence with one frame.
 func FuzzReused(f *testing.F) {
 	for i, m := range validMessages(f) {
 		if i%5 == 0 {

@@ -13,7 +13,7 @@ import (
 
 var _ frame.Batch = (*streams.Batch)(nil)
 
-// batch has the shape of streams.Batch: rows back to back in a buffer, and the position after each of them.
+// batch has the form of streams.Batch: rows back to back in a buffer, and the end position of each row.
 type batch struct {
 	buffer  []byte
 	bytes   int
@@ -67,8 +67,8 @@ func (b *batch) rows() [][]byte {
 	return rows
 }
 
-// drain copies the whole frame into batches of maxRows rows and returns the rows. Each Fill takes most records or fewer.
-// Batches have room for every record.
+// drain copies the frame into batches of maxRows rows and returns the rows. Each Fill copies at most most records.
+// Batches have space for every record.
 func drain(t testing.TB, f *frame.Frame, maxBytes, maxRows, most int) [][]byte {
 	t.Helper()
 	for i := range f.Records() {
@@ -93,8 +93,7 @@ func drain(t testing.TB, f *frame.Frame, maxBytes, maxRows, most int) [][]byte {
 	return append(rows, b.rows()...)
 }
 
-// wantRecords checks everything that a frame says about its records. A nil record is null. Records longer than maxRecord
-// are too large.
+// wantRecords checks all record data of a frame. A nil record is null. Records longer than maxRecord are too large.
 func wantRecords(t testing.TB, f *frame.Frame, want [][]byte, maxRecord int) {
 	t.Helper()
 	if f.Records() != len(want) {
@@ -128,7 +127,7 @@ func wantRecords(t testing.TB, f *frame.Frame, want [][]byte, maxRecord int) {
 	wantRows(t, f, rows)
 }
 
-// wantRows fills batches of several sizes and compares their rows.
+// wantRows fills batches of several sizes and compares the rows.
 func wantRows(t testing.TB, f *frame.Frame, want [][]byte) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(uint64(len(want)), 1))
@@ -147,7 +146,7 @@ func wantRows(t testing.TB, f *frame.Frame, want [][]byte) {
 	}
 }
 
-// open opens a body that must be valid.
+// open opens a valid body.
 func open(t testing.TB, s frame.Splitter, body []byte) *frame.Frame {
 	t.Helper()
 	var f frame.Frame
@@ -157,7 +156,7 @@ func open(t testing.TB, s frame.Splitter, body []byte) *frame.Frame {
 	return &f
 }
 
-// faultOf returns the error for a body that must not be valid.
+// faultOf returns the error for an invalid body.
 func faultOf(t testing.TB, s frame.Splitter, body []byte) *frame.Error {
 	t.Helper()
 	var f frame.Frame
@@ -172,7 +171,7 @@ func faultOf(t testing.TB, s frame.Splitter, body []byte) *frame.Error {
 	return fault
 }
 
-// wantFault opens a body that must not be valid, and returns the text of its error.
+// wantFault checks the reason and offset of the error for an invalid body, and returns the error's text.
 func wantFault(t testing.TB, s frame.Splitter, body []byte, reason frame.Reason, offset int64) string {
 	t.Helper()
 	fault := faultOf(t, s, body)
@@ -193,7 +192,7 @@ func texts(records ...string) [][]byte {
 	return rows
 }
 
-// someRecords returns n random records of up to most bytes without line breaks.
+// someRecords returns n random records without line breaks. Each has at most the given number of bytes.
 func someRecords(random *rand.Rand, n, most int) [][]byte {
 	rows := make([][]byte, n)
 	for i := range rows {
