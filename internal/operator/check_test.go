@@ -18,7 +18,7 @@ func TestCheckTakesWhatIsRight(t *testing.T) {
 	}
 }
 
-// Check detects a change of any byte of a message.
+// TestCheckSeesEveryByte: Check detects a change of any byte of a message.
 func TestCheckSeesEveryByte(t *testing.T) {
 	ops := parseList(t, "crc32c,minhash?k=4&hashes=2")
 	payload := []byte("123456789")

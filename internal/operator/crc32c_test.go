@@ -9,7 +9,8 @@ import (
 	"millrace/internal/corpus"
 )
 
-// The first two vectors come from the specification, the others from RFC 3720, appendix B.4.
+// TestCRC32CVectors: the first two vectors are from the specification, and all later ones are from RFC 3720, appendix
+// B.4.
 func TestCRC32CVectors(t *testing.T) {
 	op := parse(t, "crc32c")
 	ascending, descending := make([]byte, 32), make([]byte, 32)
@@ -54,10 +55,10 @@ func TestCRC32CConcat(t *testing.T) {
 	}
 }
 
-// The checksum of very long strings of zeros can be tested without such strings: appending n zeros in one step or in
-// two gives the same result.
+// TestCRC32CConcatBeyondMemory checks the checksum of very long strings of zeros without creating them. Appending n
+// zeros in one step or in two must return the same result.
 func TestCRC32CConcatBeyondMemory(t *testing.T) {
-	zeros := func(n int) uint32 { // the checksum of n zeros, n a multiple of 1024
+	zeros := func(n int) uint32 { // checksum of n zeros, where n is a multiple of 1024
 		checksum, power := crc32.Checksum(nil, castagnoliTable), crc32.Checksum(make([]byte, 1024), castagnoliTable)
 		for length := 1024; n >= 1024; length *= 2 {
 			if n&length != 0 {

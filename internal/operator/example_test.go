@@ -6,7 +6,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// Example computes the results of one payload with the reference implementation and writes the body of its result message.
+// Example computes the results of one payload with the reference implementation, and encodes the body of its result
+// message.
 func Example() {
 	ops, err := operator.ParseList("crc32c, minhash?k=3&hashes=2")
 	if err != nil {

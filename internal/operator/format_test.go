@@ -25,7 +25,7 @@ func parseList(t testing.TB, list string) []Operator {
 	return ops
 }
 
-// message returns the body that ops produce for payload.
+// message returns the result body of ops for a payload.
 func message(f Format, ops []Operator, payload []byte) []byte {
 	var records [][]byte
 	for _, op := range ops {
@@ -91,8 +91,8 @@ func TestJSONAsOthersReadIt(t *testing.T) {
 	}
 }
 
-// TestMostBoundsEveryResult compares the bound with the longest possible body, for records of all ones, and with the
-// bodies of payloads.
+// TestMostBoundsEveryResult compares the bound with the longest possible body and with bodies of real payloads. The
+// longest body has records in which all bits are set.
 func TestMostBoundsEveryResult(t *testing.T) {
 	for _, list := range []string{"crc32c", "minhash", "crc32c,minhash?k=256&hashes=1024&seed=18446744073709551615", "minhash?k=1&hashes=1,crc32c"} {
 		ops := parseList(t, list)
@@ -107,7 +107,7 @@ func TestMostBoundsEveryResult(t *testing.T) {
 			}
 			slack := 32 * len(ops)
 			if f == Arrow {
-				slack += 64 + 128*len(ops) // the bound doesn't depend on how the metadata is packed
+				slack += 64 + 128*len(ops) // the bound ignores the packing of the metadata
 			}
 			if most > longest+slack {
 				t.Errorf("%s as %v: Most is %d, far above the longest body of %d bytes", list, f, most, longest)
@@ -153,7 +153,7 @@ func TestAppendPanicsOnRecordsOfOthers(t *testing.T) {
 	}
 }
 
-// The example in the documentation must match the output of the code.
+// TestResultsDocument: the example in the documentation matches the code's output.
 func TestResultsDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/results.md")
 	if err != nil {
@@ -168,7 +168,7 @@ func TestResultsDocument(t *testing.T) {
 	}
 	var digits strings.Builder
 	for line := range strings.Lines(string(block[1])) {
-		bytesOnly, _, _ := strings.Cut(line[4:], "|") // four columns of offset, then bytes, then their meaning
+		bytesOnly, _, _ := strings.Cut(line[4:], "|") // columns: offset (four wide), bytes, meaning
 		digits.WriteString(strings.Join(strings.Fields(bytesOnly), ""))
 	}
 	if got, want := digits.String(), fmt.Sprintf("%x", message(Binary, ops, payload)); got != want {

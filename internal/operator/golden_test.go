@@ -11,11 +11,11 @@ import (
 	"millrace/internal/device"
 )
 
-// goldenFile has specs, parameter blocks, needs and result messages of the built-in operators. It was written when each of them had
-// encodings of its own. It never changes: users store these bytes.
+// goldenFile contains specs, parameter blocks, needs and result messages of the built-in operators. An earlier version
+// wrote it, with separate encodings per operator. It must not change, because users store these bytes.
 const goldenFile = "testdata/builtin.golden"
 
-// TestBuiltInOperatorsWriteTheSameBytes compares what the built-in operators write with goldenFile.
+// TestBuiltInOperatorsWriteTheSameBytes compares the output of the built-in operators with goldenFile.
 func TestBuiltInOperatorsWriteTheSameBytes(t *testing.T) {
 	want, got := strings.Split(string(readFile(t, goldenFile)), "\n"), strings.Split(goldenText(t), "\n")
 	if len(got) != len(want) {
@@ -37,7 +37,7 @@ func readFile(t *testing.T, path string) []byte {
 	return text
 }
 
-// goldenText returns what goldenFile has: one line per operator, and one per message.
+// goldenText returns the content of goldenFile, with one line per operator and one per message.
 func goldenText(t *testing.T) string {
 	var text strings.Builder
 	for _, spec := range []string{"crc32c", "minhash", "minhash?k=7", "minhash?seed=0&hashes=1", "minhash?hashes=1024&seed=18446744073709551615&k=256"} {
@@ -63,7 +63,7 @@ func goldenText(t *testing.T) string {
 	return text.String()
 }
 
-// goldenBody returns a body as one line: long ones as a hash.
+// goldenBody returns a body as one line. A long body is replaced by its hash.
 func goldenBody(f Format, body []byte) string {
 	const long = 1200
 	switch {

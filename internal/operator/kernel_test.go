@@ -12,7 +12,7 @@ import (
 	"millrace/internal/device"
 )
 
-// The ways in which a device may carry out device.Parallel.
+// parallels are implementations of device.Parallel with different orders.
 var parallels = map[string]device.Parallel{
 	"in order":  inOrder,
 	"backwards": backwards,
@@ -52,7 +52,7 @@ func parse(t testing.TB, spec string) Operator {
 	return op
 }
 
-// bind returns the host kernel of op, bound to op's parameters.
+// bind returns the host kernel of op with op's parameters.
 func bind(t testing.TB, op Operator) device.BoundHostKernel {
 	t.Helper()
 	for _, kernel := range HostKernels() {
@@ -68,7 +68,7 @@ func bind(t testing.TB, op Operator) device.BoundHostKernel {
 	return nil
 }
 
-// cutAt returns k with a different piece size, so that rows of a few bytes are split too.
+// cutAt returns k with a different piece size, to split even short rows.
 func cutAt(k device.BoundHostKernel, pieceUnits int) device.BoundHostKernel {
 	switch k := k.(type) {
 	case crc32cKernel:
@@ -90,7 +90,7 @@ func reference(op Operator, set [][]byte) []byte {
 	return records
 }
 
-// compute runs k over a batch in memory of exactly the requested size, filled with garbage.
+// compute runs k on a batch in memory of exactly the requested size, which is filled with garbage.
 func compute(t testing.TB, k device.BoundHostKernel, set [][]byte, parallel device.Parallel) []byte {
 	t.Helper()
 	rows, offsets := corpus.Pack(set)
@@ -127,7 +127,7 @@ func compare(t testing.TB, op Operator, set [][]byte, got, want []byte) {
 	}
 }
 
-// Tests every set of payloads with the piece size of real batches.
+// TestHostKernelsOnAllSets tests every set of payloads with the piece size of real batches.
 func TestHostKernelsOnAllSets(t *testing.T) {
 	for _, spec := range []string{"crc32c", "minhash?hashes=32", "minhash?k=1&hashes=1", "minhash?k=256&hashes=3&seed=0"} {
 		op := parse(t, spec)
@@ -140,8 +140,8 @@ func TestHostKernelsOnAllSets(t *testing.T) {
 	}
 }
 
-// Tests small rows that are cut into tiny pieces, so that boundaries fall at every position: within characters, within
-// shingles and between empty rows.
+// TestHostKernelsSplitAnywhere splits short rows into tiny pieces. Boundaries occur at every position: within
+// characters, within shingles and between empty rows.
 func TestHostKernelsSplitAnywhere(t *testing.T) {
 	set := corpus.InvalidUTF8(21)[:40]
 	set = append(set, corpus.Empties(9)...)
@@ -166,7 +166,7 @@ func TestMinhashHostKernelParameters(t *testing.T) {
 	for _, k := range []int{1, 2, 3, 4, 23, 24, 25, 255, 256} {
 		for _, hashes := range []int{1, 2, 3, 127, 128, 1023, 1024} {
 			if k > 3 && hashes > 128 && k != 256 {
-				continue // the extreme values are enough, because each test costs some milliseconds
+				continue // extreme values suffice, because each test takes some milliseconds
 			}
 			op := parse(t, fmt.Sprintf("minhash?k=%d&hashes=%d&seed=%d", k, hashes, k*hashes))
 			kernel := cutAt(bind(t, op), 200)
@@ -175,8 +175,8 @@ func TestMinhashHostKernelParameters(t *testing.T) {
 	}
 }
 
-// A batch may start anywhere in memory, and memory may be larger than needed. The kernel writes nothing beyond its
-// memory.
+// TestHostKernelsKeepToTheirMemory: a batch may start at any address, and memory may be larger than needed. The kernel
+// writes nothing outside its memory.
 func TestHostKernelsKeepToTheirMemory(t *testing.T) {
 	set := corpus.TextLengths(41, 100)
 	rows, offsets := corpus.Pack(set)
@@ -280,7 +280,8 @@ func TestBindRefusesBadBlocks(t *testing.T) {
 	}
 }
 
-// The number of allocations for a batch must not grow with its payloads.
+// TestHostKernelsAllocateNothingAPayload: the number of allocations per batch must not grow with the number of
+// payloads.
 func TestHostKernelsAllocateNothingAPayload(t *testing.T) {
 	for _, spec := range []string{"crc32c", "minhash?hashes=4"} {
 		kernel := bind(t, parse(t, spec))
@@ -304,7 +305,7 @@ func TestHostKernelsAllocateNothingAPayload(t *testing.T) {
 func BenchmarkHostMinhash(b *testing.B) { benchmarkOperator(b, "minhash") }
 func BenchmarkHostCRC32C(b *testing.B)  { benchmarkOperator(b, "crc32c") }
 
-// benchmarkOperator runs batches of 512 KiB with the host kernel, on one core and on all, and with the reference on one
+// benchmarkOperator runs batches of 512 KiB. The host kernel uses one core or all cores, and the reference uses one
 // core.
 func benchmarkOperator(b *testing.B, spec string) {
 	const batchBytes = 512 << 10
@@ -342,7 +343,7 @@ func benchmarkOperator(b *testing.B, spec string) {
 	}
 }
 
-// asciiText returns text in which every byte is a character, which gives the most shingles per byte.
+// asciiText returns text of one-byte characters, which has the most shingles per byte.
 func asciiText(seed uint64, n int) []byte {
 	text := corpus.Text(seed, n)
 	for i := range text {

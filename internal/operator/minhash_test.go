@@ -28,8 +28,8 @@ func signature(t *testing.T, spec string, payload []byte) []uint32 {
 	return entries
 }
 
-// The signatures come from a separate program in another language with arbitrary-precision numbers, written only from
-// the specification.
+// TestMinhashKnownSignatures: a program in another language computed the signatures with arbitrary-precision numbers.
+// It was written only from the specification.
 func TestMinhashKnownSignatures(t *testing.T) {
 	for _, v := range []struct {
 		spec, payload string
@@ -77,7 +77,7 @@ func TestMinhashReferenceAgainstSlow(t *testing.T) {
 	}
 }
 
-// slowMinhash follows the text of the specification, with big integers and strings.
+// slowMinhash implements the specification literally, with big integers and strings.
 func slowMinhash(payload []byte, k, hashes int, seed uint64) []uint32 {
 	var characters []string
 	for i, b := range payload {
@@ -106,8 +106,8 @@ func slowMinhash(payload []byte, k, hashes int, seed uint64) []uint32 {
 	return entries
 }
 
-// Two texts that share most of their shingles must agree in about that share of entries, which is the purpose of the
-// operator.
+// TestMinhashEstimatesSimilarity: the share of equal entries must approximate the share of common shingles, which is
+// the operator's purpose.
 func TestMinhashEstimatesSimilarity(t *testing.T) {
 	const spec = "minhash?k=5&hashes=1024"
 	left := corpus.Bytes(1, 4000)
@@ -115,7 +115,7 @@ func TestMinhashEstimatesSimilarity(t *testing.T) {
 		left[i] &= 0x7F
 	}
 	right := slices.Clone(left)
-	copy(right[3000:], corpus.Text(2, 1000)) // three quarters in common: a similarity of 3/5
+	copy(right[3000:], corpus.Text(2, 1000)) // three quarters in common, so the similarity is 3/5
 	equal := 0
 	a, b := signature(t, spec, left), signature(t, spec, right)
 	for i := range a {
@@ -123,7 +123,7 @@ func TestMinhashEstimatesSimilarity(t *testing.T) {
 			equal++
 		}
 	}
-	// The standard deviation is sqrt(0.6*0.4/1024) = 0.015; repeated words on the right side shrink its set a little.
+	// The standard deviation is sqrt(0.6*0.4/1024) = 0.015. Repeated words in the second text shrink its set slightly.
 	if got := float64(equal) / 1024; got < 0.53 || got > 0.75 {
 		t.Errorf("estimated similarity %.3f, want about 0.6", got)
 	}

@@ -7,7 +7,7 @@ import (
 	"millrace/internal/corpus"
 )
 
-// These are well-known vectors for MurmurHash3_x86_32, which implementations in other languages also use.
+// TestMurmur3Vectors uses well-known vectors for MurmurHash3_x86_32. Implementations in other languages use them, too.
 func TestMurmur3Vectors(t *testing.T) {
 	for _, v := range []struct {
 		data string
@@ -47,7 +47,7 @@ func TestMurmur3AgainstSlow(t *testing.T) {
 	}
 }
 
-// slowMurmur3 works byte by byte in 64-bit numbers that it reduces after each step, and rotates by multiplication.
+// slowMurmur3 processes one byte at a time in 64-bit numbers, reduces after each step, and rotates by multiplication.
 func slowMurmur3(data []byte, seed uint32) uint32 {
 	const modulus = 1 << 32
 	rotate := func(x uint64, by int) uint64 {

@@ -109,7 +109,7 @@ func TestParams(t *testing.T) {
 	}
 }
 
-// The host kernels must know every operator, by its name and block.
+// TestEveryOperatorHasAHostKernel: each operator has a host kernel with its name and parameter block.
 func TestEveryOperatorHasAHostKernel(t *testing.T) {
 	for _, s := range builtIns {
 		bind(t, parse(t, s.Name()))

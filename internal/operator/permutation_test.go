@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The numbers are the published first outputs of splitmix64 for these seeds.
+// TestSplitmix64Vectors uses the published first outputs of splitmix64 for these seeds.
 func TestSplitmix64Vectors(t *testing.T) {
 	for _, v := range []struct {
 		seed uint64
@@ -39,9 +39,8 @@ func TestPermutationsAreDrawnInOrder(t *testing.T) {
 	}
 }
 
-// The rare cases of the reduction modulo 2^61-1 are those in which high + low reaches the modulus. Random values don't
-// hit them, so this test constructs them: for each a, it chooses b so that a*h + b is at or next to a multiple of the
-// modulus.
+// TestReductionAtItsEdges constructs rare cases of the reduction modulo 2^61-1, which random values miss: high + low
+// reaches the modulus. For each a, it chooses b so that a*h + b is at or next to a multiple of the modulus.
 func TestReductionAtItsEdges(t *testing.T) {
 	as := []uint64{1, 2, 3, 1 << 31, 1 << 32, 1<<60 - 1, 1 << 60, mersenne61 - 2, mersenne61 - 1}
 	hashes := []uint32{0, 1, 2, 3, 1 << 16, 1<<31 - 1, 1 << 31, math.MaxUint32 - 1, math.MaxUint32}

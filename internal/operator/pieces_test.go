@@ -6,8 +6,8 @@ import (
 	"millrace/internal/corpus"
 )
 
-// The parts of all pieces, in order, must form the batch: every row begins once, its bytes follow without a gap, and a
-// part that continues a row is the first of its piece and is not empty.
+// TestPartsCoverTheBatch: the parts of all pieces, in order, form the batch. Every row starts once, and its bytes have
+// no gap. A part that continues a row is the first of its piece and isn't empty.
 func TestPartsCoverTheBatch(t *testing.T) {
 	sets := map[string][][]byte{
 		"lengths":      corpus.Lengths(91, 30),
@@ -26,7 +26,7 @@ func TestPartsCoverTheBatch(t *testing.T) {
 
 func checkParts(t *testing.T, name string, b batch) {
 	t.Helper()
-	row, at := -1, 0 // where the parts so far end
+	row, at := -1, 0 // end of the parts so far
 	for piece := range b.pieces() {
 		isFirst, units := true, 0
 		for p, ok := b.first(piece); ok; p, ok = b.next(p) {

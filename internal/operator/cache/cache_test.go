@@ -30,7 +30,7 @@ func open(t *testing.T, folder string) *Cache {
 	return c
 }
 
-// want checks what Image returns, and whether it compiles.
+// want checks the result of Image, and that it compiles only without a hit.
 func want(t *testing.T, c *Cache, k Key, made string, hit bool) {
 	t.Helper()
 	compiled := false
@@ -43,7 +43,7 @@ func want(t *testing.T, c *Cache, k Key, made string, hit bool) {
 	}
 }
 
-// TestAnImageIsCompiledOnce: also for another process, and also if the folder can't be written any more.
+// TestAnImageIsCompiledOnce: another process doesn't compile it again, even if the folder is no longer writable.
 func TestAnImageIsCompiledOnce(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "made", "when", "missing")
@@ -56,7 +56,7 @@ func TestAnImageIsCompiledOnce(t *testing.T) {
 	want(t, open(t, folder), key(), "image", true)
 }
 
-// TestWhatAnImageDependsOn: any change of the key compiles again.
+// TestWhatAnImageDependsOn: any change of the key causes a compilation.
 func TestWhatAnImageDependsOn(t *testing.T) {
 	t.Parallel()
 	c := open(t, t.TempDir())
@@ -81,7 +81,7 @@ func TestWhatAnImageDependsOn(t *testing.T) {
 	want(t, c, key(), "first", true)
 }
 
-// TestDamagedImagesAreMadeAgain: whatever is in the file, the image is right.
+// TestDamagedImagesAreMadeAgain: Image returns the correct image for any content of the file.
 func TestDamagedImagesAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -122,7 +122,7 @@ func TestErrorsOfTheCompilerAreNotKept(t *testing.T) {
 	want(t, c, key(), "image", false)
 }
 
-// TestWithoutACacheEachStartCompiles: without a folder, and with one that can't be written, which Image reports.
+// TestWithoutACacheEachStartCompiles covers a missing folder name and an unwritable folder. Image reports the latter.
 func TestWithoutACacheEachStartCompiles(t *testing.T) {
 	t.Parallel()
 	for range 2 {
@@ -145,7 +145,7 @@ func TestWithoutACacheEachStartCompiles(t *testing.T) {
 	}
 }
 
-// TestTheFolderIsBounded: the images that were used least lately go, and so do files that a process left unfinished.
+// TestTheFolderIsBounded: the cache removes the least recently used images, and unfinished files of dead processes.
 func TestTheFolderIsBounded(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -176,7 +176,7 @@ func TestTheFolderIsBounded(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, ".new-2"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want(t, c, numbered(0), "image", true) // used just now
+	want(t, c, numbered(0), "image", true) // makes it the most recently used image
 	for i := range 3 {
 		want(t, c, numbered(mostImages+i), "image", false)
 	}
@@ -192,7 +192,7 @@ func TestTheFolderIsBounded(t *testing.T) {
 	want(t, c, numbered(3), "image", false)
 }
 
-// TestProcessesShareAFolder: whoever reads while others write gets whole images.
+// TestProcessesShareAFolder: a reader always gets complete images while other processes write.
 func TestProcessesShareAFolder(t *testing.T) {
 	t.Parallel()
 	folder, image := t.TempDir(), strings.Repeat("image", 1<<16)

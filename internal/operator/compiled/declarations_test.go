@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A compiler refuses these declarations, and its message says what to do.
+// TestBadDeclarationsAreRefused: the compiler rejects these declarations with advice.
 func TestBadDeclarationsAreRefused(t *testing.T) {
 	const (
 		pass   = "MILLRACE_SCRATCH(uint32_t, s, 0, 1, 0)\nMILLRACE_PASS(p, 32, millrace::per_records(1), batch, params, scratch, team) {}\n"

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// describe returns a description with an operator's name, one parameter, one field and one reason, and calls change before it is
-// encoded.
+// describe encodes a description with an operator name, a parameter, a field and a reason. change may modify it first.
 func describe(t testing.TB, change func(h *head, p *parameterEntry, f *fieldEntry, reason *[reasonBytes]byte)) []byte {
 	t.Helper()
 	h := head{Size: descriptionBytes, Contract: 1, Version: 3, Form: uint32(Thread), Threads: 64, Teams: 64, ParameterBytes: 4}
@@ -36,7 +35,7 @@ func describe(t testing.TB, change func(h *head, p *parameterEntry, f *fieldEntr
 	return data
 }
 
-// The description of host code says nothing about threads.
+// TestDescriptionOfHostCode: the description of host code has no thread counts.
 func TestDescriptionOfHostCode(t *testing.T) {
 	data := describe(t, func(h *head, _ *parameterEntry, _ *fieldEntry, _ *[reasonBytes]byte) {
 		h.Form, h.Threads, h.Teams = uint32(Library), 0, 0
@@ -117,10 +116,10 @@ func TestGoodDescriptionIsDecoded(t *testing.T) {
 	}
 }
 
-// A later contract appends to the structures. A reader of this version uses what it knows.
+// TestLongerEntriesAreRead: later contracts append fields to the structures, and this version ignores them.
 func TestLongerEntriesAreRead(t *testing.T) {
 	data := describe(t, func(h *head, _ *parameterEntry, _ *fieldEntry, _ *[reasonBytes]byte) {
-		h.Parameters.Size += fieldBytes // the field's entry as an extension of the parameter's
+		h.Parameters.Size += fieldBytes // treats the field's entry as an extension of the parameter's
 	})
 	if d, err := Decode(data); err != nil || d.Parameters[0].Name != "n" || d.Fields[0].Name != "value" {
 		t.Errorf("%+v, %v", d, err)

@@ -30,16 +30,16 @@ const (
 // compiler turns a source file into a compiled operator.
 type compiler struct {
 	name    string
-	missing string // why the compiler can't be used; empty if it can
+	missing string // reason that the compiler is unavailable; empty if it is available
 	command func(source, output string) *exec.Cmd
 }
 
-// compile compiles a source, or returns what an earlier run of the tests has kept.
+// compile compiles a source, or returns the cached output of an earlier test run.
 func (c *compiler) compile(source string) ([]byte, error) {
 	return testbuild.Output([]string{source}, func(output string) *exec.Cmd { return c.command(source, output) })
 }
 
-// compilers lists what the same source must compile with: a C++ compiler for the CPU, and nvcc and NVRTC for a GPU.
+// compilers lists the compilers that must accept each source: a C++ compiler for the CPU, and nvcc and NVRTC for a GPU.
 func compilers(t testing.TB) []compiler {
 	t.Helper()
 	cpu := compiler{name: "c++", command: func(source, output string) *exec.Cmd {
@@ -92,7 +92,7 @@ func exists(path string) bool {
 
 // cudaToolkit returns the folder of the CUDA toolkit, or "".
 func cudaToolkit() string {
-	if raceEnabled { // the compilers are tested without the detector, which sees nothing of them
+	if raceEnabled { // the race detector doesn't cover compilers
 		return ""
 	}
 	if path, err := exec.LookPath("nvcc"); err == nil {
@@ -214,7 +214,7 @@ func TestEveryKindOfParameterAndFieldIsDescribed(t *testing.T) {
 	}
 }
 
-// library returns an operator that was compiled for the CPU.
+// library returns an operator compiled for the CPU.
 func library(t testing.TB, source string) []byte {
 	t.Helper()
 	c := compilers(t)[0]

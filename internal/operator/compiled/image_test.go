@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// fatbin returns a container with these contents.
+// fatbin returns a container with the given contents.
 func fatbin(all ...[]byte) []byte {
 	var entries []byte
 	for _, contents := range all {
@@ -24,7 +24,7 @@ func fatbin(all ...[]byte) []byte {
 	return append(binary.LittleEndian.AppendUint64(file, uint64(len(entries))), entries...)
 }
 
-// ptx returns PTX with this list of numbers.
+// ptx returns PTX with the given list of numbers.
 func ptx(bytes int, list string) []byte {
 	return fmt.Appendf(nil, "//\n.version 8.4\n.target sm_80\n.global .align 8 .b8 %s[%d] = {%s};\n", symbol, bytes, list)
 }
@@ -60,7 +60,7 @@ func TestFatbinHasItInAnyEntry(t *testing.T) {
 	}
 }
 
-// TestCompressedFatbinSaysHowToMakeOne uses what nvcc writes by default.
+// TestCompressedFatbinSaysHowToMakeOne uses the default output of nvcc.
 func TestCompressedFatbinSaysHowToMakeOne(t *testing.T) {
 	toolkit := cudaToolkit()
 	if toolkit == "" {
@@ -73,7 +73,7 @@ func TestCompressedFatbinSaysHowToMakeOne(t *testing.T) {
 	}
 	compressed := compiler{command: func(source, output string) *exec.Cmd {
 		command := fatbin.command(source, output)
-		command.Args[slices.Index(command.Args, "--no-compress")] = "-Xfatbin=-compress-all" // cubins too
+		command.Args[slices.Index(command.Args, "--no-compress")] = "-Xfatbin=-compress-all" // compresses cubins, too
 		return command
 	}}
 	file, err := compressed.compile(entropy)

@@ -14,10 +14,11 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// The built-in operators.
+// crc32c and minhash are the built-in operators.
 var crc32c, minhash = compiled.BuiltIn()[0], compiled.BuiltIn()[1]
 
-// The results of the built-in operators are records alone: they declare no reason and no byte string.
+// TestResultsOfBuiltInOperatorsAreRecordsAlone: the results contain only records, because the operators declare no
+// reason and no byte string.
 func TestResultsOfBuiltInOperatorsAreRecordsAlone(t *testing.T) {
 	for _, d := range compiled.BuiltIn() {
 		o, err := d.Bind("")
@@ -34,7 +35,8 @@ func TestResultsOfBuiltInOperatorsAreRecordsAlone(t *testing.T) {
 	}
 }
 
-// Host code that declares a reason leaves a status for each record, and its byte strings follow the records if it declares none.
+// TestLayoutOfHostCode: host code that declares a reason writes a status per record. Without a reason, byte strings
+// follow the records directly.
 func TestLayoutOfHostCode(t *testing.T) {
 	number := compiled.Field{Name: "n", Type: compiled.Uint32, Count: 1, CountParameter: -1}
 	text := compiled.Field{Name: "text", Type: compiled.Bytes, Count: 1, CountParameter: -1, MostBytes: 5}
@@ -138,14 +140,14 @@ func TestJSONOfEachType(t *testing.T) {
 	}
 }
 
-// The longest texts of floats: MostJSON must bound them.
+// TestMostJSONBoundsFloats: MostJSON bounds the longest texts of floats.
 func TestMostJSONBoundsFloats(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	single, double := one(t, compiled.Field{Type: compiled.Float32, Count: 1}), one(t, compiled.Field{Type: compiled.Float64, Count: 1})
 	for range 200_000 {
 		bits := random.Uint64()
 		record := binary.LittleEndian.AppendUint64(nil, bits)
-		if random.IntN(2) == 0 { // numbers with many digits before the point, and with zeros after it
+		if random.IntN(2) == 0 { // numbers with many digits before the point or zeros after it
 			value := (random.Float64() - 0.5) * math.Pow(10, float64(random.IntN(30)-8))
 			record = binary.LittleEndian.AppendUint64(nil, math.Float64bits(value))
 			narrow := binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(value)))
@@ -165,7 +167,7 @@ func TestMostJSONBoundsFloats(t *testing.T) {
 	}
 }
 
-// Byte strings have their lengths in the record and their contents beside it.
+// TestByteStrings: a record contains the lengths of its byte strings. The contents are stored separately.
 func TestByteStrings(t *testing.T) {
 	d := &compiled.Description{Name: "strings", Version: 1, Form: compiled.Thread, Threads: 64, Teams: 64, Fields: []compiled.Field{
 		{Name: "a", Type: compiled.Bytes, Count: 1, CountParameter: -1, MostBytes: 4},

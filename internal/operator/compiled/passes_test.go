@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// describePasses returns a description with two passes, and calls change before it is encoded.
+// describePasses encodes a description with two passes. change may modify it first.
 func describePasses(t testing.TB, change func(h *head, a, b *passEntry)) []byte {
 	t.Helper()
 	a := passEntry{Threads: 64, PerByte: 1, Share: 4096}

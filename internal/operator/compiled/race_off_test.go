@@ -2,5 +2,5 @@
 
 package compiled
 
-// raceEnabled reports whether the race detector is on.
+// raceEnabled is true with the race detector.
 const raceEnabled = false

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// withTables returns a description with two tables and a number between them, and its folder.
+// withTables returns a description with two tables and a number between them, and the tables' folder.
 func withTables(t *testing.T) (d *Description, folder string) {
 	t.Helper()
 	d, err := Decode(describe(t, func(h *head, p *parameterEntry, _ *fieldEntry, _ *[reasonBytes]byte) {
@@ -89,7 +89,7 @@ func TestBadTablesAreRefused(t *testing.T) {
 	}
 }
 
-// A volume of a ConfigMap has links to files in a folder that begins with two dots.
+// TestTableOfAConfigMapIsRead: the files of a ConfigMap volume are links into a folder whose name starts with two dots.
 func TestTableOfAConfigMapIsRead(t *testing.T) {
 	d, folder := withTables(t)
 	if err := os.MkdirAll(filepath.Join(folder, "..2026"), 0o700); err != nil {

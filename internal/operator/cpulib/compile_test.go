@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// needCompiler skips the test on a machine without a C++ compiler.
+// needCompiler skips the test without a C++ compiler.
 func needCompiler(t *testing.T) {
 	t.Helper()
 	if _, err := findCompiler(); err != nil {
@@ -72,7 +72,7 @@ func TestCompilerErrorsAppearAsTheCompilerWroteThem(t *testing.T) {
 	}
 }
 
-// mistaken returns what the compiler says about an operator with these declarations and this code.
+// mistaken returns the compiler's errors for an operator with the given declarations and code.
 func mistaken(t *testing.T, declarations, code string) string {
 	t.Helper()
 	needCompiler(t)
@@ -110,7 +110,7 @@ func TestATypeThatNoFieldCanHaveIsOneError(t *testing.T) {
 	}
 }
 
-// TestMisspeltNamesSuggestNoInternalOnes uses names that are close to those of members that the headers need.
+// TestMisspeltNamesSuggestNoInternalOnes uses names that resemble internal members of the headers.
 func TestMisspeltNamesSuggestNoInternalOnes(t *testing.T) {
 	wrong := []string{
 		"result.count", "result.code", "result.describe", "result.clear()", "result.store", "result.arrays", "result.before", "result.field",

@@ -75,7 +75,7 @@ func join(rows [][]byte) (data []byte, offsets []uint32) {
 	return data, offsets
 }
 
-// together is a device.Parallel with a goroutine per call.
+// together is a device.Parallel with one goroutine per call.
 func together(n int, fn func(i int)) {
 	var all sync.WaitGroup
 	for i := range n {
@@ -84,7 +84,7 @@ func together(n int, fn func(i int)) {
 	all.Wait()
 }
 
-// run runs a kernel on a batch, in memory that holds noise.
+// run runs a kernel on a batch in memory that is filled with noise.
 func run(t testing.TB, k *Kernel, rows [][]byte, noise byte) (offsets []uint32, result []byte) {
 	t.Helper()
 	data, offsets := join(rows)
@@ -118,7 +118,7 @@ func batches() map[string][][]byte {
 	}
 }
 
-// peak is the reference of entropy.
+// peak is the reference implementation of entropy.
 func peak(bits int, row []byte) uint32 {
 	var bins [256]uint32
 	var most uint32
@@ -151,7 +151,7 @@ func TestEntropyComputesWhatItsReferenceComputes(t *testing.T) {
 	}
 }
 
-// A result must not contain anything of what was in its memory before.
+// TestResultsDependOnTheBatchAlone: a result must not contain former contents of its memory.
 func TestResultsDependOnTheBatchAlone(t *testing.T) {
 	k := bind(t, compile(t, kindsCU), "n=5")
 	for name, rows := range batches() {
@@ -194,7 +194,7 @@ func TestUndeclaredResultsAreAnError(t *testing.T) {
 	}
 }
 
-// TestUndeclaredResultsAreRefusedRecordByRecord: nothing may rely on a status or a length that code has written.
+// TestUndeclaredResultsAreRefusedRecordByRecord: readers must check each status and length that an operator writes.
 func TestUndeclaredResultsAreRefusedRecordByRecord(t *testing.T) {
 	k := bind(t, compile(t, "testdata/liar.cu"), "")
 	data, offsets := join([][]byte{[]byte("fine"), []byte("s"), []byte("t")})
@@ -217,7 +217,7 @@ func TestUndeclaredResultsAreRefusedRecordByRecord(t *testing.T) {
 		t.Errorf("a string that is too long was read: %q", text)
 	}
 	for i := range 4 {
-		result[2*o.Stride()+i] = 0xff // every length that a kernel can write
+		result[2*o.Stride()+i] = 0xff // a kernel can write any length
 	}
 	if text := o.AppendStrings(nil, offsets, result, 2); len(text) != 0 || o.Overlong(offsets, result, 2) == "" {
 		t.Errorf("a string of 4 GiB was read: %d bytes", len(text))
@@ -250,7 +250,7 @@ func TestOtherLibrariesAreRefused(t *testing.T) {
 	}
 }
 
-// TestHostDeviceRunsIt runs an operator through the host device's streams.
+// TestHostDeviceRunsIt runs an operator on streams of the host device.
 func TestHostDeviceRunsIt(t *testing.T) {
 	l := compile(t, entropyCU)
 	d, err := host.Open(host.Options{Cores: 2, Kernels: []device.HostKernel{l}})

@@ -19,7 +19,7 @@ const (
 	keywordsCU = "../../../examples/operators/keywords/keywords.cu"
 )
 
-// bindWithTables returns a kernel of an operator whose tables are these files.
+// bindWithTables returns a kernel of an operator with the given tables.
 func bindWithTables(t *testing.T, source, query string, tables map[string]string) *Kernel {
 	t.Helper()
 	l := compile(t, source)
@@ -36,7 +36,8 @@ func tally(t *testing.T) *Kernel {
 	return bindWithTables(t, tallyCU, "weights=w&swaps=s", map[string]string{"w": "\x01", "s": "A"})
 }
 
-// The blocks of a pass run on all cores, in any order. The result of a record doesn't depend on it, or on the other records.
+// TestRecordsThatShareWorkHaveTheirOwnResults: the blocks of a pass run on all cores in any order. A record's result
+// doesn't depend on the order or on other records.
 func TestRecordsThatShareWorkHaveTheirOwnResults(t *testing.T) {
 	for name, k := range map[string]*Kernel{
 		"tally":    tally(t),
@@ -87,7 +88,7 @@ func TestScratchMemoryIsChecked(t *testing.T) {
 	}
 }
 
-// TestHostDeviceGivesScratchMemory runs an operator with passes through the host device's streams.
+// TestHostDeviceGivesScratchMemory runs an operator with passes on streams of the host device.
 func TestHostDeviceGivesScratchMemory(t *testing.T) {
 	bound := tally(t)
 	d, err := host.Open(host.Options{Cores: 2, Kernels: []device.HostKernel{tallyLibrary{bound}}})
@@ -101,7 +102,7 @@ func TestHostDeviceGivesScratchMemory(t *testing.T) {
 	data, offsets := join([][]byte{[]byte("ab\x00c"), {}, bytes.Repeat([]byte("z"), 1000)})
 	shape := device.Shape{Rows: 3, Bytes: len(data), Longest: 1000}
 	needs := k.Needs(shape)
-	const part = 4096 // the batch, its offsets and its result begin at multiples of it
+	const part = 4096 // alignment of the batch, its offsets and its result
 	memory, err := d.AllocHost(4 * part)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +123,7 @@ func TestHostDeviceGivesScratchMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time, scratch memory isn't zero
+	for range 2 { // scratch memory isn't zero in the second run
 		for _, err := range []error{
 			s.Launch(k, device.LaunchArgs{Shape: shape, Rows: m.Slice(0, len(data)), Offsets: m.Slice(part, 4*len(offsets)),
 				Result: m.Slice(2*part, needs.Result), Scratch: scratch}),
@@ -144,7 +145,7 @@ func TestHostDeviceGivesScratchMemory(t *testing.T) {
 	}
 }
 
-// tallyLibrary is a device.HostKernel with parameters that it has already.
+// tallyLibrary is a device.HostKernel with bound parameters.
 type tallyLibrary struct{ kernel *Kernel }
 
 func (t tallyLibrary) Name() string                                { return t.kernel.operator.Name() }

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// answer returns an answer with a float64 array, whose first elements are zeros.
+// answer returns an answer with a float64 array of count elements. All elements but the last are zero.
 func answer(t *testing.T, count int, last uint64) Answer {
 	t.Helper()
 	d := &compiled.Description{Name: "a", Version: 1, Fields: []compiled.Field{{Name: "x", Type: compiled.Float64, Array: true, Count: count, CountParameter: -1}}}

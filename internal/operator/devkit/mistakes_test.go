@@ -18,8 +18,8 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// batchesFor returns the batches of the suite that a test for a finding with that text runs: the one that the text names, or all without
-// a record of a megabyte.
+// batchesFor returns the batches for a finding: the batch that the text names, or all batches without records of a
+// megabyte.
 func batchesFor(text string) (batches []corpus.Set) {
 	_, named, _ := strings.Cut(text, `batch "`)
 	named, _, _ = strings.Cut(named, `"`)
@@ -32,7 +32,7 @@ func batchesFor(text string) (batches []corpus.Set) {
 	return batches
 }
 
-// finds checks that the suite reports a finding of that kind with that text.
+// finds checks that the suite reports a finding of the given kind and text.
 func finds(t *testing.T, r, reference *Runner, kind Kind, text string) {
 	t.Helper()
 	report, err := r.Test(t.Context(), batchesFor(text), reference)
@@ -47,7 +47,7 @@ func finds(t *testing.T, r, reference *Runner, kind Kind, text string) {
 	t.Errorf("no finding of kind %d with %q among %q", kind, text, report.Findings)
 }
 
-// Each operator in the folder wrong makes one mistake.
+// TestMistakesAreFound: each operator in the folder wrong has one mistake.
 func TestMistakesAreFound(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -72,7 +72,7 @@ func TestMistakesAreFound(t *testing.T) {
 	}
 }
 
-// tampered is an operator whose results a test changes.
+// tampered is an operator whose results the test modifies.
 type tampered struct {
 	device.HostKernel
 	needs func(*device.Needs)
@@ -105,14 +105,14 @@ func (b *boundTampered) Run(rows []byte, offsets []uint32, scratch, result []byt
 	return err
 }
 
-// damage changes the byte behind the end of memory.
+// damage changes the byte after the end of memory.
 func damage(memory []byte) {
 	if len(memory) > 0 {
 		*(*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(memory)), len(memory))) ^= 1
 	}
 }
 
-// These mistakes can't be made in a source file with operator.cuh.
+// TestMistakesOfOtherCodeAreFound simulates mistakes that operator.cuh makes impossible in a source file.
 func TestMistakesOfOtherCodeAreFound(t *testing.T) {
 	l := library(t, "examples/operators/entropy/entropy.cu")
 	status := func(offsets []uint32) int { return (4*(len(offsets)-1) + 255) / 256 * 256 }
@@ -174,7 +174,7 @@ func TestBatchThatDoesNotEndIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = r.Close() }) // the device reports what is left
+	t.Cleanup(func() { _ = r.Close() }) // the device reports leaks
 	report, err := r.Test(t.Context(), Batches(1), nil)
 	if err != nil || len(report.Findings) != 1 || report.Findings[0].Kind != Endless ||
 		report.Findings[0].String() != `batch "nothing": it didn't finish within 1ms: look for a loop that doesn't end` {
@@ -182,7 +182,7 @@ func TestBatchThatDoesNotEndIsFound(t *testing.T) {
 	}
 }
 
-// TestBatchThatTakesLongIsNoticed ends the batch when the notice comes, so the test waits for nothing else.
+// TestBatchThatTakesLongIsNoticed ends the batch on the notice, to keep the test short.
 func TestBatchThatTakesLongIsNoticed(t *testing.T) {
 	noticed := make(chan struct{})
 	k := &tampered{HostKernel: operator.HostKernels()[0], after: func([]uint32, []byte, []byte) { <-noticed }}
@@ -193,7 +193,7 @@ func TestBatchThatTakesLongIsNoticed(t *testing.T) {
 	}
 }
 
-// Two sources of one operator stand for two devices that compute differently.
+// TestDevicesThatDifferAreFound simulates two devices with different results by two sources of one operator.
 func TestDevicesThatDifferAreFound(t *testing.T) {
 	l := library(t, "examples/operators/entropy/entropy.cu")
 	four := runner(t, Subject{Device: onHost(t, l), Operator: bind(t, l.Description(), "?bits=4")})
@@ -201,7 +201,8 @@ func TestDevicesThatDifferAreFound(t *testing.T) {
 	finds(t, five, four, Devices, `its result depends on the device (the simulated device gives {"peak":`)
 }
 
-// On a GPU, the suite itself checks what the host device refuses. The fake GPU runs the code for the CPU.
+// TestUndeclaredResultsOfAGPUAreFound: on a GPU, the suite itself makes the checks of the host device. The fake GPU
+// runs the code for the CPU.
 func TestUndeclaredResultsOfAGPUAreFound(t *testing.T) {
 	path := fakecuda.Library(t)
 	fakecuda.Set(t, "")
@@ -211,7 +212,7 @@ func TestUndeclaredResultsOfAGPUAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = m.Close() }) // the device reports what is left
+	t.Cleanup(func() { _ = m.Close() }) // the device reports leaks
 	description, err := compiled.Decode(m.Description())
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +232,8 @@ func TestFaultOfAGPUIsFound(t *testing.T) {
 	fakecuda.Set(t, "")
 }
 
-// A batch whose results need too much memory is divided, and the report says what wasn't tested.
+// TestLargeBoundsAreDivided: the suite divides a batch whose results need too much memory, and reports the untested
+// part.
 func TestLargeBoundsAreDivided(t *testing.T) {
 	l := library(t, "kernels/test/operators/wrong/wide.cu")
 	r := runner(t, Subject{Device: onHost(t, l), Operator: bind(t, l.Description(), ""), Brief: true})
@@ -251,7 +253,7 @@ func TestComputeReturnsAnswers(t *testing.T) {
 	}
 }
 
-// Singly is for a process that watches another one: Before tells it each record.
+// TestSinglyTellsEachRecord: Singly passes each record to Before, for use by a supervising process.
 func TestSinglyTellsEachRecord(t *testing.T) {
 	l := library(t, "examples/operators/entropy/entropy.cu")
 	var told []string

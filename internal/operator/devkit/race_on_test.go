@@ -2,5 +2,5 @@
 
 package devkit
 
-// raceEnabled reports whether the race detector is on.
+// raceEnabled is true with the race detector.
 const raceEnabled = true

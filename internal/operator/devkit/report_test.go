@@ -8,7 +8,7 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// printed returns a report of sides and the number of findings.
+// printed returns the report of sides and the number of findings.
 func printed(t *testing.T, sides ...*side) (string, int) {
 	t.Helper()
 	d := compiled.BuiltIn()[0]
@@ -43,7 +43,7 @@ every check passed, and the GPU gives the same bytes as the CPU
 	}
 }
 
-// The report has one line for each kind of finding, and all samples with another result.
+// TestReportOfFindings: the report has one line per kind of finding, and lists all samples with other results.
 func TestReportOfFindings(t *testing.T) {
 	finding := func(kind Kind, batch, text string) Finding {
 		return Finding{Kind: kind, Batch: batch, Record: 1, Data: []byte("ab"), Text: text}

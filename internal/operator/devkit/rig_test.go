@@ -19,13 +19,13 @@ import (
 // root is the repository's root.
 const root = "../../../"
 
-// library compiles an operator of the repository for the CPU and opens it. Without a C++ compiler it skips the test.
+// library compiles an operator of the repository for the CPU and opens it. The test skips without a C++ compiler.
 func library(t *testing.T, source string) *cpulib.Library {
 	t.Helper()
 	return libraryOf(t, root+source)
 }
 
-// libraryOf is library for any path.
+// libraryOf is like library for any path.
 func libraryOf(t *testing.T, source string) *cpulib.Library {
 	t.Helper()
 	if _, err := exec.LookPath("c++"); err != nil {
@@ -42,7 +42,7 @@ func libraryOf(t *testing.T, source string) *cpulib.Library {
 	return l
 }
 
-// bindAny returns an operator with its default parameters.
+// bindAny returns an operator with default parameters.
 func bindAny(t *testing.T, d *compiled.Description) *compiled.Operator {
 	t.Helper()
 	o, err := BindAny(d, t.TempDir())
@@ -75,7 +75,7 @@ func onSim(t *testing.T, kernels ...device.HostKernel) device.Device {
 	return opened(t, d, err)
 }
 
-// opened closes a device at the end of the test. A device that an operator lost can't say what is open.
+// opened closes a device at the end of the test. It ignores the close error of a device that an operator lost.
 func opened(t *testing.T, d device.Device, err error) device.Device {
 	t.Helper()
 	if err != nil {
@@ -90,7 +90,7 @@ func opened(t *testing.T, d device.Device, err error) device.Device {
 	return d
 }
 
-// runner opens a Runner that is closed at the end of the test.
+// runner opens a Runner and closes it at the end of the test.
 func runner(t *testing.T, s Subject) *Runner {
 	t.Helper()
 	r, err := Open(s)

@@ -13,7 +13,7 @@ import (
 	"millrace/internal/operator/cpulib"
 )
 
-// answers computes records with an operator on the host device.
+// answers runs an operator on records with the host device.
 func answers(t *testing.T, l *cpulib.Library, query string, records [][]byte) []Answer {
 	t.Helper()
 	r := runner(t, Subject{Device: onHost(t, l), Operator: bind(t, l.Description(), "?"+query)})
@@ -62,7 +62,8 @@ func TestWrongSamplesAreNamed(t *testing.T) {
 	}
 }
 
-// TestTheTutorialsOperatorGivesItsResults: the operator in docs/operators.md gives the results that the page expects of its samples.
+// TestTheTutorialsOperatorGivesItsResults: the operator in docs/operators.md returns the page's expected results for
+// its samples.
 func TestTheTutorialsOperatorGivesItsResults(t *testing.T) {
 	page, err := os.ReadFile(root + "docs/operators.md")
 	if err != nil {
@@ -91,10 +92,11 @@ func TestTheTutorialsOperatorGivesItsResults(t *testing.T) {
 	}
 }
 
-// withoutSamples says for examples without samples what checks their results.
+// withoutSamples maps examples without samples to the tests that check their results.
 var withoutSamples = map[string]string{"entropy.cu": "tests of package cpulib", "keywords.cu": "tests of package userops"}
 
-// The samples of every example have the expected results. Package conformance runs the suite over the examples.
+// TestExamplesGiveTheExpectedResults checks the samples of every example. Package conformance runs the suite on the
+// examples.
 func TestExamplesGiveTheExpectedResults(t *testing.T) {
 	sources, err := filepath.Glob("../../../examples/operators/*/*.cu")
 	if err != nil || len(sources) < 2 {

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// passes runs the suite, and fails for each finding except for those of the permitted kinds.
+// passes runs the suite. It fails on each finding of a kind that isn't permitted.
 func passes(t *testing.T, r, reference *Runner, permitted ...Kind) {
 	t.Helper()
 	report, err := r.Test(t.Context(), Batches(1), reference)
@@ -28,7 +28,7 @@ func passes(t *testing.T, r, reference *Runner, permitted ...Kind) {
 	}
 }
 
-// The built-in operators pass on the host device, and on the simulated one with the same bytes.
+// TestBuiltInOperatorsConform: the suite passes on the host device, and on the simulated device with the same bytes.
 func TestBuiltInOperatorsConform(t *testing.T) {
 	descriptions := map[string]*compiled.Description{}
 	for _, d := range compiled.BuiltIn() {
@@ -48,7 +48,7 @@ func TestBuiltInOperatorsConform(t *testing.T) {
 	}
 }
 
-// ownSources returns the sources of operators in the repository that keep to the rules, relative to its root.
+// ownSources returns the sources of the repository's valid operators, relative to its root.
 func ownSources(t *testing.T) (sources []string) {
 	t.Helper()
 	for _, pattern := range []string{"examples/operators/*/*.cu", "kernels/test/operators/*.cu"} {
@@ -67,7 +67,8 @@ func ownSources(t *testing.T) (sources []string) {
 	return sources
 }
 
-// permitted returns what an operator may do wrong. careless.cu and stray.cu access bytes outside some records on purpose.
+// permitted returns the permitted findings of an operator. careless.cu and stray.cu access bytes outside some records
+// on purpose.
 func permitted(source string) []Kind {
 	switch filepath.Base(source) {
 	case "careless.cu", "stray.cu":
@@ -76,14 +77,15 @@ func permitted(source string) []Kind {
 	return nil
 }
 
-// withMegabytes has an operator of each form, one with byte strings, and one with passes. The others run the suite briefly: without
-// records of a megabyte, whose division among threads depends on the form alone, and with fewer records alone.
+// withMegabytes lists an operator of each form, one with byte strings, and one with passes. The suite is brief for all
+// other operators. It skips records of a megabyte, whose division among threads depends only on the form. It also runs
+// fewer records in separate batches.
 var withMegabytes = []string{"entropy.cu", "redact.cu", "simhash.cu", "blake3.cu", "tally.cu"}
 
-// Operators of your own pass on the host device, and on the simulated one with the same bytes.
+// TestOperatorsOfOnesOwnConform: the suite passes on the host device, and on the simulated device with the same bytes.
 func TestOperatorsOfOnesOwnConform(t *testing.T) {
 	sources := ownSources(t)
-	if raceEnabled { // the detector sees what runs an operator, not its code
+	if raceEnabled { // the detector covers the caller of an operator, not its code
 		sources = []string{"examples/operators/entropy/entropy.cu", "kernels/test/operators/tally.cu"}
 	}
 	for _, source := range sources {

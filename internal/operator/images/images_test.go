@@ -7,7 +7,7 @@ import (
 	"millrace/internal/operator/cache"
 )
 
-// fakeCompiler returns the source and the compute capability as the image.
+// fakeCompiler is a compiler whose image consists of the compute capability and the source.
 type fakeCompiler struct {
 	calls int
 	err   error
@@ -23,7 +23,7 @@ func (f *fakeCompiler) Compile(s Source, compute string, options []string) (imag
 	return append([]byte(compute), s.Text...), "careful", nil
 }
 
-// maker returns a Maker with a cache in that folder, and counts how often the compiler is opened.
+// maker returns a Maker with a cache in the given folder. opened is the number of times that the compiler was opened.
 func maker(t *testing.T, folder, identity string, c Compiler) (m *Maker, opened *int) {
 	t.Helper()
 	kept, err := cache.Open(folder)
@@ -37,7 +37,7 @@ func maker(t *testing.T, folder, identity string, c Compiler) (m *Maker, opened 
 	}}, opened
 }
 
-// TestTheCompilerIsOpenedOnlyForWhatTheCacheLacks: opening it takes longer than reading the cache.
+// TestTheCompilerIsOpenedOnlyForWhatTheCacheLacks: opening the compiler takes longer than reading the cache.
 func TestTheCompilerIsOpenedOnlyForWhatTheCacheLacks(t *testing.T) {
 	folder, source := t.TempDir(), Source{Name: "a.cu", Text: []byte("code")}
 	c := &fakeCompiler{}
@@ -64,7 +64,8 @@ func TestTheCompilerIsOpenedOnlyForWhatTheCacheLacks(t *testing.T) {
 	}
 }
 
-// TestWithoutAFileTheCompilerIsItsVersion: it must be opened then, and its images are kept all the same.
+// TestWithoutAFileTheCompilerIsItsVersion: without an identity, each start opens the compiler. Its images are still
+// cached.
 func TestWithoutAFileTheCompilerIsItsVersion(t *testing.T) {
 	folder, source := t.TempDir(), Source{Name: "a.cu", Text: []byte("code")}
 	for _, cached := range []bool{false, true} {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// write writes a file into a folder and returns its path.
+// write writes a file into a folder and returns the file's path.
 func write(t *testing.T, folder, name, text string) string {
 	t.Helper()
 	path := filepath.Join(folder, name)
@@ -19,7 +19,7 @@ func write(t *testing.T, folder, name, text string) string {
 	return path
 }
 
-// TestHashDependsOnEverything: each change gives another hash, and the folder of the sources alone doesn't.
+// TestHashDependsOnEverything: every change except a move of the sources to another folder changes the hash.
 func TestHashDependsOnEverything(t *testing.T) {
 	base := func(t *testing.T) (folder, source string, options []string) {
 		folder = t.TempDir()
@@ -73,7 +73,7 @@ func TestHashDependsOnEverything(t *testing.T) {
 	}
 }
 
-// TestCompileRunsTheCompilerOnce: for the same source, wherever it is, and again after an error.
+// TestCompileRunsTheCompilerOnce: equal sources in different folders share one compilation. An error isn't cached.
 func TestCompileRunsTheCompilerOnce(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	runs, wrong := 0, errors.New("line 3")
@@ -104,7 +104,7 @@ func TestCompileRunsTheCompilerOnce(t *testing.T) {
 	}
 }
 
-// TestOutputRunsTheCommandOnce: for the same sources and arguments, and again after an error.
+// TestOutputRunsTheCommandOnce: equal sources and arguments share one run. An error isn't cached.
 func TestOutputRunsTheCommandOnce(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	folder := t.TempDir()

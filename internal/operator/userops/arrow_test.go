@@ -26,7 +26,7 @@ func TestArrowIsAStructWithNullsForRefusedRecords(t *testing.T) {
 	if err := results.Check(body, operator.Arrow, 0, 3); err != nil {
 		t.Error(err)
 	}
-	reader, err := ipc.NewReader(bytes.NewReader(body)) // a reader that knows nothing of ours
+	reader, err := ipc.NewReader(bytes.NewReader(body)) // an independent reader
 	if err != nil {
 		t.Fatal(err)
 	}

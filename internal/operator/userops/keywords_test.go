@@ -18,7 +18,7 @@ import (
 
 const keywords = "../../../examples/operators/keywords/keywords.cu"
 
-// keywordsFolder returns a folder with keywords, its library and a list of words.
+// keywordsFolder returns a folder with the operator keywords, its library and a word list.
 func keywordsFolder(t *testing.T, words []byte) string {
 	t.Helper()
 	source, err := os.ReadFile(keywords)
@@ -32,7 +32,7 @@ func keywordsFolder(t *testing.T, words []byte) string {
 	return dir
 }
 
-// counted is the reference of keywords, which shares no code with it: it compares every word at every place.
+// counted is the independent reference of keywords. It compares every word at every position.
 func counted(record []byte, words []string, whole, fold bool) (matches, first uint32) {
 	text := string(record)
 	if fold {
@@ -60,7 +60,7 @@ func counted(record []byte, words []string, whole, fold bool) (matches, first ui
 	return matches, first
 }
 
-// asciiLower returns the text with ASCII letters in lower case. The other bytes need not be text.
+// asciiLower converts ASCII letters to lower case. Other bytes may be invalid text.
 func asciiLower(text string) string {
 	lower := []byte(text)
 	for i, c := range lower {
@@ -75,7 +75,8 @@ func inWord(c byte) bool {
 	return c == '_' || c >= 128 || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// letters returns n characters of a small alphabet, so that words occur often. It is ASCII, so that a word is text.
+// letters returns n characters of a small alphabet, which makes words frequent. They are ASCII, so every word is valid
+// text.
 func letters(random *rand.Rand, n int) string {
 	text := make([]byte, n)
 	for i := range text {
@@ -87,7 +88,7 @@ func letters(random *rand.Rand, n int) string {
 func TestKeywordsIsItsReference(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	var words []string
-	for range 3000 { // more than one chunk of the index
+	for range 3000 { // exceeds one chunk of the index
 		words = append(words, letters(random, random.IntN(9)))
 	}
 	words[17] = ""
@@ -125,7 +126,8 @@ func number01(b bool) int {
 	return 0
 }
 
-// The spec of an operator with a table identifies the contents of the file, and can require them.
+// TestSpecIdentifiesTheTable: the spec of an operator with a table contains the hash of the file, and may require a
+// hash.
 func TestSpecIdentifiesTheTable(t *testing.T) {
 	dir := keywordsFolder(t, []byte("mill\nrace\n"))
 	sources := find(t, dir)

@@ -19,12 +19,12 @@ import (
 	"millrace/internal/operator/testbuild"
 )
 
-// fakeGPUs stand for GPUs of these compute capabilities, and a compiler that returns a library for the CPU as code for them: its
-// description is that of a cubin.
+// fakeGPUs simulates GPUs with the given compute capabilities, and a compiler. The compiler's output for a GPU is a CPU
+// library, because a cubin would have the same description.
 type fakeGPUs struct {
-	computes []string // none: there is no GPU
-	err      error    // of the compiler
-	compiled []string // compute capabilities for which it has compiled
+	computes []string // empty if there is no GPU
+	err      error    // error of the compiler
+	compiled []string // compute capabilities of all compilations
 }
 
 func (f *fakeGPUs) Computes() ([]string, error) {
@@ -56,13 +56,13 @@ func (f *fakeGPUs) Image(s images.Source, compute string) (images.Image, error) 
 	return images.Image{Code: code}, err
 }
 
-// fakeGPU is a device of one compute capability into which operators can be loaded.
+// fakeGPU is a device of one compute capability that can load operators.
 type fakeGPU struct {
 	device.Device
 	compute string
-	refuse  map[string]error // by the name of the kind of image, which is what it contains
+	refuse  map[string]error // by kind of image; an image contains its kind's name
 	loaded  []string
-	closed  int // number of modules that were closed
+	closed  int // number of closed modules
 }
 
 func (f *fakeGPU) Info() device.Info { return device.Info{Kind: "cuda", Compute: f.compute} }
@@ -87,7 +87,7 @@ func (f *fakeGPU) LoadLibrary(path string) (device.Module, error) {
 	return f.LoadOperator(code)
 }
 
-// module is an operator in a fakeGPU.
+// module is a loaded operator on a fakeGPU.
 type module struct {
 	gpu  *fakeGPU
 	name string
@@ -105,10 +105,10 @@ func compileInto(source, output string) error {
 	return testbuild.Compile(context.Background(), cpulib.Compile, source, output)
 }
 
-// mark returns the code with a byte at its end, by which a fakeGPU knows it.
+// mark appends the text to the code. A fakeGPU recognizes the code by this text.
 func mark(code []byte, with string) []byte { return append(slices.Clone(code), with...) }
 
-// files writes files into a new folder.
+// files writes files into a new folder and returns the folder.
 func files(t *testing.T, all map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -120,7 +120,7 @@ func files(t *testing.T, all map[string][]byte) string {
 	return dir
 }
 
-// entropyFiles returns the source of entropy and its code for a fakeGPU.
+// entropyFiles returns the source of entropy and its compiled code for a fakeGPU.
 func entropyFiles(t *testing.T) (source, code []byte) {
 	t.Helper()
 	dir := folder(t, true)
@@ -147,7 +147,8 @@ func parse(t *testing.T, gpus GPUs, dir string) []operator.Operator {
 	return []operator.Operator{op}
 }
 
-// TestSourceIsCompiledForEachKindOfGPU: for the first one to know what it is, then for each GPU that loads it.
+// TestSourceIsCompiledForEachKindOfGPU: parsing compiles the source for the first GPU to read its description. Loading
+// compiles it for each kind of GPU.
 func TestSourceIsCompiledForEachKindOfGPU(t *testing.T) {
 	source, _ := entropyFiles(t)
 	dir := files(t, map[string][]byte{"entropy.cu": source})
@@ -167,14 +168,14 @@ func TestSourceIsCompiledForEachKindOfGPU(t *testing.T) {
 	}
 }
 
-// TestCompiledCodeIsPreferred: the worker compiles only if the GPU can't run what is compiled.
+// TestCompiledCodeIsPreferred: the worker compiles the source only if the GPU can't run the compiled code.
 func TestCompiledCodeIsPreferred(t *testing.T) {
 	source, code := entropyFiles(t)
 	unavailable := device.Errorf("load", "", device.ErrUnavailable, "for another GPU")
 	for name, test := range map[string]struct {
 		files    map[string][]byte
 		refuse   map[string]error
-		want     string // the file
+		want     string // expected file
 		compiled int
 	}{
 		"cubin":                {files: map[string][]byte{"entropy.cubin": code, "entropy.cu": source}, want: "entropy.cubin"},
@@ -190,7 +191,7 @@ func TestCompiledCodeIsPreferred(t *testing.T) {
 	}
 }
 
-// TestWhatCantBeLoadedSaysWhy: and nothing is compiled or loaded in its place if the file itself is wrong.
+// TestWhatCantBeLoadedSaysWhy: if a file is invalid, nothing is compiled or loaded in its place.
 func TestWhatCantBeLoadedSaysWhy(t *testing.T) {
 	source, code := entropyFiles(t)
 	unavailable := device.Errorf("load", "", device.ErrUnavailable, "for another GPU")
@@ -217,7 +218,7 @@ func TestWhatCantBeLoadedSaysWhy(t *testing.T) {
 	}
 }
 
-// TestWithoutAGPUASourceNeedsALibrary: the error has both ways out.
+// TestWithoutAGPUASourceNeedsALibrary: the error names both solutions.
 func TestWithoutAGPUASourceNeedsALibrary(t *testing.T) {
 	source, _ := entropyFiles(t)
 	dir := files(t, map[string][]byte{"entropy.cu": source})
@@ -241,7 +242,7 @@ func TestWithoutAGPUASourceNeedsALibrary(t *testing.T) {
 	}
 }
 
-// TestFilesOfDifferentVersionsAreRefused: an operator can't have one result on a GPU and another on the CPU.
+// TestFilesOfDifferentVersionsAreRefused: an operator must have the same results on a GPU and on the CPU.
 func TestFilesOfDifferentVersionsAreRefused(t *testing.T) {
 	source, code := entropyFiles(t)
 	newer := strings.Replace(string(source), "MILLRACE_OPERATOR(entropy, 1)", "MILLRACE_OPERATOR(entropy, 2)", 1)
@@ -268,7 +269,7 @@ func TestFilesOfDifferentVersionsAreRefused(t *testing.T) {
 	}
 }
 
-// TestAFolderAsKubernetesProjectsIt: its files are links into a hidden folder.
+// TestAFolderAsKubernetesProjectsIt: the folder's files are links into a hidden folder.
 func TestAFolderAsKubernetesProjectsIt(t *testing.T) {
 	source, code := entropyFiles(t)
 	dir := t.TempDir()

@@ -19,7 +19,7 @@ import (
 
 const entropy = "../../../examples/operators/entropy/entropy.cu"
 
-// folder returns a folder with the source of entropy and, if built, its library.
+// folder returns a folder with the source of entropy. With built, it also contains the library.
 func folder(t *testing.T, built bool) string {
 	t.Helper()
 	text, err := os.ReadFile(entropy)
@@ -48,7 +48,7 @@ func folderWith(t *testing.T, name, text string, built bool) string {
 	return dir
 }
 
-// find returns the operators in a folder as operator.ParseList takes them.
+// find returns the operators in the folders as sources for operator.ParseList.
 func find(t *testing.T, folders ...string) []operator.Source {
 	t.Helper()
 	found, err := Find(folders, nil)
@@ -168,7 +168,8 @@ func TestProblemsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// A library that leaves an undeclared status must not end the process that computes a reference. The consumer refuses such a record.
+// TestReferenceOfALiarIsZeros: a library that writes an undeclared status must not crash the computation of a
+// reference. The consumer refuses such a record.
 func TestReferenceOfALiarIsZeros(t *testing.T) {
 	dir := folderWith(t, "liar", `#include <millrace/operator.cuh>
 MILLRACE_OPERATOR(liar, 1)

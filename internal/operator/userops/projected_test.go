@@ -10,8 +10,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// project turns a folder into what a kubelet makes of a ConfigMap: the files are in a folder with a time in its name, to which ..data is a
-// symbolic link, and each name is a symbolic link to ..data/NAME.
+// project converts a folder to the layout of a mounted ConfigMap. The files are in a folder with a time in its name.
+// ..data is a symbolic link to that folder, and each name is a symbolic link to ..data/NAME.
 func project(t *testing.T, dir, version string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -34,7 +34,8 @@ func project(t *testing.T, dir, version string) {
 	}
 }
 
-// TestOperatorsAreFoundInAConfigMapThatIsMounted covers a source alone, and a source with its library: each is found once, by its name.
+// TestOperatorsAreFoundInAConfigMapThatIsMounted covers a source with and without a library. Each operator is found
+// once, by its name.
 func TestOperatorsAreFoundInAConfigMapThatIsMounted(t *testing.T) {
 	for name, built := range map[string]bool{"source": false, "source and library": true} {
 		t.Run(name, func(t *testing.T) {

@@ -17,10 +17,10 @@ import (
 
 const redact = "../../../examples/operators/redact/redact.cu"
 
-// number is what redact takes for a number.
+// number matches the numbers that redact masks.
 var number = regexp.MustCompile(`[0-9](?:[ -]?[0-9])*`)
 
-// redacted is the reference of redact, which shares no code with it.
+// redacted is the independent reference of redact.
 func redacted(payload []byte, least, keep int) (masked int, text []byte) {
 	text = number.ReplaceAllFunc(payload, func(n []byte) []byte {
 		digits := 0

@@ -16,7 +16,7 @@ import (
 
 const simhash = "../../../examples/operators/simhash/simhash.cu"
 
-// similar is the reference of simhash, which shares no code with it: a counter per bit.
+// similar is the independent reference of simhash, with one counter per bit.
 func similar(payload []byte, width int) uint64 {
 	width = min(width, len(payload))
 	var ones [64]int
@@ -24,7 +24,7 @@ func similar(payload []byte, width int) uint64 {
 	for i := range shingles {
 		var eight [8]byte
 		copy(eight[:], payload[i:i+width])
-		// SplitMix64 seeded with the shingle: its first number for a state that the width has already advanced.
+		// This is the first output of SplitMix64, seeded with the shingle after an advance by width steps.
 		z := binary.LittleEndian.Uint64(eight[:]) + uint64(width)*0x9e3779b97f4a7c15
 		z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
 		z = (z ^ (z >> 27)) * 0x94d049bb133111eb
@@ -69,7 +69,7 @@ func TestSimhashIsItsReference(t *testing.T) {
 	}
 }
 
-// Similar records have similar hashes, which is what the operator is for.
+// TestSimhashFindsSimilarRecords: similar records have similar hashes, which is the operator's purpose.
 func TestSimhashFindsSimilarRecords(t *testing.T) {
 	op := parseSimhash(t, 8)
 	hash := func(text string) uint64 { return binary.LittleEndian.Uint64(op.AppendReference(nil, []byte(text))) }

@@ -22,7 +22,8 @@ import (
 	"millrace/internal/table"
 )
 
-// echo has two byte strings: the record backwards, and its length as text. It refuses records that begin with x.
+// echo has two byte strings: the reversed record, and the record's length as text. It refuses records that start with
+// x.
 const echo = `#include <millrace/operator.cuh>
 MILLRACE_OPERATOR(echo, 1)
 MILLRACE_RESULT(uint8_t, first)
@@ -42,7 +43,7 @@ MILLRACE_RECORD(record, params, result) {
 }
 `
 
-// backwards is the reference of echo.
+// backwards is the reference of echo's first byte string.
 func backwards(payload []byte) []byte {
 	back := make([]byte, len(payload))
 	for i, b := range payload {
@@ -60,7 +61,8 @@ func echoes(t *testing.T, list string) []operator.Operator {
 	return ops
 }
 
-// fill fills a table with the results of batches of at most that many rows, as the consumer of frames does.
+// fill stores the results of batches in a table, as the consumer of frames does. A batch has at most the given number
+// of rows.
 func fill(t testing.TB, results *table.Table, ops []operator.Operator, records [][]byte, rows int) {
 	t.Helper()
 	results.Reset(ops, len(records))
@@ -97,14 +99,14 @@ func fill(t testing.TB, results *table.Table, ops []operator.Operator, records [
 	}
 }
 
-// someRecords returns records of many lengths, with text and other bytes, of which echo refuses some.
+// someRecords returns records of many lengths, with text and other bytes. echo refuses some of them.
 func someRecords() [][]byte {
 	records := append(corpus.Lengths(3, 70), corpus.InvalidUTF8(4)...)
 	records = append(records, []byte("xyz"), nil, []byte("é\"\\\n"), []byte("x"), corpus.Text(1, 5000))
 	return records
 }
 
-// TestByteStringsInEveryFormat: results don't depend on the batches, and readers that share no code with the encoders see every byte.
+// TestByteStringsInEveryFormat: results don't depend on the batches. Independent readers decode every byte.
 func TestByteStringsInEveryFormat(t *testing.T) {
 	ops, records := echoes(t, "echo,crc32c"), someRecords()
 	var results, others table.Table
@@ -146,7 +148,7 @@ func total(records [][]byte) (n int) {
 	return n
 }
 
-// readers read the two byte strings of each record; "-" for a record without a result.
+// readers decode the two byte strings of each record. A record without a result has "-".
 var readers = map[operator.Format]func(t *testing.T, body []byte, n int) (back, size []string){
 	operator.JSON: func(t *testing.T, body []byte, _ int) (back, size []string) {
 		for line, err := range client.Lines(body) {
@@ -218,7 +220,7 @@ var readers = map[operator.Format]func(t *testing.T, body []byte, n int) (back, 
 	},
 }
 
-// TestByteStringsOfASingleRecord: the formats of a message that is one record.
+// TestByteStringsOfASingleRecord checks the formats of a message with one unframed record.
 func TestByteStringsOfASingleRecord(t *testing.T) {
 	ops := echoes(t, "crc32c,echo")
 	for _, payload := range [][]byte{[]byte("hello"), {}, {0xff, 0}, corpus.Text(2, 3001)} {
@@ -259,7 +261,8 @@ func TestByteStringsOfASingleRecord(t *testing.T) {
 	}
 }
 
-// TestPartsWithByteStrings: a result is cut by what its byte strings really take, and a record that is too large alone is named.
+// TestPartsWithByteStrings: a result is divided by the actual size of its byte strings. An error names a record that
+// exceeds a part.
 func TestPartsWithByteStrings(t *testing.T) {
 	ops := echoes(t, "echo")
 	var records [][]byte
@@ -289,7 +292,7 @@ func TestPartsWithByteStrings(t *testing.T) {
 	}
 }
 
-// TestByteStringsAllocateNothingPerRecord covers the way of results from a batch into a body.
+// TestByteStringsAllocateNothingPerRecord covers the path from a batch's results to a body.
 func TestByteStringsAllocateNothingPerRecord(t *testing.T) {
 	ops := echoes(t, "echo")
 	kernels, err := Kernels(ops)
