@@ -20,7 +20,7 @@ func TestCheckTakesWhatIsRight(t *testing.T) {
 	}
 }
 
-// Check detects a change of any bit, a byte more, and every truncation.
+// TestCheckSeesEveryBit: Check detects any changed bit, an extra byte, and every truncation.
 func TestCheckSeesEveryBit(t *testing.T) {
 	table := someTable(append(parseList(t, "crc32c,minhash?k=3&hashes=2"), odd{}, texts{}), 9, 3)
 	for _, f := range formats {
@@ -53,7 +53,7 @@ func TestCheckNamesTheFirstDifference(t *testing.T) {
 	}
 }
 
-// FuzzCheck looks for a body that makes Check panic, and for one that it accepts and Append doesn't return.
+// FuzzCheck searches for a body that makes Check panic, or that passes Check although Append wouldn't produce it.
 func FuzzCheck(f *testing.F) {
 	table := someTable(append(parseList(f, "crc32c,minhash?k=3&hashes=2"), odd{}, texts{}), 9, 3)
 	for _, form := range formats {

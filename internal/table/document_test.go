@@ -12,7 +12,7 @@ import (
 	"millrace/internal/table"
 )
 
-// The example of a frame in the documentation must match the output of the code.
+// TestResultsDocumentShowsFrames: the example of a frame in the documentation matches the code's output.
 func TestResultsDocumentShowsFrames(t *testing.T) {
 	text, err := os.ReadFile("../../docs/results.md")
 	if err != nil {
@@ -33,7 +33,7 @@ func TestResultsDocumentShowsFrames(t *testing.T) {
 		if _, err := fmt.Sscan(line[:3], &offset); err != nil || digits.Len() != 2*offset {
 			t.Errorf("the line %q begins at byte %d", line, digits.Len()/2)
 		}
-		bytesOnly, _, _ := strings.Cut(line[4:], "|") // four columns of offset, then bytes, then their meaning
+		bytesOnly, _, _ := strings.Cut(line[4:], "|") // columns: offset (four wide), bytes, meaning
 		digits.WriteString(strings.Join(strings.Fields(bytesOnly), ""))
 	}
 	if got, want := digits.String(), fmt.Sprintf("%x", example.Append(nil, operator.Binary, 0, 3)); got != want {

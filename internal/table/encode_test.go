@@ -48,7 +48,7 @@ func TestJSONBytes(t *testing.T) {
 	}
 }
 
-// A line is what a message that is one record has as its result.
+// TestLinesAreResultsOfSingleRecords: each line equals the result of an unframed message with that record.
 func TestLinesAreResultsOfSingleRecords(t *testing.T) {
 	ops := parseList(t, "minhash?k=3&hashes=6,crc32c")
 	records, _ := someRecords(40, 0)
@@ -85,14 +85,14 @@ func TestJSONAsOthersReadIt(t *testing.T) {
 	}
 }
 
-// The layout, byte by byte.
+// TestBinaryBytes checks the layout byte by byte.
 func TestBinaryBytes(t *testing.T) {
 	ops := parseList(t, "crc32c,minhash?k=4&hashes=2")
 	table := Reference(ops, [][]byte{nil, []byte("123456789"), []byte("x")}, []record.Status{record.OK, record.OK, record.TooLarge})
-	want := "4d494c4c" + "0200" + "0200" + "02000000" + "01000000" + // MILL, version 2, 2 operators, 2 records from record 1 on
+	want := "4d494c4c" + "0200" + "0200" + "02000000" + "01000000" + // MILL, version 2, 2 operators, 2 records, first record 1
 		"06000000" + "04000000" + hex.EncodeToString([]byte("crc32c")) + "0000" +
 		"1b000000" + "08000000" + hex.EncodeToString([]byte("minhash?k=4&hashes=2&seed=1")) + "00" +
-		"0002" + "0000" + // the statuses
+		"0002" + "0000" + // statuses
 		"839206e3" + "00000000" + // crc32c
 		"78529f0b50318863" + "0000000000000000" // minhash
 	if got := hex.EncodeToString(table.Append(nil, operator.Binary, 1, 3)); got != want {
@@ -100,7 +100,7 @@ func TestBinaryBytes(t *testing.T) {
 	}
 }
 
-// readBinary reads a body as a program in another language would. It shares no code with the package.
+// readBinary decodes a body independently, as a program in another language would.
 func readBinary(t *testing.T, body []byte) (first int, specs []string, statuses []byte, columns [][]byte) {
 	t.Helper()
 	le := binary.LittleEndian
@@ -128,7 +128,7 @@ func readBinary(t *testing.T, body []byte) (first int, specs []string, statuses 
 	return int(le.Uint32(body[12:])), specs, statuses, columns
 }
 
-// odd is an operator whose results don't fill multiples of 4 bytes.
+// odd is an operator whose result size isn't a multiple of 4 bytes.
 type odd struct{ operator.Operator }
 
 func (odd) Name() string                         { return "odd" }

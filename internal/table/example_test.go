@@ -8,8 +8,8 @@ import (
 	"millrace/internal/table"
 )
 
-// Example writes the result of a message with three records. A device has processed the first two in one batch, and the third is
-// too large for a batch.
+// Example encodes the result of a message with three records. A device has processed the first two in one batch. The
+// third is too large for a batch.
 func Example() {
 	ops, err := operator.ParseList("crc32c")
 	if err != nil {
@@ -31,7 +31,7 @@ func Example() {
 	// {"bytes":4096,"error":{"reason":"too_large","message":"the record exceeds a batch, or its result exceeds the server's limit"}}
 }
 
-// ExampleTable_Parts cuts a result for a server that takes messages of 100 bytes.
+// ExampleTable_Parts divides a result for a server with a message limit of 100 bytes.
 func ExampleTable_Parts() {
 	ops, err := operator.ParseList("crc32c")
 	if err != nil {

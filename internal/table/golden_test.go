@@ -11,8 +11,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// goldenFile has results of frames with the built-in operators. It was written when each of them had encodings of its own. It never
-// changes: users store these bytes.
+// goldenFile contains results of frames with the built-in operators. An earlier version wrote it, with separate
+// encodings per operator. It must not change, because users store these bytes.
 const goldenFile = "testdata/builtin.golden"
 
 // TestBuiltInOperatorsWriteTheSameBytes compares results of the built-in operators with goldenFile.
@@ -32,7 +32,7 @@ func TestBuiltInOperatorsWriteTheSameBytes(t *testing.T) {
 	}
 }
 
-// goldenText returns what goldenFile has: results with an empty line after each.
+// goldenText returns the content of goldenFile, with an empty line after each result.
 func goldenText(t *testing.T) string {
 	var text strings.Builder
 	for _, list := range []string{"crc32c", "minhash?hashes=3", "crc32c,minhash?k=4&hashes=2&seed=9", "minhash,crc32c"} {
@@ -47,7 +47,7 @@ func goldenText(t *testing.T) string {
 	return text.String()
 }
 
-// goldenBody returns a body as text: long ones as a hash.
+// goldenBody returns a body as text. A long body is replaced by its hash.
 func goldenBody(f operator.Format, body []byte) string {
 	const long = 1500
 	switch {

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/record"
 )
 
-// deflate stands for a codec of results.
+// deflate is a compressor for results.
 func deflate(dst, src []byte) []byte {
 	out := bytes.NewBuffer(dst)
 	w, err := flate.NewWriter(out, flate.BestSpeed)
@@ -27,8 +27,8 @@ func deflate(dst, src []byte) []byte {
 	return out.Bytes()
 }
 
-// checkParts fails the test unless the parts have all records in order, the bodies that Append returns for them, and at most limit
-// bytes each.
+// checkParts fails the test unless the parts cover all records in order and equal the output of Append. A part has at
+// most limit bytes.
 func checkParts(t *testing.T, table *Table, parts []Part, f operator.Format, limit int, compress func(dst, src []byte) []byte) {
 	t.Helper()
 	next := 0
@@ -72,7 +72,8 @@ func TestPartsHaveAllRecordsWithinTheLimit(t *testing.T) {
 	}
 }
 
-// One encoding per part, one for the estimate, and few for wrong estimates. A part is at least half full.
+// TestPartsCostFewEncodings: the table is encoded once per part, once for the estimate, and a few times for wrong
+// estimates. A part is at least half full.
 func TestPartsCostFewEncodings(t *testing.T) {
 	table := someTable(parseList(t, "crc32c,minhash?k=3&hashes=5"), 5000, 10)
 	for _, f := range formats {
@@ -113,7 +114,7 @@ func TestOneEncodingIfEverythingFits(t *testing.T) {
 	}
 }
 
-// The first records compress to nothing and the others hardly, so every estimate is wrong.
+// TestPartsOfUnevenRecords: the first records compress well and later ones hardly, so every estimate is wrong.
 func TestPartsOfUnevenRecords(t *testing.T) {
 	ops := parseList(t, "minhash?k=3&hashes=64")
 	var table Table
@@ -151,7 +152,7 @@ func TestPartsNameARecordThatExceedsTheLimit(t *testing.T) {
 			table.SetStatus(i, record.OperatorError)
 		}
 	}
-	const limit = 500 // an error's line has less, and a signature more
+	const limit = 500 // between the sizes of an error line and a signature
 	var tooLarge *RecordTooLargeError
 	_, _, err := table.Parts(nil, operator.JSON, limit, nil)
 	if !errors.As(err, &tooLarge) || tooLarge.Record != 6 || tooLarge.Bytes <= limit || tooLarge.Limit != limit {

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/record"
 )
 
-// refuser can refuse records. It never does by itself.
+// refuser is an operator with declared refusals that refuses no record.
 type refuser struct{ operator.Operator }
 
 func (refuser) Refusal([]byte, int, int) string { return "" }
@@ -57,7 +57,7 @@ func TestARefusedRecordHasItsReason(t *testing.T) {
 	}
 }
 
-// The longest lines of errors fit into the bound of a body, and so does the table's memory for them.
+// TestRefusalsFitTheirBound: the longest error lines fit in the bounds of a body and of the table's memory.
 func TestRefusalsFitTheirBound(t *testing.T) {
 	ops := []operator.Operator{refuser{named{parseList(t, "crc32c")[0], strings.Repeat("n", 32)}}}
 	const n = 50

@@ -9,14 +9,14 @@ import (
 	"millrace/internal/record"
 )
 
-// TestAReusedTableIsLikeANewOne encodes messages of several producers with the same table, in random order and with changing operators. Records
-// that failed have no results, and must not get those of the message before.
+// TestAReusedTableIsLikeANewOne encodes messages of several producers with one table, in random order and with changing
+// operators. Failed records have no results, and must not show those of the previous message.
 func TestAReusedTableIsLikeANewOne(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	lists := [][]operator.Operator{
 		parseList(t, "crc32c"), {texts{}}, append(parseList(t, "crc32c,minhash?k=4&hashes=2"), texts{}), append([]operator.Operator{texts{}}, parseList(t, "crc32c")...),
 	}
-	// fill leaves what the consumer of frames leaves: results of the records that have no failure.
+	// fill stores the results of all records without a failure, as the consumer of frames does.
 	fill := func(into *Table, ops []operator.Operator, records [][]byte, statuses []record.Status) {
 		into.Reset(ops, len(records))
 		for i, r := range records {

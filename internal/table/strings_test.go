@@ -12,8 +12,8 @@ import (
 	"millrace/internal/record"
 )
 
-// texts is an operator with a byte string: the record itself. Its record is the length. Its results of a batch are the records and then
-// the rows.
+// texts is an operator with one byte string, which equals the input. Its record is the input's length. The results of a
+// batch are the records followed by the inputs.
 type texts struct{ operator.Operator }
 
 func (texts) Name() string                        { return "texts" }
@@ -36,7 +36,7 @@ func (texts) ArrowColumn() arrowipc.Column {
 	return arrowipc.Column{Name: "texts", Spec: "texts", Kind: arrowipc.Single, Width: 4, Fields: []arrowipc.Field{{Name: "text", Type: arrowipc.BinaryType}}}
 }
 
-// resultsOf returns what the kernel of texts leaves for a batch.
+// resultsOf returns the results of the kernel of texts for a batch.
 func resultsOf(records [][]byte) (results []byte, offsets []uint32) {
 	offsets = []uint32{0}
 	for _, r := range records {
@@ -46,7 +46,8 @@ func resultsOf(records [][]byte) (results []byte, offsets []uint32) {
 	return append(results, bytes.Join(records, nil)...), offsets
 }
 
-// TestByteStringsOfConcurrentBatches: the order in which batches complete doesn't matter, and neither does what the table held before.
+// TestByteStringsOfConcurrentBatches: the result doesn't depend on the order in which batches complete, or on the
+// table's former content.
 func TestByteStringsOfConcurrentBatches(t *testing.T) {
 	records, statuses := someRecords(200, 5)
 	ops := append(parseList(t, "crc32c"), texts{}, texts{})
@@ -63,7 +64,7 @@ func TestByteStringsOfConcurrentBatches(t *testing.T) {
 					table.Put(op, first, results[:4*len(batch)])
 					table.PutStrings(op, first, len(batch), results, offsets, 0)
 				}
-				table.PutStrings(0, first, len(batch), nil, nil, 0) // which has none
+				table.PutStrings(0, first, len(batch), nil, nil, 0) // operator 0 has no byte strings
 				for i, r := range batch {
 					table.Put(0, first+i, ops[0].AppendReference(nil, r))
 					table.SetLength(first+i, len(r))
@@ -85,14 +86,14 @@ func TestByteStringsOfConcurrentBatches(t *testing.T) {
 	}
 }
 
-// The layout, byte by byte.
+// TestBinaryBytesOfByteStrings checks the layout byte by byte.
 func TestBinaryBytesOfByteStrings(t *testing.T) {
 	table := Reference([]operator.Operator{texts{}}, [][]byte{[]byte("abcde"), []byte("no"), nil, []byte("x")},
 		[]record.Status{record.OK, record.TooLarge, record.OK, record.OK})
-	want := "4d494c4c" + "0200" + "0100" + "04000000" + "00000000" + // MILL, version 2, 1 operator, 4 records from record 0 on
-		"05000000" + "04000080" + "7465787473" + "000000" + // a spec of 5 bytes, records of 4 bytes and byte strings
-		"00020000" + // the statuses
-		"05000000" + "00000000" + "00000000" + "01000000" + // the records
+	want := "4d494c4c" + "0200" + "0100" + "04000000" + "00000000" + // MILL, version 2, 1 operator, 4 records, first record 0
+		"05000000" + "04000080" + "7465787473" + "000000" + // spec of 5 bytes, records of 4 bytes, with byte strings
+		"00020000" + // statuses
+		"05000000" + "00000000" + "00000000" + "01000000" + // records
 		"00000000" + "05000000" + "05000000" + "05000000" + "06000000" + // positions
 		"6162636465" + "78" + "0000"
 	if got := fmt.Sprintf("%x", table.Append(nil, operator.Binary, 0, 4)); got != want {
@@ -100,12 +101,13 @@ func TestBinaryBytesOfByteStrings(t *testing.T) {
 	}
 }
 
-// A part never has more byte strings than the limit, and a body that can't fit isn't encoded.
+// TestPartsAreCutByTheirByteStrings: the byte strings of a part don't exceed the limit, and a body that can't fit isn't
+// encoded.
 func TestPartsAreCutByTheirByteStrings(t *testing.T) {
 	records := make([][]byte, 3000)
 	for i := range records {
 		if records[i] = []byte("small"); i >= 2000 {
-			records[i] = bytes.Repeat([]byte{'x'}, 10_000) // after the records from which the length of a part is estimated
+			records[i] = bytes.Repeat([]byte{'x'}, 10_000) // follows the records that determine the estimate
 		}
 	}
 	table := Reference([]operator.Operator{texts{}}, records, nil)

@@ -22,7 +22,8 @@ func parseList(t testing.TB, list string) []operator.Operator {
 	return ops
 }
 
-// someRecords returns n random records, and a status for each of which one in failing isn't OK; none if failing is 0.
+// someRecords returns n random records and a status for each. One status in failing isn't OK. All are OK if failing is
+// 0.
 func someRecords(n, failing int) ([][]byte, []record.Status) {
 	r := rand.New(rand.NewPCG(7, uint64(n)))
 	records, statuses := make([][]byte, n), make([]record.Status, n)
@@ -43,7 +44,7 @@ func someTable(ops []operator.Operator, n, failing int) *Table {
 	return Reference(ops, records, statuses)
 }
 
-// columnsOf returns the reference results of each operator, back to back.
+// columnsOf returns each operator's reference results, back to back.
 func columnsOf(ops []operator.Operator, records [][]byte) [][]byte {
 	columns := make([][]byte, len(ops))
 	for k, op := range ops {
@@ -54,8 +55,8 @@ func columnsOf(ops []operator.Operator, records [][]byte) [][]byte {
 	return columns
 }
 
-// A table is filled by several goroutines, in runs of any length and order, after it held another message. The results of records
-// that fail may be anything, before or after their status is known.
+// TestBodiesDoNotDependOnHowTheTableIsFilled: several goroutines fill a reused table, in runs of any length and order.
+// The results of failed records may be anything, before or after their status is set.
 func TestBodiesDoNotDependOnHowTheTableIsFilled(t *testing.T) {
 	const n = 500
 	ops := parseList(t, "crc32c,minhash?k=3&hashes=5")
@@ -75,7 +76,7 @@ func TestBodiesDoNotDependOnHowTheTableIsFilled(t *testing.T) {
 	}
 }
 
-// fill fills the table from one goroutine per operator and run.
+// fill fills the table with one goroutine per operator and run.
 func fill(table *Table, r *rand.Rand, columns [][]byte, records [][]byte, statuses []record.Status) {
 	var wg sync.WaitGroup
 	for next := 0; next < len(records); {
@@ -130,7 +131,7 @@ func TestMostSizeBoundsSize(t *testing.T) {
 			for _, n := range []int{0, 1, 100, 999} {
 				table.Reset(ops, n)
 				for i := range n {
-					table.SetStatus(i, record.OperatorError) // the longest
+					table.SetStatus(i, record.OperatorError) // the longest line
 				}
 				table.Append(nil, f, 0, n)
 			}
