@@ -1,7 +1,6 @@
-// Package image tests the Dockerfile at the root of the repository without Docker. BuildKit's own compiler parses it,
-// its steps run in folders, and the worker is started from the resulting files. It is a separate module, so that
-// BuildKit doesn't become a dependency of the worker. Run it with `make image-test`, and start reading with
-// play_test.go.
+// Package image tests the Dockerfile at the repository's root without Docker. BuildKit's compiler parses it, its steps
+// run in folders, and the tests start the worker from the resulting files. It is a separate module, so that BuildKit
+// doesn't become a dependency of the worker. Run it with `make image-test`, and start reading with play_test.go.
 package image
 
 import (
@@ -46,15 +45,15 @@ func dockerfile(t *testing.T) []byte {
 	return text
 }
 
-// base replaces the registry: every image in it has an empty configuration. Only a real build checks that the images of
-// the Dockerfile exist.
+// base replaces the registry. Each of its images has an empty configuration. Only a real build checks that the images
+// of the Dockerfile exist.
 type base struct{}
 
 func (base) ResolveImageConfig(_ context.Context, ref string, _ sourceresolver.Opt) (string, digest.Digest, []byte, error) {
 	return ref, digest.FromString(ref), []byte(`{"architecture": "amd64", "os": "linux", "config": {"Env": ["PATH=/bin"]}}`), nil
 }
 
-// compile uses BuildKit to compile a Dockerfile, and returns the image's configuration and BuildKit's warnings.
+// compile compiles a Dockerfile with BuildKit. It returns the image's configuration and BuildKit's warnings.
 func compile(ctx context.Context, text []byte, args map[string]string) (*dockerspec.DockerOCIImage, []string, error) {
 	var warnings []string
 	warn := func(rule, _, _, message string, at []parser.Range) {
@@ -110,7 +109,7 @@ func TestBuildKitCompilesIt(t *testing.T) {
 	}
 }
 
-// TestCompilingFindsWhatIsWrong checks that the test above can fail.
+// TestCompilingFindsWhatIsWrong checks that TestBuildKitCompilesIt can fail.
 func TestCompilingFindsWhatIsWrong(t *testing.T) {
 	for _, c := range []struct{ name, old, wrong string }{
 		{"a flag that is none", "--from=libraries", "--form=libraries"},
@@ -151,7 +150,8 @@ func parse(t *testing.T) ([]instructions.Stage, map[string]string) {
 	return stages, values
 }
 
-// TestArchiveOfAReleaseIsTheSameImage compiles the Dockerfile in a release's archive of the image: it differs only in where files come from.
+// TestArchiveOfAReleaseIsTheSameImage compiles the Dockerfile of a release's image archive. It differs only in the
+// sources of files.
 func TestArchiveOfAReleaseIsTheSameImage(t *testing.T) {
 	command := exec.CommandContext(t.Context(), "make", "-s", "-C", repository, "--no-print-directory", "release-dockerfile", "VERSION=1.2.3", "COMMIT=abc")
 	text, err := command.Output()

@@ -14,22 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A jail gives a worker the same environment as a container, using only kernel features: a read-only root with the
-// files of the image and of the C library, an unprivileged user, and writable folders that a test mounts, like a pod
-// with readOnlyRootFilesystem. The test's own binary enters it: a child process runs it with jailWord, so that mounts
-// and privileges affect only the child.
+// A jail gives a worker the environment of a container, using only kernel features. It has a read-only root with the
+// files of the image and of the C library, an unprivileged user, and writable folders that a test mounts. A pod with
+// readOnlyRootFilesystem is similar. A child process of the test binary enters the jail with jailWord. Mounts and
+// privileges therefore affect only the child.
 const (
 	jailWord   = "enter-the-jail"
 	jailFailed = 99
 
-	nobody = 65532 // the image's user
+	nobody = 65532 // user of the image
 
-	// Where the worker may write, if the environment sets a folder for it.
+	// The worker may write to these folders if the environment names a source for them.
 	tmp, jailTmp   = "/tmp", "JAIL_TMP"
 	home, jailHome = "/home/nonroot", "JAIL_HOME"
 )
 
-// jailed returns a command that runs a program of the jail in the jail.
+// jailed returns a command that runs a program in the jail.
 func jailed(t *testing.T, root string, env []string, program ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -47,7 +47,7 @@ func enter(args []string) error {
 	if len(args) < 2 {
 		return errors.New("want a root and a program")
 	}
-	runtime.LockOSThread() // some privileges belong to a thread
+	runtime.LockOSThread() // some privileges are per thread
 	root := args[0]
 	for _, m := range []struct {
 		source, target, kind string
@@ -79,7 +79,7 @@ func enter(args []string) error {
 	return unix.Exec(args[1], args[1:], os.Environ())
 }
 
-// dropRights leaves the privileges of a pod with runAsUser, allowPrivilegeEscalation false and all capabilities
+// dropRights keeps only the privileges of a pod with runAsUser, allowPrivilegeEscalation false and all capabilities
 // dropped.
 func dropRights() error {
 	for c := range unix.CAP_LAST_CAP + 1 {
@@ -93,8 +93,8 @@ func dropRights() error {
 	)
 }
 
-// jailRoot returns an image as a container sees it: the parts of the base that the worker needs, and the image's own
-// files. The base is Debian 12's C library, from this machine's package.
+// jailRoot returns an image as a container shows it: the parts of the base that the worker needs, and the image's
+// files. The base is the C library of Debian 12, from this machine's package.
 func jailRoot(t *testing.T, image string) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -106,7 +106,7 @@ func jailRoot(t *testing.T, image string) string {
 			t.Fatal(err)
 		}
 	}
-	// The parent folders belong to the user who runs the tests, and the jail's user must be able to pass through them.
+	// The parent folders belong to the user who runs the tests. The jail's user needs permission to enter them.
 	for dir := root; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)

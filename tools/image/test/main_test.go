@@ -11,10 +11,10 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 )
 
-// playTime bounds one build of the image's files.
+// playTime limits one build of the image's files.
 const playTime = 5 * time.Minute
 
-// TestMain is also the entry into the jail: see jail_test.go.
+// TestMain also enters the jail: see jail_test.go.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == jailWord {
 		fmt.Fprintln(os.Stderr, "jail:", enter(os.Args[2:])) // returns only on an error
@@ -37,8 +37,8 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// playAll runs the whole Dockerfile below dir, with these arguments. It takes stages that no argument changes from the folder cache, as Docker does.
-// Without a cache it builds all.
+// playAll runs the whole Dockerfile below dir with the arguments args. Like Docker, it takes stages that no argument
+// changes from the folder cache. If cache is empty, it builds all stages.
 func playAll(dir string, args map[string]string, cache string) error {
 	f, err := os.Open(repository + "/Dockerfile")
 	if err != nil {

@@ -22,7 +22,8 @@ func nvrtcTree(t *testing.T) string {
 	return filepath.Join(dir, final)
 }
 
-// TestVariantWithNVRTC: NVRTC is beside the kernel library, where that looks for it, and the loader finds the libraries that it needs.
+// TestVariantWithNVRTC: NVRTC is beside the kernel library, which searches that folder. The loader finds all libraries
+// that NVRTC needs.
 func TestVariantWithNVRTC(t *testing.T) {
 	variant := nvrtcTree(t)
 	const folder, cxx = "/opt/millrace/", "/usr/lib/x86_64-linux-gnu/"
@@ -55,7 +56,7 @@ func TestVariantWithNVRTC(t *testing.T) {
 	compilesAnOperator(t, root)
 }
 
-// compilesAnOperator compiles the operator entropy for an H100, for which no GPU is needed.
+// compilesAnOperator compiles the operator entropy for an H100. The compilation needs no GPU.
 func compilesAnOperator(t *testing.T, root string) {
 	t.Helper()
 	const source = "/entropy.cu"
@@ -69,16 +70,16 @@ func compilesAnOperator(t *testing.T, root string) {
 	env := []string{jailTmp + "=" + writable(t)}
 	build := []string{worker, "operator", "build", source, "--arch", "90", "--out", tmp}
 	says(t, root, env, build, 0, "/tmp/entropy.cubin: operator entropy, version 1, for GPUs of compute capability 9.0, compiled with NVRTC 12.4")
-	// Without the C++ library, the built-in functions can't be opened. The compiler needs them.
+	// The compiler needs the built-in functions, which can't be opened without the C++ library.
 	if err := os.Remove(filepath.Join(root, "usr/lib/x86_64-linux-gnu/libstdc++.so.6")); err != nil {
 		t.Fatal(err)
 	}
 	says(t, root, env, build, 1, "install libnvrtc-builtins of the same version")
-	// The plain image has no NVRTC, and says what to do.
+	// The plain image lacks NVRTC, and its error contains advice.
 	says(t, plainWith(t, source, text), env, build, 1, "NVRTC can't be opened")
 }
 
-// plainWith returns a jail with the plain image and a file.
+// plainWith returns a jail with the plain image and one additional file.
 func plainWith(t *testing.T, path string, text []byte) (root string) {
 	t.Helper()
 	root = jailRoot(t, tree(t))
@@ -88,7 +89,7 @@ func plainWith(t *testing.T, path string, text []byte) (root string) {
 	return root
 }
 
-// TestVariantsAreNamed: `make image` gives each variant a tag of its own, which the chart knows.
+// TestVariantsAreNamed: `make image` gives each variant a separate tag, which the chart also uses.
 func TestVariantsAreNamed(t *testing.T) {
 	for nvrtc, want := range map[string]string{"": "-t millrace:1.2.3 ", "1": "-t millrace:1.2.3-nvrtc "} {
 		out, err := exec.CommandContext(t.Context(), "make", "-C", repository, "--dry-run", "image", "VERSION=1.2.3", "NVRTC="+nvrtc).Output()

@@ -12,10 +12,11 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 )
 
-// pinned matches an image name with a digest and a numeric version or, for distroless, which has no versions, any tag.
+// pinned matches an image name with a digest and a numeric version. An image of distroless may have any tag, because
+// distroless has no versions.
 var pinned = regexp.MustCompile(`^[a-z0-9./-]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}$`)
 
-// TestBasesArePinned: each stage begins with an earlier stage or with an argument from the top, and each of these has a digest.
+// TestBasesArePinned: each stage starts from an earlier stage or from a global argument with a digest.
 func TestBasesArePinned(t *testing.T) {
 	stages, args := parse(t)
 	used := map[string]bool{}
@@ -40,7 +41,7 @@ func TestBasesArePinned(t *testing.T) {
 	}
 }
 
-// TestVersionsAgree compares the pins with the versions that the rest of the repository uses.
+// TestVersionsAgree compares the pins with the versions elsewhere in the repository.
 func TestVersionsAgree(t *testing.T) {
 	_, args := parse(t)
 	module, err := os.ReadFile(filepath.Join(repository, "go.mod"))
@@ -54,7 +55,7 @@ func TestVersionsAgree(t *testing.T) {
 	if !strings.HasPrefix(runtime.Version(), "go"+wanted+".") {
 		t.Errorf("this test runs with %s, and go.mod wants Go %s", runtime.Version(), wanted)
 	}
-	// The binary must find its C library in the base, so both must come from the same Debian release.
+	// The C library of the base must fit the binary, so both must use the same Debian release.
 	release := map[string]string{"bookworm": "debian12", "trixie": "debian13"}[regexp.MustCompile(`-([a-z]+)@`).FindStringSubmatch(args["GO_IMAGE"])[1]]
 	if release == "" || !strings.Contains(args["BASE_IMAGE"], "-"+release+":") {
 		t.Errorf("GO_IMAGE is %s and BASE_IMAGE %s, want one Debian release", args["GO_IMAGE"], args["BASE_IMAGE"])

@@ -15,19 +15,20 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 )
 
-// play executes a Dockerfile like Docker, with a folder instead of a container for each stage. COPY copies files, from
-// the repository only those that .dockerignore permits. RUN runs on this machine with the environment of the stage. A
-// step that lacks a file fails as in Docker. Base images are ignored: a stage contains only what was copied and built.
+// play executes a Dockerfile like Docker, with a folder instead of a container for each stage. COPY copies files. From
+// the repository, it copies only files that .dockerignore permits. RUN runs on this machine with the environment of the
+// stage. A step that lacks a file fails as in Docker. Base images are ignored: a stage contains only copied and built
+// files.
 type play struct {
 	ctx    context.Context
-	dir    string            // contains the stages' folders, by name; the last one is called final
-	args   map[string]string // as given by --build-arg
+	dir    string            // contains the stages' folders by name; the last one is named final
+	args   map[string]string // values of --build-arg
 	ignore *patternmatcher.PatternMatcher
-	cache  string // a folder with stages that no argument changes, built before; empty for none
+	cache  string // folder with prebuilt stages that no argument changes, or empty
 	shown  func(format string, args ...any)
 }
 
-// final is the folder of the last stage.
+// final is the folder name of the last stage.
 const final = "final"
 
 func newPlay(ctx context.Context, dir string, args map[string]string, shown func(string, ...any)) (*play, error) {
@@ -44,7 +45,7 @@ func newPlay(ctx context.Context, dir string, args map[string]string, shown func
 	return &play{ctx: ctx, dir: dir, args: args, ignore: ignore, shown: shown}, err
 }
 
-// stage is a stage that is being executed.
+// stage is the stage that play executes.
 type stage struct {
 	*play
 	root    string // its folder, which represents /
@@ -81,7 +82,7 @@ func (p *play) all(stages []instructions.Stage) error {
 	return nil
 }
 
-// isCacheable reports whether no argument can change what a stage contains.
+// isCacheable reports whether a stage's content is independent of all arguments.
 func isCacheable(s instructions.Stage) bool {
 	return !slices.ContainsFunc(s.Commands, func(c instructions.Command) bool {
 		_, takes := c.(*instructions.ArgCommand)
@@ -90,7 +91,7 @@ func isCacheable(s instructions.Stage) bool {
 	})
 }
 
-// copyFolder copies a folder with the times of its files. It may exist.
+// copyFolder copies a folder with its file times. The target may exist.
 func copyFolder(from, to string) error {
 	out, err := exec.Command("cp", "--archive", "--no-target-directory", from, to).CombinedOutput()
 	if err != nil {
@@ -99,7 +100,7 @@ func copyFolder(from, to string) error {
 	return nil
 }
 
-// workdirOf returns the folder in which a stage ends, and in which one that is based on it begins.
+// workdirOf returns the last working directory of a stage. A stage that is based on it starts there.
 func workdirOf(base instructions.Stage) string {
 	for _, c := range slices.Backward(base.Commands) {
 		if w, ok := c.(*instructions.WorkdirCommand); ok {
@@ -109,7 +110,7 @@ func workdirOf(base instructions.Stage) string {
 	return "/"
 }
 
-// do executes one instruction. Other tests check instructions that only describe the image.
+// do executes one instruction. It ignores instructions that only describe the image, because other tests check them.
 func (s *stage) do(command instructions.Command) error {
 	switch c := command.(type) {
 	case *instructions.WorkdirCommand:
@@ -135,7 +136,7 @@ func (s *stage) do(command instructions.Command) error {
 	return nil
 }
 
-// run executes a step, which must be a make target, because only those also run without Docker.
+// run executes a step. The step must be a make target, because only make targets also run without Docker.
 func (s *stage) run(c *instructions.RunCommand) error {
 	line := strings.Join(c.CmdLine, " ")
 	words := strings.Fields(line)
@@ -158,7 +159,7 @@ func (s *stage) run(c *instructions.RunCommand) error {
 	return nil
 }
 
-// copyAll copies from the repository or from another stage.
+// copyAll copies files from the repository or from another stage.
 func (s *stage) copyAll(c *instructions.CopyCommand) error {
 	from, ignore := repository, s.ignore
 	if c.From != "" {
@@ -191,7 +192,7 @@ func (s *stage) copyAll(c *instructions.CopyCommand) error {
 	return nil
 }
 
-// copyTree copies a file or the contents of a folder, with their times, and returns the number of files.
+// copyTree copies a file or the contents of a folder with the file times. It returns the number of files.
 func copyTree(from, source, into string, ignore *patternmatcher.PatternMatcher) (copied int, err error) {
 	err = filepath.WalkDir(filepath.Join(from, source), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

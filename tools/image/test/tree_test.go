@@ -16,17 +16,17 @@ import (
 	"testing"
 )
 
-// stamped are the arguments for the images in these tests.
+// stamped are the build arguments of the images in these tests.
 var stamped = map[string]string{"VERSION": "1.2.3", "COMMIT": "0123456789ab", "SOURCE_DATE_EPOCH": "1700000000"}
 
-// stages is the folder with the stages of the last of these images.
+// stages is the folder with the stages of the last image with the arguments stamped.
 var stages string
 
-// scratch is removed when all tests have ended.
+// scratch is a folder that is removed after all tests.
 var scratch string
 
-// made is the image's tree. It is built twice in the same folder, as Docker always builds in /src, and both results
-// must be equal.
+// made builds the image's tree twice and returns both results, which must be equal. Both builds use the same folder, as
+// Docker always builds in /src.
 var made = sync.OnceValues(func() ([2]string, error) {
 	var trees [2]string
 	for i := range trees {
@@ -59,7 +59,7 @@ func tree(t *testing.T) string {
 	return trees[0]
 }
 
-// TestTreeHasWhatIsNeeded checks that the tree has all required files and no others.
+// TestTreeHasWhatIsNeeded checks that the tree contains exactly the required files.
 func TestTreeHasWhatIsNeeded(t *testing.T) {
 	want := []string{"/opt/millrace/LICENSE", "/opt/millrace/NOTICES", "/opt/millrace/libmillrace.so", "/opt/millrace/worker"}
 	files := contents(t, tree(t))
@@ -77,7 +77,7 @@ func TestTreeHasWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// TestLibrariesAreTheCLibraryAlone: the base has no C++ library, and the driver comes from the node.
+// TestLibrariesAreTheCLibraryAlone: the base has no C++ library, and the node provides the driver.
 func TestLibrariesAreTheCLibraryAlone(t *testing.T) {
 	for _, name := range []string{"worker", "libmillrace.so"} {
 		f, err := elf.Open(filepath.Join(tree(t), "opt/millrace", name))
@@ -100,8 +100,8 @@ func TestLibrariesAreTheCLibraryAlone(t *testing.T) {
 	}
 }
 
-// TestTwoBuildsAreTheSame compares the files of two builds of the image, including modes and times, and also the worker
-// built in another folder.
+// TestTwoBuildsAreTheSame compares the files of two image builds, including modes and times. It also compares a worker
+// that was built in another folder.
 func TestTwoBuildsAreTheSame(t *testing.T) {
 	trees, err := made()
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	library = "/opt/millrace/libmillrace.so"
 	loader  = "/lib64/ld-linux-x86-64.so.2"
 
-	// patience bounds how long the worker may take to start or to stop.
+	// patience limits the start and the stop of the worker.
 	patience = time.Minute
 )
 
@@ -31,7 +31,7 @@ const (
 func call(t *testing.T, root string, env []string, program ...string) (code int, out string) {
 	t.Helper()
 	cmd := jailed(t, root, env, program...)
-	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }) // in most tests it has exited already
+	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }) // usually it has exited already
 	defer timer.Stop()
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
@@ -59,7 +59,7 @@ func says(t *testing.T, root string, env []string, program []string, code int, t
 	return out
 }
 
-// TestEveryLibraryIsFound asks the jail's dynamic loader which libraries it would load.
+// TestEveryLibraryIsFound lists the libraries that the jail's dynamic loader would load.
 func TestEveryLibraryIsFound(t *testing.T) {
 	root := jailRoot(t, tree(t))
 	for _, file := range []string{worker, library} {
@@ -67,7 +67,7 @@ func TestEveryLibraryIsFound(t *testing.T) {
 	}
 }
 
-// TestWorkerFindsItsLibrary: the worker opens the kernel library in the image and reports that there is no GPU.
+// TestWorkerFindsItsLibrary: the worker opens the kernel library in the image and reports the missing GPU.
 func TestWorkerFindsItsLibrary(t *testing.T) {
 	root := jailRoot(t, tree(t))
 	says(t, root, nil, []string{worker, "version"}, 0, "millrace 1.2.3", "commit 0123456789ab", "kernel library "+library, "CUDA runtime 12.4")
@@ -88,8 +88,8 @@ func TestDemoRunsWithAReadOnlyRoot(t *testing.T) {
 	says(t, root, env, []string{worker, "demo", "--payloads", "10", "--timeline", "/opt/millrace/t.json"}, 1, "read-only file system")
 }
 
-// TestRunWritesWhereItMay: without an external server the worker keeps its streams in its data folder. If it can't
-// write there, it says what to set.
+// TestRunWritesWhereItMay: without an external server, the worker stores its streams in its data folder. If the folder
+// isn't writable, the error names the variable to set.
 func TestRunWritesWhereItMay(t *testing.T) {
 	if l, err := net.Listen("tcp", "127.0.0.1:4222"); err != nil {
 		t.Fatalf("the embedded server listens at 127.0.0.1:4222, and something does already: %v", err)
@@ -105,7 +105,7 @@ func TestRunWritesWhereItMay(t *testing.T) {
 	p.working()
 	p.unprivileged()
 
-	// With an external server it writes nothing.
+	// With an external server, the worker writes no files.
 	other := start(t, jailRoot(t, tree(t)), append(env, "MILLRACE_NATS_URL=nats://127.0.0.1:4222"))
 	other.working()
 	other.stop()
@@ -126,7 +126,7 @@ func TestRunWritesWhereItMay(t *testing.T) {
 	}
 }
 
-// TestImageWithoutTheServer builds the image with TAGS=noembedded: it is smaller and requires a server.
+// TestImageWithoutTheServer builds the image with TAGS=noembedded. That image is smaller and requires a server.
 func TestImageWithoutTheServer(t *testing.T) {
 	args := maps.Clone(stamped)
 	args["TAGS"] = "noembedded"
@@ -136,7 +136,7 @@ func TestImageWithoutTheServer(t *testing.T) {
 	}
 	lean := filepath.Join(dir, final)
 	root := jailRoot(t, lean)
-	const asks = `"error":"MILLRACE_NATS_URL=\"\": this build has no NATS server in it` // the log is JSON
+	const asks = `"error":"MILLRACE_NATS_URL=\"\": this build has no NATS server in it` // the log is in JSON
 	says(t, root, nil, []string{worker, "run"}, 2, asks, "set nats://")
 	says(t, root, nil, []string{worker, "check"}, 1, "error MILLRACE_NATS_URL")
 	says(t, root, nil, []string{worker, "demo"}, 2, "use a build without that tag")
@@ -149,12 +149,12 @@ func TestImageWithoutTheServer(t *testing.T) {
 		return info.Size()
 	}
 	with, without := size(tree(t)), size(lean)
-	if t.Logf("%d bytes with the server, %d without", with, without); with-without < 8_000_000 { // docs/adr/0021: the server takes 8.8 MB
+	if t.Logf("%d bytes with the server, %d without", with, without); with-without < 8_000_000 { // the server needs 8.8 MB (docs/adr/0021)
 		t.Errorf("the worker has %d bytes without the server and %d with it: is it left out?", without, with)
 	}
 }
 
-// writable returns a new folder that only the image's user may use.
+// writable returns a new folder that only the image's user can access.
 func writable(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -182,7 +182,7 @@ func start(t *testing.T, root string, env []string) *process {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // it has exited already unless the test failed
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // already exited unless the test failed
 	go func() {
 		defer close(p.lines)
 		for s := bufio.NewScanner(r); s.Scan(); {
@@ -225,7 +225,7 @@ func (p *process) field(text, name string) string {
 	return ""
 }
 
-// working waits until the worker runs and reports that it is ready, which happens a moment later.
+// working waits until the worker logs that it works, and then until it is ready.
 func (p *process) working() {
 	p.t.Helper()
 	p.await(`"msg":"working"`)
@@ -247,7 +247,7 @@ func (p *process) working() {
 	}
 }
 
-// unprivileged checks the process's privileges as reported by the kernel.
+// unprivileged checks the process's privileges in the kernel's report.
 func (p *process) unprivileged() {
 	p.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
