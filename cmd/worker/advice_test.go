@@ -22,12 +22,12 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// setting finds a variable with a value in an advice.
+// setting matches a variable with a value in an error message's advice.
 var setting = regexp.MustCompile(`\b(MILLRACE_[A-Z_]+)=([^\s,;()"'%]*)`)
 
-// wrong returns why the worker refuses a setting, or "".
+// wrong returns the worker's error for a setting, or "" if the worker accepts it.
 func wrong(t *testing.T, variable, value string) (why string) {
-	t.Run(variable+"="+value, func(t *testing.T) { // restores the environment at its end
+	t.Run(variable+"="+value, func(t *testing.T) { // t.Run restores the environment at its end
 		t.Setenv(variable, value)
 		c, err := config.Load(nil)
 		if !slices.ContainsFunc(c.Variables(), func(v config.Variable) bool { return v.Name == variable }) {
@@ -43,9 +43,10 @@ func wrong(t *testing.T, variable, value string) (why string) {
 	return why
 }
 
-// TestAdvicesNameValuesThatWork reads every text of the program that names a variable and its value.
+// TestAdvicesNameValuesThatWork checks every string of the program that contains a variable with a value.
 func TestAdvicesNameValuesThatWork(t *testing.T) {
-	// Values that are known only when the program runs: TestAdvicesFitWhatIsFound tries the first two. The third is the worker's own address.
+	// The program computes these values at run time. TestAdvicesFitWhatIsFound checks the first two. The third is the
+	// worker's own address.
 	computed := map[string]bool{"MILLRACE_ACK_WAIT": true, "MILLRACE_PARTITIONS": true, "MILLRACE_NATS_URL": true}
 	read := 0
 	for _, text := range texts(t) {
@@ -67,7 +68,7 @@ func TestAdvicesNameValuesThatWork(t *testing.T) {
 	}
 }
 
-// texts returns the texts in the sources of the worker.
+// texts returns the string literals in the worker's source files.
 func texts(t *testing.T) (all []string) {
 	for _, dir := range []string{".", "../../internal/config", "../../internal/cliclient", "../../internal/ingest", "../../internal/memory", "../../internal/operator", "../../internal/frame"} {
 		if err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
@@ -96,7 +97,8 @@ func texts(t *testing.T) (all []string) {
 	return all
 }
 
-// TestAdvicesFitWhatIsFound has consumers and streams whose settings no worker can have. An advice names only values that the worker accepts.
+// TestAdvicesFitWhatIsFound creates consumers and streams with settings that the worker refuses. The advice names only
+// values that the worker accepts.
 func TestAdvicesFitWhatIsFound(t *testing.T) {
 	r := natstest.New(t)
 	want := topology.Topology{Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace", ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
@@ -116,7 +118,7 @@ func TestAdvicesFitWhatIsFound(t *testing.T) {
 		r.Create(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
 		c := jetstream.ConsumerConfig{Durable: "millrace", FilterSubject: "ingest.>", AckPolicy: jetstream.AckExplicitPolicy, AckWait: wait}
 		if wait == 0 {
-			c.AckPolicy = jetstream.AckNonePolicy // no other consumer has no ack wait
+			c.AckPolicy = jetstream.AckNonePolicy // only a consumer with AckNone has no ack wait
 		}
 		if _, err := r.JS.CreateConsumer(r.Ctx(), "INGEST", c); err != nil {
 			t.Fatal(err)

@@ -26,7 +26,7 @@ func answers(t *testing.T) string {
 	return string(page)
 }
 
-// TestAnswersHaveTheFiguresOfOthers compares the page's figures with those of the code and of the README.
+// TestAnswersHaveTheFiguresOfOthers compares the page's figures with the figures in the code and the README.
 func TestAnswersHaveTheFiguresOfOthers(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
@@ -45,15 +45,15 @@ func TestAnswersHaveTheFiguresOfOthers(t *testing.T) {
 	}
 }
 
-// footprint is what a worker has added to the result stream.
+// footprint is the number and size of the messages that a worker added to the result stream.
 type footprint struct {
 	batches              uint64
-	markers, markerBytes uint64 // messages of batches on commits.>, and their bytes
-	fenceBytes           uint64 // of the marker with which the worker took over the partition
+	markers, markerBytes uint64 // messages of batches on commits.>, and the size of these messages
+	fenceBytes           uint64 // size of the marker that fences the partition
 	resultBytes          uint64
 }
 
-// resultState returns how many messages the result stream has, and their bytes.
+// resultState returns the number and size of the messages in the result stream.
 func resultState(t *testing.T, js jetstream.JetStream) jetstream.StreamState {
 	t.Helper()
 	s, err := js.Stream(t.Context(), "RESULTS")
@@ -63,8 +63,8 @@ func resultState(t *testing.T, js jetstream.JetStream) jetstream.StreamState {
 	return s.CachedInfo().State
 }
 
-// footprintOf runs a worker with exclusive delivery, which stores the results of inputs in one partition. fast says whether the result stream takes fast
-// batches, which it doesn't with replicas.
+// footprintOf runs a worker with exclusive delivery and one partition, and measures the result stream. fast allows fast
+// batches in the result stream. A replicated stream doesn't support them.
 func footprintOf(t *testing.T, inputs uint64, exactlyOnce string, fast bool) (f footprint) {
 	t.Helper()
 	s := serve(t)
@@ -117,7 +117,7 @@ func footprintOf(t *testing.T, inputs uint64, exactlyOnce string, fast bool) (f 
 	return f
 }
 
-// TestAnswerWhatCommitMarkersCost measures the rows of the table on the page, in the result stream of a worker.
+// TestAnswerWhatCommitMarkersCost measures each row of the page's table in the result stream of a worker.
 func TestAnswerWhatCommitMarkersCost(t *testing.T) {
 	t.Parallel()
 	programs(t)
@@ -163,7 +163,8 @@ func TestAnswerWhatCommitMarkersCost(t *testing.T) {
 	}
 }
 
-// near checks that a figure of the page is within a tenth of what is measured, and that 0 is 0.
+// near checks that a figure of the page differs from the measured value by at most a tenth. A figure of 0 must be
+// exact.
 func near(t *testing.T, what string, measured, said float64) {
 	t.Helper()
 	if measured < 0.9*said || measured > 1.1*said {
@@ -171,7 +172,8 @@ func near(t *testing.T, what string, measured, said float64) {
 	}
 }
 
-// TestAnswerAnotherConsumerOnTheInputStream has a reader beside a worker, and then a consumer that nobody reads.
+// TestAnswerAnotherConsumerOnTheInputStream runs a worker beside an active reader, and then beside a consumer without a
+// reader.
 func TestAnswerAnotherConsumerOnTheInputStream(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -218,7 +220,8 @@ func TestAnswerAnotherConsumerOnTheInputStream(t *testing.T) {
 	call(t, env, "audit").want(t, exitDone, "40 have one result")
 }
 
-// TestAnswerHowToReadManyDeadLetters reads them with the command of the page, but fewer of them, where the stream has commit markers too.
+// TestAnswerHowToReadManyDeadLetters runs the page's command with a smaller limit on a stream that also has commit
+// markers.
 func TestAnswerHowToReadManyDeadLetters(t *testing.T) {
 	t.Parallel()
 	if !strings.Contains(answers(t), "\nworker results --last 10000 | jq -c 'select(.dead_letter)'") {

@@ -19,7 +19,8 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// auditRig is a server with streams as a worker provisions them by default, in one delivery mode. Results of large frames have several parts.
+// auditRig is a server with the streams that a worker provisions by default in one delivery mode. Results of large
+// frames have several parts.
 type auditRig struct {
 	*testing.T
 	js  jetstream.JetStream
@@ -70,7 +71,7 @@ func (r *auditRig) publish(subject string, body []byte, h nats.Header) uint64 {
 	return ack.Sequence
 }
 
-// small stores n inputs on a few subjects.
+// small stores n inputs on several subjects.
 func (r *auditRig) small(n int) {
 	r.Helper()
 	for i := range n {
@@ -102,7 +103,7 @@ func (r *auditRig) results(input uint64) (all []*jetstream.RawStreamMsg) {
 	return all
 }
 
-// again stores a message of a result a second time.
+// again stores a duplicate of a result's message.
 func (r *auditRig) again(m *jetstream.RawStreamMsg) {
 	r.Helper()
 	h := nats.Header{millrace.HeaderID: {m.Header.Get(jetstream.MsgIDHeader)}}
@@ -114,13 +115,13 @@ func (r *auditRig) again(m *jetstream.RawStreamMsg) {
 	r.publish(m.Subject, m.Data, h)
 }
 
-// settled waits until every input is settled and removed.
+// settled waits until all inputs are settled and removed.
 func (r *auditRig) settled() {
 	r.Helper()
 	natstest.Until(r.T, "processed inputs are removed", func() bool { return streamMessages(r.T, r.js, "INGEST") == 0 })
 }
 
-// command runs `worker audit`, and returns its report.
+// command runs `worker audit` and returns its report.
 func (r *auditRig) command(code int, args ...string) (report audit.Report) {
 	r.Helper()
 	got := call(r.T, r.env, append([]string{"audit", "--json"}, args...)...)
@@ -131,7 +132,7 @@ func (r *auditRig) command(code int, args ...string) (report audit.Report) {
 	return report
 }
 
-// audit does what `worker audit` does, without a process.
+// audit runs the audit of `worker audit` in this process.
 func (r *auditRig) audit() audit.Report {
 	r.Helper()
 	a := audit.Auditor{JS: r.js, Limit: defaultFindings, Topology: topology.Topology{
@@ -145,7 +146,8 @@ func (r *auditRig) audit() audit.Report {
 	return *report
 }
 
-// want checks the findings of a report. Each is a kind and the sequence of its only input.
+// want compares the findings of a report with findings, which maps the sequence of each finding's only input to the
+// finding's kind.
 func (r *auditRig) want(report audit.Report, findings map[uint64]audit.Kind) {
 	r.Helper()
 	got := map[uint64]audit.Kind{}
@@ -160,7 +162,7 @@ func (r *auditRig) want(report audit.Report, findings map[uint64]audit.Kind) {
 	}
 }
 
-// TestAuditFindsWhatIsInjected audits streams that a worker has filled, before and after each fault.
+// TestAuditFindsWhatIsInjected audits streams of a worker before and after each injected fault.
 func TestAuditFindsWhatIsInjected(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"shared", "exclusive"} {
@@ -205,8 +207,8 @@ func TestAuditFindsWhatIsInjected(t *testing.T) {
 			inject(second, audit.Missing, func() { r.remove("RESULTS", last[len(last)-1].Sequence) })
 			inject(101, audit.Missing, func() { r.remove("RESULTS_DEADLETTER", r.letter(101)) })
 			if r.exclusive {
-				want[57] = audit.Disorder           // it then comes behind later inputs, too
-				inject(50, audit.Disorder, func() { // the same subject as 57
+				want[57] = audit.Disorder           // input 57's result now also follows those of later inputs
+				inject(50, audit.Disorder, func() { // same subject as input 57
 					a, b := r.results(50)[0], r.results(57)[0]
 					r.remove("RESULTS", a.Sequence)
 					r.remove("RESULTS", b.Sequence)
@@ -232,7 +234,7 @@ func (r *auditRig) letter(input uint64) uint64 {
 	return 0
 }
 
-// restricted audits a part of the inputs.
+// restricted audits only some of the inputs.
 func (r *auditRig) restricted(want map[uint64]audit.Kind, since time.Time) {
 	r.Helper()
 	some := map[uint64]audit.Kind{40: want[40]}
@@ -247,7 +249,7 @@ func (r *auditRig) restricted(want map[uint64]audit.Kind, since time.Time) {
 	}
 }
 
-// TestAuditBesideWorkers: nothing is found while workers and publishers run.
+// TestAuditBesideWorkers: the audit has no findings while workers and publishers run.
 func TestAuditBesideWorkers(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"shared", "exclusive"} {
@@ -280,10 +282,10 @@ func TestAuditBesideWorkers(t *testing.T) {
 	}
 }
 
-// auditedStorm is the number of inputs that are published while their stream is audited.
+// auditedStorm is the number of inputs that the test publishes during an audit of their stream.
 const auditedStorm = 8000
 
-// storm stores n inputs as fast as the server takes them.
+// storm publishes n inputs as fast as the server accepts them.
 func storm(js jetstream.JetStream, n int) error {
 	const flight = 1000
 	var answers []jetstream.PubAckFuture

@@ -22,7 +22,7 @@ import (
 	"millrace/internal/config"
 )
 
-// lines is a slog.Handler that keeps the messages.
+// lines is a slog.Handler that records the messages.
 type lines struct {
 	slog.Handler
 	mu   sync.Mutex
@@ -46,7 +46,8 @@ func (l *lines) take() []string {
 	return list
 }
 
-// TestAWaitLogsALineAMinute checks the log and the reports of a wait of three minutes and a half, in which each attempt takes a second.
+// TestAWaitLogsALineAMinute checks the log and the status reports of a wait of 3.5 minutes, with attempts that last one
+// second.
 func TestAWaitLogsALineAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, reports := &lines{Handler: slog.NewTextHandler(nil, nil)}, map[string]int{}
@@ -72,7 +73,7 @@ func TestAWaitLogsALineAMinute(t *testing.T) {
 	})
 }
 
-// TestAWaitEnds checks that an error that lasts ends a wait, and that the end of the context does.
+// TestAWaitEnds checks that a permanent error or the end of the context ends a wait.
 func TestAWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &lines{Handler: slog.NewTextHandler(nil, nil)}
@@ -93,14 +94,15 @@ func TestAWaitEnds(t *testing.T) {
 	})
 }
 
-// TestSIGTERMInterruptsADial: a server that accepts and then says nothing holds up a dial for seconds, but not its caller.
+// TestSIGTERMInterruptsADial: a server that accepts a connection and sends nothing blocks a dial for seconds. The
+// caller of the dial returns at once.
 func TestSIGTERMInterruptsADial(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }() // the test is over
+	defer func() { _ = l.Close() }() // an error doesn't matter after the test
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		if c, err := l.Accept(); err == nil {
@@ -117,7 +119,8 @@ func TestSIGTERMInterruptsADial(t *testing.T) {
 	}
 }
 
-// waits checks what a worker serves that waits for NATS: it is alive, and not ready because of why.
+// waits checks the endpoints of a worker that waits for NATS. The worker is alive but not ready, and /readyz contains
+// each text of why.
 func waits(t *testing.T, p *process, why ...string) {
 	t.Helper()
 	page := address(t, p, "serving metrics and health")
@@ -126,7 +129,7 @@ func waits(t *testing.T, p *process, why ...string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = resp.Body.Close() // only the status counts
+		_ = resp.Body.Close() // only the status code matters
 		if resp.StatusCode != code {
 			t.Errorf("/%s answers %d while the worker waits, want %d", path, resp.StatusCode, code)
 		}
@@ -137,7 +140,7 @@ func waits(t *testing.T, p *process, why ...string) {
 	}
 }
 
-// works checks that a worker that has waited works and stops.
+// works checks that a worker processes a payload after its wait, and stops.
 func works(t *testing.T, p *process, url string) {
 	t.Helper()
 	p.await(`"msg":"working"`)
@@ -168,7 +171,8 @@ func waiting(addr string, more ...string) []string {
 		"MILLRACE_HTTP_ADDR=127.0.0.1:0", "MILLRACE_LOG_FORMAT=json"}, more...)
 }
 
-// TestTheWorkerWaitsForItsServer starts a worker before its server. The server comes up without JetStream first, and then with it.
+// TestTheWorkerWaitsForItsServer starts a worker before its server. The server starts first without JetStream, and
+// later with it.
 func TestTheWorkerWaitsForItsServer(t *testing.T) {
 	t.Parallel()
 	addr := freeAddr()
@@ -188,7 +192,8 @@ func TestTheWorkerWaitsForItsServer(t *testing.T) {
 	works(t, p, "nats://"+addr)
 }
 
-// TestTheWorkerWaitsForTheLeaderOfItsCluster starts a worker while one of three servers runs, so that JetStream has no leader.
+// TestTheWorkerWaitsForTheLeaderOfItsCluster starts a worker while only one of three servers runs. JetStream has no
+// leader then.
 func TestTheWorkerWaitsForTheLeaderOfItsCluster(t *testing.T) {
 	t.Parallel()
 	var routes []*url.URL
@@ -216,7 +221,7 @@ func TestTheWorkerWaitsForTheLeaderOfItsCluster(t *testing.T) {
 	works(t, p, first.ClientURL())
 }
 
-// serveOptions starts a server with the options o and the log off. It ends with the test.
+// serveOptions starts a server with the options o and without a log. The server stops at the end of the test.
 func serveOptions(t *testing.T, o server.Options) *server.Server {
 	t.Helper()
 	o.Host, o.NoLog, o.NoSigs = loopback(), true, true
@@ -232,7 +237,7 @@ func serveOptions(t *testing.T, o server.Options) *server.Server {
 	return s
 }
 
-// TestAWaitingWorkerEndsOnSIGTERM checks that a worker that waits ends with status 0.
+// TestAWaitingWorkerEndsOnSIGTERM checks that a waiting worker exits with status 0.
 func TestAWaitingWorkerEndsOnSIGTERM(t *testing.T) {
 	t.Parallel()
 	p := start(t, waiting(freeAddr()))
@@ -243,8 +248,8 @@ func TestAWaitingWorkerEndsOnSIGTERM(t *testing.T) {
 	p.await("stopped before the work began")
 }
 
-// TestTheWorkerDoesNotWaitForPermissions: a request that the worker's user isn't permitted to send gets no answer, however long the
-// worker waits.
+// TestTheWorkerDoesNotWaitForPermissions: the server doesn't reply to a request that the user has no permission to
+// send. Waiting would not help.
 func TestTheWorkerDoesNotWaitForPermissions(t *testing.T) {
 	t.Parallel()
 	s, as := documentedServer(t)

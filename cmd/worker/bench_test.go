@@ -62,13 +62,13 @@ func TestBenchMeasuresAndWritesItsFiles(t *testing.T) {
 	if err := json.Unmarshal(text, &parsed); err != nil || !strings.Contains(string(text), "schedules/triple") {
 		t.Errorf("the trace has %d events, error %v", len(parsed.TraceEvents), err)
 	}
-	// A profile is a gzipped message. It is empty until the profiler stops.
+	// A profile is a gzipped message. The file is empty until the profiler stops.
 	if packed, err := os.ReadFile(profile); err != nil || !bytes.HasPrefix(packed, []byte("\x1f\x8b")) {
 		t.Errorf("%s has %d bytes that do not start like gzip, error %v", profile, len(packed), err)
 	}
 }
 
-// TestBenchGoesFromStreamToStream runs the group nats with a server that the bench starts and with a running one.
+// TestBenchGoesFromStreamToStream runs the group nats with the bench's own server and with a running server.
 func TestBenchGoesFromStreamToStream(t *testing.T) {
 	t.Parallel()
 	short := []string{"bench", "nats", "--bytes", "64", "--seconds=0.002", "--rounds", "1", "--storage", "memory", "--row", "millrace-shared"}

@@ -23,10 +23,11 @@ type tab struct {
 	t        *testing.T
 	ctx      context.Context
 	mu       sync.Mutex
-	problems []string // exceptions of the page, and messages in its console
+	problems []string // exceptions and console messages of the page
 }
 
-// browser returns the path of Chromium. The test skips unless MILLRACE_PAGE=1 asks for the tests of the page, and then fails without Chromium.
+// browser returns the path of Chromium. The test skips unless MILLRACE_PAGE=1 enables the tests of the page. With that
+// variable, it fails without Chromium.
 func browser(t *testing.T) string {
 	t.Helper()
 	programs(t)
@@ -45,7 +46,7 @@ func browser(t *testing.T) string {
 	return ""
 }
 
-// chromium is the browser of all tests of the package, which is started once. Each test opens its own tab.
+// chromium is the browser that all tests of the package share. Each test opens its own tab.
 var chromium struct {
 	once sync.Once
 	ctx  context.Context
@@ -53,31 +54,32 @@ var chromium struct {
 	err  error
 }
 
-// startChromium starts the browser. It paints in its own process, because what imitates a GPU takes more time than all else.
+// startChromium starts the browser. The browser paints in its own process, because emulating a GPU would dominate the
+// run time.
 func startChromium(path string) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
 		chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-software-rasterizer", true))
 	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // Chromium's sandbox does not work as root
+		options = append(options, chromedp.NoSandbox) // Chromium's sandbox doesn't work as root
 	}
 	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
 	chromium.end = end
-	chromium.ctx, _ = chromedp.NewContext(allocator) // it ends with the allocator
+	chromium.ctx, _ = chromedp.NewContext(allocator) // the context ends with the allocator
 	chromium.err = chromedp.Run(chromium.ctx)
 }
 
-// endChromium ends the browser, if a test has started it.
+// endChromium stops the browser, if a test has started it.
 func endChromium() {
 	if chromium.ctx != nil {
-		_ = chromedp.Cancel(chromium.ctx) // the tests are over
+		_ = chromedp.Cancel(chromium.ctx) // an error doesn't matter after the tests
 		chromium.end()
 	}
 }
 
-// fewFrames makes a page draw 10 times a second. At 60 times, drawing would take most of the time of the tests.
+// fewFrames makes a page draw 10 times a second. Drawing 60 times a second would dominate the run time of the tests.
 const fewFrames = `requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 100)`
 
-// open opens a page and collects its problems.
+// open opens a page and records its problems.
 func open(t *testing.T, url string) *tab {
 	t.Helper()
 	path := browser(t)
@@ -97,8 +99,8 @@ func open(t *testing.T, url string) *tab {
 	return b
 }
 
-// handle collects exceptions, messages in the console, and errors of the browser, such as a script that the page's policy forbids or an
-// address that does not answer.
+// handle records exceptions, console messages, and errors of the browser. Examples are a script that the page's policy
+// forbids and an unreachable address.
 func (t *tab) handle(event any) {
 	problem := ""
 	switch e := event.(type) {
@@ -119,7 +121,6 @@ func (t *tab) handle(event any) {
 	}
 }
 
-// do runs actions in the page.
 func (t *tab) do(actions ...chromedp.Action) {
 	t.t.Helper()
 	if err := chromedp.Run(t.ctx, actions...); err != nil {
@@ -127,7 +128,7 @@ func (t *tab) do(actions ...chromedp.Action) {
 	}
 }
 
-// await waits until an expression is true in the page.
+// await waits until an expression is true on the page.
 func (t *tab) await(what, expression string) {
 	t.t.Helper()
 	if err := chromedp.Run(t.ctx, chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(patience/2))); err != nil {
@@ -135,14 +136,14 @@ func (t *tab) await(what, expression string) {
 	}
 }
 
-// value returns the value of an expression in the page.
+// value returns the value of an expression on the page.
 func value[T any](b *tab, expression string) (v T) {
 	b.t.Helper()
 	b.do(chromedp.Evaluate(expression, &v))
 	return v
 }
 
-// prefers sets the width of the page and its colour scheme.
+// prefers sets the page's width and colour scheme.
 func (t *tab) prefers(width int64, scheme string) {
 	t.t.Helper()
 	t.do(chromedp.EmulateViewport(width, 900), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{
@@ -150,7 +151,7 @@ func (t *tab) prefers(width int64, scheme string) {
 	}))
 }
 
-// settled waits until an expression is true in the page, before a picture is taken.
+// settled waits until an expression is true on the page, before a screenshot.
 func (t *tab) settled(what, expression string) {
 	t.t.Helper()
 	if os.Getenv(screenshots) != "" {
@@ -158,7 +159,7 @@ func (t *tab) settled(what, expression string) {
 	}
 }
 
-// full waits until batches fill the visible time, and the page has some history, before a picture is taken.
+// full waits until batches fill the visible time span and the page has some history, before a screenshot.
 func (t *tab) full() {
 	t.t.Helper()
 	t.settled("the window is full of batches", `(() => { const bars = millraceTimeline.drawn(), { end, window } = millraceTimeline.view;
@@ -166,7 +167,7 @@ func (t *tab) full() {
 	t.settled("there is history", `document.querySelector("[data-spark] polyline").points.length > 20 && document.querySelectorAll("#latest-rows tr").length > 4`)
 }
 
-// collected returns the problems of the page so far.
+// collected returns the problems recorded so far.
 func (t *tab) collected() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,10 +15,11 @@ import (
 	"testing"
 )
 
-// oneBatch is the size of a batch of clientWorker. A larger payload becomes a dead letter.
+// oneBatch is the maximum size of a batch of clientWorker, in bytes. A larger payload becomes a dead letter.
 const oneBatch = 4 << 10
 
-// clientWorker starts a worker with that delivery for the programs of docs/protocol.md, and returns the server's address.
+// clientWorker starts a worker with the given delivery mode for the programs of docs/protocol.md, and returns the
+// server's address.
 func clientWorker(t *testing.T, delivery string) (url string) {
 	t.Helper()
 	s := serve(t)
@@ -29,7 +30,8 @@ func clientWorker(t *testing.T, delivery string) (url string) {
 	return s.URL()
 }
 
-// wantOutcomes checks what a program of docs/protocol.md prints for the payloads first, second and one that is too large.
+// wantOutcomes checks the output of a program of docs/protocol.md. The payloads are "first", "second" and one that is
+// too large.
 func wantOutcomes(t *testing.T, out []byte) {
 	t.Helper()
 	want := `input 1 of INGEST: result {"bytes":5,"crc32c":"8a3ea150"}
@@ -40,7 +42,8 @@ input 3 of INGEST: dead letter, too_large: `
 	}
 }
 
-// TestTheGoClient also checks that it complains of nothing: with exclusive delivery the streams have commit markers.
+// TestTheGoClient runs the program in Go, which must report no errors. With exclusive delivery it must ignore commit
+// markers.
 func TestTheGoClient(t *testing.T) {
 	t.Parallel()
 	for _, delivery := range []string{"shared", "exclusive"} {
@@ -58,8 +61,8 @@ func TestTheGoClient(t *testing.T) {
 	}
 }
 
-// TestAnotherModuleCanImportTheClient builds a module as docs/protocol.md says, beside this repository: with the two lines of the page and the
-// program. Nothing is downloaded, since all modules are also this repository's.
+// TestAnotherModuleCanImportTheClient builds a module beside this repository, with the program and the two lines of
+// docs/protocol.md. The build downloads nothing, because this repository uses the same modules.
 func TestAnotherModuleCanImportTheClient(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/protocol.md")
@@ -93,10 +96,11 @@ func TestAnotherModuleCanImportTheClient(t *testing.T) {
 	}
 }
 
-// javascript has the program in JavaScript, with its packages.
+// javascript is the folder of the JavaScript program and its packages.
 const javascript = examples + "/javascript"
 
-// needNode returns the path of Node.js. Without it or without the program's packages the test skips, or with MILLRACE_REQUIRE_NODE=1 fails.
+// needNode returns the path of Node.js. If Node.js or a package is missing, the test skips, or fails with
+// MILLRACE_REQUIRE_NODE=1.
 func needNode(t *testing.T) string {
 	t.Helper()
 	programs(t)
@@ -134,7 +138,8 @@ func TestTheJavaScriptClient(t *testing.T) {
 	}
 }
 
-// TestPackagesOfTheJavaScriptClient: the lock file pins each package to its content, names no registry, and has no licence that the project doesn't take.
+// TestPackagesOfTheJavaScriptClient: the lock file pins the content of each package and names no registry. The project
+// accepts the licence of each package.
 func TestPackagesOfTheJavaScriptClient(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(javascript + "/package-lock.json")
@@ -171,13 +176,14 @@ func TestThePythonClient(t *testing.T) {
 	}
 }
 
-// Ways in which documents create a consumer, each with its configuration.
+// consumers matches the code by which documents create a consumer, with its configuration.
 var consumers = regexp.MustCompile(`(?s)ConsumerConfig\{.*?\}\)|subscribe\([^)]*\)|consumers\.add\([^)]*\)|nats consumer (?:add|create) [^\n]*`)
 
-// filtered matches the configuration of a consumer that has a filter.
+// filtered matches a consumer configuration with a filter.
 var filtered = regexp.MustCompile(`FilterSubject|filter_subject: |subscribe\((?:filter|subject),|--filter `)
 
-// TestEveryConsumerInADocumentHasAFilter: without a filter, a consumer gets the commit markers of exclusive delivery.
+// TestEveryConsumerInADocumentHasAFilter: a consumer without a filter receives the commit markers of exclusive
+// delivery.
 func TestEveryConsumerInADocumentHasAFilter(t *testing.T) {
 	t.Parallel()
 	found := map[string]int{}
@@ -209,7 +215,7 @@ func TestEveryConsumerInADocumentHasAFilter(t *testing.T) {
 	}
 }
 
-// TestCodeOnThePageOfTheProtocol: docs/protocol.md shows the code of the program in JavaScript, which a test runs.
+// TestCodeOnThePageOfTheProtocol: docs/protocol.md shows the code of the JavaScript program, which another test runs.
 func TestCodeOnThePageOfTheProtocol(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/protocol.md")

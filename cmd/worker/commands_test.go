@@ -14,7 +14,7 @@ import (
 	"millrace/internal/config"
 )
 
-// everyCommand returns all commands that users see.
+// everyCommand returns the command and all of its visible subcommands.
 func everyCommand(of *cobra.Command) (all []*cobra.Command) {
 	all = append(all, of)
 	for _, c := range of.Commands() {
@@ -162,7 +162,7 @@ func TestCheckWarnsOfTakenPorts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }() // it accepted no connection
+	defer func() { _ = l.Close() }() // the listener accepted no connection
 	taken, free := l.Addr().String(), freeAddr()
 	s := serve(t)
 	call(t, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_HTTP_ADDR=" + taken, "MILLRACE_DEBUG_ADDR=" + free}, "check").

@@ -8,7 +8,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// TestCredentialsAreCheckedBeforeConnecting checks that `worker check` and the start of a worker report wrong credentials with advice.
+// TestCredentialsAreCheckedBeforeConnecting checks that `worker check` and `worker run` report wrong credentials with
+// advice.
 func TestCredentialsAreCheckedBeforeConnecting(t *testing.T) {
 	t.Parallel()
 	expired, _, _ := userCredentials(t, time.Now().Add(-time.Hour))

@@ -16,15 +16,16 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// elsewhere is a JetStream that isn't the one of the server and account that a worker connects to.
+// elsewhere is a JetStream of another server or account than the worker's connection.
 type elsewhere struct {
 	*testing.T
-	js  jetstream.JetStream // of the streams, for the test
-	env []string            // how the worker gets there
+	js  jetstream.JetStream // test's connection to the streams
+	env []string            // variables with which the worker reaches the streams
 }
 
-// processes runs two workers, one after the other, whose settings it takes from env. Each processes inputs that come while it works, and inputs that
-// came before. Every input must have one result or dead letter, in the stream and for `worker results`.
+// processes runs two workers with the settings in env, one after the other. Each worker processes earlier inputs and
+// inputs that arrive during its run. Every input must have one result or dead letter, both in the stream and in the
+// output of `worker results`.
 func (e *elsewhere) processes(delivery string) {
 	env := append([]string{
 		"MILLRACE_DELIVERY=" + delivery, "MILLRACE_PROVISION=true", "MILLRACE_PARTITIONS=2", "MILLRACE_OPERATORS=crc32c", "MILLRACE_BATCH_BYTES=64KiB",
@@ -53,7 +54,7 @@ func (e *elsewhere) processes(delivery string) {
 	p.await(`"msg":"working"`)
 	metrics := address(e.T, p, "serving metrics and health") + "metrics"
 	send("live")
-	call(e.T, env, "send", "--subject", "ingest.large", large).want(e.T, exitDone) // more than a batch holds
+	call(e.T, env, "send", "--subject", "ingest.large", large).want(e.T, exitDone) // exceeds a batch
 	awaitBody(e.T, metrics, fmt.Sprintf(`millrace_messages_total{outcome="published"} %d`, each))
 	awaitBody(e.T, metrics, `millrace_messages_total{outcome="deadlettered"} 1`)
 	awaitBody(e.T, metrics, fmt.Sprintf("millrace_trimmed_inputs_total %d", each+1))
@@ -88,8 +89,9 @@ func (e *elsewhere) processes(delivery string) {
 	call(e.T, env, "audit").want(e.T, exitDone, "1 have one dead letter", "1 are pending")
 }
 
-// TestJetStreamOfAnotherDomain: the worker's server is a leaf node with a JetStream of its own, which gets no request. Package pull tests that the
-// worker reads both forms of acknowledgement subjects. With exclusive delivery it also builds them: TestJetStreamOfAnotherAccount has the short form.
+// TestJetStreamOfAnotherDomain: the worker's server is a leaf node with its own JetStream, which receives no requests.
+// Package pull tests that the worker parses both forms of acknowledgement subjects. With exclusive delivery the worker
+// also builds them: here in the long form, in TestJetStreamOfAnotherAccount in the short form.
 func TestJetStreamOfAnotherDomain(t *testing.T) {
 	t.Parallel()
 	for delivery, flags := range map[string]map[string]bool{"shared": nil, "exclusive": {server.FeatureFlagJsAckFormatV2: true}} {
@@ -109,10 +111,11 @@ func TestJetStreamOfAnotherDomain(t *testing.T) {
 	}
 }
 
-// leafNode starts a server with the JetStream domain hub, and a leaf node of it with a domain of its own. js is that of the hub.
+// leafNode starts a server with the JetStream domain hub and a leaf node of it with a different domain. js is the
+// JetStream of hub.
 func leafNode(t *testing.T, flags map[string]bool) (js jetstream.JetStream, leaf *server.Server) {
 	t.Helper()
-	// The server writes the leaf nodes' port into its options when it has started.
+	// The server sets the leaf node port in its options when it starts.
 	o := &server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir(), JetStreamDomain: "hub",
 		FeatureFlags: flags, LeafNode: server.LeafNodeOpts{Host: "127.0.0.1", Port: server.RANDOM_PORT},
@@ -143,7 +146,7 @@ func leafNode(t *testing.T, flags map[string]bool) (js jetstream.JetStream, leaf
 	return js, leaf
 }
 
-// TestJetStreamOfAnotherAccount runs workers with the accounts that docs/security.md describes.
+// TestJetStreamOfAnotherAccount runs workers with the accounts of docs/security.md.
 func TestJetStreamOfAnotherAccount(t *testing.T) {
 	t.Parallel()
 	for _, delivery := range []string{"shared", "exclusive"} {

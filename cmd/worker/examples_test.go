@@ -17,10 +17,10 @@ import (
 	"millrace/internal/table"
 )
 
-// examples has the programs of docs/frames.md and docs/protocol.md.
+// examples is the folder of the programs of docs/frames.md and docs/protocol.md.
 const examples = "../../docs/examples"
 
-// framingWorker starts a worker that accepts any frame, and returns the server's address.
+// framingWorker starts a worker that accepts any framing, and returns the server's address.
 func framingWorker(t *testing.T, format string) (url string) {
 	t.Helper()
 	s := serve(t)
@@ -42,7 +42,7 @@ func TestTheGoExampleOfFrames(t *testing.T) {
 	}
 }
 
-// python runs an example with that standard input. The test is skipped if there is no Python.
+// python runs an example with the given standard input. The test skips without Python.
 func python(t *testing.T, stdin []byte, args ...string) (stdout []byte) {
 	t.Helper()
 	programs(t)
@@ -93,7 +93,7 @@ func TestPythonFramesAreSplitIntoTheirRecords(t *testing.T) {
 	}
 }
 
-// TestPythonReadsBinaryResults: results.py reads the examples of docs/results.md.
+// TestPythonReadsBinaryResults: results.py decodes the examples of docs/results.md.
 func TestPythonReadsBinaryResults(t *testing.T) {
 	t.Parallel()
 	ops, err := operator.ParseList("crc32c,minhash?k=4&hashes=2&seed=1")

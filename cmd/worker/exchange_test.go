@@ -16,7 +16,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// printed decodes what `worker results` prints.
+// printed decodes the output of `worker results`.
 func printed(t *testing.T, out string) (all []cliclient.Line) {
 	t.Helper()
 	for text := range strings.Lines(out) {
@@ -29,7 +29,7 @@ func printed(t *testing.T, out string) (all []cliclient.Line) {
 	return all
 }
 
-// TestTheCommandsThatAWorkerPrints runs the commands as they are in the log of a worker with an embedded server, in a shell.
+// TestTheCommandsThatAWorkerPrints runs the commands from the log of a worker with an embedded server, in a shell.
 func TestTheCommandsThatAWorkerPrints(t *testing.T) {
 	server := asWorker + "=" + freeAddr()
 	p := start(t, []string{server, "MILLRACE_LOG_FORMAT=json", "MILLRACE_OPERATORS=crc32c", "MILLRACE_SUBJECTS=a.*.>,b"})
@@ -87,7 +87,8 @@ func TestCommandsAreQuoted(t *testing.T) {
 	}
 }
 
-// TestCommandsAfterGoRun: the path of a program in Go's cache means nothing to a user. The same holds for the folder of earlier versions of Go.
+// TestCommandsAfterGoRun: advice names `go run ./cmd/worker` instead of a program's path in Go's build cache. Earlier
+// Go versions use a temporary folder instead.
 func TestCommandsAfterGoRun(t *testing.T) {
 	for path, want := range map[string]string{
 		"./worker": "./worker", "/opt/go-builder's/worker": `'/opt/go-builder'\''s/worker'`,
@@ -110,7 +111,7 @@ func TestNoWorkerToExchangeWith(t *testing.T) {
 	}
 }
 
-// TestPayloadsComeBack sends with `worker send`, and reads with `worker results`, in every format.
+// TestPayloadsComeBack sends payloads with `worker send` and reads the results with `worker results`, in every format.
 func TestPayloadsComeBack(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -219,7 +220,7 @@ func TestBadUsageOfSendAndResults(t *testing.T) {
 		call(t, env, command, "--"+flag, "").want(t, exitUsage, command+": --"+flag+" is empty: give a ")
 	}
 	call(t, append(env, "MILLRACE_LANES=0"), "send").want(t, exitUsage, "MILLRACE_LANES")
-	call(t, append(env, "MILLRACE_OPERATORS=mine"), "send").want(t, exitFailed, "no stream stores ingest.send") // an operator of your own
+	call(t, append(env, "MILLRACE_OPERATORS=mine"), "send").want(t, exitFailed, "no stream stores ingest.send") // a user's operator
 }
 
 func TestSequencesOfWhatWasSent(t *testing.T) {
@@ -228,7 +229,7 @@ func TestSequencesOfWhatWasSent(t *testing.T) {
 		"":                                    {},
 		", sequence 7":                        {Stored: 1, First: 7, Last: 7},
 		", sequences 7 to 9":                  {Stored: 3, First: 7, Last: 9},
-		", 1,500 of the sequences 7 to 30000": {Stored: 1500, First: 7, Last: 30000}, // others sent too
+		", 1,500 of the sequences 7 to 30000": {Stored: 1500, First: 7, Last: 30000}, // other clients sent inputs, too
 	} {
 		if got := sequences(&r); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -253,7 +254,7 @@ func TestSendReadsStandardInput(t *testing.T) {
 	}
 }
 
-// TestSendAndResultsNeedOnlyTheDocumentedPermissions runs both with the users of docs/security.md.
+// TestSendAndResultsNeedOnlyTheDocumentedPermissions runs both commands as the users of docs/security.md.
 func TestSendAndResultsNeedOnlyTheDocumentedPermissions(t *testing.T) {
 	t.Parallel()
 	s, as := documentedServer(t)

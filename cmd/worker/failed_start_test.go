@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestAStartThatFailsLeavesNoConsumersBehind checks that a start that fails names the reason and creates no consumers.
+// TestAStartThatFailsLeavesNoConsumersBehind checks that a failed start reports the reason and creates no consumers.
 func TestAStartThatFailsLeavesNoConsumersBehind(t *testing.T) {
 	partitions := &jetstream.SubjectTransformConfig{Source: ">", Destination: "{{partition(6)}}.>"}
 	results := jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}}

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/config"
 )
 
-// records parses text, in which each line must be a JSON object.
+// records parses text with one JSON object per line.
 func records(t *testing.T, text string) (list []map[string]any) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -25,7 +25,7 @@ func records(t *testing.T, text string) (list []map[string]any) {
 	return list
 }
 
-// TestAJSONLogStaysJSONWhenTheWorkerFails checks every line of failing starts, and the last one.
+// TestAJSONLogStaysJSONWhenTheWorkerFails checks every line, including the last one, of the logs of failed starts.
 func TestAJSONLogStaysJSONWhenTheWorkerFails(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -61,7 +61,8 @@ func TestAJSONLogStaysJSONWhenTheWorkerFails(t *testing.T) {
 	call(t, []string{"MILLRACE_LANES=none", "MILLRACE_LOG_FORMAT=text"}).want(t, exitUsage, "worker: 1 problem in the configuration:\n  MILLRACE_LANES")
 }
 
-// TestPackagesWithoutALogUseTheWorkers checks that what slog's functions and package log write is JSON too, and limited.
+// TestPackagesWithoutALogUseTheWorkers checks that output of slog's functions and of package log is also JSON and
+// rate-limited.
 func TestPackagesWithoutALogUseTheWorkers(t *testing.T) {
 	before, output, flags := slog.Default(), log.Writer(), log.Flags()
 	defer func() { slog.SetDefault(before); log.SetOutput(output); log.SetFlags(flags) }()

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// TestFallbackIsTwoShortLines runs a worker as a newcomer does, without a GPU and without a kernel library.
+// TestFallbackIsTwoShortLines runs a worker without a GPU and without a kernel library, as a new user does.
 func TestFallbackIsTwoShortLines(t *testing.T) {
 	t.Parallel()
 	p := start(t, []string{"MILLRACE_DEVICE=auto", "MILLRACE_NATS_URL=nats://" + freeAddr(), "MILLRACE_LOG_FORMAT=text"}, "run")
-	p.await("waiting for NATS") // the next warning, about the server that isn't there
+	p.await("waiting for NATS") // next warning, about the missing server
 	if code := p.terminate(); code != exitDone {
 		t.Errorf("exit status %d after SIGTERM, want 0", code)
 	}
@@ -53,6 +53,6 @@ func TestKernelsThatAreMissingAreAnError(t *testing.T) {
 			}
 		}
 	}
-	// It isn't needed on the CPU.
+	// The CPU device needs no kernel library.
 	call(t, []string{"MILLRACE_DEVICE=host", "MILLRACE_KERNELS=" + missing}, "bench", "copy", "--bytes", "4KiB", "--seconds=0.001", "--rounds", "1").want(t, exitDone)
 }

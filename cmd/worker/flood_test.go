@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestPermissionViolationsAreBounded runs a worker without the permission to acknowledge. The server refuses each acknowledgement, and
-// the client library reports each refusal.
+// TestPermissionViolationsAreBounded runs a worker without permission to acknowledge. The server refuses each
+// acknowledgement, and the client library reports each refusal.
 func TestPermissionViolationsAreBounded(t *testing.T) {
 	t.Parallel()
 	s, as := serverOf(t, strings.Replace(documented(t), `"$JS.ACK.INGEST.millrace.>"`, `"not.this"`, 1))
@@ -31,7 +31,7 @@ func TestPermissionViolationsAreBounded(t *testing.T) {
 		t.Errorf("exit status %d after SIGTERM, want 0", code)
 	}
 	const message = `"msg":"NATS permissions violation"`
-	var times []time.Time // of the lines
+	var times []time.Time // times of the log lines
 	for line := range strings.SplitSeq(p.text(), "\n") {
 		if !strings.Contains(line, message) {
 			continue

@@ -76,7 +76,7 @@ func TestTheDemoChecksArrowResults(t *testing.T) {
 	}
 }
 
-// TestCheckReportsTheLimitsOfFrames compares them with the server's max_payload.
+// TestCheckReportsTheLimitsOfFrames checks that `worker check` compares the limits with the server's max_payload.
 func TestCheckReportsTheLimitsOfFrames(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -9,8 +9,8 @@ import (
 	"millrace/internal/device/cuda/fakecuda"
 )
 
-// These tests run the worker without a GPU. They use the real kernels/runtime on a fake CUDA runtime, which returns the errors that a
-// test asks for. See package fakecuda.
+// These tests run the worker without a GPU. They use the real kernels/runtime on a fake CUDA runtime, which returns the
+// errors that a test selects. See package fakecuda.
 
 // gpu returns the environment of a worker on fake GPUs. kernels/test/fake/control.hpp describes the settings.
 func gpu(t *testing.T, settings string, env ...string) []string {
@@ -20,8 +20,8 @@ func gpu(t *testing.T, settings string, env ...string) []string {
 		fakecuda.Env + "=" + fakecuda.File(t, settings), "MILLRACE_OPERATORS=crc32c"}, env...)
 }
 
-// TestStartOnGPUs checks the error and the exit code of a start on GPUs that do not work. The exit code is 2 only if Millrace itself
-// refuses the configuration, never for an error of CUDA.
+// TestStartOnGPUs checks the error and the exit code of a start on broken GPUs. The exit code is 2 only if Millrace
+// itself refuses the configuration, not for a CUDA error.
 func TestStartOnGPUs(t *testing.T) {
 	for name, c := range map[string]struct {
 		settings string
@@ -53,8 +53,8 @@ func TestStartOnGPUs(t *testing.T) {
 	}
 }
 
-// TestWorkOnGPUsThatLackSomething checks that the worker leaves out an unusable GPU, uses the CPU with auto if no GPU is usable, and
-// preallocates scratch without pools. It logs each, and works.
+// TestWorkOnGPUsThatLackSomething checks that the worker skips an unusable GPU. With auto, it uses the CPU if no GPU is
+// usable. Without memory pools it preallocates scratch. It logs each case and works.
 func TestWorkOnGPUsThatLackSomething(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -102,7 +102,7 @@ func TestWorkOnGPUsThatLackSomething(t *testing.T) {
 	}
 }
 
-// TestCheckOfGPUs checks that `worker check` reports the same as a start.
+// TestCheckOfGPUs checks that `worker check` reports the same as `worker run`.
 func TestCheckOfGPUs(t *testing.T) {
 	call(t, gpu(t, "compute=70,90"), "check").want(t, exitDone, "a GPU is left out", "compute capability 7.0", "MILLRACE_DEVICES")
 	call(t, gpu(t, "pools=0"), "check").want(t, exitDone, "scratch is preallocated", "has no memory pools")

@@ -20,13 +20,13 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// hangs is the variable that makes the CPU device of the worker hang on batches that contain hangsOn.
+// hangs is a variable that makes the CPU device of the worker hang on batches that contain hangsOn.
 const (
 	hangs   = "TEST_BINARY_HANGS"
 	hangsOn = "endless"
 )
 
-// hangingKernel is a kernel that never returns from some batches.
+// hangingKernel is a kernel that hangs on some batches.
 type hangingKernel struct{ device.HostKernel }
 
 func (h hangingKernel) Bind(params []byte) (device.BoundHostKernel, error) {
@@ -43,7 +43,7 @@ func (h hangingOperator) Run(rows []byte, offsets []uint32, scratch, result []by
 	return h.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
 }
 
-// hangingKernels returns the operators of a worker with the variable hangs.
+// hangingKernels returns the worker's CPU kernels as hanging kernels.
 func hangingKernels() []device.HostKernel {
 	kernels := operator.HostKernels()
 	for i, k := range kernels {
@@ -52,8 +52,8 @@ func hangingKernels() []device.HostKernel {
 	return kernels
 }
 
-// TestAWorkerWhoseDeviceHangsEnds checks that the worker ends with status 70 after the deadline of the batch, or after the drain timeout
-// if it is told to stop before.
+// TestAWorkerWhoseDeviceHangsEnds checks that the worker exits with status 70 after the deadline of the batch. If a
+// signal stops the worker earlier, it exits after the drain timeout.
 func TestAWorkerWhoseDeviceHangsEnds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -94,7 +94,7 @@ func TestAWorkerWhoseDeviceHangsEnds(t *testing.T) {
 	}
 }
 
-// hungPipelines returns pipelines on two devices. The first device never completes anything.
+// hungPipelines returns pipelines on two devices. The first device never completes a batch.
 func hungPipelines(t *testing.T, d streams.Deadline) (devices []device.Device, pipes []*streams.Pipeline) {
 	t.Helper()
 	ops, err := operator.ParseList("crc32c")
@@ -133,7 +133,7 @@ func compute(t *testing.T, pipe *streams.Pipeline) {
 	}
 }
 
-// TestHealthNamesTheDeviceThatHangs checks that health reports the device that hangs and not the one that works.
+// TestHealthNamesTheDeviceThatHangs checks that the health report names only the hanging device.
 func TestHealthNamesTheDeviceThatHangs(t *testing.T) {
 	devices, pipes := hungPipelines(t, streams.Deadline{Min: 50 * time.Millisecond, Max: 50 * time.Millisecond})
 	h := telemetry.NewHealth(telemetry.HealthConfig{
@@ -166,7 +166,7 @@ func TestHealthNamesTheDeviceThatHangs(t *testing.T) {
 	}
 }
 
-// TestClosingIsBounded checks that a part that waits for a device does not stop the process from ending.
+// TestClosingIsBounded checks that the process ends although a component still waits for a device.
 func TestClosingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &app{log: slog.New(slog.DiscardHandler)}
@@ -189,8 +189,8 @@ func TestClosingIsBounded(t *testing.T) {
 	})
 }
 
-// TestOverdue checks that the worker becomes overdue when the drain timeout and endGrace have passed since it was told to stop or lost a
-// device.
+// TestOverdue checks that the worker becomes overdue after the drain timeout plus endGrace. The time starts at a stop
+// signal or at the loss of a device.
 func TestOverdue(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -43,7 +43,7 @@ func TestHelp(t *testing.T) {
 	call(t, nil, "run", "-h").want(t, exitDone, "-progress", "SIGTERM")
 }
 
-// TestUnreachableServer: the worker waits for its server, and says so. Commands that only look don't wait.
+// TestUnreachableServer: `worker run` waits for its server and logs that. Commands that only read don't wait.
 func TestUnreachableServer(t *testing.T) {
 	addr := freeAddr()
 	p := start(t, []string{"MILLRACE_NATS_URL=nats://user:secret@" + addr})
@@ -63,7 +63,7 @@ func TestMissingLibrary(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "libmillrace.so")
 	r := call(t, []string{"MILLRACE_DEVICE=cuda", "MILLRACE_KERNELS=" + missing})
 	if r.want(t, exitUsage, "device unavailable"); strings.Contains(r.errors, "without cgo") {
-		return // such a build does not open a library, and the error says so
+		return // a build without cgo reports that it can't load a library
 	}
 	r.want(t, exitUsage, missing, "make -C kernels", "MILLRACE_KERNELS")
 }

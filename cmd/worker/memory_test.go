@@ -15,7 +15,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestTooLowAMemoryLimitIsRefused checks that the worker refuses to start, and that `worker check` reports it too.
+// TestTooLowAMemoryLimitIsRefused checks that the worker refuses to start, and that `worker check` reports the error
+// too.
 func TestTooLowAMemoryLimitIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -51,7 +52,7 @@ func TestTooLowAMemoryLimitIsRefused(t *testing.T) {
 		want(t, exitDone, "2048 MiB (MILLRACE_MEMORY_LIMIT)", "for payloads in flight and their results")
 }
 
-// TestGoMemoryLimitIsDerived checks that the worker sets GOMEMLIMIT, unless the user has set it.
+// TestGoMemoryLimitIsDerived checks that the worker sets GOMEMLIMIT unless the user did.
 func TestGoMemoryLimitIsDerived(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -79,8 +80,8 @@ func TestGoMemoryLimitIsDerived(t *testing.T) {
 	}
 }
 
-// TestPinnedMemoryCountsAgainstTheLimit admits two pipelines on GPUs. Their pinned memory is outside Go's heap, and together they exceed
-// the limit.
+// TestPinnedMemoryCountsAgainstTheLimit admits two pipelines on GPUs. Their pinned memory is outside Go's heap, and its
+// sum exceeds the limit.
 func TestPinnedMemoryCountsAgainstTheLimit(t *testing.T) {
 	b := &memoryBudget{limit: memory.Limit{Bytes: 2 << 30, Source: "cgroup"}, heap: memory.Unset}
 	admit := b.admit("cuda")
@@ -97,7 +98,8 @@ func TestPinnedMemoryCountsAgainstTheLimit(t *testing.T) {
 	}
 }
 
-// TestLimitOfLockedMemoryIsNamed checks that an error of pinning names the limit of locked memory if that may be the reason.
+// TestLimitOfLockedMemoryIsNamed checks that a pinning error names the limit of locked memory if the limit may be the
+// cause.
 func TestLimitOfLockedMemoryIsNamed(t *testing.T) {
 	var locked unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &locked); err != nil {
@@ -118,7 +120,7 @@ func TestLimitOfLockedMemoryIsNamed(t *testing.T) {
 	}
 }
 
-// TestVariableOverridesTheCgroupsLimit checks the source of the limit.
+// TestVariableOverridesTheCgroupsLimit checks that the variable is the source of the limit.
 func TestVariableOverridesTheCgroupsLimit(t *testing.T) {
 	b := newMemoryBudget(&config.Config{MemoryLimit: 3 << 30, NATS: config.NATS{URL: config.List{"nats://x"}}})
 	if b.limit.Bytes != 3<<30 || b.limit.Source != "MILLRACE_MEMORY_LIMIT" || b.fixed.Heap != 0 {

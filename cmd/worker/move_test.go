@@ -15,19 +15,19 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// move is a change of the delivery mode while inputs wait, as docs/answers.md describes it.
+// move changes the delivery mode while inputs wait, as docs/answers.md describes.
 type move struct {
 	*testing.T
 	js        jetstream.JetStream
-	transform *jetstream.SubjectTransformConfig // that exclusive delivery needs, from the page
+	transform *jetstream.SubjectTransformConfig // the page's transform for exclusive delivery
 	env       []string
-	stored    uint64 // inputs
+	stored    uint64 // number of inputs
 }
 
-// setting returns the environment of a worker with that delivery mode.
+// setting returns the environment of a worker with the given delivery mode.
 func (m *move) setting(mode string) []string { return append(m.env, "MILLRACE_DELIVERY="+mode) }
 
-// work starts a worker with that delivery mode.
+// work starts a worker with the given delivery mode.
 func (m *move) work(mode string) *process {
 	m.Helper()
 	p := start(m.T, m.setting(mode))
@@ -49,7 +49,7 @@ func (m *move) send(name string, n int) {
 	}
 }
 
-// prepare sets the input stream up for a delivery mode.
+// prepare configures the input stream for a delivery mode.
 func (m *move) prepare(mode string) {
 	m.Helper()
 	s, err := m.js.Stream(m.Context(), "INGEST")
@@ -83,7 +83,7 @@ func (m *move) consumers() (names []string) {
 	return names
 }
 
-// pause has consumers deliver nothing until their messages are let through by the function that it returns.
+// pause pauses the delivery of the named consumers. The returned function resumes it.
 func (m *move) pause(names []string) (resume func()) {
 	m.Helper()
 	for _, name := range names {
@@ -100,7 +100,7 @@ func (m *move) pause(names []string) (resume func()) {
 	}
 }
 
-// takeMarkers has a stream that was made for shared delivery take commit markers.
+// takeMarkers makes a stream that was created for shared delivery accept commit markers.
 func (m *move) takeMarkers(name string) {
 	m.Helper()
 	s, err := m.js.Stream(m.Context(), name)
@@ -114,8 +114,9 @@ func (m *move) takeMarkers(name string) {
 	}
 }
 
-// TestTheDeliveryModeChangesWhileInputsWait follows docs/answers.md: the workers that have the waiting inputs keep running beside the new ones.
-// The former consumers are paused until the new workers run, so that all inputs wait through the change.
+// TestTheDeliveryModeChangesWhileInputsWait follows docs/answers.md: the workers with the waiting inputs keep running
+// beside the new workers. The old consumers are paused until the new workers run. All inputs therefore wait during the
+// change.
 func TestTheDeliveryModeChangesWhileInputsWait(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/answers.md")
@@ -144,7 +145,7 @@ func TestTheDeliveryModeChangesWhileInputsWait(t *testing.T) {
 			m.send("waiting", 5000)
 			m.prepare(latter)
 
-			// A worker that starts again refuses the stream, until it has its former transform.
+			// A restarted worker refuses the stream until the stream has its former transform again.
 			old.terminate()
 			call(t, m.setting(former), "run").want(t, exitFailed, "stream INGEST")
 			m.prepare(former)

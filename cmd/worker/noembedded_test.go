@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// needsLinker skips a test that links a worker, which takes longer than the others together. CI runs it.
+// needsLinker skips a test that links a worker unless MILLRACE_TEST_NOEMBEDDED is set, as in CI. Linking takes longer
+// than all other tests.
 func needsLinker(t *testing.T) {
 	t.Helper()
 	if os.Getenv("MILLRACE_TEST_NOEMBEDDED") == "" {
@@ -16,8 +17,8 @@ func needsLinker(t *testing.T) {
 	}
 }
 
-// withoutServer builds the worker without the embedded NATS server. Until the test ends, call and start use that worker. Unlike go build,
-// go run keeps what it linked in the cache.
+// withoutServer builds the worker without the embedded NATS server. Until the test ends, call and start use that
+// worker. It uses go run, which caches the linked program, unlike go build.
 func withoutServer(t *testing.T) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "worker")
@@ -29,7 +30,8 @@ func withoutServer(t *testing.T) {
 	t.Cleanup(func() { binary = full })
 }
 
-// TestWithoutEmbeddedServer checks that commands that need a server fail at once with advice, and that all others work.
+// TestWithoutEmbeddedServer checks that commands that need a server fail at once with advice, and that all other
+// commands work.
 func TestWithoutEmbeddedServer(t *testing.T) {
 	needsLinker(t)
 	withoutServer(t)
@@ -56,7 +58,7 @@ func TestWithoutEmbeddedServer(t *testing.T) {
 	}
 }
 
-// TestWithoutEmbeddedServerItIsNotLinked lists the packages of both builds.
+// TestWithoutEmbeddedServerItIsNotLinked compares the packages of the builds with and without the embedded server.
 func TestWithoutEmbeddedServerItIsNotLinked(t *testing.T) {
 	needsLinker(t)
 	for tags, want := range map[string]bool{"": true, "noembedded": false} {

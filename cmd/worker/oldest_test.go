@@ -16,8 +16,8 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// TestOldestServers runs both delivery modes from end to end on the first version of the oldest release that each works with, and exclusive
-// delivery on a server that is too old for it.
+// TestOldestServers runs both delivery modes end to end on the oldest server version that each mode supports. It also
+// runs exclusive delivery on an older server, which must fail.
 func TestOldestServers(t *testing.T) {
 	if os.Getenv("MILLRACE_TEST_OLDEST") == "" {
 		t.Skip("SKIPPED: it installs old servers: .ci/run oldest")
@@ -38,7 +38,7 @@ func TestOldestServers(t *testing.T) {
 	})
 }
 
-// oldServer installs the first version of a release of nats-server and starts it with JetStream.
+// oldServer installs the first version of a nats-server release and starts it with JetStream.
 func oldServer(t *testing.T, release jsapi.Release) (url string, js jetstream.JetStream) {
 	t.Helper()
 	dir := t.TempDir()

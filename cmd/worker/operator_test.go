@@ -58,7 +58,7 @@ func TestBadUsageOfOperator(t *testing.T) {
 	}
 }
 
-// TestNamesOfBuiltInOperatorsAreRefused: a worker would refuse such an operator, so the commands refuse it too.
+// TestNamesOfBuiltInOperatorsAreRefused: the commands refuse such an operator, as the worker does.
 func TestNamesOfBuiltInOperatorsAreRefused(t *testing.T) {
 	const refusal = `"minhash" is the name of a built-in operator: choose another`
 	folder := entropyFolder(t)
@@ -85,7 +85,7 @@ func TestNamesOfBuiltInOperatorsAreRefused(t *testing.T) {
 	call(t, nil, "operator", "build", other).want(t, exitFailed, other+": MILLRACE_OPERATOR: "+refusal)
 }
 
-// gpuFolder returns a folder with an operator that is compiled for the CPU and for the fake GPU.
+// gpuFolder returns the path, without extension, of an operator compiled for the CPU and the fake GPU.
 func gpuFolder(t *testing.T, source string) (stem string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", source))
@@ -101,7 +101,8 @@ func gpuFolder(t *testing.T, source string) (stem string) {
 	return stem
 }
 
-// The fake GPU runs the code for the CPU, so these tests show that both sides are run and compared.
+// TestOperatorOnAGPUIsComparedWithTheCPU shows that the command runs the operator on both devices and compares the
+// results. The fake GPU runs code for the CPU.
 func TestOperatorOnAGPUIsComparedWithTheCPU(t *testing.T) {
 	stem := gpuFolder(t, "examples/operators/entropy/entropy.cu")
 	env := gpu(t, "")
@@ -145,7 +146,7 @@ func TestMistakesOnAGPUAreReported(t *testing.T) {
 		`wrong on the GPU: batch "empties", record 0 (0 bytes, ""): its result depends on what was in memory before`, "(and the like in 7 more batches)")
 }
 
-// TestSourceForAGPU uses the real NVRTC, whose code the fake GPU refuses.
+// TestSourceForAGPU compiles with the real NVRTC. The fake GPU refuses the compiled code.
 func TestSourceForAGPU(t *testing.T) {
 	folder := entropyFolder(t)
 	source := filepath.Join(folder, "entropy.cu")
@@ -180,7 +181,8 @@ func TestBuildNeedsArchitecturesThatExist(t *testing.T) {
 	call(t, nil, "operator", "build", source, "--arch", "90").want(t, exitFailed, "MILLRACE_KERNELS")
 }
 
-// A wrong pointer ends the process that uses it. The report names the record all the same.
+// TestCrashOfAnOperatorIsAFinding: an invalid pointer kills the process that uses it. The report names the record
+// nevertheless.
 func TestCrashOfAnOperatorIsAFinding(t *testing.T) {
 	text := strings.Replace(ends, "MILLRACE_OPERATOR(ends,", "MILLRACE_OPERATOR(crash,", 1)
 	text = strings.Replace(text, "result.size = record.size();", "result.size = record.size() == 2 ? *reinterpret_cast<const volatile uint8_t *>(8) : record.size();", 1)
@@ -192,11 +194,12 @@ func TestCrashOfAnOperatorIsAFinding(t *testing.T) {
 	}
 }
 
-// A loop that doesn't end is a finding only after a minute. The command says before what it waits for.
+// TestOperatorThatDoesNotEndIsNoticed: an endless loop becomes a finding after a minute. Before that, the command
+// reports the batch that it waits for.
 func TestOperatorThatDoesNotEndIsNoticed(t *testing.T) {
 	t.Parallel()
 	text := strings.Replace(ends, "MILLRACE_OPERATOR(ends,", "extern \"C\" int pause();\nMILLRACE_OPERATOR(loops,", 1)
-	text = strings.Replace(text, "result.size = record.size();", "for (;;) pause();", 1) // takes no processor time
+	text = strings.Replace(text, "result.size = record.size();", "for (;;) pause();", 1) // sleeps instead of using a processor
 	p := start(t, nil, "operator", "test", filepath.Join(ownFolder(t, "loops", []byte(text)), "loops.cpu.so"), "--brief")
 	p.await(`the CPU still computes batch "empties": waiting for up to 1m0s; if that is unexpected, look for a loop that doesn't end`)
 	if code := p.terminate(); code == exitDone {
@@ -204,7 +207,7 @@ func TestOperatorThatDoesNotEndIsNoticed(t *testing.T) {
 	}
 }
 
-// sanitizer returns a folder with a program in place of compute-sanitizer, which runs its argument and ends with a status.
+// sanitizer returns a folder with a fake compute-sanitizer, which runs its argument and exits with a given status.
 func sanitizer(t *testing.T, script string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -225,7 +228,7 @@ func TestSanitizerRunsTheCommandAgain(t *testing.T) {
 	call(t, []string{sanitizer(t, "exit 0")}, test...).want(t, exitFailed, "--sanitize needs a GPU: ", "MILLRACE_KERNELS")
 }
 
-// TestListShowsWhatTheFoldersHave covers operators of MILLRACE_OPERATOR_PATH, compiled or not.
+// TestListShowsWhatTheFoldersHave covers compiled and uncompiled operators in MILLRACE_OPERATOR_PATH.
 func TestListShowsWhatTheFoldersHave(t *testing.T) {
 	folder := entropyFolder(t)
 	env := []string{"MILLRACE_OPERATOR_PATH=" + folder}

@@ -17,7 +17,7 @@ import (
 	"millrace/internal/operator/testbuild"
 )
 
-// ownFolder returns a folder with an operator, compiled for the CPU.
+// ownFolder returns a folder with an operator that is compiled for the CPU.
 func ownFolder(t *testing.T, name string, text []byte) string {
 	t.Helper()
 	programs(t)
@@ -45,7 +45,7 @@ func entropyFolder(t *testing.T) string {
 	return ownFolder(t, "entropy", text)
 }
 
-// ends is an operator that refuses no record, because the demo counts a refused record as a wrong one.
+// ends is an operator that accepts every record. The demo would count a refused record as wrong.
 const ends = `#include <millrace/operator.cuh>
 MILLRACE_OPERATOR(ends, 3)
 MILLRACE_PARAM(uint32_t, n, 4, 1, 16)
@@ -63,7 +63,8 @@ MILLRACE_RECORD(record, params, result) {
 }
 `
 
-// TestDemoWithAnOperatorOfOnesOwn runs a whole worker, in every format and with frames, and checks every result.
+// TestDemoWithAnOperatorOfOnesOwn runs a whole worker in every format, with and without frames, and checks every
+// result.
 func TestDemoWithAnOperatorOfOnesOwn(t *testing.T) {
 	folder := ownFolder(t, "ends", []byte(ends))
 	for _, format := range []string{"json", "binary", "arrow"} {
@@ -97,7 +98,8 @@ func TestOperatorsOfOnesOwnAreRefusedWithWhatToDo(t *testing.T) {
 	call(t, []string{"MILLRACE_OPERATOR_PATH=/nothing"}, "run").want(t, exitUsage, "MILLRACE_OPERATOR_PATH", "/nothing", "no such file")
 }
 
-// TestABrokenFileStopsOnlyWorkersThatUseIt: several workers can share a folder.
+// TestABrokenFileStopsOnlyWorkersThatUseIt: several workers can share a folder, and a broken file affects only its
+// users.
 func TestABrokenFileStopsOnlyWorkersThatUseIt(t *testing.T) {
 	folder := ownFolder(t, "ends", []byte(ends))
 	if err := os.WriteFile(filepath.Join(folder, "broken.cpu.so"), []byte("no library"), 0o600); err != nil {
@@ -113,17 +115,16 @@ func TestABrokenFileStopsOnlyWorkersThatUseIt(t *testing.T) {
 	call(t, env, "operator", "list").want(t, exitFailed, "broken.cpu.so: not a compiled operator")
 }
 
-// three are payloads for an operator, which has no result for the second one.
+// three describes three payloads for an operator that fails on the second one.
 type three struct {
 	operator, source string
 	payloads         []string
-	results          []string // bodies of the other two
-	text             string   // what the dead letter says
+	results          []string // bodies of the first and third result
+	text             string   // text in the dead letter
 }
 
-// TestOneOfThreePayloadsIsADeadLetter publishes a payload that an operator refuses, or on which a pass accesses something outside its bounds,
-// between two that it takes. The operators run on the CPU, and as code for a GPU on the fake library, which is given a library for the CPU as
-// a cubin.
+// TestOneOfThreePayloadsIsADeadLetter publishes three payloads. The operator refuses the second one, or accesses memory
+// outside its bounds on it. The operators run on the CPU and on the fake GPU, which loads a CPU library as a cubin.
 func TestOneOfThreePayloadsIsADeadLetter(t *testing.T) {
 	for _, c := range []three{
 		{"entropy?bits=5", "examples/operators/entropy/entropy.cu", []string{"aab", "", "xyzzy"},
@@ -150,7 +151,7 @@ func TestOneOfThreePayloadsIsADeadLetter(t *testing.T) {
 	}
 }
 
-// secondIsADeadLetter runs a worker on the payloads.
+// secondIsADeadLetter runs a worker on the three payloads.
 func (c three) secondIsADeadLetter(t *testing.T, env ...string) {
 	s := serve(t)
 	p := start(t, append(env, "MILLRACE_NATS_URL="+s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_OPERATORS="+c.operator, "MILLRACE_LINGER=100ms"), "run")
@@ -174,7 +175,7 @@ func (c three) secondIsADeadLetter(t *testing.T, env ...string) {
 			t.Fatal(err)
 		}
 		got[string(m.Data())] = true
-		if spec := m.Headers().Get("Millrace-Operators"); !strings.HasPrefix(spec, c.operator) { // the hash of a table follows its name
+		if spec := m.Headers().Get("Millrace-Operators"); !strings.HasPrefix(spec, c.operator) { // a table's hash follows its name
 			t.Errorf("a result of %s, want %s", spec, c.operator)
 		}
 	}
@@ -199,7 +200,7 @@ func (c three) secondIsADeadLetter(t *testing.T, env ...string) {
 	}
 }
 
-// TestOperatorOnAGPUWithoutAReference: the demo says what it lacks, and `worker check` loads the operator.
+// TestOperatorOnAGPUWithoutAReference: the demo reports the missing reference, and `worker check` loads the operator.
 func TestOperatorOnAGPUWithoutAReference(t *testing.T) {
 	programs(t)
 	folder := t.TempDir()
@@ -232,7 +233,7 @@ func TestSourceThatDoesNotCompileIsShownAsTheCompilerWroteIt(t *testing.T) {
 	call(t, append(env, "MILLRACE_NVRTC=/nowhere/libnvrtc.so"), "run").want(t, exitUsage, "wrong.cu must be compiled", "/nowhere/libnvrtc.so")
 }
 
-// TestLibraryWithHostCode runs an operator that is a library with host code, on the fake GPU. It can't run on a CPU.
+// TestLibraryWithHostCode runs an operator library with host code on the fake GPU. The operator can't run on a CPU.
 func TestLibraryWithHostCode(t *testing.T) {
 	programs(t)
 	library, err := os.ReadFile(fakecuda.OperatorLibrary(t, "internal/device/cuda/testdata/halves.cpp"))

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// longest chooses the longest time window.
+// longest selects the longest time window.
 func longest(b *tab) {
 	b.t.Helper()
 	b.do(chromedp.Evaluate(`for (let i = 0; i < 12; i++) document.getElementById("zoom-out").click();
@@ -22,12 +22,12 @@ func longest(b *tab) {
 	b.await("the longest window", `window.painted && millraceTimeline.view.window === 10e9 && millraceTimeline.drawn().length > 0`)
 }
 
-// bounds are the bounds of batches on that many lanes.
+// bounds returns the limits of batches on the given number of lanes.
 func bounds(lanes int) telemetry.LiveBounds {
 	return telemetry.LiveBounds{Lanes: lanes, Payloads: 10, Bytes: 4 << 20}
 }
 
-// covered lists the pairs of bars of which one is painted over the other: they are in one row and share more than a pixel.
+// covered lists the pairs of overlapping bars. Bars overlap if they are in one row and share more than one pixel.
 const covered = `(() => {
 	const bars = millraceTimeline.drawn(), pairs = [];
 	bars.forEach((a, i) => bars.slice(i + 1).forEach((b) => {
@@ -36,7 +36,7 @@ const covered = `(() => {
 	return pairs;
 })()`
 
-// TestPagePaintsNoBarOverAnother checks lanes whose kernels run at the same time, with batches that arrive in another order.
+// TestPagePaintsNoBarOverAnother checks lanes with concurrent kernels, and batches that arrive out of order.
 func TestPagePaintsNoBarOverAnother(t *testing.T) {
 	for _, lanes := range []int{4, 8, 64} {
 		var records []*inflight.Record
@@ -45,7 +45,7 @@ func TestPagePaintsNoBarOverAnother(t *testing.T) {
 			at := 2500*turn + 8*lane
 			records = append(records, batchOf(uint64(n+1), lane, at, at+5, at+8, at+2300-7*lane, at+2305, at+2400, at+2420))
 		}
-		for i := 0; i+2 < len(records); i += 3 { // a batch is released when its results are stored
+		for i := 0; i+2 < len(records); i += 3 { // a batch is released once its results are stored
 			slices.Reverse(records[i : i+3])
 		}
 		b := pages(t, telemetry.Debug{Timeline: lineOf(records...), Bounds: bounds(lanes)})
@@ -64,11 +64,11 @@ func TestPagePaintsNoBarOverAnother(t *testing.T) {
 	}
 }
 
-// TestPageCountsBatchesWithoutSpace checks that a row with more batches at once than it can show counts the others, and that they can be
-// opened.
+// TestPageCountsBatchesWithoutSpace checks a row with more batches than it has space for. The row shows the number of
+// hidden batches, and a user can open them.
 func TestPageCountsBatchesWithoutSpace(t *testing.T) {
 	var records []*inflight.Record
-	for n := range 9 { // on one lane, all slow to publish
+	for n := range 9 { // all on one lane, and slow to publish
 		at := 100 * n
 		records = append(records, batchOf(uint64(n+1), 0, at, at+20, at+40, at+60, at+80, 5000, 5010))
 	}
@@ -101,12 +101,12 @@ func TestPageCountsBatchesWithoutSpace(t *testing.T) {
 
 // TestPageShowsOverlapFirst checks that the page measures overlap, explains its colours, and draws it large above the engines.
 func TestPageShowsOverlapFirst(t *testing.T) {
-	// Of 10 s, two engines are busy for 3 s and all three for half a second.
+	// In 10 s, two engines are busy for 3 s and all three for 0.5 s.
 	line := lineOf(batchOf(1, 0, 0, 1000, 3000, 6000, 7000, 7001, 7002), batchOf(3, 2, 100, 3500, 5600, 6800, 7000, 7001, 7002),
 		batchOf(2, 1, 100, 4000, 6500, 8000, 9000, 9001, 9999))
 	began := time.Now().Add(-10 * time.Second)
 	b := pages(t, telemetry.Debug{Timeline: line, Bounds: bounds(3), Stats: func() []streams.Stats {
-		return []streams.Stats{{Device: "GPU-1", Busy: 8 * time.Second, Overlap: 6 * time.Second, Counted: 10 * time.Second, Uptime: time.Since(began)}} // a batch is in flight
+		return []streams.Stats{{Device: "GPU-1", Busy: 8 * time.Second, Overlap: 6 * time.Second, Counted: 10 * time.Second, Uptime: time.Since(began)}} // one batch is in flight
 	}})
 	b.await("batches are drawn", `millraceTimeline.drawn().length > 0`)
 	longest(b)
@@ -115,7 +115,7 @@ func TestPageShowsOverlapFirst(t *testing.T) {
 	}
 	b.await("no batch has completed in the last seconds", `document.querySelector("[data-busy]").textContent === "–" && document.querySelector("[data-span]").textContent === "Too few batches to tell" &&
 		document.querySelector("[data-overlap-sub]").textContent === "too few batches to tell"`)
-	// A column of pixels where two engines are busy: from the top, the strip comes before the engines.
+	// This column of pixels lies where two engines are busy. From the top, the overlap strip precedes the engines.
 	heights := value[map[string]float64](b, `(() => {
 		const canvas = document.querySelector("canvas"), bars = millraceTimeline.drawn().filter((b) => b.row === "copy_in" || b.row === "compute");
 		const [one, two] = [bars.find((b) => b.row === "compute" && b.batch === 1), bars.find((b) => b.row === "copy_in" && b.batch === 2)];
@@ -134,8 +134,8 @@ func TestPageShowsOverlapFirst(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// TestPageScratchAgreesWithItsBatches checks that the figure of scratch is that of the batches, although the pool has nothing handed out at
-// the moment.
+// TestPageScratchAgreesWithItsBatches checks that the scratch figure matches the batches, although no scratch is in use
+// at the moment.
 func TestPageScratchAgreesWithItsBatches(t *testing.T) {
 	stats := streams.Stats{Device: "GPU-1", Uptime: time.Second, Scratch: streams.ScratchStats{Reserved: 64 << 20, HighWater: 6 << 20, Limit: 1 << 30}}
 	line := lineOf(batchOf(1, 0, 0, 1, 2, 30, 31, 32, 33), batchOf(2, 1, 0, 1, 3, 31, 32, 33, 34))
@@ -148,8 +148,8 @@ func TestPageScratchAgreesWithItsBatches(t *testing.T) {
 	}
 }
 
-// TestPageReturnsTheFocus checks that Escape returns the focus to the row that was opened, and that it stays there although newer batches
-// push the row out of the table.
+// TestPageReturnsTheFocus checks that Escape returns the focus to the opened row. The focus stays there although newer
+// batches push the row out of the table.
 func TestPageReturnsTheFocus(t *testing.T) {
 	line := lineOf(batchOf(1, 0, 0, 1, 2, 3, 4, 5, 6))
 	b := pages(t, telemetry.Debug{Timeline: line, Bounds: bounds(2)})
@@ -174,7 +174,8 @@ func TestPageReturnsTheFocus(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// TestPageSaysHowToSend checks that the page of a worker without payloads names where they come from, and the commands.
+// TestPageSaysHowToSend checks that the page of a worker without payloads names the source of payloads and the
+// commands.
 func TestPageSaysHowToSend(t *testing.T) {
 	browser(t)
 	s := serve(t)

@@ -15,15 +15,16 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// textOf is the text of an element of the page.
+// textOf returns an expression for the text of a page element.
 func textOf(id string) string { return fmt.Sprintf(`document.getElementById(%q).innerText`, id) }
 
-// working returns a job of which so many messages wait, so many fewer each second, while the worker finishes some.
+// working returns a job with waiting messages, whose number falls by drain per second. The worker finishes finished
+// messages per second.
 func working(waiting uint64, drain, finished float64) *telemetry.Job {
 	return &telemetry.Job{Waiting: &waiting, Drain: &drain, Span: 30000, FinishedRate: finished, Started: time.Now().UnixMilli()}
 }
 
-// TestPageSaysHowTheJobGoes checks the first thing that the page says, for each way in which a job can go.
+// TestPageSaysHowTheJobGoes checks the page's first sentence for each state of a job.
 func TestPageSaysHowTheJobGoes(t *testing.T) {
 	var now atomic.Pointer[telemetry.Job]
 	var trouble atomic.Pointer[error]
@@ -65,7 +66,8 @@ func TestPageSaysHowTheJobGoes(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// TestPageShowsWhatSendersChoseAsText checks that nothing of a dead letter and of a member is HTML, and that long texts are cut.
+// TestPageShowsWhatSendersChoseAsText checks that the page escapes HTML in the data of dead letters and members, and
+// truncates long texts.
 func TestPageShowsWhatSendersChoseAsText(t *testing.T) {
 	m := telemetry.NewMetrics(build())
 	for n := range 7 {
@@ -106,7 +108,8 @@ func TestPageShowsWhatSendersChoseAsText(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// TestPictureOfAJobWithDeadLetters compares the page of a worker that owns partitions, of which some payloads are too large, with the streams.
+// TestPictureOfAJobWithDeadLetters compares the page of a worker that owns partitions with the streams. Some payloads
+// are too large.
 func TestPictureOfAJobWithDeadLetters(t *testing.T) {
 	browser(t)
 	s := serve(t)
@@ -149,7 +152,7 @@ func TestPictureOfAJobWithDeadLetters(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// deadLetters returns the dead letters that are stored.
+// deadLetters returns the stored dead letters.
 func deadLetters(t *testing.T, js jetstream.JetStream) (letters []*jetstream.RawStreamMsg) {
 	t.Helper()
 	letterStream, err := js.Stream(t.Context(), "RESULTS_DEADLETTER")

@@ -13,30 +13,32 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// The pictures of docs/troubleshooting.md: the page in five states, at two widths.
+// These constants are for the pictures of docs/troubleshooting.md, which show the page in five states at two widths.
 const (
 	wide, narrow             = 1280, 390
-	wideHeight, narrowHeight = 900, 1400 // at most; a shorter page gives a shorter picture
+	wideHeight, narrowHeight = 900, 1400 // maximum heights; a shorter page has a shorter picture
 )
 
 const (
-	// broken lists commands in the text that are broken over two lines, where a reader would miss a part.
+	// broken lists commands in the text that continue on a second line. A reader could miss the second line.
 	broken = `[...document.querySelectorAll("p code")].filter((c) => c.checkVisibility() && c.getClientRects().length > 1).map((c) => c.innerText)`
 
-	// columns are the numbers of columns of the figures: of the job, and of the devices.
+	// columns returns the numbers of columns of figures, for the job and for the devices.
 	columns = `[...document.querySelectorAll(".tiles")].filter((tiles) => tiles.checkVisibility()).map((tiles) => new Set([...tiles.querySelectorAll("h3")]
 		.filter((h) => h.checkVisibility()).map((h) => Math.round(h.getBoundingClientRect().left))).size)`
 )
 
-// sharesOfTime is what the legend and the figures say of the time: none, one or several engines are busy, any is, and the overlap.
+// sharesOfTime lists the shares of time in the legend and the figures: with no, one, several or any busy engine, and
+// with overlap.
 const sharesOfTime = `["[data-share=none] b", "[data-share=one] b", "[data-share=several] b", "[data-busy]", "[data-overlap]"].map((e) => parseFloat(document.querySelector(e).textContent)).join(" ")`
 
-// pictures checks the layout of the page at both widths, and takes a picture of each. figures are the numbers of columns at the larger one.
+// pictures checks the page's layout at both widths and takes a picture of each. figures are the expected numbers of
+// columns at the larger width.
 func (t *tab) pictures(state string, figures ...int) {
 	t.t.Helper()
 	for _, size := range []struct {
 		width, most int64
-		columns     []int // of figures
+		columns     []int // columns of figures
 		name        string
 	}{{wide, wideHeight, figures, "1280"}, {narrow, narrowHeight, slices.Repeat([]int{2}, len(figures)), "390"}} {
 		t.prefers(size.width, "light")
@@ -58,7 +60,7 @@ func (t *tab) pictures(state string, figures ...int) {
 	}
 }
 
-// idleWorker starts a worker on the CPU, as a user would in the worker's folder, and opens its page.
+// idleWorker starts a worker on the CPU in the worker's folder, as a user would, and opens the worker's page.
 func idleWorker(t *testing.T, url string) *tab {
 	t.Helper()
 	p := startCommand(t, &exec.Cmd{Path: binary, Args: []string{"./worker"}}, []string{"MILLRACE_NATS_URL=" + url, "MILLRACE_PROVISION=true",
@@ -69,7 +71,7 @@ func idleWorker(t *testing.T, url string) *tab {
 	return b
 }
 
-// TestPicturesOfTheStates checks the page when the worker is idle, when it has lost its server, and when no GPU is used.
+// TestPicturesOfTheStates checks the page while the worker is idle, without its server, and without a GPU.
 func TestPicturesOfTheStates(t *testing.T) {
 	browser(t)
 	s := serve(t)
@@ -96,9 +98,9 @@ func TestPicturesOfTheStates(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// busyJob returns the job to which the batches of TestPictureOfALivePage belong, an hour after it began.
+// busyJob returns the job of the batches of TestPictureOfALivePage, one hour after the job's start.
 func busyJob(epoch time.Time) telemetry.Job {
-	const rate, size = 90_300, 772 // records a second, and bytes of one
+	const rate, size = 90_300, 772 // records per second, and bytes per record
 	done := uint64(time.Since(epoch).Seconds() * rate)
 	j := *working(400_000_000-done, rate, rate)
 	j.Started, j.Finished, j.Records, j.Bytes, j.RecordRate, j.ByteRate = epoch.UnixMilli(), done, done, done*size, rate, rate*size
@@ -110,20 +112,21 @@ func busyJob(epoch time.Time) telemetry.Job {
 	return j
 }
 
-// TestPictureOfALivePage checks the page while a GPU's engines overlap. A test has no GPU, so it makes up the batches.
+// TestPictureOfALivePage checks the page while a GPU's engines overlap. The test invents the batches, because it has no
+// GPU.
 func TestPictureOfALivePage(t *testing.T) {
 	const device, lanes, period = "GPU-1", 4, 60
 	epoch := time.Now().Add(-time.Hour)
 	line := telemetry.NewTimeline(1000)
 	line.AddDevice(device, "GPU (imitated by a test)", epoch)
 	batch := func(n int) *inflight.Record {
-		at := period*n + n*n%7 // batches are not quite regular
+		at := period*n + n*n%7 // a slightly irregular interval
 		r := batchOf(uint64(n), n%lanes, at-70, at, at+40+n%5, at+100, at+133-n%4, at+190+n%9, at+194+n%9)
 		r.Payloads, r.Bytes, r.Scratch, r.Closed = 5200+37*(n%13), 4<<20-n%11<<12, 9<<20, streams.ClosedByBytes
 		return r
 	}
 	next := int(time.Since(epoch).Milliseconds())/period - 300
-	finish := func() { // all batches that have ended by now
+	finish := func() { // adds all batches that have ended by now
 		for ; time.Duration(period*next+300)*time.Millisecond < time.Since(epoch); next++ {
 			line.BatchDone(batch(next))
 		}

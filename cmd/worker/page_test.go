@@ -18,7 +18,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// Expressions about the page.
+// The constants are JavaScript expressions about the page.
 const (
 	// enginesOverlap is true if bars of two batches on two engines overlap in time.
 	enginesOverlap = `(() => {
@@ -26,8 +26,8 @@ const (
 		return bars.some((a) => bars.some((b) => a.row !== b.row && a.batch !== b.batch && a.start < b.end && b.start < a.end));
 	})()`
 
-	// middleOfABar is the middle of the bar of a batch's compute stage, in pixels of the window, and the number of the batch. Bars
-	// that are drawn later cover those below them, so it takes a bar whose middle is visible.
+	// middleOfABar returns the middle of the bar of a batch's compute stage, in pixels of the window, and the batch's
+	// number. Later bars may cover earlier ones, so it selects a bar whose middle is visible.
 	middleOfABar = `(() => {
 		const canvas = document.querySelector("canvas");
 		canvas.scrollIntoView({ block: "center" });
@@ -40,13 +40,14 @@ const (
 		return [box.x + middle(widest).x, box.y + middle(widest).y, widest.batch];
 	})()`
 
-	// overflow lists the elements that are wider than the window, except those that scroll.
+	// overflow lists the elements that are wider than the window, except scrollable ones.
 	overflow = `[...document.querySelectorAll("body *")]
 		.filter((e) => e.checkVisibility() && !e.closest(".scroll") && (e.getBoundingClientRect().right > innerWidth + 0.5 || e.getBoundingClientRect().left < -0.5))
 		.map((e) => e.tagName + "." + e.className).concat(document.documentElement.scrollWidth > innerWidth ? ["the document"] : [])`
 )
 
-// demonstration starts a demo that runs until the test ends, with additional variables, and opens its timeline page in a browser.
+// demonstration starts a demo that runs until the end of the test, with the variables in env. It opens the timeline
+// page in a browser.
 func demonstration(t *testing.T, env ...string) *tab {
 	t.Helper()
 	browser(t)
@@ -57,7 +58,7 @@ func demonstration(t *testing.T, env ...string) *tab {
 	return open(t, address(t, p, "serving debug pages"))
 }
 
-// TestPageShowsADemo checks the page of a running demo in both colour schemes and two widths.
+// TestPageShowsADemo checks the page of a running demo in both colour schemes and at two widths.
 func TestPageShowsADemo(t *testing.T) {
 	b := demonstration(t)
 	b.await("bars of different engines overlap in time", enginesOverlap)
@@ -86,7 +87,7 @@ func TestPageShowsADemo(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// zoom tries the longest and the shortest window.
+// zoom selects the longest and then the shortest time window.
 func zoom(b *tab) {
 	b.t.Helper()
 	for range 12 {
@@ -101,7 +102,7 @@ func zoom(b *tab) {
 		return bars.length > 0 && bars.every((b) => b.end >= end - window && b.start <= end); })()`)
 }
 
-// TestPageOpensABatch opens a batch by pointer and by keyboard.
+// TestPageOpensABatch opens a batch with the pointer and with the keyboard.
 func TestPageOpensABatch(t *testing.T) {
 	b := demonstration(t)
 	b.await("batches are drawn", enginesOverlap)
@@ -141,8 +142,8 @@ func TestPageOpensABatch(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// TestPageOfAnIdleWorker checks the page before the first batch, after the last one, when the worker ends, and when another worker
-// takes its place.
+// TestPageOfAnIdleWorker checks the page before the first batch, after the last one, after the worker's end, and after
+// another worker has replaced it.
 func TestPageOfAnIdleWorker(t *testing.T) {
 	browser(t)
 	s := serve(t)
@@ -173,8 +174,8 @@ func TestPageOfAnIdleWorker(t *testing.T) {
 	b.await("it starts again with another worker", `millraceTimeline.model.batches.length === 0 && document.getElementById("state-text").textContent === "Waiting for the first batch"`)
 }
 
-// TestPageOfSeveralDevices checks that each device has its own timeline, that a batch that is slow to publish shows its stages, and that
-// a failed batch shows its error.
+// TestPageOfSeveralDevices checks that each device has a timeline. A batch that is slow to publish shows its stages,
+// and a failed batch shows its error.
 func TestPageOfSeveralDevices(t *testing.T) {
 	browser(t)
 	line := telemetry.NewTimeline(10)

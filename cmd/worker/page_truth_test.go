@@ -16,14 +16,14 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// Expressions about what the page says of the worker.
+// The constants are JavaScript expressions about the worker's state on the page.
 const (
 	pageState = `document.getElementById("state").dataset.state`
 	stateText = `document.getElementById("state").innerText.replace(/\s+/g, " ")`
 	red       = `getComputedStyle(document.getElementById("state")).color === getComputedStyle(document.getElementById("trouble-title")).color`
 )
 
-// pages serves the debug pages of d and opens the timeline.
+// pages serves the debug pages of d and opens the timeline page.
 func pages(t *testing.T, d telemetry.Debug) *tab {
 	t.Helper()
 	browser(t)
@@ -32,7 +32,7 @@ func pages(t *testing.T, d telemetry.Debug) *tab {
 	return open(t, server.URL)
 }
 
-// batchOf returns a batch whose stages begin at the times of edges and end at the next ones, in milliseconds.
+// batchOf returns a batch. Each stage begins at one time of edges and ends at the next one, in milliseconds.
 func batchOf(number uint64, lane int, edges ...int) *inflight.Record {
 	r := &inflight.Record{Record: streams.Record{Device: "GPU-1", Batch: number, Lane: lane, Payloads: 3, Bytes: 1 << 20, Scratch: 5 << 20, Closed: streams.ClosedByLinger}}
 	span := func(i int) streams.Span {
@@ -43,12 +43,12 @@ func batchOf(number uint64, lane int, edges ...int) *inflight.Record {
 	return r
 }
 
-// lineOf returns the timeline of one GPU, whose clock began an hour ago.
+// lineOf returns the timeline of one GPU whose clock started an hour ago.
 func lineOf(records ...*inflight.Record) *telemetry.Timeline {
 	return lineSince(time.Now().Add(-time.Hour), records...)
 }
 
-// lineSince is lineOf for a GPU whose clock began at epoch.
+// lineSince is like lineOf, but the GPU's clock started at epoch.
 func lineSince(epoch time.Time, records ...*inflight.Record) *telemetry.Timeline {
 	line := telemetry.NewTimeline(1000)
 	line.AddDevice("GPU-1", "a GPU", epoch)
@@ -58,8 +58,8 @@ func lineSince(epoch time.Time, records ...*inflight.Record) *telemetry.Timeline
 	return line
 }
 
-// TestPageWithoutNATS checks that a worker that loses its server turns the page red, even while the timeline is paused, and that the page
-// calms down once the server is back.
+// TestPageWithoutNATS checks that the page turns red when the worker loses its server, even while the timeline is
+// paused. The page returns to normal once the server is back.
 func TestPageWithoutNATS(t *testing.T) {
 	s := serve(t)
 	p := start(t, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_DEBUG_ADDR=127.0.0.1:0",
@@ -86,7 +86,7 @@ func TestPageWithoutNATS(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// TestPageReportsOtherTrouble checks the text of other reasons for not being ready, the normal ones, and the end of trouble.
+// TestPageReportsOtherTrouble checks the page after a device failure, during a start that waits, and after recovery.
 func TestPageReportsOtherTrouble(t *testing.T) {
 	var now atomic.Pointer[error]
 	set := func(err error) { now.Store(&err) }
@@ -103,8 +103,8 @@ func TestPageReportsOtherTrouble(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// TestPageSaysHowLateItIs checks that the header says when the timeline is not what happens now: in slow motion, and while batches in
-// flight do not finish.
+// TestPageSaysHowLateItIs checks that the header names the delay of the timeline in slow motion, and while batches in
+// flight make no progress.
 func TestPageSaysHowLateItIs(t *testing.T) {
 	epoch := time.Now().Add(-time.Hour)
 	line := lineSince(epoch, batchOf(1, 0, 0, 1, 2, 3, 4, 5, 6))
@@ -139,7 +139,7 @@ func TestPageSaysHowLateItIs(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// TestPageWithoutAGPU checks the banner of a worker whose CPU computes, and that a worker with a GPU has none.
+// TestPageWithoutAGPU checks the banner for a worker that computes on the CPU. A worker with a GPU has no banner.
 func TestPageWithoutAGPU(t *testing.T) {
 	banner := `document.getElementById("on-cpu").checkVisibility() ? document.getElementById("on-cpu").innerText : "none"`
 	for cpu, want := range map[telemetry.CPU]string{telemetry.CPUFallback: "found none", telemetry.NotOnCPU: "none"} {
@@ -152,7 +152,8 @@ func TestPageWithoutAGPU(t *testing.T) {
 	}
 }
 
-// TestPageNamesTheConsumerThatHoldsTheFloor: the input stream keeps inputs for a consumer, for another reason, or not at all.
+// TestPageNamesTheConsumerThatHoldsTheFloor: the input stream retains inputs for a consumer, retains them for another
+// reason, or retains none.
 func TestPageNamesTheConsumerThatHoldsTheFloor(t *testing.T) {
 	t.Parallel()
 	var kept atomic.Pointer[telemetry.Kept]

@@ -10,7 +10,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// TestFeedNamesCommandsAndNoCredentials checks the commands that the page shows for several servers.
+// TestFeedNamesCommandsAndNoCredentials checks the commands on the page for several server addresses.
 func TestFeedNamesCommandsAndNoCredentials(t *testing.T) {
 	for _, c := range []struct {
 		name, url, creds string
@@ -50,7 +50,7 @@ func TestFeedNamesCommandsAndNoCredentials(t *testing.T) {
 	}
 }
 
-// kindOf is a device of a kind.
+// kindOf is a device of the given kind.
 type kindOf struct {
 	device.Device
 	kind string

@@ -40,13 +40,13 @@ func documentedAfter(t *testing.T, heading string) string {
 	return conf
 }
 
-// documentedServer starts a server with that configuration. The function as connects as one of its users.
+// documentedServer starts a server with the documented configuration. as connects as one of its users.
 func documentedServer(t *testing.T) (s *server.Server, as func(user string) (*nats.Conn, jetstream.JetStream)) {
 	t.Helper()
 	return serverOf(t, documented(t))
 }
 
-// serverOf is documentedServer with the given configuration text.
+// serverOf is like documentedServer, but with the given configuration text.
 func serverOf(t *testing.T, text string) (s *server.Server, as func(user string) (*nats.Conn, jetstream.JetStream)) {
 	t.Helper()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
@@ -73,8 +73,8 @@ func serverOf(t *testing.T, text string) (s *server.Server, as func(user string)
 	}
 }
 
-// TestDocumentedPermissionsAreEnough runs workers as the users that docs/security.md describes. The server refuses nothing, and the workers
-// leave no files.
+// TestDocumentedPermissionsAreEnough runs workers as the users of docs/security.md. The server refuses no request, and
+// the workers leave no files.
 func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	t.Parallel()
 	for user, delivery := range map[string]string{"worker": "shared", "exclusive": "exclusive"} {
@@ -99,7 +99,7 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 			for i := range n {
 				size := 10
 				if i == n/2 {
-					size = 100 << 10 // more than a batch holds: a dead letter
+					size = 100 << 10 // exceeds a batch and becomes a dead letter
 				}
 				if _, err := publisher.Publish(t.Context(), fmt.Sprint("ingest.", i), make([]byte, size)); err != nil {
 					t.Fatal(err)
@@ -138,7 +138,7 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	}
 }
 
-// messagesOn returns how many messages are stored on these subjects.
+// messagesOn returns the number of messages stored on subjects.
 func messagesOn(t *testing.T, js jetstream.JetStream, subjects string) (n uint64) {
 	t.Helper()
 	name, err := js.StreamNameBySubject(t.Context(), subjects)
@@ -159,7 +159,8 @@ func messagesOn(t *testing.T, js jetstream.JetStream, subjects string) (n uint64
 	return n
 }
 
-// provision creates the streams and the consumers of the workers. With exclusive delivery they take commit markers.
+// provision creates the streams and consumers of the workers. With exclusive delivery, the streams accept commit
+// markers.
 func provision(t *testing.T, js jetstream.JetStream, exclusive bool) {
 	t.Helper()
 	dead := jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>", "commits.DEAD.>"}, AllowAtomicPublish: true}
@@ -176,8 +177,8 @@ func provision(t *testing.T, js jetstream.JetStream, exclusive bool) {
 	}
 }
 
-// TestDocumentedPermissionsAreTheLeast tries operations that the users are not allowed. It also checks that `worker check` names
-// a missing permission.
+// TestDocumentedPermissionsAreTheLeast tries forbidden operations as each user. It also checks that `worker check`
+// names a missing permission.
 func TestDocumentedPermissionsAreTheLeast(t *testing.T) {
 	t.Parallel()
 	s, as := documentedServer(t)
@@ -207,7 +208,7 @@ func refusal(nc *nats.Conn, subject string) error {
 	if err := nc.Publish(subject, nil); err != nil {
 		return err
 	}
-	if err := nc.Flush(); err != nil { // the server reports a refusal before it answers the flush
+	if err := nc.Flush(); err != nil { // the server reports a refusal before its reply to the flush
 		return err
 	}
 	if err := nc.LastError(); err != nil && strings.Contains(err.Error(), `"`+subject+`"`) {
@@ -216,7 +217,7 @@ func refusal(nc *nats.Conn, subject string) error {
 	return nil
 }
 
-// TestAWorkerThatMayNotPurge: the check and the log say that the stream fills, and the worker works.
+// TestAWorkerThatMayNotPurge: `worker check` and the log warn that the stream fills up. The worker still works.
 func TestAWorkerThatMayNotPurge(t *testing.T) {
 	t.Parallel()
 	s, as := serverOf(t, strings.ReplaceAll(documented(t), `, "$JS.API.STREAM.PURGE.INGEST"`, ""))

@@ -16,13 +16,14 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// screenshots is the variable with the folder for screenshots. If it is empty, none is taken. `make screenshots` sets it.
+// screenshots is a variable with the folder for screenshots. The tests take no screenshots if it is empty. `make
+// screenshots` sets it.
 const screenshots = "MILLRACE_SCREENSHOTS"
 
-// pictureBytes limits the size of a screenshot, which is in the repository.
+// pictureBytes limits the size of a screenshot, because the repository contains it.
 const pictureBytes = 120 << 10
 
-// picture writes a screenshot to the folder for screenshots, if there is one.
+// picture writes a screenshot to the folder of the variable screenshots, if it is set.
 func (t *tab) picture(name string) {
 	t.t.Helper()
 	folder := os.Getenv(screenshots)
@@ -41,7 +42,8 @@ func (t *tab) picture(name string) {
 	}
 }
 
-// compressed returns the PNG file with a palette of its 256 most frequent colours. Each other colour becomes the nearest of those.
+// compressed returns the PNG file with a palette of its 256 most frequent colours. Every other colour is replaced by
+// the nearest palette colour.
 func compressed(t *testing.T, file []byte) []byte {
 	t.Helper()
 	decoded, err := png.Decode(bytes.NewReader(file))
@@ -60,7 +62,7 @@ func compressed(t *testing.T, file []byte) []byte {
 	for c := range pixels {
 		colours = append(colours, c)
 	}
-	slices.SortFunc(colours, func(a, b color.RGBA) int { // the order is the same each time
+	slices.SortFunc(colours, func(a, b color.RGBA) int { // makes the order deterministic
 		return cmp.Or(pixels[b]-pixels[a], cmp.Compare(int(a.R)<<16|int(a.G)<<8|int(a.B), int(b.R)<<16|int(b.G)<<8|int(b.B)))
 	})
 	var palette color.Palette
@@ -84,8 +86,8 @@ func compressed(t *testing.T, file []byte) []byte {
 	return out.Bytes()
 }
 
-// TestPicturesOfTheDocuments checks that each picture in the repository is small and is shown on a page with a text for those who can't
-// see it.
+// TestPicturesOfTheDocuments checks that each picture in the repository is small, and that a page shows it with a text
+// alternative.
 func TestPicturesOfTheDocuments(t *testing.T) {
 	t.Parallel()
 	pictures, err := filepath.Glob("../../docs/images/*.png")
@@ -124,7 +126,7 @@ func TestCompressedPicturesKeepTheirColours(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		picture *image.RGBA
-		most    int // difference of a colour
+		most    int // maximum difference of a colour
 	}{"256 colours": {few, 0}, "4096 colours": {many, 255}} {
 		var file bytes.Buffer
 		if err := png.Encode(&file, c.picture); err != nil {

@@ -15,17 +15,17 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// deadStream is the stream of dead letters that a worker provisions.
+// deadStream is the dead-letter stream that a worker provisions.
 const deadStream = "RESULTS_DEADLETTER"
 
-// awaitLetters waits until n dead letters are stored, and everything is settled.
+// awaitLetters waits until n dead letters are stored and all inputs are settled.
 func (r *auditRig) awaitLetters(n uint64) {
 	r.Helper()
 	natstest.Until(r.T, fmt.Sprint(n, " dead letters are stored"), func() bool { return messagesOn(r.T, r.js, "deadletter.>") == n })
 	r.settled()
 }
 
-// working runs a worker with these variables while do runs.
+// working runs a worker with the variables in env while do runs.
 func (r *auditRig) working(do func(), env ...string) {
 	r.Helper()
 	p := start(r.T, append(slices.Clone(r.env), env...))
@@ -34,7 +34,7 @@ func (r *auditRig) working(do func(), env ...string) {
 	p.terminate()
 }
 
-// inputs returns the stored inputs from a sequence on, up to the last one.
+// inputs returns the stored inputs from the sequence from to the last one.
 func (r *auditRig) inputs(from uint64) (all []*jetstream.RawStreamMsg) {
 	r.Helper()
 	s := r.stream("INGEST")
@@ -48,7 +48,8 @@ func (r *auditRig) inputs(from uint64) (all []*jetstream.RawStreamMsg) {
 	return all
 }
 
-// TestRetryAfterTheCauseIsRemoved makes dead letters of each kind with a worker that fails on them, and sends them again to one that doesn't.
+// TestRetryAfterTheCauseIsRemoved produces dead letters of each kind with a failing worker, and resends them to a
+// worker that accepts them.
 func TestRetryAfterTheCauseIsRemoved(t *testing.T) {
 	t.Parallel()
 	folder := entropyFolder(t)
@@ -94,7 +95,7 @@ func TestRetryAfterTheCauseIsRemoved(t *testing.T) {
 			for _, m := range inputs {
 				maps.DeleteFunc(m.Header, func(name string, _ []string) bool { return strings.HasPrefix(name, "Nats-") })
 				want, body := mine, large
-				switch _, name, _ := strings.Cut(m.Subject, "ingest."); name { // behind the partition, with exclusive delivery
+				switch _, name, _ := strings.Cut(m.Subject, "ingest."); name { // after the partition with exclusive delivery
 				case "empty":
 					body = nil
 				case "frame.large":
@@ -112,14 +113,14 @@ func TestRetryAfterTheCauseIsRemoved(t *testing.T) {
 					t.Errorf("%s: the result is %v", m.Subject, got)
 				}
 			}
-			if report := r.command(exitDone); report.Results != 4+2 || report.DeadLetters != 3 || report.Pending != 0 { // frames have a result, too
+			if report := r.command(exitDone); report.Results != 4+2 || report.DeadLetters != 3 || report.Pending != 0 { // frames have results, too
 				t.Errorf("audit: %+v", report)
 			}
 			if n := messagesOn(t, r.js, "deadletter.>"); n != 5 {
 				t.Errorf("%d dead letters are stored, want all 5", n)
 			}
 
-			r.working(func() { // whose cause stays: it becomes a dead letter again, which only a later run may send
+			r.working(func() { // its cause remains: it becomes a dead letter again, which only a later run may resend
 				call(t, r.env, "retry").want(t, exitDone, "sent 1 dead letter again", "(invalid_encoding 1)")
 				r.awaitLetters(6)
 			})
@@ -131,7 +132,7 @@ func TestRetryAfterTheCauseIsRemoved(t *testing.T) {
 	}
 }
 
-// TestRetryIsUsedWrongly: usage errors come before anything is sent.
+// TestRetryIsUsedWrongly: the command reports usage errors before it sends anything.
 func TestRetryIsUsedWrongly(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

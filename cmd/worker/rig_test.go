@@ -23,18 +23,19 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// patience limits how long a test waits for the worker.
+// patience limits each wait of a test.
 const patience = natstest.Patience
 
-// binary is the path of the worker: a link to the test binary, which runs as the worker if asWorker is set. So the tests link no second
-// binary, and `go test -race` checks the worker too.
+// binary is the path of the worker. The path is a link to the test binary, which runs as the worker if asWorker is set.
+// The tests therefore link no second binary, and `go test -race` also checks the worker.
 var binary string
 
-// asWorker is the variable that makes the test binary run as the worker. Its value is the address of the embedded server instead of
-// 127.0.0.1:4222, where a server of the user may listen.
+// asWorker is a variable that makes the test binary run as the worker. Its value is the address of the embedded server.
+// The default 127.0.0.1:4222 may belong to a server of the user.
 const asWorker = "TEST_BINARY_AS_WORKER"
 
-// atOnce is the default number of parallel tests. They mostly wait for a worker, whatever the number of processors.
+// atOnce is the default number of parallel tests. It doesn't depend on the number of processors, because the tests
+// mostly wait for a worker.
 const atOnce = 6
 
 func TestMain(m *testing.M) {
@@ -45,7 +46,7 @@ func TestMain(m *testing.M) {
 		}
 		main()
 	}
-	if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil { // unless -parallel says otherwise
+	if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil { // default of -parallel
 		panic(err)
 	}
 	own, err := os.Executable()
@@ -68,14 +69,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// loopback returns a host on this machine that no other test process uses. So nothing else takes a port between the time at which a test
-// finds it free and the time at which a worker listens on it.
+// loopback returns a loopback address that no other test process uses. No other process can therefore take a port
+// between the check that it is free and the worker's listen.
 func loopback() string {
 	return fmt.Sprintf("127.%d.%d.%d", 1+os.Getpid()>>16&0x3f, os.Getpid()>>8&0xff, os.Getpid()&0xff)
 }
 
-// environment returns this process's environment without the variables of Millrace and OpenTelemetry, with the host device, with an address
-// of its own for an embedded server, and with env.
+// environment returns this process's environment without the variables of Millrace and OpenTelemetry. It adds the host
+// device, a separate address for an embedded server, and env.
 func environment(env ...string) []string {
 	var clean []string
 	for _, e := range os.Environ() {
@@ -93,7 +94,8 @@ type result struct {
 	out, errors string
 }
 
-// programs skips a test that starts programs if the tests run with -short. The race detector of the test sees only its own process.
+// programs skips a test that starts programs if -short is set. The race detector of the test covers only the test's own
+// process.
 func programs(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -101,7 +103,7 @@ func programs(t *testing.T) {
 	}
 }
 
-// call runs the worker until it ends.
+// call runs the worker and waits for its end.
 func call(t *testing.T, env []string, args ...string) result {
 	t.Helper()
 	programs(t)
@@ -119,13 +121,13 @@ func call(t *testing.T, env []string, args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// readable returns the output. The texts in records of a JSON log follow it as they are without JSON's escapes.
+// readable returns the output. It appends the texts from records of a JSON log, without JSON's escapes.
 func (r result) readable() string {
 	text := r.out + r.errors
 	for line := range strings.Lines(r.errors) {
 		var record map[string]any
 		if json.Unmarshal([]byte(line), &record) != nil {
-			continue // a line of text
+			continue // a plain text line
 		}
 		for _, value := range record {
 			text += fmt.Sprint(value, "\n")
@@ -134,7 +136,7 @@ func (r result) readable() string {
 	return text
 }
 
-// want checks the exit code, and that the output contains each of texts.
+// want checks the exit code, and that the output contains each text.
 func (r result) want(t *testing.T, code int, texts ...string) {
 	t.Helper()
 	if r.code != code {
@@ -157,7 +159,7 @@ type process struct {
 	mu    sync.Mutex
 	lines []string
 	more  chan struct{}
-	done  chan struct{} // closed once the process has ended
+	done  chan struct{} // closed after the end of the process
 }
 
 // start starts the worker and collects its output.
@@ -166,7 +168,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 	return startCommand(t, exec.Command(binary, args...), env)
 }
 
-// startCommand starts a command, in an empty folder, and collects its output.
+// startCommand starts a command in an empty folder and collects its output.
 func startCommand(t *testing.T, cmd *exec.Cmd, env []string) *process {
 	t.Helper()
 	programs(t)
@@ -185,7 +187,7 @@ func startCommand(t *testing.T, cmd *exec.Cmd, env []string) *process {
 	}
 	go p.collect(r)
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // in most tests it has already ended
+		_ = p.cmd.Process.Kill() // usually it has already ended
 		p.ended()
 		if t.Failed() {
 			t.Log(p.text())
@@ -248,7 +250,7 @@ func (p *process) terminate() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// ended waits for the end of the process. It reports whether the process ended within patience.
+// ended waits at most patience for the end of the process. It reports whether the process ended.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:
@@ -258,21 +260,22 @@ func (p *process) ended() bool {
 	}
 }
 
-// lastPort is the port of the address that freeAddr returned last. It begins below the ports that the kernel gives to connections.
+// lastPort is the port of the last address from freeAddr. It starts below the range of ports that the kernel assigns to
+// connections.
 var lastPort atomic.Int32
 
-// freeAddr returns an address of this machine on which nothing listens. It returns each address once.
+// freeAddr returns a local address without a listener. It returns each address once.
 func freeAddr() string {
 	for {
 		addr := net.JoinHostPort(loopback(), strconv.Itoa(int(10000+lastPort.Add(1))))
 		l, err := net.Listen("tcp", addr)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			continue // by a program that listens on all addresses
+			continue // taken by a program that listens on all addresses
 		}
 		if err != nil {
 			panic(err)
 		}
-		_ = l.Close() // it accepted no connection
+		_ = l.Close() // the listener accepted no connection
 		return addr
 	}
 }

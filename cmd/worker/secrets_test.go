@@ -16,22 +16,22 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// Secrets that the tests use. No output of the worker may contain them.
+// The constants include secrets for the tests. No output of the worker may contain a secret.
 const (
 	plantedUser     = "planted-user"
 	plantedPassword = "planted-password,with/marks"
 	plantedToken    = "planted-token"
-	plantedBearer   = "planted-bearer" // the token for the collector of spans
+	plantedBearer   = "planted-bearer" // token for the collector of spans
 )
 
-// debugPages lists every debug page, except those that record for some time before they answer.
+// debugPages lists all debug pages except those that record for some time before they respond.
 var debugPages = []string{
 	"", "timeline", "timeline?after=0", "trace?seconds=60", "debug/pprof/", "debug/pprof/cmdline", "debug/pprof/symbol",
 	"debug/pprof/goroutine?debug=2", "debug/pprof/heap?debug=1", "debug/pprof/allocs?debug=1", "debug/pprof/threadcreate?debug=1",
 	"debug/pprof/block?debug=1", "debug/pprof/mutex?debug=1", "debug/pprof/heap", "debug/pprof/goroutine",
 }
 
-// guarded starts a server with JetStream that accepts the users in o.
+// guarded starts a server with JetStream for the users in o.
 func guarded(t *testing.T, o server.Options) (s *server.Server) {
 	t.Helper()
 	o.Host, o.Port, o.NoLog, o.NoSigs, o.JetStream, o.StoreDir = "127.0.0.1", server.RANDOM_PORT, true, true, true, t.TempDir()
@@ -47,7 +47,7 @@ func guarded(t *testing.T, o server.Options) (s *server.Server) {
 	return s
 }
 
-// userCredentials returns the text of a credentials file, and the secrets in it.
+// userCredentials returns the text of a credentials file and its secrets.
 func userCredentials(t *testing.T, expires time.Time) (text, seed, token string) {
 	t.Helper()
 	account, err := nkeys.CreateAccount()
@@ -95,8 +95,8 @@ func secretFile(t *testing.T, text string) string {
 	return path
 }
 
-// TestSecretsStayInside runs a worker with each kind of secret, stops its server, and searches everything that the worker prints and
-// serves for the secret.
+// TestSecretsStayInside runs a worker with each kind of secret and stops its server. It then searches all output and
+// pages of the worker for the secret.
 func TestSecretsStayInside(t *testing.T) {
 	t.Parallel()
 	public, seed := newUser(t)
@@ -105,9 +105,9 @@ func TestSecretsStayInside(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		server  server.Options
-		at      string // the start of the address
+		at      string // start of the server address
 		file    string
-		env     string // the variable that names the file
+		env     string // variable that names the file
 		login   nats.Option
 		secrets []string
 	}{
@@ -117,7 +117,7 @@ func TestSecretsStayInside(t *testing.T) {
 			login: nats.Token(plantedToken), secrets: []string{plantedToken}},
 		{name: "seed", server: server.Options{Nkeys: []*server.NkeyUser{{Nkey: public}}}, at: "nats://", file: seed, env: "MILLRACE_NATS_NKEY",
 			login: nats.Nkey(public, func(nonce []byte) ([]byte, error) { return signed(seed, nonce) }), secrets: []string{seed}},
-		{name: "credentials", at: "nats://", file: creds, env: "MILLRACE_NATS_CREDS", // a server without users accepts any
+		{name: "credentials", at: "nats://", file: creds, env: "MILLRACE_NATS_CREDS", // a server without users accepts any credentials
 			login: nats.Name("filler"), secrets: []string{credsSeed, token}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestSecretsStayInside(t *testing.T) {
 				env = append(env, c.env+"="+secretFile(t, c.file))
 			}
 			printed := work(t, s, env, c.login)
-			for _, command := range []string{"config", "check", "version"} { // the server has stopped
+			for _, command := range []string{"config", "check", "version"} { // these run without the server
 				r := call(t, env, command)
 				printed["worker "+command] = r.out + r.errors
 			}
@@ -160,7 +160,7 @@ func signed(seed string, nonce []byte) ([]byte, error) {
 	return key.Sign(nonce)
 }
 
-// work runs a worker on some payloads until its server stops. It returns everything that the worker printed and served, by source.
+// work runs a worker on some payloads until its server stops. It returns all output and pages of the worker by source.
 func work(t *testing.T, s *server.Server, env []string, login nats.Option) map[string]string {
 	t.Helper()
 	p := start(t, env)

@@ -20,7 +20,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// TestExitCodes states the numbers, because supervisors and scripts depend on them.
+// TestExitCodes pins the numbers, because supervisors and scripts depend on them.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	lost := fmt.Errorf("device host: %w", device.ErrLost)
@@ -38,16 +38,16 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// hangUps makes programs that a test starts receive SIGHUP, even under nohup. A program inherits an ignored signal as ignored,
-// but not a signal that the test catches.
+// hangUps lets programs that a test starts receive SIGHUP, even under nohup. A child process inherits an ignored signal
+// as ignored, but it doesn't inherit a handler.
 func hangUps(t *testing.T) {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })
 }
 
-// TestClosedTerminalDrains ends a worker as a closing terminal does: with SIGHUP, and without a reader of its output. The worker drains
-// as after SIGTERM: it acknowledges every input and gives none back.
+// TestClosedTerminalDrains ends a worker as a closing terminal does: with SIGHUP, and without a reader of its output.
+// The worker drains as after SIGTERM. It acknowledges every input and gives none back.
 func TestClosedTerminalDrains(t *testing.T) {
 	t.Parallel()
 	hangUps(t)
@@ -60,7 +60,7 @@ func TestClosedTerminalDrains(t *testing.T) {
 	}
 	const n = 5000
 	for i := range n {
-		if i%1000 == 0 { // the client refuses more while the server is slow
+		if i%1000 == 0 { // the client limits pending publishes on a slow server
 			<-js.PublishAsyncComplete()
 		}
 		if _, err := js.PublishAsync("ingest.web", make([]byte, i%2000)); err != nil {
@@ -77,7 +77,7 @@ func TestClosedTerminalDrains(t *testing.T) {
 		t.Errorf("it ended with status %v (signal %v), want 0", status.ExitStatus(), status.Signal())
 	}
 	results := streamMessages(t, js, "RESULTS")
-	natstest.Until(t, "the inputs of all results are settled, and no others", func() bool { // the server handles acknowledgements after it has received them
+	natstest.Until(t, "the inputs of all results are settled, and no others", func() bool { // the server processes acknowledgements asynchronously
 		c, err := js.Consumer(t.Context(), "INGEST", "millrace")
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +93,7 @@ func TestClosedTerminalDrains(t *testing.T) {
 	}
 }
 
-// TestNohupKeepsTheWorkerRunning checks that a worker that starts with SIGHUP ignored outlives its terminal.
+// TestNohupKeepsTheWorkerRunning checks that a worker that started with SIGHUP ignored outlives its terminal.
 func TestNohupKeepsTheWorkerRunning(t *testing.T) {
 	t.Parallel()
 	s, as := documentedServer(t)
@@ -113,7 +113,7 @@ func TestNohupKeepsTheWorkerRunning(t *testing.T) {
 	}
 }
 
-// TestDemoAndBenchEndOnSIGHUP checks that both commands end with status 1, as on Ctrl-C, and remove their files.
+// TestDemoAndBenchEndOnSIGHUP checks that both commands exit with status 1, as after Ctrl-C, and remove their files.
 func TestDemoAndBenchEndOnSIGHUP(t *testing.T) {
 	t.Parallel()
 	hangUps(t)
@@ -135,7 +135,7 @@ func TestDemoAndBenchEndOnSIGHUP(t *testing.T) {
 	}
 }
 
-// piped is a worker whose output goes to a pipe that the test may close.
+// piped is a worker whose output is a pipe that the test can close.
 type piped struct {
 	cmd  *exec.Cmd
 	out  io.ReadCloser
@@ -143,7 +143,8 @@ type piped struct {
 	temp string
 }
 
-// startPiped starts the worker with the arguments in args and the variables in env. prefix is a command that runs the worker, or nil.
+// startPiped starts the worker with the arguments args and the variables env. prefix is a command that runs the worker,
+// or nil.
 func startPiped(t *testing.T, prefix []string, args string, env ...string) *piped {
 	t.Helper()
 	programs(t)
@@ -159,8 +160,8 @@ func startPiped(t *testing.T, prefix []string, args string, env ...string) *pipe
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = w.cmd.Process.Kill() // in most tests it has ended
-		_ = w.out.Close()        // a test may have closed it
+		_ = w.cmd.Process.Kill() // usually it has already ended
+		_ = w.out.Close()        // the test may have closed it
 	})
 	return w
 }
@@ -187,7 +188,7 @@ func (p *piped) signal(t *testing.T, s os.Signal) syscall.WaitStatus {
 	if err := p.cmd.Process.Signal(s); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _, _ = io.Copy(io.Discard, p.read) }() // without a reader the worker would block
+	go func() { _, _ = io.Copy(io.Discard, p.read) }() // a full pipe would block the worker
 	timer := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
 	defer timer.Stop()
 	_ = p.cmd.Wait() // ProcessState has the result

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestCommandsForExclusiveDelivery: docs/streams.md has the commands that `worker check` prints for exclusive delivery.
+// TestCommandsForExclusiveDelivery: docs/streams.md contains the commands that `worker check` prints for exclusive
+// delivery.
 func TestCommandsForExclusiveDelivery(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/streams.md")
@@ -31,8 +32,8 @@ func TestCommandsForExclusiveDelivery(t *testing.T) {
 	}
 }
 
-// TestCommandsThatMoveDeadLetters: docs/streams.md has the commands that `worker check` prints for a result stream that was provisioned
-// together with the dead-letter subjects.
+// TestCommandsThatMoveDeadLetters: docs/streams.md contains the commands that `worker check` prints for a result stream
+// that also has the dead-letter subjects.
 func TestCommandsThatMoveDeadLetters(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/streams.md")
@@ -73,7 +74,7 @@ func TestCommandsThatMoveDeadLetters(t *testing.T) {
 	}
 }
 
-// TestCommandsForCommitMarkers: docs/streams.md has the commands that `worker check` prints for streams that were provisioned without
+// TestCommandsForCommitMarkers: docs/streams.md contains the commands that `worker check` prints for streams without
 // commit markers.
 func TestCommandsForCommitMarkers(t *testing.T) {
 	t.Parallel()

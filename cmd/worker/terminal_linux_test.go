@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onTerminal runs the worker with its output on a terminal that is that many columns wide, and returns what it wrote there.
+// onTerminal runs the worker on a terminal with the given number of columns, and returns the worker's output.
 func onTerminal(t *testing.T, columns int, env []string, args ...string) (code int, text string) {
 	t.Helper()
 	programs(t)
@@ -23,7 +23,7 @@ func onTerminal(t *testing.T, columns int, env []string, args ...string) (code i
 	if err != nil {
 		t.Skipf("SKIPPED: THIS MACHINE GIVES NO TERMINALS: %v", err)
 	}
-	defer func() { _ = ours.Close() }() // everything is read
+	defer func() { _ = ours.Close() }() // all output has been read
 	number, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0)
@@ -67,7 +67,7 @@ func TestColoursOnATerminal(t *testing.T) {
 		"TERM=dumb": {[]string{"TERM=dumb", "NO_COLOR="}, false},
 		"JSON":      {[]string{"TERM=xterm", "NO_COLOR=", "MILLRACE_LOG_FORMAT=json"}, false},
 	} {
-		env := slices.Concat(c.env, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_HTTP_ADDR=" + taken}) // so that it ends
+		env := slices.Concat(c.env, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_HTTP_ADDR=" + taken}) // makes the command end
 		code, text := onTerminal(t, 80, env)
 		if got := strings.Contains(text, "\x1b["); got != c.want || code != exitFailed || !strings.Contains(text, "device ready") {
 			t.Errorf("%s: status %d, colours %v, want %v: %q", name, code, got, c.want, text)
@@ -116,7 +116,7 @@ func TestTextFitsTheTerminal(t *testing.T) {
 			t.Errorf("%q: status %d:\n%s", args, code, text)
 		}
 		for line := range strings.Lines(text) {
-			// A long word, such as a path, stays whole.
+			// A long word, such as a path, is not split.
 			if n := len([]rune(strings.TrimRight(line, "\n"))); n > 72 && strings.Contains(strings.TrimSpace(line), " ") {
 				t.Errorf("%q on a terminal of 72 columns: a line has %d: %q", args, n, line)
 			}

@@ -39,7 +39,7 @@ func (c *collecting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// publishTraced publishes n payloads, each with its own trace context.
+// publishTraced publishes n payloads with separate trace contexts.
 func publishTraced(t *testing.T, js jetstream.JetStream, n int) {
 	t.Helper()
 	for i := range n {
@@ -50,8 +50,8 @@ func publishTraced(t *testing.T, js jetstream.JetStream, n int) {
 	}
 }
 
-// TestSpansOfARun ends a worker right after its work. It checks that the span of each batch links to its payloads, and that the worker
-// exports the last spans before it ends.
+// TestSpansOfARun ends a worker right after its work. It checks that each batch span links to its payloads, and that
+// the worker exports the last spans before its exit.
 func TestSpansOfARun(t *testing.T) {
 	t.Parallel()
 	c := &collecting{}
@@ -78,7 +78,7 @@ func TestSpansOfARun(t *testing.T) {
 			linked[strings.TrimLeft(hex.EncodeToString(l.GetTraceId()), "0")] = true
 		}
 	}
-	perBatch := 5 // the batch, fill, compute, publish, settle; a CPU copies nothing
+	perBatch := 5 // batch, fill, compute, publish, settle; the CPU device copies nothing
 	if emulateGPU {
 		perBatch += 2
 	}
@@ -87,7 +87,7 @@ func TestSpansOfARun(t *testing.T) {
 	}
 }
 
-// TestWithoutACollector checks that the worker works without its collector, and logs once that it is missing.
+// TestWithoutACollector checks that the worker works without its collector and logs the failure once.
 func TestWithoutACollector(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -95,7 +95,7 @@ func TestWithoutACollector(t *testing.T) {
 	endpoint := "http://" + freeAddr()
 	p := start(t, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_OPERATORS=crc32c", "MILLRACE_LOG_FORMAT=json",
 		"MILLRACE_HTTP_ADDR=127.0.0.1:0", "OTEL_EXPORTER_OTLP_ENDPOINT=" + endpoint, "OTEL_BSP_SCHEDULE_DELAY=1",
-		"OTEL_EXPORTER_OTLP_TIMEOUT=50"}) // in milliseconds
+		"OTEL_EXPORTER_OTLP_TIMEOUT=50"}) // milliseconds
 	p.await(`"msg":"working"`)
 	const n = 300
 	publishTraced(t, js, n)

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// TestBuildSaysWhatIsKnown checks the version of a release, of checkouts, and of a build about which nothing is known.
+// TestBuildSaysWhatIsKnown checks the version of a release, of checkouts, and of a build without version information.
 func TestBuildSaysWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	const revision = "cc4a1a16e24c8f1e3c58ad1e61e2f4b2a0a4d111"

@@ -41,7 +41,7 @@ func TestDemoVerifiesEveryPayload(t *testing.T) {
 			bars[e.Category]++
 		}
 	}
-	for _, stage := range []string{"copy_in", "compute", "copy_out"} { // the demo copies on a CPU too
+	for _, stage := range []string{"copy_in", "compute", "copy_out"} { // the demo also copies on the CPU
 		if bars[stage] == 0 {
 			t.Errorf("the timeline has no batch in stage %s, only %v", stage, bars)
 		}
@@ -57,7 +57,7 @@ func TestDemoWithOtherOperatorsAndBinaryResults(t *testing.T) {
 	}
 }
 
-// TestDemoWithFrames checks that records are counted, and that results in several parts are read.
+// TestDemoWithFrames checks that the demo counts records and reads results in several parts.
 func TestDemoWithFrames(t *testing.T) {
 	for _, c := range []struct {
 		format, encoding string
@@ -68,7 +68,7 @@ func TestDemoWithFrames(t *testing.T) {
 			"verified 2 of 2 results, 600 of 600 records"},
 		{"arrow", "zstd", []string{"--framing", "arrow", "--record-bytes", "20"}, "verified 2 of 2 results, 52428 of 52428 records"},
 		{"json", "none", []string{"--framing", "length_delimited", "--record-bytes", "2", "--frame-records", "60000", "--compress", "lz4"},
-			"verified 2 of 2 results, 120000 of 120000 records"}, // each result is larger than a message
+			"verified 2 of 2 results, 120000 of 120000 records"}, // each result exceeds a message
 		{"binary", "lz4", []string{"--compress", "snappy"}, "verified 2 of 2 results"},
 	} {
 		r := call(t, []string{"MILLRACE_DEBUG_ADDR=", "MILLRACE_OPERATORS=crc32c,minhash?hashes=4", "MILLRACE_RESULT_FORMAT=" + c.format,
@@ -97,7 +97,7 @@ func TestRunWorksUntilSIGTERM(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.await("200 payloads  ") // the progress line
+	p.await("200 payloads  ") // progress line
 	public := address(t, p, "serving metrics and health")
 	if body := body(t, public+"metrics"); !strings.Contains(body, `millrace_messages_total{outcome="published"} 200`) {
 		t.Errorf("the metrics do not count %d published:\n%s", n, grep(body, "millrace_messages_total"))
@@ -132,7 +132,7 @@ func TestRunStartsTheEmbeddedServer(t *testing.T) {
 	}
 }
 
-// address returns the address in the log line with that message.
+// address returns the address in the log line with the given message.
 func address(t *testing.T, p *process, message string) string {
 	t.Helper()
 	m := regexp.MustCompile(`"msg":"` + message + `","address":"([^"]+)"`).FindStringSubmatch(p.text())
@@ -153,14 +153,14 @@ func grep(text, what string) string {
 	return strings.Join(lines, "")
 }
 
-// body returns the body of a page, whatever its status.
+// body returns the body of a page, regardless of the status.
 func body(t *testing.T, url string) string {
 	t.Helper()
 	resp, err := http.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = resp.Body.Close() }() // the body is read
+	defer func() { _ = resp.Body.Close() }() // the body has been read
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
