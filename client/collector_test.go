@@ -10,8 +10,7 @@ import (
 	"millrace/client"
 )
 
-// part returns the headers of a part. For example, at "2/3" is the second of three parts, first its first record, and
-// cut the ID of the cut.
+// part returns the headers of a part. at is its position such as "2/3", first its first record, and cut its cut ID.
 func part(sequence int, at, first, cut string) map[string][]string {
 	h := map[string][]string{client.HeaderStream: {"IN"}, client.HeaderSequence: {fmt.Sprint(sequence)}, client.HeaderRecords: {"90"}}
 	if at != "" {

@@ -155,7 +155,7 @@ func TestEmptyBodyIsAResultWithoutRecords(t *testing.T) {
 	}
 }
 
-// TestResultOfOneRecord decodes results of the worker's encoder of version 1.
+// TestResultOfOneRecord decodes results from the worker's encoder of version 1.
 func TestResultOfOneRecord(t *testing.T) {
 	for _, list := range []string{"crc32c", "minhash", "crc32c,minhash?k=7&hashes=3", "minhash?hashes=1&seed=123456,crc32c"} {
 		ops, err := operator.ParseList(list)

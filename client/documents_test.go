@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of docs/protocol.md, docs/frames.md and docs/results.md")
 
-// A page encloses each generated table in these two lines. The tables list constants and their comments.
+// These two lines enclose each generated table of a page. The tables list constants with their comments.
 const (
 	tableBegin = "<!-- table: made by go test ./client -update -->\n"
 	tableEnd   = "<!-- end of table -->\n"
@@ -69,7 +69,7 @@ func TestContentTypesOfFrames(t *testing.T) {
 	}
 }
 
-// checkTable compares a table with the one on the page. With -update, it replaces the table on the page.
+// checkTable compares a table with the page's table. With -update, it replaces the page's table.
 func checkTable(t *testing.T, page, table string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -95,8 +95,8 @@ func checkTable(t *testing.T, page, table string) {
 // constant is a constant with its trailing comment.
 type constant struct{ value, comment string }
 
-// constants returns the commented constants of a file whose names start with prefix, in file order. The value is empty
-// unless it is a string.
+// constants returns the commented constants whose names start with prefix, in file order. The value is empty unless it
+// is a string.
 func constants(t *testing.T, file, prefix string) (all []constant) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)

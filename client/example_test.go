@@ -51,7 +51,7 @@ func ExampleLines() {
 	// 70000 bytes: too_large: at most 65536 bytes
 }
 
-// ExampleAppendLength puts two records in one message. The message's header Content-Type is client.TypeLength.
+// ExampleAppendLength puts two records in one message. The header Content-Type is client.TypeLength.
 func ExampleAppendLength() {
 	var frame []byte
 	for _, record := range []string{"first", "second\nwith two lines"} {

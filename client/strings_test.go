@@ -11,8 +11,7 @@ import (
 	"millrace/client"
 )
 
-// textExample returns a frame's result. The middle operator has byte strings, and the operators before and after it
-// have none.
+// textExample returns a frame's result. Of its three operators, only the middle one has byte strings.
 func textExample() []byte {
 	return version2(3, []client.Status{client.OK, client.OperatorError, client.OK, client.OK},
 		column{spec: "crc32c", stride: 4, values: [][]byte{{1, 2, 3, 4}, nil, {5, 6, 7, 8}, {9}}},

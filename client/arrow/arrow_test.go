@@ -59,7 +59,7 @@ func TestFrameIsAStreamOfOneBinaryColumn(t *testing.T) {
 
 func TestFrameRefusesMoreThanItsOffsetsReach(t *testing.T) {
 	f := clientarrow.NewFrame("payload")
-	huge := make([]byte, 1<<31) // memory pages that stay untouched
+	huge := make([]byte, 1<<31) // never written, so it takes no memory
 	if err := f.Append(huge); !errors.Is(err, clientarrow.ErrFull) || f.Len() != 0 {
 		t.Errorf("%v, %d records", err, f.Len())
 	}
@@ -183,7 +183,7 @@ func TestDecodeRefusesOtherStreams(t *testing.T) {
 	}
 }
 
-// TestNumbersThatLieCostLittle replaces the number at each position of a result. If Decode trusted it, the process
+// TestNumbersThatLieCostLittle replaces the number at each position of a result. A decoder that trusted wrong numbers
 // would run out of memory.
 func TestNumbersThatLieCostLittle(t *testing.T) {
 	whole := result(t, rows)
@@ -202,7 +202,7 @@ func TestNumbersThatLieCostLittle(t *testing.T) {
 	}
 }
 
-// decode decodes a body, reads all values, and fails the test if that allocates far more than the body's length.
+// decode decodes a body and reads all values. The test fails if decoding allocates far more than the body's length.
 func decode(t *testing.T, body []byte) error {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -6,7 +6,7 @@ import (
 	"millrace/client/arrow"
 )
 
-// Example puts three records in one message. The message's header Content-Type is client.TypeArrow.
+// Example puts three records in one message. The header Content-Type is client.TypeArrow.
 func Example() {
 	frame := arrow.NewFrame("payload")
 	for _, record := range []string{"first", "second"} {
