@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// TestImplementationsAgree: all implementations of an operator return the same results, and a difference is an error.
+// TestImplementationsAgree: all implementations of an operator return the same results. A difference is an error.
 func TestImplementationsAgree(t *testing.T) {
 	for _, size := range []int{8, 100, 256, 1000, 2 << 10, 64 << 10} {
 		if err := compareRecords(implementations(), newRecords(size, 64*size), 2); err != nil {
