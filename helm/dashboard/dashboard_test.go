@@ -50,12 +50,11 @@ type panel struct {
 	}
 }
 
-// source is a data source. chosen is the data source that the dashboard's variable selects.
+// source is a data source. The dashboard's variable selects chosen.
 type source struct{ Type, UID string }
 
 var chosen = source{"prometheus", "${datasource}"}
 
-// width is the width of Grafana's grid.
 const width = 24
 
 func read(t *testing.T) (b board) {
@@ -159,8 +158,8 @@ func TestQueriesAskForWhatThereIs(t *testing.T) {
 	}
 }
 
-// indirect lists metrics that no panel uses directly, each with the reason. An empty reason means that a recording rule
-// on the dashboard uses the metric.
+// indirect lists metrics that no panel uses directly, with the reason. Without a reason, a recording rule on the
+// dashboard uses the metric.
 var indirect = map[string]string{
 	"millrace_batches_total":         "the histograms of batches count them too",
 	"millrace_batch_limit_payloads":  "",
@@ -241,7 +240,7 @@ func TestPanels(t *testing.T) {
 	}
 }
 
-// checkTargets checks each query of a panel: its letter, its legend, its data source, and its restriction to the chosen
+// checkTargets checks each query of a panel: its letter, legend and data source, and that it shows only the chosen
 // workers.
 func (p panel) checkTargets(t *testing.T) {
 	for i, q := range p.Targets {

@@ -24,7 +24,7 @@ const (
 	runbooks    = "../../docs/runbooks"
 )
 
-// severities are the levels of urgency: critical pages somebody, warning can wait until the next working day, and info
+// severities are the levels of urgency. critical pages somebody, warning can wait until the next working day, and info
 // is only for dashboards.
 var severities = []string{"critical", "warning", "info"}
 
@@ -201,7 +201,7 @@ func TestEveryRecordingRuleIsTested(t *testing.T) {
 	}
 }
 
-// recorded matches the name of a recording rule. The name consists of the rule's labels, the metric and the operations.
+// recorded matches a recording rule's name: its labels, the metric and the operations.
 var recorded = regexp.MustCompile(`^[a-z_]+:millrace_[a-z_]+:[a-z0-9_]+$`)
 
 func TestRulesAskForWhatThereIs(t *testing.T) {

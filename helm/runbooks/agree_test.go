@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// refuted maps advice that pages once gave to the measurement or fact that refutes it.
+// refuted lists wrong advice from earlier pages, with the reason.
 var refuted = map[string]string{
 	`MILLRACE_NATS_CONNECTIONS=[1-9]|nats\.connections=[1-9]`: "the number of connections hardly matters (docs/streams.md)",
 	`several connections, a faster`:                           "the number of connections hardly matters (docs/streams.md)",

@@ -49,7 +49,7 @@ func problems(text string) (found []string) {
 }
 
 var (
-	// unquoted matches a placeholder inside a command, such as POD or <pod>. People would have to replace it.
+	// unquoted matches a placeholder that people would have to replace in a command, such as POD or <pod>.
 	unquoted = regexp.MustCompile(`(?:^| )(?:POD|NODE|NAMESPACE|RELEASE|STREAM|CONSUMER|SUBJECT|SEQUENCE|DEPLOYMENT|NAME|<[a-z-]+>)(?:$|[ :])`)
 
 	used         = regexp.MustCompile(`\$\{?([A-Z_]+|[0-9!])`)
@@ -58,15 +58,15 @@ var (
 	namespaced   = regexp.MustCompile(`(?:^|[ (])(?:kubectl|helm) `)
 	hasNamespace = regexp.MustCompile(`(?:-n|--namespace)[ =]"\$[A-Z_]+"`)
 
-	// scaled matches commands that set a fixed number of pods, instead of the former one.
+	// scaled matches commands that set a fixed number of pods instead of the former number.
 	scaled = regexp.MustCompile(`kubectl .* scale .*--replicas=[1-9]`)
 
 	// clusterWide matches commands for nodes, which have no namespace.
 	clusterWide = regexp.MustCompile(`kubectl (?:cordon|uncordon|drain|describe node|get nodes?) ?`)
 )
 
-// TestCommandsCanBePasted checks every block of commands. Bash parses it, and it sets every variable that it uses.
-// Commands contain no placeholders, and name their namespace if they need one.
+// TestCommandsCanBePasted checks every block of commands. Bash must parse the block, which must set every variable that
+// it uses. Commands have no placeholders, and name a namespace if they need one.
 func TestCommandsCanBePasted(t *testing.T) {
 	checked := 0
 	for _, p := range read(t, append(incident, "alerts.md", "kubernetes.md", "streams.md", "exactly-once.md", "operations.md")...) {
@@ -131,7 +131,7 @@ func TestCommandsSelectByLabelsThatExist(t *testing.T) {
 var inline = regexp.MustCompile("`((?:kubectl|helm) [^`]+)`")
 
 // TestCommandsInSentencesHaveTheirNamespace checks commands outside blocks. It ignores plain subcommand names such as
-// `helm rollback`, because nobody pastes them.
+// `helm rollback`.
 func TestCommandsInSentencesHaveTheirNamespace(t *testing.T) {
 	for _, p := range read(t, incident...) {
 		for _, found := range inline.FindAllStringSubmatch(p.text, -1) {

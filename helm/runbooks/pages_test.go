@@ -17,7 +17,6 @@ const (
 	dashboard = chart + "/files/dashboard.json"
 )
 
-// page is one Markdown page.
 type page struct {
 	name string // path below docs
 	text string
@@ -42,12 +41,10 @@ func read(t *testing.T, patterns ...string) (list []page) {
 	return list
 }
 
-// block is a fenced block of a page.
 type block struct{ language, text string }
 
 var fence = regexp.MustCompile("(?ms)^( *)```(\\w*)\n(.*?)^ *```$")
 
-// blocks returns the fenced blocks of a page.
 func (p page) blocks() (list []block) {
 	for _, found := range fence.FindAllStringSubmatch(p.text, -1) {
 		list = append(list, block{found[2], strings.ReplaceAll("\n"+found[3], "\n"+found[1], "\n")})
@@ -120,8 +117,8 @@ func valueOf(name string) string {
 	return "config." + strings.Join(words, "")
 }
 
-// TestVariablesHaveTheirValuesBesideThem: a page that names a variable also names the chart's value, because users of
-// the chart set values.
+// TestVariablesHaveTheirValuesBesideThem: a page that names a variable also names the chart's value, which people on
+// Kubernetes set.
 func TestVariablesHaveTheirValuesBesideThem(t *testing.T) {
 	known, seen := values(t), 0
 	for _, p := range read(t, "runbooks/*.md") {

@@ -18,7 +18,7 @@ import (
 // ruled enables the rules without a monitor. The rules then apply to all workers.
 var ruled = enough.with(values{"prometheusRule.enabled": true})
 
-// needPromtool returns the path of promtool. If there is none, the test skips with a message in capitals, or fails with
+// needPromtool returns the path of promtool. Without promtool, the test skips with a message in capitals, or fails with
 // MILLRACE_REQUIRE_PROMETHEUS=1.
 func needPromtool(t *testing.T) string {
 	t.Helper()
@@ -70,8 +70,8 @@ func promtool(t *testing.T, dir string, tests ...string) {
 	}
 }
 
-// TestOwnRulesPassTheUnitTests runs the unit tests of helm/rules against the rules of a release with a monitor, which
-// are restricted to the release. It replaces the tests' job and namespace with the release's.
+// TestOwnRulesPassTheUnitTests runs the unit tests of helm/rules against a release's rules with a monitor, which cover
+// only the release's series. It adapts the tests' job and namespace.
 func TestOwnRulesPassTheUnitTests(t *testing.T) {
 	needPromtool(t)
 	dir := t.TempDir()
@@ -103,8 +103,8 @@ func TestOwnRulesPassTheUnitTests(t *testing.T) {
 // millraceSeries matches a metric or recorded series of the worker in an expression, with its selector.
 var millraceSeries = regexp.MustCompile(`(?:[a-z_]+:)?millrace_[a-z0-9_]+(?::[a-z0-9_]+)?(\{[^}]*\})?`)
 
-// TestRulesSeeTheirReleaseAlone checks that every series in every rule is restricted to the release's labels, with each
-// kind of scraping.
+// TestRulesSeeTheirReleaseAlone checks that every series in every rule is restricted to the release, for each kind of
+// scraping.
 func TestRulesSeeTheirReleaseAlone(t *testing.T) {
 	for job, set := range map[string]values{
 		"gpu-jobs/web-millrace": {"podMonitor.enabled": true},
@@ -157,7 +157,7 @@ func TestAlertsTakeTheirValues(t *testing.T) {
 				}
 			default:
 				was, got := before[name].Expr.StrVal, alertsOf(t, ruled.with(values{at + key: 0.4711}))[name].Expr.StrVal
-				// Replacing the number with the default must restore the file's expression.
+				// With the default as the number, the expression must equal the file's.
 				if !strings.Contains(got, " "+number) || strings.ReplaceAll(got, " "+number, fmt.Sprintf(" %v", standard)) != was {
 					t.Errorf("%s%s=%s: %s", at, key, number, got)
 				}

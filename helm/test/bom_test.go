@@ -43,8 +43,8 @@ func bomSchema(t *testing.T) *jsonschema.Schema {
 	return schema
 }
 
-// TestBillOfMaterialsIsCycloneDX checks the image's bill of materials without the worker. It validates the file against
-// CycloneDX's schema and decodes it with CycloneDX's library. CycloneDX's own tool makes the bills of the workers.
+// TestBillOfMaterialsIsCycloneDX validates the bill of materials of the image without the worker. It uses CycloneDX's
+// schema and library. CycloneDX's own tool makes the workers' bills.
 func TestBillOfMaterialsIsCycloneDX(t *testing.T) {
 	folder := t.TempDir()
 	inRepository(t, "release-sbom-image", "VERSION=7.8.9", "RELEASE="+folder, "CUDA_VERSION=12.4")

@@ -13,14 +13,14 @@ import (
 	"millrace/internal/config"
 )
 
-// bounded is a value of the chart with bounds. It is a duration or a size.
+// bounded is a duration or size of the chart with bounds.
 type bounded struct {
 	key       string // key of config, for example ackWait
 	low, high string // bounds in the worker's declaration
 	outside   []string
 }
 
-// declared returns the durations and sizes of internal/config, with values just outside their bounds.
+// declared returns the durations and sizes of internal/config, with values outside their bounds.
 func declared(t *testing.T) (all []bounded) {
 	t.Helper()
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[config.Config]()) {
@@ -50,7 +50,7 @@ func declared(t *testing.T) (all []bounded) {
 	return all
 }
 
-// keyOf returns the key of config for a field of the worker's configuration. For example, AckWait has the key ackWait.
+// keyOf returns the key of config for a field of the worker's configuration. The key of AckWait is ackWait.
 func keyOf(field string) string { return string(unicode.ToLower(rune(field[0]))) + field[1:] }
 
 func shifted(t *testing.T, text string, by time.Duration) time.Duration {
@@ -71,8 +71,8 @@ func bytesOf(t *testing.T, text string) int64 {
 	return int64(size)
 }
 
-// beside maps a key to further values, without which a bound of that key would violate another rule: the chart also
-// compares durations and checks memory.
+// beside lists values to set with a key, because its bound alone would violate another rule. The chart compares
+// durations and checks memory.
 var beside = map[string]values{
 	"linger":           {"config.ackWait": "1h"},
 	"ackWait":          {"config.linger": "1ms"},
@@ -81,8 +81,8 @@ var beside = map[string]values{
 	"frameBytes":       {"config.decompress": "zstd"},
 }
 
-// TestDeclaredBoundsAreTheCharts checks the bounds of internal/config. The chart accepts each bound. It refuses values
-// outside with an error that names the value and the correction.
+// TestDeclaredBoundsAreTheCharts: the chart accepts each bound of internal/config. For values outside, the error names
+// the value and the correction.
 func TestDeclaredBoundsAreTheCharts(t *testing.T) {
 	for _, b := range declared(t) {
 		set := enough.with(values{"resources.limits": nil}).with(beside[b.key])
@@ -103,8 +103,8 @@ func TestDeclaredBoundsAreTheCharts(t *testing.T) {
 // worker runs the worker's own check of its configuration with the chart's variables.
 type worker struct{ env map[string]string }
 
-// workerOf returns the worker of a release that computes on the CPU, because the image's files are missing here. It
-// unsets Millrace variables of the test's environment, such as CI's.
+// workerOf returns the worker of a release on the CPU, because the image's files are missing here. It unsets worker
+// variables of the test's environment.
 func workerOf(t *testing.T, set values) worker {
 	t.Helper()
 	for _, entry := range os.Environ() {
@@ -190,7 +190,7 @@ func tried(t *testing.T) (all []values) {
 }
 
 // TestChartRefusesWhatTheWorkerConfigurationRefuses tries many values of config, alone and in pairs. The chart must
-// refuse all values that the worker's own check refuses. It must accept single values that the worker accepts.
+// refuse whatever the worker refuses, and accept each single value that the worker accepts.
 func TestChartRefusesWhatTheWorkerConfigurationRefuses(t *testing.T) {
 	base := enough.with(values{"resources.limits": nil, "gpu.mode": "none"}) // the worker's configuration doesn't include the GPUs
 	w := workerOf(t, base)

@@ -31,7 +31,7 @@ type cluster struct {
 	version *chartutil.KubeVersion // version that the server emulates
 }
 
-// binaries returns the folder with the API servers and etcd, which make chart-e2e builds and names in a variable.
+// binaries returns the folder with the API servers and etcd, which make chart-e2e builds.
 func binaries(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("MILLRACE_CLUSTER")
@@ -88,7 +88,6 @@ func (c *cluster) await(t *testing.T) {
 	})
 }
 
-// eventually repeats a call until it returns no error.
 func eventually(ctx context.Context, t *testing.T, what string, ask func() error) {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -127,7 +126,6 @@ func start(t *testing.T, program string, args ...string) {
 	})
 }
 
-// tail returns the last lines of a file.
 func tail(name string) string {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -137,7 +135,6 @@ func tail(name string) string {
 	return strings.Join(lines[max(0, len(lines)-40):], "\n")
 }
 
-// localPort returns an unused local address.
 func localPort(t *testing.T) string { return fmt.Sprintf("127.0.0.1:%d", freePort(t)) }
 
 // writeKey writes a key with which the server signs ServiceAccount tokens.

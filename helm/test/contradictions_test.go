@@ -175,7 +175,6 @@ func TestChartRefusesWhatTheWorkerRefuses(t *testing.T) {
 	}
 }
 
-// variableOfValue returns the worker's variable for a value of the chart.
 func variableOfValue(value string) string {
 	if value == "nats.url" {
 		return "MILLRACE_NATS_URL"

@@ -22,7 +22,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// object is a decoded manifest.
 type object interface {
 	runtime.Object
 	meta.Object
@@ -44,7 +43,6 @@ var strict = func() runtime.Decoder {
 // decodings is the number of manifests decoded without an error.
 var decodings atomic.Int64
 
-// decode strictly decodes all manifests.
 func (r rendered) decode(t *testing.T) (list []object) {
 	t.Helper()
 	for _, m := range r.manifests {
@@ -59,7 +57,6 @@ func (r rendered) decode(t *testing.T) (list []object) {
 	return list
 }
 
-// objects renders the chart and decodes the result.
 func objects(t *testing.T, v values) []object {
 	t.Helper()
 	return mustRender(t, v).decode(t)
@@ -91,8 +88,8 @@ func has[T object](list []object) bool {
 	return false
 }
 
-// TestMain prints the number of decoded manifests at the end. It discards Helm's log about wrong values, because the
-// tests check the errors.
+// TestMain prints the number of decoded manifests at the end. It discards Helm's log about wrong values, whose errors
+// the tests check.
 func TestMain(m *testing.M) {
 	log.SetOutput(io.Discard)
 	status := m.Run()

@@ -8,8 +8,8 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// TestGraceOutlastsTheDrain compares the grace period with the drain timeout. After the timeout, the worker gives back
-// unfinished messages for another second.
+// TestGraceOutlastsTheDrain compares the grace period with the drain timeout. After the timeout, giving back unfinished
+// messages takes another second.
 func TestGraceOutlastsTheDrain(t *testing.T) {
 	for _, drain := range []string{"25s", "1s", "1m", "1m30s", "2.5s", "1500ms", "59m59.001s", "1h", "0.5m", "90s"} {
 		for _, margin := range []int64{2, 10, 60} {
@@ -26,8 +26,8 @@ func TestGraceOutlastsTheDrain(t *testing.T) {
 	}
 }
 
-// TestProbesAskThePipeline checks that the probes are HTTP requests. They need neither the GPU nor a shell, which the
-// image lacks.
+// TestProbesAskThePipeline: the probes are HTTP requests, which need neither the GPU nor a shell. The image has no
+// shell.
 func TestProbesAskThePipeline(t *testing.T) {
 	c := workerPod(t, objects(t, enough.with(values{"http.port": 9000}))).Containers[0]
 	if c.Ports[0].ContainerPort != 9000 || environment(c)["MILLRACE_HTTP_ADDR"] != ":9000" {
@@ -44,8 +44,7 @@ func TestProbesAskThePipeline(t *testing.T) {
 	}
 }
 
-// TestPodsGoBeforeTheirSuccessorsCome: an update stops a pod before it starts the replacement, because spare GPUs are
-// rare.
+// TestPodsGoBeforeTheirSuccessorsCome: an update stops a pod before it starts a new one, because spare GPUs are rare.
 func TestPodsGoBeforeTheirSuccessorsCome(t *testing.T) {
 	rolling := find[*apps.Deployment](t, objects(t, enough)).Spec.Strategy.RollingUpdate
 	if rolling.MaxSurge.IntValue() != 0 || rolling.MaxUnavailable.IntValue() != 1 {

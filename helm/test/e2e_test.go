@@ -37,11 +37,11 @@ var (
 	plainCodecs = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 )
 
-// namespace is the namespace of the release. It enforces the Pod Security Standard "restricted".
+// namespace is the release's namespace, which enforces the Pod Security Standard "restricted".
 const namespace = "gpu-jobs"
 
-// TestCluster installs the chart on three API servers: on Kubernetes 1.36, on one that emulates 1.34, and on 1.29.
-// gpu.mode=dra needs at least 1.34, and the other modes need at least 1.29.
+// TestCluster installs the chart on API servers of Kubernetes 1.36 and 1.29, and on one that emulates 1.34.
+// gpu.mode=dra needs 1.34, and the other modes need 1.29.
 func TestCluster(t *testing.T) {
 	for _, server := range []struct {
 		program, minor string
@@ -208,8 +208,8 @@ func refuses(t *testing.T, api client.Client) {
 	}
 }
 
-// takesEveryMode checks that the server strictly accepts every manifest of every mode, and the pods that a Deployment's
-// controller would create.
+// takesEveryMode checks that the server strictly accepts the manifests of every mode, and the pods that a Deployment
+// would create.
 func (c *cluster) takesEveryMode(t *testing.T, api client.Client) {
 	account := &core.ServiceAccount{ObjectMeta: meta.ObjectMeta{Name: "web-millrace", Namespace: namespace}}
 	if err := api.Create(t.Context(), account); err != nil {

@@ -40,8 +40,8 @@ func TestPodSettingsOfOnesOwn(t *testing.T) {
 	}
 }
 
-// TestLabelsAndAnnotations: every object and pod has the common labels. Selectors omit them, because Kubernetes doesn't
-// allow changes of selectors.
+// TestLabelsAndAnnotations: all objects and pods have the common labels. Selectors omit them, because a selector can't
+// change.
 func TestLabelsAndAnnotations(t *testing.T) {
 	set := byService.with(byKEDA).with(modes["operators"]).with(values{
 		"commonLabels": map[string]any{"team": "search", "cost": "42"}, "podLabels": map[string]any{"cost": "43"},
@@ -65,8 +65,8 @@ func TestLabelsAndAnnotations(t *testing.T) {
 	}
 }
 
-// TestPreStopCountsTowardsTheGracePeriod: the grace period includes the preStop sleep, which would shorten the drain
-// otherwise.
+// TestPreStopCountsTowardsTheGracePeriod: the grace period is extended by the preStop sleep, which would shorten the
+// drain otherwise.
 func TestPreStopCountsTowardsTheGracePeriod(t *testing.T) {
 	plain := workerPod(t, objects(t, enough))
 	r, err := renderFor(t, oldestDRA, enough.with(values{"lifecycle": map[string]any{"preStop": map[string]any{"sleep": map[string]any{"seconds": 15}}}}))
@@ -121,7 +121,7 @@ func TestImagesFromAMirror(t *testing.T) {
 	}
 }
 
-// TestPullSecretsOfEveryName checks that all values for pull Secrets are used, and that each Secret appears once.
+// TestPullSecretsOfEveryName: all values for pull Secrets are used, and each Secret appears once.
 func TestPullSecretsOfEveryName(t *testing.T) {
 	named := func(name string) []any { return []any{map[string]any{"name": name}} }
 	pod := workerPod(t, objects(t, enough.with(values{
@@ -133,7 +133,7 @@ func TestPullSecretsOfEveryName(t *testing.T) {
 	}
 }
 
-// TestRecreateAlone: the chart omits the default rollingUpdate with Recreate, because Kubernetes refuses both together.
+// TestRecreateAlone: with Recreate, Kubernetes refuses the default rollingUpdate, so the chart omits it.
 func TestRecreateAlone(t *testing.T) {
 	got := find[*apps.Deployment](t, objects(t, enough.with(values{"strategy.type": "Recreate"}))).Spec.Strategy
 	if got.Type != apps.RecreateDeploymentStrategyType || got.RollingUpdate != nil {
@@ -141,8 +141,8 @@ func TestRecreateAlone(t *testing.T) {
 	}
 }
 
-// TestReuseValuesIsNamed: helm upgrade --reuse-values fails if the old chart had fewer values. The error names the flag
-// to use instead.
+// TestReuseValuesIsNamed: helm upgrade --reuse-values fails if the old chart had fewer values. The error names another
+// flag.
 func TestReuseValuesIsNamed(t *testing.T) {
 	for _, added := range []string{"global", "revisionHistoryLimit"} {
 		older := *loaded(t)
@@ -158,8 +158,8 @@ func TestReuseValuesIsNamed(t *testing.T) {
 	}
 }
 
-// TestNullRemovesAValue: `--set NAME=null` is valid for a value that is empty by default. Scripts use it to clear a
-// value.
+// TestNullRemovesAValue: `--set NAME=null` is valid for values that are empty by default. Scripts clear values that
+// way.
 func TestNullRemovesAValue(t *testing.T) {
 	tried := 0
 	for name, standard := range loaded(t).Values {

@@ -22,8 +22,8 @@ var measured = values{
 	"autoscaling.keda.prometheus.metadata": map[string]any{"authModes": "bearer"},
 }
 
-// TestGoalWithAKnownRate: without Prometheus, the threshold is a pod's throughput within the goal time. It is at least
-// the pod's capacity in flight.
+// TestGoalWithAKnownRate: without Prometheus, the threshold is a pod's throughput in the goal time, or its capacity in
+// flight if that is larger.
 func TestGoalWithAKnownRate(t *testing.T) {
 	const window = 4*4*4<<20 + 6<<20 // bytes in flight in a pod of the default size
 	for _, c := range []struct {
@@ -58,8 +58,8 @@ func TestBytesInFlightAreTheWorkers(t *testing.T) {
 	}
 }
 
-// TestKEDAScalesByTheMeasuredRate: one trigger has the number of wanted pods. If the minimum is no pods, the other
-// triggers start the first pod.
+// TestKEDAScalesByTheMeasuredRate: one trigger has the number of wanted pods. If the minimum is 0, the other triggers
+// start the first pod.
 func TestKEDAScalesByTheMeasuredRate(t *testing.T) {
 	for delivery, lags := range map[string]int{"shared": 1, "exclusive": 8} {
 		one := find[*keda.ScaledObject](t, objects(t, enough.with(measured).with(values{"config.delivery": delivery, "autoscaling.keda.natsServerMonitoringEndpoint": ""})))
@@ -84,7 +84,7 @@ func TestKEDAScalesByTheMeasuredRate(t *testing.T) {
 				}
 			case "nats-jetstream":
 				lags--
-				// KEDA multiplies the threshold by 1000. The quotient of lag and threshold never exceeds one pod.
+				// With this threshold, the lag never requests more than one pod. KEDA multiplies the threshold by 1000.
 				if got := trigger.Metadata["lagThreshold"]; got != "1000000000000" {
 					t.Errorf("%s: the lag's threshold is %s", delivery, got)
 				}
@@ -180,7 +180,7 @@ func TestNotesSayHowItScales(t *testing.T) {
 }
 
 // goal is a unit test of the rendered rule with another goal and factor. It has 2,000 messages per second of 256 bytes,
-// and a lag of 600,000 messages.
+// and a lag of 600,000.
 const goal = `
 rule_files: [rules.yaml]
 evaluation_interval: 1m
@@ -201,7 +201,7 @@ tests:
         exp_samples: [{labels: '{deployment="web-millrace"}', value: 1}]
 `
 
-// TestBacklogGoal checks the number of wanted pods for several goals, and that another release's lag has no effect.
+// TestBacklogGoal checks the wanted pods for several goals. Another release's lag must have no effect.
 func TestBacklogGoal(t *testing.T) {
 	needPromtool(t)
 	for seconds, pods := range map[int]int{300: 1, 150: 2, 100: 3} {

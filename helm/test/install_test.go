@@ -96,7 +96,7 @@ func TestSwitchesSwitchOff(t *testing.T) {
 	}
 }
 
-// TestNamesFit: for every release name, names are short enough for pods, and each object has a different name.
+// TestNamesFit: names are short enough for pods with every release name, and each object has a different name.
 func TestNamesFit(t *testing.T) {
 	for _, set := range []values{{}, {"fullnameOverride": strings.Repeat("a", 60)}, {"nameOverride": strings.Repeat("b", 63)}} {
 		seen := map[string]bool{}

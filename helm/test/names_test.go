@@ -18,8 +18,8 @@ var update = flag.Bool("update", false, "write files/names.yaml of the chart")
 // namesFile contains the names of all values for templates/_unknown.tpl.
 const namesFile = "files/names.yaml"
 
-// schemaNames collects the names of the values in each map of the schema. A map with additionalProperties: true is one
-// whose names the template checks.
+// schemaNames collects the value names of each map in the schema. The template checks the names in maps with
+// additionalProperties: true.
 type schemaNames struct {
 	definitions map[string]any
 	found       map[string][]string
@@ -44,8 +44,7 @@ func (s *schemaNames) collect(t *testing.T, at string, schema map[string]any) {
 	}
 }
 
-// TestNamesAreThoseOfTheSchema: the template's list contains every value. go test -run TestNames -update writes the
-// file.
+// TestNamesAreThoseOfTheSchema: the template has every name. go test -run TestNames -update writes the file.
 func TestNamesAreThoseOfTheSchema(t *testing.T) {
 	var schema map[string]any
 	if err := json.Unmarshal(loaded(t).Schema, &schema); err != nil {

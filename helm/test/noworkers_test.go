@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// noWorkers is a unit test of MillraceNoWorkers. Its arguments are the values of the workers' series, the wanted
-// numbers of pods, and the checks.
+// noWorkers is a unit test of MillraceNoWorkers. Its arguments are the workers' series, the wanted numbers of pods, and
+// the checks.
 const noWorkers = `
 rule_files: [rules.yaml]
 evaluation_interval: 1m

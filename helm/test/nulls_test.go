@@ -39,7 +39,6 @@ func isRemovable(at string) bool {
 	return slices.ContainsFunc(removable, func(value string) bool { return at == value || strings.HasPrefix(at, value+".") })
 }
 
-// valueAt returns a value's default.
 func valueAt(t *testing.T, at string) any {
 	t.Helper()
 	var v any = loaded(t).Values
@@ -77,7 +76,7 @@ func (v values) touches(at string) bool {
 }
 
 // TestNullIsRenderedOrRefused sets each value to null, as people do to remove a default. A key without a value in a
-// file has the same effect. Empty defaults remain, and the error for any other value names the null.
+// file does the same. Empty defaults remain, and errors for other values name the null.
 func TestNullIsRenderedOrRefused(t *testing.T) {
 	tried := 0
 	for _, at := range paths("", loaded(t).Values) {

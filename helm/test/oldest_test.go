@@ -12,7 +12,7 @@ import (
 )
 
 // TestOldestKubernetesDecodesEveryMode decodes the rendered chart into the types of the oldest supported Kubernetes.
-// The types are in the separate module helm/oldest, because Helm needs newer ones.
+// They are in the module helm/oldest, because Helm needs newer types.
 func TestOldestKubernetesDecodesEveryMode(t *testing.T) {
 	program := build(t, "../oldest", "millrace/helm/oldest")
 	decode := func(text string) (said string, err error) {
@@ -53,8 +53,8 @@ func TestOldestKubernetesDecodesEveryMode(t *testing.T) {
 	}
 }
 
-// TestHelmAssumesAVersion: these tests use the Helm that `go install` builds. It assumes an old version of Kubernetes,
-// which docs/kubernetes.md names.
+// TestHelmAssumesAVersion: the Helm that `go install` builds assumes an old version of Kubernetes, which
+// docs/kubernetes.md names.
 func TestHelmAssumesAVersion(t *testing.T) {
 	assumed := chartutil.DefaultCapabilities.KubeVersion.Version
 	if chartutil.IsCompatibleRange(loaded(t).Metadata.KubeVersion, assumed) {

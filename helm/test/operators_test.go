@@ -13,7 +13,6 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// exampleSource returns the source of an example operator.
 func exampleSource(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../examples/operators/" + name + "/" + name + ".cu")
@@ -28,8 +27,8 @@ func inline(texts map[string]string, operators ...string) values {
 	return enough.with(values{"operators.sources": texts, "config.operators": operators})
 }
 
-// folders maps each folder of MILLRACE_OPERATOR_PATH to the volume that the container mounts there. Each mount must be
-// read-only and cover the whole volume, which then receives updates.
+// folders maps each folder of MILLRACE_OPERATOR_PATH to the container's volume. Each mount must be read-only and of the
+// whole volume, which then receives updates.
 func folders(t *testing.T, pod core.PodSpec) map[string]core.VolumeSource {
 	t.Helper()
 	c, found := pod.Containers[0], map[string]core.VolumeSource{}
@@ -107,8 +106,8 @@ func podsOf(list []object, component string) (pods []*core.Pod) {
 	return pods
 }
 
-// TestHelmTestTestsEverySource: each source has a test pod with a worker's GPU request, the operator's parameters, and
-// no credentials.
+// TestHelmTestTestsEverySource: each source has a pod with a worker's GPUs and the operator's parameters, but without
+// credentials.
 func TestHelmTestTestsEverySource(t *testing.T) {
 	texts := map[string]string{"a_b.cu": "x", "entropy.cu": "x"}
 	secrets := values{"nats.url": "", "nats.existingSecret": "nats", "nats.urlKey": "url", "nats.credsKey": "creds", "nats.tls.caKey": "ca.crt"}
@@ -150,8 +149,8 @@ func TestHelmTestTestsEverySource(t *testing.T) {
 	}
 }
 
-// TestCheckOnTheCPUHasNoOperatorsForAGPU: user operators for a GPU can't run in a check on the CPU. With gpu.mode=none
-// or test.gpu, the pod of `worker check` has all operators.
+// TestCheckOnTheCPUHasNoOperatorsForAGPU: operators for a GPU can't run in a check on the CPU. With gpu.mode=none or
+// test.gpu, the pod of `worker check` has all operators.
 func TestCheckOnTheCPUHasNoOperatorsForAGPU(t *testing.T) {
 	for name, c := range map[string]struct {
 		set  values
@@ -199,8 +198,7 @@ func TestImageVariants(t *testing.T) {
 	}
 }
 
-// TestTablesAreBesideTheirOperators: tables are in the same folder as the sources, and a changed table restarts the
-// pods.
+// TestTablesAreBesideTheirOperators: tables are in the sources' folder, and a changed table restarts the pods.
 func TestTablesAreBesideTheirOperators(t *testing.T) {
 	set := inline(map[string]string{"keywords.cu": exampleSource(t, "keywords")}, "keywords?words=words.txt").with(values{
 		"operators.tables": map[string]string{"words.txt": "error\nwarning & <more>\n"},

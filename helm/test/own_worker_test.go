@@ -103,9 +103,8 @@ func TestWorkerTakesOperatorsFromAVolume(t *testing.T) {
 
 var needs = regexp.MustCompile(`these settings need (?:at least )?(\d+) ?Mi`)
 
-// TestMemoryIsTheWorkers compares the chart's memory minimum with the worker's, for operators whose result sizes are in
-// the values. The chart's minimum may be lower by less than a tenth. It ignores the alignment of results, frames and
-// payloads.
+// TestMemoryIsTheWorkers compares the chart's memory minimum with the worker's, for operators whose result sizes are
+// values. The chart's may be lower by a tenth, because it ignores frames, payloads, and the alignment of results.
 func TestMemoryIsTheWorkers(t *testing.T) {
 	worker := buildWorker(t)
 	least := func(message string) int {

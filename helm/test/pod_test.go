@@ -39,7 +39,6 @@ var theWorker = sync.OnceValues(func() (binary string, err error) {
 // workerDir is the folder of theWorker, or empty if no test has built it.
 var workerDir string
 
-// buildWorker builds the worker of this repository.
 func buildWorker(t *testing.T) string {
 	t.Helper()
 	binary, err := theWorker()
@@ -71,8 +70,8 @@ func asContainer(ctx context.Context, program string, c core.Container) *exec.Cm
 	return command
 }
 
-// TestPodLives runs the program of the Deployment's container with a NATS server. It acts as a kubelet: it calls the
-// probes, runs the pod of helm test, and ends the container within its grace period.
+// TestPodLives runs the Deployment's container program with a NATS server. It acts as a kubelet: it calls the probes,
+// runs the pod of helm test, and ends the container within its grace period.
 func TestPodLives(t *testing.T) {
 	worker := buildWorker(t)
 	list := objects(t, enough.with(values{
@@ -180,7 +179,6 @@ func natsServer(t *testing.T) (url string) {
 	return s.ClientURL()
 }
 
-// freePort returns an unused local port.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

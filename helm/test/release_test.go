@@ -24,7 +24,7 @@ func inRepository(t *testing.T, args ...string) string {
 	return out
 }
 
-// tryInRepository is like inRepository, but make may fail. It removes variables that an outer make sets.
+// tryInRepository is like inRepository, but make may fail. It removes variables of an outer make.
 func tryInRepository(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "make", append([]string{"-s", "--no-print-directory", "-C", "../.."}, args...)...)
@@ -72,8 +72,8 @@ func TestReleaseHasItsVersionEverywhere(t *testing.T) {
 	}
 }
 
-// TestReleaseIsChecked: make release refuses a version that differs from the chart's next one, and a changelog without
-// a section for it.
+// TestReleaseIsChecked: make release refuses a version other than the chart's, and a changelog without a section for
+// the version.
 func TestReleaseIsChecked(t *testing.T) {
 	next := strings.TrimSuffix(loaded(t).Metadata.Version, "-dev")
 	for version, want := range map[string]string{
@@ -128,8 +128,8 @@ var (
 	setFlag  = regexp.MustCompile(`--set(-file)? (?:'([^']*)'|(\S+))`)
 )
 
-// commandsIn returns the Helm commands in a text's code blocks, each on one line. fails reports for each command
-// whether an error follows it.
+// commandsIn returns the Helm commands in a text's code blocks, each on one line. fails reports which ones an error
+// follows.
 func commandsIn(text string) (commands []string, fails []bool) {
 	for _, block := range fence.FindAllStringSubmatch(strings.ReplaceAll(text, "\\\n", " "), -1) {
 		lines := strings.Split(block[1], "\n")
@@ -144,8 +144,8 @@ func commandsIn(text string) (commands []string, fails []bool) {
 	return commands, fails
 }
 
-// TestHelmCommandsInDocsWork renders the chart with the values of each Helm command in the documents. For an upgrade,
-// it adds the required values. A command must render unless an error follows it.
+// TestHelmCommandsInDocsWork renders the chart with the values of each Helm command in the documents, plus the required
+// values for an upgrade. A command must render unless an error follows it.
 func TestHelmCommandsInDocsWork(t *testing.T) {
 	files := []string{"../../README.md", "../millrace/README.md"}
 	more, err := filepath.Glob("../../docs/*.md")
@@ -199,7 +199,7 @@ var (
 	inNamespace = regexp.MustCompile(` (?:-n|--namespace)[ =]\S`)
 )
 
-// pasted returns the mistakes in a page's commands that people may paste, block by block.
+// pasted returns the mistakes in a page's commands, block by block.
 func pasted(text string) (problems []string) {
 	for _, block := range fence.FindAllStringSubmatch(strings.ReplaceAll(text, "\\\n", " "), -1) {
 		installed, rolledOut := false, false

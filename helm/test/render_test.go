@@ -33,7 +33,6 @@ type values map[string]any
 // enough contains the required values of the chart.
 var enough = values{"image.repository": "registry.example.com/millrace", "nats.url": "nats://nats:4222"}
 
-// with returns v with additional values.
 func (v values) with(more values) values {
 	both := values{}
 	for _, set := range []values{v, more} {
@@ -93,7 +92,6 @@ type rendered struct {
 	notes     string
 }
 
-// manifest is the text of one object.
 type manifest struct {
 	from string // template file
 	text string
@@ -109,14 +107,14 @@ func render(t *testing.T, v values) (rendered, error) {
 }
 
 // renderFor works like `helm template --kube-version`: it checks values against the schema and runs the templates. A
-// template that uses an undefined value is an error.
+// template must not use undefined values.
 func renderFor(t *testing.T, version *chartutil.KubeVersion, v values) (rendered, error) {
 	t.Helper()
 	return renderBy(t, engine.Engine{Strict: true}, version, v.parsed(t))
 }
 
-// renderAsHelm works like `helm template` for parsed values. Like Helm, it treats an undefined value as empty, for
-// example one that null removed.
+// renderAsHelm works like `helm template` for parsed values. Like Helm, it treats undefined values as empty, such as
+// values that null removed.
 func renderAsHelm(t *testing.T, version *chartutil.KubeVersion, parsed map[string]any) (rendered, error) {
 	t.Helper()
 	return renderBy(t, engine.Engine{}, version, parsed)
@@ -154,7 +152,6 @@ func renderNew(t *testing.T, e engine.Engine, version *chartutil.KubeVersion, pa
 	return split(t, files), nil
 }
 
-// mustRender calls render with values that must be valid.
 func mustRender(t *testing.T, v values) rendered {
 	t.Helper()
 	r, err := render(t, v)
@@ -181,7 +178,6 @@ func split(t *testing.T, files map[string]string) (r rendered) {
 	return r
 }
 
-// documents returns the non-empty YAML documents of a text.
 func documents(t *testing.T, text string) (list []string) {
 	t.Helper()
 	reader := apiyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
@@ -203,5 +199,4 @@ func documents(t *testing.T, text string) (list []string) {
 	}
 }
 
-// String formats a manifest for messages.
 func (m manifest) String() string { return fmt.Sprintf("%s:\n%s", m.from, m.text) }

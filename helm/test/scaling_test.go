@@ -57,7 +57,6 @@ func TestWindowIsTheWorkers(t *testing.T) {
 // maxAckPendingMost is the maximum of MILLRACE_MAX_ACK_PENDING.
 const maxAckPendingMost = 10_000_000
 
-// threshold returns KEDA's threshold per pod.
 func threshold(t *testing.T, scaled *keda.ScaledObject) int {
 	t.Helper()
 	if modifiers := scaled.Spec.Advanced.ScalingModifiers; modifiers.Target != "" {
@@ -78,8 +77,8 @@ func wantWindow(t *testing.T, set values, maxAckPending, window int) {
 	}
 }
 
-// TestThresholdIsAboveOnePodsWindow checks many lanes, batches and GPUs. With a lower threshold, a busy pod alone would
-// start another one.
+// TestThresholdIsAboveOnePodsWindow checks many lanes, batches and GPUs. With a lower threshold, a busy pod would start
+// another one.
 func TestThresholdIsAboveOnePodsWindow(t *testing.T) {
 	for _, gpus := range []int{1, 8} {
 		for _, lanes := range []int{1, 4, 64} {
@@ -149,8 +148,8 @@ func TestPartitionsAreScaledTogether(t *testing.T) {
 	}
 }
 
-// TestQueriesToNATSAreBounded: each query to NATS reads the state of all consumers, and KEDA needs one per partition.
-// One query to Prometheus covers all partitions.
+// TestQueriesToNATSAreBounded: each query to NATS reads the state of all consumers, and each partition needs one. One
+// query to Prometheus covers all partitions.
 func TestQueriesToNATSAreBounded(t *testing.T) {
 	many := values{"config.delivery": "exclusive", "config.partitions": 65}
 	for name, set := range map[string]values{

@@ -12,8 +12,8 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// variable is a worker variable from the table in docs/configuration.md. The table is generated, and a test of the
-// worker checks that it is current.
+// variable is a worker variable from the table in docs/configuration.md. The worker's code generates the table, and a
+// test there keeps it current.
 type variable struct{ standard, takes string }
 
 var variableRow = regexp.MustCompile("(?m)^\\| `(MILLRACE_[A-Z_]+)` \\| (.+?) \\| (.+?) \\|")
@@ -38,7 +38,6 @@ func workerVariables(t *testing.T) map[string]variable {
 	return all
 }
 
-// workerPod returns the pod of the Deployment.
 func workerPod(t *testing.T, list []object) core.PodSpec {
 	t.Helper()
 	return find[*apps.Deployment](t, list).Spec.Template.Spec

@@ -31,7 +31,7 @@ var (
 	byService = watched.with(values{"serviceMonitor.enabled": true, "serviceMonitor.interval": "1m"})
 )
 
-// picks reports whether a selector matches the labels of.
+// picks reports whether a selector matches the labels.
 func picks(t *testing.T, selector meta.LabelSelector, of map[string]string) bool {
 	t.Helper()
 	s, err := meta.LabelSelectorAsSelector(&selector)
@@ -41,8 +41,7 @@ func picks(t *testing.T, selector meta.LabelSelector, of map[string]string) bool
 	return !s.Empty() && s.Matches(labels.Set(of))
 }
 
-// TestSelectorsPickTheWorkersAlone: selectors of workers don't match the pod of helm test. Only the network policy also
-// applies to that pod.
+// TestSelectorsPickTheWorkersAlone: only the network policy also applies to the pod of helm test, which isn't a worker.
 func TestSelectorsPickTheWorkersAlone(t *testing.T) {
 	list := objects(t, byPod)
 	worker, check := find[*apps.Deployment](t, list).Spec.Template.Labels, find[*core.Pod](t, list).Labels
@@ -125,8 +124,8 @@ func dashboardOf(t *testing.T, r rendered) (file string, dashboard map[string]an
 	return file, dashboard
 }
 
-// TestEachReleaseHasItsDashboard: Grafana's sidecar puts the files of all releases into one folder. Grafana refuses
-// dashboards with equal uids or titles.
+// TestEachReleaseHasItsDashboard: Grafana's sidecar puts the files of all releases into one folder, and Grafana refuses
+// equal uids or titles.
 func TestEachReleaseHasItsDashboard(t *testing.T) {
 	seen := map[any]string{}
 	for release, set := range map[string]values{"one": {}, "another": {"fullnameOverride": "web"}, "one of a long name": {"fullnameOverride": strings.Repeat("a", 60)}} {
@@ -232,8 +231,7 @@ func TestNetworkIsClosed(t *testing.T) {
 	}
 }
 
-// TestWindowOfOperatorFaults checks that the alert uses the window from the values, and that the default matches the
-// file.
+// TestWindowOfOperatorFaults: the alert's window is the chart's value, and the default matches the file.
 func TestWindowOfOperatorFaults(t *testing.T) {
 	for set, want := range map[string]values{"time() - 3600": nil, "time() - 900": {"prometheusRule.operatorFaultsWindow": 900}} {
 		found := 0

@@ -11,8 +11,8 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// TestWorkerTakesWhatTheChartSets runs `worker config` with the variables of every mode. It also sets each variable to
-// a value other than the default. The worker checks the values.
+// TestWorkerTakesWhatTheChartSets runs `worker config`, which checks the variables of every mode and a value other than
+// the default for each.
 func TestWorkerTakesWhatTheChartSets(t *testing.T) {
 	worker := buildWorker(t)
 	sets := maps.Clone(modes)
@@ -38,7 +38,6 @@ func TestWorkerTakesWhatTheChartSets(t *testing.T) {
 	}
 }
 
-// ours returns the names of the worker's variables.
 func ours(set map[string]string) (names []string) {
 	for name := range set {
 		if ok, _ := path.Match("MILLRACE_*", name); ok {
@@ -82,7 +81,6 @@ func TestBoundsAreTheWorkers(t *testing.T) {
 	}
 }
 
-// variableOf returns the worker's variable for a key of config.
 func variableOf(key string) string {
 	return "MILLRACE_" + strings.ToUpper(regexp.MustCompile("[A-Z]").ReplaceAllString(key, "_$0"))
 }

@@ -123,7 +123,7 @@ func TestWrongValuesAreNamed(t *testing.T) {
 }
 
 // names reports whether an error identifies a value. The schema checker names a path such as '/gpu/mode', and the
-// template names an unknown value by its dotted path. The schema checker also names unknown values inside lists.
+// template names unknown values by dotted path. Inside lists, the schema checker names them.
 func names(message, at string) bool {
 	place := "/" + strings.ReplaceAll(at, ".", "/")
 	return regexp.MustCompile(`at '`+regexp.QuoteMeta(place)+`(/[^']*)?'`).MatchString(message) || strings.Contains(message, "- "+at+" is not a value of this chart: ") ||
