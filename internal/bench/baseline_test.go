@@ -102,8 +102,8 @@ func TestRowsAreComparedWithTheBaselineProgram(t *testing.T) {
 	}
 }
 
-// TestABaselineProgramThatFailsIsReported checks that rows keep their own figures, and that the table gives the reason
-// for the missing comparison.
+// TestABaselineProgramThatFailsIsReported: rows keep their own figures, and the table gives the reason for the missing
+// comparison.
 func TestABaselineProgramThatFailsIsReported(t *testing.T) {
 	for how, want := range map[string]string{
 		"refuses": "refused \"serial", "stutters": "did not answer \"serial", "lacks": "no positive number",

@@ -72,7 +72,7 @@ func (f *fakeWork) run(_ context.Context, n int) (time.Duration, error) {
 func (f *fakeWork) finish(*Case) error { return nil }
 func (f *fakeWork) close() error       { f.closed++; return nil }
 
-// TestRepeatedWorkTakesATurn checks that the time of a round is divided by its repetitions.
+// TestRepeatedWorkTakesATurn: the time of a round is divided by its repetitions.
 func TestRepeatedWorkTakesATurn(t *testing.T) {
 	c, w := &Case{}, &fakeWork{}
 	for range 2 {
@@ -112,8 +112,8 @@ func TestCasesThatCannotBeMeasuredAreDropped(t *testing.T) {
 	}
 }
 
-// TestRatiosAgreeWithTheFiguresBesideThem checks that a ratio is the quotient of the table's medians, even if the
-// ratios per round have another median.
+// TestRatiosAgreeWithTheFiguresBesideThem: a ratio is the quotient of the table's medians, even if the rounds' ratios
+// have another median.
 func TestRatiosAgreeWithTheFiguresBesideThem(t *testing.T) {
 	serial := []float64{10, 20, 60, 61, 62}
 	c := &Case{Row: report.Row{Name: "triple"}, seconds: []float64{10, 1, 20, 15, 2}} // ratios per round: 1, 20, 3, 4.07, 31

@@ -43,8 +43,8 @@ func visitSuite(measured *[]string, second error) Suite {
 	}
 }
 
-// TestSuiteOfAnotherPackageIsMeasuredLikeOurs checks that rounds of such a suite are interleaved. Its rows are
-// compared, and appear in a table and in the report.
+// TestSuiteOfAnotherPackageIsMeasuredLikeOurs: rounds of such a suite are interleaved. Its rows are compared, and
+// appear in a table and in the report.
 func TestSuiteOfAnotherPackageIsMeasuredLikeOurs(t *testing.T) {
 	var measured []string
 	var table bytes.Buffer
@@ -75,8 +75,8 @@ func TestSuiteOfAnotherPackageIsMeasuredLikeOurs(t *testing.T) {
 	}
 }
 
-// TestReferencesAndRowsThatCannotBeMeasured checks that the report omits a reference that nobody requested. A row that
-// can't be measured has a reason, and any other error ends the run.
+// TestReferencesAndRowsThatCannotBeMeasured: the report omits an unrequested reference. A row that can't be measured
+// has a reason, and any other error ends the run.
 func TestReferencesAndRowsThatCannotBeMeasured(t *testing.T) {
 	var measured []string
 	o := tiny(openHost(t))

@@ -17,7 +17,6 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// renamed is a kernel with another name.
 type renamed struct {
 	device.HostKernel
 	name string
@@ -73,8 +72,8 @@ func sessionOn(d device.Device) *Session {
 	return s
 }
 
-// TestEveryRowRuns checks that every row of every suite has figures or the reason for their absence. The trace must
-// contain every pipeline.
+// TestEveryRowRuns: every row of every suite has figures or a reason for their absence. The trace contains every
+// pipeline.
 func TestEveryRowRuns(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) device.Device{
 		"host": func(t *testing.T) device.Device { return openHost(t) },
@@ -304,7 +303,7 @@ func TestInterrupted(t *testing.T) {
 }
 
 // TestRefilledBatchesHoldThePayloadsAgain changes the payloads after the first fill. Only a row that refills its
-// batches during the measurement reads the change.
+// batches while it measures reads the change.
 func TestRefilledBatchesHoldThePayloadsAgain(t *testing.T) {
 	for _, refill := range []bool{true, false} {
 		s := sessionOn(openHost(t))

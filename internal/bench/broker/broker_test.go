@@ -72,7 +72,6 @@ func newBench(t *testing.T, o Options) *Bench {
 	return b
 }
 
-// rows returns the rows with the given name.
 func rows(r *report.Report, name string) (list []report.Row) {
 	for _, row := range r.Rows {
 		if row.Group == suiteName && row.Name == name {
@@ -99,7 +98,7 @@ var (
 )
 
 // TestEveryRowIsMeasured checks that every row has its figures and a table line. The experiments run in parallel,
-// because workers with exclusive delivery mostly wait before their first delivery.
+// because workers with exclusive delivery mostly wait before the first delivery.
 func TestEveryRowIsMeasured(t *testing.T) {
 	t.Parallel()
 	const single, framed = 1, 2 // forms of records in these tests
@@ -212,8 +211,8 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestServerElsewhere checks that a shared server keeps the streams of other users and none of the bench's. The streams
-// of an interrupted run don't disturb the next run.
+// TestServerElsewhere: a shared server keeps the streams of other users and none of the bench's. Streams of an
+// interrupted run don't disturb the next run.
 func TestServerElsewhere(t *testing.T) {
 	t.Parallel()
 	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
@@ -272,7 +271,7 @@ func TestPayloadThatFitsNoBatch(t *testing.T) {
 	}
 }
 
-// TestSizesOfPayloads checks that the suite accepts sizes that don't fit in batches, and rejects invalid sizes.
+// TestSizesOfPayloads: the suite accepts sizes that don't fit in a batch, and rejects invalid sizes.
 func TestSizesOfPayloads(t *testing.T) {
 	o := tiny(nil, New(Options{}))
 	o.Bytes = []int{1, 4 << 10}

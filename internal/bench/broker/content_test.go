@@ -61,7 +61,7 @@ func TestMessagesHoldTheirRecords(t *testing.T) {
 }
 
 // TestResultsWithoutADevice checks the results of the plain Go worker, with and without operators. The lengths must be
-// equal. Otherwise the ratio to a worker that computes nothing would be meaningless.
+// equal, or the ratio to a worker that computes nothing is meaningless.
 func TestResultsWithoutADevice(t *testing.T) {
 	ops := bench.Parse("crc32c")
 	for _, c := range append(everyForm(), newContent(single(100), 7)) {

@@ -148,8 +148,8 @@ func TestWrongResultEndsTheRun(t *testing.T) {
 	}
 }
 
-// TestPartitionsAreEven checks that each partition has the same number of inputs, at the configured interval. A round
-// with unacknowledged inputs ends when its context ends.
+// TestPartitionsAreEven: each partition has the same number of inputs, at the configured interval. A round with
+// unacknowledged inputs ends with its context.
 func TestPartitionsAreEven(t *testing.T) {
 	const each = 5
 	p := newTestPair(t, true)
@@ -187,8 +187,8 @@ func TestPartitionsAreEven(t *testing.T) {
 	}
 }
 
-// TestClockStartsBeforeTheFirstDelivery checks that the clock starts before the first delivery. Only after that
-// delivery does the round know the start.
+// TestClockStartsBeforeTheFirstDelivery: the clock starts before the first delivery, although the start is determined
+// only after it.
 func TestClockStartsBeforeTheFirstDelivery(t *testing.T) {
 	p := newTestPair(t, false)
 	if err := p.fill(t.Context(), load{content: newContent(single(10), 7), n: 3}); err != nil {
