@@ -22,7 +22,6 @@ func packed(t *testing.T, f *Framer, payloads ...Payload) (all []Payload) {
 	return all
 }
 
-// numbered returns payloads with the texts "record 0", "record 1" and so on.
 func numbered(n int) (all []Payload) {
 	for i := range n {
 		all = append(all, Payload{Place: fmt.Sprint("file:", i+1), Data: fmt.Append(nil, "record ", i)})
@@ -30,7 +29,7 @@ func numbered(n int) (all []Payload) {
 	return all
 }
 
-// recordsOf splits a message as a worker does that uses its headers.
+// recordsOf splits a message as a worker does, based on the headers.
 func recordsOf(t *testing.T, f *Framer, message []byte) (records []string) {
 	t.Helper()
 	h := nats.Header{}
@@ -98,7 +97,7 @@ func TestFramesFitInAMessage(t *testing.T) {
 	}
 }
 
-// TestPayloadsThatAreNotPacked: a framer doesn't pack a payload with an error, or any payload without a framing.
+// TestPayloadsThatAreNotPacked: a payload with an error isn't packed. Without a framing, no payload is.
 func TestPayloadsThatAreNotPacked(t *testing.T) {
 	t.Parallel()
 	bad := Payload{Place: "file:2", Err: errors.New("too large")}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// source returns a source that returns the text in small pieces.
+// source returns a source that reads the text in small pieces.
 func source(name, text string) Source {
 	return Source{name, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil }}
 }

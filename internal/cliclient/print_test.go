@@ -24,8 +24,7 @@ import (
 
 const specs = "crc32c,minhash?k=4&hashes=2&seed=1"
 
-// result returns the result message that a worker would store for the input number sequence with these records. A
-// single record isn't a frame.
+// result returns the message that a worker would store for these records of the input. A single record isn't a frame.
 func result(t *testing.T, f operator.Format, sequence int, statuses []record.Status, records ...string) *nats.Msg {
 	t.Helper()
 	ops, err := operator.ParseList(specs)
@@ -49,7 +48,7 @@ func result(t *testing.T, f operator.Format, sequence int, statuses []record.Sta
 	return m
 }
 
-// message returns a message about the input number sequence.
+// message returns a message about the input with the given sequence.
 func message(subject string, sequence int) *nats.Msg {
 	m := nats.NewMsg(subject)
 	m.Header.Set(client.HeaderStream, "IN")
@@ -139,7 +138,6 @@ func TestEveryFormatPrintsTheSameLines(t *testing.T) {
 	}
 }
 
-// withoutLengths removes the lengths of records from lines.
 func withoutLengths(lines string) string {
 	var out strings.Builder
 	for line := range strings.Lines(lines) {

@@ -54,7 +54,7 @@ func TestSendBoundsWhatIsInFlight(t *testing.T) {
 	go func() {
 		defer close(all)
 		for range 30 {
-			all <- Payload{Place: "file", Data: make([]byte, 3<<20)} // fills three windows in total
+			all <- Payload{Place: "file", Data: make([]byte, 3<<20)} // three windows in total
 		}
 	}()
 	report, err := (&Sender{Conn: r.NC, Stream: "IN", Subject: "in.web"}).Send(r.Ctx(), all)
@@ -255,8 +255,8 @@ func TestInterruptedSendDoesNotWaitForASilentServer(t *testing.T) {
 	}
 }
 
-// TestSendGivesUpWithoutAServer: Send gives up on a whole window within the timeout of one payload. The server
-// disappears after the window has moved on, so some payloads are stored.
+// TestSendGivesUpWithoutAServer: Send gives up on a whole window within the timeout of one payload. Some payloads are
+// stored, because the server disappears after the window has moved on.
 func TestSendGivesUpWithoutAServer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

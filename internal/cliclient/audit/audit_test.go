@@ -31,8 +31,8 @@ func TestInputsWithoutAnOutcome(t *testing.T) {
 	r.want("pending 4")
 }
 
-// TestTheConsumerWaitsForFewer: the consumer of shared delivery has delivered inputs. It reports only the number of
-// unacknowledged inputs, not their sequences.
+// TestTheConsumerWaitsForFewer: a consumer of shared delivery reports only the number of its delivered and
+// unacknowledged inputs.
 func TestTheConsumerWaitsForFewer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -48,7 +48,6 @@ func (r *rig) consumer(name, filter string, acks jetstream.AckPolicy) {
 	}
 }
 
-// inputs stores n inputs.
 func (r *rig) inputs(n int) {
 	r.Helper()
 	for i := range n {
@@ -64,8 +63,8 @@ func (r *rig) inputs(n int) {
 	}
 }
 
-// store stores a message with the headers of an input's outcome, and with more headers in the form "Name=value". It
-// returns the message's sequence.
+// store stores a message with the headers of an input's outcome, and more headers such as "Name=value". It returns the
+// sequence.
 func (r *rig) store(subject string, input uint64, more ...string) uint64 {
 	r.Helper()
 	h := nats.Header{

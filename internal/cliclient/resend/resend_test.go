@@ -142,8 +142,8 @@ func TestOnlyWhatWasStoredBefore(t *testing.T) {
 	r.wantOnce(80)
 }
 
-// TestWhatIsLeftOut: a run sends a dead letter whose payload is in a separate message. It refuses a dead letter from
-// which nobody can restore the input, in each run, and continues with the next one.
+// TestWhatIsLeftOut: a run sends a dead letter whose payload is in a separate message. In each run, it refuses a dead
+// letter from which it can't restore the input, and continues.
 func TestWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

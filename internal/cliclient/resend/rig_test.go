@@ -46,7 +46,7 @@ func (r *rig) remember(most int) {
 	}
 }
 
-// letter returns the dead letter of the input number sequence. The input's subject is in.web or in.log.
+// letter returns a dead letter of the input with the given sequence, on in.web or in.log.
 func letter(sequence int, reason string, body string, headers ...string) *nats.Msg {
 	m := &nats.Msg{Subject: "dead.web", Data: []byte(body), Header: nats.Header{
 		client.HeaderStream: {"IN"}, client.HeaderSequence: {strconv.Itoa(sequence)}, client.HeaderSubject: {"in.web"}, client.HeaderReason: {reason},
@@ -61,7 +61,6 @@ func letter(sequence int, reason string, body string, headers ...string) *nats.M
 	return m
 }
 
-// publish stores messages and returns the last sequence.
 func (r *rig) publish(messages ...*nats.Msg) (sequence uint64) {
 	r.Helper()
 	for _, m := range messages {
@@ -111,7 +110,6 @@ func (r *rig) run(s *Resender) *Report {
 	return report
 }
 
-// total returns the sum of counts.
 func total(counts map[string]int) (n int) {
 	for _, count := range counts {
 		n += count
