@@ -116,7 +116,7 @@ func lastMessage(body []byte) int {
 	return bytes.LastIndex(body[:len(body)-8], []byte{0xff, 0xff, 0xff, 0xff})
 }
 
-// TestRowsOfADictionaryStayWithinTheLimit: several rows can refer to one value, and each counts the value's bytes.
+// TestRowsOfADictionaryStayWithinTheLimit: several rows can refer to one value, whose bytes count for each row.
 func TestRowsOfADictionaryStayWithinTheLimit(t *testing.T) {
 	typ := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}
 	rows, records := encoded(t, typ, texts(strings.Repeat("x", 10_000)), make([]int, 50))

@@ -56,7 +56,6 @@ type field struct {
 	chunks []arrow.Array // one per record batch
 }
 
-// stream writes an Arrow IPC stream.
 func stream(t testing.TB, fields []field, options ...ipc.Option) []byte {
 	t.Helper()
 	var columns []arrow.Field

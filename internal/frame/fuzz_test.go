@@ -12,8 +12,8 @@ import (
 	"millrace/internal/frame"
 )
 
-// fuzz opens any body with small limits. Open must not panic. A valid body must stay within the limits and have the
-// same rows for all batch sizes.
+// fuzz opens any body with small limits, without a panic. A valid body must stay within the limits and have the same
+// rows for all batch sizes.
 func fuzz(f *testing.F, framing frame.Framing) {
 	var reused frame.Frame
 	f.Fuzz(func(t *testing.T, body []byte, maxRows, most uint8) {
@@ -78,7 +78,6 @@ func FuzzArrow(f *testing.F) {
 	fuzz(f, frame.Arrow)
 }
 
-// dictionaryStream returns a stream with a dictionary-encoded column.
 func dictionaryStream(t testing.TB) []byte {
 	typ := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}
 	first, _ := encoded(t, typ, texts("a", "<null>", "b"), []int{0, 1, -1, 2})
@@ -86,7 +85,7 @@ func dictionaryStream(t testing.TB) []byte {
 	return stream(t, []field{{"text", typ, []arrow.Array{first, second}}})
 }
 
-// FuzzArrowAgrees compares the records with the values from arrow-go. It skips streams that either one rejects:
+// FuzzArrowAgrees compares the records with arrow-go's values. It skips streams that either one rejects, because
 // arrow-go reads all columns but checks less.
 func FuzzArrowAgrees(f *testing.F) {
 	for _, typ := range binaryTypes {

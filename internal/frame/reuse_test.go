@@ -11,7 +11,6 @@ import (
 	"millrace/internal/frame"
 )
 
-// message is a body with its framing.
 type message struct {
 	framing frame.Framing
 	body    []byte
@@ -95,8 +94,8 @@ func changed(random *rand.Rand, m, other message) message {
 	return message{m.framing, body}
 }
 
-// TestAReusedFrameIsLikeANewOne opens valid and damaged messages of several producers in random order. No message may
-// expose bytes of the previous one, with a reused or a new frame.
+// TestAReusedFrameIsLikeANewOne opens valid and damaged messages of several producers in random order. With a reused or
+// a new frame, a message must not expose bytes of another one.
 func TestAReusedFrameIsLikeANewOne(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	all := validMessages(t)

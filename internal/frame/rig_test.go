@@ -56,7 +56,6 @@ func (b *batch) AppendRun(values []byte, ends []uint32) int {
 	return rows
 }
 
-// rows returns copies of the rows.
 func (b *batch) rows() [][]byte {
 	rows := make([][]byte, 0, len(b.ends))
 	start := uint32(0)
@@ -67,7 +66,7 @@ func (b *batch) rows() [][]byte {
 	return rows
 }
 
-// drain copies the frame into batches of maxRows rows and returns the rows. Each Fill copies at most most records.
+// drain copies the frame into batches of maxRows rows and returns the rows. most limits the records of each Fill.
 // Batches have space for every record.
 func drain(t testing.TB, f *frame.Frame, maxBytes, maxRows, most int) [][]byte {
 	t.Helper()
@@ -192,7 +191,7 @@ func texts(records ...string) [][]byte {
 	return rows
 }
 
-// someRecords returns n random records without line breaks. Each has at most the given number of bytes.
+// someRecords returns n random records without line breaks. most limits their length in bytes.
 func someRecords(random *rand.Rand, n, most int) [][]byte {
 	rows := make([][]byte, n)
 	for i := range rows {
