@@ -91,8 +91,8 @@ func TestJSONAsOthersReadIt(t *testing.T) {
 	}
 }
 
-// TestMostBoundsEveryResult compares the bound with the longest possible body and with bodies of real payloads. The
-// longest body has records in which all bits are set.
+// TestMostBoundsEveryResult compares the bound with the bodies of payloads, and with the longest possible body, whose
+// records have all bits set.
 func TestMostBoundsEveryResult(t *testing.T) {
 	for _, list := range []string{"crc32c", "minhash", "crc32c,minhash?k=256&hashes=1024&seed=18446744073709551615", "minhash?k=1&hashes=1,crc32c"} {
 		ops := parseList(t, list)

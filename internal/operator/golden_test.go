@@ -12,7 +12,7 @@ import (
 )
 
 // goldenFile contains specs, parameter blocks, needs and result messages of the built-in operators. An earlier version
-// wrote it, with separate encodings per operator. It must not change, because users store these bytes.
+// with separate encodings wrote it. It must not change, because users store these bytes.
 const goldenFile = "testdata/builtin.golden"
 
 // TestBuiltInOperatorsWriteTheSameBytes compares the output of the built-in operators with goldenFile.

@@ -39,8 +39,8 @@ func TestPermutationsAreDrawnInOrder(t *testing.T) {
 	}
 }
 
-// TestReductionAtItsEdges constructs rare cases of the reduction modulo 2^61-1, which random values miss: high + low
-// reaches the modulus. For each a, it chooses b so that a*h + b is at or next to a multiple of the modulus.
+// TestReductionAtItsEdges constructs rare cases of the reduction modulo 2^61-1, where high + low reaches the modulus.
+// For each a, it chooses b so that a*h + b is at or next to a multiple of the modulus.
 func TestReductionAtItsEdges(t *testing.T) {
 	as := []uint64{1, 2, 3, 1 << 31, 1 << 32, 1<<60 - 1, 1 << 60, mersenne61 - 2, mersenne61 - 1}
 	hashes := []uint32{0, 1, 2, 3, 1 << 16, 1<<31 - 1, 1 << 31, math.MaxUint32 - 1, math.MaxUint32}

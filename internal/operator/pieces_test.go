@@ -6,8 +6,8 @@ import (
 	"millrace/internal/corpus"
 )
 
-// TestPartsCoverTheBatch: the parts of all pieces, in order, form the batch. Every row starts once, and its bytes have
-// no gap. A part that continues a row is the first of its piece and isn't empty.
+// TestPartsCoverTheBatch: the parts of all pieces, in order, form the batch. Every row starts once and has no gap. A
+// part that continues a row is the first of its piece and isn't empty.
 func TestPartsCoverTheBatch(t *testing.T) {
 	sets := map[string][][]byte{
 		"lengths":      corpus.Lengths(91, 30),

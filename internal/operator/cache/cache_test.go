@@ -30,7 +30,7 @@ func open(t *testing.T, folder string) *Cache {
 	return c
 }
 
-// want checks the result of Image, and that it compiles only without a hit.
+// want checks the image, whether it was cached, and that a cached image isn't compiled.
 func want(t *testing.T, c *Cache, k Key, made string, hit bool) {
 	t.Helper()
 	compiled := false
@@ -43,7 +43,7 @@ func want(t *testing.T, c *Cache, k Key, made string, hit bool) {
 	}
 }
 
-// TestAnImageIsCompiledOnce: another process doesn't compile it again, even if the folder is no longer writable.
+// TestAnImageIsCompiledOnce: a second process doesn't compile the image again, even in an unwritable folder.
 func TestAnImageIsCompiledOnce(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "made", "when", "missing")

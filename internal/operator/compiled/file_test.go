@@ -106,7 +106,6 @@ func cudaToolkit() string {
 	return ""
 }
 
-// buildNVRTC builds the program that compiles with NVRTC.
 func buildNVRTC(t testing.TB, toolkit string) string {
 	t.Helper()
 	source, program := kernels+"/test/nvrtc/nvrtc.cpp", filepath.Join(t.TempDir(), "nvrtc")
@@ -214,7 +213,6 @@ func TestEveryKindOfParameterAndFieldIsDescribed(t *testing.T) {
 	}
 }
 
-// library returns an operator compiled for the CPU.
 func library(t testing.TB, source string) []byte {
 	t.Helper()
 	c := compilers(t)[0]

@@ -89,7 +89,6 @@ func TestWrongParametersAreNamed(t *testing.T) {
 	}
 }
 
-// one returns an operator with a single field.
 func one(t *testing.T, f compiled.Field) *compiled.Operator {
 	t.Helper()
 	f.Name, f.CountParameter = "v", -1

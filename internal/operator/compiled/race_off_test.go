@@ -2,5 +2,5 @@
 
 package compiled
 
-// raceEnabled is true with the race detector.
+// raceEnabled reports whether the race detector is enabled.
 const raceEnabled = false

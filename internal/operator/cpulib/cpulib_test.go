@@ -65,7 +65,6 @@ func bind(t testing.TB, l *Library, query string) *Kernel {
 	return k.(*Kernel)
 }
 
-// join returns a ragged batch.
 func join(rows [][]byte) (data []byte, offsets []uint32) {
 	offsets = []uint32{0}
 	for _, row := range rows {

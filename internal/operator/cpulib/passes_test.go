@@ -36,8 +36,8 @@ func tally(t *testing.T) *Kernel {
 	return bindWithTables(t, tallyCU, "weights=w&swaps=s", map[string]string{"w": "\x01", "s": "A"})
 }
 
-// TestRecordsThatShareWorkHaveTheirOwnResults: the blocks of a pass run on all cores in any order. A record's result
-// doesn't depend on the order or on other records.
+// TestRecordsThatShareWorkHaveTheirOwnResults: the blocks of a pass run on all cores in any order. Neither the order
+// nor other records change a record's result.
 func TestRecordsThatShareWorkHaveTheirOwnResults(t *testing.T) {
 	for name, k := range map[string]*Kernel{
 		"tally":    tally(t),

@@ -64,7 +64,7 @@ func TestTheCompilerIsOpenedOnlyForWhatTheCacheLacks(t *testing.T) {
 	}
 }
 
-// TestWithoutAFileTheCompilerIsItsVersion: without an identity, each start opens the compiler. Its images are still
+// TestWithoutAFileTheCompilerIsItsVersion: without an identity, each start opens the compiler, but images are still
 // cached.
 func TestWithoutAFileTheCompilerIsItsVersion(t *testing.T) {
 	folder, source := t.TempDir(), Source{Name: "a.cu", Text: []byte("code")}

@@ -9,7 +9,6 @@ import (
 	"testing"
 )
 
-// write writes a file into a folder and returns the file's path.
 func write(t *testing.T, folder, name, text string) string {
 	t.Helper()
 	path := filepath.Join(folder, name)
@@ -19,7 +18,7 @@ func write(t *testing.T, folder, name, text string) string {
 	return path
 }
 
-// TestHashDependsOnEverything: every change except a move of the sources to another folder changes the hash.
+// TestHashDependsOnEverything: every change alters the hash, except a move of the sources to another folder.
 func TestHashDependsOnEverything(t *testing.T) {
 	base := func(t *testing.T) (folder, source string, options []string) {
 		folder = t.TempDir()

@@ -126,8 +126,8 @@ func number01(b bool) int {
 	return 0
 }
 
-// TestSpecIdentifiesTheTable: the spec of an operator with a table contains the hash of the file, and may require a
-// hash.
+// TestSpecIdentifiesTheTable: the spec of an operator with a table contains the file's hash. A spec with a hash
+// requires that content.
 func TestSpecIdentifiesTheTable(t *testing.T) {
 	dir := keywordsFolder(t, []byte("mill\nrace\n"))
 	sources := find(t, dir)

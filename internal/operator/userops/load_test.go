@@ -19,8 +19,8 @@ import (
 	"millrace/internal/operator/testbuild"
 )
 
-// fakeGPUs simulates GPUs with the given compute capabilities, and a compiler. The compiler's output for a GPU is a CPU
-// library, because a cubin would have the same description.
+// fakeGPUs simulates a compiler and GPUs of the given compute capabilities. The compiler returns a CPU library, whose
+// description equals a cubin's.
 type fakeGPUs struct {
 	computes []string // empty if there is no GPU
 	err      error    // error of the compiler
@@ -108,7 +108,6 @@ func compileInto(source, output string) error {
 // mark appends the text to the code. A fakeGPU recognizes the code by this text.
 func mark(code []byte, with string) []byte { return append(slices.Clone(code), with...) }
 
-// files writes files into a new folder and returns the folder.
 func files(t *testing.T, all map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -147,7 +146,7 @@ func parse(t *testing.T, gpus GPUs, dir string) []operator.Operator {
 	return []operator.Operator{op}
 }
 
-// TestSourceIsCompiledForEachKindOfGPU: parsing compiles the source for the first GPU to read its description. Loading
+// TestSourceIsCompiledForEachKindOfGPU: parsing compiles the source for the first GPU to read the description. Loading
 // compiles it for each kind of GPU.
 func TestSourceIsCompiledForEachKindOfGPU(t *testing.T) {
 	source, _ := entropyFiles(t)

@@ -168,8 +168,8 @@ func TestProblemsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestReferenceOfALiarIsZeros: a library that writes an undeclared status must not crash the computation of a
-// reference. The consumer refuses such a record.
+// TestReferenceOfALiarIsZeros: an undeclared status must not crash the process that computes a reference. The consumer
+// refuses such a record.
 func TestReferenceOfALiarIsZeros(t *testing.T) {
 	dir := folderWith(t, "liar", `#include <millrace/operator.cuh>
 MILLRACE_OPERATOR(liar, 1)

@@ -10,8 +10,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// project converts a folder to the layout of a mounted ConfigMap. The files are in a folder with a time in its name.
-// ..data is a symbolic link to that folder, and each name is a symbolic link to ..data/NAME.
+// project converts a folder to a mounted ConfigMap. The files are in a folder with a time in its name, to which ..data
+// is a symbolic link. Each name is a symbolic link to ..data/NAME.
 func project(t *testing.T, dir, version string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

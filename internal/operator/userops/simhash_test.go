@@ -24,7 +24,7 @@ func similar(payload []byte, width int) uint64 {
 	for i := range shingles {
 		var eight [8]byte
 		copy(eight[:], payload[i:i+width])
-		// This is the first output of SplitMix64, seeded with the shingle after an advance by width steps.
+		// This is SplitMix64's first output for the shingle as the seed, with a state that width steps have advanced.
 		z := binary.LittleEndian.Uint64(eight[:]) + uint64(width)*0x9e3779b97f4a7c15
 		z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
 		z = (z ^ (z >> 27)) * 0x94d049bb133111eb
