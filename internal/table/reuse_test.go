@@ -10,7 +10,7 @@ import (
 )
 
 // TestAReusedTableIsLikeANewOne encodes messages of several producers with one table, in random order and with changing
-// operators. Failed records have no results, and must not show those of the previous message.
+// operators. Failed records must not have results of an earlier message.
 func TestAReusedTableIsLikeANewOne(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	lists := [][]operator.Operator{
