@@ -1,6 +1,6 @@
 // Package image tests the Dockerfile at the repository's root without Docker. BuildKit's compiler parses it, its steps
-// run in folders, and the tests start the worker from the resulting files. It is a separate module, so that BuildKit
-// doesn't become a dependency of the worker. Run it with `make image-test`, and start reading with play_test.go.
+// run in folders, and the tests start the worker from the resulting files. The package is a separate module to keep
+// BuildKit out of the worker's dependencies. Run it with `make image-test`, and start reading with play_test.go.
 package image
 
 import (
@@ -35,7 +35,6 @@ var repository = func() string {
 	return root
 }()
 
-// dockerfile returns the text of the Dockerfile.
 func dockerfile(t *testing.T) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, "Dockerfile"))
@@ -150,7 +149,7 @@ func parse(t *testing.T) ([]instructions.Stage, map[string]string) {
 	return stages, values
 }
 
-// TestArchiveOfAReleaseIsTheSameImage compiles the Dockerfile of a release's image archive. It differs only in the
+// TestArchiveOfAReleaseIsTheSameImage compiles the Dockerfile of a release's image archive, which differs only in the
 // sources of files.
 func TestArchiveOfAReleaseIsTheSameImage(t *testing.T) {
 	command := exec.CommandContext(t.Context(), "make", "-s", "-C", repository, "--no-print-directory", "release-dockerfile", "VERSION=1.2.3", "COMMIT=abc")

@@ -14,22 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A jail gives a worker the environment of a container, using only kernel features. It has a read-only root with the
-// files of the image and of the C library, an unprivileged user, and writable folders that a test mounts. A pod with
-// readOnlyRootFilesystem is similar. A child process of the test binary enters the jail with jailWord. Mounts and
-// privileges therefore affect only the child.
+// A jail gives a worker the environment of a pod with readOnlyRootFilesystem, using only kernel features. It has a
+// read-only root with the files of the image and of the C library, an unprivileged user, and writable folders. A child
+// process of the test binary enters the jail with jailWord. Mounts and privileges therefore affect only the child.
 const (
 	jailWord   = "enter-the-jail"
 	jailFailed = 99
 
 	nobody = 65532 // user of the image
 
-	// The worker may write to these folders if the environment names a source for them.
+	// The worker may write to these folders if the environment names their sources.
 	tmp, jailTmp   = "/tmp", "JAIL_TMP"
 	home, jailHome = "/home/nonroot", "JAIL_HOME"
 )
 
-// jailed returns a command that runs a program in the jail.
 func jailed(t *testing.T, root string, env []string, program ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()

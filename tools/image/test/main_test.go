@@ -37,8 +37,8 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// playAll runs the whole Dockerfile below dir with the arguments args. Like Docker, it takes stages that no argument
-// changes from the folder cache. If cache is empty, it builds all stages.
+// playAll runs the whole Dockerfile below dir with the arguments. Like Docker, it takes stages that no argument changes
+// from the folder cache. Without a cache, it builds all stages.
 func playAll(dir string, args map[string]string, cache string) error {
 	f, err := os.Open(repository + "/Dockerfile")
 	if err != nil {

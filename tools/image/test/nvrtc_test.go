@@ -70,7 +70,7 @@ func compilesAnOperator(t *testing.T, root string) {
 	env := []string{jailTmp + "=" + writable(t)}
 	build := []string{worker, "operator", "build", source, "--arch", "90", "--out", tmp}
 	says(t, root, env, build, 0, "/tmp/entropy.cubin: operator entropy, version 1, for GPUs of compute capability 9.0, compiled with NVRTC 12.4")
-	// The compiler needs the built-in functions, which can't be opened without the C++ library.
+	// Without the C++ library, the compiler can't open the built-in functions that it needs.
 	if err := os.Remove(filepath.Join(root, "usr/lib/x86_64-linux-gnu/libstdc++.so.6")); err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 )
 
-// pinned matches an image name with a digest and a numeric version. An image of distroless may have any tag, because
-// distroless has no versions.
+// pinned matches an image name with a digest and a numeric version. distroless has no versions, so it may have any tag.
 var pinned = regexp.MustCompile(`^[a-z0-9./-]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}$`)
 
 // TestBasesArePinned: each stage starts from an earlier stage or from a global argument with a digest.
@@ -55,7 +54,7 @@ func TestVersionsAgree(t *testing.T) {
 	if !strings.HasPrefix(runtime.Version(), "go"+wanted+".") {
 		t.Errorf("this test runs with %s, and go.mod wants Go %s", runtime.Version(), wanted)
 	}
-	// The C library of the base must fit the binary, so both must use the same Debian release.
+	// The binary needs the C library of its Debian release in the base.
 	release := map[string]string{"bookworm": "debian12", "trixie": "debian13"}[regexp.MustCompile(`-([a-z]+)@`).FindStringSubmatch(args["GO_IMAGE"])[1]]
 	if release == "" || !strings.Contains(args["BASE_IMAGE"], "-"+release+":") {
 		t.Errorf("GO_IMAGE is %s and BASE_IMAGE %s, want one Debian release", args["GO_IMAGE"], args["BASE_IMAGE"])

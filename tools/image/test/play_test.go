@@ -15,10 +15,9 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 )
 
-// play executes a Dockerfile like Docker, with a folder instead of a container for each stage. COPY copies files. From
-// the repository, it copies only files that .dockerignore permits. RUN runs on this machine with the environment of the
-// stage. A step that lacks a file fails as in Docker. Base images are ignored: a stage contains only copied and built
-// files.
+// play executes a Dockerfile like Docker, with a folder instead of a container for each stage. COPY copies files, but
+// only those of the repository that .dockerignore permits. RUN runs on this machine with the environment of the stage.
+// A step that lacks a file fails as in Docker. Base images are ignored: a stage contains only copied and built files.
 type play struct {
 	ctx    context.Context
 	dir    string            // contains the stages' folders by name; the last one is named final
@@ -53,7 +52,6 @@ type stage struct {
 	env     []string
 }
 
-// all executes the stages in order.
 func (p *play) all(stages []instructions.Stage) error {
 	for i, s := range stages {
 		name := s.Name
@@ -136,7 +134,7 @@ func (s *stage) do(command instructions.Command) error {
 	return nil
 }
 
-// run executes a step. The step must be a make target, because only make targets also run without Docker.
+// run executes a step. It must be a make target, because only make targets also run without Docker.
 func (s *stage) run(c *instructions.RunCommand) error {
 	line := strings.Join(c.CmdLine, " ")
 	words := strings.Fields(line)

@@ -25,7 +25,7 @@ var stages string
 // scratch is a folder that is removed after all tests.
 var scratch string
 
-// made builds the image's tree twice and returns both results, which must be equal. Both builds use the same folder, as
+// made builds the image's tree twice and returns both results, which must be equal. Both builds use one folder, as
 // Docker always builds in /src.
 var made = sync.OnceValues(func() ([2]string, error) {
 	var trees [2]string
@@ -100,8 +100,8 @@ func TestLibrariesAreTheCLibraryAlone(t *testing.T) {
 	}
 }
 
-// TestTwoBuildsAreTheSame compares the files of two image builds, including modes and times. It also compares a worker
-// that was built in another folder.
+// TestTwoBuildsAreTheSame compares the files of two image builds, including modes and times, and a worker that was
+// built in another folder.
 func TestTwoBuildsAreTheSame(t *testing.T) {
 	trees, err := made()
 	if err != nil {
@@ -130,7 +130,6 @@ func TestTwoBuildsAreTheSame(t *testing.T) {
 	}
 }
 
-// contents returns the mode, the time and the digest of each file below root.
 func contents(t *testing.T, root string) map[string]string {
 	t.Helper()
 	files := map[string]string{}

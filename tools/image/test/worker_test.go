@@ -88,8 +88,8 @@ func TestDemoRunsWithAReadOnlyRoot(t *testing.T) {
 	says(t, root, env, []string{worker, "demo", "--payloads", "10", "--timeline", "/opt/millrace/t.json"}, 1, "read-only file system")
 }
 
-// TestRunWritesWhereItMay: without an external server, the worker stores its streams in its data folder. If the folder
-// isn't writable, the error names the variable to set.
+// TestRunWritesWhereItMay: without an external server, the worker stores its streams in its data folder. If it can't
+// write there, the error names the variable to set.
 func TestRunWritesWhereItMay(t *testing.T) {
 	if l, err := net.Listen("tcp", "127.0.0.1:4222"); err != nil {
 		t.Fatalf("the embedded server listens at 127.0.0.1:4222, and something does already: %v", err)
@@ -149,7 +149,7 @@ func TestImageWithoutTheServer(t *testing.T) {
 		return info.Size()
 	}
 	with, without := size(tree(t)), size(lean)
-	if t.Logf("%d bytes with the server, %d without", with, without); with-without < 8_000_000 { // the server needs 8.8 MB (docs/adr/0021)
+	if t.Logf("%d bytes with the server, %d without", with, without); with-without < 8_000_000 { // docs/adr/0021: the server takes 8.8 MB
 		t.Errorf("the worker has %d bytes without the server and %d with it: is it left out?", without, with)
 	}
 }
@@ -164,7 +164,6 @@ func writable(t *testing.T) string {
 	return dir
 }
 
-// process is a running worker in the jail.
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
