@@ -16,7 +16,7 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// answers returns docs/answers.md.
+// answers returns the text of docs/answers.md.
 func answers(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/answers.md")
@@ -26,7 +26,7 @@ func answers(t *testing.T) string {
 	return string(page)
 }
 
-// TestAnswersHaveTheFiguresOfOthers compares the page's figures with the figures in the code and the README.
+// TestAnswersHaveTheFiguresOfOthers compares the page's figures with the code and the README.
 func TestAnswersHaveTheFiguresOfOthers(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
@@ -48,7 +48,7 @@ func TestAnswersHaveTheFiguresOfOthers(t *testing.T) {
 // footprint is the number and size of the messages that a worker added to the result stream.
 type footprint struct {
 	batches              uint64
-	markers, markerBytes uint64 // messages of batches on commits.>, and the size of these messages
+	markers, markerBytes uint64 // number and size of messages of batches on commits.>
 	fenceBytes           uint64 // size of the marker that fences the partition
 	resultBytes          uint64
 }
@@ -63,8 +63,8 @@ func resultState(t *testing.T, js jetstream.JetStream) jetstream.StreamState {
 	return s.CachedInfo().State
 }
 
-// footprintOf runs a worker with exclusive delivery and one partition, and measures the result stream. fast allows fast
-// batches in the result stream. A replicated stream doesn't support them.
+// footprintOf measures the result stream of a worker with exclusive delivery and one partition. fast allows fast
+// batches, which a replicated stream doesn't support.
 func footprintOf(t *testing.T, inputs uint64, exactlyOnce string, fast bool) (f footprint) {
 	t.Helper()
 	s := serve(t)
@@ -117,7 +117,7 @@ func footprintOf(t *testing.T, inputs uint64, exactlyOnce string, fast bool) (f 
 	return f
 }
 
-// TestAnswerWhatCommitMarkersCost measures each row of the page's table in the result stream of a worker.
+// TestAnswerWhatCommitMarkersCost measures each row of the page's table.
 func TestAnswerWhatCommitMarkersCost(t *testing.T) {
 	t.Parallel()
 	programs(t)

@@ -61,7 +61,6 @@ func (r *auditRig) stream(name string) jetstream.Stream {
 	return s
 }
 
-// publish stores a message, and returns its sequence.
 func (r *auditRig) publish(subject string, body []byte, h nats.Header) uint64 {
 	r.Helper()
 	ack, err := r.js.PublishMsg(r.Context(), &nats.Msg{Subject: subject, Data: body, Header: h})
@@ -79,7 +78,6 @@ func (r *auditRig) small(n int) {
 	}
 }
 
-// remove deletes a message of a stream.
 func (r *auditRig) remove(stream string, sequence uint64) {
 	r.Helper()
 	if err := r.stream(stream).DeleteMsg(r.Context(), sequence); err != nil {
@@ -87,7 +85,7 @@ func (r *auditRig) remove(stream string, sequence uint64) {
 	}
 }
 
-// results returns the messages of the result of an input.
+// results returns the messages of an input's result.
 func (r *auditRig) results(input uint64) (all []*jetstream.RawStreamMsg) {
 	r.Helper()
 	s := r.stream("RESULTS")
@@ -146,8 +144,7 @@ func (r *auditRig) audit() audit.Report {
 	return *report
 }
 
-// want compares the findings of a report with findings, which maps the sequence of each finding's only input to the
-// finding's kind.
+// want compares the report's findings with a map from sequence to kind. Each finding has a single input.
 func (r *auditRig) want(report audit.Report, findings map[uint64]audit.Kind) {
 	r.Helper()
 	got := map[uint64]audit.Kind{}
@@ -207,7 +204,7 @@ func TestAuditFindsWhatIsInjected(t *testing.T) {
 			inject(second, audit.Missing, func() { r.remove("RESULTS", last[len(last)-1].Sequence) })
 			inject(101, audit.Missing, func() { r.remove("RESULTS_DEADLETTER", r.letter(101)) })
 			if r.exclusive {
-				want[57] = audit.Disorder           // input 57's result now also follows those of later inputs
+				want[57] = audit.Disorder           // now, the result of input 57 also follows later results
 				inject(50, audit.Disorder, func() { // same subject as input 57
 					a, b := r.results(50)[0], r.results(57)[0]
 					r.remove("RESULTS", a.Sequence)
@@ -221,7 +218,7 @@ func TestAuditFindsWhatIsInjected(t *testing.T) {
 	}
 }
 
-// letter returns the sequence of the dead letter of an input.
+// letter returns the sequence of an input's dead letter.
 func (r *auditRig) letter(input uint64) uint64 {
 	r.Helper()
 	s := r.stream("RESULTS_DEADLETTER")
@@ -282,7 +279,7 @@ func TestAuditBesideWorkers(t *testing.T) {
 	}
 }
 
-// auditedStorm is the number of inputs that the test publishes during an audit of their stream.
+// auditedStorm is the number of inputs that are published during an audit of their stream.
 const auditedStorm = 8000
 
 // storm publishes n inputs as fast as the server accepts them.

@@ -102,7 +102,7 @@ func TestSIGTERMInterruptsADial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }() // an error doesn't matter after the test
+	defer func() { _ = l.Close() }() // the test is over, so an error is irrelevant
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		if c, err := l.Accept(); err == nil {
@@ -120,7 +120,7 @@ func TestSIGTERMInterruptsADial(t *testing.T) {
 }
 
 // waits checks the endpoints of a worker that waits for NATS. The worker is alive but not ready, and /readyz contains
-// each text of why.
+// the texts.
 func waits(t *testing.T, p *process, why ...string) {
 	t.Helper()
 	page := address(t, p, "serving metrics and health")
@@ -140,7 +140,7 @@ func waits(t *testing.T, p *process, why ...string) {
 	}
 }
 
-// works checks that a worker processes a payload after its wait, and stops.
+// works checks that a worker that has waited processes a payload and stops.
 func works(t *testing.T, p *process, url string) {
 	t.Helper()
 	p.await(`"msg":"working"`)

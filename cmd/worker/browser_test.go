@@ -26,8 +26,8 @@ type tab struct {
 	problems []string // exceptions and console messages of the page
 }
 
-// browser returns the path of Chromium. The test skips unless MILLRACE_PAGE=1 enables the tests of the page. With that
-// variable, it fails without Chromium.
+// browser returns the path of Chromium. The test skips without MILLRACE_PAGE=1. With that variable, it fails if
+// Chromium is missing.
 func browser(t *testing.T) string {
 	t.Helper()
 	programs(t)
@@ -54,8 +54,8 @@ var chromium struct {
 	err  error
 }
 
-// startChromium starts the browser. The browser paints in its own process, because emulating a GPU would dominate the
-// run time.
+// startChromium starts the browser. The browser paints in its own process, because emulating a GPU would take most of
+// the time.
 func startChromium(path string) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
 		chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-software-rasterizer", true))
@@ -71,12 +71,12 @@ func startChromium(path string) {
 // endChromium stops the browser, if a test has started it.
 func endChromium() {
 	if chromium.ctx != nil {
-		_ = chromedp.Cancel(chromium.ctx) // an error doesn't matter after the tests
+		_ = chromedp.Cancel(chromium.ctx) // the tests are over, so an error is irrelevant
 		chromium.end()
 	}
 }
 
-// fewFrames makes a page draw 10 times a second. Drawing 60 times a second would dominate the run time of the tests.
+// fewFrames makes a page draw 10 times a second, because drawing 60 times would dominate the run time.
 const fewFrames = `requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 100)`
 
 // open opens a page and records its problems.
@@ -99,8 +99,8 @@ func open(t *testing.T, url string) *tab {
 	return b
 }
 
-// handle records exceptions, console messages, and errors of the browser. Examples are a script that the page's policy
-// forbids and an unreachable address.
+// handle records exceptions, console messages, and browser errors. Examples of errors are a script that the page's
+// policy forbids and an unreachable address.
 func (t *tab) handle(event any) {
 	problem := ""
 	switch e := event.(type) {
@@ -151,7 +151,7 @@ func (t *tab) prefers(width int64, scheme string) {
 	}))
 }
 
-// settled waits until an expression is true on the page, before a screenshot.
+// settled waits for an expression to become true on the page before a screenshot.
 func (t *tab) settled(what, expression string) {
 	t.t.Helper()
 	if os.Getenv(screenshots) != "" {
@@ -159,7 +159,7 @@ func (t *tab) settled(what, expression string) {
 	}
 }
 
-// full waits until batches fill the visible time span and the page has some history, before a screenshot.
+// full waits until batches fill the visible time and the page has history, before a screenshot.
 func (t *tab) full() {
 	t.t.Helper()
 	t.settled("the window is full of batches", `(() => { const bars = millraceTimeline.drawn(), { end, window } = millraceTimeline.view;
@@ -167,7 +167,6 @@ func (t *tab) full() {
 	t.settled("there is history", `document.querySelector("[data-spark] polyline").points.length > 20 && document.querySelectorAll("#latest-rows tr").length > 4`)
 }
 
-// collected returns the problems recorded so far.
 func (t *tab) collected() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

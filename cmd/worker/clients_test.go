@@ -30,8 +30,7 @@ func clientWorker(t *testing.T, delivery string) (url string) {
 	return s.URL()
 }
 
-// wantOutcomes checks the output of a program of docs/protocol.md. The payloads are "first", "second" and one that is
-// too large.
+// wantOutcomes checks a program's output for the payloads "first", "second" and one that is too large.
 func wantOutcomes(t *testing.T, out []byte) {
 	t.Helper()
 	want := `input 1 of INGEST: result {"bytes":5,"crc32c":"8a3ea150"}
@@ -42,8 +41,7 @@ input 3 of INGEST: dead letter, too_large: `
 	}
 }
 
-// TestTheGoClient runs the program in Go, which must report no errors. With exclusive delivery it must ignore commit
-// markers.
+// TestTheGoClient runs the program in Go. The program must report no errors, even with commit markers in the streams.
 func TestTheGoClient(t *testing.T) {
 	t.Parallel()
 	for _, delivery := range []string{"shared", "exclusive"} {
@@ -61,8 +59,8 @@ func TestTheGoClient(t *testing.T) {
 	}
 }
 
-// TestAnotherModuleCanImportTheClient builds a module beside this repository, with the program and the two lines of
-// docs/protocol.md. The build downloads nothing, because this repository uses the same modules.
+// TestAnotherModuleCanImportTheClient builds a module with the program and the two lines of docs/protocol.md. The build
+// downloads nothing, because this repository uses the same modules.
 func TestAnotherModuleCanImportTheClient(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/protocol.md")
@@ -176,7 +174,7 @@ func TestThePythonClient(t *testing.T) {
 	}
 }
 
-// consumers matches the code by which documents create a consumer, with its configuration.
+// consumers matches code in documents that creates a consumer.
 var consumers = regexp.MustCompile(`(?s)ConsumerConfig\{.*?\}\)|subscribe\([^)]*\)|consumers\.add\([^)]*\)|nats consumer (?:add|create) [^\n]*`)
 
 // filtered matches a consumer configuration with a filter.
@@ -215,7 +213,7 @@ func TestEveryConsumerInADocumentHasAFilter(t *testing.T) {
 	}
 }
 
-// TestCodeOnThePageOfTheProtocol: docs/protocol.md shows the code of the JavaScript program, which another test runs.
+// TestCodeOnThePageOfTheProtocol: docs/protocol.md shows the JavaScript program's code, which another test runs.
 func TestCodeOnThePageOfTheProtocol(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/protocol.md")

@@ -16,16 +16,15 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// elsewhere is a JetStream of another server or account than the worker's connection.
+// elsewhere is a JetStream in a different server or account than the worker's connection.
 type elsewhere struct {
 	*testing.T
 	js  jetstream.JetStream // test's connection to the streams
 	env []string            // variables with which the worker reaches the streams
 }
 
-// processes runs two workers with the settings in env, one after the other. Each worker processes earlier inputs and
-// inputs that arrive during its run. Every input must have one result or dead letter, both in the stream and in the
-// output of `worker results`.
+// processes runs two workers with env, one after the other. Each processes earlier inputs and inputs that arrive during
+// its run. Every input must have one result or dead letter, both in the stream and in the output of `worker results`.
 func (e *elsewhere) processes(delivery string) {
 	env := append([]string{
 		"MILLRACE_DELIVERY=" + delivery, "MILLRACE_PROVISION=true", "MILLRACE_PARTITIONS=2", "MILLRACE_OPERATORS=crc32c", "MILLRACE_BATCH_BYTES=64KiB",
@@ -90,8 +89,8 @@ func (e *elsewhere) processes(delivery string) {
 }
 
 // TestJetStreamOfAnotherDomain: the worker's server is a leaf node with its own JetStream, which receives no requests.
-// Package pull tests that the worker parses both forms of acknowledgement subjects. With exclusive delivery the worker
-// also builds them: here in the long form, in TestJetStreamOfAnotherAccount in the short form.
+// Package pull tests that the worker parses both forms of acknowledgement subjects. With exclusive delivery, the worker
+// also builds the long form here, and the short form in TestJetStreamOfAnotherAccount.
 func TestJetStreamOfAnotherDomain(t *testing.T) {
 	t.Parallel()
 	for delivery, flags := range map[string]map[string]bool{"shared": nil, "exclusive": {server.FeatureFlagJsAckFormatV2: true}} {
@@ -111,8 +110,8 @@ func TestJetStreamOfAnotherDomain(t *testing.T) {
 	}
 }
 
-// leafNode starts a server with the JetStream domain hub and a leaf node of it with a different domain. js is the
-// JetStream of hub.
+// leafNode starts a server with the JetStream domain hub, and a leaf node with a different domain. js is hub's
+// JetStream.
 func leafNode(t *testing.T, flags map[string]bool) (js jetstream.JetStream, leaf *server.Server) {
 	t.Helper()
 	// The server sets the leaf node port in its options when it starts.

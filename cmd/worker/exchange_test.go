@@ -29,7 +29,7 @@ func printed(t *testing.T, out string) (all []cliclient.Line) {
 	return all
 }
 
-// TestTheCommandsThatAWorkerPrints runs the commands from the log of a worker with an embedded server, in a shell.
+// TestTheCommandsThatAWorkerPrints runs the commands from a worker's log in a shell. The worker has an embedded server.
 func TestTheCommandsThatAWorkerPrints(t *testing.T) {
 	server := asWorker + "=" + freeAddr()
 	p := start(t, []string{server, "MILLRACE_LOG_FORMAT=json", "MILLRACE_OPERATORS=crc32c", "MILLRACE_SUBJECTS=a.*.>,b"})
@@ -87,8 +87,8 @@ func TestCommandsAreQuoted(t *testing.T) {
 	}
 }
 
-// TestCommandsAfterGoRun: advice names `go run ./cmd/worker` instead of a program's path in Go's build cache. Earlier
-// Go versions use a temporary folder instead.
+// TestCommandsAfterGoRun: advice names `go run ./cmd/worker` instead of a path in Go's build cache. Earlier Go versions
+// use a temporary folder.
 func TestCommandsAfterGoRun(t *testing.T) {
 	for path, want := range map[string]string{
 		"./worker": "./worker", "/opt/go-builder's/worker": `'/opt/go-builder'\''s/worker'`,

@@ -25,7 +25,7 @@ func records(t *testing.T, text string) (list []map[string]any) {
 	return list
 }
 
-// TestAJSONLogStaysJSONWhenTheWorkerFails checks every line, including the last one, of the logs of failed starts.
+// TestAJSONLogStaysJSONWhenTheWorkerFails checks every log line of failed starts, including the last one.
 func TestAJSONLogStaysJSONWhenTheWorkerFails(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestPermissionViolationsAreBounded runs a worker without permission to acknowledge. The server refuses each
-// acknowledgement, and the client library reports each refusal.
+// TestPermissionViolationsAreBounded runs a worker without permission to acknowledge. The client library reports each
+// refused acknowledgement.
 func TestPermissionViolationsAreBounded(t *testing.T) {
 	t.Parallel()
 	s, as := serverOf(t, strings.Replace(documented(t), `"$JS.ACK.INGEST.millrace.>"`, `"not.this"`, 1))

@@ -11,8 +11,8 @@ import (
 	"millrace/internal/compression"
 )
 
-// TestFrameSettingsReachTheWorker publishes a compressed message of several records. The result must be compressed and have a line for
-// each record.
+// TestFrameSettingsReachTheWorker publishes a compressed message of several records. The compressed result must have
+// one line per record.
 func TestFrameSettingsReachTheWorker(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

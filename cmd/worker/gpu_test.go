@@ -9,8 +9,8 @@ import (
 	"millrace/internal/device/cuda/fakecuda"
 )
 
-// These tests run the worker without a GPU. They use the real kernels/runtime on a fake CUDA runtime, which returns the
-// errors that a test selects. See package fakecuda.
+// These tests run the worker without a GPU. They use the real kernels/runtime on a fake CUDA runtime, which returns
+// selected errors. See package fakecuda.
 
 // gpu returns the environment of a worker on fake GPUs. kernels/test/fake/control.hpp describes the settings.
 func gpu(t *testing.T, settings string, env ...string) []string {
@@ -20,8 +20,8 @@ func gpu(t *testing.T, settings string, env ...string) []string {
 		fakecuda.Env + "=" + fakecuda.File(t, settings), "MILLRACE_OPERATORS=crc32c"}, env...)
 }
 
-// TestStartOnGPUs checks the error and the exit code of a start on broken GPUs. The exit code is 2 only if Millrace
-// itself refuses the configuration, not for a CUDA error.
+// TestStartOnGPUs checks the error and exit code of a start on broken GPUs. Only a configuration that Millrace itself
+// refuses causes exit code 2. CUDA errors don't.
 func TestStartOnGPUs(t *testing.T) {
 	for name, c := range map[string]struct {
 		settings string
@@ -53,8 +53,8 @@ func TestStartOnGPUs(t *testing.T) {
 	}
 }
 
-// TestWorkOnGPUsThatLackSomething checks that the worker skips an unusable GPU. With auto, it uses the CPU if no GPU is
-// usable. Without memory pools it preallocates scratch. It logs each case and works.
+// TestWorkOnGPUsThatLackSomething: the worker skips unusable GPUs. With auto and no usable GPU, it uses the CPU.
+// Without memory pools, it preallocates scratch. It logs each case and works.
 func TestWorkOnGPUsThatLackSomething(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

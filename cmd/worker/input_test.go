@@ -63,7 +63,7 @@ func TestMissingLibrary(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "libmillrace.so")
 	r := call(t, []string{"MILLRACE_DEVICE=cuda", "MILLRACE_KERNELS=" + missing})
 	if r.want(t, exitUsage, "device unavailable"); strings.Contains(r.errors, "without cgo") {
-		return // a build without cgo reports that it can't load a library
+		return // without cgo, the error reports that the build can't load a library
 	}
 	r.want(t, exitUsage, missing, "make -C kernels", "MILLRACE_KERNELS")
 }
@@ -122,13 +122,11 @@ func serve(t *testing.T) *embedded.Server {
 	return s
 }
 
-// client connects to s.
 func client(t *testing.T, s *embedded.Server) jetstream.JetStream {
 	t.Helper()
 	return clientOf(t, s.URL())
 }
 
-// clientOf connects to the server at url.
 func clientOf(t *testing.T, url string) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect(url)
@@ -143,7 +141,6 @@ func clientOf(t *testing.T, url string) jetstream.JetStream {
 	return js
 }
 
-// streamMessages returns the number of messages in a stream.
 func streamMessages(t *testing.T, js jetstream.JetStream, name string) uint64 {
 	t.Helper()
 	s, err := js.Stream(context.Background(), name)

@@ -15,8 +15,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestTooLowAMemoryLimitIsRefused checks that the worker refuses to start, and that `worker check` reports the error
-// too.
+// TestTooLowAMemoryLimitIsRefused: the worker refuses to start, and `worker check` reports the same error.
 func TestTooLowAMemoryLimitIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -80,8 +79,8 @@ func TestGoMemoryLimitIsDerived(t *testing.T) {
 	}
 }
 
-// TestPinnedMemoryCountsAgainstTheLimit admits two pipelines on GPUs. Their pinned memory is outside Go's heap, and its
-// sum exceeds the limit.
+// TestPinnedMemoryCountsAgainstTheLimit admits two pipelines on GPUs. Together, their pinned memory exceeds the limit,
+// although it is outside Go's heap.
 func TestPinnedMemoryCountsAgainstTheLimit(t *testing.T) {
 	b := &memoryBudget{limit: memory.Limit{Bytes: 2 << 30, Source: "cgroup"}, heap: memory.Unset}
 	admit := b.admit("cuda")

@@ -66,7 +66,6 @@ func (m *move) prepare(mode string) {
 	}
 }
 
-// consumers returns the names of the consumers of the input stream.
 func (m *move) consumers() (names []string) {
 	m.Helper()
 	s, err := m.js.Stream(m.Context(), "INGEST")
@@ -114,9 +113,8 @@ func (m *move) takeMarkers(name string) {
 	}
 }
 
-// TestTheDeliveryModeChangesWhileInputsWait follows docs/answers.md: the workers with the waiting inputs keep running
-// beside the new workers. The old consumers are paused until the new workers run. All inputs therefore wait during the
-// change.
+// TestTheDeliveryModeChangesWhileInputsWait follows docs/answers.md: the old workers keep running beside the new ones.
+// The old consumers are paused until the new workers run. All inputs therefore wait during the change.
 func TestTheDeliveryModeChangesWhileInputsWait(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/answers.md")
@@ -145,7 +143,7 @@ func TestTheDeliveryModeChangesWhileInputsWait(t *testing.T) {
 			m.send("waiting", 5000)
 			m.prepare(latter)
 
-			// A restarted worker refuses the stream until the stream has its former transform again.
+			// A restarted worker refuses the stream until its former transform is restored.
 			old.terminate()
 			call(t, m.setting(former), "run").want(t, exitFailed, "stream INGEST")
 			m.prepare(former)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// needsLinker skips a test that links a worker unless MILLRACE_TEST_NOEMBEDDED is set, as in CI. Linking takes longer
-// than all other tests.
+// needsLinker skips a test that links a worker unless MILLRACE_TEST_NOEMBEDDED is set, as in CI. Linking is slower than
+// all other tests together.
 func needsLinker(t *testing.T) {
 	t.Helper()
 	if os.Getenv("MILLRACE_TEST_NOEMBEDDED") == "" {
@@ -18,7 +18,7 @@ func needsLinker(t *testing.T) {
 }
 
 // withoutServer builds the worker without the embedded NATS server. Until the test ends, call and start use that
-// worker. It uses go run, which caches the linked program, unlike go build.
+// worker. Unlike go build, go run caches the linked program.
 func withoutServer(t *testing.T) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "worker")

@@ -16,8 +16,8 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// TestOldestServers runs both delivery modes end to end on the oldest server version that each mode supports. It also
-// runs exclusive delivery on an older server, which must fail.
+// TestOldestServers runs each delivery mode end to end on its oldest supported server. Exclusive delivery must fail on
+// an older one.
 func TestOldestServers(t *testing.T) {
 	if os.Getenv("MILLRACE_TEST_OLDEST") == "" {
 		t.Skip("SKIPPED: it installs old servers: .ci/run oldest")

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWorkedExampleHolds runs the worker with the variables of the example in docs/operations.md. It compares the
-// worker's reported figures with the page.
+// TestWorkedExampleHolds runs the worker with the example's variables from docs/operations.md. It compares the reported
+// figures with the page.
 func TestWorkedExampleHolds(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {

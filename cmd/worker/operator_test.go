@@ -58,7 +58,7 @@ func TestBadUsageOfOperator(t *testing.T) {
 	}
 }
 
-// TestNamesOfBuiltInOperatorsAreRefused: the commands refuse such an operator, as the worker does.
+// TestNamesOfBuiltInOperatorsAreRefused: the commands refuse an operator with a built-in name, as the worker does.
 func TestNamesOfBuiltInOperatorsAreRefused(t *testing.T) {
 	const refusal = `"minhash" is the name of a built-in operator: choose another`
 	folder := entropyFolder(t)
@@ -85,7 +85,7 @@ func TestNamesOfBuiltInOperatorsAreRefused(t *testing.T) {
 	call(t, nil, "operator", "build", other).want(t, exitFailed, other+": MILLRACE_OPERATOR: "+refusal)
 }
 
-// gpuFolder returns the path, without extension, of an operator compiled for the CPU and the fake GPU.
+// gpuFolder compiles an operator for the CPU and the fake GPU. It returns the files' path without extension.
 func gpuFolder(t *testing.T, source string) (stem string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", source))
@@ -101,8 +101,8 @@ func gpuFolder(t *testing.T, source string) (stem string) {
 	return stem
 }
 
-// TestOperatorOnAGPUIsComparedWithTheCPU shows that the command runs the operator on both devices and compares the
-// results. The fake GPU runs code for the CPU.
+// TestOperatorOnAGPUIsComparedWithTheCPU: the command runs the operator on both devices and compares the results. The
+// fake GPU runs code for the CPU.
 func TestOperatorOnAGPUIsComparedWithTheCPU(t *testing.T) {
 	stem := gpuFolder(t, "examples/operators/entropy/entropy.cu")
 	env := gpu(t, "")
@@ -194,8 +194,8 @@ func TestCrashOfAnOperatorIsAFinding(t *testing.T) {
 	}
 }
 
-// TestOperatorThatDoesNotEndIsNoticed: an endless loop becomes a finding after a minute. Before that, the command
-// reports the batch that it waits for.
+// TestOperatorThatDoesNotEndIsNoticed: an endless loop becomes a finding after a minute. Earlier, the command names the
+// batch that it waits for.
 func TestOperatorThatDoesNotEndIsNoticed(t *testing.T) {
 	t.Parallel()
 	text := strings.Replace(ends, "MILLRACE_OPERATOR(ends,", "extern \"C\" int pause();\nMILLRACE_OPERATOR(loops,", 1)

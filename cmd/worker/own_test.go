@@ -35,7 +35,6 @@ func ownFolder(t *testing.T, name string, text []byte) string {
 	return folder
 }
 
-// entropyFolder returns a folder with the operator entropy.
 func entropyFolder(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../examples/operators/entropy/entropy.cu")
@@ -45,7 +44,7 @@ func entropyFolder(t *testing.T) string {
 	return ownFolder(t, "entropy", text)
 }
 
-// ends is an operator that accepts every record. The demo would count a refused record as wrong.
+// ends is an operator that accepts every record, because the demo counts refused records as wrong.
 const ends = `#include <millrace/operator.cuh>
 MILLRACE_OPERATOR(ends, 3)
 MILLRACE_PARAM(uint32_t, n, 4, 1, 16)
@@ -98,8 +97,7 @@ func TestOperatorsOfOnesOwnAreRefusedWithWhatToDo(t *testing.T) {
 	call(t, []string{"MILLRACE_OPERATOR_PATH=/nothing"}, "run").want(t, exitUsage, "MILLRACE_OPERATOR_PATH", "/nothing", "no such file")
 }
 
-// TestABrokenFileStopsOnlyWorkersThatUseIt: several workers can share a folder, and a broken file affects only its
-// users.
+// TestABrokenFileStopsOnlyWorkersThatUseIt: other workers can share the folder.
 func TestABrokenFileStopsOnlyWorkersThatUseIt(t *testing.T) {
 	folder := ownFolder(t, "ends", []byte(ends))
 	if err := os.WriteFile(filepath.Join(folder, "broken.cpu.so"), []byte("no library"), 0o600); err != nil {
@@ -123,8 +121,8 @@ type three struct {
 	text             string   // text in the dead letter
 }
 
-// TestOneOfThreePayloadsIsADeadLetter publishes three payloads. The operator refuses the second one, or accesses memory
-// outside its bounds on it. The operators run on the CPU and on the fake GPU, which loads a CPU library as a cubin.
+// TestOneOfThreePayloadsIsADeadLetter publishes three payloads. On the second one, the operator refuses the record or
+// accesses memory out of bounds. It runs on the CPU and on the fake GPU, which loads a CPU library as a cubin.
 func TestOneOfThreePayloadsIsADeadLetter(t *testing.T) {
 	for _, c := range []three{
 		{"entropy?bits=5", "examples/operators/entropy/entropy.cu", []string{"aab", "", "xyzzy"},

@@ -27,7 +27,7 @@ func bounds(lanes int) telemetry.LiveBounds {
 	return telemetry.LiveBounds{Lanes: lanes, Payloads: 10, Bytes: 4 << 20}
 }
 
-// covered lists the pairs of overlapping bars. Bars overlap if they are in one row and share more than one pixel.
+// covered lists the pairs of overlapping bars: bars in one row that share more than one pixel.
 const covered = `(() => {
 	const bars = millraceTimeline.drawn(), pairs = [];
 	bars.forEach((a, i) => bars.slice(i + 1).forEach((b) => {
@@ -64,8 +64,8 @@ func TestPagePaintsNoBarOverAnother(t *testing.T) {
 	}
 }
 
-// TestPageCountsBatchesWithoutSpace checks a row with more batches than it has space for. The row shows the number of
-// hidden batches, and a user can open them.
+// TestPageCountsBatchesWithoutSpace: a row that has no space for all batches shows the number of hidden ones. A user
+// can open them.
 func TestPageCountsBatchesWithoutSpace(t *testing.T) {
 	var records []*inflight.Record
 	for n := range 9 { // all on one lane, and slow to publish
@@ -99,7 +99,8 @@ func TestPageCountsBatchesWithoutSpace(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// TestPageShowsOverlapFirst checks that the page measures overlap, explains its colours, and draws it large above the engines.
+// TestPageShowsOverlapFirst checks that the page measures the overlap, explains the colours, and draws the overlap
+// large above the engines.
 func TestPageShowsOverlapFirst(t *testing.T) {
 	// In 10 s, two engines are busy for 3 s and all three for 0.5 s.
 	line := lineOf(batchOf(1, 0, 0, 1000, 3000, 6000, 7000, 7001, 7002), batchOf(3, 2, 100, 3500, 5600, 6800, 7000, 7001, 7002),
@@ -115,7 +116,7 @@ func TestPageShowsOverlapFirst(t *testing.T) {
 	}
 	b.await("no batch has completed in the last seconds", `document.querySelector("[data-busy]").textContent === "–" && document.querySelector("[data-span]").textContent === "Too few batches to tell" &&
 		document.querySelector("[data-overlap-sub]").textContent === "too few batches to tell"`)
-	// This column of pixels lies where two engines are busy. From the top, the overlap strip precedes the engines.
+	// This column of pixels lies where two engines are busy. From the top, the strip precedes the engines.
 	heights := value[map[string]float64](b, `(() => {
 		const canvas = document.querySelector("canvas"), bars = millraceTimeline.drawn().filter((b) => b.row === "copy_in" || b.row === "compute");
 		const [one, two] = [bars.find((b) => b.row === "compute" && b.batch === 1), bars.find((b) => b.row === "copy_in" && b.batch === 2)];
@@ -135,7 +136,7 @@ func TestPageShowsOverlapFirst(t *testing.T) {
 }
 
 // TestPageScratchAgreesWithItsBatches checks that the scratch figure matches the batches, although no scratch is in use
-// at the moment.
+// now.
 func TestPageScratchAgreesWithItsBatches(t *testing.T) {
 	stats := streams.Stats{Device: "GPU-1", Uptime: time.Second, Scratch: streams.ScratchStats{Reserved: 64 << 20, HighWater: 6 << 20, Limit: 1 << 30}}
 	line := lineOf(batchOf(1, 0, 0, 1, 2, 30, 31, 32, 33), batchOf(2, 1, 0, 1, 3, 31, 32, 33, 34))
@@ -148,8 +149,8 @@ func TestPageScratchAgreesWithItsBatches(t *testing.T) {
 	}
 }
 
-// TestPageReturnsTheFocus checks that Escape returns the focus to the opened row. The focus stays there although newer
-// batches push the row out of the table.
+// TestPageReturnsTheFocus: Escape returns the focus to the opened row. The focus stays there although newer batches
+// push the row out of the table.
 func TestPageReturnsTheFocus(t *testing.T) {
 	line := lineOf(batchOf(1, 0, 0, 1, 2, 3, 4, 5, 6))
 	b := pages(t, telemetry.Debug{Timeline: line, Bounds: bounds(2)})

@@ -18,8 +18,8 @@ import (
 // textOf returns an expression for the text of a page element.
 func textOf(id string) string { return fmt.Sprintf(`document.getElementById(%q).innerText`, id) }
 
-// working returns a job with waiting messages, whose number falls by drain per second. The worker finishes finished
-// messages per second.
+// working returns a job with waiting messages. drain is the decrease of that number per second, and finished the rate
+// of finished messages.
 func working(waiting uint64, drain, finished float64) *telemetry.Job {
 	return &telemetry.Job{Waiting: &waiting, Drain: &drain, Span: 30000, FinishedRate: finished, Started: time.Now().UnixMilli()}
 }
@@ -108,7 +108,7 @@ func TestPageShowsWhatSendersChoseAsText(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// TestPictureOfAJobWithDeadLetters compares the page of a worker that owns partitions with the streams. Some payloads
+// TestPictureOfAJobWithDeadLetters compares the page with the streams. The worker owns partitions, and some payloads
 // are too large.
 func TestPictureOfAJobWithDeadLetters(t *testing.T) {
 	browser(t)
@@ -152,7 +152,6 @@ func TestPictureOfAJobWithDeadLetters(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// deadLetters returns the stored dead letters.
 func deadLetters(t *testing.T, js jetstream.JetStream) (letters []*jetstream.RawStreamMsg) {
 	t.Helper()
 	letterStream, err := js.Stream(t.Context(), "RESULTS_DEADLETTER")

@@ -20,7 +20,7 @@ const (
 )
 
 const (
-	// broken lists commands in the text that continue on a second line. A reader could miss the second line.
+	// broken lists commands that continue on a second line, which a reader could miss.
 	broken = `[...document.querySelectorAll("p code")].filter((c) => c.checkVisibility() && c.getClientRects().length > 1).map((c) => c.innerText)`
 
 	// columns returns the numbers of columns of figures, for the job and for the devices.
@@ -28,12 +28,12 @@ const (
 		.filter((h) => h.checkVisibility()).map((h) => Math.round(h.getBoundingClientRect().left))).size)`
 )
 
-// sharesOfTime lists the shares of time in the legend and the figures: with no, one, several or any busy engine, and
-// with overlap.
+// sharesOfTime lists the shares of time in the legend and the figures: no, one, several or any busy engine, and the
+// overlap.
 const sharesOfTime = `["[data-share=none] b", "[data-share=one] b", "[data-share=several] b", "[data-busy]", "[data-overlap]"].map((e) => parseFloat(document.querySelector(e).textContent)).join(" ")`
 
-// pictures checks the page's layout at both widths and takes a picture of each. figures are the expected numbers of
-// columns at the larger width.
+// pictures checks the page's layout at both widths and takes a picture of each. figures are the numbers of columns at
+// the larger width.
 func (t *tab) pictures(state string, figures ...int) {
 	t.t.Helper()
 	for _, size := range []struct {
@@ -60,7 +60,7 @@ func (t *tab) pictures(state string, figures ...int) {
 	}
 }
 
-// idleWorker starts a worker on the CPU in the worker's folder, as a user would, and opens the worker's page.
+// idleWorker starts a worker on the CPU in the worker's folder, as a user would, and opens its page.
 func idleWorker(t *testing.T, url string) *tab {
 	t.Helper()
 	p := startCommand(t, &exec.Cmd{Path: binary, Args: []string{"./worker"}}, []string{"MILLRACE_NATS_URL=" + url, "MILLRACE_PROVISION=true",
@@ -98,7 +98,7 @@ func TestPicturesOfTheStates(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// busyJob returns the job of the batches of TestPictureOfALivePage, one hour after the job's start.
+// busyJob returns the job of TestPictureOfALivePage one hour after its start.
 func busyJob(epoch time.Time) telemetry.Job {
 	const rate, size = 90_300, 772 // records per second, and bytes per record
 	done := uint64(time.Since(epoch).Seconds() * rate)
@@ -112,8 +112,8 @@ func busyJob(epoch time.Time) telemetry.Job {
 	return j
 }
 
-// TestPictureOfALivePage checks the page while a GPU's engines overlap. The test invents the batches, because it has no
-// GPU.
+// TestPictureOfALivePage checks the page while a GPU's engines overlap. The batches are invented, because the test has
+// no GPU.
 func TestPictureOfALivePage(t *testing.T) {
 	const device, lanes, period = "GPU-1", 4, 60
 	epoch := time.Now().Add(-time.Hour)

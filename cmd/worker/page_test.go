@@ -18,7 +18,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// The constants are JavaScript expressions about the page.
+// These constants are JavaScript expressions about the page.
 const (
 	// enginesOverlap is true if bars of two batches on two engines overlap in time.
 	enginesOverlap = `(() => {
@@ -27,7 +27,7 @@ const (
 	})()`
 
 	// middleOfABar returns the middle of the bar of a batch's compute stage, in pixels of the window, and the batch's
-	// number. Later bars may cover earlier ones, so it selects a bar whose middle is visible.
+	// number. The middle is visible, although later bars may cover earlier ones.
 	middleOfABar = `(() => {
 		const canvas = document.querySelector("canvas");
 		canvas.scrollIntoView({ block: "center" });
@@ -46,8 +46,8 @@ const (
 		.map((e) => e.tagName + "." + e.className).concat(document.documentElement.scrollWidth > innerWidth ? ["the document"] : [])`
 )
 
-// demonstration starts a demo that runs until the end of the test, with the variables in env. It opens the timeline
-// page in a browser.
+// demonstration starts a demo with the variables env and opens its timeline page in a browser. The demo runs until the
+// test ends.
 func demonstration(t *testing.T, env ...string) *tab {
 	t.Helper()
 	browser(t)
@@ -142,8 +142,8 @@ func TestPageOpensABatch(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// TestPageOfAnIdleWorker checks the page before the first batch, after the last one, after the worker's end, and after
-// another worker has replaced it.
+// TestPageOfAnIdleWorker checks the page before the first batch, after the last one, after the worker's end, and with
+// its successor.
 func TestPageOfAnIdleWorker(t *testing.T) {
 	browser(t)
 	s := serve(t)

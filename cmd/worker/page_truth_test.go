@@ -16,7 +16,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// The constants are JavaScript expressions about the worker's state on the page.
+// These constants are JavaScript expressions about the worker's state on the page.
 const (
 	pageState = `document.getElementById("state").dataset.state`
 	stateText = `document.getElementById("state").innerText.replace(/\s+/g, " ")`
@@ -58,8 +58,8 @@ func lineSince(epoch time.Time, records ...*inflight.Record) *telemetry.Timeline
 	return line
 }
 
-// TestPageWithoutNATS checks that the page turns red when the worker loses its server, even while the timeline is
-// paused. The page returns to normal once the server is back.
+// TestPageWithoutNATS: the page turns red when the worker loses its server, even with a paused timeline. It returns to
+// normal once the server is back.
 func TestPageWithoutNATS(t *testing.T) {
 	s := serve(t)
 	p := start(t, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_DEBUG_ADDR=127.0.0.1:0",
@@ -103,8 +103,8 @@ func TestPageReportsOtherTrouble(t *testing.T) {
 	b.wantNoProblems()
 }
 
-// TestPageSaysHowLateItIs checks that the header names the delay of the timeline in slow motion, and while batches in
-// flight make no progress.
+// TestPageSaysHowLateItIs: the header names the timeline's delay in slow motion, and while batches in flight make no
+// progress.
 func TestPageSaysHowLateItIs(t *testing.T) {
 	epoch := time.Now().Add(-time.Hour)
 	line := lineSince(epoch, batchOf(1, 0, 0, 1, 2, 3, 4, 5, 6))
@@ -152,8 +152,8 @@ func TestPageWithoutAGPU(t *testing.T) {
 	}
 }
 
-// TestPageNamesTheConsumerThatHoldsTheFloor: the input stream retains inputs for a consumer, retains them for another
-// reason, or retains none.
+// TestPageNamesTheConsumerThatHoldsTheFloor: the input stream retains inputs for a consumer, for another reason, or not
+// at all.
 func TestPageNamesTheConsumerThatHoldsTheFloor(t *testing.T) {
 	t.Parallel()
 	var kept atomic.Pointer[telemetry.Kept]

@@ -17,7 +17,7 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// documented returns the server configuration in docs/security.md, which has the users admin, worker, exclusive, publisher,
+// documented returns the server configuration in docs/security.md with the users admin, worker, exclusive, publisher,
 // reader, auditor and retrier.
 func documented(t *testing.T) string {
 	t.Helper()
@@ -40,7 +40,7 @@ func documentedAfter(t *testing.T, heading string) string {
 	return conf
 }
 
-// documentedServer starts a server with the documented configuration. as connects as one of its users.
+// documentedServer starts a server with the documented configuration. The function as connects as one of its users.
 func documentedServer(t *testing.T) (s *server.Server, as func(user string) (*nats.Conn, jetstream.JetStream)) {
 	t.Helper()
 	return serverOf(t, documented(t))
@@ -73,8 +73,8 @@ func serverOf(t *testing.T, text string) (s *server.Server, as func(user string)
 	}
 }
 
-// TestDocumentedPermissionsAreEnough runs workers as the users of docs/security.md. The server refuses no request, and
-// the workers leave no files.
+// TestDocumentedPermissionsAreEnough runs workers as the users of docs/security.md. The server refuses nothing, and the
+// workers leave no files.
 func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	t.Parallel()
 	for user, delivery := range map[string]string{"worker": "shared", "exclusive": "exclusive"} {
@@ -138,7 +138,6 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	}
 }
 
-// messagesOn returns the number of messages stored on subjects.
 func messagesOn(t *testing.T, js jetstream.JetStream, subjects string) (n uint64) {
 	t.Helper()
 	name, err := js.StreamNameBySubject(t.Context(), subjects)
@@ -177,8 +176,8 @@ func provision(t *testing.T, js jetstream.JetStream, exclusive bool) {
 	}
 }
 
-// TestDocumentedPermissionsAreTheLeast tries forbidden operations as each user. It also checks that `worker check`
-// names a missing permission.
+// TestDocumentedPermissionsAreTheLeast tries forbidden operations as each user. `worker check` must name a missing
+// permission.
 func TestDocumentedPermissionsAreTheLeast(t *testing.T) {
 	t.Parallel()
 	s, as := documentedServer(t)

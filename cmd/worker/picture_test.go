@@ -16,8 +16,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// screenshots is a variable with the folder for screenshots. The tests take no screenshots if it is empty. `make
-// screenshots` sets it.
+// screenshots is a variable with the folder for screenshots, which `make screenshots` sets. If it is empty, the tests
+// take none.
 const screenshots = "MILLRACE_SCREENSHOTS"
 
 // pictureBytes limits the size of a screenshot, because the repository contains it.
@@ -42,8 +42,8 @@ func (t *tab) picture(name string) {
 	}
 }
 
-// compressed returns the PNG file with a palette of its 256 most frequent colours. Every other colour is replaced by
-// the nearest palette colour.
+// compressed returns the PNG file with a palette of its 256 most frequent colours. The nearest of them replaces any
+// other colour.
 func compressed(t *testing.T, file []byte) []byte {
 	t.Helper()
 	decoded, err := png.Decode(bytes.NewReader(file))
@@ -86,8 +86,8 @@ func compressed(t *testing.T, file []byte) []byte {
 	return out.Bytes()
 }
 
-// TestPicturesOfTheDocuments checks that each picture in the repository is small, and that a page shows it with a text
-// alternative.
+// TestPicturesOfTheDocuments checks that each picture in the repository is small, and that a page shows it with
+// alternative text.
 func TestPicturesOfTheDocuments(t *testing.T) {
 	t.Parallel()
 	pictures, err := filepath.Glob("../../docs/images/*.png")

@@ -15,7 +15,6 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// deadStream is the dead-letter stream that a worker provisions.
 const deadStream = "RESULTS_DEADLETTER"
 
 // awaitLetters waits until n dead letters are stored and all inputs are settled.
@@ -34,7 +33,7 @@ func (r *auditRig) working(do func(), env ...string) {
 	p.terminate()
 }
 
-// inputs returns the stored inputs from the sequence from to the last one.
+// inputs returns the stored inputs from the given sequence to the last one.
 func (r *auditRig) inputs(from uint64) (all []*jetstream.RawStreamMsg) {
 	r.Helper()
 	s := r.stream("INGEST")
@@ -48,8 +47,8 @@ func (r *auditRig) inputs(from uint64) (all []*jetstream.RawStreamMsg) {
 	return all
 }
 
-// TestRetryAfterTheCauseIsRemoved produces dead letters of each kind with a failing worker, and resends them to a
-// worker that accepts them.
+// TestRetryAfterTheCauseIsRemoved makes dead letters of each kind with a failing worker, and resends them to a working
+// one.
 func TestRetryAfterTheCauseIsRemoved(t *testing.T) {
 	t.Parallel()
 	folder := entropyFolder(t)
@@ -95,7 +94,7 @@ func TestRetryAfterTheCauseIsRemoved(t *testing.T) {
 			for _, m := range inputs {
 				maps.DeleteFunc(m.Header, func(name string, _ []string) bool { return strings.HasPrefix(name, "Nats-") })
 				want, body := mine, large
-				switch _, name, _ := strings.Cut(m.Subject, "ingest."); name { // after the partition with exclusive delivery
+				switch _, name, _ := strings.Cut(m.Subject, "ingest."); name { // a partition precedes it with exclusive delivery
 				case "empty":
 					body = nil
 				case "frame.large":
@@ -120,7 +119,7 @@ func TestRetryAfterTheCauseIsRemoved(t *testing.T) {
 				t.Errorf("%d dead letters are stored, want all 5", n)
 			}
 
-			r.working(func() { // its cause remains: it becomes a dead letter again, which only a later run may resend
+			r.working(func() { // its cause remains: only a later run may resend its new dead letter
 				call(t, r.env, "retry").want(t, exitDone, "sent 1 dead letter again", "(invalid_encoding 1)")
 				r.awaitLetters(6)
 			})

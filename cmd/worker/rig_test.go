@@ -26,16 +26,16 @@ import (
 // patience limits each wait of a test.
 const patience = natstest.Patience
 
-// binary is the path of the worker. The path is a link to the test binary, which runs as the worker if asWorker is set.
-// The tests therefore link no second binary, and `go test -race` also checks the worker.
+// binary is the path of the worker. It is a link to the test binary, which runs as the worker if asWorker is set. The
+// tests therefore link no second binary, and `go test -race` also checks the worker.
 var binary string
 
-// asWorker is a variable that makes the test binary run as the worker. Its value is the address of the embedded server.
-// The default 127.0.0.1:4222 may belong to a server of the user.
+// asWorker is a variable that makes the test binary run as the worker. Its value is the embedded server's address. At
+// the default 127.0.0.1:4222, a user's server may listen.
 const asWorker = "TEST_BINARY_AS_WORKER"
 
-// atOnce is the default number of parallel tests. It doesn't depend on the number of processors, because the tests
-// mostly wait for a worker.
+// atOnce is the default number of parallel tests. It is independent of the processors, because the tests mostly wait
+// for a worker.
 const atOnce = 6
 
 func TestMain(m *testing.M) {
@@ -69,13 +69,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// loopback returns a loopback address that no other test process uses. No other process can therefore take a port
-// between the check that it is free and the worker's listen.
+// loopback returns a loopback address that no other test process uses. No other process can take a free port there
+// before the worker listens on it.
 func loopback() string {
 	return fmt.Sprintf("127.%d.%d.%d", 1+os.Getpid()>>16&0x3f, os.Getpid()>>8&0xff, os.Getpid()&0xff)
 }
 
-// environment returns this process's environment without the variables of Millrace and OpenTelemetry. It adds the host
+// environment returns this process's environment without variables of Millrace and OpenTelemetry. It adds the host
 // device, a separate address for an embedded server, and env.
 func environment(env ...string) []string {
 	var clean []string
@@ -88,14 +88,12 @@ func environment(env ...string) []string {
 	return append(clean, env...)
 }
 
-// result is the exit code and the output of a worker.
 type result struct {
 	code        int
 	out, errors string
 }
 
-// programs skips a test that starts programs if -short is set. The race detector of the test covers only the test's own
-// process.
+// programs skips a test that starts programs if -short is set. The test's race detector covers only its own process.
 func programs(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -121,7 +119,7 @@ func call(t *testing.T, env []string, args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// readable returns the output. It appends the texts from records of a JSON log, without JSON's escapes.
+// readable returns the output, followed by the unescaped texts of JSON log records.
 func (r result) readable() string {
 	text := r.out + r.errors
 	for line := range strings.Lines(r.errors) {
@@ -136,7 +134,7 @@ func (r result) readable() string {
 	return text
 }
 
-// want checks the exit code, and that the output contains each text.
+// want checks the exit code and that the output contains the texts.
 func (r result) want(t *testing.T, code int, texts ...string) {
 	t.Helper()
 	if r.code != code {
@@ -159,7 +157,7 @@ type process struct {
 	mu    sync.Mutex
 	lines []string
 	more  chan struct{}
-	done  chan struct{} // closed after the end of the process
+	done  chan struct{}
 }
 
 // start starts the worker and collects its output.
@@ -213,7 +211,6 @@ func (p *process) collect(r io.ReadCloser) {
 	close(p.done)
 }
 
-// text returns the output so far.
 func (p *process) text() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,7 +247,7 @@ func (p *process) terminate() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// ended waits at most patience for the end of the process. It reports whether the process ended.
+// ended waits at most patience for the end of the process. It reports whether that happened.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:
@@ -260,7 +257,7 @@ func (p *process) ended() bool {
 	}
 }
 
-// lastPort is the port of the last address from freeAddr. It starts below the range of ports that the kernel assigns to
+// lastPort is the port of the last address from freeAddr. It starts below the ports that the kernel assigns to
 // connections.
 var lastPort atomic.Int32
 

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// The constants include secrets for the tests. No output of the worker may contain a secret.
+// These constants include secrets, which no output of the worker may contain.
 const (
 	plantedUser     = "planted-user"
 	plantedPassword = "planted-password,with/marks"
@@ -24,7 +24,7 @@ const (
 	plantedBearer   = "planted-bearer" // token for the collector of spans
 )
 
-// debugPages lists all debug pages except those that record for some time before they respond.
+// debugPages lists all debug pages except those that record before they respond.
 var debugPages = []string{
 	"", "timeline", "timeline?after=0", "trace?seconds=60", "debug/pprof/", "debug/pprof/cmdline", "debug/pprof/symbol",
 	"debug/pprof/goroutine?debug=2", "debug/pprof/heap?debug=1", "debug/pprof/allocs?debug=1", "debug/pprof/threadcreate?debug=1",
@@ -67,7 +67,6 @@ func userCredentials(t *testing.T, expires time.Time) (text, seed, token string)
 	return string(file), seed, token
 }
 
-// newUser returns the keys of a new user.
 func newUser(t *testing.T) (public, seed string) {
 	t.Helper()
 	key, err := nkeys.CreateUser()
@@ -85,7 +84,6 @@ func newUser(t *testing.T) (public, seed string) {
 	return public, string(bytes.Clone(secret))
 }
 
-// secretFile writes text to a file and returns its path.
 func secretFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "secret")
@@ -95,8 +93,8 @@ func secretFile(t *testing.T, text string) string {
 	return path
 }
 
-// TestSecretsStayInside runs a worker with each kind of secret and stops its server. It then searches all output and
-// pages of the worker for the secret.
+// TestSecretsStayInside runs a worker with each kind of secret, stops its server, and searches all output and pages for
+// the secret.
 func TestSecretsStayInside(t *testing.T) {
 	t.Parallel()
 	public, seed := newUser(t)
@@ -151,7 +149,6 @@ func TestSecretsStayInside(t *testing.T) {
 	}
 }
 
-// signed signs nonce with the seed of a user.
 func signed(seed string, nonce []byte) ([]byte, error) {
 	key, err := nkeys.FromSeed([]byte(seed))
 	if err != nil {
@@ -160,7 +157,7 @@ func signed(seed string, nonce []byte) ([]byte, error) {
 	return key.Sign(nonce)
 }
 
-// work runs a worker on some payloads until its server stops. It returns all output and pages of the worker by source.
+// work runs a worker on some payloads until its server stops. It returns the worker's output and pages by source.
 func work(t *testing.T, s *server.Server, env []string, login nats.Option) map[string]string {
 	t.Helper()
 	p := start(t, env)

@@ -38,8 +38,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// hangUps lets programs that a test starts receive SIGHUP, even under nohup. A child process inherits an ignored signal
-// as ignored, but it doesn't inherit a handler.
+// hangUps lets child processes of a test receive SIGHUP, even under nohup. A child inherits an ignored signal, but not
+// a handler.
 func hangUps(t *testing.T) {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
@@ -47,7 +47,7 @@ func hangUps(t *testing.T) {
 }
 
 // TestClosedTerminalDrains ends a worker as a closing terminal does: with SIGHUP, and without a reader of its output.
-// The worker drains as after SIGTERM. It acknowledges every input and gives none back.
+// As after SIGTERM, the worker acknowledges every input and gives none back.
 func TestClosedTerminalDrains(t *testing.T) {
 	t.Parallel()
 	hangUps(t)
@@ -93,7 +93,7 @@ func TestClosedTerminalDrains(t *testing.T) {
 	}
 }
 
-// TestNohupKeepsTheWorkerRunning checks that a worker that started with SIGHUP ignored outlives its terminal.
+// TestNohupKeepsTheWorkerRunning: a worker that starts with SIGHUP ignored outlives its terminal.
 func TestNohupKeepsTheWorkerRunning(t *testing.T) {
 	t.Parallel()
 	s, as := documentedServer(t)
@@ -143,8 +143,7 @@ type piped struct {
 	temp string
 }
 
-// startPiped starts the worker with the arguments args and the variables env. prefix is a command that runs the worker,
-// or nil.
+// startPiped starts the worker with args and env. prefix is a command that runs the worker, or nil.
 func startPiped(t *testing.T, prefix []string, args string, env ...string) *piped {
 	t.Helper()
 	programs(t)
@@ -195,7 +194,6 @@ func (p *piped) signal(t *testing.T, s os.Signal) syscall.WaitStatus {
 	return p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 }
 
-// awaitResults waits until n results are stored.
 func awaitResults(t *testing.T, js jetstream.JetStream, n uint64) {
 	t.Helper()
 	natstest.Until(t, fmt.Sprintf("%d results are stored", n), func() bool { return streamMessages(t, js, "RESULTS") == n })

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestCommandsForExclusiveDelivery: docs/streams.md contains the commands that `worker check` prints for exclusive
-// delivery.
+// TestCommandsForExclusiveDelivery: docs/streams.md has the commands that `worker check` prints for exclusive delivery.
 func TestCommandsForExclusiveDelivery(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/streams.md")
@@ -32,8 +31,8 @@ func TestCommandsForExclusiveDelivery(t *testing.T) {
 	}
 }
 
-// TestCommandsThatMoveDeadLetters: docs/streams.md contains the commands that `worker check` prints for a result stream
-// that also has the dead-letter subjects.
+// TestCommandsThatMoveDeadLetters: docs/streams.md has the commands that `worker check` prints for a result stream with
+// dead-letter subjects.
 func TestCommandsThatMoveDeadLetters(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/streams.md")
@@ -74,8 +73,8 @@ func TestCommandsThatMoveDeadLetters(t *testing.T) {
 	}
 }
 
-// TestCommandsForCommitMarkers: docs/streams.md contains the commands that `worker check` prints for streams without
-// commit markers.
+// TestCommandsForCommitMarkers: docs/streams.md has the commands that `worker check` prints for streams without commit
+// markers.
 func TestCommandsForCommitMarkers(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/streams.md")

@@ -23,7 +23,7 @@ func onTerminal(t *testing.T, columns int, env []string, args ...string) (code i
 	if err != nil {
 		t.Skipf("SKIPPED: THIS MACHINE GIVES NO TERMINALS: %v", err)
 	}
-	defer func() { _ = ours.Close() }() // all output has been read
+	defer func() { _ = ours.Close() }() // everything is read
 	number, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0)

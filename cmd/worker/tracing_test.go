@@ -39,7 +39,6 @@ func (c *collecting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// publishTraced publishes n payloads with separate trace contexts.
 func publishTraced(t *testing.T, js jetstream.JetStream, n int) {
 	t.Helper()
 	for i := range n {
@@ -50,8 +49,8 @@ func publishTraced(t *testing.T, js jetstream.JetStream, n int) {
 	}
 }
 
-// TestSpansOfARun ends a worker right after its work. It checks that each batch span links to its payloads, and that
-// the worker exports the last spans before its exit.
+// TestSpansOfARun ends a worker right after its work. Each batch span must link to its payloads, and the worker must
+// export the last spans before its exit.
 func TestSpansOfARun(t *testing.T) {
 	t.Parallel()
 	c := &collecting{}
@@ -78,7 +77,7 @@ func TestSpansOfARun(t *testing.T) {
 			linked[strings.TrimLeft(hex.EncodeToString(l.GetTraceId()), "0")] = true
 		}
 	}
-	perBatch := 5 // batch, fill, compute, publish, settle; the CPU device copies nothing
+	perBatch := 5 // batch, fill, compute, publish, settle; no copies on the CPU
 	if emulateGPU {
 		perBatch += 2
 	}
@@ -87,7 +86,7 @@ func TestSpansOfARun(t *testing.T) {
 	}
 }
 
-// TestWithoutACollector checks that the worker works without its collector and logs the failure once.
+// TestWithoutACollector: the worker works without its collector and logs the failure once.
 func TestWithoutACollector(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

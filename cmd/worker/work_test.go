@@ -142,7 +142,6 @@ func address(t *testing.T, p *process, message string) string {
 	return m[1]
 }
 
-// grep returns the lines of text that contain what.
 func grep(text, what string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
