@@ -24,7 +24,7 @@ type column struct {
 	strings [][]byte // byte strings of each record; nil if the operator has none
 }
 
-// length returns the field of a body that has the length of a value. Its top bit marks an operator with byte strings.
+// length returns the length field of the operator's values. The top bit marks an operator with byte strings.
 func (c column) length() uint32 {
 	if c.strings != nil {
 		return uint32(c.stride) | 1<<31

@@ -144,7 +144,7 @@ func (r *auditRig) audit() audit.Report {
 	return *report
 }
 
-// want compares the report's findings with a map from sequence to kind. Each finding has a single input.
+// want compares the report's findings with findings, a map from sequence to kind. Each finding has a single input.
 func (r *auditRig) want(report audit.Report, findings map[uint64]audit.Kind) {
 	r.Helper()
 	got := map[uint64]audit.Kind{}

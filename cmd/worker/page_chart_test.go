@@ -27,7 +27,7 @@ func bounds(lanes int) telemetry.LiveBounds {
 	return telemetry.LiveBounds{Lanes: lanes, Payloads: 10, Bytes: 4 << 20}
 }
 
-// covered lists the pairs of overlapping bars: bars in one row that share more than one pixel.
+// covered lists the pairs of bars that overlap: bars in one row that share more than one pixel.
 const covered = `(() => {
 	const bars = millraceTimeline.drawn(), pairs = [];
 	bars.forEach((a, i) => bars.slice(i + 1).forEach((b) => {

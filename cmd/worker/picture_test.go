@@ -16,8 +16,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// screenshots is a variable with the folder for screenshots, which `make screenshots` sets. If it is empty, the tests
-// take none.
+// screenshots is a variable with the folder for screenshots, which `make screenshots` sets. The tests take no
+// screenshots if it is empty.
 const screenshots = "MILLRACE_SCREENSHOTS"
 
 // pictureBytes limits the size of a screenshot, because the repository contains it.
@@ -42,8 +42,8 @@ func (t *tab) picture(name string) {
 	}
 }
 
-// compressed returns the PNG file with a palette of its 256 most frequent colours. The nearest of them replaces any
-// other colour.
+// compressed returns the PNG file with a palette of its 256 most frequent colours. It replaces other colours by the
+// nearest of these.
 func compressed(t *testing.T, file []byte) []byte {
 	t.Helper()
 	decoded, err := png.Decode(bytes.NewReader(file))

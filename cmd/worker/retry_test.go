@@ -119,7 +119,7 @@ func TestRetryAfterTheCauseIsRemoved(t *testing.T) {
 				t.Errorf("%d dead letters are stored, want all 5", n)
 			}
 
-			r.working(func() { // its cause remains: only a later run may resend its new dead letter
+			r.working(func() { // the cause remains, so only a later run may resend the new dead letter
 				call(t, r.env, "retry").want(t, exitDone, "sent 1 dead letter again", "(invalid_encoding 1)")
 				r.awaitLetters(6)
 			})

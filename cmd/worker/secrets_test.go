@@ -24,7 +24,7 @@ const (
 	plantedBearer   = "planted-bearer" // token for the collector of spans
 )
 
-// debugPages lists all debug pages except those that record before they respond.
+// debugPages lists all debug pages except pages that record before they respond.
 var debugPages = []string{
 	"", "timeline", "timeline?after=0", "trace?seconds=60", "debug/pprof/", "debug/pprof/cmdline", "debug/pprof/symbol",
 	"debug/pprof/goroutine?debug=2", "debug/pprof/heap?debug=1", "debug/pprof/allocs?debug=1", "debug/pprof/threadcreate?debug=1",

@@ -50,7 +50,7 @@ type panel struct {
 	}
 }
 
-// source is a data source. The dashboard's variable selects chosen.
+// source is a data source. chosen is the data source that the dashboard's variable selects.
 type source struct{ Type, UID string }
 
 var chosen = source{"prometheus", "${datasource}"}

@@ -100,7 +100,7 @@ func TestDeclaredBoundsAreTheCharts(t *testing.T) {
 	}
 }
 
-// worker runs the worker's own check of its configuration with the chart's variables.
+// worker checks the chart's variables with the worker's own code.
 type worker struct{ env map[string]string }
 
 // workerOf returns the worker of a release on the CPU, because the image's files are missing here. It unsets worker

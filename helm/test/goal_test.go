@@ -30,7 +30,7 @@ func TestGoalWithAKnownRate(t *testing.T) {
 		set  values
 		want int
 	}{
-		{nil, 665_920}, // without both values: 1.25 times the window
+		{nil, 665_920}, // default: 1.25 times the window
 		{values{"autoscaling.podRate": 35_000, "autoscaling.payloadBytes": 256}, 2_100_000},
 		{values{"autoscaling.podRate": 35_000, "autoscaling.backlogSeconds": 30, "autoscaling.payloadBytes": 256}, 1_050_000},
 		{values{"autoscaling.podRate": 0.1, "autoscaling.payloadBytes": 1 << 20}, (window>>20)*5/4 + 1},

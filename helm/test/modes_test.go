@@ -7,7 +7,7 @@ import (
 	apps "k8s.io/api/apps/v1"
 )
 
-// modes are the configurations in which the tests install the chart.
+// modes are the tested configurations of the chart.
 var modes = map[string]values{
 	"gpu":             {},
 	"several GPUs":    {"gpu.count": 4},

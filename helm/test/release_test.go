@@ -72,8 +72,8 @@ func TestReleaseHasItsVersionEverywhere(t *testing.T) {
 	}
 }
 
-// TestReleaseIsChecked: make release refuses a version other than the chart's, and a changelog without a section for
-// the version.
+// TestReleaseIsChecked: make release refuses a version that doesn't match the chart's. It also refuses a changelog
+// without a section for the version.
 func TestReleaseIsChecked(t *testing.T) {
 	next := strings.TrimSuffix(loaded(t).Metadata.Version, "-dev")
 	for version, want := range map[string]string{

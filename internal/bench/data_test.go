@@ -23,7 +23,7 @@ func TestRandomDependsOnlyOnTheSeed(t *testing.T) {
 	}
 }
 
-// TestPiecesAreThoseOfTheWhole also checks that the content of a slot depends only on the seed.
+// TestPiecesAreThoseOfTheWhole also checks that the content of a slot changes if and only if the seed changes.
 func TestPiecesAreThoseOfTheWhole(t *testing.T) {
 	whole, quarter := newWords(mix{}, 4000), newWords(mix{}, 1000)
 	quarter.whole = whole

@@ -42,7 +42,7 @@ func variantPipeline(t *testing.T, d device.Device, list string, s streams.Sched
 	return p, ops
 }
 
-// submitDocuments submits a batch of n payloads of the given size. Before that, it passes the payloads to tell.
+// submitDocuments submits a batch of n payloads of the given size. Before that, it calls tell with the payloads.
 func submitDocuments(t *testing.T, p *streams.Pipeline, seed uint64, n, bytes int, tell func(slot int, payloads [][]byte)) {
 	t.Helper()
 	b, err := p.Acquire(t.Context())

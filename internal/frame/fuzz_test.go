@@ -85,8 +85,8 @@ func dictionaryStream(t testing.TB) []byte {
 	return stream(t, []field{{"text", typ, []arrow.Array{first, second}}})
 }
 
-// FuzzArrowAgrees compares the records with arrow-go's values. It skips streams that either one rejects, because
-// arrow-go reads all columns but checks less.
+// FuzzArrowAgrees compares the records with arrow-go's values. It skips streams that one of the readers rejects,
+// because arrow-go reads all columns but checks less.
 func FuzzArrowAgrees(f *testing.F) {
 	for _, typ := range binaryTypes {
 		for _, options := range compressions {

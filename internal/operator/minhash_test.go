@@ -28,8 +28,8 @@ func signature(t *testing.T, spec string, payload []byte) []uint32 {
 	return entries
 }
 
-// TestMinhashKnownSignatures: the signatures come from a separate program in another language with arbitrary-precision
-// numbers, written only from the specification.
+// TestMinhashKnownSignatures: a separate program in another language computed the signatures with arbitrary-precision
+// numbers. It was written only from the specification.
 func TestMinhashKnownSignatures(t *testing.T) {
 	for _, v := range []struct {
 		spec, payload string

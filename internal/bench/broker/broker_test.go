@@ -271,7 +271,7 @@ func TestPayloadThatFitsNoBatch(t *testing.T) {
 	}
 }
 
-// TestSizesOfPayloads: the suite accepts sizes that don't fit in a batch, and rejects invalid sizes.
+// TestSizesOfPayloads: the suite accepts sizes that suites of batches reject, but no size that a payload cannot have.
 func TestSizesOfPayloads(t *testing.T) {
 	o := tiny(nil, New(Options{}))
 	o.Bytes = []int{1, 4 << 10}

@@ -40,8 +40,7 @@ func TestServerIsServedUntilEOF(t *testing.T) {
 	}
 }
 
-// TestServerProcess checks that Close ends the server's process. A script replaces the program, which the tests of the
-// command cover.
+// TestServerProcess checks that Close ends the server's process. A script replaces the server program.
 func TestServerProcess(t *testing.T) {
 	dir := t.TempDir()
 	a, err := startProcess(t.Context(), script(t, `echo "nats://127.0.0.1:1 $GOGC"; cat >&2; touch "$1/ended"`), dir)

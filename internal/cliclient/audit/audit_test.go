@@ -143,7 +143,7 @@ func TestADeadLetterInTwoMessages(t *testing.T) {
 	r.want("doubled 1, double 1-1, incomplete 1-1")
 }
 
-// TestWhatCantBeKnown: the server may have removed the outcomes, or a sequence may never have been an input.
+// TestWhatCantBeKnown: the server may have removed outcomes, or a sequence may never have been an input.
 func TestWhatCantBeKnown(t *testing.T) {
 	t.Parallel()
 	t.Run("results were purged", func(t *testing.T) {
