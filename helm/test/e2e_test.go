@@ -40,8 +40,8 @@ var (
 // namespace is the release's namespace, which enforces the Pod Security Standard "restricted".
 const namespace = "gpu-jobs"
 
-// TestCluster installs the chart on API servers of Kubernetes 1.36 and 1.29, and on one that emulates 1.34.
-// gpu.mode=dra needs 1.34, and the other modes need 1.29.
+// TestCluster installs the chart on API servers of Kubernetes 1.36 and 1.29, and on one that emulates 1.34. The oldest
+// version for gpu.mode=dra is 1.34, and for the other modes 1.29.
 func TestCluster(t *testing.T) {
 	for _, server := range []struct {
 		program, minor string

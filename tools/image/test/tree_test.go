@@ -19,7 +19,7 @@ import (
 // stamped are the build arguments of the images in these tests.
 var stamped = map[string]string{"VERSION": "1.2.3", "COMMIT": "0123456789ab", "SOURCE_DATE_EPOCH": "1700000000"}
 
-// stages is the folder with the stages of the last image with the arguments stamped.
+// stages is the folder with the stages of the last image that was built with stamped.
 var stages string
 
 // scratch is a folder that is removed after all tests.
