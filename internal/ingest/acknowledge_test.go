@@ -20,7 +20,7 @@ func TestConfirmedAcknowledgements(t *testing.T) {
 	run := r.run(hostDevice(t), streams.Config{BatchPayloads: 300})
 	r.tally.awaitStored(t, n)
 	until(t, "every acknowledgement is confirmed", func() bool { return run.worker.Status().InHand == 0 })
-	// No acknowledgement is in transit any more, so the test needs no wait.
+	// No acknowledgement is in transit, so the test need not wait.
 	if info := r.consumerInfo(); info.NumAckPending != 0 || info.AckFloor.Stream != n {
 		t.Errorf("%d inputs unacknowledged, floor at %d; want all %d acknowledged", info.NumAckPending, info.AckFloor.Stream, n)
 	}
@@ -31,7 +31,8 @@ func TestConfirmedAcknowledgements(t *testing.T) {
 	r.wantSettled(n)
 }
 
-// TestLostConfirmations: an acknowledgement has been sent even if its confirmation is lost. The worker logs that and continues.
+// TestLostConfirmations shows that a lost confirmation does not fail an acknowledgement. The worker logs the loss and
+// continues.
 func TestLostConfirmations(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -55,7 +56,8 @@ func TestLostConfirmations(t *testing.T) {
 	r.wantAll(n, document)
 }
 
-// TestResultsInBatchesAndOneByOne: the worker stores the same results whether or not its result stream accepts batches.
+// TestResultsInBatchesAndOneByOne shows that the worker stores the same results whether or not its result stream
+// accepts batches.
 func TestResultsInBatchesAndOneByOne(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// someBytes makes payloads that cycle through exactly those sizes.
+// someBytes returns a function that makes payloads. Their sizes cycle through sizes.
 func someBytes(sizes ...int) func(i int) []byte {
 	return func(i int) []byte {
 		b := make([]byte, sizes[i%len(sizes)])
@@ -28,7 +28,7 @@ func TestLonePayloadDoesNotWaitForTheLinger(t *testing.T) {
 	r.opts.Records = seen
 	run := r.run(hostDevice(t), streams.Config{})
 	r.publish(1, document)
-	r.tally.await(t, inflight.Published, 1) // fails after half the linger
+	r.tally.await(t, inflight.Published, 1) // fails after half the linger time
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +38,8 @@ func TestLonePayloadDoesNotWaitForTheLinger(t *testing.T) {
 	}
 }
 
-// TestBusyLaneFillsItsBatch holds one payload on the only lane, so that the next batch has a reason to wait for more. It checks
-// what ends the wait.
+// TestBusyLaneFillsItsBatch holds one payload on the only lane, so the next batch waits for more payloads. It checks
+// which limit ends the wait.
 func TestBusyLaneFillsItsBatch(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -18,7 +18,8 @@ import (
 // unfit is the length of a payload that picky refuses.
 const unfit = 5000
 
-// unfitAt makes payloads. Those at the indices in at are unfit, which is longer than all others.
+// unfitAt returns a function that makes payloads. The payloads at the indices in at are unfit, and longer than all
+// others.
 func unfitAt(at ...int) func(i int) []byte {
 	return func(i int) []byte {
 		if slices.Contains(at, i) {
@@ -28,11 +29,11 @@ func unfitAt(at ...int) func(i int) []byte {
 	}
 }
 
-// picky is an operator that requests more than any device has if a batch's longest payload is unfit. The device then refuses the
-// batch and stays usable.
+// picky is an operator. If a batch's longest payload is unfit, it requests more than any device has. The device then
+// refuses the batch and stays usable.
 type picky struct {
 	device.HostKernel
-	scratch bool // it requests too much scratch, so the device is out of memory; otherwise more results than a batch holds
+	scratch bool // whether picky requests too much scratch, or else more results than a batch holds
 }
 
 func pickyKernels() []device.HostKernel {
@@ -104,8 +105,8 @@ func (r *rig) wantUnfitApart(n int, payload func(i int) []byte, unfit ...int) {
 	}
 }
 
-// TestWantOfMemoryIsNoPayloadsFault makes the device refuse scratch now and then while the worker searches for a payload to
-// blame.
+// TestWantOfMemoryIsNoPayloadsFault makes the device refuse scratch repeatedly while the worker bisects a failed
+// batch.
 func TestWantOfMemoryIsNoPayloadsFault(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -21,14 +21,14 @@ import (
 	"millrace/internal/streams"
 )
 
-// ailing is a device on which batches fail from some point on.
+// ailing is a device on which batches fail from batch number from on.
 type ailing struct {
 	device.Device
-	fails error // the error of a refused batch; if it wraps ErrLost, the device is lost
+	fails error // error of a refused batch; an error that wraps ErrLost loses the device
 	from  int   // number of the first batch that fails, from 1
-	times int   // number of batches that fail; 0: all
+	times int   // number of batches that fail; 0 means all
 	lies  *atomic.Bool
-	with  []byte // only batches with a payload that contains this count; nil: all
+	with  []byte // fails only batches with a payload that contains with; nil means all batches
 
 	mu      sync.Mutex
 	batches int
@@ -89,7 +89,7 @@ func (d *ailing) Check(ctx context.Context) error {
 	return d.Device.Check(ctx)
 }
 
-// liar is an operator with wrong results once lies is set.
+// liar is an operator that computes wrong results once lies is set.
 type liar struct {
 	device.HostKernel
 	lies *atomic.Bool
@@ -118,13 +118,15 @@ func eachBlame(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Split = frame.Splitter{}
-		r.opts.AckWait = 3 * time.Second // messages that the server was sending to a worker that ended are redelivered after it
+		// The server redelivers messages that it was sending when a worker ended only after AckWait.
+		r.opts.AckWait = 3 * time.Second
 		r.provision()
 		test(t, r)
 	})
 }
 
-// openAiling opens a host device for an ailing one. A pipeline may not be able to close its resources there.
+// openAiling opens a host device for use in an ailing one. It ignores the error of Close, because a pipeline may
+// leave resources open there.
 func openAiling(t testing.TB, kernels []device.HostKernel) device.Device {
 	t.Helper()
 	d, err := host.Open(host.Options{Cores: 2, Kernels: kernels})
@@ -138,7 +140,7 @@ func openAiling(t testing.TB, kernels []device.HostKernel) device.Device {
 	return d
 }
 
-// TestAnAilingDeviceBlamesNoPayload makes a device fail among good payloads, in every way that was observed or is conceivable.
+// TestAnAilingDeviceBlamesNoPayload makes a device fail on good payloads in every known or conceivable way.
 func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 	t.Parallel()
 	invalid := device.Errorf("launch", "ailing", device.ErrInvalid, "injected")
@@ -146,9 +148,9 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		fails error
-		times int  // 0: for ever
-		lies  bool // it computes wrong results from the first failure on
-		lost  bool // the failure ends the worker
+		times int  // number of batches that fail; 0 means all
+		lies  bool // whether the device computes wrong results from its first failure on
+		lost  bool // whether the failure ends the worker
 	}{
 		{"invalid argument, once", invalid, 1, false, false},
 		{"invalid argument, for ever", invalid, 0, false, true},
@@ -180,7 +182,8 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 				if err := first.drain(); err != nil {
 					t.Fatalf("Run: %v", err)
 				}
-				if found := r.stored("results.>"); c.lies { // the stream has the results that it computed before it was detected
+				// The stream has the results that the device computed before its failure was detected.
+				if found := r.stored("results.>"); c.lies {
 					r.wantOnce(n, found)
 				} else {
 					r.wantAll(n, document)
@@ -193,8 +196,8 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 	}
 }
 
-// awaitAllStored returns once n inputs were acknowledged for their result. It waits as long as there is progress, because a
-// worker that follows a lost one tries quarantined payloads one by one.
+// awaitAllStored returns once n inputs are acknowledged because their results are stored. It waits as long as there
+// is progress. A worker that follows one with a lost device retries quarantined payloads one by one.
 func (r *rig) awaitAllStored(t *testing.T, n int) {
 	t.Helper()
 	for r.tally.stored() < n {
@@ -216,8 +219,9 @@ func (r *rig) wantOnce(n int, found map[uint64][]jetstream.Msg) {
 	}
 }
 
-// TestALossThatNoKernelCausedBlamesNoPayload loses a device, but not by a kernel, whenever a certain payload is on it, even alone.
-// That happens more often than payloads are tried. It may be chance, so the payload is kept for a working device.
+// TestALossThatNoKernelCausedBlamesNoPayload loses the device whenever it holds a certain payload, even alone, but
+// not in a kernel. The losses outnumber the allowed deliveries. They may be chance, so the worker keeps the payload
+// for a working device.
 func TestALossThatNoKernelCausedBlamesNoPayload(t *testing.T) {
 	t.Parallel()
 	eachBlame(t, func(t *testing.T, r *rig) {
@@ -244,7 +248,7 @@ func TestALossThatNoKernelCausedBlamesNoPayload(t *testing.T) {
 	})
 }
 
-// TestPoisonOneByOne uses batches of one payload, so that no batch has another payload to compare with.
+// TestPoisonOneByOne uses batches of one payload, so no batch has a second payload for comparison.
 func TestPoisonOneByOne(t *testing.T) {
 	t.Parallel()
 	const few, many = 3, 4 * quarantine.MaxInRow
@@ -287,9 +291,9 @@ func TestPoisonOneByOne(t *testing.T) {
 	})
 }
 
-// TestPoisonAmongGoodPayloadsIsFoundWithoutARestart has payloads on which an operator fails: apart, next to each other, and in
-// longer rows than a broken device is allowed. No batch is planned until the worker has every input, so that batches are full: one in which
-// all payloads fail ends the worker.
+// TestPoisonAmongGoodPayloadsIsFoundWithoutARestart uses payloads on which an operator fails. They are apart,
+// adjacent, or in rows longer than a broken device may fail on. Batches are planned once the worker has every input,
+// so they are full. A batch in which all payloads fail would end the worker.
 func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 	t.Parallel()
 	row := make([]int, 3*quarantine.MaxInRow)
@@ -356,7 +360,7 @@ func (r *rig) wantOnlyDead(n int, payload func(int) []byte, bad []int) {
 	}
 }
 
-// TestALonePoisonousPayloadIsGivenUp has a single payload in the stream, which can be compared only with the probe.
+// TestALonePoisonousPayloadIsGivenUp publishes a single payload. The worker can compare it only with the probe.
 func TestALonePoisonousPayloadIsGivenUp(t *testing.T) {
 	t.Parallel()
 	eachBlame(t, func(t *testing.T, r *rig) {
@@ -373,8 +377,9 @@ func TestALonePoisonousPayloadIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestAStreamOfPoisonStopsWorkersAndLosesNothing makes an operator fail on every payload, although it computes payloads of known
-// content. Workers end because of it, more often than a payload is delivered before its count decides, and dead-letter nothing. The next worker can process all payloads.
+// TestAStreamOfPoisonStopsWorkersAndLosesNothing makes an operator fail on every payload except the probe's. More
+// workers end than MaxDeliver allows deliveries, but none publishes a dead letter. The next worker processes all
+// payloads.
 func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 	t.Parallel()
 	eachBlame(t, func(t *testing.T, r *rig) {
@@ -404,7 +409,7 @@ func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 	})
 }
 
-// TestDeadLettersAreNoProgress: a worker that only publishes dead letters does not look alive. Payloads that are refused on
+// TestDeadLettersAreNoProgress shows that publishing only dead letters is not progress. Payloads that are refused on
 // receipt are never in flight.
 func TestDeadLettersAreNoProgress(t *testing.T) {
 	t.Parallel()

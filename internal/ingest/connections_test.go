@@ -7,7 +7,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// connections gives workers n additional connections.
+// connections adds n connections for workers.
 func (r *rig) connections(n int) {
 	r.Helper()
 	for range n {
@@ -20,7 +20,7 @@ func (r *rig) connections(n int) {
 	}
 }
 
-// TestSeveralConnections runs a worker with three connections. Each carries its share, and no message is lost between them.
+// TestSeveralConnections runs a worker with three connections. Each carries part of the load, and no message is lost.
 func TestSeveralConnections(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]int{"shared": 0, "exclusive": 3} {
@@ -50,11 +50,12 @@ func TestSeveralConnections(t *testing.T) {
 	}
 }
 
-// TestALeaseGoesOverTheNextConnection makes a partition's connection lose all incoming messages, and its client doesn't notice.
+// TestALeaseGoesOverTheNextConnection makes a partition's connection lose all incoming messages unnoticed. The next
+// lease uses another connection.
 func TestALeaseGoesOverTheNextConnection(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
-	r.behindProxy().Lose(func(string, []byte) bool { return true }) // affects connections from now on
+	r.behindProxy().Lose(func(string, []byte) bool { return true }) // affects later connections
 	r.connections(1)
 	r.workerURL = r.URL
 	r.connections(1)
@@ -69,8 +70,8 @@ func TestALeaseGoesOverTheNextConnection(t *testing.T) {
 	r.wantAll(100, document)
 }
 
-// TestOneConnectionIsEnough cuts connections permanently, for example one of two for results with shared delivery. The worker
-// continues over the other.
+// TestOneConnectionIsEnough cuts connections permanently, for example one of two for results with shared delivery.
+// The worker continues on the remaining one.
 func TestOneConnectionIsEnough(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

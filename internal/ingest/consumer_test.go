@@ -8,8 +8,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestConsumersOwnBoundsAreKept: the server refuses a pull that requests more than the consumer allows, and doesn't notify the
-// client.
+// TestConsumersOwnBoundsAreKept shows that pulls stay within the consumer's limits. The server silently refuses a
+// larger pull.
 func TestConsumersOwnBoundsAreKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

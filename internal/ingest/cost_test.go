@@ -14,7 +14,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// mostCounted is the maximum ratio of counted memory to used memory.
+// mostCounted is the maximum ratio of counted memory to memory in use.
 const mostCounted = 3
 
 // liveHeap returns the bytes in use on the heap, without garbage.
@@ -26,7 +26,8 @@ func liveHeap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// quietHeap returns the bytes in use once they no longer decrease, when nothing is left of an earlier test.
+// quietHeap returns the bytes in use on the heap, once they no longer decrease because memory of earlier tests is
+// freed.
 func quietHeap(t testing.TB) (bytes int64) {
 	t.Helper()
 	const noise = 1 << 16
@@ -39,9 +40,10 @@ func quietHeap(t testing.TB) (bytes int64) {
 	return bytes
 }
 
-// TestCostsCoverTheHeap makes the server refuse results, so that a worker ends up with all inputs in flight, and compares the
-// growth of the heap with the memory that the worker counts. If far more were counted, far fewer inputs than there is memory for would be in hand. It is not parallel, because other tests would allocate at the same
-// time. For the same reason the server runs in a separate process.
+// TestCostsCoverTheHeap compares the growth of the heap with the memory that the worker counts. The server refuses
+// results, so all inputs stay in flight. If the worker counted far more than it uses, it would hold far fewer inputs
+// than fit in memory. The test is not parallel and its server is a separate process, because other allocations would
+// distort the result.
 func TestCostsCoverTheHeap(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED WITH -short: MEASURES THE HEAP, ALONE")
@@ -52,7 +54,8 @@ func TestCostsCoverTheHeap(t *testing.T) {
 		header          nats.Header
 		exclusive       bool
 	}{
-		// This case is first because it takes the least: a case's remaining heap is freed during the next case.
+		// This case is first because it uses the least memory. The heap that a case leaves is freed during the next
+		// case.
 		{name: "one byte, exclusive", operators: "crc32c", n: 6000, bytes: 1, exclusive: true},
 		{name: "one byte", operators: "crc32c", n: 10000, bytes: 1},
 		{name: "long results", operators: "minhash?hashes=1024", n: 3000, bytes: 1},
@@ -69,7 +72,7 @@ func TestCostsCoverTheHeap(t *testing.T) {
 	}
 }
 
-// medianOfLast returns the median of the last n numbers, or of all if there are fewer.
+// medianOfLast returns the median of the last n numbers, or of all numbers if there are fewer.
 func medianOfLast(numbers []int64, n int) int64 {
 	last := slices.Sorted(slices.Values(numbers[max(len(numbers)-n, 0):]))
 	return last[len(last)/2]
@@ -83,7 +86,8 @@ func manyHeaders(n int) nats.Header {
 	return h
 }
 
-// holdAll makes a worker hold n inputs. It returns the growth of the heap and the memory counted for the inputs.
+// holdAll makes a worker hold n inputs. It returns the growth of the heap and the memory that the worker counts for
+// the inputs, in bytes.
 func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, exclusive bool) (grown, counted int64) {
 	r := newRigAlone(t)
 	var err error
@@ -98,7 +102,7 @@ func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, e
 	open := s.CachedInfo().Config
 	run := r.prepare(hostDevice(t), streams.Config{BatchBytes: 4 << 20, BatchPayloads: 8192, Lanes: 4})
 	run.start()
-	const early = 3 // inputs with which leases begin
+	const early = 3 // inputs that make leases begin
 	r.publish(early, document)
 	r.tally.awaitStored(t, early)
 	full := open

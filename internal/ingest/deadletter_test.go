@@ -19,7 +19,7 @@ import (
 // deadStream stores dead letters unless a test sets another stream.
 const deadStream = "RESULTS_DEADLETTER"
 
-// deadLetter returns the dead letter of an input, which must be the only one.
+// deadLetter returns the only dead letter of an input. The test fails if there isn't exactly one.
 func (r *rig) deadLetter(stream string, sequence uint64) jetstream.Msg {
 	r.Helper()
 	all := r.storedIn(stream, "deadletter.>")[sequence]
@@ -65,8 +65,8 @@ func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
 	r.wantSettled(3)
 }
 
-// TestPayloadIsKeptBeforeTheServerStopsDelivering has a consumer with its own delivery limit. The worker doesn't use the last
-// delivery for a try.
+// TestPayloadIsKeptBeforeTheServerStopsDelivering uses a consumer with its own delivery limit. The worker
+// dead-letters the payload on the last delivery instead of trying it again.
 func TestPayloadIsKeptBeforeTheServerStopsDelivering(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -88,7 +88,8 @@ func TestPayloadIsKeptBeforeTheServerStopsDelivering(t *testing.T) {
 	}
 }
 
-// TestCountOfDeliveriesAloneGivesNothingUp delivers good payloads more often than MILLRACE_MAX_DELIVER.
+// TestCountOfDeliveriesAloneGivesNothingUp delivers good payloads more often than MILLRACE_MAX_DELIVER. All of them
+// have results.
 func TestCountOfDeliveriesAloneGivesNothingUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -97,7 +98,7 @@ func TestCountOfDeliveriesAloneGivesNothingUp(t *testing.T) {
 	const n = 5
 	r.publish(n, document)
 	c := r.Consumer(r.opts.Stream, r.opts.Consumer)
-	for range 4 { // number of deliveries of each
+	for range 4 { // number of deliveries of each payload
 		for range n {
 			m, err := c.Next(jetstream.FetchMaxWait(patience))
 			if err == nil {
@@ -120,8 +121,8 @@ func TestCountOfDeliveriesAloneGivesNothingUp(t *testing.T) {
 	}
 }
 
-// TestPayloadThatNoDeviceHasMemoryForIsDeadLettered delivers a payload too often that needs more memory alone than a working
-// device has.
+// TestPayloadThatNoDeviceHasMemoryForIsDeadLettered delivers a payload that needs more memory than a working device
+// has. It is dead-lettered after too many deliveries.
 func TestPayloadThatNoDeviceHasMemoryForIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -144,7 +145,7 @@ func TestPayloadThatNoDeviceHasMemoryForIsDeadLettered(t *testing.T) {
 	}
 }
 
-// TestResultThatCannotBeStoredIsDeadLettered has one result in a batch that exceeds its stream's limit.
+// TestResultThatCannotBeStoredIsDeadLettered has one result in a batch that exceeds the result stream's size limit.
 func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -171,8 +172,8 @@ func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
 	r.wantSettled(3)
 }
 
-// TestDeadLetterSavesThePayloadBeforeTheHeaders has an input with headers that leave no space for ours in the 64 KiB that
-// JetStream accepts.
+// TestDeadLetterSavesThePayloadBeforeTheHeaders uses an input with large headers. With Millrace's own headers they
+// would exceed the 64 KiB that JetStream accepts.
 func TestDeadLetterSavesThePayloadBeforeTheHeaders(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -217,7 +218,7 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 	r.awaitFinished(2)
 }
 
-// publishMsg publishes one input with those headers.
+// publishMsg publishes one input with headers.
 func (r *rig) publishMsg(h nats.Header, data []byte) {
 	r.Helper()
 	if _, err := r.JS.PublishMsg(r.Ctx(), &nats.Msg{Subject: "ingest.web.0", Header: h, Data: data}); err != nil {

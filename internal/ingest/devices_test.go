@@ -29,8 +29,8 @@ func (r *rig) withDevices(cfg streams.Config, devices ...device.Device) *running
 	return run
 }
 
-// TestWorkGoesToTheDeviceThatIsFree: a device that makes no progress keeps only the payloads in its own buffers. The other device
-// processes the rest.
+// TestWorkGoesToTheDeviceThatIsFree shows that a device without progress keeps only the payloads in its own buffers.
+// The other device processes all others.
 func TestWorkGoesToTheDeviceThatIsFree(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -52,7 +52,7 @@ func TestWorkGoesToTheDeviceThatIsFree(t *testing.T) {
 	r.wantAll(n, document)
 }
 
-// TestTwoDevicesShareTheWork: two devices share the work of one consumer, and every payload has one result.
+// TestTwoDevicesShareTheWork shows that two devices share one consumer's work and every payload has one result.
 func TestTwoDevicesShareTheWork(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -80,7 +80,7 @@ func TestTwoDevicesShareTheWork(t *testing.T) {
 	}
 }
 
-// named is a device with its own ID.
+// named is a device with a given ID.
 type named struct {
 	device.Device
 	id string
@@ -99,8 +99,8 @@ func payloadsOf(list []inflight.Record) (n int) {
 	return n
 }
 
-// TestASuspectTakesAnotherDeviceWithEachLevel: a payload that was on a lost device may not be the cause, so each level tries it
-// on another device.
+// TestASuspectTakesAnotherDeviceWithEachLevel shows that each quarantine level tries a payload on another device. The
+// payload may not be the cause of the first device's loss.
 func TestASuspectTakesAnotherDeviceWithEachLevel(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -136,7 +136,7 @@ func TestASuspectTakesAnotherDeviceWithEachLevel(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(2, payload)
-	for device, want := range []int{20, 10} { // the payload of level 2, and the one of level 1
+	for device, want := range []int{20, 10} { // payloads of level 2 and level 1
 		if b := batchOf(t, seen.of(strconv.Itoa(device)), 1); b.Bytes != want || b.Payloads != 1 {
 			t.Errorf("device %d computed %d payloads of %d bytes, want the one of %d", device, b.Payloads, b.Bytes, want)
 		}

@@ -14,14 +14,14 @@ import (
 	"millrace/internal/streams"
 )
 
-// AckWait is minutes in these tests. If a worker neither settles nor gives back an input before it stops, the next worker does
-// not receive it in time, and the test fails.
+// In these tests AckWait is minutes. If a stopping worker keeps an input without settling it or giving it back, the
+// next worker does not receive it in time, and the test fails.
 
 func TestDrainUnderLoadFinishesWhatHasCome(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	const n = 600 // one pull brings all of it
+	const n = 600 // one pull gets all inputs
 	r.publish(n, document)
 	d, w := watchedDevice(t)
 	open := w.hold(t)
@@ -164,7 +164,7 @@ func TestClosedConnectionEndsTheWorker(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	d, w := watchedDevice(t)
-	r.opts.DrainTimeout = 10 * patience // a hopeless attempt is not repeated for that long
+	r.opts.DrainTimeout = 10 * patience // longer than the wait before a failed attempt is repeated
 	run := r.prepare(d, streams.Config{Lanes: 1})
 	open := w.hold(t)
 	r.publish(1, someBytes(10))
@@ -194,7 +194,7 @@ func TestAWorkerRunsOnce(t *testing.T) {
 	}
 }
 
-// TestRunLeavesNoGoroutines is not parallel, so that every goroutine it finds is its own.
+// TestRunLeavesNoGoroutines is not parallel, so every goroutine that it finds belongs to its own worker.
 func TestRunLeavesNoGoroutines(t *testing.T) {
 	r := newRig(t)
 	r.provision()
@@ -237,7 +237,8 @@ func TestConsumerThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestDrainWithoutAServerAndWithoutWorkEndsAtOnce would take the drain timeout, and patience ends before that.
+// TestDrainWithoutAServerAndWithoutWorkEndsAtOnce fails if the drain waits for its timeout, which is longer than
+// patience.
 func TestDrainWithoutAServerAndWithoutWorkEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, exclusive := range map[string]bool{"shared": false, "exclusive": true} {
@@ -259,7 +260,8 @@ func TestDrainWithoutAServerAndWithoutWorkEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestDrainWithoutAServerKeepsWhatItHas holds because the server may come back.
+// TestDrainWithoutAServerKeepsWhatItHas shows that a draining worker without a server keeps its inputs, because the
+// server may return.
 func TestDrainWithoutAServerKeepsWhatItHas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

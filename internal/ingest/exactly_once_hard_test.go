@@ -19,8 +19,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestExactlyOnceOfFrames: results have several parts, and some records are refused. Connections break while they are stored, and
-// everything is delivered again afterwards.
+// TestExactlyOnceOfFrames stores results in several parts, with some refused records. Connections break while results
+// are stored. Afterwards everything is delivered again.
 func TestExactlyOnceOfFrames(t *testing.T) {
 	t.Parallel()
 	eachCommit(t, 1, func(t *testing.T, r *rig) {
@@ -50,7 +50,8 @@ func TestExactlyOnceOfFrames(t *testing.T) {
 	})
 }
 
-// TestExactlyOnceWithResultsThatAreTooLarge: the stream refuses single results. They become dead letters, and all others are stored.
+// TestExactlyOnceWithResultsThatAreTooLarge shows that results that the stream refuses become dead letters, and all
+// others are stored.
 func TestExactlyOnceWithResultsThatAreTooLarge(t *testing.T) {
 	t.Parallel()
 	eachCommit(t, 1, func(t *testing.T, r *rig) {
@@ -84,7 +85,8 @@ func TestExactlyOnceWithResultsThatAreTooLarge(t *testing.T) {
 	})
 }
 
-// TestExactlyOnceInOrderOfDeadLetters: payloads are given up before they are in a batch, and because an operator refuses them.
+// TestExactlyOnceInOrderOfDeadLetters uses payloads that are too large for a batch and payloads that an operator
+// refuses.
 func TestExactlyOnceInOrderOfDeadLetters(t *testing.T) {
 	t.Parallel()
 	r := commitRig(t, 1)
@@ -100,14 +102,14 @@ func TestExactlyOnceInOrderOfDeadLetters(t *testing.T) {
 			m.Data = make([]byte, unfit)
 		case 9, 19, 20:
 			bad++
-			m.Data = make([]byte, 40<<10) // more than a batch
+			m.Data = make([]byte, 40<<10) // larger than a batch
 		}
 		return m
 	})
 	r.process(d, streams.Config{BatchPayloads: 32, BatchBytes: 32 << 10})
 	r.deliverAgain()
 	r.process(d, streams.Config{BatchPayloads: 32, BatchBytes: 32 << 10})
-	order := map[uint64]uint64{} // by place in the stream: the input
+	order := map[uint64]uint64{} // input by sequence of the result stream
 	for input, messages := range r.deadLetters() {
 		if len(messages) != 1 {
 			t.Errorf("input %d has %d dead letters", input, len(messages))
@@ -130,7 +132,7 @@ func TestExactlyOnceInOrderOfDeadLetters(t *testing.T) {
 	}
 }
 
-// TestExactlyOnceWhenTheStreamChanges: somebody changes how the stream takes batches while a worker runs.
+// TestExactlyOnceWhenTheStreamChanges enables and disables the stream's fast batches while a worker runs.
 func TestExactlyOnceWhenTheStreamChanges(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 2)
@@ -156,7 +158,8 @@ func TestExactlyOnceWhenTheStreamChanges(t *testing.T) {
 	}
 }
 
-// TestExactlyOnceWithoutIDs: results have their ids in another header, and the server remembers none. Operators fail on some payloads.
+// TestExactlyOnceWithoutIDs keeps the ids of results in another header, so the server remembers none. Operators fail
+// on some payloads.
 func TestExactlyOnceWithoutIDs(t *testing.T) {
 	t.Parallel()
 	r := commitRig(t, 2)
@@ -183,7 +186,7 @@ func TestExactlyOnceWithoutIDs(t *testing.T) {
 	}
 }
 
-// TestExactlyOnceWhileMarkersAge: a partition is quiet for longer than the result stream keeps messages.
+// TestExactlyOnceWhileMarkersAge leaves a partition idle for longer than the result stream keeps messages.
 func TestExactlyOnceWhileMarkersAge(t *testing.T) {
 	t.Parallel()
 	r := commitRig(t, 1)

@@ -8,8 +8,9 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestExactlyOnceBetweenModes: workers with exclusive delivery leave with work in hand, workers with shared delivery take what comes
-// meanwhile, and exclusive ones come back. Each input has one result, and nothing that the exclusive workers left is processed by the others.
+// TestExactlyOnceBetweenModes stops workers with exclusive delivery while they hold inputs. Workers with shared
+// delivery process new inputs, and then exclusive workers return. Each input has one result. The shared workers
+// process no input that exclusive workers left.
 func TestExactlyOnceBetweenModes(t *testing.T) {
 	t.Parallel()
 	r := commitRig(t, 2)

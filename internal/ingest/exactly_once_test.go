@@ -12,7 +12,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// shortWindow is the shortest duplicate window that the server accepts. Exactly once must hold without one.
+// shortWindow is the shortest duplicate window that the server accepts. Exactly-once delivery must not depend on the
+// window.
 const shortWindow = 100 * time.Millisecond
 
 // commitRig returns a rig with a partitioned stream whose results are stored in fast batches.
@@ -25,8 +26,8 @@ func commitRig(t *testing.T, partitions int) *rig {
 	return r
 }
 
-// eachCommit runs test with results that are stored in fast batches, and with results that are stored in atomic batches. With -short it
-// leaves the latter out; dead letters always are in atomic batches.
+// eachCommit runs test with results in fast batches, and with results in atomic batches unless -short is set. Dead
+// letters always are in atomic batches.
 func eachCommit(t *testing.T, partitions int, test func(t *testing.T, r *rig)) {
 	for _, way := range []string{"fast", "atomic"} {
 		if testing.Short() && way == "atomic" {
@@ -49,7 +50,8 @@ func (r *rig) update(name string, change func(c *jetstream.StreamConfig)) {
 	r.Create(c)
 }
 
-// deliverAgain makes the server deliver all inputs again, acknowledged or not, when the streams have forgotten the ids of what is stored.
+// deliverAgain makes the server deliver all inputs again, acknowledged or not, once the streams have forgotten the
+// ids of stored messages.
 func (r *rig) deliverAgain() {
 	r.Helper()
 	r.forgotten("RESULTS", deadStream)
@@ -76,8 +78,8 @@ func (r *rig) work(cfg streams.Config) {
 	}
 }
 
-// TestExactlyOnceAfterTheWindow: inputs are delivered again when no id of their results is known any more, and then once more when the
-// results are removed too.
+// TestExactlyOnceAfterTheWindow delivers inputs again when the server has forgotten the ids of their results, and
+// then once more after the results are removed.
 func TestExactlyOnceAfterTheWindow(t *testing.T) {
 	t.Parallel()
 	eachCommit(t, 3, func(t *testing.T, r *rig) {
@@ -104,7 +106,7 @@ func TestExactlyOnceAfterTheWindow(t *testing.T) {
 	})
 }
 
-// TestExactlyOnceWhileConnectionsBreak: batches are cut, and their outcome is not known.
+// TestExactlyOnceWhileConnectionsBreak cuts connections during batches, so the outcome of these batches is unknown.
 func TestExactlyOnceWhileConnectionsBreak(t *testing.T) {
 	t.Parallel()
 	eachCommit(t, 2, func(t *testing.T, r *rig) {
@@ -124,7 +126,8 @@ func TestExactlyOnceWhileConnectionsBreak(t *testing.T) {
 	})
 }
 
-// TestExactlyOnceFromAWorkQueue: results are removed as soon as a reader has acknowledged them.
+// TestExactlyOnceFromAWorkQueue stores results in a work queue, which removes each result once a reader has
+// acknowledged it.
 func TestExactlyOnceFromAWorkQueue(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 2)
@@ -176,7 +179,8 @@ func TestExactlyOnceFromAWorkQueue(t *testing.T) {
 	}
 }
 
-// TestExactlyOnceAfterAPurge: the partition continues after the last acknowledgement, and the log says so.
+// TestExactlyOnceAfterAPurge shows that the partition continues after the last acknowledgement and the worker logs
+// that.
 func TestExactlyOnceAfterAPurge(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(r *rig){
@@ -198,7 +202,7 @@ func TestExactlyOnceAfterAPurge(t *testing.T) {
 	}
 }
 
-// withoutResults takes the results away from a running worker.
+// withoutResults removes the results of a running worker.
 func withoutResults(t *testing.T, remove func(r *rig)) {
 	eachCommit(t, 1, func(t *testing.T, r *rig) {
 		const n = 60
@@ -225,8 +229,8 @@ func withoutResults(t *testing.T, remove func(r *rig)) {
 	})
 }
 
-// TestALostEndOfTheResultStreamIsReported: its last messages are gone, with markers, as after a server without replicas lost its disk. An
-// input stream that was purged up to its end proves nothing.
+// TestALostEndOfTheResultStreamIsReported removes the last messages and markers, as if a server without replicas had
+// lost its disk. An input stream that was purged up to its end proves no loss.
 func TestALostEndOfTheResultStreamIsReported(t *testing.T) {
 	t.Parallel()
 	const report = "more inputs are acknowledged than the last commit marker covers"
@@ -243,7 +247,7 @@ func TestALostEndOfTheResultStreamIsReported(t *testing.T) {
 			}
 		}, true},
 		"the input stream is purged": {func(r *rig, _ uint64) {
-			if _, err := r.JS.Publish(r.Ctx(), "elsewhere", nil); err != nil { // no consumer gets it
+			if _, err := r.JS.Publish(r.Ctx(), "elsewhere", nil); err != nil { // reaches no consumer
 				r.Fatal(err)
 			}
 			if err := r.Stream("INGEST").Purge(r.Ctx()); err != nil {
@@ -270,13 +274,13 @@ func TestALostEndOfTheResultStreamIsReported(t *testing.T) {
 	}
 }
 
-// TestExactlyOnceAndBackAgain: without markers for a while, and with another number of partitions.
+// TestExactlyOnceAndBackAgain runs without markers for some time, and then with another number of partitions.
 func TestExactlyOnceAndBackAgain(t *testing.T) {
 	t.Parallel()
 	r := commitRig(t, 3)
 	r.update("RESULTS", func(c *jetstream.StreamConfig) { c.Duplicates = time.Minute })
 	published := 0
-	leave := func() { // with work in hand
+	leave := func() { // stops a worker that holds inputs
 		r.publishFrom(published, published+120, document)
 		published += 120
 		run := r.run(hostDevice(t), streams.Config{BatchPayloads: 8})

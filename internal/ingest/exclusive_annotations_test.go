@@ -9,7 +9,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// annotationOwner and annotationAlone are keys that a worker leaves on a partition's consumer: see docs/adr/0017-exclusive-delivery.md.
+// annotationOwner and annotationAlone are the keys of annotations on a partition's consumer. See
+// docs/adr/0017-exclusive-delivery.md.
 const (
 	annotationOwner = "millrace-owner"
 	annotationAlone = "millrace-alone"
@@ -22,7 +23,7 @@ func (r *rig) partitionConfig(p int) jetstream.ConsumerConfig {
 	return c.CachedInfo().Config
 }
 
-// changePartition gives a partition's consumer another configuration.
+// changePartition replaces the configuration of a partition's consumer.
 func (r *rig) changePartition(c jetstream.ConsumerConfig) {
 	r.Helper()
 	if _, err := r.JS.UpdateConsumer(r.Ctx(), r.opts.Stream, c); err != nil {
@@ -30,8 +31,8 @@ func (r *rig) changePartition(c jetstream.ConsumerConfig) {
 	}
 }
 
-// TestExclusiveAnnotationsLeaveTheRestAsItIs: another client's changes to a partition's consumer survive the worker's
-// annotations.
+// TestExclusiveAnnotationsLeaveTheRestAsItIs shows that the worker's annotations keep another client's changes to a
+// partition's consumer.
 func TestExclusiveAnnotationsLeaveTheRestAsItIs(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
@@ -52,8 +53,8 @@ func TestExclusiveAnnotationsLeaveTheRestAsItIs(t *testing.T) {
 	}
 }
 
-// TestExclusiveAnnotationsOfAnotherStay: a disconnected worker ends its lease when another has begun one, and leaves the
-// annotations alone.
+// TestExclusiveAnnotationsOfAnotherStay shows that a disconnected worker ends its lease after another worker begins
+// one. It does not change that worker's annotations.
 func TestExclusiveAnnotationsOfAnotherStay(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)

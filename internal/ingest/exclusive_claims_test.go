@@ -10,7 +10,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// partitionsInUse returns the number of partitions that have had an input.
+// partitionsInUse returns the number of partitions whose consumer has delivered an input.
 func (r *rig) partitionsInUse() (n int) {
 	r.Helper()
 	for p := range r.opts.Partitions {
@@ -22,8 +22,9 @@ func (r *rig) partitionsInUse() (n int) {
 	return n
 }
 
-// TestAWorkerOwnsAPartitionFromItsFirstInputOn: the server pins a consumer to the worker that it gives a message. So a worker that has had no
-// inputs owns none of the partitions that are assigned to it, and the metric's text says so.
+// TestAWorkerOwnsAPartitionFromItsFirstInputOn shows that a worker without inputs owns none of its assigned
+// partitions. The server pins a consumer to a worker with its first message. The metric's help text must explain
+// that.
 func TestAWorkerOwnsAPartitionFromItsFirstInputOn(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 2)
@@ -48,8 +49,8 @@ func TestAWorkerOwnsAPartitionFromItsFirstInputOn(t *testing.T) {
 	}
 }
 
-// TestExclusiveWorkersAnnounceTheirPartitions: a worker announces its partitions, and stops announcing a partition that it has given
-// up. Otherwise the next owner would wait for it.
+// TestExclusiveWorkersAnnounceTheirPartitions shows that a worker announces its partitions until it gives them up.
+// Otherwise the next owner would wait for it.
 func TestExclusiveWorkersAnnounceTheirPartitions(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 4)
@@ -57,7 +58,7 @@ func TestExclusiveWorkersAnnounceTheirPartitions(t *testing.T) {
 	if _, err := r.NC.ChanSubscribe("millrace.members.>", words); err != nil {
 		t.Fatal(err)
 	}
-	claims := map[string]int{} // number of partitions, by worker
+	claims := map[string]int{} // number of partitions by worker
 	hear := func() {
 		var said struct {
 			ID   string `json:"id"`

@@ -13,11 +13,11 @@ import (
 	"millrace/internal/streams"
 )
 
-// poison loses the device that computes it.
+// poison is a payload that loses the device on which it is computed.
 var poison = []byte("~POISON~")
 
-// superviseExclusive runs one worker after another, as a supervisor would, on a device that poison loses. It stops when n inputs
-// are settled, and returns the number of workers that died.
+// superviseExclusive runs workers one after another, like a supervisor, on a device that poison loses. It stops when
+// n inputs are settled, and returns the number of workers that died.
 func superviseExclusive(t *testing.T, r *rig, n int) (deaths int) {
 	t.Helper()
 	for {

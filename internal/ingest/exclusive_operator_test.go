@@ -11,8 +11,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestExclusiveDeadLettersOfOperatorErrors: a payload on which an operator fails is found and dead-lettered, and all others of
-// its partition are processed.
+// TestExclusiveDeadLettersOfOperatorErrors shows that a payload on which an operator fails is dead-lettered, and all
+// other payloads of its partition are processed.
 func TestExclusiveDeadLettersOfOperatorErrors(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

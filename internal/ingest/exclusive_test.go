@@ -28,8 +28,8 @@ func exclusiveRig(t *testing.T, partitions int) *rig {
 	return r
 }
 
-// unacknowledged returns the number of unacknowledged inputs in all partitions. A consumer counts an input shortly after the stream has stored
-// it, so a partition counts too if its last input was not delivered.
+// unacknowledged returns the number of unacknowledged inputs in all partitions. A consumer counts an input shortly
+// after the stream stores it. Therefore a partition also counts if its last input was not delivered.
 func (r *rig) unacknowledged() (n int) {
 	r.Helper()
 	s := r.Stream(r.opts.Stream)
@@ -49,7 +49,7 @@ func (r *rig) unacknowledged() (n int) {
 	return n
 }
 
-// wanted returns how many partitions a worker should have.
+// wanted returns the number of partitions that a worker should own.
 func (run *running) wanted() int { return run.worker.mode.(*partitioned.Mode).Wanted() }
 
 func TestExclusiveBringsEveryPayloadBackOnceAndInOrder(t *testing.T) {
@@ -72,7 +72,7 @@ func TestExclusiveBringsEveryPayloadBackOnceAndInOrder(t *testing.T) {
 	r.wantInOrder()
 }
 
-// wantInOrder checks that results of one subject are stored in the order of their inputs.
+// wantInOrder checks that the results of each subject are stored in the order of their inputs.
 func (r *rig) wantInOrder() {
 	r.Helper()
 	last := map[string]uint64{}
@@ -96,8 +96,8 @@ func (r *rig) wantInOrder() {
 	}
 }
 
-// TestExclusivePartitionsMoveToWorkersThatCome: inputs that arrive while workers join and leave are stored once, and every
-// partition always finds an owner.
+// TestExclusivePartitionsMoveToWorkersThatCome shows that results are stored once while workers join and leave, and
+// that every partition finds an owner.
 func TestExclusivePartitionsMoveToWorkersThatCome(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 4)
@@ -132,8 +132,8 @@ func TestExclusivePartitionsMoveToWorkersThatCome(t *testing.T) {
 	}
 }
 
-// TestExclusiveTakesOverWhatADeadWorkerHad: a worker with a permanently lost connection looks like a dead one, because nothing
-// tells the server that it has gone.
+// TestExclusiveTakesOverWhatADeadWorkerHad cuts a worker's connection permanently. The server can't distinguish this
+// worker from a dead one.
 func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 2)
@@ -143,7 +143,7 @@ func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = slow.Close() }) // the test's worker on it dies with work in flight
+	t.Cleanup(func() { _ = slow.Close() }) // the worker on this device dies with work in flight
 	release := slow.Hold()
 	t.Cleanup(release)
 	dying := r.run(slow, streams.Config{})
@@ -164,7 +164,7 @@ func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
 	release()
 }
 
-// inHandAt returns the number of inputs of a partition that are delivered and not acknowledged.
+// inHandAt returns the number of delivered and unacknowledged inputs of a partition.
 func (r *rig) inHandAt(p int) int {
 	r.Helper()
 	c := r.Consumer(r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
@@ -196,8 +196,9 @@ func TestExclusiveDeadLettersOfTooLargePayloads(t *testing.T) {
 	}
 }
 
-// TestExclusiveRecoversFromAnAcknowledgementWithAHighNumber: a server that crashed may have an acknowledgement of a delivery that it
-// no longer knows of. It covers only settled inputs, but the server ignores acknowledgements with lower numbers.
+// TestExclusiveRecoversFromAnAcknowledgementWithAHighNumber simulates a crashed server with an acknowledgement of a
+// delivery that it has lost. The server then ignores acknowledgements with lower numbers. The acknowledgement covers
+// only settled inputs.
 func TestExclusiveRecoversFromAnAcknowledgementWithAHighNumber(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
@@ -225,19 +226,19 @@ func TestExclusiveRecoversFromAnAcknowledgementWithAHighNumber(t *testing.T) {
 	r.wantAll(203, document)
 }
 
-// TestExclusiveKeepsItsPinWhileTheDeviceIsBehind: while the device is far behind, the worker takes no messages for longer than
-// the server keeps an idle client pinned.
+// TestExclusiveKeepsItsPinWhileTheDeviceIsBehind shows that a worker keeps its partition while a slow device stops
+// its pulls for longer than the server pins an idle client.
 func TestExclusiveKeepsItsPinWhileTheDeviceIsBehind(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
-	const n = 3 * inflight.QueueMost // more than fits in front of the device and in the pulled messages
+	const n = 3 * inflight.QueueMost // more than the queue and the pulled messages can hold
 	large := someBytes(4 * pull.RequestBytes / n)
 	r.publish(n, large)
 	behind := simDevice(t)
 	release := behind.Hold()
 	run := r.run(behind, streams.Config{BatchPayloads: 1})
 	until(t, "the worker has its hands full", func() bool { return run.worker.Status().InHand == run.worker.pipes[0].Slots() })
-	<-time.After(2 * topology.PinnedFor) // nothing must happen in that time
+	<-time.After(2 * topology.PinnedFor) // no event may occur in that time
 	release()
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
@@ -249,8 +250,7 @@ func TestExclusiveKeepsItsPinWhileTheDeviceIsBehind(t *testing.T) {
 	}
 }
 
-// TestExclusiveHasMorePartitionsThanBatches: with more partitions than batches, idle partitions must leave the batches to the
-// others.
+// TestExclusiveHasMorePartitionsThanBatches shows that idle partitions leave the batches to active partitions.
 func TestExclusiveHasMorePartitionsThanBatches(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 16)

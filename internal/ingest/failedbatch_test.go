@@ -13,8 +13,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// spoilt is an operator that has no result for any record of a batch with one of unfit bytes. Its results of a batch are the records and
-// then a status byte for each.
+// spoilt is an operator that has no results for a batch with a record of unfit bytes. Its results are the records,
+// followed by a status byte for each record.
 type spoilt struct{ operator.Operator }
 
 func (s spoilt) Refusal([]byte, int, int) string { return "" }
@@ -54,7 +54,8 @@ func (b spoiltBound) Run(rows []byte, offsets []uint32, scratch, result []byte, 
 	return b.BoundHostKernel.Run(rows, offsets, scratch, result[:len(result)-n], parallel)
 }
 
-// spoil makes the first operator of the rig, crc32c, fail on batches with a record of unfit bytes, and returns a device that does so.
+// spoil makes the rig's first operator, crc32c, fail on batches with a record of unfit bytes. It returns a device
+// with that operator.
 func (r *rig) spoil(t *testing.T) device.Device {
 	r.opts.Operators = slices.Clone(r.opts.Operators)
 	r.opts.Operators[0] = spoilt{r.opts.Operators[0]}
@@ -63,8 +64,8 @@ func (r *rig) spoil(t *testing.T) device.Device {
 	return openHost(t, kernels)
 }
 
-// TestABatchWithoutResultsIsSearchedForItsCause: a mistake in a pass leaves all records of a batch without results. Only those that cause it are
-// dead letters.
+// TestABatchWithoutResultsIsSearchedForItsCause makes an operator fail for a whole batch. Only the records that cause
+// the failure become dead letters.
 func TestABatchWithoutResultsIsSearchedForItsCause(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{1, 16, 1024} {
@@ -110,14 +111,14 @@ func TestABatchWithoutResultsIsSearchedForItsCause(t *testing.T) {
 	}
 }
 
-// TestARecordThatLeavesABatchWithoutResultsFailsAlone: the other records of its frame have their results.
+// TestARecordThatLeavesABatchWithoutResultsFailsAlone shows that the other records of its frame have results.
 func TestARecordThatLeavesABatchWithoutResultsFailsAlone(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{7, 1024} {
 		t.Run(fmt.Sprintf("batches of %d", batch), func(t *testing.T) {
 			t.Parallel()
 			eachMode(t, func(t *testing.T, r *rig) {
-				r.opts.Format = operator.JSON // which has the reasons
+				r.opts.Format = operator.JSON // the format that contains the reasons
 				d := r.spoil(t)
 				inputs := []framed{manyLines(1, 20), manyLines(2, 30, 13, 29), manyLines(4, 5)}
 				r.provision()

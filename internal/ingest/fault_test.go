@@ -13,14 +13,15 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestLostDeviceGivesEverythingBack checks which deliveries a worker with a lost device leaves to the next worker.
+// TestLostDeviceGivesEverythingBack checks which deliveries a worker with a lost device leaves for the next worker.
 func TestLostDeviceGivesEverythingBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
 	const n = 200
 	r.publish(n, document)
-	// A batch is two launches. One payload is always carried over from one batch to the next, because documents have up to 1000 bytes.
+	// A batch takes two launches. Documents have up to 1000 bytes, so one payload is always carried over to the next
+	// batch.
 	d := simDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 7})
 	release := d.Hold()
 	first := r.prepare(d, streams.Config{BatchBytes: 2000})
@@ -45,8 +46,8 @@ func TestLostDeviceGivesEverythingBack(t *testing.T) {
 	r.wantAll(n, document)
 }
 
-// noScratch makes a device refuse the first batch that needs scratch for lack of memory. There are two calls: the second is made
-// when no other batch is left to free memory.
+// noScratch makes a device refuse scratch twice for the first batch that needs it. The batch retries once no other
+// batch is left to free memory.
 var noScratch = []sim.Fault{{Kind: sim.OutOfMemory, Nth: 1}, {Kind: sim.OutOfMemory, Nth: 2}}
 
 func TestRefusedBatchComesBack(t *testing.T) {
@@ -74,8 +75,8 @@ func TestRefusedBatchComesBack(t *testing.T) {
 	r.wantAll(n, payload)
 }
 
-// TestALostDeviceIsNotWaitedFor: a device is lost while a quarantined payload is held. No device is left to try it on, so the
-// worker must not wait.
+// TestALostDeviceIsNotWaitedFor loses a device while the worker holds a quarantined payload. No device is left for
+// its retry, so the worker must not wait.
 func TestALostDeviceIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -11,9 +11,9 @@ import (
 	"millrace/internal/streams"
 )
 
-// forgedHeaders are header blocks with everything that the worker, the client library or the server reads in a delivery or in a
-// status message. They are as a publisher can send them: repeated, oddly spelled, and in blocks that end early or not at all. PIN
-// stands for the pin of the partition's owner.
+// forgedHeaders are header blocks with every header that the worker, the client library or the server reads.
+// Publishers can send them in these forms: repeated, misspelled, and in blocks without a proper end. PIN stands for
+// the pin of the partition's owner.
 var forgedHeaders = []string{
 	"NATS/1.0\r\nNats-Pin-Id: x\r\n\r\n",
 	"NATS/1.0\r\nNats-Pin-Id: x\r\nNats-Pin-Id: y\r\n\r\n",
@@ -22,11 +22,11 @@ var forgedHeaders = []string{
 	"NATS/1.0\r\nNats-Pin-Id:\r\n\r\n",
 	"NATS/1.0\r\nnats-pin-id: x\r\nNATS-PIN-ID: x\r\nNats-Pin-Id : x\r\n Nats-Pin-Id: x\r\n\r\n",
 	"NATS/1.0\r\nNats-Pin-Id: x\r\n\r\nxx",   // the server's addition follows the end of the block
-	"NATS/1.0\r\nA: b\r\n\r\nxx",             // the same, without a visible pin
+	"NATS/1.0\r\nA: b\r\n\r\nxx",             // the same without a visible pin
 	"NATS/1.0\r\nNats-Pin-Id: x",             // the server's addition becomes part of the value
-	"NATS/1.0\nNats-Pin-Id: x\n\nxx",         // lines with other line endings
-	"NATS/1.0\r\n\r\n",                       // an empty block
-	"no block at all",                        // the client cannot read it
+	"NATS/1.0\nNats-Pin-Id: x\n\nxx",         // other line endings
+	"NATS/1.0\r\n\r\n",                       // empty block
+	"no block at all",                        // unreadable for the client
 	"NATS/1.0 423 Nats-Wrong-Pin-Id\r\n\r\n", // status messages
 	"NATS/1.0 409 Consumer Deleted\r\n\r\n",  //
 	"NATS/1.0 409 Leadership Change\r\n\r\n", //
@@ -41,8 +41,8 @@ var forgedHeaders = []string{
 	"NATS/1.0\r\ntraceparent: 00-zz-zz-01\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\nTraceparent: x\r\ntracestate: =,=,\r\n\r\n",
 }
 
-// TestForgedHeadersSteerNothing publishes every block with and without a payload, between ordinary inputs, before a worker starts
-// and while it runs. Each input has exactly one result, and no lease restarts.
+// TestForgedHeadersSteerNothing publishes every block with and without a payload, among ordinary inputs, before and
+// while a worker runs. Each input has exactly one result, and no lease restarts.
 func TestForgedHeadersSteerNothing(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"shared", "exclusive"} {

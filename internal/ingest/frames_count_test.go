@@ -22,7 +22,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// wantCounted checks the frames that the observer received, in any order. Each compressed one must have taken time to decompress.
+// wantCounted checks the frames that the observer received, in any order. The decompression time of each compressed
+// frame must be positive.
 func (r *rig) wantCounted(want []inflight.FrameStats) {
 	r.Helper()
 	r.tally.mu.Lock()
@@ -48,8 +49,8 @@ func (r *rig) wantCounted(want []inflight.FrameStats) {
 	}
 }
 
-// TestFramesAreCountedExactly: each frame counts once, with its failed records, its parts and its bytes. A message that is neither a
-// frame nor compressed doesn't count.
+// TestFramesAreCountedExactly shows that each frame is counted once, with its failed records, parts and bytes. A
+// message that is neither a frame nor compressed is not counted.
 func TestFramesAreCountedExactly(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
@@ -58,7 +59,7 @@ func TestFramesAreCountedExactly(t *testing.T) {
 			in.header = nats.Header{"Content-Type": {"application/x-ndjson"}}
 			return in
 		}
-		large := manyLines(3, 200) // its result has parts
+		large := manyLines(3, 200) // its result has several parts
 		packed := ndjson(lines([]byte("one"), []byte("two")))
 		unpacked := len(packed.body)
 		packed.body = new(compression.Compressor).Append(nil, compression.Zstd, packed.body)
@@ -100,7 +101,7 @@ func TestFramesAreCountedExactly(t *testing.T) {
 	})
 }
 
-// smallFrames returns n frames, of which the i-th has i%5 records, and how they count.
+// smallFrames returns n frames and their expected statistics. Frame i has i%5 records.
 func smallFrames(n int) (inputs []framed, counts []inflight.FrameStats) {
 	for i := range n {
 		in := framed{}
@@ -113,7 +114,7 @@ func smallFrames(n int) (inputs []framed, counts []inflight.FrameStats) {
 	return inputs, counts
 }
 
-// TestAFrameCountsOnce: the server's answers to some results are lost, and later all inputs are delivered again.
+// TestAFrameCountsOnce loses some of the server's answers to results. Later all inputs are delivered again.
 func TestAFrameCountsOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -142,7 +143,7 @@ func TestAFrameCountsOnce(t *testing.T) {
 	r.wantCounted(counts)
 }
 
-// giveBackAll has the first n inputs delivered and given back, so that a worker receives redeliveries.
+// giveBackAll receives the first n inputs and gives them back, so a worker receives them as redeliveries.
 func (r *rig) giveBackAll(n int) {
 	r.Helper()
 	c := r.Consumer(r.opts.Stream, r.opts.Consumer)
@@ -178,7 +179,8 @@ func (s *batchesSeen) BatchEnded(r *inflight.Record, payloads iter.Seq[inflight.
 	s.mu.Unlock()
 }
 
-// TestBatchesTellMessagesFromRecords: a batch in the middle of a large frame has one message, which ends elsewhere.
+// TestBatchesTellMessagesFromRecords shows that a batch in the middle of a large frame has one message. That message
+// ends in another batch.
 func TestBatchesTellMessagesFromRecords(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
@@ -202,7 +204,8 @@ func TestBatchesTellMessagesFromRecords(t *testing.T) {
 	})
 }
 
-// TestARedeliveredFrameHasTheSameParts: a worker may store the first parts of a result, and another one the rest after a redelivery.
+// TestARedeliveredFrameHasTheSameParts shows that one worker may store the first parts of a result, and another
+// worker the remaining parts after a redelivery.
 func TestARedeliveredFrameHasTheSameParts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// complete returns the messages of an input's only complete result, as a reader puts them together.
+// complete returns the messages of an input's only complete result, assembled as a reader does.
 func (r *rig) complete(messages []jetstream.Msg) (result []jetstream.Msg) {
 	r.Helper()
 	var c client.Collector[jetstream.Msg]
@@ -30,8 +30,8 @@ func (r *rig) complete(messages []jetstream.Msg) (result []jetstream.Msg) {
 	return result
 }
 
-// wantOtherCuts checks what is stored beside a complete result: at least two parts of other cuts, each once. A part that the first worker
-// published is stored later if the server gets to it after the stream has room again, so there may be more than two.
+// wantOtherCuts checks the messages that are stored beside a complete result. They are at least two different parts
+// of other cuts. The server may store more parts of the first worker after the stream has space again.
 func (r *rig) wantOtherCuts(all, result []jetstream.Msg) {
 	r.Helper()
 	ids := map[string]bool{}
@@ -50,9 +50,9 @@ func (r *rig) wantOtherCuts(all, result []jetstream.Msg) {
 	}
 }
 
-// TestAResultThatIsCutInAnotherWay: a worker stores the first parts of a result, and the next one compresses it and so needs fewer of them. A
-// reader gets one complete result, although the stream no longer knows the ids of the first parts. The model of package results has the
-// other ways.
+// TestAResultThatIsCutInAnotherWay lets one worker store the first parts of a result. The next worker compresses the
+// result into fewer parts. A reader gets one complete result, although the stream has forgotten the ids of the first
+// parts. The model of package results covers other cuts.
 func TestAResultThatIsCutInAnotherWay(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
@@ -68,8 +68,9 @@ func TestAResultThatIsCutInAnotherWay(t *testing.T) {
 	})
 }
 
-// fillInTheMiddle publishes inputs with results in many parts, and runs a worker on a result stream that is full after some messages. It
-// returns when that worker has ended, the stream has room again, and it has forgotten the ids of what it has stored.
+// fillInTheMiddle publishes inputs with results in many parts. It runs a worker until the result stream is full after
+// room more messages. It returns once the worker has ended, the stream has space again, and it has forgotten the ids
+// of stored messages.
 func (r *rig) fillInTheMiddle(d device.Device, cfg streams.Config, inputs []framed, room int) {
 	r.Helper()
 	r.opts.DrainTimeout = 100 * time.Millisecond

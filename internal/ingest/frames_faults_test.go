@@ -17,8 +17,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// manyLines returns a frame of n records of up to 200 bytes. An operator fails on those at the indices in bad, if its kernels are
-// pickyKernels.
+// manyLines returns a frame of n records of up to 200 bytes. An operator from pickyKernels fails on the records at
+// the indices in bad.
 func manyLines(seed uint64, n int, bad ...int) framed {
 	records := make([][]byte, n)
 	for i := range records {
@@ -33,8 +33,8 @@ func manyLines(seed uint64, n int, bad ...int) framed {
 	return in
 }
 
-// TestAFrameThatFailsAltogetherDoesNotEndTheWorker: two records of one message that fail are no more evidence against the device
-// than one is.
+// TestAFrameThatFailsAltogetherDoesNotEndTheWorker shows that several failed records of one message are no more
+// evidence against the device than one record.
 func TestAFrameThatFailsAltogetherDoesNotEndTheWorker(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
@@ -47,8 +47,9 @@ func TestAFrameThatFailsAltogetherDoesNotEndTheWorker(t *testing.T) {
 	})
 }
 
-// TestAResultStreamThatIsFullInTheMiddleOfParts: a worker stores two record dead letters and the first part of a result, and no more. The
-// next one stores the rest, when the result stream has forgotten the ids of what is stored.
+// TestAResultStreamThatIsFullInTheMiddleOfParts lets a worker store only two record dead letters and the first part
+// of a result. The next worker stores the remaining parts after the result stream has forgotten the ids of stored
+// messages.
 func TestAResultStreamThatIsFullInTheMiddleOfParts(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
@@ -67,7 +68,7 @@ func (r *rig) messages(name string) uint64 {
 	return r.Stream(name).CachedInfo().State.Msgs
 }
 
-// inPartitionOf returns how many of the n inputs are in the same partition as an input.
+// inPartitionOf returns the number of the n inputs that are in the same partition as input seq.
 func (r *rig) inPartitionOf(seq uint64, n int) (same int) {
 	r.Helper()
 	stream := r.Stream(r.opts.Stream)
@@ -87,8 +88,8 @@ func (r *rig) inPartitionOf(seq uint64, n int) (same int) {
 	return same
 }
 
-// TestFramesWithoutADeadLetterStream: a record fails, and its dead letter can't be stored. The other frames have their results
-// meanwhile, and this frame has its own later.
+// TestFramesWithoutADeadLetterStream fails a record whose dead letter can't be stored. The other frames have results
+// at once, and its own frame later.
 func TestFramesWithoutADeadLetterStream(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
@@ -105,7 +106,7 @@ func TestFramesWithoutADeadLetterStream(t *testing.T) {
 		run := r.run(openHost(t, pickyKernels()), streams.Config{})
 		least := len(inputs) - 1
 		if r.opts.Exclusive {
-			least = len(inputs) - r.inPartitionOf(bad+1, len(inputs)) // what is in its partition waits with it
+			least = len(inputs) - r.inPartitionOf(bad+1, len(inputs)) // inputs of the same partition wait too
 		}
 		r.tally.awaitStored(t, least)
 		r.Log.Await(t, "could not store a dead letter")
@@ -118,8 +119,8 @@ func TestFramesWithoutADeadLetterStream(t *testing.T) {
 	})
 }
 
-// TestAPartThatTheStreamRefusesForItsSize: the stream's limit is lowered after the worker has read it. No retry helps, so the message is
-// a dead letter. Its neighbors have results.
+// TestAPartThatTheStreamRefusesForItsSize lowers the stream's limit after the worker has read it. A retry can't
+// succeed, so the message becomes a dead letter. Its neighbors have results.
 func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
@@ -127,7 +128,8 @@ func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 		limit := func(bytes int32) { r.update("RESULTS", func(c *jetstream.StreamConfig) { c.MaxMsgSize = bytes }) }
 		limit(3000)
 		run := r.run(hostDevice(t), streams.Config{})
-		early := []framed{manyLines(4, 3), manyLines(5, 100), manyLines(6, 3)} // with exclusive delivery a lease reads it when it begins
+		// With exclusive delivery, a lease reads the limit when it begins.
+		early := []framed{manyLines(4, 3), manyLines(5, 100), manyLines(6, 3)}
 		r.publishFrames(early)
 		until(t, "all inputs are settled", r.allSettled)
 		limit(2000)
@@ -143,7 +145,8 @@ func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 		}
 		r.wantFrame(4, inputs[0], got[4])
 		r.wantFrame(6, inputs[2], got[6])
-		if len(got[5]) > 0 && r.Log.Has("beginning the partition anew") { // on a busy machine; the new lease has read the new limit
+		// On a busy machine, a new lease may have read the new limit.
+		if len(got[5]) > 0 && r.Log.Has("beginning the partition anew") {
 			r.wantFrame(5, inputs[1], got[5])
 		} else if len(got[5]) != 0 || len(dead[5]) != 1 || !bytes.Equal(dead[5][0].Data(), inputs[1].body) {
 			t.Errorf("input 5 has %d results and %d dead letters, want its body as one dead letter", len(got[5]), len(dead[5]))
@@ -151,7 +154,7 @@ func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 	})
 }
 
-// TestFramesMoveBetweenWorkers: workers come and go while frames are unpacked and spread over batches.
+// TestFramesMoveBetweenWorkers starts and stops workers while frames are unpacked and spread over batches.
 func TestFramesMoveBetweenWorkers(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
@@ -190,7 +193,7 @@ func TestFramesMoveBetweenWorkers(t *testing.T) {
 	})
 }
 
-// TestFramesOnTwoDevices: the parts of a frame are on one device, and frames on both.
+// TestFramesOnTwoDevices shows that each frame is processed on one device, and both devices process frames.
 func TestFramesOnTwoDevices(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {

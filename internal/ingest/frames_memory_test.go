@@ -14,8 +14,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestBombsStayWithinTheMemory: every message decompresses to many times the memory. What is decompressed at the same time exceeds
-// the memory by at most one frame, because there is one device.
+// TestBombsStayWithinTheMemory decompresses every message to many times the memory limit. With one device, the
+// decompressed bytes exceed the limit by at most one frame.
 func TestBombsStayWithinTheMemory(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {

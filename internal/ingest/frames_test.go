@@ -30,7 +30,7 @@ type framed struct {
 	body     []byte
 	header   nats.Header
 	records  [][]byte
-	statuses []record.Status // nil: every record must have results
+	statuses []record.Status // nil means that every record must have results
 }
 
 // lines returns a newline-delimited frame.
@@ -38,7 +38,7 @@ func lines(records ...[]byte) framed {
 	return framed{body: append(bytes.Join(records, []byte("\n")), '\n'), records: records}
 }
 
-// randomLines returns a frame with up to most records of up to 400 bytes.
+// randomLines returns a frame of at most most records of up to 400 bytes each.
 func randomLines(random *rand.Rand, most int) framed {
 	records := make([][]byte, random.IntN(most+1))
 	for i := range records {
@@ -58,8 +58,8 @@ func (r *rig) publishFrames(inputs []framed) {
 	})
 }
 
-// wantFrames checks that every input has exactly one result of all its records, in one or several parts, and a dead letter for each
-// record that failed.
+// wantFrames checks that every input has exactly one result for all its records, in one or several parts. Each failed
+// record must have a dead letter.
 func (r *rig) wantFrames(inputs []framed) {
 	r.Helper()
 	got, dead := r.stored("results.>"), r.deadLetters()
@@ -78,7 +78,7 @@ func (r *rig) wantFrames(inputs []framed) {
 	}
 }
 
-// letters returns all dead letters by source sequence.
+// deadLetters returns all dead letters by source sequence.
 func (r *rig) deadLetters() map[uint64][]jetstream.Msg {
 	return r.storedIn(r.opts.ResultStream+"_DEADLETTER", "deadletter.>")
 }
@@ -132,7 +132,7 @@ func wantHeader(t testing.TB, h nats.Header, key, want string) {
 	}
 }
 
-// wantRecordLetters checks that exactly the failed records have a dead letter each.
+// wantRecordLetters checks that each failed record has one dead letter, and no other record has any.
 func (r *rig) wantRecordLetters(seq uint64, in framed, dead []jetstream.Msg) {
 	r.Helper()
 	want := r.wantTable(in)
@@ -165,7 +165,7 @@ func (r *rig) wantRecordLetters(seq uint64, in framed, dead []jetstream.Msg) {
 	}
 }
 
-// wantReported checks that the observer was told of the dead letter of each failed record once.
+// wantReported checks that the observer received the dead letter of each failed record once.
 func (r *rig) wantReported(inputs []framed) {
 	r.Helper()
 	want := map[string]int{}
@@ -206,7 +206,8 @@ func (r *rig) process(d device.Device, cfg streams.Config) {
 	}
 }
 
-// allSettled reports whether the consumers have nothing left. Temporary ones, from which workers read inputs again, don't count.
+// allSettled reports whether the consumers have no unsettled inputs. It ignores the temporary consumers with which
+// workers read inputs again.
 func (r *rig) allSettled() bool {
 	stream, err := r.JS.Stream(r.Ctx(), r.opts.Stream)
 	if err != nil {
@@ -219,8 +220,8 @@ func (r *rig) allSettled() bool {
 	return settled && consumers.Err() == nil
 }
 
-// knowsLast reports whether a consumer has delivered its last input. It counts a new input shortly after the stream has stored it, and
-// until then nothing seems to be left.
+// knowsLast reports whether a consumer has delivered its last input. A consumer counts a new input shortly after the
+// stream stores it. Until then the consumer seems to have no inputs left.
 func (r *rig) knowsLast(stream jetstream.Stream, consumer *jetstream.ConsumerInfo) bool {
 	filters := consumer.Config.FilterSubjects
 	if len(filters) == 0 {
@@ -238,8 +239,8 @@ func (r *rig) knowsLast(stream jetstream.Stream, consumer *jetstream.ConsumerInf
 	return true
 }
 
-// TestFramesHaveOneResultEach: frames of any number of records have the reference's results, in each format. One has many times the bytes of a
-// batch. The model of package results has other sizes of batches.
+// TestFramesHaveOneResultEach shows that frames of any number of records have the reference results, in each format.
+// One frame has many times the bytes of a batch. The model of package results covers other sizes of batches.
 func TestFramesHaveOneResultEach(t *testing.T) {
 	t.Parallel()
 	for _, format := range []operator.Format{operator.JSON, operator.Binary, operator.Arrow} {
@@ -261,12 +262,13 @@ func TestFramesHaveOneResultEach(t *testing.T) {
 	}
 }
 
-// TestCompressedFramesAreDecompressed: frames are compressed as their headers say, and results are compressed.
+// TestCompressedFramesAreDecompressed shows that frames are decompressed according to their headers, and results are
+// compressed.
 func TestCompressedFramesAreDecompressed(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Decompress, r.opts.Compress, r.opts.Format = compression.Auto, compression.Zstd, operator.Arrow
-		r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited} // with the default limits
+		r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited} // default limits
 		random := rand.New(rand.NewPCG(4, 4))
 		var inputs []framed
 		for n := range 12 {
@@ -285,7 +287,7 @@ func TestCompressedFramesAreDecompressed(t *testing.T) {
 	})
 }
 
-// TestResultsOfPlainMessagesAreCompressed: a message that is one record, as it is, has a compressed result too.
+// TestResultsOfPlainMessagesAreCompressed shows that the result of a message without framing is compressed too.
 func TestResultsOfPlainMessagesAreCompressed(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
@@ -316,8 +318,8 @@ func TestResultsOfPlainMessagesAreCompressed(t *testing.T) {
 	})
 }
 
-// TestARecordThatAnOperatorCannotTakeFailsAlone: it is found by bisection over the records of its batch, in the middle of frames that
-// end in the same batch and in later ones. Such records are neighbors in two batches, the first of a frame, the last, or the only ones.
+// TestARecordThatAnOperatorCannotTakeFailsAlone shows that bisection finds failing records in frames that span
+// batches. Such records are adjacent in two batches, the first or the last of a frame, or its only ones.
 func TestARecordThatAnOperatorCannotTakeFailsAlone(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
@@ -341,7 +343,8 @@ func TestARecordThatAnOperatorCannotTakeFailsAlone(t *testing.T) {
 	})
 }
 
-// TestAFrameThatCannotBeReadIsADeadLetter: the whole message is a dead letter that names the byte, and its neighbors have results.
+// TestAFrameThatCannotBeReadIsADeadLetter shows that the whole message becomes a dead letter that names the byte. Its
+// neighbors have results.
 func TestAFrameThatCannotBeReadIsADeadLetter(t *testing.T) {
 	bomb := new(compression.Compressor).Append(nil, compression.Zstd, make([]byte, 8<<20))
 	cases := []struct {
@@ -387,7 +390,8 @@ func TestAFrameThatCannotBeReadIsADeadLetter(t *testing.T) {
 	})
 }
 
-// TestARecordThatLosesTheDeviceFailsAlone: worker after worker loses its device, until exactly the records to blame are given up.
+// TestARecordThatLosesTheDeviceFailsAlone lets workers lose their devices one after another, until exactly the
+// records to blame are given up.
 func TestARecordThatLosesTheDeviceFailsAlone(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {

@@ -11,8 +11,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// haunt makes ghosts (fake members) claim every partition on the members' subject, once per second, until the test ends. With fresh, each has its
-// own name. Otherwise one poses as the same member again and again. It returns the number of claims.
+// haunt makes ghosts (fake members) claim every partition on the members' subject, once per second, until the test
+// ends. If fresh is set, each ghost has its own name. Otherwise all use one name. It returns the number of claims.
 func (r *rig) haunt(fresh bool) (claims *atomic.Int64) {
 	r.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -44,11 +44,11 @@ func (r *rig) haunt(fresh bool) (claims *atomic.Int64) {
 	return claims
 }
 
-// enoughClaims is more claims than the members take to agree and to adopt the remaining partitions.
+// enoughClaims exceeds the number of claims in which the members agree and adopt the remaining partitions.
 const enoughClaims = 7
 
-// TestForgedMembersStarveNoWorker checks that all inputs are processed despite fake members, under one name or many, which are there
-// before the workers start or come later.
+// TestForgedMembersStarveNoWorker shows that all inputs are processed despite fake members. These have one name or
+// many, and start before or after the workers.
 func TestForgedMembersStarveNoWorker(t *testing.T) {
 	t.Parallel()
 	const partitions, n = 4, 100

@@ -11,8 +11,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestADeviceThatHangsBesideOneThatWorks: one of two devices never completes anything. That ends the worker, although the other
-// device works all the time. The next worker receives the first device's payloads, and no result is lost or duplicated.
+// TestADeviceThatHangsBesideOneThatWorks hangs one of two devices. That ends the worker, although the other device
+// still works. The next worker receives the first device's payloads, and no result is lost or duplicated.
 func TestADeviceThatHangsBesideOneThatWorks(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]int{"shared": 0, "exclusive": 4} {
@@ -24,7 +24,7 @@ func TestADeviceThatHangsBesideOneThatWorks(t *testing.T) {
 			}
 			r.opts.AckWait = 3 * time.Second
 			r.provision()
-			hangs, err := sim.Open(sim.Options{Kernels: operator.HostKernels()}) // never closed, because that is not allowed
+			hangs, err := sim.Open(sim.Options{Kernels: operator.HostKernels()}) // closing a hung device is not allowed
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,8 +13,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestHeadersAreBounded: the worker holds as little memory for empty payloads with headers of the largest size as for payloads of
-// that size.
+// TestHeadersAreBounded shows that headers count towards a batch's limit of bytes. Empty payloads with large headers
+// use no more memory than large payloads.
 func TestHeadersAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]int{"shared": 0, "exclusive": 1} {
@@ -23,7 +23,7 @@ func TestHeadersAreBounded(t *testing.T) {
 			r := newRig(t)
 			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
 			r.provision()
-			const n, batchBytes, headerBytes = 200, 256 << 10, 60 << 10 // a stream accepts no headers over 64 KiB
+			const n, batchBytes, headerBytes = 200, 256 << 10, 60 << 10 // a stream accepts at most 64 KiB of headers
 			for range n {
 				m := &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"Much": {strings.Repeat("x", headerBytes)}}}
 				if _, err := r.JS.PublishMsg(r.Ctx(), m); err != nil {
@@ -66,7 +66,8 @@ func (b *batches) BatchEnded(_ *inflight.Record, payloads iter.Seq[inflight.Payl
 	}
 }
 
-// TestTraceContextIsCarriedThrough: a result has the trace context of its payload as received, and batch observers see it.
+// TestTraceContextIsCarriedThrough shows that a result has the trace context of its payload, and batch observers
+// receive it.
 func TestTraceContextIsCarriedThrough(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]int{"shared": 0, "exclusive": 2} {

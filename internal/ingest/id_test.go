@@ -35,7 +35,7 @@ func TestIDsSayWhichMessageItIs(t *testing.T) {
 
 func otherDocument(i int) []byte { return append(document(i), "of the second stream"...) }
 
-// wantBoth checks that every sequence has two results, one for each of the two inputs that had it, each under its own id.
+// wantBoth checks that every sequence has two results with different ids, one for each input that had this sequence.
 func (r *rig) wantBoth(n int) {
 	r.Helper()
 	found := r.stored("results.>")
@@ -53,7 +53,7 @@ func (r *rig) wantBoth(n int) {
 	}
 }
 
-// workOff runs a worker until that many deliveries were acknowledged in total, and ends it.
+// workOff runs a worker until a total of acknowledged deliveries are acknowledged, and ends it.
 func (r *rig) workOff(acknowledged int) {
 	r.Helper()
 	run := r.run(hostDevice(r.TB), streams.Config{})
@@ -79,7 +79,8 @@ func eachDelivery(t *testing.T, test func(t *testing.T, r *rig)) {
 	}
 }
 
-// TestARecreatedStreamUnderAWorker: a recreated stream starts with sequences that already have results in the result stream.
+// TestARecreatedStreamUnderAWorker recreates the input stream. Its first sequences already have results in the result
+// stream.
 func TestARecreatedStreamUnderAWorker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -115,7 +116,7 @@ func TestARecreatedStreamBetweenWorkers(t *testing.T) {
 	})
 }
 
-// TestAStreamRestoredFromAnOlderCopy: a restored stream reuses sequences and keeps its creation time.
+// TestAStreamRestoredFromAnOlderCopy restores the input stream. It then reuses sequences and keeps its creation time.
 func TestAStreamRestoredFromAnOlderCopy(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.provision()
@@ -161,8 +162,8 @@ func mustCopy(t testing.TB, to, from string) {
 	}
 }
 
-// TestIDsStayWhenAWorkQueueLosesItsFirstResult: the result stream is a work queue that is older than the input stream. It loses
-// its first messages before a second worker receives the inputs.
+// TestIDsStayWhenAWorkQueueLosesItsFirstResult uses a work queue as result stream that is older than the input
+// stream. It loses its first messages before a second worker receives the inputs.
 func TestIDsStayWhenAWorkQueueLosesItsFirstResult(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.Create(jetstream.StreamConfig{
@@ -192,7 +193,7 @@ func TestIDsStayWhenAWorkQueueLosesItsFirstResult(t *testing.T) {
 	})
 }
 
-// forgetConsumers recreates the worker's consumers, so that every input is delivered again.
+// forgetConsumers recreates the worker's consumers, so every input is delivered again.
 func (r *rig) forgetConsumers() {
 	r.Helper()
 	s := r.Stream(r.opts.Stream)

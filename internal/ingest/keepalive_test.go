@@ -10,7 +10,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// settlements subscribes to the workers' acknowledgement messages: "+WPI" means that work is in progress.
+// settlements subscribes to the workers' acknowledgement messages. "+WPI" reports work in progress.
 func (r *rig) settlements() <-chan *nats.Msg {
 	r.Helper()
 	heard := make(chan *nats.Msg, 1<<16)
@@ -68,7 +68,7 @@ func TestLongBatchIsKeptAlive(t *testing.T) {
 	r.wantAll(1, payload)
 }
 
-// TestResultsThatWaitAreKeptAlive delays the results of a batch instead.
+// TestResultsThatWaitAreKeptAlive delays the publishing of a batch's results for several times AckWait.
 func TestResultsThatWaitAreKeptAlive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -16,7 +16,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// abandon takes n inputs, as a worker would that then dies, and passes each to keep.
+// abandon receives n inputs, like a worker that then dies, and passes each input to keep.
 func (r *rig) abandon(n int, keep func(d *inflight.Delivery)) {
 	r.Helper()
 	request := pull.Request{Stream: "INGEST", Consumer: r.opts.Consumer, Messages: n, Bytes: 1 << 20, Expires: time.Second, Heartbeat: time.Second / 2}
@@ -93,8 +93,8 @@ func (r *rig) forgetful() {
 	r.provision()
 }
 
-// TestWhatIsOlderThanTheWindowIsLookedUp: a worker dies after it has stored half of the results. The next one starts when the
-// result stream has forgotten their ids.
+// TestWhatIsOlderThanTheWindowIsLookedUp lets a worker die after it has stored half of the results. The next worker
+// starts after the result stream has forgotten their ids.
 func TestWhatIsOlderThanTheWindowIsLookedUp(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.forgetful()
@@ -120,7 +120,7 @@ func TestWhatIsOlderThanTheWindowIsLookedUp(t *testing.T) {
 	})
 }
 
-// TestADeadLetterOlderThanTheWindowIsFound: a lookup finds a dead letter as it finds a result.
+// TestADeadLetterOlderThanTheWindowIsFound shows that a lookup finds dead letters as well as results.
 func TestADeadLetterOlderThanTheWindowIsFound(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.forgetful()
@@ -150,8 +150,8 @@ func TestADeadLetterOlderThanTheWindowIsFound(t *testing.T) {
 	})
 }
 
-// TestWithoutALookupResultsArePublished: if results cannot be read, inputs are not held forever. They get a result, and the log
-// states the consequences.
+// TestWithoutALookupResultsArePublished shows that inputs are not held forever if results cannot be read. They get a
+// result, and the log states the consequences.
 func TestWithoutALookupResultsArePublished(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -178,7 +178,8 @@ func TestWithoutALookupResultsArePublished(t *testing.T) {
 	}
 }
 
-// TestADeliveryCountsFromBeforeItCame: a delivery that waited in the client for long counts from before it arrived.
+// TestADeliveryCountsFromBeforeItCame shows that the time of a delivery that waited in the client is before its
+// arrival.
 func TestADeliveryCountsFromBeforeItCame(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -36,8 +36,9 @@ func (k *headerKeeper) alive() (n int) {
 	return n
 }
 
-// TestNothingOfABatchStays: after all inputs are settled, the worker keeps memory for the next batches, but no message. A result
-// shares its input's headers, so the headers show whether either is still in memory.
+// TestNothingOfABatchStays shows that the worker frees all messages after it has settled its inputs, although it
+// keeps memory for later batches. A result shares its input's headers, so the headers show whether either is still in
+// memory.
 func TestNothingOfABatchStays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

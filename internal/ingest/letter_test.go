@@ -14,8 +14,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestPayloadAsLargeAsTheServerTakesIsNotLost has payloads that leave no space for all headers of a dead letter, or only for
-// ours.
+// TestPayloadAsLargeAsTheServerTakesIsNotLost uses payloads that leave no space for all headers of a dead letter, or
+// only for Millrace's own headers.
 func TestPayloadAsLargeAsTheServerTakesIsNotLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -55,7 +55,7 @@ func TestPayloadAsLargeAsTheServerTakesIsNotLost(t *testing.T) {
 	r.wantSettled(len(payloads))
 }
 
-// letters returns the messages of the dead-letter stream that name their input, by its sequence.
+// letters returns the messages of the dead-letter stream by source sequence. It skips messages without one.
 func (r *rig) letters() map[string][]*jetstream.RawStreamMsg {
 	r.Helper()
 	stream := r.Stream(deadStream)
@@ -72,7 +72,8 @@ func (r *rig) letters() map[string][]*jetstream.RawStreamMsg {
 	return found
 }
 
-// wantPayload checks a dead letter that omits something, and that its payload is stored, in the same message or in another.
+// wantPayload checks a dead letter that omits the given part. Its payload must be stored in the same message or in
+// another one.
 func (r *rig) wantPayload(m *jetstream.RawStreamMsg, payload []byte, omitted string) {
 	r.Helper()
 	wantHeaders(r.TB, m.Header, map[string]string{results.HeaderReason: "too_large", results.HeaderOmitted: omitted, "Trace": ""})

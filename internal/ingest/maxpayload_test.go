@@ -9,8 +9,9 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestMaxPayloadRaisedWhileRunning has one input of 3 MiB before 300 small ones, on a server with a limit of 1 MiB when the
-// worker started. If the large input exceeds a batch, it becomes a dead letter, which the worker's own client would refuse.
+// TestMaxPayloadRaisedWhileRunning has one input of 3 MiB before 300 small ones. The server's limit was 1 MiB when
+// the worker started. If the large input exceeds a batch, it becomes a dead letter, which the worker's outdated
+// client would refuse.
 func TestMaxPayloadRaisedWhileRunning(t *testing.T) {
 	t.Parallel()
 	const large, small = 3 << 20, 300
@@ -21,13 +22,14 @@ func TestMaxPayloadRaisedWhileRunning(t *testing.T) {
 				s, reload := natstest.Reloading(t, 1<<20)
 				r := newRigAt(t, s.ClientURL())
 				r.opts.Exclusive, r.opts.Partitions = mode == "exclusive", 1
-				r.opts.AckWait = 2 * time.Second // messages in transit during a reconnect are redelivered after that
+				// Messages in transit during a reconnect are redelivered after AckWait.
+				r.opts.AckWait = 2 * time.Second
 				r.provision()
 				r.publish(1, document)
 				run := r.run(hostDevice(t), streams.Config{BatchBytes: batchBytes})
 				r.tally.awaitStored(t, 1)
 				reload(8 << 20)
-				r.NC = r.Connect(r.URL) // a client learns max_payload only when it connects
+				r.NC = r.Connect(r.URL) // a client reads max_payload only when it connects
 				r.JS = r.JetStream(r.NC)
 				r.publishFrom(1, 2, someBytes(large))
 				r.publishFrom(2, 2+small, document)

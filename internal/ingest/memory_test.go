@@ -13,8 +13,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestEveryPayloadGoesThroughTheSmallestBudget lets a worker hold one delivery at a time. Every input must still be settled:
-// redelivered payloads, one that exceeds a batch, one on which an operator fails, and all others, in every partition.
+// TestEveryPayloadGoesThroughTheSmallestBudget lets a worker hold one delivery at a time. Every input must be
+// settled, also redelivered ones, one that exceeds a batch, and one on which an operator fails.
 func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]int{"shared": 0, "exclusive": 4} {
@@ -76,7 +76,7 @@ func (r *rig) deliverBefore(n int) {
 	}
 }
 
-// TestBatchStaysWithinItsShare has a busy lane, so that batches fill, and space for a few payloads in each.
+// TestBatchStaysWithinItsShare uses a busy lane, so batches fill, and memory for only a few payloads in each batch.
 func TestBatchStaysWithinItsShare(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -103,8 +103,8 @@ func TestBatchStaysWithinItsShare(t *testing.T) {
 	}
 }
 
-// TestMemoryIsDivided: prefetched messages take at most a quarter, unless the largest messages need more. Too little memory is an
-// error.
+// TestMemoryIsDivided shows that prefetched messages use at most a quarter of the memory, unless the largest messages
+// need more. Too little memory is an error.
 func TestMemoryIsDivided(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ partitions, mib int }{{0, 64}, {0, 2048}, {8, 160}, {8, 512}, {64, 1024}} {

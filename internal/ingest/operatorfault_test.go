@@ -13,7 +13,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestAProcessLeavesANoteAboutTheOperatorThatLostItsDevice: its counters end with it, so the next process learns it from the note.
+// TestAProcessLeavesANoteAboutTheOperatorThatLostItsDevice shows that a note names the operator to the next process.
+// The counters end with the process.
 func TestAProcessLeavesANoteAboutTheOperatorThatLostItsDevice(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -7,8 +7,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// In these tests acknowledgements are lost with connections, and the server redelivers their inputs after AckWait, because
-// delivery is at least once. Each result is stored only once.
+// In these tests acknowledgements are lost with connections. Delivery is at least once, so the server redelivers
+// their inputs after AckWait. Each result is stored only once.
 
 func TestServerRestartUnderLoad(t *testing.T) {
 	t.Parallel()
@@ -25,7 +25,7 @@ func TestServerRestartUnderLoad(t *testing.T) {
 	r.Restart()
 	r.tally.awaitFunc(t, "connections", 1, r.tally.reconnects)
 
-	// Repeat with batches on the device and none being published.
+	// Repeat with batches on the device and no batch being published.
 	open := w.hold(t)
 	r.publishFrom(n, n+100, document)
 	r.Restart()

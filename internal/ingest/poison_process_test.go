@@ -27,16 +27,16 @@ import (
 	"millrace/internal/streams"
 )
 
-// These tests run workers in separate processes, which die because of their payloads: by a signal, or because the GPU is lost,
-// which no process survives. The test binary is started again as such a worker.
+// These tests run workers in separate processes that die because of their payloads. A signal kills them, or the GPU
+// is lost, which no process survives. Each worker is a new process of the test binary.
 
-// Environment variables that configure the worker process.
+// envWorker and envServer are environment variables that configure the worker process.
 const (
-	envWorker = "MILLRACE_TEST_WORKER" // host or cuda, with an optional suffix -hang: this process is a worker
+	envWorker = "MILLRACE_TEST_WORKER" // host or cuda, optionally with suffix -hang: makes this process a worker
 	envServer = "MILLRACE_TEST_SERVER"
 )
 
-// statusLost is the command's exit status after the loss of a device.
+// statusLost is a worker's exit status after the loss of a device.
 const statusLost = 70
 
 func TestMain(m *testing.M) {
@@ -46,22 +46,23 @@ func TestMain(m *testing.M) {
 	if kind := os.Getenv(envWorker); kind != "" {
 		os.Exit(poisonedWorker(kind))
 	}
-	if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil { // unless -parallel says otherwise
+	if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil { // keeps the value of -parallel, if any
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// atOnce is the default number of parallel tests. They mostly wait for a server, whatever the number of processors.
+// atOnce is the default number of parallel tests. They mostly wait for a server, so it doesn't depend on the number
+// of processors.
 const atOnce = 8
 
-// lethal is the start of a payload that breaks the device. The kernel library for tests knows it too.
+// lethal is the start of a payload that breaks the device. The kernel library for tests uses the same value.
 const lethal = "poison!\n"
 
-// hanging is the start of a payload on which kernels never return. The kernel library for tests knows it too.
+// hanging is the start of a payload on which kernels never return. The kernel library for tests uses the same value.
 const hanging = "endless\n"
 
-// faulty is the operator that these payloads break. Its record is the payload's length.
+// faulty is the operator that fails on these payloads. Its record is the payload's length.
 type faulty struct{}
 
 func (faulty) Name() string                      { return "faulty" }
@@ -80,11 +81,11 @@ func (faulty) AppendReference(dst, payload []byte) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(len(payload)))
 }
 
-// Bind makes faulty a kernel of the host device too.
+// Bind makes faulty a kernel of the host device.
 func (f faulty) Bind([]byte) (device.BoundHostKernel, error) { return f, nil }
 
-// Run kills the process on a lethal payload, as a driver bug may: without output or cleanup. On a hanging payload it never
-// returns.
+// Run kills the process on a lethal payload without output or cleanup, like a driver bug. On a hanging payload it
+// never returns.
 func (faulty) Run(rows []byte, offsets []uint32, _, result []byte, _ device.Parallel) error {
 	for i, end := range offsets[1:] {
 		row := rows[offsets[i]:end]
@@ -102,11 +103,11 @@ func (faulty) Run(rows []byte, offsets []uint32, _, result []byte, _ device.Para
 	return nil
 }
 
-// poisonedWorker runs a worker on a device of that kind until its standard input ends. It returns its exit status.
+// poisonedWorker runs a worker on a device of the given kind until standard input ends. It returns the exit status.
 func poisonedWorker(kind string) int {
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // standard input ends when the parent is done
+		_, _ = io.Copy(io.Discard, os.Stdin) // standard input ends when the parent closes it
 		stop()
 	}()
 	err := runPoisoned(ctx, kind)
@@ -142,7 +143,8 @@ func runPoisoned(ctx context.Context, kind string) (err error) {
 	w, err := NewWorker(ctx, nc, []*streams.Pipeline{pipe}, opts)
 	switch {
 	case ctx.Err() != nil:
-		return nil // the last input was settled when this process started
+		// The last input was settled while this process started.
+		return nil
 	case err != nil:
 		return err
 	}
@@ -158,8 +160,8 @@ func openPoisoned(kind string) (device.Device, streams.Schedule, error) {
 	return d, streams.Overlapped, err
 }
 
-// faultyLibrary returns the path of the kernel library with the operator: MILLRACE_FAULTY_KERNELS, or the output of `make
-// kernels`.
+// faultyLibrary returns the path of the kernel library with the operator. It is MILLRACE_FAULTY_KERNELS, or the
+// output of `make kernels` by default.
 func faultyLibrary() string {
 	if path := os.Getenv("MILLRACE_FAULTY_KERNELS"); path != "" {
 		return path
@@ -167,8 +169,7 @@ func faultyLibrary() string {
 	return filepath.Join("..", "..", "kernels", "build", "libmillrace-faulty.so")
 }
 
-// needGPU skips the test with a message if there is no GPU or no such library. With MILLRACE_REQUIRE_GPU=1 it fails the test
-// instead.
+// needGPU skips the test if there is no GPU or no such library. If MILLRACE_REQUIRE_GPU=1, it fails the test instead.
 func needGPU(t *testing.T) {
 	t.Helper()
 	all, err := cuda.List(faultyLibrary())
@@ -184,7 +185,7 @@ func needGPU(t *testing.T) {
 
 const poisonLimit = 6
 
-// TestPoisonCannotWedgeProcesses restarts a worker whenever a payload kills it, as a supervisor does.
+// TestPoisonCannotWedgeProcesses restarts a worker whenever a payload kills it, like a supervisor.
 func TestPoisonCannotWedgeProcesses(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"host", "cuda", "host-hang", "cuda-hang"} {
@@ -219,7 +220,7 @@ func TestPoisonCannotWedgeProcesses(t *testing.T) {
 	}
 }
 
-// superviseProcesses runs workers until all n inputs are settled, and returns how many died before that.
+// superviseProcesses runs workers until all n inputs are settled. It returns the number of workers that died before.
 func (r *rig) superviseProcesses(kind string, n int) (deaths int) {
 	r.Helper()
 	binary, err := os.Executable()
@@ -253,7 +254,7 @@ func (r *rig) superviseProcesses(kind string, n int) (deaths int) {
 			r.Fatalf("the worker ended with %v, want status %d", err, statusLost)
 		case kind == "host" && (finished || err == nil):
 			r.Fatalf("the worker ended with %v, everything settled: %t", err, finished)
-		case finished: // the worker was lost with the last unsettled input
+		case finished: // the worker died with the last unsettled input
 			return deaths + 1
 		}
 	}

@@ -16,7 +16,8 @@ func (r *rig) behindProxy() *natstest.Proxy {
 	return p
 }
 
-// behindCutter makes the rig's workers connect through a proxy. cutAfter cuts all connections once n more messages have passed to the workers.
+// behindCutter makes the rig's workers connect through a proxy. cutAfter cuts all connections after n more messages
+// to the workers.
 func (r *rig) behindCutter() (cutAfter func(n int)) {
 	r.Helper()
 	p := r.behindProxy()
@@ -40,10 +41,11 @@ func (r *rig) behindCutter() (cutAfter func(n int)) {
 	}
 }
 
-// isPubAck reports whether a message confirms that the result stream has stored something.
+// isPubAck reports whether a message confirms that the result stream has stored a message.
 func isPubAck(body []byte) bool { return bytes.HasPrefix(body, []byte(`{"stream":"RESULTS"`)) }
 
-// loseAcks has the worker lose every fifth acknowledgement of a publish, from the first one on, and notice that soon.
+// loseAcks makes workers lose the first of every five acknowledgements of a publish. A short timeout makes them
+// notice that soon.
 func (r *rig) loseAcks() {
 	acks := 0
 	r.behindProxy().Lose(func(_ string, body []byte) bool {

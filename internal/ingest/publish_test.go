@@ -72,8 +72,9 @@ func TestNothingIsAckedWhileTheResultStreamIsFull(t *testing.T) {
 	r.wantSettled(n)
 }
 
-// TestWaitingForAFullResultStreamIsNoReasonToGiveUp: deliveries that wait in the client's queue while results cannot be stored
-// are redelivered after every AckWait, although none was tried. They must not become dead letters because of that.
+// TestWaitingForAFullResultStreamIsNoReasonToGiveUp shows that deliveries that wait in the client are not
+// dead-lettered. While results cannot be stored, the server redelivers them after every AckWait, although they were
+// never tried.
 func TestWaitingForAFullResultStreamIsNoReasonToGiveUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -83,7 +84,8 @@ func TestWaitingForAFullResultStreamIsNoReasonToGiveUp(t *testing.T) {
 	config.MaxMsgs, config.Discard = 10, jetstream.DiscardNew
 	r.Create(config)
 	const n = 2000
-	short := func(i int) []byte { return document(i)[:min(len(document(i)), 20)] } // one pull request covers more than all of them
+	// one pull request covers all of them
+	short := func(i int) []byte { return document(i)[:min(len(document(i)), 20)] }
 	r.publish(n, short)
 	run := r.run(hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 10})
 	until(t, "some of what waits is delivered again", func() bool {
@@ -115,7 +117,7 @@ func TestLostPublishAcksArePublishedAgainAndStoredOnce(t *testing.T) {
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	// The number of acknowledgements that can be lost depends on how results are batched.
+	// The number of lost acknowledgements depends on the batching of results.
 	if r.tally.count(inflight.Duplicate) == 0 {
 		t.Error("no result was stored already when it was published again")
 	}

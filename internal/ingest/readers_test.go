@@ -16,8 +16,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// serversWords are headers of inputs. A client could take them for the server's own status line if a stored message without a
-// payload had them.
+// serversWords are headers of inputs that resemble status messages. A client could take a stored message with them
+// and without a payload for a status message.
 var serversWords = []nats.Header{
 	{"Status": {"409"}, "Description": {"Consumer Deleted"}},
 	{"status": {"409"}, "description": {"Consumer Deleted"}},
@@ -36,8 +36,8 @@ var serversWords = []nats.Header{
 	{"nats-rollup": {"all"}, "NATS-TTL": {"1s"}, "nats-expected-last-sequence": {"0"}, "nats-msg-id": {"mine"}},
 }
 
-// TestReadersAreNotStopped has inputs with such headers and without a payload, each once with a result and once with a dead
-// letter. Every way in which nats.go reads a stream must return all of both.
+// TestReadersAreNotStopped uses inputs with these headers and without a payload. Each has a result once and a dead
+// letter once. Every way of reading with nats.go must return all of them.
 func TestReadersAreNotStopped(t *testing.T) {
 	t.Parallel()
 	for mode, partitions := range map[string]int{"shared": 0, "exclusive": 2} {
@@ -91,8 +91,8 @@ func (r *rig) wantHarmless(what string, h, input nats.Header) {
 	}
 }
 
-// readers are the ways to read the first n messages of a stream with nats.go. Each returns the headers by the number of the word.
-// A reader that stops or receives an error fails the test.
+// readers are functions that read the first n messages of a stream with nats.go, each in another way. They return the
+// headers by index in serversWords. A reader that stops or receives an error fails the test.
 var readers = map[string]func(r *rig, stream string, n int) map[int]nats.Header{
 	"Consume": func(r *rig, stream string, n int) map[int]nats.Header {
 		got := newHeaders(r, n)
@@ -157,7 +157,7 @@ var readers = map[string]func(r *rig, stream string, n int) map[int]nats.Header{
 	},
 }
 
-// reader creates a consumer of a whole stream.
+// reader returns a new consumer of a whole stream.
 func (r *rig) reader(stream string) jetstream.Consumer {
 	r.Helper()
 	c, err := r.JS.CreateConsumer(r.Ctx(), stream, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
@@ -182,7 +182,7 @@ func (r *rig) legacy(subscribe func(nats.JetStreamContext) (*nats.Subscription, 
 	return sub
 }
 
-// headers collects the headers of n messages by the number of their word.
+// headers collects the headers of n messages by index in serversWords.
 type headers struct {
 	r    *rig
 	n    int

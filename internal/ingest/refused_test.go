@@ -22,10 +22,11 @@ import (
 	"millrace/internal/table"
 )
 
-// refused is the length of a record that refusing refuses, besides unfit.
+// refused is another length, besides unfit, of records that refusing refuses.
 const refused = unfit - 1
 
-// refusing is an operator that refuses records of unfit or refused bytes. Its results of a batch are the records and then a status byte for each.
+// refusing is an operator that refuses records of unfit or refused bytes. Its results are the records, followed by a
+// status byte for each record.
 type refusing struct{ operator.Operator }
 
 func (r refusing) Refusal(results []byte, rows, row int) string {
@@ -35,10 +36,11 @@ func (r refusing) Refusal(results []byte, rows, row int) string {
 	return notFitting
 }
 
-// notFitting is why refusing refuses a record.
+// notFitting is the reason with which refusing refuses a record.
 const notFitting = "the record doesn't fit"
 
-// wantTable returns the results that an input must have. If the first operator is refusing, it refused the records that have an error.
+// wantTable returns the expected results of an input. If the first operator is refusing, it refused the records with
+// an error.
 func (r *rig) wantTable(in framed) *table.Table {
 	want := table.Reference(r.opts.Operators, in.records, in.statuses)
 	if _, ok := r.opts.Operators[0].(refusing); ok {
@@ -54,7 +56,7 @@ func (r *rig) wantTable(in framed) *table.Table {
 // refusingKernel is the kernel of refusing.
 type refusingKernel struct {
 	device.HostKernel
-	also uint32 // another length that is refused, unless it is noOther
+	also uint32 // another length to refuse, or noOther
 }
 
 const noOther = math.MaxUint32
@@ -87,10 +89,11 @@ func (b refusingBound) Run(rows []byte, offsets []uint32, scratch, result []byte
 	return b.BoundHostKernel.Run(rows, offsets, scratch, result[:len(result)-n], parallel)
 }
 
-// refuse makes the first operator of the rig, crc32c, refuse records of unfit bytes, and returns a device that does so.
+// refuse makes the rig's first operator, crc32c, refuse records of unfit bytes. It returns a device with that
+// operator.
 func (r *rig) refuse(t *testing.T) device.Device { return r.refuseAlso(t, noOther) }
 
-// refuseAlso is refuse, with another length that is refused.
+// refuseAlso is like refuse, but also refuses records of length also.
 func (r *rig) refuseAlso(t *testing.T, also uint32) device.Device {
 	r.opts.Operators = slices.Clone(r.opts.Operators)
 	r.opts.Operators[0] = refusing{r.opts.Operators[0]}
@@ -99,7 +102,7 @@ func (r *rig) refuseAlso(t *testing.T, also uint32) device.Device {
 	return openHost(t, kernels)
 }
 
-// TestARefusedPayloadIsADeadLetter: no other payload of its batch is computed again or delayed.
+// TestARefusedPayloadIsADeadLetter shows that no other payload of its batch is computed again or delayed.
 func TestARefusedPayloadIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{1, 16, 1024} {
@@ -145,14 +148,14 @@ func TestARefusedPayloadIsADeadLetter(t *testing.T) {
 	}
 }
 
-// TestARefusedRecordOfAFrameFailsAlone: the other records have their results, also if they are in other batches.
+// TestARefusedRecordOfAFrameFailsAlone shows that all other records have results, even in other batches.
 func TestARefusedRecordOfAFrameFailsAlone(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{1, 7, 1024} {
 		t.Run(fmt.Sprintf("batches of %d", batch), func(t *testing.T) {
 			t.Parallel()
 			eachMode(t, func(t *testing.T, r *rig) {
-				r.opts.Format = operator.JSON // which has the reasons
+				r.opts.Format = operator.JSON // the format that contains the reasons
 				d := r.refuse(t)
 				inputs := []framed{manyLines(1, 20), manyLines(2, 30, 0, 13, 29), manyLines(3, 1, 0), manyLines(4, 5)}
 				r.provision()
@@ -164,7 +167,8 @@ func TestARefusedRecordOfAFrameFailsAlone(t *testing.T) {
 	}
 }
 
-// TestARecordThatIsNotComputedIsNotRefused: an operator that refuses empty records sees one in place of a null and of a record that exceeds a batch.
+// TestARecordThatIsNotComputedIsNotRefused uses an operator that refuses empty records. It gets an empty record in
+// place of a null and of a record that exceeds a batch.
 func TestARecordThatIsNotComputedIsNotRefused(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
@@ -195,7 +199,7 @@ func TestARecordThatIsNotComputedIsNotRefused(t *testing.T) {
 	})
 }
 
-// TestARefusedCompressedPayloadIsADeadLetter: a message that is one record takes another path if it was compressed.
+// TestARefusedCompressedPayloadIsADeadLetter covers the separate code for a compressed message without framing.
 func TestARefusedCompressedPayloadIsADeadLetter(t *testing.T) {
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Split.Framing, r.opts.Decompress = frame.None, compression.Auto
@@ -213,7 +217,7 @@ func TestARefusedCompressedPayloadIsADeadLetter(t *testing.T) {
 	})
 }
 
-// TestARefusedPayloadBesideOneThatFails: the batch is computed again in parts, and each part knows what was refused.
+// TestARefusedPayloadBesideOneThatFails computes a batch again in parts. Each part must keep the refusals.
 func TestARefusedPayloadBesideOneThatFails(t *testing.T) {
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Split.Framing = frame.None

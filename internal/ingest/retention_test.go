@@ -11,7 +11,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestExclusiveOnAStreamWithInterest: every input is processed once, and then the stream removes it. It can be changed while workers run.
+// TestExclusiveOnAStreamWithInterest shows that the stream removes every input once it is processed. Its retention
+// can be changed while workers run.
 func TestExclusiveOnAStreamWithInterest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -29,7 +30,7 @@ func TestExclusiveOnAStreamWithInterest(t *testing.T) {
 	r.tally.awaitStored(t, n)
 	r.awaitEmpty("INGEST")
 
-	// Changed as the check advises, while the worker runs.
+	// Change the stream as the check advises, while the worker runs.
 	r.update("INGEST", func(c *jetstream.StreamConfig) {
 		c.Retention, c.Discard, c.Metadata = jetstream.LimitsPolicy, jetstream.DiscardNew, trim.WithMark(*c, r.opts.Consumers())
 	})
@@ -42,7 +43,8 @@ func TestExclusiveOnAStreamWithInterest(t *testing.T) {
 	r.wantAll(2*n, document)
 }
 
-// TestProcessedInputsAreRemoved: the workers of two deployments on one stream remove an input when both have processed it.
+// TestProcessedInputsAreRemoved shows that the workers of two deployments on one stream remove an input once both
+// have processed it.
 func TestProcessedInputsAreRemoved(t *testing.T) {
 	t.Parallel()
 	for _, exclusive := range []bool{false, true} {

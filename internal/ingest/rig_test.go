@@ -22,16 +22,16 @@ import (
 	"millrace/internal/streams"
 )
 
-// patience bounds how long a test waits for an event that must happen. No test sleeps for all of it.
+// patience limits the wait for an event that must happen. No test sleeps for all of it.
 const patience = natstest.Patience
 
-// until is natstest.Until.
+// until is short for natstest.Until.
 var until = natstest.Until
 
-// rig is a server, a client, and everything that a worker needs.
+// rig has a server, a client, and the options of workers.
 type rig struct {
 	*natstest.Rig
-	workerURL string // URL for workers: the server's own unless there is a proxy
+	workerURL string // URL for workers, which is the server's unless there is a proxy
 	opts      Options
 	tally     *tally
 }
@@ -41,13 +41,13 @@ func newRig(t testing.TB) *rig {
 	return rigOf(natstest.New(t))
 }
 
-// newRigAt returns a rig that uses the caller's server at url.
+// newRigAt returns a rig that uses the server at url.
 func newRigAt(t testing.TB, url string) *rig {
 	t.Helper()
 	return rigOf(natstest.At(t, url))
 }
 
-// rigOf adds the workers' default options.
+// rigOf adds the default options of workers to server.
 func rigOf(server *natstest.Rig) *rig {
 	server.Helper()
 	ops, err := operator.ParseList("crc32c,minhash?k=4&hashes=4")
@@ -59,7 +59,7 @@ func rigOf(server *natstest.Rig) *rig {
 	return r
 }
 
-// optionsFor returns the default options of tests.
+// optionsFor returns the default options of tests for these operators.
 func optionsFor(ops []operator.Operator, log *slog.Logger, observer Observer) Options {
 	o := Options{
 		Topology: topology.Topology{
@@ -83,7 +83,7 @@ func (r *rig) provision() {
 	}
 }
 
-// publish stores n inputs.
+// publish publishes n inputs.
 func (r *rig) publish(n int, payload func(i int) []byte) {
 	r.Helper()
 	r.publishFrom(0, n, payload)
@@ -97,7 +97,7 @@ func (r *rig) publishFrom(first, end int, payload func(i int) []byte) {
 	})
 }
 
-// hostDevice opens a host device, and checks for leaks when it is closed.
+// hostDevice opens a host device. It checks for leaks when the device is closed.
 func hostDevice(t testing.TB) device.Device {
 	t.Helper()
 	return openHost(t, operator.HostKernels())
@@ -113,7 +113,8 @@ func openHost(t testing.TB, kernels []device.HostKernel) device.Device {
 		if err := d.Close(); err != nil {
 			t.Errorf("closing the device: %v", err)
 		}
-		d = nil // package testing keeps this function until the last test has ended, and a device has megabytes
+		// Package testing keeps this function until the last test has ended, and a device uses megabytes.
+		d = nil
 	})
 	return d
 }
@@ -129,7 +130,7 @@ type running struct {
 	done   chan error
 }
 
-// run starts a worker with its own connection on a device.
+// run starts a worker on a device, with its own connection.
 func (r *rig) run(d device.Device, cfg streams.Config) *running {
 	r.Helper()
 	run := r.prepare(d, cfg)
@@ -137,7 +138,7 @@ func (r *rig) run(d device.Device, cfg streams.Config) *running {
 	return run
 }
 
-// prepare returns a worker that start starts.
+// prepare returns a worker that is not started yet.
 func (r *rig) prepare(d device.Device, cfg streams.Config) *running {
 	r.Helper()
 	p := r.pipeline(d, cfg)
@@ -184,7 +185,7 @@ func (r *rig) pipeline(d device.Device, cfg streams.Config) *streams.Pipeline {
 	return p
 }
 
-// start runs the worker. The worker returns before the resources that it uses are closed.
+// start runs the worker. The worker ends before its resources are closed.
 func (run *running) start() {
 	go func() { run.done <- run.worker.Run(run.ctx) }()
 	run.t.Cleanup(func() {
@@ -194,16 +195,16 @@ func (run *running) start() {
 	})
 }
 
-// startAndReceive starts the worker and returns once its client has n deliveries. No results may be published for them yet.
-// Messages that the server sends while a worker unsubscribes are lost and redelivered only after AckWait. Tests that wait less
-// must avoid that.
+// startAndReceive starts the worker and returns once its client has n deliveries. Their results may not be published
+// yet. Messages that the server sends while a worker unsubscribes are redelivered only after AckWait. Tests that wait
+// for less must avoid that.
 func (run *running) startAndReceive(n int) {
 	run.t.Helper()
 	run.start()
 	run.rig.AwaitDelivered(run.rig.opts.Stream, n, run.nc)
 }
 
-// drain stops the worker and waits for it. A worker that ended without an error has no inputs in flight, whatever their outcome.
+// drain stops the worker and waits for it. A worker that ends without an error must have no inputs in flight.
 func (run *running) drain() error {
 	run.t.Helper()
 	run.stop()
@@ -272,7 +273,7 @@ func (r *rig) storedIn(name, subject string) map[uint64][]jetstream.Msg {
 	return got
 }
 
-// wantAll checks that every input from 1 to n has exactly one result, and that the result is correct.
+// wantAll checks that every input from 1 to n has exactly one result, which is correct.
 func (r *rig) wantAll(n int, payload func(i int) []byte) {
 	r.Helper()
 	got := r.stored("results.>")

@@ -12,10 +12,10 @@ import (
 	"millrace/internal/ingest/embedded"
 )
 
-// envServerDir makes this program a server with its files in that folder.
+// envServerDir is the environment variable that makes this program a server with its files in the given folder.
 const envServerDir = "MILLRACE_TEST_SERVER_DIR"
 
-// serveAlone runs a server until its standard input ends. It prints its address, and returns its exit status.
+// serveAlone runs a server until standard input ends. It prints the server's address and returns the exit status.
 func serveAlone(dir string) int {
 	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: dir})
 	if err != nil {
@@ -23,7 +23,7 @@ func serveAlone(dir string) int {
 		return 1
 	}
 	fmt.Println(s.URL())
-	_, _ = io.Copy(io.Discard, os.Stdin) // standard input ends when the parent is done
+	_, _ = io.Copy(io.Discard, os.Stdin) // standard input ends when the parent closes it
 	s.Close()
 	return 0
 }

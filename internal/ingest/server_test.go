@@ -4,9 +4,9 @@ import (
 	"time"
 )
 
-// Functions that change or read the server without the worker's knowledge.
+// This file has functions that change or read the server without the worker.
 
-// storedAt returns when the input stream stored a message.
+// storedAt returns the time when the input stream stored a message.
 func (r *rig) storedAt(sequence uint64) time.Time {
 	r.Helper()
 	m, err := r.Stream(r.opts.Stream).GetMsg(r.Ctx(), sequence)
@@ -16,7 +16,7 @@ func (r *rig) storedAt(sequence uint64) time.Time {
 	return m.Time
 }
 
-// awaitFinished returns once the consumer has none of n inputs left, however often they were delivered. The server processes
+// awaitFinished returns once all n inputs are settled, after any number of deliveries. The server processes
 // acknowledgements some time after it has read them.
 func (r *rig) awaitFinished(n int) {
 	r.Helper()
@@ -26,7 +26,7 @@ func (r *rig) awaitFinished(n int) {
 	})
 }
 
-// wantSettled checks that the consumer has none of n inputs left, and that none was delivered twice.
+// wantSettled checks that all n inputs are settled and none was delivered twice.
 func (r *rig) wantSettled(n int) {
 	r.Helper()
 	r.awaitFinished(n)

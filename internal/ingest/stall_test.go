@@ -8,8 +8,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestAConsumerThatCannotDeliverIsNoticed has a consumer with a bound that is smaller than its next message. The worker reports
-// that, and continues after the bound is raised.
+// TestAConsumerThatCannotDeliverIsNoticed uses a consumer whose limit is smaller than its next message. The worker
+// reports that, and continues after the limit is raised.
 func TestAConsumerThatCannotDeliverIsNoticed(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"shared", "exclusive"} {

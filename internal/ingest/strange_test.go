@@ -13,8 +13,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestSubjectTooLongForAResult has an input on the longest subject that a server accepts. A result on that subject would break
-// the connection of this worker, and then of the next one.
+// TestSubjectTooLongForAResult publishes an input on the longest subject that a server accepts. A result on that
+// subject would break the connection of every worker that tries to store it.
 func TestSubjectTooLongForAResult(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -38,7 +38,8 @@ func TestSubjectTooLongForAResult(t *testing.T) {
 	r.wantSettled(2)
 }
 
-// TestDeleteMarkersAreNoInputs: the message that a server stores in place of an expired one has no result, and counts as acknowledged.
+// TestDeleteMarkersAreNoInputs shows that the server's marker in place of an expired message has no result and is
+// acknowledged.
 func TestDeleteMarkersAreNoInputs(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]int{"shared": 0, "exclusive": 1} {
@@ -46,7 +47,7 @@ func TestDeleteMarkersAreNoInputs(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
-			r.opts.Kept.AskedEverything = true // so that a second worker finds the last marker
+			r.opts.Kept.AskedEverything = true // a second worker must find the last marker
 			r.provision()
 			marker := nats.Header{"Nats-Marker-Reason": {"MaxAge"}}
 			r.publishMsg(marker, nil)

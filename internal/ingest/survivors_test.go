@@ -13,21 +13,21 @@ import (
 	"millrace/internal/streams"
 )
 
-// These tests cover code that could be removed without failing any other test.
+// Without these tests, the code that they cover could be removed unnoticed.
 
-// wantRunning fails the test if a worker ends while it must wait for an event that doesn't happen.
+// wantRunning fails the test if a worker ends instead of waiting for an event that doesn't happen.
 func (run *running) wantRunning(waitsFor string) {
 	run.t.Helper()
 	select {
 	case err := <-run.done:
 		run.done <- err
 		run.t.Errorf("the worker has ended (%v), and did not wait for %s", err, waitsFor)
-	case <-time.After(500 * time.Millisecond): // nothing must happen in that time
+	case <-time.After(500 * time.Millisecond): // no event may occur in that time
 	}
 }
 
-// TestDrainWaitsForBatchesInFlight holds the device until the worker has been told to stop and takes no more. The batches on the
-// device are finished, and none of their deliveries is given back.
+// TestDrainWaitsForBatchesInFlight holds the device until the worker was stopped and receives no more inputs. The
+// batches on the device are finished, and none of their deliveries is given back.
 func TestDrainWaitsForBatchesInFlight(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -79,7 +79,7 @@ func TestDrainWaitsForDeadLetters(t *testing.T) {
 	t.Cleanup(letGo)
 	r.publish(1, someBytes(2000))
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
-	t.Cleanup(letGo) // runs before the cleanup that waits for the worker
+	t.Cleanup(letGo) // runs before the worker is awaited
 	select {
 	case <-held.reached:
 	case <-time.After(patience):
@@ -114,7 +114,7 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	payload := someBytes(10)
 	r.publish(1, payload)
 	run := r.run(d, streams.Config{Lanes: 1})
-	t.Cleanup(open) // runs before the cleanup that waits for the worker
+	t.Cleanup(open) // runs before the worker is awaited
 	w.await(t, 1, 10)
 	r.awaitProgress(heard, 6) // one per third of AckWait
 	c := r.Consumer(r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0))
@@ -129,7 +129,8 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	r.wantAll(1, payload)
 }
 
-// TestTheLastAcknowledgementComesBeforeTheHandover: otherwise acknowledged inputs would be redelivered to the next worker.
+// TestTheLastAcknowledgementComesBeforeTheHandover shows that a worker acknowledges its last inputs before it unpins
+// itself. Otherwise they would be redelivered to the next worker.
 func TestTheLastAcknowledgementComesBeforeTheHandover(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
@@ -158,7 +159,7 @@ func TestTheLastAcknowledgementComesBeforeTheHandover(t *testing.T) {
 				t.Error("an input is handed over: its acknowledgement was not there yet")
 			case strings.HasPrefix(m.Subject, "$JS.ACK."):
 				tokens := strings.Split(m.Subject, ".")
-				// This is the last acknowledgement, and it requests an answer.
+				// The last acknowledgement requests an answer.
 				confirmed = confirmed || m.Reply != "" && tokens[5] == "20"
 			default:
 				if !confirmed {

@@ -14,10 +14,10 @@ import (
 	"millrace/internal/streams"
 )
 
-// marker is in each payload that breaks a device.
+// marker is part of each payload that breaks a device.
 var marker = []byte("\x00breaks the device\x00")
 
-// poisoned makes small payloads. Those at the indices in at break the device.
+// poisoned returns a function that makes small payloads. Those at the indices in at break the device.
 func poisoned(at ...int) func(i int) []byte {
 	return func(i int) []byte {
 		b := fmt.Appendf(nil, "payload %d", i)
@@ -28,11 +28,11 @@ func poisoned(at ...int) func(i int) []byte {
 	}
 }
 
-// supervise runs workers, one after another, as a supervisor does, until all n inputs are settled. It returns the number of
-// workers that lost their device.
+// supervise runs workers one after another, like a supervisor, until all n inputs are settled. It returns the number
+// of workers that lost their device.
 func (r *rig) supervise(n int, start func() *running) (losses int) {
 	r.Helper()
-	const most = 100 // far more than are allowed
+	const most = 100 // far more than allowed
 	for ; losses < most; losses++ {
 		run := start()
 		finished := r.awaitEnd(run, n)
@@ -41,7 +41,7 @@ func (r *rig) supervise(n int, start func() *running) (losses int) {
 			return losses
 		case !errors.Is(err, device.ErrLost):
 			r.Fatalf("Run = %v, want a lost device", err)
-		case finished: // the worker was lost with the last unsettled input
+		case finished: // the worker died with the last unsettled input
 			return losses + 1
 		}
 	}
@@ -49,7 +49,7 @@ func (r *rig) supervise(n int, start func() *running) (losses int) {
 	return losses
 }
 
-// awaitEnd returns true once all n inputs are settled, or false once the worker has ended.
+// awaitEnd returns true once all n inputs are settled, or false if the worker ends before.
 func (r *rig) awaitEnd(run *running, n int) (finished bool) {
 	r.Helper()
 	r.Until("every input is settled, or the worker has ended", func() bool {
@@ -63,7 +63,8 @@ func (r *rig) awaitEnd(run *running, n int) (finished bool) {
 	return finished
 }
 
-// wantPoisonApart checks that every good payload of n has one result, and each of the others a dead letter that states the cause.
+// wantPoisonApart checks that every good payload of n has one result. Each payload in poison must have a dead letter
+// that states the cause.
 func (r *rig) wantPoisonApart(n int, payload func(i int) []byte, poison ...int) {
 	r.Helper()
 	found, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
@@ -89,8 +90,8 @@ func (r *rig) wantPoisonApart(n int, payload func(i int) []byte, poison ...int) 
 	}
 }
 
-// TestPoisonIsFoundAndAllElseProcessed has a device that is lost with every batch that contains a poisonous payload, and that reports the loss
-// before the process ends.
+// TestPoisonIsFoundAndAllElseProcessed uses a device that any batch with a poisonous payload breaks. The device
+// reports its loss before the process ends.
 func TestPoisonIsFoundAndAllElseProcessed(t *testing.T) {
 	t.Parallel()
 	const n, batch = 1500, 128
@@ -102,7 +103,8 @@ func TestPoisonIsFoundAndAllElseProcessed(t *testing.T) {
 	r.publish(n, payload)
 	losses := r.supervise(n, func() *running { return r.run(poisonedSim(r), streams.Config{BatchPayloads: batch}) })
 	r.wantPoisonApart(n, payload, poison...)
-	one := quarantine.Levels{Full: batch, Limit: 10}.Alone() + quarantine.LoneRuns // losses for one payload: as a new payload, at each level, and alone again
+	// one is the number of losses for one payload. They happen as a new payload, at each level, and alone again.
+	one := quarantine.Levels{Full: batch, Limit: 10}.Alone() + quarantine.LoneRuns
 	t.Logf("%d losses for %d payloads", losses, len(poison))
 	if losses < quarantine.LoneRuns+1 || losses > one*len(poison) {
 		t.Errorf("%d devices were lost, want %d to %d", losses, quarantine.LoneRuns+1, one*len(poison))

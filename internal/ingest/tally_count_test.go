@@ -8,8 +8,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestStoredCountsInputs delivers every input twice, because the worker's first acknowledgements are lost with their consumer.
-// Each input is settled twice and counts once.
+// TestStoredCountsInputs delivers every input twice, because the first acknowledgements are lost with their consumer.
+// Each input is settled twice and counted once.
 func TestStoredCountsInputs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

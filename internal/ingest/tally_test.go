@@ -11,7 +11,7 @@ import (
 	"millrace/internal/ingest/trim"
 )
 
-// tally is an Observer that counts.
+// tally is an Observer that counts reports.
 type tally struct {
 	mu        sync.Mutex
 	outcomes  [inflight.NumOutcomes]int
@@ -22,13 +22,13 @@ type tally struct {
 	anew      int // number of lease restarts
 	trimmed   uint64
 	faults    []inflight.OperatorFault
-	letters   map[string]int // dead letters that were reported, by sequence and record
+	letters   map[string]int // reported dead letters by sequence and record
 	leftOut   int            // dead letters without their payload
 	frames    []inflight.FrameStats
 	changed   chan struct{}
 }
 
-// input identifies an input, even across recreated streams.
+// input identifies an input uniquely, even after its stream is recreated.
 type input struct {
 	sequence uint64
 	stored   int64 // in Unix nanoseconds
@@ -78,7 +78,7 @@ func (c *tally) OperatorFault(f inflight.OperatorFault) {
 	c.signal()
 }
 
-// operatorFaults returns what operators were to blame for, as "operator fault" or "operator fault earlier".
+// operatorFaults returns the reported faults of operators, in the form "operator fault" or "operator fault earlier".
 func (c *tally) operatorFaults() (all []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,35 +137,35 @@ func (c *tally) redelivered() int {
 	return c.again
 }
 
-// reconnects returns how often a lost connection was restored.
+// reconnects returns the number of restored connections.
 func (c *tally) reconnects() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reconnect
 }
 
-// stored returns how many inputs were acknowledged for their result. An input that was delivered and acknowledged twice counts
-// once.
+// stored returns the number of inputs that were acknowledged because of their result. It counts an input once even if
+// it was delivered and acknowledged twice.
 func (c *tally) stored() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.inputs)
 }
 
-// await returns once n inputs have that outcome.
+// await returns once n inputs have outcome o.
 func (c *tally) await(t testing.TB, o inflight.Outcome, n int) {
 	t.Helper()
 	c.awaitFunc(t, o.String(), n, func() int { return c.count(o) })
 }
 
-// awaitStored returns once n inputs were acknowledged for their result.
+// awaitStored returns once n inputs were acknowledged because of their result.
 func (c *tally) awaitStored(t testing.TB, n int) {
 	t.Helper()
 	c.awaitFunc(t, "stored", n, c.stored)
 }
 
-// awaitAcknowledged returns once n deliveries were acknowledged for a result. An input counts each time that a recreated consumer
-// delivers it.
+// awaitAcknowledged returns once n deliveries were acknowledged because of a result. An input that a recreated
+// consumer delivers again counts again.
 func (c *tally) awaitAcknowledged(t testing.TB, n int) {
 	t.Helper()
 	c.awaitFunc(t, "acknowledged", n, func() int { return c.count(inflight.Published) + c.count(inflight.Duplicate) })
@@ -207,7 +207,7 @@ func (l *records) BatchDone(r *inflight.Record) {
 	l.mu.Unlock()
 }
 
-// batch returns the record of the n-th batch, counted from 1. The batch must be done.
+// batch returns the record of batch n, counted from 1. That batch must have ended.
 func (l *records) batch(t testing.TB, n uint64) inflight.Record {
 	t.Helper()
 	return batchOf(t, l.all(), n)
@@ -224,14 +224,14 @@ func batchOf(t testing.TB, list []inflight.Record, n uint64) inflight.Record {
 	return inflight.Record{}
 }
 
-// all returns every record so far.
+// all returns all records so far.
 func (l *records) all() []inflight.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.list)
 }
 
-// of returns every record of a device so far.
+// of returns all records of a device so far.
 func (l *records) of(device string) []inflight.Record {
 	return slices.DeleteFunc(l.all(), func(r inflight.Record) bool { return r.Device != device })
 }

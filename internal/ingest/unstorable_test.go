@@ -27,7 +27,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// eachModeAt is eachMode with a server that takes messages of up to maxPayload bytes. reload changes that limit.
+// eachModeAt is like eachMode, with a server that accepts messages of up to maxPayload bytes. reload changes that
+// limit.
 func eachModeAt(t *testing.T, maxPayload int32, test func(t *testing.T, r *rig, reload func(maxPayload int32))) {
 	t.Helper()
 	for _, exclusive := range []bool{false, true} {
@@ -41,8 +42,8 @@ func eachModeAt(t *testing.T, maxPayload int32, test func(t *testing.T, r *rig, 
 	}
 }
 
-// TestRecordsThatNoMessageHoldsDelayNothing has frames whose records are larger than the server takes once they are decompressed. The frame is
-// stored once for its dead letters, and all other records and inputs have their results.
+// TestRecordsThatNoMessageHoldsDelayNothing uses compressed frames whose decompressed records exceed the server's
+// limit. Each frame is stored once for its dead letters. All other records and inputs have results.
 func TestRecordsThatNoMessageHoldsDelayNothing(t *testing.T) {
 	t.Parallel()
 	const inputs, maxPayload = 1000, 16 << 10
@@ -76,8 +77,8 @@ func TestRecordsThatNoMessageHoldsDelayNothing(t *testing.T) {
 	})
 }
 
-// wantWithin checks that records 1 and 3 of these frames, and no others, have dead letters, which name a message with the whole frame. It is
-// stored once.
+// wantWithin checks that exactly records 1 and 3 of these frames have dead letters. They name a message with the
+// whole frame, which is stored once.
 func (r *rig) wantWithin(all []framed, frames map[int]bool) {
 	r.Helper()
 	stored, records := map[string]*jetstream.RawStreamMsg{}, map[string][]string{}
@@ -106,8 +107,8 @@ func (r *rig) wantWithin(all []framed, frames map[int]bool) {
 	}
 }
 
-// TestMaxPayloadLowered has payloads that the server doesn't take any more when they become dead letters. Each has its digest, and the inputs
-// around it have their results.
+// TestMaxPayloadLowered lowers the server's limit, so some payloads no longer fit when they become dead letters.
+// Their dead letters have digests, and all other inputs have results.
 func TestMaxPayloadLowered(t *testing.T) {
 	t.Parallel()
 	const before, after, inputs = 64 << 10, unfit - 1, 300
@@ -118,7 +119,7 @@ func TestMaxPayloadLowered(t *testing.T) {
 			eachModeAt(t, before, func(t *testing.T, r *rig, reload func(int32)) {
 				why, batch := results.TooLarge, unfit-1
 				payload, d := unfitAt(bad...), r.refuse(t)
-				r.opts.AckWait = 2 * time.Second // a worker whose connection ends can give nothing back
+				r.opts.AckWait = 2 * time.Second // a worker whose connection ends can't give inputs back
 				r.provision()
 				r.publish(inputs, payload)
 				kernels, w := watchKernels([]device.HostKernel{refusingKernel{operator.HostKernels()[0], noOther}, operator.HostKernels()[1]})
@@ -135,7 +136,8 @@ func TestMaxPayloadLowered(t *testing.T) {
 					reload(after)
 				}
 				open()
-				if computed { // the client knows only the old limit, and the server ends its connection
+				// The client has the old limit, so the server ends its connection.
+				if computed {
 					if err := run.wait(); err == nil || !strings.Contains(err.Error(), "Maximum Payload Violation") {
 						t.Fatalf("Run = %v, want an error about max_payload", err)
 					}
@@ -161,7 +163,8 @@ func TestMaxPayloadLowered(t *testing.T) {
 	}
 }
 
-// TestAWorkerEndsWithAnyOfItsConnections: the client closes a connection for good after an error of the server that it doesn't know.
+// TestAWorkerEndsWithAnyOfItsConnections shows that a worker ends if its client closes any connection permanently.
+// The client does that after an unknown error of the server.
 func TestAWorkerEndsWithAnyOfItsConnections(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {

@@ -9,24 +9,24 @@ import (
 	"millrace/internal/operator"
 )
 
-// watch observes and blocks a device's first operator. Tests use it to see submitted batches and to delay their computation.
+// watch wraps a device's first operator. Tests use it to observe submitted batches and to delay their computation.
 type watch struct {
 	device.HostKernel
-	submitted chan device.Shape // shape of each submission; the first is that of the largest batch
+	submitted chan device.Shape // shapes of submissions; the first is the largest batch
 
 	mu    sync.Mutex
-	gate  chan struct{} // open once it is closed
-	plans chan struct{} // open once it is closed; nil: open
+	gate  chan struct{} // closed when batches may be computed
+	plans chan struct{} // closed when batches may be planned; nil means planning is allowed
 }
 
-// watchedDevice opens a host device and returns the watch in it.
+// watchedDevice opens a host device with a watch and returns both.
 func watchedDevice(t testing.TB) (device.Device, *watch) {
 	t.Helper()
 	kernels, w := watchKernels(operator.HostKernels())
 	return openHost(t, kernels), w
 }
 
-// watchKernels returns kernels with a watch in the first one.
+// watchKernels wraps the first of the kernels in a watch and returns both.
 func watchKernels(kernels []device.HostKernel) ([]device.HostKernel, *watch) {
 	w := &watch{HostKernel: kernels[0], submitted: make(chan device.Shape, 1024), gate: make(chan struct{})}
 	close(w.gate)
@@ -39,7 +39,7 @@ func (w *watch) Bind(params []byte) (device.BoundHostKernel, error) {
 	return &watchedKernel{b, w}, err
 }
 
-// hold keeps batches from being computed until open is called. It discards earlier submissions.
+// hold prevents the computation of batches until open is called. It discards earlier submissions.
 func (w *watch) hold(t testing.TB) (open func()) {
 	gate := make(chan struct{})
 	w.mu.Lock()
@@ -53,8 +53,8 @@ func (w *watch) hold(t testing.TB) (open func()) {
 	return open
 }
 
-// holdPlans keeps batches from being planned until open is called. Inputs that arrive meanwhile stay queued. A pipeline plans its largest
-// batch when it is made, so that must have happened before.
+// holdPlans prevents the planning of batches until open is called. Inputs that arrive before that stay queued. A new
+// pipeline plans its largest batch, so it must exist before.
 func (w *watch) holdPlans(t testing.TB) (open func()) {
 	plans := make(chan struct{})
 	w.mu.Lock()
@@ -65,8 +65,8 @@ func (w *watch) holdPlans(t testing.TB) (open func()) {
 	return open
 }
 
-// await returns once a batch of that many payloads and bytes has been submitted. A device may check one batch more than once, so
-// batches that a test distinguishes must differ.
+// await returns once a batch of that many payloads and bytes has been submitted. A device may check a batch
+// repeatedly, so batches that a test distinguishes must differ.
 func (w *watch) await(t testing.TB, rows, bytes int) {
 	t.Helper()
 	deadline := time.After(patience)
@@ -82,7 +82,7 @@ func (w *watch) await(t testing.TB, rows, bytes int) {
 	}
 }
 
-// awaitAny returns once any batch has been submitted. The number of waiting payloads in it depends on how fast they arrive.
+// awaitAny returns once any batch has been submitted. Its number of payloads depends on how fast they arrive.
 func (w *watch) awaitAny(t testing.TB) {
 	t.Helper()
 	select {

@@ -16,11 +16,14 @@ import (
 	"millrace/internal/history"
 )
 
-// The model of a chain has one partition with owners that take turns, also while an earlier owner still believes that it has the
-// partition. Requests are lost or late, answers are lost, and the messages of a fast batch arrive in several parts, between the requests of other
-// owners. In half of the runs the stream has little room: it refuses messages in the middle of a fast batch, and stores the next ones. Every
-// owner processes the inputs behind what it finds. The invariants: every input has at most one result, results are in the order of their
-// inputs if there is room, and what an owner takes for settled has a result.
+// The model of a chain has one partition. Its owners alternate, and a former owner may not have noticed its
+// successor. Requests are lost or late, and answers are lost. The messages of a fast batch arrive in several parts,
+// between the requests of other owners. In half of the runs the stream is nearly full. It then refuses messages in
+// the middle of a fast batch and stores later ones. Every owner processes the inputs after the position that it
+// finds.
+//
+// The invariants: every input has at most one result. Unless the stream is nearly full, results are in the order of
+// their inputs. Every input that an owner considers settled has a result.
 
 var created = time.Unix(1_700_000_000, 0)
 
@@ -29,22 +32,22 @@ type modelMessage struct {
 	subject string
 	header  nats.Header
 	marker  *Marker
-	until   uint64 // the message begins a batch
+	until   uint64 // input headerUntil of the message that begins a batch; 0 for other messages
 }
 
-// modelStream is a stream that fails. It implements Store.
+// modelStream is a stream that injects faults. It implements Store.
 type modelStream struct {
 	t       *testing.T
 	random  *rand.Rand
 	way     Way
 	faults  bool
-	narrow  bool // it has little room
+	narrow  bool // whether the stream is nearly full
 	stored  []modelMessage
 	late    []func() // requests that arrive later
 	open    []*modelBatch
-	crash   func() // ends the owner at its next fault; nil for none
+	crash   func() // ends the owner at its next fault; may be nil
 	results map[string]int
-	newest  uint64 // the highest input with a result
+	newest  uint64 // highest input with a result
 }
 
 var errModel = errors.New("no answer")
@@ -58,20 +61,21 @@ func (s *modelStream) last() (at uint64) {
 	return at
 }
 
-// modelBatch is a fast batch that the server has begun. It stores the rest without a condition.
+// modelBatch is a fast batch that the server has begun. The server stores its remaining messages without a condition.
 type modelBatch struct {
-	id   uint64 // the last marker when it began
+	id   uint64 // sequence of the last marker when the batch began
 	rest []modelMessage
 }
 
-// write is a request of an owner.
+// write is an owner's request to store messages.
 type write struct {
 	way      Way
 	expected uint64
 	messages []modelMessage
 }
 
-// apply stores a request as a server does, or only its first messages. Then the others of a fast batch arrive later, or never.
+// apply stores the first arriving messages of a request as a server does. The remaining messages of a fast batch
+// arrive later or never.
 func (s *modelStream) apply(w write, arriving int) (uint64, error) {
 	if w.way == Fast && s.end(w.expected) && s.random.IntN(2) == 0 {
 		return 0, errModel
@@ -86,7 +90,7 @@ func (s *modelStream) apply(w write, arriving int) (uint64, error) {
 	for i, m := range w.messages[:arriving] {
 		refused = !s.store(m, w.way == Fast) || refused
 		if refused && w.sentBehind(i) == i+1 {
-			return 0, errModel // the rest isn't sent
+			return 0, errModel // the remaining messages aren't sent
 		}
 	}
 	if arriving == len(w.messages) && !refused {
@@ -98,7 +102,7 @@ func (s *modelStream) apply(w write, arriving int) (uint64, error) {
 	return 0, errModel
 }
 
-// sentBehind returns how many messages of a batch are sent before the server has confirmed message i.
+// sentBehind returns the number of messages of a batch that are sent before the server confirms message i.
 func (w *write) sentBehind(i int) int {
 	for sent := i + 1; sent < len(w.messages); sent++ {
 		if sent == 1 || isLastPart(w.messages[sent].header) {
@@ -129,14 +133,14 @@ func (s *modelStream) store(m modelMessage, refusable bool) bool {
 	return true
 }
 
-// end ends the batch with an id, and reports whether there was one.
+// end ends the batch with the given id, and reports whether that batch existed.
 func (s *modelStream) end(id uint64) bool {
 	before := len(s.open)
 	s.open = slices.DeleteFunc(s.open, func(b *modelBatch) bool { return b.id == id })
 	return len(s.open) < before
 }
 
-// proceed stores more messages of the batches that the server has begun. It forgets some of them.
+// proceed stores more messages of the batches that the server has begun. It drops some of these batches.
 func (s *modelStream) proceed() {
 	s.open = slices.DeleteFunc(s.open, func(b *modelBatch) bool {
 		for len(b.rest) > 0 && s.random.IntN(3) == 0 {
@@ -164,7 +168,7 @@ func (s *modelStream) Write(_ context.Context, way Way, expected uint64, msgs []
 	return s.send(write{way, expected, []modelMessage{marker}})
 }
 
-// send sends a request, and other requests arrive before it.
+// send sends a request. Some late requests arrive before it.
 func (s *modelStream) send(w write) (uint64, error) {
 	all := len(w.messages)
 	for len(s.late) > 0 && s.random.IntN(2) == 0 {
@@ -233,15 +237,15 @@ func (s *modelStream) Begun(_ context.Context, behind, before uint64) (until uin
 	return until, nil
 }
 
-// modelOwner processes inputs in order.
+// modelOwner is an owner that processes inputs in order.
 type modelOwner struct {
 	*Chain
-	next uint64 // the next input
+	next uint64 // next input
 }
 
 func position(input uint64) Position { return Position{Sequence: input, Stored: int64(input)} }
 
-// result returns the messages of an input's result. Some have several parts.
+// result returns the messages of an input's result. Some results have several parts.
 func result(input uint64) (msgs []*nats.Msg) {
 	parts := 1 + input%3
 	for part := uint64(1); part <= parts; part++ {
@@ -254,7 +258,7 @@ func result(input uint64) (msgs []*nats.Msg) {
 	return msgs
 }
 
-// modelResult is the number of messages of the first n inputs' results.
+// modelResults returns the number of messages in the results of the first n inputs.
 func modelResults(n uint64) (messages int) {
 	for input := uint64(1); input <= n; input++ {
 		messages += len(result(input))
@@ -262,7 +266,7 @@ func modelResults(n uint64) (messages int) {
 	return messages
 }
 
-// take begins a lease.
+// take begins a lease. It returns nil if that fails.
 func (s *modelStream) take(ctx context.Context, owner string) *modelOwner {
 	c, _, err := Open(ctx, Settings{Owner: owner, Created: created, Way: s.way, Again: func(context.Context, Store, int, error) bool { return true }}, s, nil)
 	if err != nil {
@@ -272,7 +276,7 @@ func (s *modelStream) take(ctx context.Context, owner string) *modelOwner {
 	return &modelOwner{c, at.Sequence + 1}
 }
 
-// step processes a few inputs, and reports whether the lease goes on. Some owners crash.
+// step processes a few inputs and reports whether the lease continues. Some owners crash.
 func (o *modelOwner) step(ctx context.Context, s *modelStream) bool {
 	if ctx, s.crash = context.WithCancel(ctx); s.random.IntN(3) > 0 {
 		s.crash()
@@ -314,7 +318,7 @@ func (o *modelOwner) step(ctx context.Context, s *modelStream) bool {
 	return true
 }
 
-// without returns the messages that aren't stored.
+// without returns the messages that are not stored.
 func without(msgs []*nats.Msg, stored []bool) (left []*nats.Msg) {
 	for i, m := range msgs {
 		if !stored[i] {
@@ -329,13 +333,13 @@ func inputOf(subject string) (input uint64) {
 	return input
 }
 
-// There are modelLeast runs, and up to modelMost while an event has not happened.
+// TestModelOfAChain makes at least modelLeast runs, and at most modelMost until every required event has happened.
 const (
 	modelLeast = 300
 	modelMost  = 1000
 )
 
-// TestModelOfAChain runs one new history after another, by turns with each way.
+// TestModelOfAChain runs random histories and alternates between both ways of storing.
 func TestModelOfAChain(t *testing.T) {
 	t.Parallel()
 	stored := map[string]int{}
@@ -358,7 +362,7 @@ func TestModelOfAChain(t *testing.T) {
 	t.Log(stored)
 }
 
-// modelRun runs owners beside each other, and at the end one without faults. It returns the number of results.
+// modelRun runs concurrent owners, and finally one without faults. It returns the number of inputs with a result.
 func modelRun(t *testing.T, h *history.History, way Way) int {
 	ctx, s := t.Context(), &modelStream{t: t, random: rand.New(h), way: way, faults: true, narrow: h.Seed%2 == 0, results: map[string]int{}}
 	var owners []*modelOwner

@@ -8,7 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestLeftoversOfOneResult: results of other inputs are on the same subject, and their ids may begin with that of the input.
+// TestLeftoversOfOneResult shows that results of other inputs on the same subject are ignored, even if their ids
+// begin with the input's id.
 func TestLeftoversOfOneResult(t *testing.T) {
 	t.Parallel()
 	s := &modelStream{t: t}
@@ -23,8 +24,8 @@ func TestLeftoversOfOneResult(t *testing.T) {
 		parts []string
 	}{
 		{1, "IN:1", false, []string{"IN:1/1", "IN:1/2"}}, {3, "IN:3", false, []string{"IN:3/1"}}, {4, "IN:4", true, nil}, {5, "IN:5", false, nil},
-		{12, "IN:12", false, []string{"IN:12/1"}}, // its last message isn't behind the marker
-		{13, "IN:1", false, nil},                  // no earlier owner had it
+		{12, "IN:12", false, []string{"IN:12/1"}}, // its last part isn't behind the marker
+		{13, "IN:1", false, nil},                  // no earlier owner had this input
 	} {
 		done, parts, err := l.Find(t.Context(), Position{Sequence: c.input}, "results.a", c.id)
 		if err != nil || done != c.done || !slices.Equal(parts, c.parts) {

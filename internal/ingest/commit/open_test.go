@@ -15,7 +15,7 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// overtaken is a stream on which something happens directly after a marker is stored.
+// overtaken is a stream that calls then directly after it stores a marker.
 type overtaken struct {
 	*modelStream
 	then func()
@@ -30,7 +30,8 @@ func (o *overtaken) Write(ctx context.Context, way Way, expected uint64, msgs []
 	return at, err
 }
 
-// TestTwoWorkersTakeOver: between the two fences of one worker, another one takes over both chains. Neither has one of them.
+// TestTwoWorkersTakeOver lets a second worker take over both chains between the two fences of the first. The first
+// worker then owns neither chain.
 func TestTwoWorkersTakeOver(t *testing.T) {
 	t.Parallel()
 	stream := func() *modelStream {
@@ -59,20 +60,21 @@ func TestTwoWorkersTakeOver(t *testing.T) {
 	}
 }
 
-// TestWhatAWorkerWithoutMarkersMayHaveStored: the inputs that were delivered to it are looked up, by its successor and by the owners after that. Of an
-// owner with markers nothing is looked up.
+// TestWhatAWorkerWithoutMarkersMayHaveStored shows that inputs that were delivered to a worker without markers are
+// looked up by all later owners. Inputs of an owner with markers need no lookup.
 func TestWhatAWorkerWithoutMarkersMayHaveStored(t *testing.T) {
 	t.Parallel()
 	s := &modelStream{t: t, random: rand.New(rand.NewPCG(1, 1)), way: Atomic, results: map[string]int{}}
 	for _, lease := range []struct {
 		owner     string
 		loose     bool   // whether a worker without markers had the partition before
-		delivered uint64 // before the lease
-		commits   uint64 // the input up to which the lease commits; 0: nothing
-		lookUp    uint64 // the last input that is looked up
+		delivered uint64 // last input delivered before the lease
+		commits   uint64 // input up to which the lease commits; 0 means no commit
+		lookUp    uint64 // last input that is looked up
 	}{
-		{"first", false, 1, 3, 1},                       // with no marker, nobody knows
-		{"after an owner with markers", false, 9, 0, 3}, // inputs up to the marker need no lookup, or are those of a restored stream
+		{"first", false, 1, 3, 1}, // without a marker, all delivered inputs are uncertain
+		// inputs up to the marker are settled or belong to a restored stream
+		{"after an owner with markers", false, 9, 0, 3},
 		{"after a worker without", true, 12, 5, 12},
 		{"the next", false, 14, 0, 12},
 		{"after a worker without that got fewer", true, 8, 13, 12},
@@ -95,9 +97,9 @@ func TestWhatAWorkerWithoutMarkersMayHaveStored(t *testing.T) {
 	}
 }
 
-// TestAStreamThatTakesFastBatchesAgain: the server refuses fast batches, so a fence is stored alone. Meanwhile the server takes them again, and has a
-// batch of the owner before. A further fast marker ends that batch. The test plays the server, because nothing makes a real one change its mind
-// at the right moment.
+// TestAStreamThatTakesFastBatchesAgain simulates a server that first refuses fast batches, so a fence is stored
+// alone. Then the server accepts them again and still has a batch of the previous owner. A second fast marker ends
+// that batch. A real server can't be made to change at the right moment.
 func TestAStreamThatTakesFastBatchesAgain(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]string{"none are allowed": `10205`, "too many are open": `10211`} {
@@ -109,7 +111,7 @@ func TestAStreamThatTakesFastBatchesAgain(t *testing.T) {
 			requests := make(chan string, 10)
 			if _, err := nc.Subscribe(markers, func(m *nats.Msg) {
 				if strings.HasSuffix(m.Reply, ".4.$FI") {
-					return // a ping, because the answer is slow
+					return // a status message, because the answer is slow
 				}
 				answer, how := `{"stream":"RESULTS","seq":9}`, "alone"
 				if strings.HasSuffix(m.Reply, ".$FI") {

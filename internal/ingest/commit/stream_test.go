@@ -16,7 +16,7 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// rig is a stream RESULTS, and owners of one partition.
+// rig has a stream RESULTS, and counts the owners of one partition.
 type rig struct {
 	*natstest.Rig
 	store  *Stream
@@ -37,7 +37,7 @@ func newRig(at *natstest.Rig, c jetstream.StreamConfig) *rig {
 	return &rig{Rig: at, store: &Stream{Name: "RESULTS", Subject: markers, Publisher: singles, JS: at.JS, Rollup: c.AllowRollup}}
 }
 
-// open begins a lease.
+// open begins a lease of a new owner.
 func (r *rig) open(way Way) *Chain {
 	r.Helper()
 	r.owners++
@@ -56,7 +56,7 @@ func batch(first, last uint64) (msgs []*nats.Msg) {
 	return msgs
 }
 
-// commit stores results, which must succeed.
+// commit stores results and fails the test if it can't.
 func (r *rig) commit(c *Chain, first, last uint64) {
 	r.Helper()
 	msgs := batch(first, last)
@@ -65,7 +65,7 @@ func (r *rig) commit(c *Chain, first, last uint64) {
 	}
 }
 
-// count returns how many messages are stored.
+// count returns the number of messages that are stored.
 func count(stored []bool) (n int) {
 	for _, each := range stored {
 		if each {
@@ -75,7 +75,7 @@ func count(stored []bool) (n int) {
 	return n
 }
 
-// want compares the results in the stream with those of the inputs up to n.
+// want compares the results in the stream with the results of the inputs up to n.
 func (r *rig) want(n uint64) {
 	r.Helper()
 	var ids []string
@@ -93,7 +93,7 @@ func (r *rig) want(n uint64) {
 	}
 }
 
-// eachWay runs test with each way on a stream that allows it.
+// eachWay runs test with each way of storing on a stream that allows it.
 func eachWay(t *testing.T, test func(t *testing.T, r *rig, way Way)) {
 	t.Run("fast", func(t *testing.T) { t.Parallel(); test(t, newRig(natstest.New(t), jetstream.StreamConfig{}), Fast) })
 	t.Run("atomic", func(t *testing.T) { t.Parallel(); test(t, newRig(natstest.New(t), jetstream.StreamConfig{}), Atomic) })
@@ -103,7 +103,7 @@ func eachWay(t *testing.T, test func(t *testing.T, r *rig, way Way)) {
 	})
 }
 
-// TestThreeReplicas runs on one cluster what TestOwnersOfAPartition and others run on a single server.
+// TestThreeReplicas repeats the tests of owners on a cluster of three servers.
 func TestThreeReplicas(t *testing.T) {
 	t.Parallel()
 	urls := natstest.Cluster(t, 3)
@@ -149,7 +149,7 @@ func owners(t *testing.T, r *rig, way Way) {
 	r.want(960)
 }
 
-// TestABatchWithoutItsEnd: the first messages of a fast batch are stored, and the last ones and the marker are not.
+// TestABatchWithoutItsEnd stores only the first messages of a fast batch, without the last ones and the marker.
 func TestABatchWithoutItsEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(natstest.New(t), jetstream.StreamConfig{MaxMsgSize: 1000})
@@ -176,7 +176,7 @@ func TestABatchWithoutItsEnd(t *testing.T) {
 	r.want(20)
 }
 
-// withoutIDs moves the ids of messages to our own header, as the option does.
+// withoutIDs moves the ids of messages to Millrace's own header.
 func withoutIDs(msgs []*nats.Msg) []*nats.Msg {
 	for _, m := range msgs {
 		m.Header = nats.Header{HeaderID: m.Header[jetstream.MsgIDHeader]}
@@ -184,8 +184,8 @@ func withoutIDs(msgs []*nats.Msg) []*nats.Msg {
 	return msgs
 }
 
-// send sends message i of the fast batch behind a marker, which isn't the last one. It returns the server's answer, or the one after it if the
-// first one only says that the batch begins and more is set.
+// send sends message i of the fast batch behind a marker that isn't the last one. It returns the server's answer. If
+// more is set, it skips an answer that only confirms the start of the batch.
 func (r *rig) send(marker uint64, i int, m *nats.Msg, more bool) string {
 	r.Helper()
 	inbox := r.NC.NewInbox()
@@ -210,14 +210,14 @@ func (r *rig) send(marker uint64, i int, m *nats.Msg, more bool) string {
 	}
 }
 
-// TestABatchUnderWay: an owner takes over in the middle of a batch of the one before, which doesn't notice. What that one sends afterwards isn't
-// stored, although only the first message of a batch has a condition.
+// TestABatchUnderWay lets an owner take over in the middle of the previous owner's batch. Messages that the previous
+// owner sends afterwards aren't stored, although only the first message of a batch has a condition.
 func TestABatchUnderWay(t *testing.T) {
 	t.Parallel()
 	withoutIDs := func(first, last uint64) []*nats.Msg { return withoutIDs(batch(first, last)) }
 	for name, c := range map[string]struct {
 		batchOf func(first, last uint64) []*nats.Msg
-		next    Way // of the owner that takes over
+		next    Way // way of the owner that takes over
 	}{
 		"with ids": {batch, Fast}, "without ids": {withoutIDs, Fast}, "without ids, before atomic batches": {withoutIDs, Atomic},
 	} {
@@ -237,11 +237,13 @@ func TestABatchUnderWay(t *testing.T) {
 			}
 			second := r.open(c.next)
 			for i, m := range under[half:] {
-				if answer := r.send(marker, half+i, m, false); !strings.Contains(answer, "10208") { // the server doesn't know the batch
+				// no such batch exists
+				if answer := r.send(marker, half+i, m, false); !strings.Contains(answer, "10208") {
 					t.Errorf("message %d of a batch that has ended: %s", half+i, answer)
 				}
 			}
-			if answer := r.send(marker, 0, under[0], true); !strings.Contains(answer, "10071") { // another message is the last one
+			// another message is the last one
+			if answer := r.send(marker, 0, under[0], true); !strings.Contains(answer, "10071") {
 				t.Errorf("a batch behind a marker that isn't the last one begins: %s", answer)
 			}
 			next := uint64(11)
@@ -265,8 +267,9 @@ func TestABatchUnderWay(t *testing.T) {
 	}
 }
 
-// TestAStaleOwnerWithKnownResults: the server looks at ids before it looks at conditions. So it must not begin a batch with a message that it
-// knows, or it would store the rest of the batch without a condition.
+// TestAStaleOwnerWithKnownResults shows that a stale owner stores nothing, even if results are already stored. The
+// server checks ids before conditions. A batch must not begin with a known id, or the server would store its
+// remaining messages without a condition.
 func TestAStaleOwnerWithKnownResults(t *testing.T) { t.Parallel(); eachWay(t, staleOwner) }
 
 func staleOwner(t *testing.T, r *rig, way Way) {
@@ -282,7 +285,7 @@ func staleOwner(t *testing.T, r *rig, way Way) {
 	r.want(16)
 }
 
-// TestAStreamThatTakesNoFastBatchesAnyMore has another way of storing when the next owner takes over.
+// TestAStreamThatTakesNoFastBatchesAnyMore disables fast batches before the next owner takes over.
 func TestAStreamThatTakesNoFastBatchesAnyMore(t *testing.T) {
 	t.Parallel()
 	r := newRig(natstest.New(t), jetstream.StreamConfig{})
@@ -365,8 +368,9 @@ func deadLetters(t *testing.T, r *rig, way Way) {
 	}
 }
 
-// TestAStuckBatch: the server has ended a batch, and waits for ever for a message of it that it could not store. It answers nothing with that id
-// but pings. The test plays the server, because a real one gets there only if another stream takes the last room at the right moment.
+// TestAStuckBatch simulates a batch that the server has ended but that still waits for a message that could not be
+// stored. For its id the server sends only status messages. A real server gets into this state only if another stream
+// uses the last free space at the right moment.
 func TestAStuckBatch(t *testing.T) {
 	t.Parallel()
 	nc := natstest.New(t).NC
@@ -395,7 +399,8 @@ func TestAStuckBatch(t *testing.T) {
 	}
 }
 
-// TestTheLastInputOfSeveralBatches: a later batch may have fewer inputs than one before it, if that was not stored.
+// TestTheLastInputOfSeveralBatches shows that the highest input counts. A later batch may have fewer inputs than an
+// earlier one that was not stored.
 func TestTheLastInputOfSeveralBatches(t *testing.T) {
 	t.Parallel()
 	r := newRig(natstest.New(t), jetstream.StreamConfig{})

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/ingest/embedded"
 )
 
-// TestStartWithoutServer is for builds with the tag noembedded.
+// TestStartWithoutServer shows that Start fails with ErrLeftOut in builds with the tag noembedded.
 func TestStartWithoutServer(t *testing.T) {
 	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
 	if s != nil || !errors.Is(err, embedded.ErrLeftOut) || embedded.Included || embedded.Version != "" {

@@ -34,7 +34,7 @@ func TestStreamsOutliveTheServer(t *testing.T) {
 	r.Publish(0, 1, func(int) *nats.Msg { return &nats.Msg{Subject: "kept.a", Data: []byte("payload")} })
 	r.NC.Close()
 	first.Close()
-	first.Close() // does nothing
+	first.Close() // has no effect
 
 	second := start(t, strings.TrimPrefix(first.URL(), "nats://"), dir)
 	if second.URL() != first.URL() {
@@ -91,7 +91,7 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestSpoiltFolder puts a file where the server keeps its streams. Only the server itself detects that.
+// TestSpoiltFolder puts a file in place of the folder for the server's streams. Only the server itself detects that.
 func TestSpoiltFolder(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "jetstream"), nil, 0o600); err != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// countedMsg counts the calls of InProgress.
+// countedMsg is a message that counts the calls of InProgress.
 type countedMsg struct {
 	paperMsg
 	told int
@@ -30,7 +30,7 @@ func TestKeepAliveReportsUnsettledInputs(t *testing.T) {
 		at   time.Duration
 		want int
 	}{
-		{every - 1, 0}, // counted from the oldest delivery
+		{every - 1, 0}, // time since the oldest delivery
 		{every, 2},
 		{2*every - 1, 0}, // InProgress was just sent
 		{2 * every, 2},
@@ -62,7 +62,7 @@ func TestNakDelayGrowsToAMinute(t *testing.T) {
 	}
 }
 
-// TestBatchesWithoutAnObserverCostNothing: without an observer, the end of a batch costs nothing extra.
+// TestBatchesWithoutAnObserverCostNothing shows that the end of a batch allocates nothing without an observer.
 func TestBatchesWithoutAnObserverCostNothing(t *testing.T) {
 	g, record := &Batch{Items: make([]Delivery, 100)}, &Record{}
 	if n := testing.AllocsPerRun(1000, func() { g.Report(nil, record) }); n != 0 {

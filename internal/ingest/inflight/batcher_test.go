@@ -9,7 +9,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// paperMsg is a message that was never sent.
+// paperMsg is a message that no server sent.
 type paperMsg struct {
 	Message
 	data []byte
@@ -42,12 +42,12 @@ func TestBatcherDoesNotAllocate(t *testing.T) {
 				t.Fatalf("the batch closed by %v", why)
 			}
 		})
-		if b.Rows() != payloads+2 { // AllocsPerRun runs once more to warm up
+		if b.Rows() != payloads+2 { // AllocsPerRun makes one more run to warm up
 			t.Fatalf("%d payloads in the batch, want %d", b.Rows(), payloads+2)
 		}
 		return allocs
 	}
-	fill() // grows the group, once
+	fill() // grows the group once
 	if allocs := fill(); allocs != 0 {
 		t.Errorf("%v allocations for each payload, want none", allocs)
 	}

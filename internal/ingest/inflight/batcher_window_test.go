@@ -10,17 +10,17 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestSmallBatchWaitsWhileEnoughAreOnTheirWay fills batches while the lane is idle and the window is full.
+// TestSmallBatchWaitsWhileEnoughAreOnTheirWay fills batches while the lane is idle and the publish window is full.
 func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		linger time.Duration
-		shared bool          // results are stored in any order
-		stored bool          // the other batches are being stored, with one more on the device
-		more   int           // payloads after the first
-		open   time.Duration // how long it then stays open after the linger
-		ends   bool          // the other batch ends after that
+		shared bool          // whether results are stored in any order
+		stored bool          // whether all other batches are being stored, except one more on the device
+		more   int           // number of payloads after the first
+		open   time.Duration // time for which the batch stays open after the linger time
+		ends   bool          // whether the other batch ends after that time
 		want   streams.CloseReason
 	}{
 		{name: "the other one ends", linger: 2 * patience, more: 3, ends: true, want: streams.ClosedByLinger},
@@ -33,7 +33,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 			open: 10 * time.Millisecond, ends: true, want: streams.ClosedByLinger},
 		{name: "the linger is over, and they are being stored for ever", linger: time.Millisecond, shared: true, stored: true, want: streams.ClosedByLinger},
 	} {
-		synctest.Test(t, func(t *testing.T) { // the clock stands still while a goroutine can run
+		synctest.Test(t, func(t *testing.T) { // the clock stops while any goroutine can run
 			p := testPipeline(t, hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 10})
 			in, others, enough := NewQueue(0), NewOrderedWindow(&atomic.Int32{}), 2
 			if c.shared {
@@ -60,7 +60,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 			go func() { closed <- f.Fill(b, g) }()
 			for range c.more {
 				select {
-				case in.ch <- payload: // it has not closed
+				case in.ch <- payload: // the batch is still open
 				case <-time.After(patience):
 					t.Fatalf("%s: the batch takes no more", c.name)
 				}
@@ -100,7 +100,7 @@ func TestOneBatchFillsAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	in, others := NewQueue(0), NewWindow(1)
-	for range 4 { // so that no batch closes before it is full
+	for range 4 { // keeps batches open until they are full
 		others.Enter()
 	}
 	f := all.NewBatcher(pipe, in, 2*patience, others, nil)

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 )
 
-// asking takes n bytes in its own goroutine. The channel receives the answer.
+// asking takes n bytes in its own goroutine and returns a channel that receives the result.
 func asking(ctx context.Context, b *budget, n int64) <-chan error {
 	got := make(chan error, 1)
 	go func() { got <- b.take(ctx, n) }()
@@ -15,7 +15,7 @@ func asking(ctx context.Context, b *budget, n int64) <-chan error {
 	return got
 }
 
-// plenty returns a pool with so much memory that nothing waits for it.
+// plenty returns a pool with so much memory that nothing waits for memory.
 func plenty() *Pool { return &Pool{holdings: holdings{memory: budget{limit: 1 << 40}}} }
 
 func TestBudgetServesInOrder(t *testing.T) {
@@ -51,7 +51,8 @@ func TestBudgetServesInOrder(t *testing.T) {
 	})
 }
 
-// TestBudgetTakesAnySinglePayload: a payload that is larger than the whole budget is served when it is alone.
+// TestBudgetTakesAnySinglePayload shows that a payload larger than the whole budget gets memory once no other payload
+// holds any.
 func TestBudgetTakesAnySinglePayload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: 100}
@@ -77,7 +78,7 @@ func TestBudgetTakesAnySinglePayload(t *testing.T) {
 	})
 }
 
-// TestBudgetIsAwaited: await takes nothing, and the end of a pipeline or of a context ends the wait.
+// TestBudgetIsAwaited shows that await takes nothing. The end of a pipeline or of a context ends the wait.
 func TestBudgetIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: 100}
@@ -119,7 +120,7 @@ func TestBudgetIsAwaited(t *testing.T) {
 	})
 }
 
-// TestBudgetLetsGo: a waiter that stops waiting takes nothing and delays none behind it.
+// TestBudgetLetsGo shows that a waiter that stops waiting takes nothing and no longer blocks later waiters.
 func TestBudgetLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: 100}

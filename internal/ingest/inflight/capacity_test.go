@@ -11,7 +11,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestCapacityIsWhatAWorkerHolds adds up the capacities of a worker's parts, for both schedules that the worker uses.
+// TestCapacityIsWhatAWorkerHolds adds up the capacities of a worker's parts, for both schedules that a worker uses.
 func TestCapacityIsWhatAWorkerHolds(t *testing.T) {
 	t.Parallel()
 	for _, schedule := range []streams.Schedule{streams.Overlapped, streams.Triple} {

@@ -67,7 +67,7 @@ func packThree() (err error) {
 		return err
 	}
 
-	// The worker publishes the results now. It then settles each delivery and recycles the batch.
+	// The worker would now publish the results. It then settles each delivery and recycles the batch.
 	(<-pipe.Completed()).Release()
 	fmt.Println(len(batch.Unsettled()), "to settle")
 	for i := range batch.Items {

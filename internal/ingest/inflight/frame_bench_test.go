@@ -10,7 +10,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// BenchmarkFrame unpacks a frame of 512 KiB in lines of 256 bytes, packs its records into batches, and recycles the batches.
+// BenchmarkFrame unpacks a frame of 512 KiB with lines of 256 bytes, packs its records into batches, and recycles the
+// batches.
 func BenchmarkFrame(b *testing.B) {
 	body := bytes.Repeat(append(bytes.Repeat([]byte("a"), 255), '\n'), 2048)
 	for name, c := range map[string]struct {

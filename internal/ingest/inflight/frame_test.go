@@ -10,7 +10,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// linePool returns a pool for frames of lines.
+// linePool returns a pool for newline-delimited frames.
 func linePool(t *testing.T, pipe *streams.Pipeline) *Pool {
 	t.Helper()
 	p, err := NewPool([]*streams.Pipeline{pipe}, Settings{
@@ -22,7 +22,7 @@ func linePool(t *testing.T, pipe *streams.Pipeline) *Pool {
 	return p
 }
 
-// fill packs as many records of a delivery as fit into a new batch, and returns the two.
+// fill packs as many records of a delivery as fit into a new batch. It returns that batch in both forms.
 func fill(t *testing.T, pipe *streams.Pipeline, d Delivery) (*Batch, *streams.Batch) {
 	t.Helper()
 	b, err := pipe.Acquire(t.Context())
@@ -35,8 +35,8 @@ func fill(t *testing.T, pipe *streams.Pipeline, d Delivery) (*Batch, *streams.Ba
 	return g, b
 }
 
-// TestABatchThatIsCollectedLeavesItsOpenFrame: the frame's last batch may end first, and the frame is then given to another message.
-// The batch must not keep that message alive, nor fail it.
+// TestABatchThatIsCollectedLeavesItsOpenFrame shows that a collected batch neither keeps its frame's message alive
+// nor fails it. The frame's last batch may end first, and the frame is then reused for another message.
 func TestABatchThatIsCollectedLeavesItsOpenFrame(t *testing.T) {
 	t.Parallel()
 	for name, collected := range map[string]func(g *Batch){
@@ -75,8 +75,8 @@ func TestABatchThatIsCollectedLeavesItsOpenFrame(t *testing.T) {
 	}
 }
 
-// TestABatchIsNotReservedBeyondTheMemory: while frames exceed the memory, the next one waits until a submitted batch has given some
-// back. The rest of a frame that is in memory does not wait.
+// TestABatchIsNotReservedBeyondTheMemory shows that while frames exceed the memory, the next frame waits until a
+// submitted batch returns memory. The remaining records of a frame in memory do not wait.
 func TestABatchIsNotReservedBeyondTheMemory(t *testing.T) {
 	t.Parallel()
 	pipe := testPipeline(t, hostDevice(t), streams.Config{})
@@ -110,7 +110,7 @@ func TestABatchIsNotReservedBeyondTheMemory(t *testing.T) {
 		}
 	}
 	pool.memory.Force(pool.memory.limit + 1)
-	reserved("") // no batch would give memory back
+	reserved("") // no batch would return memory
 	pool.payloads.Force(1)
 	reserved("beyond the memory")
 	pool.payloads.Force(1)
@@ -123,14 +123,15 @@ func TestABatchIsNotReservedBeyondTheMemory(t *testing.T) {
 	pool.memory.Give(pool.memory.limit)
 }
 
-// TestFramesExceedTheMemoryOneAtATime: of the partitions on a device, one begins a batch with a frame that exceeds the memory. The
-// next one waits until that frame has given its memory back, even while no batch is submitted.
+// TestFramesExceedTheMemoryOneAtATime shows that only one partition of a device begins a batch with a frame that
+// exceeds the memory. The next partition waits until that frame's memory is returned, even while no batch is
+// submitted.
 func TestFramesExceedTheMemoryOneAtATime(t *testing.T) {
 	t.Parallel()
 	pipe := testPipeline(t, hostDevice(t), streams.Config{})
 	pool := linePool(t, pipe)
 	pool.SetLimit(1)
-	pool.memory.Force(1) // so nothing is unpacked ahead
+	pool.memory.Force(1) // prevents unpacking ahead
 	first := pool.NewBatcher(pipe, NewQueue(0), time.Millisecond, NewWindow(1), nil)
 	second := pool.NewBatcher(pipe, NewQueue(0), time.Millisecond, NewWindow(1), nil)
 	g, err := first.Reserve(t.Context())

@@ -4,7 +4,8 @@ import (
 	"testing"
 )
 
-// TestShelfGivesWhatCameLast takes one item at a time. It is always the same one, and the others are never used.
+// TestShelfGivesWhatCameLast shows that a free list reuses the item that was returned last. Taking one item at a time
+// leaves the other items unused.
 func TestShelfGivesWhatCameLast(t *testing.T) {
 	type thing struct{ used int }
 	var all []*thing

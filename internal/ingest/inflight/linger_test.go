@@ -8,7 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// lateDevice is a device with a clock that can be set forward.
+// lateDevice is a device with an adjustable clock.
 type lateDevice struct {
 	device.Device
 	late time.Duration
@@ -16,15 +16,15 @@ type lateDevice struct {
 
 func (d *lateDevice) Now() time.Duration { return d.Device.Now() + d.late }
 
-// TestLingerCountsFromTheOldestPayload checks a batch when its oldest payload has already waited for longer than the linger. The
-// batch must not wait for another payload.
+// TestLingerCountsFromTheOldestPayload checks a batch whose oldest payload has already waited for longer than the
+// linger time. The batch must not wait for another payload.
 func TestLingerCountsFromTheOldestPayload(t *testing.T) {
 	t.Parallel()
 	d := &lateDevice{Device: hostDevice(t)}
 	p := testPipeline(t, d, streams.Config{Lanes: 1, BatchPayloads: 10})
 	others := NewWindow(1)
 	for range 4 {
-		others.Enter() // so that an idle lane is no reason to close
+		others.Enter() // an idle lane must not close the batch
 	}
 	const linger = 2 * patience
 	f := plenty().NewBatcher(p, NewQueue(0), linger, others, nil)

@@ -12,7 +12,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestThePoolDividesItsMemory: used memory and memory that is kept for reuse never exceed the pool's share together.
+// TestThePoolDividesItsMemory shows that used memory and memory that is kept for reuse never exceed the pool's share
+// in total.
 func TestThePoolDividesItsMemory(t *testing.T) {
 	t.Parallel()
 	pipes := []*streams.Pipeline{testPipeline(t, hostDevice(t), streams.Config{})}
@@ -33,8 +34,8 @@ func TestThePoolDividesItsMemory(t *testing.T) {
 	}
 }
 
-// TestTheMemoryCoversALargestFrame: the least memory with which a pool starts grows with the limits of frames, once for each pipeline,
-// and deliveries in flight leave that much free.
+// TestTheMemoryCoversALargestFrame shows that a pool's minimum memory grows with the limits of frames, for each
+// pipeline. Deliveries in flight leave that much memory free.
 func TestTheMemoryCoversALargestFrame(t *testing.T) {
 	t.Parallel()
 	const payload = 1 << 20
@@ -84,7 +85,8 @@ type variable struct{ operator.Operator }
 func (variable) MostStrings() (most, perByte int)                      { return 100, 2 }
 func (variable) AppendStrings(dst, _ []byte, _ []uint32, _ int) []byte { return dst }
 
-// TestByteStringsCostMemory: the bound of a payload's byte strings is part of its cost, as JSON twice, and of the least memory.
+// TestByteStringsCostMemory shows that a payload's cost and the minimum memory include its longest byte strings. JSON
+// doubles their size.
 func TestByteStringsCostMemory(t *testing.T) {
 	t.Parallel()
 	ops := crc32c(t)

@@ -6,7 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// waiting puts deliveries of these sizes in its own goroutine. in returns how many are queued once nothing changes any more.
+// waiting puts deliveries of the given sizes in its own goroutine. in returns the number of queued deliveries once
+// all goroutines block.
 func waiting(t *testing.T, q *Queue, sizes ...int) (in func() int) {
 	t.Helper()
 	n := 0
@@ -35,12 +36,12 @@ func (q *Queue) take(t *testing.T) {
 	}
 }
 
-// TestQueueIsBounded: the queue is bounded by number and by bytes, and accepts a single payload of any size.
+// TestQueueIsBounded shows that the queue limits number and bytes, and accepts a single payload of any size.
 func TestQueueIsBounded(t *testing.T) {
 	const half = queueBytes / 2
 	for name, c := range map[string]struct {
 		sizes []int
-		want  []int // number of queued deliveries, first before anything is taken and then after each take
+		want  []int // number of queued deliveries, first before any take and then after each take
 	}{
 		"small":          {[]int{1, 1, 1, 1, 1}, []int{4, 5}},
 		"empty":          {[]int{0, 0, 0, 0, 0}, []int{4, 5}},
@@ -63,7 +64,7 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// TestQueueCountsHeaders: headers count like payloads, because they are held in memory too.
+// TestQueueCountsHeaders shows that headers count like payloads, because the queue holds both in memory.
 func TestQueueCountsHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, put := NewQueue(4), 0
@@ -84,7 +85,7 @@ func TestQueueCountsHeaders(t *testing.T) {
 	})
 }
 
-// TestQueueLetsGo: Put stops waiting for space when ctx ends, and a delivery that it didn't put no longer counts.
+// TestQueueLetsGo shows that Put stops waiting for space when ctx ends, and no longer counts its delivery.
 func TestQueueLetsGo(t *testing.T) {
 	for name, size := range map[string]int{"for bytes": queueBytes, "for a place": 1} {
 		t.Run(name, func(t *testing.T) {

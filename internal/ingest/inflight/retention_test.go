@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// TestKeptMemoryIsBounded fills and frees groups, one after the other and many at once.
+// TestKeptMemoryIsBounded fills and frees batches, one after another and many at once.
 func TestKeptMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	k := retention{most: 100_000}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// of returns a window for shared delivery that is full with that many batches.
+// of returns a window for shared delivery that is full with enough batches.
 func of(enough int32) *Window {
 	p := NewWindow(1)
 	p.size = enough
@@ -42,7 +42,7 @@ func TestPaceTellsEveryWaiter(t *testing.T) {
 		t.Errorf("one is left where two are enough: %d of 3 were told, each once", n)
 	}
 	p.Leave(true)
-	for range 5 { // more signals than receives, which must not block
+	for range 5 { // more signals than receives; none may block
 		p.Enter()
 		p.Leave(false)
 	}
@@ -51,8 +51,8 @@ func TestPaceTellsEveryWaiter(t *testing.T) {
 	}
 }
 
-// TestPaceCountsWhatTheDeviceIsDoneWith has batches on the device and few that are being published. Another batch is computed
-// beside them, but is submitted at once only if few batches are in flight.
+// TestPaceCountsWhatTheDeviceIsDoneWith has batches on the device and few that are being published. Another batch is
+// computed concurrently, but is submitted at once only if few batches are in flight.
 func TestPaceCountsWhatTheDeviceIsDoneWith(t *testing.T) {
 	p := of(2)
 	eased := p.Join()
@@ -78,14 +78,14 @@ func TestPaceCountsWhatTheDeviceIsDoneWith(t *testing.T) {
 	}
 }
 
-// TestPaceOfAPartitionCountsTheOthers has two partitions of one worker.
+// TestPaceOfAPartitionCountsTheOthers checks the windows of two partitions of one worker.
 func TestPaceOfAPartitionCountsTheOthers(t *testing.T) {
 	var all atomic.Int32
 	a, b := NewOrderedWindow(&all), NewOrderedWindow(&all)
 	for _, step := range []struct {
 		what    string
 		do      func()
-		a, b, n bool // whether a and b are full, and whether any batch is in flight
+		a, b, n bool // whether a is full, b is full, and any batch is in flight
 	}{
 		{"nothing is under way", func() {}, false, false, false},
 		{"one batch of one partition", a.Enter, false, false, true},

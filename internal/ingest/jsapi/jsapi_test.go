@@ -12,7 +12,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// TestMessagesAreRead: also a message with headers that the client library refuses to parse.
+// TestMessagesAreRead reads messages, including one with headers that the client library can't parse.
 func TestMessagesAreRead(t *testing.T) {
 	t.Parallel()
 	r := natstest.New(t)
@@ -20,11 +20,12 @@ func TestMessagesAreRead(t *testing.T) {
 	natstest.PublishRaw(t, r.URL, natstest.RawInput{Subject: "in.a", Payload: []byte("plain")},
 		natstest.RawInput{Subject: "in.b", Header: "NATS/1.0\r\nno colon\r\n\r\n", Payload: []byte("broken")},
 		natstest.RawInput{Subject: "in.a", Header: "NATS/1.0\r\nKey: value\r\n\r\n", Payload: []byte("headed")})
-	r.Until("all are stored", func() bool { return r.Stream("IN").CachedInfo().State.Msgs == 3 }) // nobody confirms them
+	// the server doesn't confirm them
+	r.Until("all are stored", func() bool { return r.Stream("IN").CachedInfo().State.Msgs == 3 })
 	for _, c := range []struct {
 		from       uint64
 		filter     string
-		want       uint64 // 0: none
+		want       uint64 // 0 means no message
 		key        string
 		unreadable bool
 		payload    string
@@ -52,7 +53,7 @@ func TestMessagesAreRead(t *testing.T) {
 	}
 }
 
-// TestAllConsumersAreListed: over several pages.
+// TestAllConsumersAreListed shows that the list covers several pages.
 func TestAllConsumersAreListed(t *testing.T) {
 	t.Parallel()
 	r := natstest.New(t)
@@ -77,8 +78,8 @@ func TestAllConsumersAreListed(t *testing.T) {
 	}
 }
 
-// TestConsumersThatTheServerCanNotTell: in a cluster some servers may be away. The list then names consumers that it doesn't have, and may have an
-// entry for them.
+// TestConsumersThatTheServerCanNotTell simulates a cluster with unavailable servers. The list then names consumers
+// whose state is missing, and may have an entry for them.
 func TestConsumersThatTheServerCanNotTell(t *testing.T) {
 	t.Parallel()
 	nc := natstest.New(t).NC
@@ -106,7 +107,7 @@ func TestConsumersThatTheServerCanNotTell(t *testing.T) {
 	}
 }
 
-// TestRequestsFollowTheClient: a domain or prefix of the client's is in every subject.
+// TestRequestsFollowTheClient shows that the client's domain or prefix is in the subject of every request.
 func TestRequestsFollowTheClient(t *testing.T) {
 	t.Parallel()
 	nc := natstest.New(t).NC
@@ -137,7 +138,7 @@ func TestRequestsFollowTheClient(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() { _, _ = js.Stream(ctx, "IN") }() // which is what the client itself asks
+		go func() { _, _ = js.Stream(ctx, "IN") }() // sends the client's own request
 		if _, err := asked.NextMsg(natstest.Patience); err != nil {
 			t.Errorf("the client doesn't use %q: %v", want, err)
 		}

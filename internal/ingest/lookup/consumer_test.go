@@ -10,8 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestLookupsShareAConsumer: the server bounds the consumers of a stream, so many lookups in a short time must not use them up. What
-// another client takes from the consumer is read again, and so is everything if the consumer is gone.
+// TestLookupsShareAConsumer shows that many lookups use few consumers, because the server limits the consumers of a
+// stream. Messages that another client takes from the consumer are read again, and so are all messages if the
+// consumer is gone.
 func TestLookupsShareAConsumer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
@@ -64,12 +65,12 @@ func TestLookupsShareAConsumer(t *testing.T) {
 	}
 }
 
-// TestTheLimitOnConsumersIsTemporary: while a stream has too many consumers, a lookup fails, and says what to do. It must not count as
-// impossible, because then results would be published that may be stored already.
+// TestTheLimitOnConsumersIsTemporary shows that a lookup fails with advice while a stream has too many consumers. The
+// lookup must not count as impossible, or stored results would be published again.
 func TestTheLimitOnConsumersIsTemporary(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
-	if err := r.JS.DeleteStream(r.Ctx(), "RESULTS"); err != nil { // the limit of a stream can't be changed
+	if err := r.JS.DeleteStream(r.Ctx(), "RESULTS"); err != nil { // the limit of a stream is fixed
 		t.Fatal(err)
 	}
 	r.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxConsumers: 1})
@@ -95,8 +96,8 @@ func TestTheLimitOnConsumersIsTemporary(t *testing.T) {
 	}
 }
 
-// TestAStreamThatLostItsEnd: a server that crashed may have forgotten the last results, and gives their sequences to others. The shared consumer is
-// beyond these.
+// TestAStreamThatLostItsEnd simulates a crashed server that has lost the last results and reuses their sequences. The
+// shared consumer has already passed these sequences.
 func TestAStreamThatLostItsEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
@@ -114,7 +115,7 @@ func TestAStreamThatLostItsEnd(t *testing.T) {
 	}
 	c := &r.scanner.cursors[0]
 	c.consumer, c.number, c.next = consumer.CachedInfo().Name, 0, beyond
-	r.find(Input{9, storedAt(now, 9)}) // notices it
+	r.find(Input{9, storedAt(now, 9)}) // detects the loss
 	for i, f := range r.find(store(2), store(3), store(4)) {
 		if !f.Done {
 			t.Errorf("of the results in place of the lost ones, number %d isn't found", i+1)

@@ -15,7 +15,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// rig has a server with streams RESULTS and DEAD, and a lookup in them.
+// rig has a server with streams RESULTS and DEAD, and a lookup in both.
 type rig struct {
 	*natstest.Rig
 	*Results
@@ -35,7 +35,8 @@ func settings(bySubject bool) Settings {
 	return Settings{Input: "IN", Streams: []string{"RESULTS", "DEAD"}, BySubject: bySubject, Deliveries: "Late", Log: slog.New(slog.DiscardHandler)}
 }
 
-// storedAt returns when the input with that sequence was stored: one per second, the latest now.
+// storedAt returns the time at which the input with a sequence was stored, in nanoseconds. There is one input per
+// second, and input 10000 is stored now.
 func storedAt(now time.Time, sequence uint64) int64 {
 	return now.Add(-time.Duration(10000-sequence) * time.Second).UnixNano()
 }
@@ -96,7 +97,8 @@ func TestEachMessageIsReadOnce(t *testing.T) {
 	}
 }
 
-// TestAStreamThatIsMadeAgain: its results are found, although they have sequences that were read in the stream before.
+// TestAStreamThatIsMadeAgain shows that results in a recreated stream are found, although their sequences were
+// already read in the previous one.
 func TestAStreamThatIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
@@ -114,7 +116,8 @@ func TestAStreamThatIsMadeAgain(t *testing.T) {
 	}
 }
 
-// Results carry the headers of inputs, which may be long, so the size of a request is bounded by bytes.
+// TestLongHeadersAreReadInParts shows that the bytes of a request are limited. Results have the headers of their
+// inputs, which may be long.
 func TestLongHeadersAreReadInParts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
@@ -138,7 +141,9 @@ func TestLongHeadersAreReadInParts(t *testing.T) {
 func TestWhichIDsAreOfAnInput(t *testing.T) {
 	t.Parallel()
 	const stored = 1700000000123456789
-	for id, want := range map[string][2]bool{ // whether a result with this id is found for sequence 7 with its original storage time, and for an input that reuses the sequence
+	// Each pair states whether a result with this id is found for the original input 7, and for an input that reuses
+	// its sequence.
+	for id, want := range map[string][2]bool{
 		"IN:7:1700000000123456789":              {true, false},
 		"IN:7:1700000000123456789:max_deliver":  {true, false},
 		"IN:7:1700000000123456788":              {false, false},
@@ -193,16 +198,16 @@ func TestTheIndexIsBounded(t *testing.T) {
 	}
 }
 
-// With a long backlog, an input was stored long before it was delivered. Messages stored before its delivery aren't
-// read.
+// TestALateBoundIsFound shows that messages stored before an input's delivery aren't read. With a long backlog, an
+// input was stored long before that.
 func TestALateBoundIsFound(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name      string
 		bySubject bool
-		late      bool // no result was stored soon after its input's first delivery
+		late      bool // whether no result was stored soon after its input's first delivery
 		id        string
-		want      bool // whether there is a bound later than the input itself
+		want      bool // whether the bound is later than the input itself
 	}{
 		{"in order", false, false, "IN:%d:%d", true},
 		{"in order by subject", true, false, "IN:%d:%d", true},
@@ -235,7 +240,8 @@ func TestALateBoundIsFound(t *testing.T) {
 	}
 }
 
-// TestNoBoundByAnotherSubject: a subject without a result gives no bound, and no wrong one.
+// TestNoBoundByAnotherSubject shows that results of another subject don't change the bound of an input whose subject
+// has none.
 func TestNoBoundByAnotherSubject(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, true)
@@ -267,7 +273,7 @@ func TestWhereNothingCanBeLookedUp(t *testing.T) {
 	}
 }
 
-// A worker's user may lack the permission to read results.
+// TestWithoutPermission uses a worker's user without permission to read results.
 func TestWithoutPermission(t *testing.T) {
 	t.Parallel()
 	r := natstest.New(t, func(o *server.Options) {

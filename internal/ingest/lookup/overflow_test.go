@@ -8,7 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// overflowing returns a lookup whose index has space for one of two inputs. The results of both are stored.
+// overflowing returns a lookup whose index has space for only one of two inputs. The results of both inputs are
+// stored.
 func overflowing(t *testing.T) (r *rig, inputs [2]Input) {
 	t.Helper()
 	r = newRig(t, false)
@@ -24,8 +25,8 @@ func overflowing(t *testing.T) (r *rig, inputs [2]Input) {
 	return r, inputs
 }
 
-// TestAnIndexThatOverflowedIsReadAgain: the index has no space for all that the streams have, so a lookup drops what it isn't asked for. The next
-// lookup, which is asked for that, must find it.
+// TestAnIndexThatOverflowedIsReadAgain shows that a full index drops results that no current lookup needs. A later
+// lookup that needs them must find them again.
 func TestAnIndexThatOverflowedIsReadAgain(t *testing.T) {
 	t.Parallel()
 	r, inputs := overflowing(t)
@@ -36,7 +37,8 @@ func TestAnIndexThatOverflowedIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestALookupThatOverflowedAndFailed: the next one finds what the first one dropped before it failed, while it read another stream.
+// TestALookupThatOverflowedAndFailed shows that a lookup finds results that an earlier lookup dropped. The earlier
+// lookup then failed while it read another stream.
 func TestALookupThatOverflowedAndFailed(t *testing.T) {
 	t.Parallel()
 	r, inputs := overflowing(t)

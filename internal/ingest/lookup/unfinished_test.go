@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestPartsOfUnfinishedInputsAreRemembered: however many parts and dead letters of records are stored, those of an input that is looked
-// up stay known. Otherwise they would be stored twice. The lookup must read again what it drops.
+// TestPartsOfUnfinishedInputsAreRemembered shows that a lookup keeps the stored parts and dead letters of its inputs,
+// however many others are stored. Otherwise they would be stored twice. The lookup must read dropped entries again.
 func TestPartsOfUnfinishedInputsAreRemembered(t *testing.T) {
 	t.Parallel()
 	var u unfinished
@@ -32,7 +32,7 @@ func TestPartsOfUnfinishedInputsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestFindReturnsWhatIsStoredOfAnUnfinishedInput: nothing that another lookup does changes what one has returned.
+// TestFindReturnsWhatIsStoredOfAnUnfinishedInput shows that later lookups don't change a returned result.
 func TestFindReturnsWhatIsStoredOfAnUnfinishedInput(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
@@ -53,7 +53,7 @@ func TestFindReturnsWhatIsStoredOfAnUnfinishedInput(t *testing.T) {
 	r.store("deadletter.a", id(6, "#9"), true)
 	five := Input{5, storedAt(now, 5)}
 	found := r.find(five, Input{6, storedAt(now, 6)}, Input{7, storedAt(now, 7)})
-	r.scanner.restart(now.Add(time.Hour)) // another lookup could not finish
+	r.scanner.restart(now.Add(time.Hour)) // as after another lookup that could not finish
 	store(id(5, "/2/0a"), "2/3")
 	want := []string{id(5, "/1/0a"), id(5, "#8")}
 	if found[0].Done || !slices.Equal(found[0].Partial, want) {

@@ -33,7 +33,8 @@ func TestEachConnectionHasItsShare(t *testing.T) {
 	}
 }
 
-// TestAwaitConnected: one connection that is up is enough, a closed one ends the wait, and so does the context.
+// TestAwaitConnected shows that one working connection is enough. A closed connection or the end of the context also
+// ends the wait.
 func TestAwaitConnected(t *testing.T) {
 	t.Parallel()
 	s := natstest.Plain(t, server.Options{Port: -1})
@@ -72,7 +73,7 @@ func TestAwaitConnected(t *testing.T) {
 	}
 }
 
-// TestEndedConnectionsAreNoticed: each of them counts, not only the first.
+// TestEndedConnectionsAreNoticed shows that the end of any connection is noticed.
 func TestEndedConnectionsAreNoticed(t *testing.T) {
 	t.Parallel()
 	s := natstest.Plain(t, server.Options{Port: -1})

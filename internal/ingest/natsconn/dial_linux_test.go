@@ -8,7 +8,8 @@ import (
 	"millrace/internal/ingest/pause"
 )
 
-// The kernel drops bytes that are not acknowledged.
+// TestTheKernelDropsWhatIsNotAcknowledged checks the socket option that makes the kernel drop bytes that are not
+// acknowledged in time.
 func TestTheKernelDropsWhatIsNotAcknowledged(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -14,7 +14,8 @@ import (
 	"millrace/internal/ingest/pause"
 )
 
-// Bytes that a connection holds when the process continues after a stop go in neither direction.
+// TestAStallEndsAConnection shows that a process that was stopped and continues neither sends nor receives bytes that
+// its connection holds.
 func TestAStallEndsAConnection(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,7 +56,8 @@ func TestAStallEndsAConnection(t *testing.T) {
 	}
 }
 
-// A message that is published without a connection isn't kept for the next one.
+// TestNothingIsKeptForTheNextConnection shows that a message that is published without a connection isn't sent over
+// the next one.
 func TestNothingIsKeptForTheNextConnection(t *testing.T) {
 	t.Parallel()
 	s := natstest.Plain(t, server.Options{})

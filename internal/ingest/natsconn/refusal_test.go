@@ -12,7 +12,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// TestPermanent checks for which errors a worker would wait.
+// TestPermanent checks which errors are permanent. A worker waits and retries after all other errors.
 func TestPermanent(t *testing.T) {
 	t.Parallel()
 	ours, others := newAuthority(t, "ours"), newAuthority(t, "others")
@@ -64,7 +64,7 @@ func TestPermanent(t *testing.T) {
 	}
 }
 
-// hangsUp returns the address of a program that closes every connection, as a proxy without a server behind it does.
+// hangsUp returns the address of a program that closes every connection, like a proxy without a server.
 func hangsUp(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -30,10 +30,10 @@ type authority struct {
 	dir  string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
-	file string // its certificate, PEM
+	file string // path of its certificate in PEM form
 }
 
-// span is a period of validity relative to now.
+// span is a period of validity. Both times are relative to now.
 type span struct{ from, until time.Duration }
 
 var (
@@ -86,7 +86,7 @@ func (a *authority) write(name, kind string, raw []byte) string {
 	return writeFile(a.t, filepath.Join(a.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}))
 }
 
-// issue writes a certificate and its key. A server's certificate is for the host 127.0.0.1 or another.
+// issue writes a certificate and its key. Only a server's certificate needs a host, which is a name or an IP address.
 func (a *authority) issue(name string, counts span, usage x509.ExtKeyUsage, host string) (cert, key string) {
 	a.t.Helper()
 	template, k := certificate(name, counts), newKey(a.t)
@@ -134,7 +134,7 @@ func writeFile(t *testing.T, path string, data []byte) string {
 	return path
 }
 
-// operators has a server whose users have JWTs, and the keys that issue them.
+// operators is a server whose users have JWTs, with the keys that sign them.
 type operators struct {
 	t       *testing.T
 	server  *server.Server
@@ -185,7 +185,8 @@ func seedOf(t *testing.T, key nkeys.KeyPair) []byte {
 	return bytes.Clone(seed) // the slice belongs to the key pair
 }
 
-// credentials returns a credentials file of a new user. by is the account that signs; nil means the server's.
+// credentials returns a credentials file of a new user, signed by the account by. A nil account means the server's
+// account.
 func (o *operators) credentials(name string, expires time.Time, by nkeys.KeyPair) (text []byte, public string) {
 	o.t.Helper()
 	if by == nil {
@@ -219,7 +220,7 @@ type reconnections chan struct{}
 func (r reconnections) one() {
 	select {
 	case r <- struct{}{}:
-	default: // a reconnect that no test waits for
+	default: // no test waits for this reconnect
 	}
 }
 

@@ -13,10 +13,10 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// nobody is a user that owns no file of the test.
+// nobody is the ID of a user that owns no file of the test.
 const nobody = 65534
 
-// TestAFileOfAnotherUser reads as a worker that doesn't run as root, whichever user runs the test.
+// TestAFileOfAnotherUser reads a file as a non-root worker, whichever user runs the test.
 func TestAFileOfAnotherUser(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seed")
 	if err := os.WriteFile(path, []byte("SUAseed"), 0o000); err != nil {
@@ -24,7 +24,7 @@ func TestAFileOfAnotherUser(t *testing.T) {
 	}
 	found := make(chan finding.Finding)
 	go func() {
-		// Only the permissions of this thread change. It ends with its goroutine.
+		// Only this thread's permissions change. It ends with its goroutine.
 		runtime.LockOSThread()
 		if os.Geteuid() == 0 {
 			if _, err := unix.SetfsuidRetUid(nobody); err != nil {

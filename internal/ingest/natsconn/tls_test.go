@@ -14,7 +14,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// connects opens a connection and publishes over it.
+// connects opens a connection that must succeed, and publishes over it.
 func connects(t *testing.T, c Server) {
 	t.Helper()
 	nc, err := Open(c, "test", slog.New(slog.DiscardHandler), func() {})
@@ -27,7 +27,7 @@ func connects(t *testing.T, c Server) {
 	}
 }
 
-// refusedWith makes a connection that must fail, and checks the error text for parts.
+// refusedWith opens a connection that must fail. It checks that the error text contains every part.
 func refusedWith(t *testing.T, c Server, parts ...string) {
 	t.Helper()
 	got := connectFails(t, c)
@@ -90,21 +90,24 @@ func TestTLSOnOneSideOnly(t *testing.T) {
 	without := natstest.Plain(t, server.Options{}).Addr().String()
 	refusedWith(t, Server{URL: "tls://" + without, CA: ours.file}, "the server there has no TLS", "nats://")
 	with := ours.secureServer(current, "127.0.0.1", false, server.Options{}).Addr().String()
-	// A client switches to TLS if the server offers it, so nothing is sent in the clear.
+	// A client switches to TLS if the server offers TLS, so nothing is sent unencrypted.
 	refusedWith(t, Server{URL: "nats://" + with}, "name the file of the authority")
 	connects(t, Server{URL: "nats://" + with, CA: ours.file})
 }
 
-// TestTLSBeforeTheFirstWord: such a server waits for the worker, while the worker waits for the server, unless a setting says so.
+// TestTLSBeforeTheFirstWord uses servers that expect TLS before their first message. Without the setting for this,
+// worker and server wait for each other.
 func TestTLSBeforeTheFirstWord(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t, "ours")
 	first := ours.secureServer(current, "127.0.0.1", false, server.Options{TLSHandshakeFirst: true}).Addr().String()
 	refusedWith(t, Server{URL: "tls://" + first, CA: ours.file}, "sent nothing", "handshake_first", "MILLRACE_NATS_TLS_FIRST=true")
 	hasty := ours.secureServer(current, "127.0.0.1", false, server.Options{TLSHandshakeFirst: true, TLSTimeout: 0.1}).Addr().String()
-	refusedWith(t, Server{URL: "tls://" + hasty, CA: ours.file}, "EOF", "handshake_first", "MILLRACE_NATS_TLS_FIRST=true") // it doesn't wait for long
+	// times out soon
+	refusedWith(t, Server{URL: "tls://" + hasty, CA: ours.file}, "EOF", "handshake_first", "MILLRACE_NATS_TLS_FIRST=true")
 	connects(t, Server{URL: "tls://" + first, CA: ours.file, TLSFirst: true})
-	// After the fallback's time the server speaks first. In each case the time is far from what a connection takes.
+	// The server speaks first once the fallback time has passed. A connection takes far longer than the first
+	// server's time and far less than the second's.
 	speaks := ours.secureServer(current, "127.0.0.1", false, server.Options{TLSHandshakeFirst: true, TLSHandshakeFirstFallback: time.Millisecond})
 	connects(t, Server{URL: "tls://" + speaks.Addr().String(), CA: ours.file})
 	waits := ours.secureServer(current, "127.0.0.1", false, server.Options{TLSHandshakeFirst: true, TLSHandshakeFirstFallback: time.Minute})
@@ -113,8 +116,8 @@ func TestTLSBeforeTheFirstWord(t *testing.T) {
 	refusedWith(t, Server{URL: "tls://" + usual, CA: ours.file, TLSFirst: true}, "unset MILLRACE_NATS_TLS_FIRST")
 }
 
-// TestACertificateReplacedOnDisk lets the certificate expire while the worker runs. The connection lasts. The next
-// one fails and reports why, until the file has a new certificate.
+// TestACertificateReplacedOnDisk lets the certificate expire while the worker runs. The current connection stays up.
+// The next one fails with a reason until the file has a new certificate.
 func TestACertificateReplacedOnDisk(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t, "ours")
@@ -144,7 +147,7 @@ func TestACertificateReplacedOnDisk(t *testing.T) {
 	again.await(t)
 }
 
-// replace replaces a file atomically, as Kubernetes does with a renewed Secret.
+// replace replaces a file atomically, like Kubernetes does with a renewed Secret.
 func replace(t *testing.T, from, to string) {
 	t.Helper()
 	data, err := os.ReadFile(from)

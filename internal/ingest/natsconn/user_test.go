@@ -88,7 +88,7 @@ func TestNKeys(t *testing.T) {
 	}
 }
 
-// TestAnNKeyReplacedOnDisk: the client cannot become another user, and the log says what to do.
+// TestAnNKeyReplacedOnDisk shows that the client can't switch to another user, and the log explains the remedy.
 func TestAnNKeyReplacedOnDisk(t *testing.T) {
 	t.Parallel()
 	user, other := createKey(t, nkeys.CreateUser), createKey(t, nkeys.CreateUser)
@@ -108,15 +108,16 @@ func TestAnNKeyReplacedOnDisk(t *testing.T) {
 	log.Await(t, "restart the worker")
 }
 
-// TestCredentialsThatExpireWhileRunning: the server closes the connection. The worker keeps running, and continues
-// when the file has new credentials.
+// TestCredentialsThatExpireWhileRunning shows that the worker keeps running after the server closes its connection.
+// It continues once the file has new credentials.
 func TestCredentialsThatExpireWhileRunning(t *testing.T) {
 	t.Parallel()
 	o := newOperators(t)
 	log, again := natstest.NewLog(t), make(reconnections, 1)
 	var path string
 	var nc *nats.Conn
-	for life := 2 * time.Second; nc == nil; life *= 2 { // a slow machine may take longer to connect than they are valid
+	// On a slow machine, connecting may take longer than the credentials are valid.
+	for life := 2 * time.Second; nc == nil; life *= 2 {
 		brief, _ := o.credentials("brief", time.Now().Add(life), nil)
 		path = o.file("worker", brief)
 		var err error
@@ -137,7 +138,7 @@ func TestCredentialsThatExpireWhileRunning(t *testing.T) {
 	again.await(t)
 }
 
-// TestAUserRemovedWhileRunning: the server closes the worker's connection and refuses it from then on.
+// TestAUserRemovedWhileRunning shows that the server closes the worker's connection and refuses later ones.
 func TestAUserRemovedWhileRunning(t *testing.T) {
 	t.Parallel()
 	user, other := createKey(t, nkeys.CreateUser), createKey(t, nkeys.CreateUser)

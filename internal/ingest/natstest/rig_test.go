@@ -22,7 +22,7 @@ func TestARestartKeepsAddressAndFiles(t *testing.T) {
 	}
 }
 
-// TestReload: clients that connect after a reload learn of it.
+// TestReload shows that clients that connect after a reload get the new settings.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	r := New(t)
@@ -32,7 +32,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestClusterForms: its servers find each other, and keep a stream three times.
+// TestClusterForms shows that the servers find each other and replicate a stream three times.
 func TestClusterForms(t *testing.T) {
 	t.Parallel()
 	r := At(t, Cluster(t, 3))

@@ -9,7 +9,8 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// TestTakeOverTellsADeathFromACut: a worker that could not end its lease has not died.
+// TestTakeOverTellsADeathFromACut shows that a disconnected worker that could not end its lease is not counted as
+// dead.
 func TestTakeOverTellsADeathFromACut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -44,8 +45,9 @@ func TestTakeOverTellsADeathFromACut(t *testing.T) {
 	}
 }
 
-// TestAnAcknowledgementThatTheServerNeverGot: the last acknowledgement is repeated while the server does not have it, as one of the
-// consumer's last delivery. Before everything is settled, it is not repeated, because a later one covers more.
+// TestAnAcknowledgementThatTheServerNeverGot shows that the last acknowledgement is repeated until the server has it.
+// It then has the number of the consumer's last delivery. While inputs are unsettled, it is not repeated, because a
+// later one covers more.
 func TestAnAcknowledgementThatTheServerNeverGot(t *testing.T) {
 	t.Parallel()
 	l := newRig(t, 1).idleLease()

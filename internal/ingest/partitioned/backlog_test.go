@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestExclusiveReportsTheWholeBacklog: a worker knows the backlog of other workers' partitions, and a delivery changes only its own
-// partition's share.
+// TestExclusiveReportsTheWholeBacklog shows that a worker reports the backlog of all partitions. A delivery changes
+// only its own partition's share.
 func TestExclusiveReportsTheWholeBacklog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
@@ -37,7 +37,8 @@ func TestExclusiveReportsTheWholeBacklog(t *testing.T) {
 	}
 }
 
-// TestExclusiveReportsWhatIsUnderWay: so many messages of each partition are delivered and not acknowledged, whoever has them.
+// TestExclusiveReportsWhatIsUnderWay checks the total number of messages that are delivered and not acknowledged,
+// regardless of the worker that holds them.
 func TestExclusiveReportsWhatIsUnderWay(t *testing.T) {
 	e := newEvents()
 	b := newBacklog(e, 3)

@@ -12,8 +12,8 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// TestALeaseIsCautiousUpToTheLastQuarantinedPayload: batches are small up to the last quarantined payload, and of normal size
-// after it.
+// TestALeaseIsCautiousUpToTheLastQuarantinedPayload shows that batches are small up to the last quarantined payload,
+// and then of normal size.
 func TestALeaseIsCautiousUpToTheLastQuarantinedPayload(t *testing.T) {
 	t.Parallel()
 	l := newRig(t, 1).idleLease()
@@ -30,8 +30,8 @@ func TestALeaseIsCautiousUpToTheLastQuarantinedPayload(t *testing.T) {
 	}
 }
 
-// TestALeaseRelaxesAfterItsQuarantinedPayloads: once as many payloads have succeeded as were in a batch that killed a worker, the
-// lease is less cautious, and may compare payloads again.
+// TestALeaseRelaxesAfterItsQuarantinedPayloads shows that a lease becomes less cautious and may compare payloads
+// again. First as many payloads must succeed as were in a batch that killed a worker.
 func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -63,8 +63,9 @@ func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 	}
 }
 
-// TestOnlyTheFirstPayloadIsCondemned: it was alone on the device at each of the last deaths. A later one was alone only at the last, if the
-// acknowledgements before it were lost.
+// TestOnlyTheFirstPayloadIsCondemned shows that only the first payload is given up. It was alone on the device at
+// each of the last deaths. If the acknowledgements before a later payload were lost, that one was alone only at the
+// last death.
 func TestOnlyTheFirstPayloadIsCondemned(t *testing.T) {
 	t.Parallel()
 	const floor = 3
@@ -74,7 +75,7 @@ func TestOnlyTheFirstPayloadIsCondemned(t *testing.T) {
 	for _, c := range []struct {
 		name                      string
 		accused, sequence, behind uint64
-		fewer                     int // deaths
+		fewer                     int // number of deaths below the limit
 		want                      bool
 	}{
 		{"the first payload", 5, 5, floor, 0, true},
@@ -91,7 +92,8 @@ func TestOnlyTheFirstPayloadIsCondemned(t *testing.T) {
 	}
 }
 
-// TestASuspectIsTheSameMessage: a stream that was recreated uses the sequence again for another frame.
+// TestASuspectIsTheSameMessage shows that a quarantined payload is identified by sequence and storage time. A
+// recreated stream reuses the sequence for another message.
 func TestASuspectIsTheSameMessage(t *testing.T) {
 	t.Parallel()
 	stored := time.Unix(1700000000, 5)
@@ -109,8 +111,9 @@ func TestASuspectIsTheSameMessage(t *testing.T) {
 	}
 }
 
-// TestInputsReadFromTheStreamAreNumberedInOrder: inputs that are read from the stream get consecutive consumer sequences, because the
-// server takes an acknowledgement only if its number is higher than the last one's. No number is higher than the last delivery's.
+// TestInputsReadFromTheStreamAreNumberedInOrder shows that inputs that are read from the stream get consecutive
+// consumer sequences. The server accepts an acknowledgement only if its number exceeds the last one. No number
+// exceeds that of the last delivery.
 func TestInputsReadFromTheStreamAreNumberedInOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)

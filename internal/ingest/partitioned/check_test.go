@@ -14,7 +14,7 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// watched is a leaseServer whose consumer has that state. It keeps resets.
+// watched is a leaseServer whose consumer has the given state. It records resets.
 type watched struct {
 	resets
 	state *jetstream.ConsumerInfo
@@ -28,11 +28,12 @@ type plainHost struct{ leaseHost }
 func (plainHost) pending(uint64)                                         {}
 func (plainHost) acknowledge(_ context.Context, msg pull.AckToken) error { return msg.Ack() }
 
-// TestOnlyAConsumerWithoutAnOwnerIsRepaired: by a worker that doesn't have the partition. The owner repairs its own.
+// TestOnlyAConsumerWithoutAnOwnerIsRepaired checks that a worker without the partition repairs its consumer only if
+// no client is pinned. The owner repairs its own consumer.
 func TestOnlyAConsumerWithoutAnOwnerIsRepaired(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name, pinned, own string // the client that is pinned, and this worker's pin
+		name, pinned, own string // the pinned client, and this worker's pin
 		begun             bool
 		repaired          bool
 	}{
@@ -54,7 +55,8 @@ func TestOnlyAConsumerWithoutAnOwnerIsRepaired(t *testing.T) {
 	}
 }
 
-// TestAnAcknowledgementIsRepeatedForWhatItCovers: an input that is delivered again and is still computed needs none.
+// TestAnAcknowledgementIsRepeatedForWhatItCovers shows that a redelivered input is acknowledged again only if the
+// last acknowledgement covers it. An input that is still computed is not acknowledged.
 func TestAnAcknowledgementIsRepeatedForWhatItCovers(t *testing.T) {
 	t.Parallel()
 	sent := &sentReceipts{}

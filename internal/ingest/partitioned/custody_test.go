@@ -16,11 +16,12 @@ func waitingFor(pin string) *jetstream.ConsumerInfo {
 	return &jetstream.ConsumerInfo{NumPending: 1, PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: pin}}}
 }
 
-// TestCustodyOfPartitionsThatNoWorkerTakes follows a partition that the members assign to another worker.
+// TestCustodyOfPartitionsThatNoWorkerTakes checks the custody of a partition that the members assign to another
+// worker.
 func TestCustodyOfPartitionsThatNoWorkerTakes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
-	m := r.idleLease().m // the members have assigned nothing to it
+	m := r.idleLease().m // the members have assigned no partition to this worker
 	c, start := m.watch.custody, time.Now()
 	wants := func(p int) bool {
 		mine, _ := m.members.Mine(p)
@@ -49,7 +50,8 @@ func TestCustodyOfPartitionsThatNoWorkerTakes(t *testing.T) {
 		t.Error("it is still wanted though somebody else has it")
 	}
 
-	// The partition returns to this worker each time that it was given away and no worker took it. It is kept longer each time.
+	// The partition returns to this worker whenever it gave the partition away and no worker took it. The worker
+	// keeps it longer each time.
 	now := start.Add(time.Hour)
 	for _, hold := range []time.Duration{leastHold, 2 * leastHold, 4 * leastHold, 8 * leastHold, 16 * leastHold, mostHold, mostHold} {
 		c.gave(1)
@@ -86,7 +88,8 @@ func TestCustodyOfPartitionsThatNoWorkerTakes(t *testing.T) {
 	}
 }
 
-// TestWhatAWorkerIsCutOffFromItHasNotGivenAway: the members still assign the partition to this worker.
+// TestWhatAWorkerIsCutOffFromItHasNotGivenAway shows that a disconnected worker has not given away a partition that
+// the members still assign to it.
 func TestWhatAWorkerIsCutOffFromItHasNotGivenAway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -105,11 +108,11 @@ func TestWhatAWorkerIsCutOffFromItHasNotGivenAway(t *testing.T) {
 	}
 }
 
-// TestAPartitionThatWasGivenAwayIsLookedAt until another worker has it.
+// TestAPartitionThatWasGivenAwayIsLookedAt shows that a worker checks such a partition until another worker has it.
 func TestAPartitionThatWasGivenAwayIsLookedAt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
-	c := r.idleLease().m.watch.custody // the members have assigned nothing to the worker
+	c := r.idleLease().m.watch.custody // the members have assigned no partition to this worker
 	if open := c.open(); len(open) != 0 {
 		t.Errorf("partitions %v are looked at, and none was given away", open)
 	}

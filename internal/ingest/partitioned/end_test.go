@@ -16,7 +16,7 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// endedServer is a leaseServer at the end of a lease.
+// endedServer is a leaseServer that has reached the end of a lease.
 type endedServer struct {
 	leaseServer
 	state    jetstream.ConsumerInfo
@@ -36,16 +36,16 @@ type ownPull struct{ leasePull }
 
 func (ownPull) pin() string { return "own" }
 
-// endedHost is a leaseHost at the end of a lease.
+// endedHost is a leaseHost that accepts the end of a lease.
 type endedHost struct{ leaseHost }
 
 func (endedHost) ended() {}
 
-// lostBatches are leaseBatches on a device that is lost.
+// lostBatches are leaseBatches on a lost device.
 type lostBatches struct {
 	leaseBatches
 	err      error
-	operator string // the operator to blame
+	operator string // operator to blame
 }
 
 func (b lostBatches) deviceFailed() error { return b.err }
@@ -53,15 +53,15 @@ func (b lostBatches) deviceFault() (inflight.OperatorFault, bool) {
 	return inflight.OperatorFault{Operator: b.operator, Fault: inflight.Faults()[0], At: time.Unix(1, 0)}, b.operator != ""
 }
 
-// TestWhatALeaseLeaves: after a proper end nothing. After a loss of the device the next lease is cautious, and if a kernel lost it, it also learns
-// which payload was on the device.
+// TestWhatALeaseLeaves checks the annotations after a lease. A proper end leaves none. After a loss of the device the
+// next lease is cautious. If a kernel lost the device, the annotations also name the payload that was on it.
 func TestWhatALeaseLeaves(t *testing.T) {
 	t.Parallel()
 	const own = "own-id"
 	all := []string{annotationAlone, annotationBeside, annotationOwner}
 	for name, c := range map[string]struct {
 		batches lostBatches
-		want    []string // the annotations that stay
+		want    []string // annotations that stay
 	}{
 		"a proper end":              {lostBatches{}, nil},
 		"another loss":              {lostBatches{err: errors.New("the driver is gone")}, []string{annotationOwner}},

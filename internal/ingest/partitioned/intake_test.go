@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestALeaseWithoutItsPinTakesNothing: once the server has pinned another client, what the consumer has delivered may be that client's.
+// TestALeaseWithoutItsPinTakesNothing shows that a lease takes no input after the server has pinned another client.
+// The consumer may have delivered the inputs to that client.
 func TestALeaseWithoutItsPinTakesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -13,7 +14,7 @@ func TestALeaseWithoutItsPinTakesNothing(t *testing.T) {
 	r.publish(n, document)
 	pipe, open := r.heldPipeline(n)
 	owner := r.run(pipe)
-	t.Cleanup(open) // runs before the cleanup that waits for the worker
+	t.Cleanup(open) // runs before the worker is awaited
 	consumer := r.consumer(0)
 	r.awaitDelivered(consumer, n)
 	info, err := consumer.Info(r.Ctx())
@@ -21,7 +22,7 @@ func TestALeaseWithoutItsPinTakesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		pin  string // of the lease
+		pin  string // pin of the lease
 		err  error
 		take int
 	}{

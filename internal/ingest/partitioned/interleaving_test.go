@@ -7,9 +7,9 @@ import (
 	"millrace/internal/history"
 )
 
-// Interleavings that the model of the lease found. Each of them once broke an invariant.
+// This file has interleavings that the model of the lease found. Each of them once broke an invariant.
 
-// inLeaseModel runs a script with three workers. None of them owns the partition.
+// inLeaseModel runs a script with three workers. At its start no worker owns the partition.
 func inLeaseModel(t *testing.T, seed uint64, script func(m *leaseModel)) {
 	t.Helper()
 	m := newLeaseModel(history.New(seed), newModelLab(t))
@@ -34,7 +34,7 @@ func (m *leaseModel) leaveBehind(n int) {
 	}
 }
 
-// locked calls do with the lock that the scheduler holds.
+// locked calls do while it holds the scheduler's lock.
 func (m *leaseModel) locked(do func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,8 +56,8 @@ func (m *leaseModel) arriveAll() {
 	synctest.Wait()
 }
 
-// TestALeaseTakesWhatADeadOwnerHad: the previous owner had a few deliveries. The next owner gets later ones, and reads the earlier
-// ones from the stream.
+// TestALeaseTakesWhatADeadOwnerHad shows that an owner reads the deliveries of a dead predecessor from the stream.
+// The server sends it only later inputs.
 func TestALeaseTakesWhatADeadOwnerHad(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
@@ -69,8 +69,9 @@ func TestALeaseTakesWhatADeadOwnerHad(t *testing.T) {
 	}
 }
 
-// TestALeaseTakesInputsThatTheServerCouldNotSend: the server could send neither of two inputs to the previous owner. It counts them as
-// never delivered, and sends them again, in either order. An acknowledgement of one must not cover the other.
+// TestALeaseTakesInputsThatTheServerCouldNotSend simulates two inputs that the server could not send to the previous
+// owner. It counts them as never delivered and sends them again, in either order. An acknowledgement of one input
+// must not cover the other.
 func TestALeaseTakesInputsThatTheServerCouldNotSend(t *testing.T) {
 	t.Parallel()
 	for _, order := range [][]int{{0, 1}, {1, 0}} {

@@ -37,7 +37,7 @@ func (r *rig) awaitDelivered(c jetstream.Consumer, n uint64) {
 	})
 }
 
-// awaitSettled returns once all inputs up to this one of partition 0 are acknowledged.
+// awaitSettled returns once all inputs of partition 0 up to sequence upTo are acknowledged.
 func (r *rig) awaitSettled(upTo uint64) {
 	r.Helper()
 	consumer := r.consumer(0)
@@ -47,8 +47,8 @@ func (r *rig) awaitSettled(upTo uint64) {
 	})
 }
 
-// TestAnIdleWorkerLeavesABusyOwnerAlone makes a second worker check a partition while the device of its owner is behind, as it
-// does when no messages arrive.
+// TestAnIdleWorkerLeavesABusyOwnerAlone makes an idle second worker check a partition while its owner's device is
+// slow.
 func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -56,7 +56,7 @@ func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	pipe, open := r.heldPipeline(n)
 	r.publish(n, document)
 	owner := r.run(pipe)
-	t.Cleanup(open) // runs before the cleanup that waits for the worker
+	t.Cleanup(open) // runs before the worker is awaited
 	r.Until("the worker has a batch in flight", func() bool { return owner.s.Pool.InFlight() > 0 })
 	idle := r.idleLease()
 	r.awaitDelivered(idle.consumer, n)
@@ -77,8 +77,8 @@ func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	}
 }
 
-// TestAnIdleWorkerTakesWhatADeadOwnerLeft is the opposite case: no client is pinned any more. There are more inputs than are read
-// singly. None of them waits for AckWait.
+// TestAnIdleWorkerTakesWhatADeadOwnerLeft makes an idle worker check a partition without a pinned client. Its inputs
+// are too many to read singly. No input waits for AckWait.
 func TestAnIdleWorkerTakesWhatADeadOwnerLeft(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -86,7 +86,7 @@ func TestAnIdleWorkerTakesWhatADeadOwnerLeft(t *testing.T) {
 	pipe, open := r.heldPipeline(n)
 	r.publish(n, document)
 	owner := r.run(pipe)
-	t.Cleanup(open) // runs before the cleanup that waits for the worker
+	t.Cleanup(open) // runs before the worker is awaited
 	consumer := r.consumer(0)
 	r.awaitDelivered(consumer, n)
 	owner.s.Conns[0].Close()
@@ -101,16 +101,16 @@ func TestAnIdleWorkerTakesWhatADeadOwnerLeft(t *testing.T) {
 	owner.giveUp() // it can't publish anything
 }
 
-// TestAConsumerThatAnAdministratorReset: everything is delivered again, and every input keeps one result. The next owner computes it once
-// more. The reset spares the first input: nats-server 2.15.2 reads the state of a consumer that has delivered nothing from its file,
-// and a reset to the beginning may skip writing that file.
+// TestAConsumerThatAnAdministratorReset shows that every input keeps one result after a reset, although the next
+// owner computes it again. The reset spares the first input. nats-server 2.15.2 reads the state of a consumer without
+// deliveries from its file, and a reset to the beginning may skip writing that file.
 func TestAConsumerThatAnAdministratorReset(t *testing.T) {
 	t.Parallel()
 	const n = 10
 	for _, c := range []struct {
 		name     string
-		owned    bool // whether the partition has an owner when the consumer is reset
-		computed int  // the least number of results that are published
+		owned    bool // whether the partition has an owner during the reset
+		computed int  // minimum number of published results
 	}{{"under its owner", true, n + 1}, {"between two owners", false, 2 * n}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -137,8 +137,8 @@ func TestAConsumerThatAnAdministratorReset(t *testing.T) {
 	}
 }
 
-// TestAConsumerThatAnAdministratorResetUnderItsOwner: the owner's acknowledgements then have higher numbers than the consumer's
-// deliveries, and the server accepts no others.
+// TestAConsumerThatAnAdministratorResetUnderItsOwner resets a consumer while it has an owner. The owner's
+// acknowledgements then have higher numbers than the consumer's deliveries, and the server accepts no lower ones.
 func TestAConsumerThatAnAdministratorResetUnderItsOwner(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -168,8 +168,8 @@ func TestAConsumerThatAnAdministratorResetUnderItsOwner(t *testing.T) {
 	r.wantAll(n+13, document)
 }
 
-// TestAnUnreadableStreamIsNotTakenForAnEmptyOne: if the server says that a partition has no message, although it has delivered some, the
-// lease ends instead of acknowledging what comes after them.
+// TestAnUnreadableStreamIsNotTakenForAnEmptyOne uses a server that finds no message of a partition although it has
+// delivered some. The lease ends instead of acknowledging later inputs.
 func TestAnUnreadableStreamIsNotTakenForAnEmptyOne(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -194,7 +194,7 @@ func TestAnUnreadableStreamIsNotTakenForAnEmptyOne(t *testing.T) {
 	}
 }
 
-// unreadable is a leaseServer whose readers find nothing.
+// unreadable is a leaseServer whose readers find no message.
 type unreadable struct{ leaseServer }
 
 func (u unreadable) reader() leaseReader { return unreadableReader{u.leaseServer.reader()} }
@@ -205,8 +205,8 @@ func (unreadableReader) read(context.Context, uint64) (*jetstream.RawStreamMsg, 
 	return nil, nil
 }
 
-// TestInputsAreReadSinglyAndInBulk: a reader returns every message of its partition once, in order, from any sequence on. It returns
-// none after the last one, and finds a message that comes later.
+// TestInputsAreReadSinglyAndInBulk shows that a reader returns every message of its partition once, in order, from
+// any sequence on. It returns no message after the last one, and finds messages that are stored later.
 func TestInputsAreReadSinglyAndInBulk(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)

@@ -14,9 +14,9 @@ import (
 	"millrace/internal/streams"
 )
 
-// Implementation of leaseBatches by a modelLease.
+// This file has modelLease's implementation of leaseBatches.
 
-// pack packs a batch as a pipelineBatches does, and computes it at once. submit decides what comes of that.
+// pack packs a batch like a pipelineBatches, and computes it at once. submit determines the outcome of the batch.
 func (e *modelLease) pack(ctx context.Context, bound func(most int) int) (*leaseBatch, error) {
 	pool, device := e.w.pool, e.w.device
 	g, err := e.batcher.Reserve(ctx)
@@ -103,7 +103,8 @@ func (e *modelLease) recycle(g *inflight.Batch) {
 	e.pipelineBatches.recycle(g)
 }
 
-// giveUp stores the dead letter of a delivery of a group. With exactly once, publish stores those of a group in the order of their inputs.
+// giveUp stores the dead letter of a delivery. With exactly-once delivery it only records the reason, and publish
+// stores a group's dead letters in the order of their inputs.
 func (e *modelLease) giveUp(ctx context.Context, g *inflight.Batch, i int, why results.Reason, cause error) error {
 	if e.commits != nil {
 		e.commits.given[g.Items[i].Sequence] = why
@@ -116,7 +117,7 @@ func (e *modelLease) giveUp(ctx context.Context, g *inflight.Batch, i int, why r
 	return nil
 }
 
-// rescue gives up the rows on which the operator fails, and has the results of the others.
+// rescue gives up the rows on which the operator fails, and collects the results of all other rows.
 func (e *modelLease) rescue(ctx context.Context, g *inflight.Batch) error {
 	if !errors.Is(g.Err, errModelOperator) {
 		return g.Err
@@ -150,7 +151,7 @@ func (e *modelLease) deviceFailed() error {
 	return nil
 }
 
-// publish stores the results of a group, in the order of results.Writer. It loses some confirmations and some results.
+// publish stores the results of a group in the order of results.Writer. It loses some confirmations and some results.
 func (e *modelLease) publish(ctx context.Context, g *inflight.Batch) error {
 	if err := e.encodeFrames(ctx, g); err != nil {
 		return err
@@ -176,7 +177,8 @@ func (e *modelLease) publish(ctx context.Context, g *inflight.Batch) error {
 	}
 }
 
-// encodeFrames waits for the frames that end in a group, and encodes their results. A frame that can't be read is a dead letter.
+// encodeFrames waits for the frames that end in a group, and encodes their results. A frame that can't be read
+// becomes a dead letter.
 func (e *modelLease) encodeFrames(ctx context.Context, g *inflight.Batch) error {
 	for _, i := range g.Unsettled() {
 		f := g.Items[i].Frame
@@ -222,7 +224,7 @@ func (e *modelLease) publishLetters(ctx context.Context, g *inflight.Batch, left
 	return nil
 }
 
-// publishResults tries to store the results that are left, and records those that are confirmed.
+// publishResults tries to store the remaining results and records the confirmed ones.
 func (e *modelLease) publishResults(ctx context.Context, g *inflight.Batch, left []int) error {
 	m := e.w.m
 	var stored []int

@@ -16,31 +16,31 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// In two thirds of the runs the streams of results and of dead letters take commit markers. The leases then store with real chains, and
-// further invariants hold: no result and no dead letter is stored twice, whatever the server remembers of ids, and both are in the order
-// of their inputs.
+// In two thirds of the runs, the streams of results and dead letters accept commit markers. The leases then store
+// with real chains, and the model checks more invariants. No result or dead letter is stored twice, even if the
+// server has forgotten its id. Both are in the order of their inputs.
 
-// modelChain simulates a stream with the markers of the partition. Its sequences are those of its messages, from 1.
+// modelChain simulates a stream with the partition's markers. The sequences of its messages start at 1.
 type modelChain struct {
 	name     string
 	messages []modelStoredMessage
-	newest   uint64           // the highest input with a message
-	open     []modelOpenBatch // fast batches that the server has begun, and whose other messages are still on their way
+	newest   uint64           // highest input with a message
+	open     []modelOpenBatch // fast batches that the server has begun but not completed
 }
 
-// modelOpenBatch is the rest of a fast batch. The server stores its messages without a condition.
+// modelOpenBatch is the remainder of a fast batch. The server stores its messages without a condition.
 type modelOpenBatch struct {
-	marker uint64                   // the last one when the batch began, which is its id
-	rest   []func() (stored uint64) // each stores a message
-	slow   bool                     // its messages take so long that the next owner usually comes before them
+	marker uint64                   // sequence of the last marker when the batch began; the id of the batch
+	rest   []func() (stored uint64) // each function stores a message
+	slow   bool                     // whether the next owner usually begins before these messages arrive
 }
 
-// modelStoredMessage is a message of a stream: a marker, or the result or dead letter of an input.
+// modelStoredMessage is a message of a stream. It is a marker, or an input's result or dead letter.
 type modelStoredMessage struct {
 	subject string
 	header  nats.Header
 	marker  *commit.Marker
-	until   uint64 // it begins a fast batch
+	until   uint64 // input headerUntil of the message that begins a fast batch; otherwise 0
 }
 
 func (c *modelChain) last() (at uint64) {
@@ -52,15 +52,16 @@ func (c *modelChain) last() (at uint64) {
 	return at
 }
 
-// modelCommits is what a lease stores exactly once.
+// modelCommits holds a lease's chains for exactly-once storage.
 type modelCommits struct {
 	*results.Commits
-	e                *modelLease
-	token            chan struct{} // holds a token while a chain is used: a goroutine that waits for a mutex would stop the scheduler
+	e *modelLease
+	// token holds a token while a chain is used. A goroutine that waits for a mutex would stop the scheduler.
+	token            chan struct{}
 	results, letters *commit.Chain
-	stores           [2]*modelStore // of both
+	stores           [2]*modelStore // of results and letters
 	settled          commit.Position
-	given            map[uint64]results.Reason // inputs of the group that is settled now that become dead letters
+	given            map[uint64]results.Reason // inputs of the current group that become dead letters
 }
 
 func (c *modelCommits) lock() (unlock func()) {
@@ -94,14 +95,14 @@ func (e *modelLease) openCommits(ctx context.Context, p results.Partition) (leas
 
 func (e *modelLease) alreadyStored(*inflight.Delivery) {}
 
-// commitCall begins the names of calls that store messages with a marker.
+// commitCall is the prefix of the names of calls that store messages with a marker.
 const commitCall = "commit to "
 
 // modelStore implements commit.Store.
 type modelStore struct {
 	e     *modelLease
 	chain *modelChain
-	store map[string]func() // stores the result or dead letter with that id
+	store map[string]func() // functions that store the result or dead letter with an id
 }
 
 func (s *modelStore) Write(ctx context.Context, way commit.Way, expected uint64, msgs []*nats.Msg, marker *commit.Marker) (at uint64, err error) {
@@ -127,7 +128,7 @@ func (s *modelStore) Write(ctx context.Context, way commit.Way, expected uint64,
 	return s.send(ctx, way, modelOpenBatch{marker: expected, rest: []func() uint64{last}})
 }
 
-// send sends a batch, and returns the sequence of its last message.
+// send sends a batch and returns the sequence of its last message.
 func (s *modelStore) send(ctx context.Context, way commit.Way, batch modelOpenBatch) (at uint64, err error) {
 	err = s.call(ctx, commitCall, func(m *leaseModel) error {
 		c, all := s.chain, len(batch.rest)
@@ -158,7 +159,7 @@ func (s *modelStore) send(ctx context.Context, way commit.Way, batch modelOpenBa
 	return at, nil
 }
 
-// arrive stores a batch, or with a fault only its first messages, or a part of it.
+// arrive stores a batch. With a fault it stores only some messages.
 func (b *modelOpenBatch) arrive(m *leaseModel, way commit.Way) (at uint64, err error) {
 	most, all := len(b.rest), len(b.rest)
 	switch {
@@ -181,13 +182,13 @@ func (b *modelOpenBatch) arrive(m *leaseModel, way commit.Way) (at uint64, err e
 		}
 		b.rest = b.rest[1:]
 		if i == 0 && err != nil {
-			b.rest = nil // the server must confirm the first message before it gets the others
+			b.rest = nil // the server must confirm the first message before it gets later ones
 			return 0, err
 		}
 	}
 	if len(b.rest) > 0 {
 		if most == 1 {
-			b.rest = nil // see above
+			b.rest = nil // as above
 		}
 		return 0, errModelCut
 	}
@@ -195,7 +196,7 @@ func (b *modelOpenBatch) arrive(m *leaseModel, way commit.Way) (at uint64, err e
 	return at, err
 }
 
-// refuses reports whether the server refuses a message in the middle of a fast batch, for lack of room.
+// refuses reports whether the server lacks space and refuses a message in the middle of a fast batch.
 func (m *leaseModel) refuses() bool {
 	if !m.narrow || !m.faults || m.random.IntN(8) > 0 {
 		return false
@@ -204,14 +205,14 @@ func (m *leaseModel) refuses() bool {
 	return true
 }
 
-// endBatch ends the batch with that id, and reports whether there was one.
+// endBatch ends the batch with the given id, and reports whether that batch existed.
 func (c *modelChain) endBatch(id uint64) bool {
 	before := len(c.open)
 	c.open = slices.DeleteFunc(c.open, func(b modelOpenBatch) bool { return b.marker == id })
 	return len(c.open) < before
 }
 
-// proceed stores messages of batches that are under way, or ends the batches, as the server does after a while.
+// proceed stores messages of open batches, or ends these batches, as the server does after some time.
 func (c *modelChain) proceed(m *leaseModel) {
 	for i := range c.open {
 		if b := &c.open[i]; m.random.IntN(2) == 0 && !b.waits(m) {
@@ -225,7 +226,7 @@ func (c *modelChain) proceed(m *leaseModel) {
 	c.open = slices.DeleteFunc(c.open, func(b modelOpenBatch) bool { return len(b.rest) == 0 || m.random.IntN(8) == 0 && !b.waits(m) })
 }
 
-// waits reports whether nothing happens to a slow batch yet.
+// waits reports whether a slow batch makes no progress yet.
 func (b *modelOpenBatch) waits(m *leaseModel) bool { return b.slow && m.random.IntN(8) > 0 }
 
 func (c *modelChain) append(stored modelStoredMessage) (at uint64) {
@@ -233,7 +234,7 @@ func (c *modelChain) append(stored modelStoredMessage) (at uint64) {
 	return uint64(len(c.messages))
 }
 
-// call is a request to the server.
+// call sends a request to the server.
 func (s *modelStore) call(ctx context.Context, what string, apply func(m *leaseModel) error) error {
 	return s.e.w.call(ctx, what+s.chain.name, false, func() error {
 		s.chain.proceed(s.e.w.m)
@@ -247,7 +248,8 @@ var errModelCut = errors.New("the batch was cut")
 // errModelRefused means that the server has refused messages of a batch.
 var errModelRefused = errors.New("the stream has no room")
 
-// errModelSilent means that a batch is under way, so the worker gets no answer yet. Some workers freeze or crash meanwhile.
+// errModelSilent means that a batch is not complete, so the worker gets no answer yet. Some workers freeze or crash
+// during that time.
 var errModelSilent = errors.New("the batch is under way")
 
 func (s *modelStore) Last(ctx context.Context) (last commit.StoredMarker, err error) {
@@ -308,7 +310,7 @@ func modelPosition(d *inflight.Delivery) commit.Position {
 	return commit.Position{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}
 }
 
-// commitLetter stores a dead letter, and store does so at the server.
+// commitLetter stores a dead letter. store is the server's part of that.
 func (c *modelCommits) commitLetter(ctx context.Context, d *inflight.Delivery, letter commit.Letter, store func()) error {
 	defer c.lock()()
 	if c.letters.Letters().Has(letter) {
@@ -317,7 +319,7 @@ func (c *modelCommits) commitLetter(ctx context.Context, d *inflight.Delivery, l
 	id := fmt.Sprint(letter)
 	msg := &nats.Msg{Subject: "deadletter.a", Header: nats.Header{jetstream.MsgIDHeader: {id}}}
 	for {
-		c.stores[1].store = map[string]func(){id: store} // of the next write
+		c.stores[1].store = map[string]func(){id: store} // for the next write
 		err := c.letters.CommitLetters(ctx, []*nats.Msg{msg}, []commit.Letter{letter}, c.settled)
 		if err == nil || commit.Over(err) || ctx.Err() != nil || c.e.w.isGone() {
 			return err
@@ -337,7 +339,7 @@ func (c *modelCommits) commitWhole(ctx context.Context, d *inflight.Delivery, wh
 	})
 }
 
-// commitResults stores results with a marker behind the last one.
+// commitResults stores results with a marker after the last one.
 func (c *modelCommits) commitResults(ctx context.Context, sent []modelResult, at commit.Position) (stored []bool, err error) {
 	defer c.lock()()
 	m, store := c.e.w.m, map[string]func(){}

@@ -10,8 +10,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// modelDevice computes the batches of the lease model. Its pipeline is outside the testing/synctest bubble, because its goroutines
-// outlive a run. A worker of the model waits for it within one step of the scheduler.
+// modelDevice computes the batches of the lease model. Its pipeline is outside the testing/synctest bubble, because
+// its goroutines outlive a run. A worker of the model waits for the device within one step of the scheduler.
 type modelDevice struct {
 	pipe *streams.Pipeline
 
@@ -20,10 +20,10 @@ type modelDevice struct {
 	results chan []byte
 }
 
-// modelLab is what all runs of a test share.
+// modelLab is the state that all runs of a test share.
 type modelLab struct {
 	operators []operator.Operator
-	devices   []*modelDevice // of several batch sizes
+	devices   []*modelDevice // one per batch size
 }
 
 func newModelLab(t *testing.T) *modelLab {
@@ -74,7 +74,7 @@ func (m *modelDevice) run() {
 	}
 }
 
-// compute computes a batch and releases it. m.mu is held.
+// compute computes a batch and releases it. The caller holds m.mu.
 func (m *modelDevice) compute(b *streams.Batch) (results []byte) {
 	m.batches <- b
 	return <-m.results

@@ -8,9 +8,9 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// Actions of the lease model on workers: it gives and takes the partition, and injects faults.
+// This file has the lease model's actions on workers. They assign the partition, withdraw it, and inject faults.
 
-// elect gives the partition to a worker, and usually takes it from the others.
+// elect gives the partition to a worker, and usually withdraws it from all others.
 func (m *leaseModel) elect() {
 	if m.random.IntN(4) > 0 && slices.ContainsFunc(m.workers, func(w *leaseWorker) bool { return w.wants }) {
 		return
@@ -28,7 +28,7 @@ func (m *leaseModel) elect() {
 	m.give(w)
 }
 
-// give tells a worker that it should have the partition. take tells it that it should not.
+// give notifies a worker that it should own the partition. take notifies it that it should not.
 func (m *leaseModel) give(w *leaseWorker) {
 	if w.wants || len(w.start) > 0 || w.dead {
 		return
@@ -107,14 +107,14 @@ func (m *leaseModel) mishap() {
 	}
 }
 
-// crash ends a worker's process and starts another one.
+// crash ends a worker's process and starts a new one.
 func (m *leaseModel) crash(w *leaseWorker) {
 	m.end(w)
 	m.newWorker(w.slot)
 }
 
-// changeLeader gives the streams of results and dead letters another leader. What is on its way to the last one is stored or lost without an
-// answer, or it reaches the new one.
+// changeLeader gives the streams of results and dead letters a new leader. Messages in transit to the previous leader
+// are stored or lost without an answer, or they reach the new leader.
 func (m *leaseModel) changeLeader() {
 	m.did("leader changed")
 	m.note("the streams get another leader")
@@ -136,7 +136,8 @@ func (m *leaseModel) changeLeader() {
 	})
 }
 
-// interrupt disturbs a worker while a batch of it is under way: it crashes, or it freezes and loses its pin, or it only gets no answer.
+// interrupt disturbs a worker during one of its batches. The worker crashes, freezes and loses its pin, or only gets
+// no answer.
 func (m *leaseModel) interrupt(w *leaseWorker) {
 	switch m.random.IntN(3) {
 	case 0:
@@ -158,8 +159,8 @@ func (m *leaseModel) replace() {
 	}
 }
 
-// end ends a worker's process. m.mu is held, as for all actions of the scheduler. Some messages that the worker has sent may
-// arrive later.
+// end ends a worker's process. The caller holds m.mu, as for all actions of the scheduler. Some messages that the
+// worker has sent may arrive later.
 func (m *leaseModel) end(w *leaseWorker) {
 	w.dead = true
 	for _, c := range m.calls {

@@ -12,9 +12,9 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// This file has what the model records of its leases, and the invariants that it checks then.
+// This file has the model's records of its leases, and the invariants that it checks with them.
 
-// count adds n to the number of leases that have not ended.
+// count adds n to the number of active leases.
 func (m *leaseModel) count(n int) {
 	m.mu.Lock()
 	m.active += n
@@ -56,7 +56,7 @@ func (m *leaseModel) acknowledging(e *modelLease, d *modelMessage) {
 	m.notes.Unlock()
 }
 
-// publishes records that the server receives results of a lease, for inputs from first on.
+// publishes records that the server receives a lease's results for inputs from first on.
 func (m *leaseModel) publishes(e *modelLease, first uint64) {
 	for _, in := range m.server.inputs {
 		if in < first && m.server.results[in] == "" && slices.Contains(m.takes[in], e) {
@@ -65,7 +65,7 @@ func (m *leaseModel) publishes(e *modelLease, first uint64) {
 	}
 }
 
-// splitter returns how the messages of the run are split.
+// splitter returns the Splitter for the messages of the run.
 func (m *leaseModel) splitter() frame.Splitter {
 	if m.framed {
 		return modelSplitter

@@ -10,26 +10,27 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// modelPull simulates a pull: its requests at the server, the connection to the client, and the messages that the client has
-// received.
+// modelPull simulates a pull. It includes its requests at the server, the connection to the client, and the messages
+// that the client has received.
 type modelPull struct {
 	w      *leaseWorker
 	e      *modelLease
 	in     chan *modelMessage
 	broken chan error
 
-	open        bool // the server has its requests
-	leaving     bool // the client has ended the pull, but the server may not know
+	open        bool // whether the server has its requests
+	leaving     bool // whether the client has ended the pull; the server may not have processed that
 	request     string
 	requestTurn uint64
 	wire        []*modelMessage
-	fresh       time.Time // when the request without a pin was made
+	fresh       time.Time // time of the request without a pin
 
-	turn   uint64 // turn as the client knows it
+	turn   uint64 // turn that the client has seen
 	pinned string
 }
 
-// cut drops the messages on the wire from the i-th on, but not the first one after a reset: see modelServer.reset.
+// cut drops the messages on the wire from the i-th on. It keeps the first one after a reset, as modelServer.reset
+// explains.
 func (p *modelPull) cut(i int) {
 	kept := p.wire[:i]
 	for _, msg := range p.wire[i:] {
@@ -40,7 +41,8 @@ func (p *modelPull) cut(i int) {
 	p.wire = kept
 }
 
-// lost tells the client that another client is pinned. The client then makes a request without a pin. m.mu is held.
+// lost notifies the client that another client is pinned. The client then makes a request without a pin. The caller
+// holds m.mu.
 func (p *modelPull) lost() {
 	p.request, p.pinned, p.fresh = "", "", time.Now()
 }
@@ -70,7 +72,7 @@ func (p *modelPull) next(ctx context.Context) (inflight.Incoming, error) {
 	return msg, nil
 }
 
-// learnPin learns the pin of a turn in the same way as pull.Pull.
+// learnPin records the pin of a turn in p, under the same conditions as pull.Pull.
 func (p *modelPull) learnPin(ctx context.Context, turn uint64) error {
 	m := p.w.m
 	return p.w.call(ctx, "pin", false, func() error {

@@ -20,24 +20,26 @@ import (
 	"millrace/internal/table"
 )
 
-// modelInput is a message of the lease model: one record as it is, a frame of any number of records, or a frame that can't be read.
+// modelInput is a message of the lease model. It is a single record without framing, a frame of any number of
+// records, or a frame that can't be read.
 type modelInput struct {
 	body    []byte
 	header  nats.Header
 	framed  bool
 	broken  bool
 	records [][]byte
-	fails   []bool // by record: whether the operator fails on it
-	lethal  []bool // by record: whether the worker dies that computes it
+	fails   []bool // whether the operator fails on each record
+	lethal  []bool // whether each record kills the worker that computes it
 }
 
-// Properties of records. A device of the model knows a record by its checksum.
+// modelFailing and modelLethal are properties of records. A device of the model identifies a record by its checksum.
 const (
 	modelFailing = "the operator fails on this"
 	modelLethal  = "this kills the worker"
 )
 
-// newModelInput returns a random message. Every record has different bytes, and none has a checksum of 0, as empty rows have.
+// newModelInput returns a random message. All records have different bytes, and no checksum is 0, because empty rows
+// have that checksum.
 func (m *leaseModel) newModelInput(sequence uint64, lethal bool) *modelInput {
 	random := rand.New(rand.NewPCG(m.seed, sequence))
 	in := &modelInput{framed: m.framed && random.IntN(2) == 0}
@@ -85,20 +87,20 @@ func (m *leaseModel) newModelInput(sequence uint64, lethal bool) *modelInput {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// input returns the message with that sequence.
+// input returns the message with the given sequence.
 func (m *leaseModel) input(sequence uint64) *modelInput {
 	m.notes.Lock()
 	defer m.notes.Unlock()
 	return m.messages[sequence]
 }
 
-// modelResults are what the device computes of a batch, by group, until the group is recycled.
+// modelResults are the device's results for a batch.
 type modelResults []byte
 
 // checksum returns the checksum of a row's bytes.
 func (r modelResults) checksum(row int) uint32 { return binary.LittleEndian.Uint32(r[4*row:]) }
 
-// kills reports whether the worker dies that computes these rows.
+// kills reports whether any of these rows kills the worker that computes it.
 func (m *leaseModel) kills(r modelResults) bool {
 	m.notes.Lock()
 	defer m.notes.Unlock()
@@ -128,13 +130,14 @@ var errModelOperator = errors.New("the operator failed")
 // modelSplitter splits the messages of the model.
 var modelSplitter = frame.Splitter{Framing: frame.Auto, MaxRecords: 1000, MaxBytes: 1 << 20}
 
-// modelRecord names a record: the message's sequence and the record's index.
+// modelRecord identifies a record by the message's sequence and the record's index.
 type modelRecord struct {
 	sequence uint64
 	record   int
 }
 
-// loneRecord returns the only record that an annotation names as alone on the device.
+// loneRecord returns the record that an annotation names as the only one on the device. ok is false if it names no
+// single record.
 func loneRecord(alone string) (r modelRecord, ok bool) {
 	fields := strings.Fields(alone) // sequence, time, first record, records, deaths, condemned records
 	if len(fields) < 5 || fields[3] != "1" {
@@ -163,14 +166,14 @@ func (s *modelServer) storeLetter(r modelRecord, status record.Status) {
 	s.m.did("record letter")
 }
 
-// modelResult is the result of a message on its way to the server. It shares no memory with the frame.
+// modelResult is the result of a message in transit to the server. It shares no memory with the frame.
 type modelResult struct {
 	inflight.Delivery
-	statuses []record.Status // by record of a frame
-	body     []byte          // of a frame's result
+	statuses []record.Status // statuses of a frame's records
+	body     []byte          // body of a frame's result
 }
 
-// newModelResults returns the results of deliveries of a group.
+// newModelResults returns the results for some deliveries of a group.
 func newModelResults(g *inflight.Batch, items []int) []modelResult {
 	sent := make([]modelResult, len(items))
 	for n, i := range items {
@@ -186,7 +189,7 @@ func newModelResults(g *inflight.Batch, items []int) []modelResult {
 	return sent
 }
 
-// wantFrame checks the result of a frame: every record has its result, or an error and a dead letter that is stored already.
+// wantFrame checks the result of a frame. Every record must have its result, or an error and a stored dead letter.
 func (s *modelServer) wantFrame(d modelResult) {
 	in := s.m.input(d.Sequence)
 	if len(d.statuses) != len(in.records) {
@@ -201,7 +204,7 @@ func (s *modelServer) wantFrame(d modelResult) {
 		switch {
 		case in.fails[i]:
 			statuses[i] = record.OperatorError
-		case d.statuses[i] == record.DeviceFault: // storeLetter has checked it
+		case d.statuses[i] == record.DeviceFault: // already checked by storeLetter
 			statuses[i] = record.DeviceFault
 		case in.lethal[i]:
 			s.m.violate("record %d of input %d has a result, and kills the worker that computes it", i, d.Sequence)

@@ -10,8 +10,9 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// TestModelOfTheLease runs one new history after another. With MILLRACE_MODEL_HISTORY it runs only that one, with a trace. A history doesn't
-// fix the order in which goroutines run, so it may need several tries.
+// TestModelOfTheLease runs random histories. If MILLRACE_MODEL_HISTORY is set, it runs only that history, with a
+// trace. A history doesn't fix the order in which goroutines run, so a failure may need several attempts to
+// reproduce.
 func TestModelOfTheLease(t *testing.T) {
 	t.Parallel()
 	lab := newModelLab(t)
@@ -25,13 +26,14 @@ func TestModelOfTheLease(t *testing.T) {
 	})
 }
 
-// There are modelLeast runs, and up to modelMost while an event has not happened, because the rarest happen in one of a hundred.
+// TestModelOfTheLease makes at least modelLeast runs, and at most modelMost until every required event has happened.
+// The rarest events happen in one of a hundred runs.
 const (
 	modelLeast = 100
 	modelMost  = 5000
 )
 
-// modelMustHappen lists the events that must have happened in that many runs.
+// modelMustHappen lists the events that must have happened at least once in these runs.
 var modelMustHappen = []string{
 	"delivered", "redelivered", "delivery lost", "read", "stored", "stored again", "result lost", "confirmation lost", "acknowledged",
 	"acknowledgement ignored", "acknowledgement lost", "request lost", "answer lost", "late request", "crashed", "frozen", "cut",
@@ -53,5 +55,5 @@ func runLeaseModel(t *testing.T, h *history.History, lab *modelLab) *leaseModel 
 	return m
 }
 
-// modelTrace is the number of trace lines that a failure shows.
+// modelTrace is the number of trace lines in the report of a failure.
 const modelTrace = 60

@@ -17,36 +17,39 @@ import (
 	"millrace/internal/record"
 )
 
-// modelServer simulates the consumer of one partition, its stream and its result stream, with the rules of nats-server 2.15
-// (consumer.go: processAckMsgLocked, processNak, nextWaiting, setPinnedTimer). It checks the invariants.
+// modelServer simulates one partition's consumer, its stream and its result stream, with the rules of nats-server
+// 2.15 (consumer.go: processAckMsgLocked, processNak, nextWaiting, setPinnedTimer). It checks the invariants.
 type modelServer struct {
-	m      *leaseModel
-	inputs []uint64 // stream sequences of the partition's messages, in order; the sequences between belong to other partitions
+	m *leaseModel
+	// inputs has the stream sequences of the partition's messages, in order. The sequences between them belong to
+	// other partitions.
+	inputs []uint64
 
 	modelConsumer
-	saved    modelConsumer // what the server has stored
+	saved    modelConsumer // state that the server has stored
 	metadata map[string]string
 
 	pin     string
 	pinSeen time.Time // time of the pinned client's last request
 	pins    int
 	pulls   []*modelPull
-	skipped bool // the last delivery was lost
+	skipped bool // whether the last delivery was lost
 
-	results   map[uint64]string // by input: the message id of its result or dead letter
-	storedAt  map[uint64]int    // by input: the step in which that was stored
-	forgotten map[uint64]bool   // inputs that were delivered before the server crashed, or before a reset
-	alone     map[uint64]int    // by input: number of owners that were replaced while the annotations named it as alone
+	results   map[uint64]string // message id of each input's result or dead letter
+	storedAt  map[uint64]int    // step in which each input's message was stored
+	forgotten map[uint64]bool   // inputs that were delivered before a crash of the server or a reset
+	// alone has the number of owners that were replaced while the annotations named an input as alone.
+	alone map[uint64]int
 
-	aloneRecords map[modelRecord]int           // alone by record of a frame
-	letters      map[modelRecord]record.Status // the dead letters of records
+	aloneRecords map[modelRecord]int           // same count for each record of a frame
+	letters      map[modelRecord]record.Status // dead letters of records
 
-	chains [2]modelChain // the streams of results and of dead letters, if they take commit markers
+	chains [2]modelChain // streams of results and of dead letters, if they accept commit markers
 
 	highest uint64 // highest floor so far
 }
 
-// modelStored returns when the stream stored an input.
+// modelStored returns the time when the stream stored an input.
 func modelStored(sequence uint64) time.Time { return time.Unix(int64(sequence), 0).UTC() }
 
 func (s *modelServer) last() uint64 { return s.inputs[len(s.inputs)-1] }
@@ -78,7 +81,7 @@ func (s *modelServer) info() *jetstream.ConsumerInfo {
 	}
 }
 
-// redeliver makes an unacknowledged input due, as a NAK does.
+// redeliver makes an unacknowledged input due for redelivery, like a NAK.
 func (s *modelServer) redeliver(sequence, number uint64) {
 	if _, pending := s.pending[sequence]; !pending || number <= s.floorNumber || number > s.nextNumber {
 		s.m.did("redelivery ignored")
@@ -92,9 +95,9 @@ func (s *modelServer) redeliver(sequence, number uint64) {
 type modelConsumer struct {
 	nextSequence, nextNumber   uint64
 	floorSequence, floorNumber uint64
-	pending                    map[uint64]bool        // by unacknowledged delivery: whether AckWait has passed
-	counts                     map[uint64]int         // number of deliveries, for redelivered messages
-	recorded                   jetstream.SequenceInfo // the last delivery that the server has recorded, and answers with
+	pending                    map[uint64]bool        // whether AckWait has passed, by unacknowledged delivery
+	counts                     map[uint64]int         // number of deliveries of each redelivered message
+	recorded                   jetstream.SequenceInfo // last delivery that the server has recorded, and reports
 }
 
 func (c modelConsumer) clone() modelConsumer {
@@ -102,15 +105,15 @@ func (c modelConsumer) clone() modelConsumer {
 	return c
 }
 
-// forget notes that the consumer no longer knows what it has delivered.
+// forget marks all delivered inputs as forgotten by the consumer.
 func (s *modelServer) forget() {
 	for _, in := range s.inputs {
 		s.forgotten[in] = s.forgotten[in] || in < s.nextSequence
 	}
 }
 
-// reset makes the consumer deliver again from that sequence on. The first delivery after it is not lost. Otherwise, if the owner has had
-// as many deliveries as are lost, it could not tell the next one from the one that it expects.
+// reset makes the consumer deliver again from sequence on. Its first delivery is never lost. Otherwise an owner with
+// as many earlier deliveries as were lost could not distinguish the next one from the expected one.
 func (s *modelServer) reset(sequence uint64) {
 	s.m.did("reset")
 	s.m.note("the consumer is reset to %d", sequence)
@@ -122,7 +125,7 @@ func (s *modelServer) reset(sequence uint64) {
 	s.highest = sequence - 1
 }
 
-// restart acts as a server that crashes. It has forgotten what happened to the consumer since it stored its state.
+// restart simulates a crash of the server, which forgets all changes to the consumer since it stored its state.
 func (s *modelServer) restart() {
 	s.m.did("server restarted")
 	s.m.note("the server restarts from floor %d, next %d", s.saved.floorSequence, s.saved.nextSequence)
@@ -135,7 +138,7 @@ func (s *modelServer) restart() {
 	}
 }
 
-// annotate replaces the metadata, and records when an owner is replaced while a payload was alone.
+// annotate replaces the metadata. It counts replacements of an owner while a payload or record was alone.
 func (s *modelServer) annotate(metadata map[string]string) {
 	before, after := s.metadata[annotationOwner], metadata[annotationOwner]
 	if alone, err := strconv.ParseUint(s.metadata[annotationAlone], 10, 64); err == nil && before != "" && after != before {
@@ -150,7 +153,7 @@ func (s *modelServer) annotate(metadata map[string]string) {
 	s.m.note("annotations: %v", s.metadata)
 }
 
-// acknowledge handles an acknowledgement of everything up to sequence, as the server does.
+// acknowledge handles an acknowledgement of all inputs up to sequence, like the server does.
 func (s *modelServer) acknowledge(number, sequence uint64) {
 	if sequence >= s.nextSequence || number <= s.floorNumber || sequence <= s.floorSequence {
 		s.m.did("acknowledgement ignored")
@@ -184,7 +187,8 @@ func (s *modelServer) store(d *inflight.Delivery, id string) {
 	}
 }
 
-// receiver returns the pull that gets the next message, or nil if none may. It pins a client if none is pinned.
+// receiver returns the pull that gets the next message, or nil if there is none. It pins a client if no client is
+// pinned.
 func (s *modelServer) receiver() *modelPull {
 	s.expirePin()
 	var asking []*modelPull
@@ -210,14 +214,15 @@ func (s *modelServer) receiver() *modelPull {
 		s.pins++
 		s.pin, s.pinSeen = fmt.Sprint("pin-", s.pins), time.Now()
 		p.request, p.requestTurn = s.pin, p.requestTurn+1
-		p.fresh = time.Now().Add(-time.Duration(s.m.random.Int64N(int64(pullFor)))) // the request was made at most pullFor ago
+		// the request was made at most pullFor ago
+		p.fresh = time.Now().Add(-time.Duration(s.m.random.Int64N(int64(pullFor))))
 		s.m.did("pinned")
 		s.m.note("%s is pinned", p.w.id)
 	}
 	return p
 }
 
-// deliver sends the next message to the pinned client. Redeliveries go first.
+// deliver sends the next message to the pinned client. It sends redeliveries first.
 func (s *modelServer) deliver() {
 	sequence := uint64(0)
 	for in, due := range s.pending {
@@ -247,7 +252,7 @@ func (s *modelServer) deliver() {
 	msg := &modelMessage{
 		m: s.m, number: s.nextNumber, sequence: sequence, deliveries: s.counts[sequence], turn: p.requestTurn, sent: s.m.steps, since: time.Now(),
 	}
-	if s.nextNumber > s.floorNumber { // otherwise the server's store ignores it
+	if s.nextNumber > s.floorNumber { // otherwise the server's store ignores the delivery
 		s.recorded = jetstream.SequenceInfo{Consumer: s.nextNumber, Stream: s.nextSequence - 1}
 	}
 	s.nextNumber++
@@ -265,7 +270,7 @@ func (s *modelServer) deliver() {
 // modelMaxPending is the consumer's MaxAckPending.
 const modelMaxPending = 30
 
-// ackWaitPasses lets AckWait expire for a delivery, so that the server redelivers it.
+// ackWaitPasses makes AckWait expire for a delivery, so the server redelivers it.
 func (s *modelServer) ackWaitPasses() {
 	var waiting []uint64
 	for in, due := range s.pending {
@@ -273,7 +278,7 @@ func (s *modelServer) ackWaitPasses() {
 			waiting = append(waiting, in)
 		}
 	}
-	slices.Sort(waiting) // otherwise a history would not replay
+	slices.Sort(waiting) // makes the history reproducible
 	if len(waiting) > 0 {
 		s.pending[waiting[s.m.random.IntN(len(waiting))]] = true
 	}
@@ -296,7 +301,7 @@ type modelMessage struct {
 	sequence   uint64
 	deliveries int
 	turn       uint64
-	sent       int // the step in which the server sent it; 0 if it was read from the stream
+	sent       int // step in which the server sent it; 0 if it was read from the stream
 	since      time.Time
 }
 
@@ -323,6 +328,6 @@ var (
 	errModelLost   = errors.New("the worker is dead")
 	errModelKilled = errors.New("it kills the worker")
 
-	// errModelUnread means that the server could not read a message that it has.
+	// errModelUnread means that the server could not read a stored message.
 	errModelUnread = errors.New("it is there")
 )

@@ -22,45 +22,46 @@ import (
 	"millrace/internal/streams"
 )
 
-// The lease model runs real leases of several workers against a model of the server, in a testing/synctest bubble. Every request
-// of a lease to the server or the device waits until the scheduler, which is this test, picks it. So the scheduler decides the
-// order of all events, when time passes, and what goes wrong in between. All of it follows from a history.
+// The lease model runs real leases of several workers against a model of the server, in a testing/synctest bubble.
+// Every request of a lease to the server or the device waits until the scheduler, which is this test, picks it. The
+// scheduler therefore controls the order of all events, the time, and the faults. All its decisions follow from a
+// history.
 //
-// The server may also crash, and come back with an older state of the consumer. An administrator may reset the consumer.
+// The server may also crash and restart with an older state of the consumer. An administrator may reset the consumer.
 //
-// In half of the runs some messages are frames of any number of records, on some of which the operator fails. A frame may be
-// spread over several batches. In some runs there is a record that kills every worker that computes it.
+// In half of the runs some messages are frames of any number of records. The operator fails on some records. A frame
+// may be spread over several batches. In some runs a record kills every worker that computes it.
 //
-// Each run has three parts. In the first part, everything goes wrong: workers crash, freeze and lose their device; the server
-// drops pins; requests, answers, deliveries and acknowledgements are lost or late. Some runs skip it. In the second part all
-// leases end. If a record kills workers, one worker after another then has the partition until that record is given up. In the
-// third part nothing goes wrong except that single deliveries and acknowledgements are lost, and the partition moves from worker
-// to worker.
+// Each run has three parts. In the first part all faults happen, but some runs skip it. Workers crash, freeze and
+// lose their device. The server drops pins. Requests, answers, deliveries and acknowledgements are lost or late. In
+// the second part all leases end. If a record kills workers, one worker after another then has the partition until
+// that record is given up. In the third part the partition moves from worker to worker, and only single deliveries
+// and acknowledgements are lost.
 //
 // These invariants always hold:
-//   - The server counts an input as settled only if its result or dead letter is stored.
-//   - The acknowledgement floor never goes back.
-//   - All results of an input have one id.
-//   - An input that counts as delivered for the first time had no result when the server sent it.
-//   - A lease takes each input once, publishes inputs in their order, and takes nothing of a later turn.
-//   - A lease that has lost the partition does not change the new owner's annotations, nor unpin it.
-//   - An input or a record becomes a dead letter because of a lost device only if it was alone on the device when two owners were
-//     lost. If only lethal records cost owners, they are the only such dead letters.
-//   - Every record of a frame ends exactly once in the frame's only result: with its right result, or with an error and a dead
-//     letter of the record, which was stored before.
-//   - A number of deaths that the number of lethal records bounds finds all of them.
-//   - When a lease has ended, its worker holds no memory of deliveries and no batches.
+//   - The server settles an input only if its result or dead letter is stored.
+//   - The acknowledgement floor never decreases.
+//   - All results of an input have the same id.
+//   - An input that is marked as a first delivery had no result when the server sent it.
+//   - A lease takes each input once, publishes inputs in order, and takes no input of a later turn.
+//   - A lease that has lost the partition neither changes the new owner's annotations nor unpins the new owner.
+//   - An input or record is dead-lettered after the loss of a device only if it was alone on the device when two owners were
+//     lost. If only lethal records end owners, no other records are dead-lettered because of that.
+//   - Every record of a frame is exactly once in the frame's only result. It has its correct result, or an error and a dead
+//     letter that was stored before.
+//   - The number of deaths until all lethal records are found is limited by the number of lethal records.
+//   - A worker whose lease has ended holds no memory of deliveries and no batches.
 //
 // In the third part these invariants hold too:
-//   - No lease ends before the partition is taken away from its worker, unless it has repaired the consumer.
+//   - A lease ends only if the partition is taken from its worker or if it has repaired the consumer.
 //   - The server pins no client that has left.
-//   - No input that a lease has acknowledged is delivered to the next lease.
-//   - All inputs get a result, and nothing is left unacknowledged.
+//   - An input that a lease has acknowledged is not delivered to the next lease.
+//   - All inputs have a result and are acknowledged.
 
 const (
-	modelInputs  = 40     // at the start; the same number is added in the third part
+	modelInputs  = 40     // number of inputs at the start, and of those added in the third part
 	modelChaos   = 1500   // number of steps in the first part
-	modelPatient = 30_000 // maximum number of steps for any wait while nothing goes wrong
+	modelPatient = 30_000 // maximum number of steps of any wait without faults
 )
 
 // leaseModel is the scheduler and its state.
@@ -68,19 +69,19 @@ type leaseModel struct {
 	seed      uint64
 	random    *rand.Rand
 	log       *slog.Logger
-	confirms  bool // workers wait for the confirmation of each acknowledgement
-	framed    bool // some messages are frames
-	chaos     bool // the run has its first part
-	once      bool // the streams take commit markers
+	confirms  bool // whether workers wait for the confirmation of each acknowledgement
+	framed    bool // whether some messages are frames
+	chaos     bool // whether the run has its first part
+	once      bool // whether the streams accept commit markers
 	way       commit.Way
-	narrow    bool // the result stream has little room, so order may be lost
-	resetting bool // an administrator often resets the consumer, because few resets need a repair
+	narrow    bool // whether the result stream has little space, so order may be lost
+	resetting bool // whether an administrator often resets the consumer, because few resets need a repair
 	burst     int  // number of deliveries at once
-	cutting   bool // there are larger fast batches, which are often interrupted in their middle; that is rare in other runs
+	cutting   bool // whether fast batches are larger and often interrupted in the middle
 	faults    bool
 	hunting   bool    // whether only lethal records cost owners
-	poison    int     // the input with records that kill the worker that computes them; 0 for none
-	trouble   float64 // probability that a possible fault happens
+	poison    int     // input with records that kill the worker that computes them; 0 means none
+	trouble   float64 // probability of a possible fault
 	calm      bool    // whether the third part runs
 
 	*modelLab
@@ -108,8 +109,8 @@ type leaseModel struct {
 	failing, lethal map[uint32]bool // by checksum of a record
 	killers         int             // number of lethal records
 
-	takes map[uint64][]*modelLease // the leases that took each input
-	clean map[*modelLease]uint64   // the last input that each lease of the third part has acknowledged
+	takes map[uint64][]*modelLease // leases that took each input
+	clean map[*modelLease]uint64   // last input that each lease of the third part has acknowledged
 }
 
 // modelAck is an acknowledgement in transit to the server.
@@ -135,7 +136,7 @@ func newLeaseModel(h *history.History, lab *modelLab) *leaseModel {
 	return m
 }
 
-// addInputs adds n messages to the partition, with some of other partitions between them.
+// addInputs adds n messages to the partition. Some messages of other partitions lie between them.
 func (m *leaseModel) addInputs(n int) {
 	s := m.server
 	next := uint64(1)
@@ -152,7 +153,7 @@ func (m *leaseModel) addInputs(n int) {
 	}
 }
 
-// did counts an event, and note adds it to the trace. violate ends the run.
+// did counts an event, note adds an event to the trace, and violate ends the run.
 func (m *leaseModel) did(what string) {
 	m.notes.Lock()
 	m.counts[what]++
@@ -203,7 +204,7 @@ func (m *leaseModel) run() {
 	}
 	m.resetting = m.random.IntN(6) == 0
 	if m.cutting {
-		m.burst, m.trouble = 5, m.trouble/8 // after much trouble a lease takes its inputs one by one
+		m.burst, m.trouble = 5, m.trouble/8 // after many faults a lease takes its inputs one by one
 	}
 	m.addInputs(modelInputs * m.burst)
 	m.start()
@@ -225,7 +226,7 @@ func (m *leaseModel) run() {
 	m.handOvers()
 }
 
-// newWorker starts another worker in a slot.
+// newWorker starts a new worker in a slot.
 func (m *leaseModel) newWorker(slot int) {
 	m.made++
 	w := &leaseWorker{m: m, slot: slot, device: m.devices[m.random.IntN(len(m.devices))], id: fmt.Sprint("worker-", m.made), start: make(chan context.Context, 1), stop: func() {}}
@@ -288,7 +289,7 @@ func (m *leaseModel) step() {
 
 func (m *leaseModel) isFrozen(w *leaseWorker) bool { return m.steps < w.frozenUntil }
 
-// answer applies a call at the server and returns its answer to the caller, unless one of them is lost.
+// answer applies a call at the server and returns the answer to the caller. It may lose either of them.
 func (m *leaseModel) answer() {
 	i := m.pick()
 	if i < 0 {
@@ -380,7 +381,7 @@ func (m *leaseModel) ackArrives() {
 	m.server.acknowledge(a.number, a.sequence)
 }
 
-// pass lets time pass.
+// pass advances the time.
 func (m *leaseModel) pass() {
 	most := 200 * time.Millisecond
 	if m.faults || m.hunting {
@@ -392,7 +393,7 @@ func (m *leaseModel) pass() {
 	retry.Sleep(context.Background(), time.Duration(m.random.Int64N(int64(most))))
 }
 
-// quiet runs the second part: all leases end, and all messages in transit arrive.
+// quiet runs the second part. All leases end, and it drops the remaining requests and acknowledgements in transit.
 func (m *leaseModel) quiet() {
 	m.mu.Lock()
 	m.faults = false
@@ -414,7 +415,8 @@ func (m *leaseModel) quiet() {
 	}
 }
 
-// hunt has one worker after another hold the partition until everything is acknowledged. Only lethal records end workers.
+// hunt gives the partition to one worker after another until all inputs are acknowledged. Only lethal records end
+// workers.
 func (m *leaseModel) hunt() {
 	goal, begin := m.server.last(), m.deaths
 	most := modelDeathsAlone + m.killers*modelDeathsEach
@@ -437,10 +439,12 @@ func (m *leaseModel) hunt() {
 }
 
 const (
-	// modelDeathsAlone is the number of deaths until payloads run alone, and one that the first part left half noted.
+	// modelDeathsAlone is the number of deaths until payloads run alone, including one that the first part may not
+	// have recorded completely.
 	modelDeathsAlone = 5
 
-	// modelDeathsEach is the number of deaths until a lethal record is found: with 8, 4 and 2 rows, and twice with one.
+	// modelDeathsEach is the number of deaths until a lethal record is found. These are batches of 8, 4 and 2 rows,
+	// and two of one row.
 	modelDeathsEach = 5
 )
 
@@ -451,7 +455,7 @@ func (m *leaseModel) calmDown() {
 	m.notes.Unlock()
 }
 
-// handOvers runs the third part: the partition moves from one worker to the next.
+// handOvers runs the third part, in which the partition moves from worker to worker.
 func (m *leaseModel) handOvers() {
 	s := m.server
 	for round := range 4 {

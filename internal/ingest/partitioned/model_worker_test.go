@@ -15,7 +15,8 @@ import (
 	"millrace/internal/ingest/retry"
 )
 
-// leaseWorker is a worker of the model. It runs one real lease after another with simulations of the server, host and batches.
+// leaseWorker is a worker of the model. It runs real leases one after another, with simulations of the server, host
+// and batches.
 type leaseWorker struct {
 	m    *leaseModel
 	slot int
@@ -24,15 +25,15 @@ type leaseWorker struct {
 	device *modelDevice
 	pool   *inflight.Pool
 
-	start chan context.Context // receives a context each time that the worker gets the partition
-	stop  context.CancelFunc   // takes the partition away
+	start chan context.Context // receives a context each time the worker gets the partition
+	stop  context.CancelFunc   // withdraws the partition
 	wants bool
 
 	life, kill  context.CancelFunc
 	drain       context.Context
 	dead        bool
 	lost        bool // whether its device is lost
-	frozenUntil int  // the step until which it is frozen
+	frozenUntil int  // step until which it is frozen
 	pulls       []*modelPull
 	calls       int // number of calls so far
 	leases      int // number of leases so far
@@ -41,16 +42,16 @@ type leaseWorker struct {
 
 // modelLease simulates the server, host and batches of one lease.
 type modelLease struct {
-	*pipelineBatches // for what follows only from the batches
-	*partitionHost   // for what follows only from the pool
+	*pipelineBatches // for methods that depend only on the batches
+	*partitionHost   // for methods that depend only on the pool
 
 	w          *leaseWorker
 	l          *lease
 	n          int
-	repaired   bool   // whether it has reset an over-acknowledged consumer
-	owner      string // the owner according to the last consumer info
-	holds      bool   // whether it has begun; other goroutines annotate nothing before that
-	knowsOther bool   // whether the last consumer info showed another client's pin
+	repaired   bool   // whether it has repaired an over-acknowledged consumer
+	owner      string // owner in the last consumer info
+	holds      bool   // whether it has begun; before that, other goroutines write no annotations
+	knowsOther bool   // whether another client's pin was in the last consumer info
 	packs      int    // number of batches; only the submitter uses it
 	commits    *modelCommits
 
@@ -58,7 +59,7 @@ type modelLease struct {
 	results map[*inflight.Batch]modelResults
 }
 
-// run holds leases whenever this worker should have the partition, as Mode.keep and Mode.hold do.
+// run holds leases whenever this worker should own the partition, like Mode.keep and Mode.hold.
 func (w *leaseWorker) run(life context.Context) {
 	for !w.isGone() && life.Err() == nil {
 		select {
@@ -90,7 +91,7 @@ func (w *leaseWorker) hold(ctx context.Context) {
 	}
 }
 
-// settled checks that a lease which could finish its batches has left nothing in memory.
+// settled checks that a lease that could finish its batches has freed all memory.
 func (w *leaseWorker) settled(e *modelLease) {
 	if w.isGone() || w.drain.Err() != nil {
 		return
@@ -117,25 +118,25 @@ func (w *leaseWorker) newLease() *modelLease {
 	return e
 }
 
-// modelCall is a worker's request to the server or the device, which waits until the scheduler picks it.
+// modelCall is a worker's request to the server or the device. It waits until the scheduler picks it.
 type modelCall struct {
 	w      *leaseWorker
 	what   string
 	number int
 	apply  func() error
 	done   chan error
-	gone   bool // the caller no longer waits
-	local  bool // the call doesn't use the network and can't be lost
+	gone   bool // whether the caller has stopped waiting
+	local  bool // whether the call doesn't use the network and can't be lost
 }
 
-// sortCalls makes the order of calls independent of which goroutine ran first.
+// sortCalls makes the order of calls independent of the order in which goroutines ran.
 func (m *leaseModel) sortCalls() {
 	slices.SortFunc(m.calls, func(a, b *modelCall) int {
 		return cmp.Or(cmp.Compare(a.w.id, b.w.id), cmp.Compare(a.what, b.what), cmp.Compare(a.number, b.number))
 	})
 }
 
-// pick returns an index into calls that can be answered now, or -1 if there is none.
+// pick returns the index of a call that can be answered now, or -1 if there is none.
 func (m *leaseModel) pick() int {
 	m.sortCalls()
 	var ready []int
@@ -150,7 +151,7 @@ func (m *leaseModel) pick() int {
 	return ready[m.random.IntN(len(ready))]
 }
 
-// callTimeout is how long a client waits for an answer if its context has no deadline.
+// callTimeout is the time for which a client waits for an answer if its context has no deadline.
 const callTimeout = 5 * time.Second
 
 // call waits until the scheduler has applied the call, or ctx ends.
@@ -199,7 +200,7 @@ func (e *modelLease) info(ctx context.Context) (info *jetstream.ConsumerInfo, er
 	return info, nil
 }
 
-// known returns what the lease knows of the consumer: whether another client is pinned, and the annotated owner.
+// known reports whether another client is pinned, and returns the annotated owner, as the lease last saw them.
 func (e *modelLease) known() (other bool, owner string) {
 	e.w.m.mu.Lock()
 	defer e.w.m.mu.Unlock()
@@ -297,7 +298,7 @@ func (e *modelLease) pull() (leasePull, error) {
 	return p, nil
 }
 
-// Implementation of leaseHost.
+// The following methods implement leaseHost.
 
 func (e *modelLease) hold(ctx context.Context, d *inflight.Delivery) bool {
 	e.w.m.held(e, d)
@@ -325,7 +326,7 @@ func (e *modelLease) publishDeadLetter(ctx context.Context, d *inflight.Delivery
 		_, err := e.commits.commitResults(ctx, nil, modelPosition(d))
 		return err
 	}
-	dead := *d // a late request may come when the delivery is gone
+	dead := *d // a late request may need the delivery after it is freed
 	return e.w.call(ctx, "dead letter", false, func() error {
 		s := e.w.m.server
 		s.mayGiveUp(&dead, why)

@@ -13,7 +13,7 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// opensCommits is a leaseHost that keeps what openCommits gets.
+// opensCommits is a leaseHost that records the argument of openCommits.
 type opensCommits struct {
 	leaseHost
 	got results.Partition
@@ -24,7 +24,7 @@ func (o *opensCommits) openCommits(_ context.Context, p results.Partition) (leas
 	return nil, nil
 }
 
-// delivers is a leaseServer whose consumer has delivered up to that stream sequence.
+// delivers is a leaseServer whose consumer has delivered all inputs up to stream sequence upTo.
 type delivers struct {
 	leaseServer
 	upTo uint64
@@ -38,14 +38,15 @@ func (d delivers) info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 	return info, err
 }
 
-// TestALeaseKnowsWhatWasDeliveredBefore: a server that crashed may have forgotten deliveries, which are in the annotations. Their inputs may have
-// results of workers without commit markers, so they are looked up.
+// TestALeaseKnowsWhatWasDeliveredBefore shows that a lease uses the deliveries in the annotations, because a crashed
+// server may have forgotten them. Their inputs may have results of workers without commit markers, so they are looked
+// up.
 func TestALeaseKnowsWhatWasDeliveredBefore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
 	for _, c := range []struct {
 		name        string
-		delivered   uint64 // according to the server
+		delivered   uint64 // as reported by the server
 		annotations map[string]string
 		want        results.Partition
 	}{
@@ -69,10 +70,10 @@ func TestALeaseKnowsWhatWasDeliveredBefore(t *testing.T) {
 	}
 }
 
-// foundCommits are leaseCommits that earlier leases have stored.
+// foundCommits are leaseCommits with markers of earlier leases.
 type foundCommits struct {
 	leaseCommits
-	found, beyond uint64 // 0: no marker
+	found, beyond uint64 // 0 means no marker
 }
 
 func (f foundCommits) Found() (commit.Position, bool) {
@@ -80,7 +81,8 @@ func (f foundCommits) Found() (commit.Position, bool) {
 }
 func (f foundCommits) Beyond() uint64 { return f.beyond }
 
-// TestAWarningOfALossIsTrue: it comes only if nothing shows that an acknowledged input was stored. Messages behind the last marker do.
+// TestAWarningOfALossIsTrue shows that a loss is logged only if nothing proves that an acknowledged input was stored.
+// Messages after the last marker prove it.
 func TestAWarningOfALossIsTrue(t *testing.T) {
 	t.Parallel()
 	const (
@@ -94,7 +96,7 @@ func TestAWarningOfALossIsTrue(t *testing.T) {
 		name               string
 		commits            foundCommits
 		floor, acknowledge uint64 // stream and consumer sequence
-		want               string // empty: nothing
+		want               string // empty means no warning
 	}{
 		{"a new partition", foundCommits{}, 0, 0, ""},
 		{"no marker", foundCommits{}, n, n, fresh},

@@ -14,13 +14,14 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// TestALateAcknowledgementWithTheLastNumber: after an administrator's reset, an acknowledgement from before it arrives late. It has the
-// number of the consumer's last delivery, but covers all inputs except the last one. The server then ignores the acknowledgement of
-// that input, which must not have to wait for AckWait.
+// TestALateAcknowledgementWithTheLastNumber delays an acknowledgement until after an administrator's reset. It has
+// the number of the consumer's last delivery, but covers all inputs except the last one. The server then ignores the
+// acknowledgement of the last input, which must not wait for AckWait.
 func TestALateAcknowledgementWithTheLastNumber(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
-	r.topology.ExactlyOnce = topology.Off // or inputs with a result are acknowledged at once, before the late acknowledgement
+	// Otherwise inputs with a result would be acknowledged at once, before the late acknowledgement.
+	r.topology.ExactlyOnce = topology.Off
 	const n = 10
 	r.publish(n, document)
 	first := r.run(r.hostPipeline())
@@ -35,7 +36,7 @@ func TestALateAcknowledgementWithTheLastNumber(t *testing.T) {
 	pipe, open := r.heldPipeline(1024)
 	t.Cleanup(open)
 	second := r.run(pipe)
-	r.awaitDelivered(r.consumer(0), n) // the inputs 2 to 11
+	r.awaitDelivered(r.consumer(0), n) // inputs 2 to 11
 	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.topology.Stream, consumer, n, n, time.Now().UnixNano())
 	if err := second.s.Conns[0].Publish(late, nil); err != nil {
 		t.Fatal(err)
@@ -50,7 +51,7 @@ func TestALateAcknowledgementWithTheLastNumber(t *testing.T) {
 	r.wantAll(n+1, document)
 }
 
-// resets is a leaseServer that keeps the sequences to which the consumer is reset.
+// resets is a leaseServer that records the sequences to which the consumer is reset.
 type resets struct {
 	leaseServer
 	to []uint64
@@ -61,7 +62,8 @@ func (r *resets) reset(_ context.Context, sequence uint64) error {
 	return nil
 }
 
-// TestARepairedConsumerContinuesBehindItsFloor: the input at the floor is acknowledged, and isn't delivered again.
+// TestARepairedConsumerContinuesBehindItsFloor shows that a repaired consumer doesn't deliver the input at its floor
+// again.
 func TestARepairedConsumerContinuesBehindItsFloor(t *testing.T) {
 	t.Parallel()
 	server := &resets{}
@@ -74,7 +76,8 @@ func TestARepairedConsumerContinuesBehindItsFloor(t *testing.T) {
 	}
 }
 
-// TestAConsumerOfAnyStartIsReset: the server takes a sequence only for consumers that deliver from the beginning.
+// TestAConsumerOfAnyStartIsReset resets consumers with any start. The server accepts a sequence only for consumers
+// that deliver from the beginning.
 func TestAConsumerOfAnyStartIsReset(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)

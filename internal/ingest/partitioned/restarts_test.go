@@ -7,7 +7,8 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// TestRestartsThatKeepComingAreAWarning: the first restarts are normal recovery.
+// TestRestartsThatKeepComingAreAWarning shows that repeated restarts are logged as warnings. The first restarts are
+// normal recovery.
 func TestRestartsThatKeepComingAreAWarning(t *testing.T) {
 	t.Parallel()
 	log := natstest.NewLog(t)

@@ -42,7 +42,7 @@ func newRig(t *testing.T, partitions int) *rig {
 	return newRigOn(natstest.New(t), partitions)
 }
 
-// newRigOn provisions the streams there.
+// newRigOn provisions the streams on the server of at.
 func newRigOn(at *natstest.Rig, partitions int) *rig {
 	at.Helper()
 	r := &rig{Rig: at, events: newEvents(), topology: topology.Topology{
@@ -78,7 +78,7 @@ func (r *rig) partitionConfig(p int) jetstream.ConsumerConfig {
 	return r.consumer(p).CachedInfo().Config
 }
 
-// changePartition gives a partition's consumer another configuration.
+// changePartition replaces the configuration of a partition's consumer.
 func (r *rig) changePartition(c jetstream.ConsumerConfig) {
 	r.Helper()
 	if _, err := r.JS.UpdateConsumer(r.Ctx(), r.topology.Stream, c); err != nil {
@@ -110,7 +110,7 @@ func (r *rig) hostPipeline() *streams.Pipeline {
 	return p
 }
 
-// heldPipeline returns a pipeline on a device that computes nothing before open is called.
+// heldPipeline returns a pipeline on a device that computes nothing until open is called.
 func (r *rig) heldPipeline(batchPayloads int) (p *streams.Pipeline, open func()) {
 	r.Helper()
 	d, err := sim.Open(sim.Options{Kernels: operator.HostKernels()})
@@ -134,7 +134,7 @@ func (r *rig) heldPipeline(batchPayloads int) (p *streams.Pipeline, open func())
 	return p, sync.OnceFunc(d.Hold())
 }
 
-// mode returns a worker's Mode on its own connection.
+// mode returns a worker's Mode with its own connection.
 func (r *rig) mode(pipe *streams.Pipeline) *Mode {
 	r.Helper()
 	nc, err := natsconn.Open(natsconn.Server{URL: r.URL}, "millrace-test", r.Log.Logger(), func() {})
@@ -203,7 +203,7 @@ func (run *running) drain() {
 	}
 }
 
-// wantAll checks that every input from 1 to n has exactly one result, and that the result is correct.
+// wantAll checks that every input from 1 to n has exactly one result, which is correct.
 func (r *rig) wantAll(n int, payload func(i int) []byte) {
 	r.Helper()
 	c, err := r.JS.CreateConsumer(r.Ctx(), r.topology.ResultStream, jetstream.ConsumerConfig{FilterSubject: "results.>", AckPolicy: jetstream.AckNonePolicy})

@@ -12,8 +12,8 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// TestIDsSayWhichMessageItIsThatWasRead: an input that a lease reads from the stream has the same id as when the consumer
-// delivers it. See TestIDsSayWhichMessageItIs of package ingest.
+// TestIDsSayWhichMessageItIsThatWasRead shows that an input has the same id whether it is read from the stream or
+// delivered by the consumer. See TestIDsSayWhichMessageItIs of package ingest.
 func TestIDsSayWhichMessageItIsThatWasRead(t *testing.T) {
 	t.Parallel()
 	stored := time.Unix(1700000000, 123456789)
@@ -23,7 +23,8 @@ func TestIDsSayWhichMessageItIsThatWasRead(t *testing.T) {
 	}
 }
 
-// TestOnlyInputsOfTheConsumerAreRead: the partition's subjects in the stream are those of all deployments.
+// TestOnlyInputsOfTheConsumerAreRead shows that only the consumer's own subjects are read. The partition in the
+// stream has the subjects of all deployments.
 func TestOnlyInputsOfTheConsumerAreRead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)

@@ -13,8 +13,9 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// TestReadingAReplicatedStream: with retention by limits a temporary consumer, which has one replica, delivers many messages at once, and
-// tells that there are no more. With retention by interest there is none, because removing it may remove inputs.
+// TestReadingAReplicatedStream uses retention by limits and by interest. With limits, a temporary consumer with one
+// replica delivers many messages at once and reports the end. With interest there is no such consumer, because its
+// removal may remove inputs.
 func TestReadingAReplicatedStream(t *testing.T) {
 	t.Parallel()
 	r := newRigOn(natstest.At(t, natstest.Cluster(t, 3)), 1)
@@ -53,7 +54,7 @@ func TestReadingAReplicatedStream(t *testing.T) {
 	}
 }
 
-// TestAFetchedInputThatIsLostIsReadSingly: of the inputs that a temporary consumer delivers, one is lost on the way.
+// TestAFetchedInputThatIsLostIsReadSingly loses one of the inputs that a temporary consumer delivers.
 func TestAFetchedInputThatIsLostIsReadSingly(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)

@@ -17,7 +17,7 @@ func TestAStallIsNoticedByWhoeverLooksFirst(t *testing.T) {
 	if got := w.Since(at(time.Second), at(Bound)); !got.Equal(at(time.Second)) {
 		t.Errorf("without a stall the moment moved to %v", got.Sub(start))
 	}
-	// The process didn't run for a minute. The next message seems to have just arrived.
+	// The process was stopped for a minute. The next message seems to have just arrived.
 	woke := Bound + time.Minute
 	if got := w.Since(at(woke), at(woke)); !got.Equal(at(Bound)) {
 		t.Errorf("what comes right after a stall counts from %v, want its beginning %v", got.Sub(start), Bound)
@@ -38,7 +38,7 @@ func TestElapsedIsTheLargerOfTwoClocks(t *testing.T) {
 	if got := Elapsed(now, now.Add(time.Second)); got != time.Second {
 		t.Errorf("a second took %v", got)
 	}
-	suspended := time.Unix(0, now.UnixNano()).Add(time.Hour) // the monotonic clock doesn't show it
+	suspended := time.Unix(0, now.UnixNano()).Add(time.Hour) // not shown by the monotonic clock
 	if got := Elapsed(now, suspended); got != time.Hour {
 		t.Errorf("an hour of suspension took %v", got)
 	}

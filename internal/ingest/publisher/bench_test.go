@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// BenchmarkStores measures both publishers on one server with file storage. They take turns within each iteration, so
-// that other load on the machine affects both. Four goroutines publish groups of 1024 messages. Server and client
-// share the machine.
+// BenchmarkStores measures both publishers on one server with file storage. They alternate within each iteration, so
+// other load on the machine affects both. Four goroutines publish groups of 1024 messages. Server and client share
+// the machine.
 //
 //	go test ./internal/ingest/publisher -run xxx -bench Stores -benchtime 5x
 func BenchmarkStores(b *testing.B) {
@@ -25,7 +25,7 @@ func BenchmarkStores(b *testing.B) {
 
 func benchStores(b *testing.B, size, groups int) {
 	r := newRig(b, func(c *jetstream.StreamConfig) {
-		// Room for the messages of one iteration, and ids that the server forgets soon.
+		// The stream has space for the messages of one iteration, and soon forgets ids.
 		c.MaxBytes, c.Duplicates = 2<<30, 100*time.Millisecond
 	})
 	windowed := r.windowed(Timeout, r.Connect(r.URL))

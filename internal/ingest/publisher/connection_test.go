@@ -10,7 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestEveryPlaceOfTheWindowComesBack makes publishes fail on a connection in every possible way.
+// TestEveryPlaceOfTheWindowComesBack makes publishes fail on a connection in every possible way. Each must free its
+// place in the window.
 func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -34,7 +35,7 @@ func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	}
 	is := func(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
 	failed := func(err error) bool { return err != nil }
-	// On a loaded machine an answer may be late. The message is then sent again and stored.
+	// On a loaded machine an answer may be late. The message is then sent again.
 	stored := func(what string) {
 		t.Helper()
 		r.putAll(&Windowed{conns: []*connection{l}}, messages(0, 20, 10))
@@ -50,7 +51,7 @@ func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	loss.Refuse(true)
 	want("disconnected in flight", inFlight, failed)
 	r.Until("disconnected", func() bool { return !nc.IsConnected() })
-	// The client buffers 8 MiB while it is disconnected. Messages beyond that fail at once, the others after the
+	// The client buffers 8 MiB while it is disconnected. Messages beyond that fail at once, and all others after the
 	// timeout.
 	want("disconnected", send("results.a", 20, 1<<20), failed)
 	loss.Lose(nil)

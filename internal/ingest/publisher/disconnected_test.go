@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestWhatIsDownIsPassedOver checks that results go to a connection that is up if there is one, and that no batch
-// starts on a connection that is down.
+// TestWhatIsDownIsPassedOver shows that results are sent over working connections if there are any. No batch starts
+// on a disconnected connection.
 func TestWhatIsDownIsPassedOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

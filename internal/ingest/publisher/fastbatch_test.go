@@ -29,7 +29,7 @@ func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	idle := nc.NumSubscriptions()
 
 	l := b.singles.conns[0]
-	f, large := begin(t, l), messages(10, 20, 1<<20) // more than the client buffers while it is disconnected
+	f, large := begin(t, l), messages(10, 20, 1<<20) // more than the client buffers while disconnected
 	loss.Refuse(true)
 	r.Until("disconnected", func() bool { return !nc.IsConnected() })
 	if _, err := f.publish(r.Ctx(), FastBatch{Messages: large}, patience); err == nil {
@@ -47,7 +47,8 @@ func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	}
 }
 
-// A message that is refused ends its batch. The server's report about the messages before it must not hide the reason.
+// TestTheFirstTroubleIsTheReason refuses a message, which ends its batch. The server's report about earlier messages
+// must not hide the reason.
 func TestTheFirstTroubleIsTheReason(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 })
@@ -62,7 +63,8 @@ func TestTheFirstTroubleIsTheReason(t *testing.T) {
 	}
 }
 
-// TestConfirmedMessages: a message that waits for the confirmation of those before it isn't sent without it.
+// TestConfirmedMessages shows that a message that requires the confirmation of earlier messages is not sent without
+// it.
 func TestConfirmedMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -86,8 +88,8 @@ func TestConfirmedMessages(t *testing.T) {
 	}
 }
 
-// TestOneBatchWithAnId: a server has one batch with an id at a time. Another one ends it, and what is on its way is refused. Commit markers
-// rely on this (adr/0046).
+// TestOneBatchWithAnId shows that a server has only one batch with an id at a time. A second batch ends the first,
+// and the server refuses remaining messages of the first. Commit markers rely on this (adr/0046).
 func TestOneBatchWithAnId(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -123,7 +125,7 @@ func TestOneBatchWithAnId(t *testing.T) {
 	}
 }
 
-// An acknowledgement by itself doesn't prove that every message is stored.
+// TestAcknowledgements shows that an acknowledgement alone doesn't prove that every message is stored.
 func TestAcknowledgements(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

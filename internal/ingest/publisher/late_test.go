@@ -9,8 +9,8 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// TestNothingIsSentAfterTheDeadline publishes with a deadline that has passed although no timer has fired yet, as
-// after a stop of the process.
+// TestNothingIsSentAfterTheDeadline publishes with a passed deadline whose timer has not fired yet, as after a stop
+// of the process.
 func TestNothingIsSentAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -36,7 +36,7 @@ func TestNothingIsSentAfterTheDeadline(t *testing.T) {
 	}
 }
 
-// passed is a context whose deadline has passed but which isn't done yet.
+// passed is a context that isn't done although its deadline has passed.
 type passed struct{ context.Context }
 
 func (passed) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }

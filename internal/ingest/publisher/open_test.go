@@ -97,7 +97,7 @@ func TestABatchThatFailsCastsDoubt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	f, _, _, c := r.following()
-	f.every, f.doubtful = patience, patience // no query happens during the test
+	f.every, f.doubtful = patience, patience // prevents queries during the test
 	r.config.AllowBatchPublish = false
 	r.Create(r.config)
 	r.wantStored(f.Publish(r.Ctx(), messages(0, 10, 20), nil), 10)

@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestWhoGivesUpWaitingForPlacesGivesThemBack checks that a large message that got only some of its places gives them
-// back when its context ends.
+// TestWhoGivesUpWaitingForPlacesGivesThemBack shows that a large message that waits for more places returns its
+// places when its context ends.
 func TestWhoGivesUpWaitingForPlacesGivesThemBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room, taken = 4, 2

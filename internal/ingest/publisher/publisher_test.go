@@ -26,7 +26,7 @@ func TestPutStoresInOrderAndOnce(t *testing.T) {
 		if len(c) != 0 {
 			r.Errorf("a batch was not confirmed: %v", <-c)
 		}
-		// All messages again: the stream knows them and reports each as a duplicate.
+		// Publish all messages again. The stream reports each as a duplicate.
 		again := s.Publish(r.Ctx(), msgs[:1000], nil)
 		r.wantStored(again, 1000)
 		for i, a := range again {
@@ -34,7 +34,7 @@ func TestPutStoresInOrderAndOnce(t *testing.T) {
 				r.Fatalf("message %d is not called a duplicate the second time", i)
 			}
 		}
-		// Some known messages among new ones.
+		// Publish known messages among new ones.
 		r.wantStored(s.Publish(r.Ctx(), messages(n-500, 1000, 20), nil), 1000)
 		r.wantOnce(n+500, true)
 		if len(c) != 0 {
@@ -73,7 +73,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// A faulty message doesn't prevent others from being stored, at any position.
+// TestUnstorableMessagesAmongOthers shows that a faulty message at any position doesn't prevent other messages from
+// being stored.
 func TestUnstorableMessagesAmongOthers(t *testing.T) {
 	t.Parallel()
 	const n, limit = 600, 200 << 10
@@ -191,7 +192,7 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
-// wantRoom checks that every place of the window, and every place for a batch, is free again.
+// wantRoom checks that every place of the window, and every place for a batch, is free.
 func (r *rig) wantRoom(s Publisher) {
 	r.Helper()
 	singles, _ := s.(*Windowed)
@@ -218,7 +219,7 @@ func TestConnectionCutInTheMiddle(t *testing.T) {
 						close(begun)
 					}
 				}
-				return seen >= 2 // an answer that would end the Publish before the connection is cut
+				return seen >= 2 // would end the Publish before the connection is cut
 			})
 			done := make(chan struct{})
 			go func() {
@@ -302,7 +303,7 @@ func TestUnstorable(t *testing.T) {
 		{nats.ErrBadSubject, true},
 		{&jetstream.APIError{ErrorCode: codeMessageTooLarge}, true},
 		{&jetstream.APIError{ErrorCode: codeHeaderTooLarge}, true},
-		{&jetstream.APIError{ErrorCode: 10077}, false}, // no room in the stream
+		{&jetstream.APIError{ErrorCode: 10077}, false}, // the stream is full
 		{jetstream.ErrAsyncPublishTimeout, false},
 		{jetstream.ErrNoStreamResponse, false},
 		{nats.ErrDisconnected, false},

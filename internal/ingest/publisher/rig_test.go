@@ -15,16 +15,16 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// patience bounds how long a test waits for an event that must happen. No test sleeps for all of it.
+// patience limits the wait for an event that must happen. No test sleeps for all of it.
 const patience = natstest.Patience
 
-// rig has a server and a stream RESULTS on it.
+// rig has a server with a stream RESULTS.
 type rig struct {
 	*natstest.Rig
 	config jetstream.StreamConfig
 }
 
-// newRig creates the stream, which allows batch publish unless change disables it.
+// newRig creates the stream, which allows batch publish unless change disables that.
 func newRig(t testing.TB, change func(*jetstream.StreamConfig)) *rig {
 	t.Helper()
 	r := &rig{Rig: natstest.New(t), config: jetstream.StreamConfig{
@@ -46,15 +46,15 @@ func (r *rig) windowed(timeout time.Duration, conns ...*nats.Conn) *Windowed {
 	return w
 }
 
-// troubles receives the errors of batches that weren't confirmed.
+// troubles receives the errors of unconfirmed batches.
 type troubles chan error
 
 func newTroubles() troubles { return make(troubles, 1<<12) }
 
 func (c troubles) note(err error) { c <- err }
 
-// both runs a test with each kind of publisher over connections made by connect. troubles stays empty if the
-// publisher has no batches.
+// both runs a test with each kind of publisher over a connection through a proxy. Only a publisher with batches
+// reports to troubles.
 func both(t *testing.T, change func(*jetstream.StreamConfig), timeout time.Duration, test func(r *rig, l *natstest.Proxy, s Publisher, c troubles)) {
 	for _, kind := range []string{"windowed", "batched"} {
 		t.Run(kind, func(t *testing.T) {
@@ -71,7 +71,7 @@ func both(t *testing.T, change func(*jetstream.StreamConfig), timeout time.Durat
 	}
 }
 
-// messages returns n messages with ids from number first on.
+// messages returns n messages of size bytes, with ids from number first on.
 func messages(first, n, size int) []*nats.Msg {
 	msgs := make([]*nats.Msg, n)
 	for i := range msgs {
@@ -85,7 +85,7 @@ func messages(first, n, size int) []*nats.Msg {
 	return msgs
 }
 
-// putAll publishes msgs repeatedly until each is stored, as a settler does.
+// putAll publishes msgs repeatedly until each is stored, like a settler.
 func (r *rig) putAll(s Publisher, msgs []*nats.Msg) (duplicates int) {
 	r.Helper()
 	ctx := r.Ctx()
@@ -106,7 +106,7 @@ func (r *rig) putAll(s Publisher, msgs []*nats.Msg) (duplicates int) {
 	return duplicates
 }
 
-// wantStored checks that no answer has an error.
+// wantStored checks that there are n answers without errors.
 func (r *rig) wantStored(answers []Answer, n int) {
 	r.Helper()
 	if len(answers) != n {
@@ -119,8 +119,8 @@ func (r *rig) wantStored(answers []Answer, n int) {
 	}
 }
 
-// wantOnce checks that the stream holds the messages numbered from 0 to n exactly once, and no others. With inOrder
-// it also checks their order.
+// wantOnce checks that the stream holds exactly the messages with the numbers from 0 to n-1, each once. If inOrder is
+// set, it also checks their order.
 func (r *rig) wantOnce(n int, inOrder bool) {
 	r.Helper()
 	seen := make(map[string]int, n)
@@ -176,7 +176,7 @@ func (r *rig) stored() int {
 	return int(r.Stream(r.config.Name).CachedInfo().State.Msgs)
 }
 
-// isAnswer reports whether a message is the server's answer to a publish, or reports the progress of a batch.
+// isAnswer reports whether a message is the server's answer to a publish, or its report on a batch.
 func isAnswer(_ string, body []byte) bool {
 	return bytes.Contains(body, []byte(`"stream":"RESULTS"`)) || bytes.Contains(body, []byte(`"type":"ack"`))
 }

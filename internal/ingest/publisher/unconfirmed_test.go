@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestProgressAfterALostConnectionConfirmsNothing: the connection was lost and is back, and the server answers a ping. Its report that it has
-// refused a message before may have been lost with the connection.
+// TestProgressAfterALostConnectionConfirmsNothing simulates a connection that was lost and restored, on which the
+// server answers a ping. Its report that it refused an earlier message may have been lost.
 func TestProgressAfterALostConnectionConfirmsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -30,8 +30,8 @@ func TestProgressAfterALostConnectionConfirmsNothing(t *testing.T) {
 	}
 }
 
-// TestABatchThatIsNotConfirmedIsEnded: whatever answer is lost, the server is told that the batch has ended. Otherwise it would keep the batch for
-// some seconds, and it keeps few of them.
+// TestABatchThatIsNotConfirmedIsEnded shows that the client ends a batch at the server after a lost answer. Otherwise
+// the server would keep the batch for seconds, and it keeps only few.
 func TestABatchThatIsNotConfirmedIsEnded(t *testing.T) {
 	t.Parallel()
 	for name, confirm := range map[string]func(int) bool{"the report on the batch": nil, "the confirmation of a part": func(i int) bool { return i == 5 }} {

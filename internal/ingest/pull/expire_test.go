@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestARequestWhoseEndGotLostIsForgotten: otherwise its messages would count forever, and no further request would be made.
+// TestARequestWhoseEndGotLostIsForgotten shows that a request is dropped some time after its expiry. Otherwise its
+// messages would count forever and prevent further requests.
 func TestARequestWhoseEndGotLostIsForgotten(t *testing.T) {
 	now := time.Now()
 	p := &requests{left: 30, room: 3000}

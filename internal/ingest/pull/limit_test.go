@@ -9,13 +9,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// raised returns a rig whose server accepted messages of 1 MiB when the client connected, and accepts 8 MiB now. Its
-// stream has a message of 3 MiB between small ones.
+// raised returns a rig whose server raised max_payload from 1 MiB to 8 MiB after the client connected. The stream has
+// a message of 3 MiB between small ones.
 func raised(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
 	t.Helper()
 	r := newRig(t, change, func(o *server.Options) { o.MaxPayload = 1 << 20 })
 	r.Reload(func(o *server.Options) { o.MaxPayload = 8 << 20 })
-	js := r.JetStream(r.Connect(r.URL)) // the rig's client still refuses messages above the old limit
+	js := r.JetStream(r.Connect(r.URL)) // the rig's client still has the old limit
 	for _, size := range []int{10, 3 << 20, 10, 10} {
 		if _, err := js.Publish(r.Ctx(), "in.a", make([]byte, size)); err != nil {
 			t.Fatal(err)
@@ -24,7 +24,8 @@ func raised(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
 	return r
 }
 
-// TestAMessageLargerThanTheClientKnows: the server doesn't tell its clients that max_payload was raised.
+// TestAMessageLargerThanTheClientKnows shows that such a message is received. The server doesn't notify its clients
+// of a raised max_payload.
 func TestAMessageLargerThanTheClientKnows(t *testing.T) {
 	t.Parallel()
 	for name, group := range map[string]bool{"shared": false, "in a group": true} {
@@ -68,7 +69,8 @@ func TestAFetchOfAMessageLargerThanTheClientKnows(t *testing.T) {
 	}
 }
 
-// TestAMessageLargerThanTheConsumerAllows: further requests would be useless.
+// TestAMessageLargerThanTheConsumerAllows shows that such a message is an error, because no larger request is
+// possible.
 func TestAMessageLargerThanTheConsumerAllows(t *testing.T) {
 	t.Parallel()
 	const bound = 2 << 20
@@ -85,8 +87,8 @@ func TestAMessageLargerThanTheConsumerAllows(t *testing.T) {
 	}
 }
 
-// TestTheLimitTakesTheLargestMessage: the limit follows the max_payload that the client knows, and grows no larger
-// than a message can be.
+// TestTheLimitTakesTheLargestMessage shows that the limit follows the client's max_payload and grows at most to the
+// size of the largest message.
 func TestTheLimitTakesTheLargestMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

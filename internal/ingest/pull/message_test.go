@@ -41,7 +41,8 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// TestStoredMessageIsAcknowledged reads a message from the stream that was delivered to another client.
+// TestStoredMessageIsAcknowledged reads a message from the stream that was delivered to another client, and
+// acknowledges it.
 func TestStoredMessageIsAcknowledged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -69,7 +70,8 @@ func TestStoredMessageIsAcknowledged(t *testing.T) {
 	}
 }
 
-// TestWordsAboutAMessage sends each acknowledgement that makes the server redeliver a message or stop delivering it.
+// TestWordsAboutAMessage sends each kind of acknowledgement that makes the server redeliver a message or stop
+// delivering it.
 func TestWordsAboutAMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour })
@@ -91,7 +93,8 @@ func TestWordsAboutAMessage(t *testing.T) {
 	r.until("it is settled", func(c *jetstream.ConsumerInfo) bool { return c.NumAckPending == 0 })
 }
 
-// TestReceipt: a receipt keeps only what an acknowledgement needs, and nothing that may be large.
+// TestReceipt shows that a receipt keeps only the data for an acknowledgement, without the possibly large body and
+// headers.
 func TestReceipt(t *testing.T) {
 	t.Parallel()
 	whole := &Message{raw: &nats.Msg{

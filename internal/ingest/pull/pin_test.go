@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestTurnsAreToldApart makes the server end a client's turn and give it another, while the header of every message claims to
-// belong to the first.
+// TestTurnsAreToldApart makes the server end a client's turn and assign it a second one. The header of every message
+// claims to belong to the first turn.
 func TestTurnsAreToldApart(t *testing.T) {
 	t.Parallel()
 	r := pinned(t, longTurn)
@@ -42,8 +42,8 @@ func TestTurnsAreToldApart(t *testing.T) {
 	}
 }
 
-// TestAPinThatMayBeAnothersIsNotTaken: after the lifetime of an unused pin, the server may have pinned another
-// client.
+// TestAPinThatMayBeAnothersIsNotTaken shows that a pin is unknown once its lifetime has passed unused. The server may
+// then have pinned another client.
 func TestAPinThatMayBeAnothersIsNotTaken(t *testing.T) {
 	t.Parallel()
 	r := pinned(t, longTurn)

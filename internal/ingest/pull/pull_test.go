@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// likeTheServers holds headers of inputs without a payload, each as in a status message of the server.
+// likeTheServers holds headers of inputs without a payload, each like those of a status message.
 var likeTheServers = []nats.Header{
 	{"Status": {"100"}, "Description": {"Idle Heartbeat"}},
 	{"Status": {"400"}, "Description": {"Bad Request"}},
@@ -57,8 +57,8 @@ func TestAFetchedInputIsNoStatusMessage(t *testing.T) {
 	}
 }
 
-// TestEverythingComesOnce makes many requests. Each of them ends by messages or by bytes, and none by its duration. If the client
-// missed the end of one, the test would hang.
+// TestEverythingComesOnce makes many requests. Each ends by messages or by bytes, and none by its duration. If the
+// client missed such an end, the test would hang.
 func TestEverythingComesOnce(t *testing.T) {
 	t.Parallel()
 	for name, q := range map[string]Request{
@@ -89,8 +89,7 @@ func TestEverythingComesOnce(t *testing.T) {
 	}
 }
 
-// TestBytesThatComeOutEven makes every request end with its last byte. The server sends nothing at the end of such a
-// request.
+// TestBytesThatComeOutEven makes every request end with its last byte. The server then sends no status message.
 func TestBytesThatComeOutEven(t *testing.T) {
 	t.Parallel()
 	for name, turns := range map[string]bool{"no group": false, "with turns": true} {
@@ -102,10 +101,10 @@ func TestBytesThatComeOutEven(t *testing.T) {
 				q.Messages = 100
 			}
 			r := newRig(t, change)
-			const n = 9 // one digit, so that all have the same size
+			const n = 9 // one digit, so all have the same size
 			r.publish(0, n, 500)
 			q.Bytes = 2 * (len("in.a") + len("$JS.ACK.IN.in.1.1.1.1234567890123456789.1") + 500)
-			q.Expires, q.Heartbeat = time.Minute, 10*time.Second // so that nothing continues only because of a timeout
+			q.Expires, q.Heartbeat = time.Minute, 10*time.Second // no timeout may hide a missing request
 			p := r.open(q)
 			for range n {
 				r.next(p)
@@ -117,7 +116,7 @@ func TestBytesThatComeOutEven(t *testing.T) {
 	}
 }
 
-// TestWhatWaitsIsBounded takes a message only now and then.
+// TestWhatWaitsIsBounded takes messages slowly.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -168,8 +167,8 @@ func TestPullReportsThatNothingAnswers(t *testing.T) {
 	}
 }
 
-// TestPullSaysThatTheServerIsSilent makes more requests than the consumer allows to wait, which the server doesn't
-// answer.
+// TestPullSaysThatTheServerIsSilent makes more requests than the consumer allows to wait. The server doesn't answer
+// these.
 func TestPullSaysThatTheServerIsSilent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.ConsumerConfig) { c.MaxWaiting = 1 })
@@ -208,7 +207,7 @@ func TestPullSaysThatNothingComes(t *testing.T) {
 	}
 }
 
-// TestAnExpiredRequestIsMadeAgain waits through many expirations.
+// TestAnExpiredRequestIsMadeAgain waits for many expirations.
 func TestAnExpiredRequestIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -232,8 +231,8 @@ func TestDrainedPullGivesWhatHasCome(t *testing.T) {
 	p := r.open(asking(100))
 	r.next(p)
 	out := 0
-	// The server counts a message before it writes it. It doesn't write messages for a subscription that the client has ended in
-	// between.
+	// The server counts a message before it writes it. It then skips the write if the client has ended the
+	// subscription.
 	r.until("the server has answered both requests, and all has come", func(c *jetstream.ConsumerInfo) bool {
 		out = c.NumAckPending
 		return out == 100 && len(p.inboxes.in) >= out-1
@@ -290,7 +289,7 @@ func TestPullGoesOnAfterARestart(t *testing.T) {
 	r := newRig(t, nil)
 	r.publish(0, 10, 10)
 	q := asking(100)
-	q.Expires, q.Heartbeat = 8*patience, 4*patience // so that nothing continues within patience only because of a missing heartbeat
+	q.Expires, q.Heartbeat = 8*patience, 4*patience // no missing heartbeat may trigger a request within patience
 	p := r.open(q)
 	for range 10 {
 		r.next(p)

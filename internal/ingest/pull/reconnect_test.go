@@ -7,8 +7,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestRequestsAreRenewedAfterAReconnection: the server with the pending requests may have been replaced, and reports nothing
-// about them. Messages that arrived before the reconnect are taken first.
+// TestRequestsAreRenewedAfterAReconnection shows that requests are made again after a reconnect. The server with the
+// pending requests may have been replaced without a report on them. Messages that arrived before the reconnect are
+// taken first.
 func TestRequestsAreRenewedAfterAReconnection(t *testing.T) {
 	p := &Pull{
 		inboxes:  inboxes{in: make(chan *nats.Msg, 1), ended: make(chan struct{})},

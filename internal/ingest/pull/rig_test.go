@@ -12,13 +12,13 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// patience bounds how long a test waits for an event that must happen.
+// patience limits the wait for an event that must happen.
 const patience = natstest.Patience
 
-// rig has a server, and a stream IN with a consumer "in".
+// rig has a server with a stream IN and a consumer "in".
 type rig struct{ *natstest.Rig }
 
-// newRig creates the default consumer, modified by change, on a server with options modified by options.
+// newRig creates the default consumer modified by change, on a server modified by options.
 func newRig(t *testing.T, change func(*jetstream.ConsumerConfig), options ...func(*server.Options)) *rig {
 	t.Helper()
 	r := &rig{natstest.New(t, options...)}
@@ -33,13 +33,13 @@ func newRig(t *testing.T, change func(*jetstream.ConsumerConfig), options ...fun
 	return r
 }
 
-// publish stores n inputs with their numbers, from first on, at the end of a payload of size bytes.
+// publish stores n inputs. Each payload has size bytes and ends with the input's number, from first on.
 func (r *rig) publish(first, n, size int) {
 	r.Helper()
 	r.Publish(first, first+n, func(i int) *nats.Msg { return &nats.Msg{Subject: "in.a", Data: fmt.Appendf(nil, "%0*d", size, i)} })
 }
 
-// asking returns a request for that many messages and for 1 MiB in total.
+// asking returns a request for messages messages and 1 MiB in total.
 func asking(messages int) Request {
 	return Request{
 		Stream: "IN", Consumer: "in", Messages: messages, Bytes: 1 << 20, Expires: time.Minute, Heartbeat: 20 * time.Second,
@@ -73,7 +73,7 @@ func (r *rig) info() *jetstream.ConsumerInfo {
 	return r.ConsumerInfo("IN", "in")
 }
 
-// until waits until the consumer is in that state.
+// until waits until cond returns true for the consumer's state.
 func (r *rig) until(what string, cond func(*jetstream.ConsumerInfo) bool) {
 	r.Helper()
 	r.Until(what, func() bool { return cond(r.info()) })

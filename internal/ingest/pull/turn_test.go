@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The server keeps a turn that long for a client that sends nothing.
+// longTurn and shortTurn are periods for which the server keeps the turn of an idle client.
 const (
-	longTurn  = 2 * patience // doesn't end during a test
+	longTurn  = 2 * patience // longer than a test
 	shortTurn = time.Second
 )
 
@@ -30,17 +30,18 @@ func inGroup() Request {
 	return q
 }
 
-// inShortTurns requests as often as short turns need: Pull doesn't know whose turn it is if its last request is older than a turn.
+// inShortTurns returns a request that is repeated often enough for short turns. Pull can't determine the current turn
+// if its last request is older than a turn.
 func inShortTurns() Request {
 	q := inGroup()
 	q.Expires, q.Heartbeat = shortTurn/2, shortTurn/4
 	return q
 }
 
-// slow reports whether a pull with inShortTurns failed because the machine is too slow for it.
+// slow reports whether a pull with inShortTurns failed because the machine is too slow.
 func slow(err error) bool { return errors.Is(err, errPinUnknown) || errors.Is(err, ErrSilent) }
 
-// TestThePinMovesToAnotherClient: the first client sends nothing more, so the server pins the other.
+// TestThePinMovesToAnotherClient shows that the server pins another client once the first client is idle.
 func TestThePinMovesToAnotherClient(t *testing.T) {
 	t.Parallel()
 	r := pinned(t, shortTurn)
@@ -64,8 +65,8 @@ func TestThePinMovesToAnotherClient(t *testing.T) {
 	}
 }
 
-// TestThePinIsKept: the first client takes nothing for longer than the server keeps a turn, but sends Keep. If a slow machine keeps it from that
-// for a whole turn, the server is right to end the turn, and the test begins again.
+// TestThePinIsKept shows that Keep preserves the turn of a client that takes no message for longer than a turn. If a
+// slow machine delays Keep for a whole turn, the test restarts.
 func TestThePinIsKept(t *testing.T) {
 	t.Parallel()
 	for began := time.Now(); !kept(pinned(t, shortTurn)); {
@@ -82,7 +83,7 @@ func kept(r *rig) bool {
 	if err := first.Keep(); err != nil {
 		r.Fatalf("Keep without a turn: %v", err)
 	}
-	before := time.Now() // of the last request of the first client that the server has certainly received
+	before := time.Now() // time of a request that the server has certainly received
 	if _, err := first.Next(r.Ctx()); slow(err) {
 		return false
 	} else if err != nil {
@@ -130,7 +131,7 @@ func kept(r *rig) bool {
 	return true
 }
 
-// TestALostPinIsAssignedAgain: the first client still names the pin of its old turn, and the server reports that the turn is
+// TestALostPinIsAssignedAgain sends a request with the pin of an earlier turn. The server reports that this turn is
 // over.
 func TestALostPinIsAssignedAgain(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// heard returns the next message on a subject.
+// heard returns the next message of a subscription.
 func heard(t *testing.T, sub *nats.Subscription) *nats.Msg {
 	t.Helper()
 	m, err := sub.NextMsg(patience)
@@ -18,8 +18,8 @@ func heard(t *testing.T, sub *nats.Subscription) *nats.Msg {
 	return m
 }
 
-// TestADelayIsInNanoseconds: the server reads the delay in nanoseconds. In another unit, a payload that is given back for a
-// second would be redelivered at once.
+// TestADelayIsInNanoseconds shows that delays are sent in nanoseconds, as the server expects. In another unit, a
+// payload that is given back for a second would be redelivered at once.
 func TestADelayIsInNanoseconds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -40,7 +40,8 @@ func TestADelayIsInNanoseconds(t *testing.T) {
 	}
 }
 
-// TestKeepingThePinRequestsNoMessage: a message would count as delivered although no goroutine takes it.
+// TestKeepingThePinRequestsNoMessage shows that Keep requests no message. Such a message would count as delivered
+// although no goroutine takes it.
 func TestKeepingThePinRequestsNoMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -68,7 +69,8 @@ func TestKeepingThePinRequestsNoMessage(t *testing.T) {
 	}
 }
 
-// TestARequestThatEndsWithoutACountIsOneOfNone: a server that reports no count has none of the requests, so all are repeated.
+// TestARequestThatEndsWithoutACountIsOneOfNone shows that all requests are repeated if the server reports no count,
+// because it then has none of them.
 func TestARequestThatEndsWithoutACountIsOneOfNone(t *testing.T) {
 	t.Parallel()
 	for counted, header := range map[bool]nats.Header{

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestCautionFollowsWhatTheConsumerSays: a worker starts in strict mode, and then follows the consumer's outstanding deliveries.
+// TestCautionFollowsWhatTheConsumerSays shows that a worker starts in strict mode. It then follows the consumer's
+// outstanding deliveries.
 func TestCautionFollowsWhatTheConsumerSays(t *testing.T) {
 	start := time.Unix(1000, 0)
 	const horizon = time.Minute

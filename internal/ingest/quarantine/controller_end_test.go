@@ -17,8 +17,8 @@ func (settledServer) outstanding(context.Context) (all, redelivered int, err err
 
 func (settledServer) quiet(context.Context, int) error { return nil }
 
-// TestSuspectsInHandAtTheEndAreLeft: if no time is left to try the held set, its payloads are given back, so that they are
-// redelivered at once and not after AckWait.
+// TestSuspectsInHandAtTheEndAreLeft shows that a held set is given back if no time is left to try it. Its payloads
+// are then redelivered at once and not after AckWait.
 func TestSuspectsInHandAtTheEndAreLeft(t *testing.T) {
 	over, end := context.WithCancel(t.Context())
 	end()

@@ -13,43 +13,46 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// A model of everything around isolated pulling: a server that counts deliveries, a device that is lost with every batch that
-// contains a poisonous payload, and a process that dies because of that. The Controller under test is the worker's own code.
+// This file has a model of isolated pulling. It simulates a server that counts deliveries, a device that any batch
+// with a poisonous payload breaks, and processes that die because of that. The Controller under test is the worker's
+// own code.
 
 // modelMsg is a payload in the model.
 type modelMsg struct {
-	stored time.Duration // when it is published
+	stored time.Duration // time of its publication
 	poison bool
 	count  int           // number of deliveries
-	due    time.Duration // when it is redelivered if it is not settled
+	due    time.Duration // time of its redelivery if it is not settled
 
 	done, dead bool
-	mine       bool // delivered to the running process and not settled
-	lone       int  // number of times that it ran alone
-	begun      int  // as in attemptNote
+	mine       bool // whether it is delivered to the running process and not settled
+	lone       int  // number of its runs alone
+	begun      int  // same as in attemptNote
 }
 
-// crashModel simulates a server and how its workers die.
+// crashModel simulates a server and the deaths of its workers.
 type crashModel struct {
 	rng     *rand.Rand
 	levels  Levels
 	ackWait time.Duration
-	ahead   int  // deliveries that are prefetched while there is no quarantine
-	hard    bool // processes die abruptly; otherwise they give back their deliveries
-	jumbled bool // redeliveries come in any order
-	mishaps int  // one in this many batches ends the process for another reason, such as a device loss without a kernel or a reboot; 0 for none
+	ahead   int  // number of prefetched deliveries without a quarantine
+	hard    bool // whether processes die abruptly, or else give back their deliveries
+	jumbled bool // whether redeliveries arrive in any order
+	// One in mishaps batches ends the process for another reason, such as a device loss without a kernel or a reboot.
+	// 0 means none.
+	mishaps int
 
 	clock   time.Duration
 	msgs    []modelMsg
-	fresh   int   // the next message that was never delivered
-	open    []int // delivered and neither done nor dead, in order
-	mine    []int // delivered to the running process and not settled
+	fresh   int   // next message that was never delivered
+	open    []int // delivered messages that are neither done nor dead, in order
+	mine    []int // messages delivered to the running process and not settled
 	crashes int   // number of crashes because of poisonous payloads
 	others  int   // number of crashes for any other reason
 	worst   int   // highest level of a good payload
 }
 
-// errDied ends a process of the model.
+// errDied is the error that ends a process of the model.
 var errDied = errors.New("died")
 
 func (m *crashModel) now() time.Time { return time.Unix(0, 0).Add(m.clock) }
@@ -153,7 +156,7 @@ func (m *crashModel) try(_ context.Context, g *inflight.Batch, items []int) erro
 	return err
 }
 
-// mishap reports whether the process ends now for a reason that is not a payload.
+// mishap reports whether the process ends now for a reason other than a payload.
 func (m *crashModel) mishap() bool { return m.mishaps > 0 && m.rng.IntN(m.mishaps) == 0 }
 
 // compute calls run, unless the process ends for another reason.
@@ -164,7 +167,7 @@ func (m *crashModel) compute(g *inflight.Batch, items []int) error {
 	return m.run(g, items)
 }
 
-// Run runs a batch and settles it, or dies because of it.
+// run runs a batch and settles it, or dies because of it.
 func (m *crashModel) run(g *inflight.Batch, items []int) error {
 	m.clock += time.Millisecond
 	sick := false
@@ -194,14 +197,14 @@ func (m *crashModel) settled(n int) {
 	m.close(n)
 }
 
-// close removes a message from the open ones.
+// close removes a message from the open messages.
 func (m *crashModel) close(n int) {
 	if at, found := slices.BinarySearch(m.open, n); found {
 		m.open = slices.Delete(m.open, at, at+1)
 	}
 }
 
-// die ends the process during that batch. poisoned reports whether a payload of the batch caused it.
+// die ends the process during a batch. poisoned reports whether a payload of the batch was the cause.
 func (m *crashModel) die(g *inflight.Batch, items, batch []int, poisoned bool) error {
 	if poisoned {
 		m.crashes++
@@ -227,7 +230,7 @@ func (m *crashModel) die(g *inflight.Batch, items, batch []int, poisoned bool) e
 	return errDied
 }
 
-// process runs one process of a worker. It returns errDied, or nil when nothing is left.
+// process runs one process of a worker. It returns errDied, or nil when no messages are left.
 func (m *crashModel) process(ctx context.Context) error {
 	c := &Controller{around: m, levels: m.levels, most: 1, held: heldSet{g: &inflight.Batch{}}, caution: caution{horizon: m.ackWait}}
 	c.Begin(ctx)
@@ -245,7 +248,7 @@ func (m *crashModel) process(ctx context.Context) error {
 	}
 }
 
-// until runs isolated pulling until it ends or everything is settled.
+// until runs isolated pulling until it ends or all messages are settled.
 func (m *crashModel) until(ctx context.Context, c *Controller) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -254,7 +257,7 @@ func (m *crashModel) until(ctx context.Context, c *Controller) error {
 	return c.Run(ctx)
 }
 
-// lastCall ends isolated pulling when the model has no more messages.
+// lastCall is a crashModel that ends isolated pulling when it has no more messages.
 type lastCall struct {
 	*crashModel
 	end func()
@@ -314,7 +317,7 @@ func newCrashModel(rng *rand.Rand) *crashModel {
 // modelRuns is the number of histories of each model.
 const modelRuns = 400
 
-// TestPoisonCannotWedgeTheModel restarts a worker many times that dies because of its payloads.
+// TestPoisonCannotWedgeTheModel restarts a worker whose payloads kill it many times.
 func TestPoisonCannotWedgeTheModel(t *testing.T) {
 	t.Parallel()
 	history.Run(t, history.Bounds{Least: modelRuns}, func(h *history.History) map[string]int {
@@ -323,7 +326,8 @@ func TestPoisonCannotWedgeTheModel(t *testing.T) {
 	})
 }
 
-// TestOtherEndsBlameNoPayloadInTheModel ends processes for many other reasons too, far more often than any delivery limit.
+// TestOtherEndsBlameNoPayloadInTheModel also ends processes for other reasons, far more often than any delivery
+// limit.
 func TestOtherEndsBlameNoPayloadInTheModel(t *testing.T) {
 	t.Parallel()
 	must := []string{"other ends", "good payloads that came 5 times more than the limit"}
@@ -341,7 +345,7 @@ func TestOtherEndsBlameNoPayloadInTheModel(t *testing.T) {
 	})
 }
 
-// survive runs processes until nothing is left, and checks the outcome of every payload.
+// survive runs processes until no messages are left, and checks the outcome of every payload.
 func survive(t *testing.T, m *crashModel) {
 	t.Helper()
 	poisons := 0

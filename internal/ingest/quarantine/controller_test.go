@@ -19,7 +19,8 @@ func (s unanswered) outstanding(context.Context) (all, redelivered int, err erro
 	return 0, 0, errors.New("no answer")
 }
 
-// TestCarefulWhereNothingIsKnownAtTheStart: an earlier process may have left a payload that breaks the device.
+// TestCarefulWhereNothingIsKnownAtTheStart shows that a worker starts carefully if the server reports nothing. An
+// earlier process may have left a payload that breaks the device.
 func TestCarefulWhereNothingIsKnownAtTheStart(t *testing.T) {
 	c := &Controller{around: unanswered{at: time.Unix(1000, 0)}, levels: Levels{Full: 8192, Limit: 10}, caution: caution{horizon: time.Minute}}
 	if c.Due() {

@@ -7,7 +7,7 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// handed counts the deliveries that are handed on.
+// handed counts the deliveries that isolated pulling hands on.
 type handed struct {
 	Intake
 	n int
@@ -15,8 +15,8 @@ type handed struct {
 
 func (h *handed) HandOn(inflight.Delivery) { h.n++ }
 
-// TestFreshPayloadsFlowThoughItStops: isolated pulling hands on new payloads after it was told to stop. They were already
-// received, so they are finished like the others.
+// TestFreshPayloadsFlowThoughItStops shows that isolated pulling hands on received new payloads even after it was
+// stopped.
 func TestFreshPayloadsFlowThoughItStops(t *testing.T) {
 	t.Parallel()
 	const n = 100

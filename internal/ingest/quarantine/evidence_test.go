@@ -7,7 +7,7 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// in returns the count-th delivery of a payload.
+// in returns delivery number count of a payload.
 func in(sequence uint64, count int) *inflight.Delivery {
 	return &inflight.Delivery{Sequence: sequence, NumDelivered: count, Stored: time.Unix(int64(sequence), 0)}
 }
@@ -58,7 +58,7 @@ func TestEvidenceRules(t *testing.T) {
 	}
 }
 
-// held makes payloads fail alone while others wait.
+// held records that payloads failed alone while others waited.
 func held(failed ...*inflight.Delivery) func(e *evidence) {
 	return func(e *evidence) {
 		for _, d := range failed {
@@ -67,7 +67,7 @@ func held(failed ...*inflight.Delivery) func(e *evidence) {
 	}
 }
 
-// heldRow makes n different payloads fail alone.
+// heldRow records that n different payloads failed alone.
 func heldRow(n int) func(e *evidence) {
 	return func(e *evidence) {
 		for i := range n {
@@ -76,7 +76,7 @@ func heldRow(n int) func(e *evidence) {
 	}
 }
 
-// TestTryMarks: the note of a payload that is tried alone applies to that payload and to no other.
+// TestTryMarks shows that the note about a payload that is tried alone applies only to that payload.
 func TestTryMarks(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(7, 42)

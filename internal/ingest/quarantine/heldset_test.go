@@ -7,8 +7,8 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// TestBytesInFlightAreBounded: a held set with a batch's bytes accepts no more, however few payloads it has. The payloads that are
-// tried at once fit into one batch.
+// TestBytesInFlightAreBounded shows that a held set with the bytes of a batch accepts no more payloads. The payloads
+// that are tried at once fit into one batch.
 func TestBytesInFlightAreBounded(t *testing.T) {
 	const most = 100
 	l := Levels{Full: 64, Limit: 10}
@@ -25,7 +25,7 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 	if got := h.room(l, most); got != 0 {
 		t.Errorf("with all of %d bytes there is room for %d more", most, got)
 	}
-	add(90, 0, 0) // arrived with the others, before room was checked
+	add(90, 0, 0) // arrived before the space was checked
 	var parts [][]int
 	for len(h.left) > 0 {
 		_, part := h.next(l, most)

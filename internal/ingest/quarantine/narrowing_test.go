@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestNarrowingCondemnsExactlyTheRecordsThatKill simulates processes that die at such a record, until one survives. Each process
-// knows only what the one before it kept.
+// TestNarrowingCondemnsExactlyTheRecordsThatKill runs processes that die at lethal records, until one survives. Each
+// process has only the notes of the previous one.
 func TestNarrowingCondemnsExactlyTheRecordsThatKill(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, records := range []int{1, 2, 3, 100, 2048, 65536} {
@@ -40,7 +40,7 @@ func TestNarrowingCondemnsExactlyTheRecordsThatKill(t *testing.T) {
 	}
 }
 
-// simulateTrial tries a frame as one process does. It returns what the process keeps, and whether it survives.
+// simulateTrial tries a frame like a single process. It reports whether the process survives, and returns its notes.
 func simulateTrial(t *testing.T, records int, kills map[int]bool, kept string) (alive bool, now string) {
 	t.Helper()
 	n := ParseNarrowing(kept)
@@ -67,7 +67,7 @@ func simulateTrial(t *testing.T, records int, kills map[int]bool, kept string) (
 	return true, kept
 }
 
-// TestNarrowingGivesUpAFrameOfPoison: a frame with more lethal records than are condemned one by one.
+// TestNarrowingGivesUpAFrameOfPoison uses a frame with more lethal records than can be condemned one by one.
 func TestNarrowingGivesUpAFrameOfPoison(t *testing.T) {
 	n := Narrowing{First: 70, Records: 1, Deaths: LoneRuns, Condemned: make([]int, mostCondemned)}
 	if _, ok := n.Next(100); ok {
@@ -75,7 +75,7 @@ func TestNarrowingGivesUpAFrameOfPoison(t *testing.T) {
 	}
 }
 
-// TestNarrowingIgnoresWhatItDidNotWrite: notes of other versions, of other frames and damaged ones.
+// TestNarrowingIgnoresWhatItDidNotWrite parses notes of other versions, notes of other frames, and damaged notes.
 func TestNarrowingIgnoresWhatItDidNotWrite(t *testing.T) {
 	for _, text := range []string{"", "1", "1 2", "1 -2 3", "a b c", "99999999999999999999 1 1"} {
 		if n := ParseNarrowing(text); n.String() != (Narrowing{}).String() {

@@ -16,7 +16,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// paperMsg is a message that was never sent.
+// paperMsg is a message that no server sent.
 type paperMsg struct {
 	inflight.Message
 	data []byte
@@ -49,7 +49,7 @@ func (e *ends) DeadLetter(context.Context, *inflight.Delivery, results.Reason, e
 	return true
 }
 
-// isolate returns what is needed to try deliveries on a device.
+// isolate returns a pipeline and an Isolation for tries on a device, and their outcomes.
 func isolate(t *testing.T, d device.Device, lanes int) (*streams.Pipeline, Isolation, *ends) {
 	t.Helper()
 	ops, err := operator.ParseList("crc32c")
@@ -77,7 +77,7 @@ func isolate(t *testing.T, d device.Device, lanes int) (*streams.Pipeline, Isola
 	}, counted
 }
 
-// heldKernel is a kernel that waits.
+// heldKernel is a kernel that waits for a holdup.
 type heldKernel struct {
 	device.HostKernel
 	h *holdup
@@ -98,7 +98,7 @@ func (k heldBound) Run(rows []byte, offsets []uint32, scratch, result []byte, pa
 	return k.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
 }
 
-// holdup blocks kernels.
+// holdup blocks kernels while it is closed.
 type holdup struct {
 	began chan struct{} // receives a token for each blocked kernel
 	mu    sync.Mutex
@@ -122,7 +122,7 @@ func (h *holdup) close() (open func()) {
 	return func() { close(c) }
 }
 
-// heldDevice returns a host device with kernels that wait for the holdup.
+// heldDevice returns a host device with a holdup for its kernels.
 func heldDevice(t *testing.T) (device.Device, *holdup) {
 	t.Helper()
 	h := &holdup{began: make(chan struct{}, 64)}
@@ -157,7 +157,7 @@ func faultyDevice(t *testing.T, faults ...sim.Fault) device.Device {
 	return d
 }
 
-// paperInput returns a delivery of a payload that was never sent.
+// paperInput returns a delivery with a payload of n bytes that no server sent.
 func paperInput(n int) inflight.Delivery {
 	return inflight.Delivery{Msg: &paperMsg{data: make([]byte, n)}, Sequence: 1, NumDelivered: 1, Received: time.Now()}
 }

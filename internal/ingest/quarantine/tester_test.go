@@ -11,13 +11,13 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestAnInterruptedTrialIsNotRunAgain: a try that the end of the drain interrupts is still on the device, and must not run a
-// second time beside itself.
+// TestAnInterruptedTrialIsNotRunAgain interrupts a try by the end of the drain. Its batch is still on the device, so
+// it must not run a second time.
 func TestAnInterruptedTrialIsNotRunAgain(t *testing.T) {
 	t.Parallel()
 	d, held := heldDevice(t)
 	pipe, isolated, _ := isolate(t, d, 4)
-	for range 4 { // a batch is free each time, which an interrupted try might take
+	for range 4 { // an interrupted try might take one of the free batches
 		open := held.close()
 		trial, g := newTester(isolated), &inflight.Batch{}
 		g.Add(paperInput(10))
@@ -39,8 +39,8 @@ func TestAnInterruptedTrialIsNotRunAgain(t *testing.T) {
 	}
 }
 
-// TestASuspectThatNeverRanIsGivenBack: if the device was already lost to another payload, a quarantined payload is not to blame,
-// however often it was delivered.
+// TestASuspectThatNeverRanIsGivenBack shows that a quarantined payload is not to blame if the device was already
+// lost. This holds for any number of deliveries.
 func TestASuspectThatNeverRanIsGivenBack(t *testing.T) {
 	t.Parallel()
 	pipe, isolated, ended := isolate(t, faultyDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 1}), 2)
@@ -54,7 +54,7 @@ func TestASuspectThatNeverRanIsGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	other.Append([]byte("what the device is lost with"))
-	switch err := other.Submit(streams.ClosedByLinger); { // the loss may be reported by any command, or at the end
+	switch err := other.Submit(streams.ClosedByLinger); { // any command or the end may report the loss
 	case err == nil:
 		(<-pipe.Completed()).Release()
 	case errors.Is(err, device.ErrLost):

@@ -17,8 +17,8 @@ func (c *counted) Publish(_ context.Context, msgs []*nats.Msg, dst []publisher.A
 	return append(dst, make([]publisher.Answer, len(msgs))...)
 }
 
-// TestFurtherAttemptsGoOneByOne: messages that may have been published before are sent one by one, because in a batch the server
-// drops known messages without reporting it.
+// TestFurtherAttemptsGoOneByOne shows that messages that may already be published are sent one by one. In a batch the
+// server silently drops known messages.
 func TestFurtherAttemptsGoOneByOne(t *testing.T) {
 	t.Parallel()
 	first, further := &counted{}, &counted{}

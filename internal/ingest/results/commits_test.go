@@ -10,14 +10,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestMarkersAreStoredAgainBeforeTheyAge: in each stream as often as its age needs it. That of the dead letters is stored again also while there are
-// results without a pause and no dead letters. A stream that keeps its markers for ever gets none, and may be full.
+// TestMarkersAreStoredAgainBeforeTheyAge shows that each stream gets a marker as often as its maximum age requires.
+// The dead letters' marker is also stored again during a run of results without dead letters. A stream without a
+// maximum age gets no marker, and may be full.
 func TestMarkersAreStoredAgainBeforeTheyAge(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		results, letters time.Duration // max_age
-		since            time.Duration // since the lease began
-		again            [2]uint64     // markers that are stored again: of results, while there are none, and of dead letters
+		since            time.Duration // time since the lease began
+		// again has the numbers of markers that are stored again, for results while there are none, and for dead
+		// letters.
+		again [2]uint64
 	}{
 		{0, 0, 24 * time.Hour, [2]uint64{0, 0}}, {time.Hour, 0, 20 * time.Minute, [2]uint64{1, 0}}, {time.Hour, 0, 10 * time.Minute, [2]uint64{0, 0}},
 		{0, time.Hour, 20 * time.Minute, [2]uint64{0, 1}}, {24 * time.Hour, time.Hour, 20 * time.Minute, [2]uint64{0, 1}},
@@ -34,11 +37,11 @@ func TestMarkersAreStoredAgainBeforeTheyAge(t *testing.T) {
 				t.Fatal(err)
 			}
 			commits.resultAge.stored, commits.letterAge.stored = time.Now().Add(-c.since), time.Now().Add(-c.since)
-			ofResults, ofLetters := 1+c.again[0], 1+c.again[1] // with the fences
+			ofResults, ofLetters := 1+c.again[0], 1+c.again[1] // includes the fences
 			if busy {
-				ofResults = 1 + 2 // one with each batch
+				ofResults = 1 + 2 // one per batch
 			}
-			for n := range 3 { // from the second time on it is too early in any case
+			for n := range 3 { // later rounds are too early in any case
 				if busy && n < 2 {
 					_, err = commits.commit(r.Ctx(), resultBatch{})
 				} else {
@@ -58,7 +61,7 @@ func TestMarkersAreStoredAgainBeforeTheyAge(t *testing.T) {
 	}
 }
 
-// TestADeadLetterRenewsItsMarker: soon after one, no marker is stored again.
+// TestADeadLetterRenewsItsMarker shows that no marker is stored again soon after a dead letter.
 func TestADeadLetterRenewsItsMarker(t *testing.T) {
 	t.Parallel()
 	r, w, _ := letterRig(t, true, 64<<10)
@@ -76,7 +79,8 @@ func TestADeadLetterRenewsItsMarker(t *testing.T) {
 	}
 }
 
-// TestANewLeaseKnowsTheDeadLettersOfRecords: it stores only those that are missing. The server remembers no ids that would help.
+// TestANewLeaseKnowsTheDeadLettersOfRecords shows that a new lease stores only missing dead letters, although the
+// server has no ids of the stored ones.
 func TestANewLeaseKnowsTheDeadLettersOfRecords(t *testing.T) {
 	t.Parallel()
 	r, w, _ := letterRig(t, true, 64<<10)

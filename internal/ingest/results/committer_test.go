@@ -16,11 +16,13 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// keptStream is a stream with commit markers that takes fast batches. It implements commit.Store.
+// keptStream is a stream with commit markers and fast batches. It implements commit.Store.
 type keptStream struct {
-	stored []*nats.Msg // by sequence, from 1; nil for a marker
+	stored []*nats.Msg // messages from sequence 1 on; nil for a marker
 	last   commit.StoredMarker
-	refuse func(*nats.Msg) error // why the stream refuses a message, and all behind it in the batch; nil: it refuses none
+	// refuse returns the reason for which the stream refuses a message and all later ones of its batch. If refuse is
+	// nil, the stream accepts all messages.
+	refuse func(*nats.Msg) error
 }
 
 func (s *keptStream) Last(context.Context) (commit.StoredMarker, error) { return s.last, nil }
@@ -53,7 +55,7 @@ func (s *keptStream) Next(_ context.Context, behind uint64, subject string) (uin
 	return 0, nil, nil
 }
 
-// ids returns the ids of the messages that are stored, in order.
+// ids returns the ids of the stored messages in order.
 func (s *keptStream) ids() (ids []string) {
 	for _, m := range s.stored {
 		if m != nil {
@@ -63,7 +65,7 @@ func (s *keptStream) ids() (ids []string) {
 	return ids
 }
 
-// commits returns what a lease stores in s as fast batches.
+// commits returns a Commits that stores fast batches in s.
 func (r *rig) commits(w *Writer, s *keptStream) *Commits {
 	r.Helper()
 	again := func(context.Context, commit.Store, int, error) bool { return true }
@@ -84,8 +86,8 @@ func (noSink) Undeliverable(context.Context, *inflight.Batch, int, Reason, error
 func (noSink) CollectRefused(context.Context, *inflight.Batch, []int) error             { return nil }
 func (noSink) Incomplete(*inflight.Batch, int, error) error                             { return nil }
 
-// TestPartsBeforeAnErrorAreStoredOnce: the stream refuses one part of a result. The parts before it are stored, and aren't sent again: without ids
-// that the server remembers, it would store them twice.
+// TestPartsBeforeAnErrorAreStoredOnce refuses one part of a result. The parts before it are stored and aren't sent
+// again. Without ids, the server would store them twice.
 func TestPartsBeforeAnErrorAreStoredOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -122,7 +124,8 @@ func TestPartsBeforeAnErrorAreStoredOnce(t *testing.T) {
 	}
 }
 
-// TestAResultThatIsCommittedLateSaysSo: lookups rely on the header when they decide how far back they must read.
+// TestAResultThatIsCommittedLateSaysSo checks the header of a result that is committed late. Lookups use it to limit
+// their search.
 func TestAResultThatIsCommittedLateSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -145,7 +148,8 @@ func TestAResultThatIsCommittedLateSaysSo(t *testing.T) {
 	}
 }
 
-// TestACommitOfAKnownResultIsLookedUp: the server refuses an atomic batch with an id that it knows. The result isn't sent again.
+// TestACommitOfAKnownResultIsLookedUp shows that a result isn't sent again after the server refuses an atomic batch
+// because of its id.
 func TestACommitOfAKnownResultIsLookedUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -173,7 +177,8 @@ func TestACommitOfAKnownResultIsLookedUp(t *testing.T) {
 	}
 }
 
-// TestALeaseEndsWhenItsStreamTakesBatchesInAnotherWay: it would send them in vain for ever.
+// TestALeaseEndsWhenItsStreamTakesBatchesInAnotherWay shows that a lease ends when its kind of batches is no longer
+// possible. Otherwise it would repeat them forever.
 func TestALeaseEndsWhenItsStreamTakesBatchesInAnotherWay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -192,7 +197,7 @@ func TestALeaseEndsWhenItsStreamTakesBatchesInAnotherWay(t *testing.T) {
 		return errors.New("the stream takes no such batches")
 	}
 	c := r.commits(w, s)
-	c.way = topology.AtomicCommits // the stream takes none now
+	c.way = topology.AtomicCommits // the stream accepts no fast batches now
 	var buffers Buffers
 	if err := c.Settle(ctx, b, &buffers, noSink{}); !errors.Is(err, errSettingsChanged) || b.IsSettled(0) {
 		t.Errorf("after %d batches in vain the lease ends with %v, want %v", refused, err, errSettingsChanged)

@@ -13,7 +13,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// described is the header of an input that describes its body, once in each case.
+// described is the header of an input that describes its body, in different spellings.
 var described = nats.Header{
 	"Content-Type": {"text/plain"}, "content-type": {"text/plain"}, "Content-Encoding": {"gzip"}, "CONTENT-ENCODING": {"gzip"},
 	"Content-Length": {"1"}, "Content-Language": {"en"},

@@ -10,8 +10,8 @@ import (
 	"millrace/internal/ingest/commit"
 )
 
-// TestADeadLetterInItsOwnStreamHasItsPayloadOnce: a dead letter in two messages that is published again, because no answer arrived, has its
-// payload in the stream only once. The payload's message has no id by which the stream would recognize it.
+// TestADeadLetterInItsOwnStreamHasItsPayloadOnce publishes a dead letter in two messages again, because no answer
+// arrived. The stream must have its payload only once, although the payload's message has no id.
 func TestADeadLetterInItsOwnStreamHasItsPayloadOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -30,7 +30,8 @@ func TestADeadLetterInItsOwnStreamHasItsPayloadOnce(t *testing.T) {
 	}
 }
 
-// TestAKeptInputHasAnID: in our own header if the server need not remember ids.
+// TestAKeptInputHasAnID shows that a kept input has an id. It is in Millrace's own header if the server need not
+// remember ids.
 func TestAKeptInputHasAnID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -16,8 +16,8 @@ func TestHeaderTextIsOneBoundedLine(t *testing.T) {
 	}
 }
 
-// TestTheDocumentsTellTheTwoKindsOfTooLargeApart: what helps against a payload that exceeds a batch doesn't help against a result that
-// exceeds the server's limit.
+// TestTheDocumentsTellTheTwoKindsOfTooLargeApart shows that the docs give different remedies for a payload that
+// exceeds a batch and for a result that exceeds the server's limit.
 func TestTheDocumentsTellTheTwoKindsOfTooLargeApart(t *testing.T) {
 	t.Parallel()
 	begins, _, _ := strings.Cut(errUnstorable(errors.New("cause")).Error(), ":")
@@ -47,7 +47,7 @@ func TestTheDocumentsTellTheTwoKindsOfTooLargeApart(t *testing.T) {
 	}
 }
 
-// TestReasonsOfTheProtocol: the table in docs/protocol.md has all reasons, and no others.
+// TestReasonsOfTheProtocol shows that the table in docs/protocol.md has exactly the existing reasons.
 func TestReasonsOfTheProtocol(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/protocol.md")

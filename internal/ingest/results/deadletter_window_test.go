@@ -11,8 +11,8 @@ import (
 	"millrace/internal/ingest/commit"
 )
 
-// TestTheWindowOfDeadLettersIsThatOfTheirStream: it may be shorter than that of the results. A dead letter that is older is looked up, and not stored
-// again.
+// TestTheWindowOfDeadLettersIsThatOfTheirStream uses a shorter window for dead letters than for results. A dead
+// letter older than its window is looked up and not stored again.
 func TestTheWindowOfDeadLettersIsThatOfTheirStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -21,7 +21,8 @@ func TestTheWindowOfDeadLettersIsThatOfTheirStream(t *testing.T) {
 	w := r.writer()
 	d := r.input([]byte("payload"))
 	d.Cleared, d.Stored = time.Now().Add(-10*time.Minute), time.Now().Add(-10*time.Minute)
-	stored := &nats.Msg{Subject: "deadletter.web.0", Header: nats.Header{commit.HeaderID: {DeadLetterID(&d, TooLarge)}}} // the server doesn't know the id any more
+	// The server has forgotten the id.
+	stored := &nats.Msg{Subject: "deadletter.web.0", Header: nats.Header{commit.HeaderID: {DeadLetterID(&d, TooLarge)}}}
 	if _, err := r.JS.PublishMsg(r.Ctx(), stored); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// TestTheWindowIsAsLongAsIdsAreKnown: a longer window covers forgotten ids only after some time.
+// TestTheWindowIsAsLongAsIdsAreKnown shows that a longer window covers forgotten ids only after some time.
 func TestTheWindowIsAsLongAsIdsAreKnown(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
@@ -37,7 +37,7 @@ func TestTheWindowIsAsLongAsIdsAreKnown(t *testing.T) {
 	}
 }
 
-func TestClearance(t *testing.T) { // not parallel: it counts allocations
+func TestClearance(t *testing.T) { // not parallel, because it counts allocations
 	now := time.Now()
 	w := &duplicateWindow{}
 	// The server's clock is a minute ahead.

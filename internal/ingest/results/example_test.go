@@ -13,14 +13,14 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// input is the first delivery of the seventh message of the stream INGEST.
+// input is the first delivery of message 7 in the stream INGEST.
 var input = inflight.Delivery{
 	Msg:    message{header: nats.Header{"Language": {"en"}}},
 	Stream: "INGEST", Sequence: 7, Subject: "ingest.web", Stored: time.Unix(1, 0), NumDelivered: 1, First: true,
 }
 
-// ExampleResultHeader shows the headers that name the input of a result. The duplicate window of the result stream compares
-// Nats-Msg-Id.
+// ExampleResultHeader shows the headers that identify the input of a result. The duplicate window of the result
+// stream compares Nats-Msg-Id.
 func ExampleResultHeader() {
 	printHeader(results.ResultHeader(&input, "crc32c"))
 	// Output:

@@ -22,26 +22,26 @@ import (
 	"millrace/internal/table"
 )
 
-// modelInput is a message of the model of settling, and how it must end.
+// modelInput is a message of the model of settling, with its expected outcome.
 type modelInput struct {
 	body       []byte
 	header     nats.Header
 	framed     bool
 	compressed bool
 	records    [][]byte
-	fails      []bool // by record: whether the operator fails on it
-	broken     Reason // why the message can't be read; empty if it can
+	fails      []bool // whether the operator fails on each record
+	broken     Reason // reason why the message can't be read; empty if it can
 
 	deliveries, ends int
-	reasons          []Reason // of its dead letters
+	reasons          []Reason // reasons of its dead letters
 }
 
 const (
 	modelMostRecords = 200
-	modelMostBytes   = 600 // of a record; some batches are smaller
+	modelMostBytes   = 600 // maximum size of a record; some batches are smaller
 )
 
-// newInput returns a random message: plain, compressed, a frame of any number of records, or broken.
+// newInput returns a random message. It is plain, compressed, a frame of any number of records, or broken.
 func (m *model) newInput(sequence uint64) *modelInput {
 	in := &modelInput{header: nats.Header{}}
 	n := 1
@@ -55,7 +55,7 @@ func (m *model) newInput(sequence uint64) *modelInput {
 	for i := range n {
 		text := corpus.Text(m.random.Uint64(), m.random.IntN(most))
 		if n <= 10 && m.random.IntN(6) == 0 {
-			text = bytes.Repeat([]byte{'x'}, modelMostBytes) // compressed it fits a message that the record doesn't fit
+			text = bytes.Repeat([]byte{'x'}, modelMostBytes) // fits a message when compressed, unlike the record
 		}
 		r := slices.Concat(fmt.Appendf(nil, "%d/%d/", sequence, i), text)
 		in.records = append(in.records, r)
@@ -77,7 +77,7 @@ func (m *model) newInput(sequence uint64) *modelInput {
 	return in
 }
 
-// encode joins the records to a body.
+// encode joins the records into a body.
 func (m *model) encode(in *modelInput) {
 	if !in.framed {
 		in.body = in.records[0]
@@ -105,7 +105,7 @@ func (in *modelInput) breakFrame() {
 	in.body = append([]byte("\x00\x00\x00\x01x"), "\x00\x00\x00\x09short"...)
 }
 
-// statuses returns how each record must end.
+// statuses returns the expected status of each record.
 func (m *model) statuses(in *modelInput) []record.Status {
 	statuses := make([]record.Status, len(in.records))
 	for i, r := range in.records {
@@ -119,7 +119,8 @@ func (m *model) statuses(in *modelInput) []record.Status {
 	return statuses
 }
 
-// wantReason returns the reason why the whole message must be a dead letter, or empty if it must have a result.
+// wantReason returns the reason why the whole message must be a dead letter. It is empty if the message must have a
+// result.
 func (m *model) wantReason(in *modelInput) Reason {
 	switch {
 	case in.broken != "":
@@ -158,7 +159,7 @@ func (m *model) checkStored(sequence uint64, in *modelInput) {
 	}
 }
 
-// collect returns the messages of an input's only result, as a reader of the stream puts them together, and the dead letters of its
+// collect returns the messages of an input's only result, assembled as a reader does, and the dead letters of its
 // records.
 func (m *model) collect(sequence uint64) (result, letters []modelStored) {
 	m.t.Helper()
@@ -179,7 +180,8 @@ func (m *model) collect(sequence uint64) (result, letters []modelStored) {
 	return result, letters
 }
 
-// checkFrame checks the parts of a frame's result, and that everything else of the frame was stored before the last part.
+// checkFrame checks the parts of a frame's result. All other messages of the frame must be stored before the last
+// part.
 func (m *model) checkFrame(sequence uint64, in *modelInput, parts, letters []modelStored) {
 	m.t.Helper()
 	statuses := m.statuses(in)
@@ -207,7 +209,7 @@ func (m *model) checkFrame(sequence uint64, in *modelInput, parts, letters []mod
 			m.t.Errorf("seed %d: record %d of message %d is %v and has the dead letter %v", m.seed, i, sequence, statuses[i], l.Header)
 		}
 		m.did(map[bool]string{true: "too large", false: "record letter"}[statuses[i] == record.TooLarge])
-		statuses[i] = record.OK // a second dead letter is wrong
+		statuses[i] = record.OK // makes a second dead letter an error
 	}
 	for i, s := range statuses {
 		if s.Failed() {
@@ -216,8 +218,8 @@ func (m *model) checkFrame(sequence uint64, in *modelInput, parts, letters []mod
 	}
 }
 
-// hasPayload reports whether the dead letter of an input's i-th record has the record, names a message that has it, or has its digest because no
-// message may be that large.
+// hasPayload reports whether the dead letter of record i has the record or names a message that has it. A digest
+// suffices if the record exceeds the largest message.
 func (m *model) hasPayload(l modelStored, in *modelInput, i int) bool {
 	at, _ := strconv.Atoi(l.Header.Get(HeaderPayloadSequence))
 	switch omitted, _, _ := strings.Cut(l.Header.Get(HeaderOmitted), ","); {
@@ -234,7 +236,7 @@ func (m *model) hasPayload(l modelStored, in *modelInput, i int) bool {
 	return l.Header.Get(HeaderPayloadDigest) == digest(in.records[i]) && len(in.records[i]) > m.stream.mostLetter && len(in.body) > m.stream.mostLetter
 }
 
-// decoded returns the body of a result without its compression.
+// decoded returns the decompressed body of a result.
 func (m *model) decoded(p modelStored) []byte {
 	m.t.Helper()
 	e, err := compression.FromHeader(p.Header.Get("Content-Encoding"))
@@ -251,10 +253,10 @@ func (m *model) decoded(p modelStored) []byte {
 	return body
 }
 
-// modelStream is a publisher that keeps its messages, and loses some of them and some of its answers.
+// modelStream is a publisher that stores its messages. It loses some messages and some answers.
 type modelStream struct {
 	m          *model
-	mostLetter int            // bytes of the largest dead letter
+	mostLetter int            // size of the largest dead letter in bytes
 	stored     []modelStored  // guarded by m.mu
 	byID       map[string]int // guarded by m.mu
 }
@@ -273,7 +275,7 @@ func (j modelJetStream) PublishMsg(ctx context.Context, m *nats.Msg, _ ...jetstr
 	return &jetstream.PubAck{Sequence: j.stream.sequence(m)}, nil
 }
 
-// sequence returns the sequence of a message that is stored.
+// sequence returns the sequence of a stored message.
 func (s *modelStream) sequence(msg *nats.Msg) uint64 {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -291,7 +293,7 @@ func (s *modelStream) sequence(msg *nats.Msg) uint64 {
 // isLetter reports whether a message belongs to a dead letter.
 func isLetter(msg *nats.Msg) bool { return strings.HasPrefix(msg.Subject, "deadletter") }
 
-// modelStored is a message of the stream, and when it was stored.
+// modelStored is a message of the stream and its position there.
 type modelStored struct {
 	*nats.Msg
 	at int
@@ -308,7 +310,7 @@ func (s *modelStream) Publish(ctx context.Context, msgs []*nats.Msg, dst []publi
 		case msg.Size()-len(msg.Subject) > modelMaxPayload && !isLetter(msg):
 			a.Err = nats.ErrMaxPayload
 		case msg.Size()-len(msg.Subject) > s.mostLetter && isLetter(msg):
-			a.Err = &jetstream.APIError{ErrorCode: 10054} // larger than the stream's max_msg_size
+			a.Err = &jetstream.APIError{ErrorCode: 10054} // exceeds the stream's max_msg_size
 		case s.m.chance(25):
 			s.m.did("publish lost")
 			a.Err = errModelPublish
@@ -328,8 +330,8 @@ func (s *modelStream) Publish(ctx context.Context, msgs []*nats.Msg, dst []publi
 	return dst
 }
 
-// store keeps a message, unless the stream has one with its id. That one must have the same bytes, unless it completes a result that was
-// compressed or cut in another way.
+// store stores a message, unless the stream has one with its id. The bytes of both must be equal, unless the message
+// completes a result that was compressed or cut in another way.
 func (s *modelStream) store(msg *nats.Msg) (known bool) {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -349,7 +351,7 @@ func (s *modelStream) store(msg *nats.Msg) (known bool) {
 	return false
 }
 
-// of returns the results of a message and the dead letters of its records, in the order of the stream.
+// of returns the results of a message and the dead letters of its records, in stream order.
 func (s *modelStream) of(sequence uint64) (parts, letters []modelStored) {
 	for _, msg := range s.stored {
 		switch {

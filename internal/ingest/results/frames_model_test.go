@@ -26,12 +26,13 @@ import (
 	"millrace/internal/streams"
 )
 
-// The model of settling runs random frames and plain messages through the real pool, batchers, pipeline and Writer. Batches and
-// publishes fail at random, and deliveries are given back, until every message has ended. Goroutines run as they like, so a history
-// repeats the inputs and the settings of a run, but not its order of events.
+// The model of settling passes random frames and plain messages through the real pool, batchers, pipeline and Writer.
+// Batches and publishes fail at random, and deliveries are given back, until every message has ended. A history
+// reproduces the inputs and settings of a run. It does not reproduce the order of events, because goroutines run
+// freely.
 
-// TestFramesSettleOnceWhateverFails runs new histories. Several run at a time, because a run waits for most of its time, before it publishes
-// again.
+// TestFramesSettleOnceWhateverFails runs random histories. Several run in parallel, because a run mostly waits before
+// it publishes again.
 func TestFramesSettleOnceWhateverFails(t *testing.T) {
 	t.Parallel()
 	r := natstest.New(t, func(o *server.Options) { o.MaxPayload = modelMaxPayload })
@@ -49,7 +50,8 @@ func TestFramesSettleOnceWhateverFails(t *testing.T) {
 	})
 }
 
-// There are modelLeast runs, and up to modelMost while an event has not happened.
+// TestFramesSettleOnceWhateverFails makes at least modelLeast runs, and at most modelMost until every required event
+// has happened.
 const (
 	modelLeast = 48
 	modelMost  = 2000
@@ -61,30 +63,31 @@ var modelMustHappen = []string{
 }
 
 const (
-	modelMaxPayload = 6 << 10 // of the server, so that large results have parts
+	modelMaxPayload = 6 << 10 // limit of the server; larger results have parts
 	modelMessages   = 40      // per run
-	modelRounds     = 20      // most rounds of a run; each redelivers what was given back
-	modelTrouble    = 8       // number of rounds in which something fails
+	modelRounds     = 20      // maximum number of rounds per run; each redelivers the inputs that were given back
+	modelTrouble    = 8       // number of rounds with faults
 )
 
-// model is one run.
+// model is the state of one run.
 type model struct {
 	t    *testing.T
 	seed uint64
 	s    Settings
-	w    [2]*Writer // one of them settles a batch; they may compress and cut results in different ways
+	// Either Writer settles a batch. They may compress and cut results in different ways.
+	w    [2]*Writer
 	pipe *streams.Pipeline
 	pool *inflight.Pool
 
 	stream modelStream
-	inputs []*modelInput // the stream sequence of the i-th is i+1
+	inputs []*modelInput // input i has stream sequence i+1
 
-	mu       sync.Mutex // guards everything below
+	mu       sync.Mutex // guards all fields below
 	random   *rand.Rand
-	calm     bool // whether nothing fails any more
+	calm     bool // whether no more faults happen
 	counts   map[string]int
 	number   uint64   // consumer sequence of the last delivery
-	ended    []string // by consumer sequence: how the delivery ended
+	ended    []string // outcome of each delivery, by consumer sequence
 	waiting  []int    // inputs to deliver next
 	released sync.WaitGroup
 }
@@ -135,11 +138,11 @@ func newModel(t *testing.T, h *history.History, d device.Device, nc *nats.Conn) 
 	return m
 }
 
-// run delivers messages until every one has ended, and checks what is stored.
+// run delivers messages until every message has ended, and checks the stream.
 func (m *model) run() {
 	over := make(chan struct{})
 	var settlers sync.WaitGroup
-	for range m.pool.Size() { // as many as there are batches, because a batch may wait for another one
+	for range m.pool.Size() { // one per batch, because a batch may wait for another one
 		settlers.Go(func() { m.settleBatches(over) })
 	}
 	rounds := 0
@@ -162,7 +165,7 @@ func (m *model) run() {
 	}
 }
 
-// chance reports whether something fails: once in n times on average.
+// chance reports whether a fault happens, which has a probability of 1/n.
 func (m *model) chance(n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -181,7 +184,7 @@ func (m *model) did(what string) {
 	m.mu.Unlock()
 }
 
-// round delivers the waiting messages, and returns when each delivery has ended.
+// round delivers the waiting messages, and returns when all deliveries have ended.
 func (m *model) round() {
 	ctx, cancel := context.WithTimeout(m.t.Context(), natstest.Patience)
 	defer cancel()
@@ -220,7 +223,7 @@ func (m *model) round() {
 	}
 }
 
-// delivery returns the next delivery of the i-th message.
+// delivery returns the next delivery of message i.
 func (m *model) delivery(i int) inflight.Delivery {
 	in := m.inputs[i]
 	m.mu.Lock()
@@ -231,14 +234,14 @@ func (m *model) delivery(i int) inflight.Delivery {
 	return inflight.Delivery{
 		Msg: modelMessage{body: in.body, header: in.header}, Stream: "INGEST", Subject: "ingest.web", Sequence: uint64(i + 1),
 		ConsumerSequence: m.number, NumDelivered: in.deliveries, Stored: time.Unix(int64(i), 0), Received: time.Now(),
-		First: true, Cleared: time.Now(), // the stream of the model drops duplicates
+		First: true, Cleared: time.Now(), // the model's stream drops duplicates
 	}
 }
 
 // errModelBatch is the error of a batch that fails.
 var errModelBatch = errors.New("the batch failed")
 
-// pack fills and submits one batch. It reports false if there is none.
+// pack fills and submits one batch. It returns false if there is none.
 func (m *model) pack(ctx context.Context, batcher *inflight.Batcher) bool {
 	g, err := batcher.Reserve(ctx)
 	if err != nil {
@@ -270,7 +273,7 @@ func (m *model) pack(ctx context.Context, batcher *inflight.Batcher) bool {
 	return true
 }
 
-// fail gives back the deliveries of a batch without results.
+// fail gives back the deliveries of a batch that has no results.
 func (m *model) fail(g *inflight.Batch) {
 	m.giveBackAll(g)
 	g.FailOpen(errModelBatch)
@@ -297,7 +300,7 @@ func (m *model) settleBatches(over chan struct{}) {
 	}
 }
 
-// settle stores the results of a completed batch, or lets it fail.
+// settle stores the results of a completed batch, or makes it fail.
 func (m *model) settle(b *streams.Batch, buffers *Buffers) {
 	g := b.Owner.(*inflight.Batch)
 	if err := b.Err(); err != nil {
@@ -329,10 +332,10 @@ func (m *model) settle(b *streams.Batch, buffers *Buffers) {
 	m.recycle(g)
 }
 
-// dying is the key of the function that ends a Settle, as if the worker died.
+// dying is the context key of a function that ends a Settle, as if the worker died.
 type dying struct{}
 
-// markFailing marks the records on which the operator fails, as a search for the ones to blame does.
+// markFailing marks the records on which the operator fails, like a bisection does.
 func (m *model) markFailing(g *inflight.Batch) {
 	for row := range g.Rows() {
 		f, i := g.Row(row)
@@ -382,7 +385,7 @@ func (m *model) Incomplete(g *inflight.Batch, i int, _ error) error {
 	return nil
 }
 
-// end records how a delivery ended, which may happen once.
+// end records the outcome of a delivery, which must be its only one.
 func (m *model) end(d *inflight.Delivery, how string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -407,7 +410,7 @@ func (m *model) giveBackAll(g *inflight.Batch) {
 	}
 }
 
-// checkEnded checks that every delivery has ended, and every message with one of them.
+// checkEnded checks that every delivery has ended, and that a delivery of every message settled it.
 func (m *model) checkEnded() {
 	m.t.Helper()
 	for number, how := range m.ended[1:] {

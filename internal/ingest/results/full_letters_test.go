@@ -20,7 +20,7 @@ func (r *rig) change(stream string, with func(*jetstream.StreamConfig)) {
 	}
 }
 
-// fill makes the stream of dead letters full.
+// fill makes a stream of dead letters full.
 func (r *rig) fill(stream string) {
 	r.Helper()
 	if _, err := r.JS.Publish(r.Ctx(), "deadletter.a", nil); err != nil {
@@ -30,7 +30,8 @@ func (r *rig) fill(stream string) {
 	r.change(stream, func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = messages, jetstream.DiscardNew })
 }
 
-// awaitFull waits until a worker reports that the stream of dead letters is full, and checks that it doesn't blame the stream of results.
+// awaitFull waits until a worker reports that the stream of dead letters is full. The report must not name the stream
+// of results.
 func (r *rig) awaitFull() {
 	r.Helper()
 	r.Log.Await(r.TB, `msg="`+lettersNotStored+`" partition=3 attempt=1 stream=RESULTS_DEADLETTER error=`)
@@ -42,7 +43,8 @@ func (r *rig) awaitFull() {
 	}
 }
 
-// TestAFullStreamOfDeadLettersIsNamed: a lease waits for room, when it begins and when it stores a dead letter. The log says for which stream.
+// TestAFullStreamOfDeadLettersIsNamed shows that a lease waits for space when it begins and when it stores a dead
+// letter. The log names the full stream.
 func TestAFullStreamOfDeadLettersIsNamed(t *testing.T) {
 	t.Parallel()
 	t.Run("when a lease begins", func(t *testing.T) {
@@ -81,7 +83,8 @@ func TestAFullStreamOfDeadLettersIsNamed(t *testing.T) {
 	})
 }
 
-// TestAStreamOfDeadLettersThatTakesNoMarkersAnyMore: the lease doesn't wait for ever. The next one stores dead letters without markers.
+// TestAStreamOfDeadLettersThatTakesNoMarkersAnyMore shows that a lease doesn't wait forever. The next lease stores
+// dead letters without markers.
 func TestAStreamOfDeadLettersThatTakesNoMarkersAnyMore(t *testing.T) {
 	t.Parallel()
 	r, w, _ := letterRig(t, true, 64<<10)

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// headed is an input with headers that no server sent.
+// headed is a message with headers that no server sent.
 type headed struct {
 	inflight.Message
 	header nats.Header
@@ -19,7 +19,8 @@ type headed struct {
 
 func (h headed) Headers() nats.Header { return h.header }
 
-// BenchmarkResultHeader makes the headers of results, without headers of the input and with a few. A map of up to eight headers takes the least memory.
+// BenchmarkResultHeader makes the headers of results, from inputs without headers and with a few. A map of up to
+// eight headers uses the least memory.
 func BenchmarkResultHeader(b *testing.B) {
 	for name, header := range map[string]nats.Header{
 		"none": nil, "two": {"Trace": {"1"}, "Language": {"en"}}, "three": {"Trace": {"1"}, "Language": {"en"}, "traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},

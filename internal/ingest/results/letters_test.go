@@ -19,7 +19,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// failedFrame returns a delivery of a frame with these headers and lines, all of which failed. Its result is stored by w.
+// failedFrame returns a delivery of a frame with the given headers and lines. All its records failed, and w stores
+// its result.
 func (r *rig) failedFrame(w *Writer, header nats.Header, lines []byte) inflight.Delivery {
 	r.Helper()
 	pool, err := inflight.NewPool([]*streams.Pipeline{r.pipeline(w)}, inflight.Settings{
@@ -41,8 +42,8 @@ func (r *rig) failedFrame(w *Writer, header nats.Header, lines []byte) inflight.
 	return in
 }
 
-// TestEachRecordLetterIsStoredInItsOwnForm: of the dead letters that are published together, some are too large with the input's headers,
-// and some are stored already.
+// TestEachRecordLetterIsStoredInItsOwnForm publishes several dead letters together. Some are too large with the
+// input's headers, and some are already stored.
 func TestEachRecordLetterIsStoredInItsOwnForm(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -58,7 +59,7 @@ func TestEachRecordLetterIsStoredInItsOwnForm(t *testing.T) {
 	if err := (frameWriter{w}).storeRecordLetters(r.Ctx(), &d, &known); err != nil {
 		t.Fatal(err)
 	}
-	got := map[string]int{} // what was omitted, by the number of dead letters
+	got := map[string]int{} // omitted parts, by the number of dead letters
 	s := r.Stream("RESULTS")
 	for i := range s.CachedInfo().State.LastSeq {
 		m, err := s.GetMsg(r.Ctx(), i+1)
@@ -80,7 +81,8 @@ func TestEachRecordLetterIsStoredInItsOwnForm(t *testing.T) {
 	}
 }
 
-// TestTheDeadLetterOfARecordIsNotDescribedAsItsFrame: the headers that describe the body of a message don't describe one of its records.
+// TestTheDeadLetterOfARecordIsNotDescribedAsItsFrame shows that the dead letter of a record omits the headers that
+// describe the whole body.
 func TestTheDeadLetterOfARecordIsNotDescribedAsItsFrame(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -90,7 +92,7 @@ func TestTheDeadLetterOfARecordIsNotDescribedAsItsFrame(t *testing.T) {
 	d := r.failedFrame(w, header, []byte("a record\n"))
 	for name, c := range map[string]struct {
 		letter *deadLetter
-		want   bool // the headers that describe the body
+		want   bool // whether the headers that describe the body are kept
 	}{"record": {w.newRecordLetter(&d, 0), false}, "message": {w.newDeadLetter(&d, TooLarge, errors.New("no")), true}} {
 		h := c.letter.message(true, "", nil).Header
 		for key := range described {
@@ -115,7 +117,7 @@ func BenchmarkRecordLetters(b *testing.B) {
 	w := r.writer()
 	d := r.failedFrame(w, nil, bytes.Repeat([]byte("a record of some 30 bytes.....\n"), records))
 	for b.Loop() {
-		d.Stored = d.Stored.Add(time.Nanosecond) // other ids
+		d.Stored = d.Stored.Add(time.Nanosecond) // changes the ids
 		d.First, d.Cleared = true, time.Now()
 		if err := (frameWriter{w}).storeRecordLetters(r.Ctx(), &d, new(partials)); err != nil {
 			b.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// TestTheLargestMessageIsTheSmallerLimit: that of the server, or that of the result stream.
+// TestTheLargestMessageIsTheSmallerLimit compares the limits of the server and of the result stream.
 func TestTheLargestMessageIsTheSmallerLimit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -28,7 +28,8 @@ func TestTheLargestMessageIsTheSmallerLimit(t *testing.T) {
 	}
 }
 
-// TestTheClientLearnsMaxPayload: by connecting again if the server delivers more than the client knows, at most once in a while.
+// TestTheClientLearnsMaxPayload shows that the worker reconnects if the server's limit exceeds the client's, with a
+// minimum interval.
 func TestTheClientLearnsMaxPayload(t *testing.T) {
 	t.Parallel()
 	const before, after = 4 << 10, 64 << 10
@@ -40,8 +41,8 @@ func TestTheClientLearnsMaxPayload(t *testing.T) {
 		err   error
 		bytes int
 		helps bool
-		known int64  // afterwards
-		again uint64 // how often the worker has connected again by then
+		known int64  // limit after the step
+		again uint64 // number of reconnects so far
 	}{
 		{"another refusal", errors.New("refused"), after, false, before, 0},
 		{"the headers are too much for an input of that size", nats.ErrMaxPayload, before, true, before, 0},
@@ -56,7 +57,8 @@ func TestTheClientLearnsMaxPayload(t *testing.T) {
 	}
 }
 
-// TestADeadLetterIsWholeOnceItMayBe: after the worker has learned a larger max_payload, nothing is omitted that fits now.
+// TestADeadLetterIsWholeOnceItMayBe shows that a dead letter omits only parts that exceed the current max_payload,
+// once the worker has received a larger one.
 func TestADeadLetterIsWholeOnceItMayBe(t *testing.T) {
 	t.Parallel()
 	const before, after = 4 << 10, 64 << 10

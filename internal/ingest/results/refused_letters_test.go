@@ -13,7 +13,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// refusedBatch returns a batch of n inputs, all of which an operator refused, and the indexes of the inputs.
+// refusedBatch returns a batch of n inputs that an operator refused, and their indexes.
 func (r *rig) refusedBatch(n int) (*inflight.Batch, []int) {
 	r.Helper()
 	b := &inflight.Batch{}
@@ -33,7 +33,8 @@ func (r *rig) refusedBatch(n int) (*inflight.Batch, []int) {
 	return b, refused
 }
 
-// TestDeadLettersOfRefusedPayloadsAreInOrder: there are more than are published together, and some inputs are finished already.
+// TestDeadLettersOfRefusedPayloadsAreInOrder has more dead letters than are published together, and some finished
+// inputs.
 func TestDeadLettersOfRefusedPayloadsAreInOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -41,7 +42,8 @@ func TestDeadLettersOfRefusedPayloadsAreInOrder(t *testing.T) {
 	w := r.writer()
 	b, refused := r.refusedBatch(lettersAtOnce + 100)
 	for i := range b.Items {
-		if again := i%2 == 1; again { // later than the duplicate window, so the stream doesn't recognize the ids of what it has
+		// The duplicate window has passed, so the stream doesn't recognize the ids of stored messages.
+		if again := i%2 == 1; again {
 			b.Items[i].First, b.Items[i].Cleared, b.Items[i].Stored = false, time.Time{}, time.Now().Add(-time.Hour)
 		}
 	}
@@ -81,7 +83,7 @@ func TestDeadLettersOfRefusedPayloadsAreInOrder(t *testing.T) {
 	}
 }
 
-// TestARefusedPayloadThatCanNotBeStoredEndsTheBatch: nothing is settled whose dead letter may be missing.
+// TestARefusedPayloadThatCanNotBeStoredEndsTheBatch shows that no input is settled if its dead letter may be missing.
 func TestARefusedPayloadThatCanNotBeStoredEndsTheBatch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -106,7 +108,7 @@ func BenchmarkRefusedPayloads(b *testing.B) {
 	for b.Loop() {
 		for i := range batch.Items {
 			d := &batch.Items[i]
-			d.Stored = d.Stored.Add(time.Nanosecond) // other ids
+			d.Stored = d.Stored.Add(time.Nanosecond) // changes the ids
 			d.First, d.Cleared = true, time.Now()
 		}
 		if err := w.PublishRefused(r.Ctx(), batch, refused, func(int) {}); err != nil {

@@ -16,7 +16,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// rig is a server and a client.
+// rig has a server and a client.
 type rig struct{ *natstest.Rig }
 
 func newRig(t testing.TB) *rig { return &rig{natstest.New(t)} }
@@ -27,7 +27,7 @@ func (r *rig) writer() *Writer {
 	return r.writerWith(func(*Settings) {})
 }
 
-// writerWith is writer with other settings.
+// writerWith is like writer, with settings modified by change.
 func (r *rig) writerWith(change func(*Settings)) *Writer {
 	r.Helper()
 	ops, err := operator.ParseList("crc32c")
@@ -76,7 +76,7 @@ func (nobody) PayloadLeftOut() {}
 
 func (nobody) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
 
-// input returns a delivery of a payload.
+// input returns a delivery of a payload from the stream INGEST.
 func (r *rig) input(payload []byte) inflight.Delivery {
 	r.Helper()
 	m := pull.Stored(r.NC, "INGEST", "millrace", 1, &jetstream.RawStreamMsg{Subject: "ingest.web.0", Sequence: 1, Data: payload, Time: time.Now()})

@@ -38,8 +38,8 @@ func (n refusing) Publish(_ context.Context, msgs []*nats.Msg, dst []publisher.A
 	return dst
 }
 
-// TestADeadLetterThatIsNotStoredEndsTheBatch: also if a later result is stored, or its dead letter would be. Otherwise nothing would ever settle the
-// input.
+// TestADeadLetterThatIsNotStoredEndsTheBatch shows that the batch ends even if a later result or its dead letter
+// could be stored. Otherwise the input would never be settled.
 func TestADeadLetterThatIsNotStoredEndsTheBatch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

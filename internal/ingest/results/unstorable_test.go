@@ -22,17 +22,17 @@ import (
 	"millrace/internal/operator"
 )
 
-// letterCase is an input that becomes a dead letter, alone or for each of its records.
+// letterCase describes an input that becomes a dead letter, as a whole or for each of its records.
 type letterCase struct {
 	name   string
-	bytes  int // of the payload, or of each record
+	bytes  int // bytes of the payload, or of each record
 	header int // bytes of the input's own headers
 	framed bool
 	why    Reason
 }
 
-// letterCases returns dead letters of every size around the limits of a server with that max_payload, and some with headers near the
-// 64 KiB that JetStream takes.
+// letterCases returns cases of every size around the limits of a server with the given max_payload. Some have headers
+// near the 64 KiB that JetStream accepts.
 func letterCases(maxPayload int) (all []letterCase) {
 	n := 0
 	reasons := []Reason{TooLarge, MaxDeliver, OperatorError, DeviceFault, InvalidFrame, InvalidEncoding}
@@ -59,7 +59,7 @@ type countsLeftOut struct {
 
 func (c *countsLeftOut) PayloadLeftOut() { c.n.Add(1) }
 
-// letterRig returns a rig whose server has that max_payload, with provisioned streams, and a writer.
+// letterRig returns a rig whose server has the given max_payload, with provisioned streams, and a writer.
 func letterRig(t *testing.T, exclusive bool, maxPayload int32) (*rig, *Writer, *countsLeftOut) {
 	t.Helper()
 	r := &rig{natstest.New(t, func(o *server.Options) { o.MaxPayload = maxPayload })}
@@ -86,7 +86,8 @@ func letterRig(t *testing.T, exclusive bool, maxPayload int32) (*rig, *Writer, *
 	return r, w, counts
 }
 
-// letterInput returns a case's input with that sequence. A framed one is compressed, so the server takes the message.
+// letterInput returns a case's input with the given sequence. It compresses frames, so the server accepts the
+// message.
 func (r *rig) letterInput(w *Writer, c letterCase, sequence uint64) inflight.Delivery {
 	r.Helper()
 	h := nats.Header{"Note": {strings.Repeat("n", max(c.header-len("NATS/1.0\r\nNote: \r\n\r\n"), 0))}}
@@ -101,7 +102,7 @@ func (r *rig) letterInput(w *Writer, c letterCase, sequence uint64) inflight.Del
 	return d
 }
 
-// publishCase stores the dead letters of a case, as a worker with that delivery mode does.
+// publishCase stores the dead letters of a case, with commits if they are not nil.
 func (r *rig) publishCase(w *Writer, commits *Commits, c letterCase, d *inflight.Delivery) error {
 	cause := errors.New("no")
 	switch {
@@ -115,14 +116,15 @@ func (r *rig) publishCase(w *Writer, commits *Commits, c letterCase, d *inflight
 	return w.PublishDeadLetter(r.Ctx(), d, c.why, cause)
 }
 
-// TestEveryDeadLetterIsStored: whatever its size and its headers are, the server takes it in one of its forms. It has its payload, or names the
-// message that has it. If no message may be that large, it has the digest, and that is counted.
+// TestEveryDeadLetterIsStored shows that the server accepts a dead letter of any size and headers in one of its
+// forms. It has its payload, or names the message with the payload. If no message may be that large, it has the
+// digest and is counted.
 func TestEveryDeadLetterIsStored(t *testing.T) {
 	t.Parallel()
 	for _, exclusive := range []bool{false, true} {
 		for _, maxPayload := range []int{8 << 10, 100 << 10} {
 			if testing.Short() && maxPayload > 8<<10 {
-				continue // many bytes, and nothing new for the race detector
+				continue // takes long, and shows nothing new about races
 			}
 			t.Run(fmt.Sprintf("exclusive=%v, %d", exclusive, maxPayload), func(t *testing.T) {
 				t.Parallel()
@@ -150,7 +152,7 @@ func TestEveryDeadLetterIsStored(t *testing.T) {
 	}
 }
 
-// wantLetters checks the dead letters of these cases.
+// wantLetters checks the dead letters of all cases.
 func (r *rig) wantLetters(cases []letterCase, maxPayload int) {
 	r.Helper()
 	s := r.Stream("RESULTS_DEADLETTER")
@@ -164,7 +166,8 @@ func (r *rig) wantLetters(cases []letterCase, maxPayload int) {
 		if id, input := strings.CutSuffix(m.Header.Get(jetstream.MsgIDHeader), "#message"); input {
 			of, _ := strconv.Atoi(strings.Split(id, ":")[1])
 			inputs[of]++
-		} else if sequence > 0 && !strings.HasPrefix(m.Subject, "commits") { // neither a payload without headers nor a marker
+			// neither a payload without headers nor a marker
+		} else if sequence > 0 && !strings.HasPrefix(m.Subject, "commits") {
 			c := cases[sequence-1]
 			found[sequence] = append(found[sequence], m.Header.Get(HeaderRecord))
 			r.wantLetter(c, maxPayload, s, m)

@@ -8,7 +8,8 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// TestWhatWasSettledIsAcknowledgedAgain redelivers a settled input. Its acknowledgement was lost, so it is acknowledged again.
+// TestWhatWasSettledIsAcknowledgedAgain redelivers a settled input. Its first acknowledgement was lost, so it is
+// acknowledged again.
 func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -19,7 +20,7 @@ func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
 	if !m.admission.admit(t.Context(), &input) {
 		t.Fatal("a first delivery is not to be processed")
 	}
-	m.ends.ledger.settle(&input) // the acknowledgement was lost
+	m.ends.ledger.settle(&input) // loses the acknowledgement
 	input.NumDelivered = 2
 	if m.admission.admit(t.Context(), &input) {
 		t.Error("what was settled is to be processed again")
@@ -33,7 +34,7 @@ func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotProcessedHoldsNoMemory: a delete marker, and an input that is in flight or settled already.
+// TestWhatIsNotProcessedHoldsNoMemory covers a delete marker, and an input that is in flight or settled already.
 func TestWhatIsNotProcessedHoldsNoMemory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -8,8 +8,8 @@ import (
 	"millrace/internal/ingest/stall"
 )
 
-// TestBacklogCountsWhatIsUnderWay: messages that were delivered and not acknowledged are reported beside those that wait. An
-// autoscaler needs both.
+// TestBacklogCountsWhatIsUnderWay shows that delivered and unacknowledged messages are reported in addition to
+// waiting messages. An autoscaler needs both.
 func TestBacklogCountsWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

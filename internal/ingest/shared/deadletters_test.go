@@ -14,8 +14,8 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// TestADeadLetterIsNoDuplicateOfItsResult dead-letters a payload with a stored result, as happens when every acknowledgement of
-// it was lost. A stream that stores both must not drop the dead letter as a duplicate of the result.
+// TestADeadLetterIsNoDuplicateOfItsResult publishes a dead letter for a payload with a stored result, as if every
+// acknowledgement was lost. A stream for both must not drop the dead letter as a duplicate.
 func TestADeadLetterIsNoDuplicateOfItsResult(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -49,7 +49,8 @@ func TestADeadLetterIsNoDuplicateOfItsResult(t *testing.T) {
 	}
 }
 
-// TestADeadLetterThatFindsNoPlaceIsGivenBack: with its memory, when the drain ends while as many dead letters as may be are being published.
+// TestADeadLetterThatFindsNoPlaceIsGivenBack ends the drain while the maximum number of dead letters is being
+// published. A waiting input is given back, and its memory is freed.
 func TestADeadLetterThatFindsNoPlaceIsGivenBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -11,13 +11,13 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// The ledger of shared delivery under random interleavings of all possible events: deliveries and redeliveries, results with lost
-// confirmations, acknowledgements that arrive late or never, and workers that die. The ledger is the worker's own code. Server
-// and network are models, with the rules of nats-server 2.15 (consumer.go: processAckMsgLocked). TestModelOfTheLease does the
-// same for exclusive delivery.
+// This file models the ledger of shared delivery under random interleavings of all possible events. These are
+// deliveries and redeliveries, results with lost confirmations, acknowledgements that arrive late or never, and
+// workers that die. The ledger is the worker's own code. Server and network are models, with the rules of nats-server
+// 2.15 (consumer.go: processAckMsgLocked). TestModelOfTheLease covers exclusive delivery.
 //
-// The invariant: the server counts an input as settled only if its result or dead letter is stored. Once nothing goes wrong any
-// more, every input is settled and has one result.
+// The invariant is that the server settles an input only if its result or dead letter is stored. Once faults end,
+// every input is settled and has one result.
 
 // ledgerInputs, ledgerSteps and ledgerRuns result in a million steps.
 const (
@@ -26,7 +26,7 @@ const (
 	ledgerRuns   = 400
 )
 
-// TestModelOfSharedDelivery runs one new history after another.
+// TestModelOfSharedDelivery runs random histories.
 func TestModelOfSharedDelivery(t *testing.T) {
 	t.Parallel()
 	history.Run(t, history.Bounds{Least: ledgerRuns, MustHappen: ledgerMustHappen}, func(h *history.History) map[string]int {
@@ -38,7 +38,7 @@ func TestModelOfSharedDelivery(t *testing.T) {
 	})
 }
 
-// ledgerMustHappen lists the events that must have happened in some run. Otherwise the model proves nothing.
+// ledgerMustHappen lists the events that must happen in some run. Without them the model proves nothing.
 var ledgerMustHappen = []string{
 	"delivered", "redelivered", "stored", "stored again", "confirmation lost", "acknowledged", "late", "died", "cut", "known", "given back",
 }
@@ -49,23 +49,23 @@ type ledgerWire struct {
 	deliveries int
 }
 
-// ledgerModel is one stream, its consumer, its result stream, and some workers.
+// ledgerModel has one stream, its consumer, its result stream, and some workers.
 type ledgerModel struct {
 	random *rand.Rand
 	did    map[string]int
-	calm   bool // nothing goes wrong any more
+	calm   bool // whether faults have ended
 
-	// The consumer's state at the server.
+	// The next fields are the consumer's state at the server.
 	nextSequence uint64
-	pending      map[uint64]bool // by unacknowledged delivery: whether AckWait has passed
+	pending      map[uint64]bool // whether AckWait has passed, by unacknowledged delivery
 	counts       map[uint64]int  // number of deliveries
 
-	results map[uint64]int // number of times that an input's result was stored as new: once, if the window is long enough
+	results map[uint64]int // number of times an input's result was stored as new
 	late    []ledgerWire
 	workers []*ledgerWorker
 }
 
-// ledgerWorker is a worker: the messages that it has received, and its ledger.
+// ledgerWorker is a worker with its received messages and its ledger.
 type ledgerWorker struct {
 	inbox  []ledgerWire
 	inHand []ledgerInput
@@ -92,7 +92,7 @@ func newLedgerModel(random *rand.Rand) *ledgerModel {
 	return m
 }
 
-// run takes random steps, then only fault-free ones until all inputs are settled.
+// run takes random steps, and then steps without faults until all inputs are settled.
 func (m *ledgerModel) run(steps int) error {
 	for i := range steps {
 		if err := m.step(); err != nil {
@@ -137,7 +137,7 @@ func (m *ledgerModel) step() error {
 	return nil
 }
 
-// deliver sends the next message to a worker. Redeliveries go first.
+// deliver sends the next message to a worker. It sends redeliveries first.
 func (m *ledgerModel) deliver(w *ledgerWorker) {
 	again := uint64(0)
 	for s, due := range m.pending {
@@ -161,7 +161,7 @@ func (m *ledgerModel) deliver(w *ledgerWorker) {
 	m.did["delivered"]++
 }
 
-// receive makes a worker take a received message.
+// receive makes a worker process a received message.
 func (m *ledgerModel) receive(w *ledgerWorker) error {
 	if len(w.inbox) == 0 {
 		return nil
@@ -184,7 +184,7 @@ func (d ledgerWire) delivery() *inflight.Delivery {
 	return &inflight.Delivery{Sequence: d.sequence, NumDelivered: d.deliveries, Stored: time.Unix(int64(d.sequence), 0)}
 }
 
-// compute stores the result of an input. Its confirmation may be lost, and then it is stored again.
+// compute stores the result of an input. If the confirmation is lost, the result is stored again later.
 func (m *ledgerModel) compute(w *ledgerWorker) {
 	var open []int
 	for i := range w.inHand {
@@ -197,7 +197,7 @@ func (m *ledgerModel) compute(w *ledgerWorker) {
 	}
 	in := &w.inHand[open[m.random.IntN(len(open))]]
 	if m.results[in.sequence] == 0 {
-		m.results[in.sequence] = 1 // the stream drops a stored result by its id
+		m.results[in.sequence] = 1 // the stream drops a known result by its id
 		m.did["stored"]++
 	} else {
 		m.did["stored again"]++
@@ -222,7 +222,7 @@ func (m *ledgerModel) settle(w *ledgerWorker) error {
 	return nil
 }
 
-// acknowledge sends an acknowledgement: it arrives, or it is late.
+// acknowledge sends an acknowledgement, which arrives at once or late.
 func (m *ledgerModel) acknowledge(a ledgerWire) error {
 	if !m.calm && m.random.IntN(3) == 0 {
 		m.late = append(m.late, a)
@@ -256,7 +256,7 @@ func (m *ledgerModel) ackAtServer(a ledgerWire) error {
 	return nil
 }
 
-// ackWaitPasses lets AckWait expire for a delivery, so that the server redelivers it.
+// ackWaitPasses makes AckWait expire for a delivery, so the server redelivers it.
 func (m *ledgerModel) ackWaitPasses() {
 	var waiting []uint64
 	for s, due := range m.pending {
@@ -264,7 +264,7 @@ func (m *ledgerModel) ackWaitPasses() {
 			waiting = append(waiting, s)
 		}
 	}
-	slices.Sort(waiting) // otherwise a seed would not replay
+	slices.Sort(waiting) // makes the seed reproducible
 	if len(waiting) > 0 {
 		m.pending[waiting[m.random.IntN(len(waiting))]] = true
 	}
@@ -276,7 +276,7 @@ func (m *ledgerModel) mishap(w *ledgerWorker) {
 		return
 	}
 	switch m.random.IntN(3) {
-	case 0: // the worker dies, and another starts
+	case 0: // the worker dies and a new one starts
 		m.did["died"]++
 		*w = *newLedgerWorker()
 	case 1: // the connection is cut, and messages in transit are lost

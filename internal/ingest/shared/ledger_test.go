@@ -13,7 +13,7 @@ func TestLedgerKnowsInputsInFlightAndSettledOnes(t *testing.T) {
 	at := time.Unix(1000, 0)
 	first := &inflight.Delivery{Sequence: 7, Stored: at, NumDelivered: 1}
 	again := &inflight.Delivery{Sequence: 7, Stored: at, NumDelivered: 9}
-	// A recreated stream starts its sequences from the beginning.
+	// A recreated stream restarts its sequences.
 	other := &inflight.Delivery{Sequence: 7, Stored: at.Add(time.Hour), NumDelivered: 2}
 
 	want := func(d *inflight.Delivery, s standing, when string) {

@@ -23,13 +23,13 @@ import (
 	"millrace/internal/streams"
 )
 
-// patience bounds how long a test waits for an event that must happen.
+// patience limits the wait for an event that must happen.
 const patience = natstest.Patience
 
-// rig has everything that a Mode needs.
+// rig has a server and the settings of a Mode.
 type rig struct {
 	*natstest.Rig
-	url       string // URL for the code under test: the server's own unless there is a proxy
+	url       string // URL for the code under test, which is the server's unless there is a proxy
 	topology  topology.Topology
 	operators []operator.Operator
 	counts    *counts
@@ -55,7 +55,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// open connects to r.url as a worker does, until the test ends.
+// open connects to r.url like a worker, until the test ends.
 func (r *rig) open(name string) *nats.Conn {
 	r.Helper()
 	nc, err := natsconn.Open(natsconn.Server{URL: r.url}, name, r.Log.Logger(), r.counts.Reconnected)
@@ -80,7 +80,7 @@ func (r *rig) publish(first, end int, payload func(i int) []byte) {
 	r.Publish(first, end, func(i int) *nats.Msg { return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: payload(i)} })
 }
 
-// consumer returns the consumer, for requests over nc.
+// consumer returns the consumer for requests over nc.
 func (r *rig) consumer(nc *nats.Conn) jetstream.Consumer {
 	r.Helper()
 	c, err := r.JetStream(nc).Consumer(r.Ctx(), r.topology.Stream, r.topology.Consumer)
@@ -90,7 +90,7 @@ func (r *rig) consumer(nc *nats.Conn) jetstream.Consumer {
 	return c
 }
 
-// input takes the next input as a worker would.
+// input receives the next input like a worker.
 func (r *rig) input() inflight.Delivery {
 	r.Helper()
 	var d inflight.Delivery
@@ -158,8 +158,9 @@ type counts struct {
 	outcomes    [inflight.NumOutcomes]atomic.Int64
 	redelivered atomic.Int64
 	reconnected atomic.Int64
-	pending     atomic.Uint64 // the last report, and likewise of unacked
-	unacked     atomic.Uint64
+	// pending and unacked are the last reported values.
+	pending atomic.Uint64
+	unacked atomic.Uint64
 }
 
 func (c *counts) Frame(inflight.FrameStats) {}
@@ -180,12 +181,12 @@ func (c *counts) Stalled(int)                                              {}
 // document returns the payload of the i-th input.
 func document(i int) []byte { return corpus.Text(uint64(i)+1, (i*997)%5000) }
 
-// someBytes returns a function that makes payloads of that many bytes.
+// someBytes returns a function that makes payloads of n bytes.
 func someBytes(n int) func(int) []byte {
 	return func(i int) []byte { return corpus.Text(uint64(i)+1, n) }
 }
 
-// paperMsg is a message that was never sent.
+// paperMsg is a message that no server sent.
 type paperMsg struct{ inflight.Message }
 
 func (m *paperMsg) Data() []byte { return nil }

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// leaving is an isolated pull that holds one delivery and has no time left to try it.
+// leaving is an isolated pull that holds one delivery and has no time to try it.
 type leaving struct{ isolatedPull }
 
 func (leaving) Begin(context.Context) {}
@@ -17,8 +17,8 @@ func (leaving) Play(context.Context) error { return nil }
 
 func (leaving) Leave(unread func(inflight.Delivery)) { unread(inflight.Delivery{Sequence: 7}) }
 
-// TestWhatCarefulPullingHasAtTheEndIsLeft: deliveries that the isolated pull holds when the source ends are given back, so that
-// they are redelivered at once and not after AckWait.
+// TestWhatCarefulPullingHasAtTheEndIsLeft shows that a source that ends gives back the deliveries of its isolated
+// pull. They are then redelivered at once and not after AckWait.
 func TestWhatCarefulPullingHasAtTheEndIsLeft(t *testing.T) {
 	over, end := context.WithCancel(t.Context())
 	end()
@@ -32,7 +32,8 @@ func TestWhatCarefulPullingHasAtTheEndIsLeft(t *testing.T) {
 	}
 }
 
-// TestQuietIsWhenNothingElseIsInFlight: a quarantined payload is tried with nothing else in flight, so nothing else can be to blame.
+// TestQuietIsWhenNothingElseIsInFlight shows that a quarantined payload is tried while no other payload is in flight.
+// No other payload can then be to blame.
 func TestQuietIsWhenNothingElseIsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &source{ledger: newLedger()}
@@ -54,7 +55,8 @@ func TestQuietIsWhenNothingElseIsInFlight(t *testing.T) {
 	})
 }
 
-// TestASourcePassesMessagesOnWhileItStops: a source hands new payloads on until drainCtx ends, even after the end of intake.
+// TestASourcePassesMessagesOnWhileItStops shows that a source hands on new payloads until drainCtx ends, even after
+// the end of intake.
 func TestASourcePassesMessagesOnWhileItStops(t *testing.T) {
 	t.Parallel()
 	const n = 100

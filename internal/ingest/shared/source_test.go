@@ -19,11 +19,11 @@ type pulling struct {
 	nc       *nats.Conn
 	stop     context.CancelFunc     // ends intake
 	endDrain context.CancelFunc     // ends drainCtx
-	left     chan inflight.Delivery // deliveries that it left unread
+	left     chan inflight.Delivery // deliveries that the source left unread
 	done     chan error
 }
 
-// pull runs a source with that size on its own connection. Only the test takes the deliveries.
+// pull runs a source of the given size on its own connection. Only the test receives its deliveries.
 func (r *rig) pull(size pull.Size, beat time.Duration) *pulling {
 	r.Helper()
 	size.Beat = beat
@@ -73,7 +73,7 @@ func TestPullIsBounded(t *testing.T) {
 		name    string
 		payload func(int) []byte
 		size    pull.Size
-		most    int // maximum number of deliveries that the test has not taken
+		most    int // maximum number of deliveries that the test has not received
 	}{
 		{"by messages", someBytes(10), pull.Size{Messages: 25, Most: 1 << 20}, 50},
 		{"by bytes", someBytes(10000), pull.Size{Messages: 4096, Most: 100000}, 20},
@@ -85,7 +85,8 @@ func TestPullIsBounded(t *testing.T) {
 			const n = 300
 			r.publish(0, n, c.payload)
 			p := r.pull(c.size, time.Second)
-			// The server answers a pull at once, so when the fifth delivery has arrived, it has counted the whole pull.
+			// The server answers a pull at once. When the fifth delivery has arrived, the server has counted the
+			// whole pull.
 			var got []inflight.Delivery
 			for range 5 {
 				got = append(got, p.next(t))
@@ -105,7 +106,8 @@ func TestPullIsBounded(t *testing.T) {
 	}
 }
 
-// TestStoppedSourceHandsOnWhatTheClientHolds takes half of the deliveries in time. The rest are left unread when the drain ends.
+// TestStoppedSourceHandsOnWhatTheClientHolds receives half of the deliveries in time. The remaining ones are left
+// unread when the drain ends.
 func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -120,7 +122,7 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 		seen[p.next(t).Sequence] = true
 	}
 	p.endDrain()
-	for d, ok := p.out.Get(); ok; d, ok = p.out.Get() { // the source may hand on one more
+	for d, ok := p.out.Get(); ok; d, ok = p.out.Get() { // the source may hand on one more delivery
 		seen[d.Sequence] = true
 	}
 	err := <-p.done
@@ -134,7 +136,7 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	}
 }
 
-// TestPullIsRenewedWhenTheServerFallsSilent loses all messages of the pull, while the connection stays up.
+// TestPullIsRenewedWhenTheServerFallsSilent loses all messages of the pull on a working connection.
 func TestPullIsRenewedWhenTheServerFallsSilent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

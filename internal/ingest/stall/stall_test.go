@@ -15,7 +15,7 @@ type observer struct{ stalled int }
 
 func (o *observer) Stalled(consumers int) { o.stalled = consumers }
 
-// TestStallsHaveNoFalseAlarms checks every excuse for a consumer that delivers nothing.
+// TestStallsHaveNoFalseAlarms checks every valid reason for a consumer without deliveries.
 func TestStallsHaveNoFalseAlarms(t *testing.T) {
 	t.Parallel()
 	still := jetstream.ConsumerInfo{Name: "millrace", NumPending: 10, Delivered: jetstream.SequenceInfo{Consumer: 5, Stream: 5}}
@@ -55,8 +55,8 @@ func TestStallsHaveNoFalseAlarms(t *testing.T) {
 	}
 }
 
-// TestStallsHaveBounds: a stalled consumer is logged and counted after 30 s, and makes the worker unready after 2 min. The next
-// delivery ends both.
+// TestStallsHaveBounds shows that a stalled consumer is logged and counted after 30 s, and makes the worker unready
+// after 2 min. The next delivery ends both.
 func TestStallsHaveBounds(t *testing.T) {
 	t.Parallel()
 	counts := &observer{}
@@ -67,7 +67,7 @@ func TestStallsHaveBounds(t *testing.T) {
 		d.Saw(1, &info, false, start.Add(after))
 	}
 	at(0)
-	at(0) // the first report shows the consumer's position, the second that it has not moved
+	at(0) // the first report shows the consumer's position, and the second shows no progress
 	for _, c := range []struct {
 		at      time.Duration
 		stalled int

@@ -7,7 +7,8 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// TestProvisionReplicatesInACluster: a cluster of three keeps three replicas, and a smaller one as many as it can, unless a number is set.
+// TestProvisionReplicatesInACluster shows that a cluster of three servers keeps three replicas and a smaller one
+// keeps one. A configured number takes precedence.
 func TestProvisionReplicatesInACluster(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -15,7 +15,7 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// topologies have the settings that change what the commands create.
+// topologies returns functions that set each setting that changes the created streams and consumers.
 func topologies(r *rig) map[string]func() {
 	return map[string]func(){
 		"shared":    func() {},
@@ -29,7 +29,7 @@ func topologies(r *rig) map[string]func() {
 	}
 }
 
-// advised returns the commands for what is missing.
+// advised returns the advised commands for missing streams and consumers.
 func (r *rig) advised() (commands []string) {
 	r.Helper()
 	for _, f := range Inspect(r.Ctx(), r.NC, r.topology, Use{InFlight: 10, BatchBytes: roomy, Linger: time.Millisecond}) {
@@ -46,7 +46,8 @@ func (r *rig) advised() (commands []string) {
 	return commands
 }
 
-// TestAdvisedCommandsCreateWhatProvisionCreates reads the commands as the nats command does, and creates what they describe.
+// TestAdvisedCommandsCreateWhatProvisionCreates interprets the commands like the nats command. The result must equal
+// the streams and consumers that Provision creates.
 func TestAdvisedCommandsCreateWhatProvisionCreates(t *testing.T) {
 	t.Parallel()
 	for name := range topologies(newRig(t)) {
@@ -71,7 +72,7 @@ func TestAdvisedCommandsCreateWhatProvisionCreates(t *testing.T) {
 	}
 }
 
-// TestAdvisedCommandsWithTheRealProgram runs the commands with the nats command.
+// TestAdvisedCommandsWithTheRealProgram runs the commands with the installed nats command.
 func TestAdvisedCommandsWithTheRealProgram(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("nats"); err != nil {
@@ -149,7 +150,7 @@ func (r *rig) consumerSettings() map[string]string {
 
 var loop = regexp.MustCompile(`^for p in \$\(seq (\d+) (\d+)\); do (.*); done$`)
 
-// shellWords splits a command into words as a shell does. A loop gives a list of words for each round.
+// shellWords splits a command into words like a shell. A loop results in a list of words for each iteration.
 func shellWords(t testing.TB, command string) (all [][]string) {
 	t.Helper()
 	bodies := []string{command}
@@ -171,7 +172,7 @@ func shellWords(t testing.TB, command string) (all [][]string) {
 	return all
 }
 
-// perform does what the nats command of version 0.5.1 does with these words.
+// perform has the same effect as the nats command of version 0.5.1 with these words.
 func (r *rig) perform(words []string) {
 	r.Helper()
 	flags := map[string][]string{}
@@ -211,7 +212,7 @@ func (r *rig) perform(words []string) {
 	}
 }
 
-// edit removes flags of `nats stream edit`, and changes the settings as that command does.
+// edit removes flags of `nats stream edit`, and changes the settings like that command.
 func (r *rig) edit(c *jetstream.StreamConfig, flags map[string][]string) {
 	r.Helper()
 	if subjects := flags["--subjects"]; subjects != nil {
@@ -228,7 +229,7 @@ func (r *rig) edit(c *jetstream.StreamConfig, flags map[string][]string) {
 	}
 }
 
-// taker removes flags and returns their only value.
+// taker returns a function that removes a flag and returns its only value.
 func (r *rig) taker(flags map[string][]string) func(string) string {
 	return func(name string) string {
 		values := flags[name]
@@ -310,7 +311,7 @@ func (r *rig) duration(text string) time.Duration {
 	return d
 }
 
-// bytes reads a size. The number before the unit has 32 bits.
+// bytes parses a size. The number before the unit has 32 bits.
 func (r *rig) bytes(text string) int64 {
 	r.Helper()
 	if text == "" {

@@ -22,19 +22,19 @@ func TestCommitSubjects(t *testing.T) {
 	}
 }
 
-// commitsCase is a stream, and the expected finding about its commit markers.
+// commitsCase has a stream and the expected finding about its commit markers.
 type commitsCase struct {
 	name    string
 	stream  jetstream.StreamConfig // without a name
 	change  func(*Topology)
-	version string // of the server; empty: 2.15.2
+	version string // version of the server; empty means 2.15.2
 	way     Commits
 	found   string
-	command string // that is advised; empty: none
-	advice  string // further words of the advice
+	command string // advised command; empty means none
+	advice  string // more text of the advice
 }
 
-// marked are the subjects of a stream of results or dead letters that takes commit markers.
+// marked are the subjects of a stream of results or dead letters that accepts commit markers.
 var marked = []string{"results.>", "commits.OUT.>"}
 
 var resultCases = []commitsCase{
@@ -96,7 +96,7 @@ var letterCases = []commitsCase{
 		found: "MILLRACE_EXACTLY_ONCE is off"},
 }
 
-// check compares the case with what judge says.
+// check compares the case with the outcome of judge.
 func (c commitsCase) check(t *testing.T, judge func(Topology) func(jetstream.StreamConfig, string) (Commits, string, string)) {
 	t.Helper()
 	l := Topology{Exclusive: true, CommitPrefix: "commits", ResultIDs: true, ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter"}
@@ -132,7 +132,8 @@ func TestCommitsOfStreams(t *testing.T) {
 	}
 }
 
-// TestProvisionedStreamsTakeCommitMarkers: with exclusive delivery, unless exactly once is off.
+// TestProvisionedStreamsTakeCommitMarkers shows that streams accept commit markers with exclusive delivery, unless
+// MILLRACE_EXACTLY_ONCE is off.
 func TestProvisionedStreamsTakeCommitMarkers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -14,16 +14,16 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// boundsCase is a stream, the settings for new streams, and what is said about it.
+// boundsCase has a stream, the settings for new streams, and the expected warning.
 type boundsCase struct {
 	name    string
 	stream  jetstream.StreamConfig
 	change  func(*Kept)
-	want    []string // parts of the warning; empty: no warning
-	command string   // that the warning advises; empty: none
+	want    []string // parts of the warning; empty means no warning
+	command string   // command in the warning; empty means none
 }
 
-// ours marks a stream as created by Millrace.
+// ours is the description of streams that Millrace created.
 const ours = provisioned
 
 var boundsCases = []boundsCase{
@@ -91,14 +91,14 @@ func TestInspectWarnsOfStreamsWithoutABoundAndOfDifferences(t *testing.T) {
 	}
 }
 
-// make creates a stream, and returns its settings.
+// make creates a stream and returns its settings.
 func (r *rig) make(c jetstream.StreamConfig) jetstream.StreamConfig {
 	r.Helper()
 	r.Create(c)
 	return r.StreamConfig(c.Name)
 }
 
-// about returns the warnings about bounds and differences of a stream.
+// about returns the warnings about a stream's bounds and differences.
 func (r *rig) about(stream string) []string {
 	return slices.DeleteFunc(r.found(1000, roomy), func(line string) bool {
 		about := strings.Contains(line, "stream "+stream+": ") || stream == "DEAD" && strings.Contains(line, "dead letters")
@@ -106,7 +106,7 @@ func (r *rig) about(stream string) []string {
 	})
 }
 
-// TestInspectWarnsOfAStreamThatIsNearlyFull: before its publishers, or the worker, wait.
+// TestInspectWarnsOfAStreamThatIsNearlyFull shows that the warning precedes any wait of publishers or the worker.
 func TestInspectWarnsOfAStreamThatIsNearlyFull(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -126,7 +126,8 @@ func TestInspectWarnsOfAStreamThatIsNearlyFull(t *testing.T) {
 	}
 }
 
-// TestOnlyAStreamThatRefusesMessagesIsNearlyFull: one that deletes the oldest is full for good.
+// TestOnlyAStreamThatRefusesMessagesIsNearlyFull shows that a stream that deletes its oldest messages causes no
+// warning, because it stays full.
 func TestOnlyAStreamThatRefusesMessagesIsNearlyFull(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -148,7 +149,8 @@ func TestOnlyAStreamThatRefusesMessagesIsNearlyFull(t *testing.T) {
 	}
 }
 
-// TestAFullStreamOfDeadLettersHoldsPartitionsUp: the finding says so, because their inputs need no dead letter for that.
+// TestAFullStreamOfDeadLettersHoldsPartitionsUp shows that the finding mentions waiting partitions. They wait even if
+// their inputs need no dead letter.
 func TestAFullStreamOfDeadLettersHoldsPartitionsUp(t *testing.T) {
 	t.Parallel()
 	i := &inspection{}
@@ -159,7 +161,8 @@ func TestAFullStreamOfDeadLettersHoldsPartitionsUp(t *testing.T) {
 	}
 }
 
-// TestASmallerLimitThanAStreamHolds stops it, which the advice says.
+// TestASmallerLimitThanAStreamHolds shows that the advice mentions that a limit below the stream's size stops the
+// stream.
 func TestASmallerLimitThanAStreamHolds(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 30
@@ -172,7 +175,8 @@ func TestASmallerLimitThanAStreamHolds(t *testing.T) {
 	}
 }
 
-// TestRoomIsMoreThanAStreamHolds: a command that bounds a stream doesn't stop it.
+// TestRoomIsMoreThanAStreamHolds shows that an advised limit exceeds the stream's size, so it doesn't stop the
+// stream.
 func TestRoomIsMoreThanAStreamHolds(t *testing.T) {
 	t.Parallel()
 	for holds, want := range map[int64]int64{0: 4 << 30, 1 << 30: 4 << 30, 3 << 30: 6 << 30, 5<<30 + 1: 11 << 30} {
@@ -182,7 +186,7 @@ func TestRoomIsMoreThanAStreamHolds(t *testing.T) {
 	}
 }
 
-// TestAdvisedEditsWork: with the real program, no warning is left after the advised command.
+// TestAdvisedEditsWork shows that the advised command removes the warning when the installed nats command runs it.
 func TestAdvisedEditsWork(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("nats"); err != nil {
@@ -201,7 +205,7 @@ func TestAdvisedEditsWork(t *testing.T) {
 			r.Create(c.stream)
 			r.shell(c.command + " --force")
 			for _, line := range r.about(c.stream.Name) {
-				if c.name != "asked for no limits" { // which leaves the stream without a bound
+				if c.name != "asked for no limits" { // leaves the stream without a bound
 					t.Error(line)
 				}
 			}
@@ -209,7 +213,7 @@ func TestAdvisedEditsWork(t *testing.T) {
 	}
 }
 
-// TestAdvisedEditsOfResultStreams: of streams that confirm nothing, or take no batches.
+// TestAdvisedEditsOfResultStreams covers streams without confirmations and streams without batches.
 func TestAdvisedEditsOfResultStreams(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("nats"); err != nil {
@@ -229,7 +233,8 @@ func TestAdvisedEditsOfResultStreams(t *testing.T) {
 	}
 }
 
-// TestInspectSaysThatInterestNeedsConsumers: an input for which there is no consumer is dropped.
+// TestInspectSaysThatInterestNeedsConsumers shows that the finding mentions that inputs without a consumer are
+// dropped.
 func TestInspectSaysThatInterestNeedsConsumers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -32,7 +32,7 @@ func TestInspectSaysHowToMoveDeadLetters(t *testing.T) {
 				r.exclusive(2)
 			}
 			if strings.HasPrefix(c.name, "everything") {
-				settings.NoAck = true // otherwise the server's own API would
+				settings.NoAck = true // required for subjects that include the server's API
 			}
 			r.Create(settings)
 			wantLine(t, r.found(1000, roomy), "warning dead letters deadletter.>", "stored in the result stream RESULTS", c.want)
@@ -40,7 +40,8 @@ func TestInspectSaysHowToMoveDeadLetters(t *testing.T) {
 	}
 }
 
-// TestMarkersAreNoDeadLetters: what nats reports as messages of the stream may be commit markers only.
+// TestMarkersAreNoDeadLetters shows that commit markers are reported separately. They count as messages of the stream
+// in the output of nats.
 func TestMarkersAreNoDeadLetters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -54,8 +55,8 @@ func TestMarkersAreNoDeadLetters(t *testing.T) {
 	wantLine(t, r.found(10, roomy), "ok dead letters deadletter.>: 3 of its 4 messages are commit markers, which are no dead letters; stored in stream RESULTS_DEADLETTER")
 }
 
-// TestMovedDeadLettersHaveTheBoundsOfASetting: the advised commands work, and the stream that they create has the settings with which the
-// worker would have created it, and the duplicate window of the results. After them there is no warning.
+// TestMovedDeadLettersHaveTheBoundsOfASetting shows that the advised commands work. They create a stream with the
+// worker's default settings and the duplicate window of the results. No warning is left.
 func TestMovedDeadLettersHaveTheBoundsOfASetting(t *testing.T) {
 	t.Parallel()
 	for name, bounds := range map[string]Bounds{

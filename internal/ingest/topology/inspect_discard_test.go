@@ -13,7 +13,7 @@ func TestInspectWarnsOfLimitsThatDropUnreadResults(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		limits jetstream.StreamConfig
-		want   []string // parts of the warning; empty: no warning
+		want   []string // parts of the warning; empty means no warning
 	}{
 		{"no limits", jetstream.StreamConfig{}, nil},
 		{"messages", jetstream.StreamConfig{MaxMsgs: 8591},
@@ -42,7 +42,7 @@ func TestInspectWarnsOfLimitsThatDropUnreadResults(t *testing.T) {
 			} {
 				s := c.limits
 				s.Name, s.Subjects = name, []string{at.prefix}
-				s.Duplicates = min(2*time.Minute, max(s.MaxAge, 0)) // the longest that the server allows
+				s.Duplicates = min(2*time.Minute, max(s.MaxAge, 0)) // maximum that the server allows
 				r.Create(s)
 				lines := r.found(1000, roomy)
 				if c.want == nil {
@@ -63,8 +63,8 @@ func TestInspectWarnsOfLimitsThatDropUnreadResults(t *testing.T) {
 	}
 }
 
-// findDrops agrees with the server: each stream gets more messages than its limits allow. Either it keeps all that it
-// confirmed, or Inspect warns about it.
+// TestTheServerDropsWhatIsWarnedOf compares findDrops with the server. Each stream gets more messages than its limits
+// allow. It must keep all confirmed messages, or Inspect must warn about it.
 func TestTheServerDropsWhatIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -34,7 +34,7 @@ func TestInspectOfExactlyOnce(t *testing.T) {
 	}
 }
 
-// olderStreams creates streams of results and dead letters that take no commit markers.
+// olderStreams creates streams of results and dead letters that accept no commit markers.
 func (r *rig) olderStreams(results, letters jetstream.StreamConfig) {
 	r.Helper()
 	r.topology.ExactlyOnce = Off
@@ -46,7 +46,8 @@ func (r *rig) olderStreams(results, letters jetstream.StreamConfig) {
 	r.topology.ExactlyOnce = Auto
 }
 
-// TestRequiredExactlyOnceIsAnError: a warning otherwise.
+// TestRequiredExactlyOnceIsAnError shows that streams without commit markers are an error if exactly once is
+// required, and otherwise a warning.
 func TestRequiredExactlyOnceIsAnError(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -67,13 +68,13 @@ func TestRequiredExactlyOnceIsAnError(t *testing.T) {
 	wantLine(t, r.found(10, roomy), "error stream RESULTS", "MILLRACE_RESULT_IDS=false has no effect, and results have their ids")
 }
 
-// TestAdviceForCommitMarkersWorks: after the commands that are advised, both streams take commit markers.
+// TestAdviceForCommitMarkersWorks shows that both streams accept commit markers after the advised commands.
 func TestAdviceForCommitMarkersWorks(t *testing.T) {
 	t.Parallel()
 	fast, atomic := "fast batches", "atomic batches"
 	for name, c := range map[string]struct {
 		results, letters jetstream.StreamConfig
-		way              string // of the results
+		way              string // way for results
 	}{
 		"as they were provisioned": {jetstream.StreamConfig{AllowBatchPublish: true}, jetstream.StreamConfig{}, fast},
 		"no batches":               {jetstream.StreamConfig{}, jetstream.StreamConfig{AllowAtomicPublish: true}, fast},
@@ -99,7 +100,7 @@ func TestAdviceForCommitMarkersWorks(t *testing.T) {
 	}
 }
 
-// follow runs the commands of the advice that begins with these words.
+// follow runs the commands of the advice that starts with begins.
 func (r *rig) follow(begins string) {
 	r.Helper()
 	for _, f := range Inspect(r.Ctx(), r.NC, r.topology, Use{InFlight: 10, BatchBytes: roomy}) {
@@ -112,7 +113,8 @@ func (r *rig) follow(begins string) {
 	}
 }
 
-// TestInspectOfAWorkQueueWithCommitMarkers: nothing removes markers from it unless they replace each other.
+// TestInspectOfAWorkQueueWithCommitMarkers shows that markers in a work queue must replace each other, because no
+// reader removes them.
 func TestInspectOfAWorkQueueWithCommitMarkers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -123,7 +125,8 @@ func TestInspectOfAWorkQueueWithCommitMarkers(t *testing.T) {
 	wantLine(t, lines, "warning stream RESULTS: keeps every commit marker", "(nats stream edit RESULTS --allow-rollup)")
 }
 
-// TestInspectNamesTheRightToReadMarkers: the worker must read the last marker when it takes a partition over.
+// TestInspectNamesTheRightToReadMarkers shows that a missing permission is reported. A worker must read the last
+// marker when it takes over a partition.
 func TestInspectNamesTheRightToReadMarkers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *server.Options) {

@@ -13,7 +13,7 @@ func TestInspectOfFrames(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		frames Frames
-		want   []string // parts of the only finding; nil: none
+		want   []string // parts of the only finding; nil means no finding
 	}{
 		{"messages are single records", Frames{Records: 10, Bytes: 10, Result: 2 * payload}, nil},
 		{"as it should be", Frames{Framed: true, Records: 1000, Bytes: payload, Result: 600, ResultMore: 500},
@@ -55,7 +55,7 @@ func TestInspectOfFrames(t *testing.T) {
 	}
 }
 
-// TestInspectReportsTheLimitOfRecords: with frames, only a record has to fit into a batch.
+// TestInspectReportsTheLimitOfRecords shows that with frames only each record has to fit into a batch.
 func TestInspectReportsTheLimitOfRecords(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -66,7 +66,8 @@ func TestInspectReportsTheLimitOfRecords(t *testing.T) {
 	wantLine(t, lines, "ok frames", "up to 10 records")
 }
 
-// TestInspectComparesResultsWithTheirStream: the worker cuts results by the result stream's limit, if that is below the server's.
+// TestInspectComparesResultsWithTheirStream shows that the result stream's limit counts if it is below the server's
+// limit. The worker cuts results by the smaller one.
 func TestInspectComparesResultsWithTheirStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -84,7 +85,7 @@ func TestInspectComparesResultsWithTheirStream(t *testing.T) {
 	}
 }
 
-// TestInspectOfTheLargestResult: one that fills a message with its headers is stored.
+// TestInspectOfTheLargestResult shows that a result that exactly fills a message with its headers causes no warning.
 func TestInspectOfTheLargestResult(t *testing.T) {
 	t.Parallel()
 	const payload = 1 << 20

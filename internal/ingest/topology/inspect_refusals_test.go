@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestInspectOfStreamsThatStoreNotEverything: each row changes a stream as a worker has made it.
+// TestInspectOfStreamsThatStoreNotEverything changes a stream that a worker has created, once for each row.
 func TestInspectOfStreamsThatStoreNotEverything(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -51,7 +51,7 @@ func TestInspectOfStreamsThatStoreNotEverything(t *testing.T) {
 	})
 }
 
-// TestInspectOfPausedConsumers: in both modes.
+// TestInspectOfPausedConsumers covers both delivery modes.
 func TestInspectOfPausedConsumers(t *testing.T) {
 	t.Parallel()
 	for _, exclusive := range []bool{false, true} {
@@ -69,7 +69,8 @@ func TestInspectOfPausedConsumers(t *testing.T) {
 	}
 }
 
-// TestInspectOfAConsumerWithoutAFilter: it gets what MILLRACE_SUBJECTS leaves out, unless the stream has nothing else.
+// TestInspectOfAConsumerWithoutAFilter shows that such a consumer is reported only if the stream has subjects outside
+// MILLRACE_SUBJECTS.
 func TestInspectOfAConsumerWithoutAFilter(t *testing.T) {
 	t.Parallel()
 	for subjects, bad := range map[string]bool{"ingest.>": false, "ingest.a": true, ">": false} {

@@ -15,7 +15,7 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// found returns what Inspect reports, one line per finding.
+// found returns the findings of Inspect, one per line.
 func (r *rig) found(inFlight, batchBytes int) (lines []string) {
 	r.Helper()
 	for _, f := range Inspect(r.Ctx(), r.NC, r.topology, Use{InFlight: inFlight, BatchBytes: batchBytes, Linger: time.Millisecond, Frames: r.frames}) {
@@ -161,7 +161,8 @@ func TestInspectOfTheConsumer(t *testing.T) {
 	}
 }
 
-// If there is a consumer, its own settings determine how often and how late an input is redelivered.
+// TestInspectComparesTheDuplicateWindowWithTheConsumer shows that an existing consumer's own settings determine the
+// number and time of redeliveries.
 func TestInspectComparesTheDuplicateWindowWithTheConsumer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -180,7 +181,7 @@ func TestInspectComparesTheDuplicateWindowWithTheConsumer(t *testing.T) {
 	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "be redelivered for 3h0m0s", "a result older than 40s is looked up")
 }
 
-// A cluster can keep several copies of a stream.
+// TestInspectOfReplicas shows that one replica is a warning only in a cluster, which could keep more.
 func TestInspectOfReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -218,7 +219,8 @@ func TestInspectWithoutJetStream(t *testing.T) {
 	}
 }
 
-// TestInspectWithoutTheRightToAsk: a request that its user may not send, or whose answer it may not receive, says nothing about JetStream.
+// TestInspectWithoutTheRightToAsk shows that a missing permission for a request or its answer is reported as such. It
+// proves nothing about JetStream.
 func TestInspectWithoutTheRightToAsk(t *testing.T) {
 	t.Parallel()
 	for subject, refused := range map[string]server.Permissions{
@@ -230,7 +232,7 @@ func TestInspectWithoutTheRightToAsk(t *testing.T) {
 			r := newRig(t, func(o *server.Options) {
 				o.Users, o.NoAuthUser = []*server.User{{Username: "worker", Password: "worker", Permissions: &refused}}, "worker"
 			})
-			ctx, cancel := context.WithTimeout(r.Ctx(), 2*time.Second) // for an answer that never comes
+			ctx, cancel := context.WithTimeout(r.Ctx(), 2*time.Second) // the answer never arrives
 			defer cancel()
 			list := Inspect(ctx, r.NC, r.topology, Use{})
 			if len(list) != 1 || list[0].What != "permissions" || !strings.Contains(list[0].Found, subject) || !strings.Contains(list[0].Advice, "grant it to the worker's user") {
@@ -240,7 +242,7 @@ func TestInspectWithoutTheRightToAsk(t *testing.T) {
 	}
 }
 
-// TestNoJetStreamWhereASettingSays: the finding names the setting.
+// TestNoJetStreamWhereASettingSays shows that the finding names the setting for the JetStream domain or prefix.
 func TestNoJetStreamWhereASettingSays(t *testing.T) {
 	t.Parallel()
 	for setting, api := range map[string]jsapi.API{
@@ -255,13 +257,14 @@ func TestNoJetStreamWhereASettingSays(t *testing.T) {
 func TestInspectOfAStreamWithoutPartitions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.provision() // a stream with only one replica
+	r.provision() // creates a stream with only one replica
 	r.topology.Exclusive, r.topology.Partitions = true, 4
 	lines := r.found(10, 1<<20)
 	wantLine(t, lines, "error stream INGEST", "does not put a partition before its subjects", "{{partition(4)}}.>", "MILLRACE_DELIVERY=shared")
 }
 
-// TestInspectOfAStreamWithPartitionsThatRemovesSingleMessages: removing one that is not acknowledged acknowledges earlier ones.
+// TestInspectOfAStreamWithPartitionsThatRemovesSingleMessages shows a warning for such streams. The removal of an
+// unacknowledged message acknowledges earlier ones.
 func TestInspectOfAStreamWithPartitionsThatRemovesSingleMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

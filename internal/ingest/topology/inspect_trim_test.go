@@ -9,13 +9,13 @@ import (
 	"millrace/internal/ingest/trim"
 )
 
-// TestInspectSaysWhetherProcessedInputsGo: each row changes the streams as a worker has made them.
+// TestInspectSaysWhetherProcessedInputsGo changes the streams that a worker has created, once for each row.
 func TestInspectSaysWhetherProcessedInputsGo(t *testing.T) {
 	t.Parallel()
 	const about = "processed inputs in stream INGEST: "
 	for name, c := range map[string]struct {
 		change func(r *rig, s *jetstream.StreamConfig)
-		want   []string // of a warning; none: nothing is wrong
+		want   []string // parts of the warning; nil means no warning
 	}{
 		"as made": {func(*rig, *jetstream.StreamConfig) {}, nil},
 		"interest": {func(_ *rig, s *jetstream.StreamConfig) {
@@ -50,7 +50,8 @@ func TestInspectSaysWhetherProcessedInputsGo(t *testing.T) {
 	}
 }
 
-// TestInspectNamesWhoHoldsTheFloor: it is the consumer that needs the first input of the stream.
+// TestInspectNamesWhoHoldsTheFloor shows that the finding names the consumer that needs the first input of the
+// stream.
 func TestInspectNamesWhoHoldsTheFloor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -63,7 +64,7 @@ func TestInspectNamesWhoHoldsTheFloor(t *testing.T) {
 	wantLine(t, r.found(1000, roomy), "ok processed inputs in stream INGEST: workers remove them; consumer millrace holds the floor, 3 sequences before the end")
 }
 
-// TestInspectOfAWorkQueue: a server that was killed keeps inputs that are acknowledged.
+// TestInspectOfAWorkQueue shows that acknowledged inputs are reported. A server that was killed may keep them.
 func TestInspectOfAWorkQueue(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -84,9 +85,10 @@ func TestInspectOfAWorkQueue(t *testing.T) {
 	info, consumer := r.Stream("INGEST").CachedInfo(), r.ConsumerInfo("INGEST", "millrace")
 	all := consumer.Config.FilterSubjects
 	for _, c := range []struct {
-		floor   uint64 // as if the server had not removed the acknowledged inputs up to this one
+		// floor is the last acknowledged input. The server seems to have kept the acknowledged inputs.
+		floor   uint64
 		filters []string
-		want    string // in the advice; none: nothing is wrong
+		want    string // part of the advice; empty means no finding
 	}{{0, all, ""}, {1, all, "nats stream purge INGEST --seq 2 --force"}, {2, all, "nats stream purge INGEST --seq 3 --force"}, {2, []string{"ingest.b"}, ""}} {
 		consumer.AckFloor.Stream, consumer.Config.FilterSubject, consumer.Config.FilterSubjects = c.floor, "", c.filters
 		i := trimInspector{streamInspector{&inspection{l: r.topology}}}

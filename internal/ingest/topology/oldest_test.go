@@ -13,14 +13,14 @@ func TestServersThatAreTooOld(t *testing.T) {
 		version       string
 		level         int
 		l             Topology
-		found, advice string // empty: new enough
+		found, advice string // empty means new enough
 	}{
 		{"2.10.0", 0, Topology{}, "", ""},
 		{"2.9.25", 0, Topology{}, "version 2.9.25, and Millrace needs nats-server 2.10", "upgrade"},
 		{"2.14.0", 0, Topology{Exclusive: true}, "", ""},
 		{"2.13.1", 0, Topology{Exclusive: true}, "version 2.13.1, and exclusive delivery needs nats-server 2.14", "MILLRACE_DELIVERY=shared"},
 		{"2.9.25", 0, Topology{Exclusive: true}, "Millrace needs nats-server 2.10", "upgrade"},
-		// The leaf node's version says nothing about the hub's.
+		// The leaf node's version does not imply the hub's version.
 		{"2.9.25", 4, Topology{Exclusive: true, API: jsapi.API{Domain: "hub"}}, "", ""},
 		{"2.9.25", 0, Topology{API: jsapi.API{Domain: "hub"}}, "", ""},
 		{"2.15.2", 3, Topology{Exclusive: true, API: jsapi.API{Prefix: "from.afar"}}, "level 3 of its API, and exclusive delivery needs level 4, of nats-server 2.14", "MILLRACE_DELIVERY=shared"},
@@ -32,7 +32,7 @@ func TestServersThatAreTooOld(t *testing.T) {
 	}
 }
 
-// TestTheOldestReleaseIsNamed: at startup and by `worker check`.
+// TestTheOldestReleaseIsNamed shows that startup and `worker check` name the oldest supported release.
 func TestTheOldestReleaseIsNamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -33,7 +33,8 @@ func TestProvisionBoundsItsStreams(t *testing.T) {
 	}
 }
 
-// TestProvisionMarksItsInputStream: with the defaults its workers may trim it, and it has registered the consumers before they exist.
+// TestProvisionMarksItsInputStream shows that with the defaults workers may trim the new stream. Its consumers are
+// registered before they exist.
 func TestProvisionMarksItsInputStream(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -71,7 +72,7 @@ func TestProvisionMarksItsInputStream(t *testing.T) {
 	}
 }
 
-// stopped is a client whose worker is stopped when it creates the consumer with that name.
+// stopped is a client whose worker is stopped when it creates consumer at.
 type stopped struct {
 	jetstream.JetStream
 	at        string
@@ -86,7 +87,8 @@ func (s stopped) CreateConsumer(ctx context.Context, stream string, c jetstream.
 	return s.JetStream.CreateConsumer(ctx, stream, c)
 }
 
-// TestAWorkerThatIsStoppedLeavesTheConsumersOfAnother: the other worker relies on them already.
+// TestAWorkerThatIsStoppedLeavesTheConsumersOfAnother shows that a stopped worker keeps consumers on which another
+// worker already relies.
 func TestAWorkerThatIsStoppedLeavesTheConsumersOfAnother(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -109,7 +111,7 @@ func TestAWorkerThatIsStoppedLeavesTheConsumersOfAnother(t *testing.T) {
 	}
 }
 
-// TestProvisionChangesNoStreamThatExists: whatever the settings are.
+// TestProvisionChangesNoStreamThatExists shows that existing streams are unchanged, regardless of the settings.
 func TestProvisionChangesNoStreamThatExists(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -143,12 +145,13 @@ func sameTransform(a, b *jetstream.SubjectTransformConfig) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// jetStreamRoom limits the server's JetStream to that many bytes.
+// jetStreamRoom limits the storage of the server's JetStream to the given number of bytes.
 func jetStreamRoom(bytes int64) func(*server.Options) {
 	return func(o *server.Options) { o.JetStreamMaxStore, o.JetStreamMaxMemory = bytes, bytes }
 }
 
-// TestProvisionFitsIntoASmallServer: the server reserves max_bytes, and a default gives way. A size that the user chose doesn't.
+// TestProvisionFitsIntoASmallServer shows that default sizes shrink to the server's free space, because the server
+// reserves max_bytes. A size that the user chose is kept.
 func TestProvisionFitsIntoASmallServer(t *testing.T) {
 	t.Parallel()
 	for _, bytes := range []int64{4 << 30, 1 << 30, 512 << 20} {
@@ -187,7 +190,7 @@ func TestProvisionFitsIntoASmallServer(t *testing.T) {
 	}
 }
 
-// TestWhyACreationFails: a server that is only offline may come back, so the stream doesn't get fewer replicas.
+// TestWhyACreationFails shows that an offline server doesn't reduce the replicas, because it may return.
 func TestWhyACreationFails(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -228,7 +231,7 @@ func (o oneReplica) CreateStream(_ context.Context, c jetstream.StreamConfig) (j
 	return nil, nil
 }
 
-// TestWhyAStreamHasOneReplica: the warning names the server's reason, and no other one.
+// TestWhyAStreamHasOneReplica shows that the warning names exactly the server's reason.
 func TestWhyAStreamHasOneReplica(t *testing.T) {
 	t.Parallel()
 	s := natstest.Plain(t, server.Options{Cluster: server.ClusterOpts{Name: "east", Host: "127.0.0.1", Port: server.RANDOM_PORT}})
@@ -249,7 +252,7 @@ func TestWhyAStreamHasOneReplica(t *testing.T) {
 	}
 }
 
-// TestAsManyConsumersAsTheStreamAllows: those that exist count once.
+// TestAsManyConsumersAsTheStreamAllows shows that existing consumers are counted once.
 func TestAsManyConsumersAsTheStreamAllows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -265,7 +268,8 @@ func TestAsManyConsumersAsTheStreamAllows(t *testing.T) {
 	}
 }
 
-// TestNewBoundsFitTheCommand: the nats command takes no number above 2^31 - 1 without a unit.
+// TestNewBoundsFitTheCommand shows that sizes have units. The nats command accepts no number above 2^31 - 1 without a
+// unit.
 func TestNewBoundsFitTheCommand(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{4 << 30: "4GiB", 4<<30 + 1: "4194305KiB", 0: "0", 1 << 20: "1MiB", 1: "1KiB", 3<<30 + 5<<20: "3077MiB"} {

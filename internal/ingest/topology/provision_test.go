@@ -109,7 +109,8 @@ func TestProvisionLeavesDeadLettersWhereTheyAre(t *testing.T) {
 	r.wantSubjects("GRAVES", "deadletter.>")
 }
 
-// A result stream that was created before dead letters had their own stream keeps them.
+// TestProvisionLeavesDeadLettersInTheResultStream shows that a result stream keeps its dead letters if it is older
+// than their own stream.
 func TestProvisionLeavesDeadLettersInTheResultStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -13,14 +13,14 @@ import (
 // quiet is a logger that discards everything.
 var quiet = slog.New(slog.DiscardHandler)
 
-// rig has a server and the topology that a worker should find there.
+// rig has a server and the expected topology.
 type rig struct {
 	*natstest.Rig
 	topology Topology
 	frames   Frames
 }
 
-// newRig starts a server whose options are changed by changes.
+// newRig starts a server with options modified by changes.
 func newRig(t *testing.T, changes ...func(*server.Options)) *rig {
 	t.Helper()
 	return withTopology(natstest.New(t, changes...))
@@ -34,7 +34,7 @@ func withTopology(r *natstest.Rig) *rig {
 	}}
 }
 
-// defaults returns what streams keep if no variable is set.
+// defaults returns the default limits of streams.
 func defaults() Kept {
 	return Kept{
 		Trim: true, Inputs: NewBounds(0, 4<<30), Results: NewBounds(7*24*time.Hour, 4<<30), DeadLetters: NewBounds(0, 1<<30),

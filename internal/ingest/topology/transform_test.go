@@ -35,7 +35,7 @@ func TestStoredFilters(t *testing.T) {
 	}
 }
 
-// TestFiltersOfAConsumerDoNotOverlap: the server refuses filters that do.
+// TestFiltersOfAConsumerDoNotOverlap shows that overlapping filters are merged, because the server refuses them.
 func TestFiltersOfAConsumerDoNotOverlap(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -74,7 +74,8 @@ func TestOverlapWithPartitions(t *testing.T) {
 	}
 }
 
-// TestInspectOfAStreamWithPartitionsForShared: such a stream stores nothing under the subjects of a shared consumer.
+// TestInspectOfAStreamWithPartitionsForShared uses a partitioned stream. It stores nothing under the subjects of a
+// shared consumer.
 func TestInspectOfAStreamWithPartitionsForShared(t *testing.T) {
 	t.Parallel()
 	for name, consumer := range map[string]bool{"with a consumer": true, "without": false} {
@@ -105,8 +106,8 @@ func TestInspectOfAStreamWithPartitionsForShared(t *testing.T) {
 	}
 }
 
-// TestExclusiveOnAStreamThatIsNotForIt checks that the error names the obstacle, that its advice helps, and that no
-// consumers are left behind.
+// TestExclusiveOnAStreamThatIsNotForIt shows that the error names the obstacle and its advice helps. No consumers are
+// left behind.
 func TestExclusiveOnAStreamThatIsNotForIt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

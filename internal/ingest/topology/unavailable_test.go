@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestUnavailable checks which errors of requests may go away while the worker waits.
+// TestUnavailable checks which request errors are temporary, so the worker waits.
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	api := func(code int, of jetstream.ErrorCode) error {
@@ -49,7 +49,7 @@ func TestUnavailable(t *testing.T) {
 
 func withoutJetStream(o *server.Options) { o.JetStream = false }
 
-// TestFindingsTellWhatIsUnanswered: a server without JetStream may get it, and a stream that doesn't exist stays missing.
+// TestFindingsTellWhatIsUnanswered shows that missing JetStream may be temporary, unlike a missing stream.
 func TestFindingsTellWhatIsUnanswered(t *testing.T) {
 	t.Parallel()
 	without := newRig(t, withoutJetStream)

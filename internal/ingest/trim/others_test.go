@@ -15,7 +15,8 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// TestABeginningThatMovesByItself: messages expire, or an administrator purges. A worker takes that for another worker's purges, but not for ever.
+// TestABeginningThatMovesByItself moves the beginning of the stream as expiry or an administrator's purges do. A
+// worker assumes another worker's purges, but only for a limited number of steps.
 func TestABeginningThatMovesByItself(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -39,7 +40,7 @@ func TestABeginningThatMovesByItself(t *testing.T) {
 	}
 }
 
-// TestACopyThatIsMadeLater: a worker that has found no copies looks again.
+// TestACopyThatIsMadeLater shows that a worker that has found no copies looks again.
 func TestACopyThatIsMadeLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -55,8 +56,8 @@ func TestACopyThatIsMadeLater(t *testing.T) {
 	}
 }
 
-// TestAConsumerThatTheServerCanNotTell: in a cluster the leader of a consumer may be away. Nobody knows then what it needs, also if it is another
-// program's.
+// TestAConsumerThatTheServerCanNotTell simulates a cluster without the leader of a consumer. That consumer's needs
+// are unknown, even if it belongs to another program.
 func TestAConsumerThatTheServerCanNotTell(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -88,7 +89,7 @@ func TestAConsumerThatTheServerCanNotTell(t *testing.T) {
 	}
 }
 
-// TestSeveralFiltersOfAConsumerThatCountsWrong: the stream is asked for messages of each filter.
+// TestSeveralFiltersOfAConsumerThatCountsWrong shows that the stream is searched for messages of each filter.
 func TestSeveralFiltersOfAConsumerThatCountsWrong(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -104,7 +105,8 @@ func TestSeveralFiltersOfAConsumerThatCountsWrong(t *testing.T) {
 	}
 }
 
-// TestRegisterLeavesTheMarkOut: an operator who says that any stream may be trimmed says so for this deployment only.
+// TestRegisterLeavesTheMarkOut shows that the policy Always applies only to this deployment. It doesn't mark the
+// stream.
 func TestRegisterLeavesTheMarkOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -124,7 +126,8 @@ func TestRegisterLeavesTheMarkOut(t *testing.T) {
 	}
 }
 
-// TestARefusalAboutAnotherStream says nothing about this one, although its name begins with that of this one.
+// TestARefusalAboutAnotherStream shows that a refusal for another stream does not apply to this one, although this
+// one's name is its prefix.
 func TestARefusalAboutAnotherStream(t *testing.T) {
 	t.Parallel()
 	refused := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.PURGE.>"}}}
@@ -150,7 +153,7 @@ func TestARefusalAboutAnotherStream(t *testing.T) {
 	}
 }
 
-// TestMayAsksWhatIsNeeded: a worker whose consumers are registered needn't change the stream.
+// TestMayAsksWhatIsNeeded shows that a worker with registered consumers needs no permission to change the stream.
 func TestMayAsksWhatIsNeeded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -182,7 +185,7 @@ func TestMayAsksWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// TestAnEmptyStreamFillsNothing: so nobody is told that a consumer is missing.
+// TestAnEmptyStreamFillsNothing shows that a missing consumer of an empty stream is not reported.
 func TestAnEmptyStreamFillsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -193,7 +196,8 @@ func TestAnEmptyStreamFillsNothing(t *testing.T) {
 	}
 }
 
-// TestTheLogSaysWhatHoldsAStreamForLong: once for each reason. A stream that isn't to be trimmed is no news.
+// TestTheLogSaysWhatHoldsAStreamForLong shows that each reason is logged once. A stream that must not be trimmed is
+// not logged.
 func TestTheLogSaysWhatHoldsAStreamForLong(t *testing.T) {
 	t.Parallel()
 	log := natstest.NewLog(t)
@@ -201,8 +205,8 @@ func TestTheLogSaysWhatHoldsAStreamForLong(t *testing.T) {
 	lines := 0
 	for _, c := range []struct {
 		held Reason
-		long bool // whether the reason has been there for long
-		more int  // lines in the log
+		long bool // whether the reason has lasted for long
+		more int  // number of new log lines
 	}{
 		{Missing, false, 0}, {Missing, false, 0}, {Missing, true, 1}, {Missing, true, 0}, {None, true, 0}, {Missing, true, 0}, {Missing, true, 1},
 		{Mirrored, true, 0}, {Mirrored, true, 1}, {NotTrimmed, true, 0}, {NotTrimmed, true, 0}, {None, true, 0}, {None, true, 0},

@@ -13,7 +13,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// rig has a stream that may be trimmed, and the consumers of two partitions, which are registered.
+// rig has a stream that may be trimmed, with the registered consumers of two partitions.
 type rig struct {
 	*natstest.Rig
 	removed uint64
@@ -48,7 +48,7 @@ func (r *rig) consume(c jetstream.ConsumerConfig) {
 	}
 }
 
-// store stores inputs of these partitions.
+// store stores one input for each of the given partitions.
 func (r *rig) store(partitions ...int) {
 	r.Helper()
 	r.Publish(0, len(partitions), func(i int) *nats.Msg { return &nats.Msg{Subject: fmt.Sprint(partitions[i], ".ingest")} })
@@ -78,7 +78,7 @@ func (r *rig) trimmer(policy Policy) *Trimmer {
 	return New(Settings{JS: r.JS, Stream: "INGEST", Policy: policy, Consumers: []string{"p-0", "p-1"}, Log: r.Log.Logger(), Observer: r})
 }
 
-// trim has a worker look twice, because it leaves the work to others at the first time.
+// trim runs two steps of a worker, because in the first one it leaves the work to other workers.
 func (r *rig) trim(t *Trimmer) {
 	r.Helper()
 	for range 2 {
@@ -88,7 +88,8 @@ func (r *rig) trim(t *Trimmer) {
 	}
 }
 
-// wantLeft checks the first sequence of the stream, why nothing is removed, and which consumer holds the floor.
+// wantLeft checks the first sequence of the stream, the reason why nothing is removed, and the consumer that holds
+// the floor.
 func (r *rig) wantLeft(first uint64, held Reason, holder string) {
 	r.Helper()
 	if got := r.Stream("INGEST").CachedInfo().State.FirstSeq; got != first || r.last.Held != held || r.last.Holder != holder {
@@ -97,7 +98,8 @@ func (r *rig) wantLeft(first uint64, held Reason, holder string) {
 	}
 }
 
-// TestTheFloor: inputs go when all consumers have acknowledged them. A consumer without inputs holds nothing.
+// TestTheFloor shows that inputs are removed once all consumers have acknowledged them. A consumer without inputs
+// does not delay this.
 func TestTheFloor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -107,7 +109,7 @@ func TestTheFloor(t *testing.T) {
 	r.wantLeft(1, None, "p-0")
 	r.process("p-0", 2)
 	r.trim(trimmer)
-	r.wantLeft(1, None, "p-1") // its floor is where it began, because it has an input
+	r.wantLeft(1, None, "p-1") // its floor is its start, because it has an input
 	r.process("p-1", 1)
 	r.trim(trimmer)
 	r.wantLeft(3, None, "p-0")
@@ -122,7 +124,8 @@ func TestTheFloor(t *testing.T) {
 	r.wantLeft(7, None, "p-1")
 }
 
-// TestOneInputHoldsAll: with shared delivery inputs are acknowledged in any order.
+// TestOneInputHoldsAll shows that one unacknowledged input of a shared consumer delays the removal of later ones.
+// With shared delivery, inputs are acknowledged in any order.
 func TestOneInputHoldsAll(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -138,8 +141,8 @@ func TestOneInputHoldsAll(t *testing.T) {
 	r.wantLeft(2, None, "shared")
 }
 
-// TestAConsumerThatCountsWrong: a consumer's own counts say that it has nothing, because the server on which it is doesn't have the last
-// messages of the stream yet. The stream does.
+// TestAConsumerThatCountsWrong uses a consumer that reports no pending messages, because its server lacks the
+// stream's last messages. The stream itself has them.
 func TestAConsumerThatCountsWrong(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -154,7 +157,7 @@ func TestAConsumerThatCountsWrong(t *testing.T) {
 	}
 }
 
-// TestWhatHoldsEverything: each row is a reason for which nothing is removed, although all inputs are processed.
+// TestWhatHoldsEverything has one reason per row for which no processed input is removed.
 func TestWhatHoldsEverything(t *testing.T) {
 	t.Parallel()
 	change := func(r *rig, change func(*jetstream.StreamConfig)) {
@@ -205,7 +208,8 @@ func TestWhatHoldsEverything(t *testing.T) {
 	}
 }
 
-// TestOtherRetentions: the server itself removes inputs from such streams. With the policy Always, nothing else keeps a Trimmer from them.
+// TestOtherRetentions shows that a Trimmer ignores streams whose server itself removes inputs, even with the policy
+// Always.
 func TestOtherRetentions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -218,7 +222,8 @@ func TestOtherRetentions(t *testing.T) {
 	}
 }
 
-// TestACopyThatMayMiss: with the policy Always inputs go although another stream copies them, and without a mark.
+// TestACopyThatMayMiss shows that with the policy Always inputs are removed although another stream copies them, and
+// without a mark.
 func TestACopyThatMayMiss(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -241,7 +246,8 @@ func (r *rig) deleteConsumer(name string) {
 	}
 }
 
-// TestAConsumerIsMadeAgain: nothing is removed while a registered consumer is missing, and it gets everything when it is back.
+// TestAConsumerIsMadeAgain shows that nothing is removed while a registered consumer is missing. The recreated
+// consumer gets all inputs.
 func TestAConsumerIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -257,7 +263,8 @@ func TestAConsumerIsMadeAgain(t *testing.T) {
 	r.wantLeft(4, None, "")
 }
 
-// TestRegisterWithOthers: deployments that register at the same moment overwrite each other's metadata, and each notices.
+// TestRegisterWithOthers lets deployments register at once. They overwrite each other's metadata, and each notices
+// that.
 func TestRegisterWithOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -280,7 +287,8 @@ func TestRegisterWithOthers(t *testing.T) {
 	}
 }
 
-// TestOneWorkerTrims: a worker that sees that another one removes inputs doesn't, unless the stream is filling up.
+// TestOneWorkerTrims shows that a worker removes no inputs while another worker does, unless the stream is nearly
+// full.
 func TestOneWorkerTrims(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -311,7 +319,8 @@ func TestOneWorkerTrims(t *testing.T) {
 	}
 }
 
-// TestAServerThatRestarts: what was read from a server isn't purged at the next one, which may have given the sequences to other messages.
+// TestAServerThatRestarts shows that a state that was read before a restart causes no purge after it. The restarted
+// server may have reused the sequences.
 func TestAServerThatRestarts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -332,7 +341,7 @@ func TestAServerThatRestarts(t *testing.T) {
 	r.wantLeft(1, None, "")
 }
 
-// TestMay: the requests that ask for permissions change nothing.
+// TestMay shows that the requests for checking permissions change nothing.
 func TestMay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// jsonResults returns the results of one operator.
+// jsonResults returns the JSON results of one operator.
 func jsonResults(t *testing.T) Results {
 	t.Helper()
 	ops, err := operator.ParseList("crc32c")
@@ -18,8 +18,8 @@ func jsonResults(t *testing.T) Results {
 	return Results{Operators: ops, Format: operator.JSON}
 }
 
-// TestMostCoversALargestMessage: the most memory for a message follows from the limits of frames, and from how messages are framed and
-// compressed.
+// TestMostCoversALargestMessage shows that the maximum memory for a message depends on the limits of frames and on
+// framing and compression.
 func TestMostCoversALargestMessage(t *testing.T) {
 	t.Parallel()
 	const payload, most, records = 1 << 20, 64 << 20, 1000
@@ -58,7 +58,8 @@ type variable struct{ operator.Operator }
 func (variable) MostStrings() (most, perByte int)                      { return 10, 3 }
 func (variable) AppendStrings(dst, _ []byte, _ []uint32, _ int) []byte { return dst }
 
-// TestCostsCountByteStrings: in the table and, as JSON, twice in the body.
+// TestCostsCountByteStrings shows that byte strings cost their size in the table, and twice their size in the JSON
+// body.
 func TestCostsCountByteStrings(t *testing.T) {
 	t.Parallel()
 	plain := jsonResults(t)

@@ -19,7 +19,7 @@ type headed struct {
 
 func (h headed) Headers() nats.Header { return h.header }
 
-// TestHeadersInAnySpelling: names have any case, and a header may be on several lines.
+// TestHeadersInAnySpelling shows that header names may have any case, and a header may span several lines.
 func TestHeadersInAnySpelling(t *testing.T) {
 	t.Parallel()
 	const lines = "a\nb\n"
@@ -30,8 +30,8 @@ func TestHeadersInAnySpelling(t *testing.T) {
 	for name, c := range map[string]struct {
 		header  nats.Header
 		body    string
-		records int    // 0: a fault
-		reason  string // of the fault, if it is of the frame
+		records int    // 0 means a fault
+		reason  string // reason of a fault of the frame
 	}{
 		"as usual":                   {nats.Header{"Content-Type": {ndjson}}, lines, 2, ""},
 		"lower case":                 {nats.Header{"content-type": {ndjson}}, lines, 2, ""},
@@ -57,7 +57,7 @@ func TestHeadersInAnySpelling(t *testing.T) {
 			t.Errorf("%s: it counts as one record", name)
 		}
 	}
-	// Nothing asks for the headers here.
+	// No setting requires the headers here.
 	s.Split.Framing, s.Decompress = frame.NewlineDelimited, compression.None
 	m := &Message{u: New(s, &limited{limit: 1 << 30}, func(int64, int64) bool { return false }), in: headed{input(lines), jsapi.Unreadable}}
 	if m.Open(); m.Records() != 2 {

@@ -17,7 +17,7 @@ type input []byte
 func (in input) Data() []byte         { return in }
 func (in input) Headers() nats.Header { return nil }
 
-// limited is Memory with a limit.
+// limited is a Memory with a limit.
 type limited struct{ limit, used int64 }
 
 func (l *limited) Try(n int64) bool {
@@ -31,7 +31,8 @@ func (l *limited) Try(n int64) bool {
 func (l *limited) Force(n int64) { l.used += n }
 func (l *limited) Give(n int64)  { l.used -= n }
 
-// TestAMessageHoldsItsMemory: whatever way it is unpacked, it holds as much memory as its body takes, and gives back all.
+// TestAMessageHoldsItsMemory shows that a message holds the memory of its body however it is unpacked, and returns
+// all of it.
 func TestAMessageHoldsItsMemory(t *testing.T) {
 	t.Parallel()
 	const size = 1 << 20
@@ -73,8 +74,8 @@ func TestAMessageHoldsItsMemory(t *testing.T) {
 	}
 }
 
-// TestIdleBuffersAreBounded: buffers that no message uses take at most as much memory as may be kept. A small message that takes over
-// large ones holds as much memory as they take.
+// TestIdleBuffersAreBounded shows that idle buffers stay within the limit for kept memory. A small message that
+// reuses large buffers holds all of their memory.
 func TestIdleBuffersAreBounded(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 20
@@ -119,7 +120,7 @@ func TestIdleBuffersAreBounded(t *testing.T) {
 	}
 }
 
-// gzipped compresses data. It does not declare its size.
+// gzipped compresses data without declaring its size.
 func gzipped(t *testing.T, data []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer

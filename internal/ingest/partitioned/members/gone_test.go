@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestPartitionsOfWhoIsGoneAreTaken: the partitions of a worker that announces its end are taken at once, and those of a dead
-// worker after a period of silence.
+// TestPartitionsOfWhoIsGoneAreTaken shows that the partitions of a worker that announces its end are taken at once.
+// Those of a dead worker are taken after a period of silence.
 func TestPartitionsOfWhoIsGoneAreTaken(t *testing.T) {
 	const partitions = 4
 	now := time.Now()

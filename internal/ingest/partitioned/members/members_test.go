@@ -31,8 +31,8 @@ func join(r *natstest.Rig, partitions int, id string) worker {
 	return worker{m, func() { cancel(); <-ended }}
 }
 
-// awaitShares waits until every partition belongs to exactly one worker, and all have equal shares. Each worker takes
-// its assigned partitions and gives up the others.
+// awaitShares waits until every partition belongs to exactly one worker, and all workers have equal shares. Each
+// worker adopts its assigned partitions and gives up all others.
 func awaitShares(r *natstest.Rig, partitions int, all ...worker) {
 	r.Helper()
 	r.Until(fmt.Sprintf("%d workers have equal shares of all partitions", len(all)), func() bool {
@@ -52,8 +52,8 @@ func awaitShares(r *natstest.Rig, partitions int, all ...worker) {
 	})
 }
 
-// TestTheFirstDecisionWaits: a new worker must have received an announcement of every other worker, which takes one
-// beat, before it claims anything.
+// TestTheFirstDecisionWaits shows that a new worker claims nothing during its first beat. It must first receive the
+// announcement of every other worker.
 func TestTheFirstDecisionWaits(t *testing.T) {
 	t.Parallel()
 	r := natstest.New(t)
@@ -62,12 +62,12 @@ func TestTheFirstDecisionWaits(t *testing.T) {
 	if !w.Await(r.Ctx(), 0, true) {
 		t.Fatal("the only worker claims nothing")
 	}
-	if said := w.nc.Stats().OutMsgs; said < 3 { // one at once, and one with each beat
+	if said := w.nc.Stats().OutMsgs; said < 3 { // one at once and one per beat
 		t.Errorf("it claims a partition after %d announcements, and another worker may not have made any in that time", said)
 	}
 }
 
-// TestStrangersAreBounded: a stranger pretends to be many workers and to be this one, and sends long announcements.
+// TestStrangersAreBounded lets a stranger pose as many workers and as this one, and send long announcements.
 func TestStrangersAreBounded(t *testing.T) {
 	t.Parallel()
 	m := &Members{id: "me", nonce: "mine", others: map[string]other{}, wanted: make([]bool, 4), assigned: make([]bool, 4), adopted: make([]bool, 4),
@@ -99,7 +99,7 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 }
 
-// TestMembersShareAllPartitions: workers come and go, and the running ones always have equal shares.
+// TestMembersShareAllPartitions shows that running workers have equal shares while workers join and leave.
 func TestMembersShareAllPartitions(t *testing.T) {
 	t.Parallel()
 	r := natstest.New(t)
@@ -124,7 +124,7 @@ func TestMembersShareAllPartitions(t *testing.T) {
 	}
 }
 
-// TestSharesNameTheOwners: a worker knows what it and each other worker own, and who they are.
+// TestSharesNameTheOwners shows that a worker knows the names and partitions of all workers.
 func TestSharesNameTheOwners(t *testing.T) {
 	t.Parallel()
 	r := natstest.New(t)
@@ -148,7 +148,7 @@ func TestSharesNameTheOwners(t *testing.T) {
 	r.Until("the worker that left has no share", func() bool { return len(one.Shares()) == 1 })
 }
 
-// owned returns a partition that is assigned to a worker.
+// owned returns a partition that is assigned to a worker, or -1.
 func owned(w worker, partitions int) int {
 	for p := range partitions {
 		if mine, _ := w.Mine(p); mine {

@@ -2,7 +2,8 @@ package partition
 
 import "testing"
 
-// TestCautionForgivesWithALeaseThatEndedWell: deaths before such a lease aren't added to deaths after it.
+// TestCautionForgivesWithALeaseThatEndedWell shows that deaths before a properly ended lease aren't added to deaths
+// after it.
 func TestCautionForgivesWithALeaseThatEndedWell(t *testing.T) {
 	c := Caution{Floor: 10, Until: 20, Deaths: alone, Trials: trials - 1}
 	if !c.AfterDeath(10, 20, true).GiveUp() {

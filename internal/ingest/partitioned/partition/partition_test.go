@@ -16,7 +16,8 @@ func TestAssignGivesEveryPartitionToSomebody(t *testing.T) {
 		for i := range members {
 			members[i].ID = fmt.Sprintf("w%d", i)
 			for range random.IntN(n + 1) {
-				members[i].Owns = append(members[i].Owns, random.IntN(n+2)-1) // also invalid partitions, and duplicates
+				// includes invalid partitions and duplicates
+				members[i].Owns = append(members[i].Owns, random.IntN(n+2)-1)
 			}
 		}
 		owners := Assign(n, members)
@@ -42,7 +43,7 @@ func TestAssignGivesEveryPartitionToSomebody(t *testing.T) {
 	}
 }
 
-// When a member joins or leaves, no more partitions move than necessary.
+// TestAssignMovesLittle shows that no more partitions move than necessary when a member joins or leaves.
 func TestAssignMovesLittle(t *testing.T) {
 	members := []Member{{ID: "a"}}
 	owned := func(owners []string) []Member {
@@ -81,7 +82,7 @@ func TestAssignMovesLittle(t *testing.T) {
 
 func TestFloorAcknowledgesOnlyWhatIsSettled(t *testing.T) {
 	var f Floor
-	for i, sequence := range []uint64{10, 11, 15, 16} { // sequences of other partitions lie between
+	for i, sequence := range []uint64{10, 11, 15, 16} { // the sequences between belong to other partitions
 		if v := f.Take(uint64(i+1), sequence); v != New {
 			t.Fatalf("delivery %d: %v", i+1, v)
 		}
@@ -107,8 +108,8 @@ func TestFloorAcknowledgesOnlyWhatIsSettled(t *testing.T) {
 	}
 }
 
-// TestFloorMissesNoDelivery: after a missing number, no new delivery is taken before the stream has been read, even if the next
-// delivery is already known.
+// TestFloorMissesNoDelivery shows that no new delivery is taken after a missing number until the stream has been
+// read. This holds even if the next delivery is already known.
 func TestFloorMissesNoDelivery(t *testing.T) {
 	f := NewFloor(9)
 	if v := f.Take(2, 12); v != Gap {
@@ -122,7 +123,7 @@ func TestFloorMissesNoDelivery(t *testing.T) {
 		number, sequence uint64
 		want             Verdict
 	}{
-		{2, 12, Read}, {3, 13, Read}, // they were on their way
+		{2, 12, Read}, {3, 13, Read}, // these were in transit
 		{4, 15, New},
 		{5, 11, Known}, // redelivered
 		{7, 12, Known}, // after a missing number
@@ -172,8 +173,8 @@ func TestFloorRefusesWhatIsNotOpen(t *testing.T) {
 	}
 }
 
-// TestCautionFindsWhatKills: a worker dies whenever a batch contains a lethal payload. All other payloads are acknowledged,
-// lethal ones are given up, and the number of deaths is bounded.
+// TestCautionFindsWhatKills kills a worker whenever a batch contains a lethal payload. All other payloads are
+// acknowledged, lethal ones are given up, and the number of deaths is limited.
 func TestCautionFindsWhatKills(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 500 {
@@ -211,8 +212,8 @@ func TestCautionFindsWhatKills(t *testing.T) {
 	}
 }
 
-// TestCautionBlamesNoPayloadForOtherDeaths: workers die at any point for reasons other than payloads, far more often than a payload
-// is tried alone. No payload is given up because of that. If there are lethal payloads, only those are given up.
+// TestCautionBlamesNoPayloadForOtherDeaths also kills workers at any point for other reasons, far more often than a
+// payload is tried alone. Only lethal payloads are given up.
 func TestCautionBlamesNoPayloadForOtherDeaths(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	others := 0
@@ -233,8 +234,8 @@ func TestCautionBlamesNoPayloadForOtherDeaths(t *testing.T) {
 			}
 			kept = ParseCaution(c.String())
 			if end := floor + random.Uint64N(n-floor+1); random.IntN(3) > 0 && lives < 50 {
-				// The worker dies for another reason after it has reached end, when a payload that runs alone has left the
-				// device.
+				// The worker dies for another reason after it has processed the payloads up to end. A payload that
+				// ran alone has left the device by then.
 				floor, kept, died = leaseOf(kept, floor, end, most, kills, givenUp)
 				alone = died && kept.Alone()
 				died = true
@@ -256,8 +257,8 @@ func TestCautionBlamesNoPayloadForOtherDeaths(t *testing.T) {
 	}
 }
 
-// leaseOf processes payloads from floor to n, or until a payload kills it. It returns the floor that it reached and the caution
-// that is kept.
+// leaseOf processes payloads from floor to n, or until a payload kills it. It returns the new floor, the stored
+// caution, and whether a payload killed it.
 func leaseOf(c Caution, floor, n uint64, most int, kills, givenUp map[uint64]bool) (uint64, Caution, bool) {
 	kept, left := c, c.Quarantined(most)
 	for floor < n {
