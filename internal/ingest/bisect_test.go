@@ -62,7 +62,6 @@ func (p pickyBound) Needs(s device.Shape) device.Needs {
 	return n
 }
 
-// pickySim opens a simulated device with the operator picky and the given faults.
 func pickySim(t testing.TB, faults ...sim.Fault) device.Device {
 	t.Helper()
 	d, err := sim.Open(sim.Options{Kernels: pickyKernels(), Faults: faults})

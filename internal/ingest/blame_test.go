@@ -53,7 +53,6 @@ func (d *ailing) concerns(commands []device.Command) bool {
 	return d.with == nil
 }
 
-// next counts a batch and returns its error.
 func (d *ailing) next() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -209,7 +208,6 @@ func (r *rig) awaitAllStored(t *testing.T, n int) {
 	}
 }
 
-// wantOnce checks that each of n inputs has one result.
 func (r *rig) wantOnce(n int, found map[uint64][]jetstream.Msg) {
 	r.Helper()
 	for i := range n {
@@ -325,7 +323,7 @@ func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 				}
 				r.wantOnlyDead(n, payload, bad)
 				if !r.opts.Exclusive {
-					r.wantSettled(n) // no input was delivered twice
+					r.wantSettled(n)
 				}
 				if s := run.worker.Status(); s.InHand != 0 {
 					t.Errorf("%d batches in hand after the end", s.InHand)

@@ -7,7 +7,6 @@ import (
 	"millrace/internal/streams"
 )
 
-// connections adds n connections for workers.
 func (r *rig) connections(n int) {
 	r.Helper()
 	for range n {

@@ -48,5 +48,5 @@ func TestPullGoesOnWhenTheConsumerIsBack(t *testing.T) {
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	r.wantAll(20, document) // the first ten were already stored
+	r.wantAll(20, document)
 }

@@ -218,7 +218,6 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 	r.awaitFinished(2)
 }
 
-// publishMsg publishes one input with headers.
 func (r *rig) publishMsg(h nats.Header, data []byte) {
 	r.Helper()
 	if _, err := r.JS.PublishMsg(r.Ctx(), &nats.Msg{Subject: "ingest.web.0", Header: h, Data: data}); err != nil {
@@ -226,7 +225,6 @@ func (r *rig) publishMsg(h nats.Header, data []byte) {
 	}
 }
 
-// limitConsumer sets the consumer's delivery limit.
 func (r *rig) limitConsumer(deliveries int) {
 	r.Helper()
 	c := r.consumerInfo().Config

@@ -13,7 +13,6 @@ import (
 	"millrace/internal/streams"
 )
 
-// withDevices returns a worker with one pipeline per device.
 func (r *rig) withDevices(cfg streams.Config, devices ...device.Device) *running {
 	r.Helper()
 	run := r.prepare(devices[0], cfg)
@@ -52,7 +51,6 @@ func TestWorkGoesToTheDeviceThatIsFree(t *testing.T) {
 	r.wantAll(n, document)
 }
 
-// TestTwoDevicesShareTheWork shows that two devices share one consumer's work and every payload has one result.
 func TestTwoDevicesShareTheWork(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -143,7 +141,6 @@ func TestASuspectTakesAnotherDeviceWithEachLevel(t *testing.T) {
 	}
 }
 
-// nak gives a delivery back.
 func nak(t testing.TB, m jetstream.Msg) {
 	t.Helper()
 	if err := m.Nak(); err != nil {

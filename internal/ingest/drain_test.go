@@ -213,7 +213,6 @@ func TestRunLeavesNoGoroutines(t *testing.T) {
 	until(t, "the client's goroutines are gone", func() bool { return len(goroutines("nats.go/jetstream.")) == 0 })
 }
 
-// goroutines returns the stacks that contain text, except the caller's.
 func goroutines(text string) (found []string) {
 	all := make([]byte, 1<<22)
 	all = all[:runtime.Stack(all, true)]

@@ -42,7 +42,6 @@ func eachCommit(t *testing.T, partitions int, test func(t *testing.T, r *rig)) {
 	}
 }
 
-// update changes the settings of a stream.
 func (r *rig) update(name string, change func(c *jetstream.StreamConfig)) {
 	r.Helper()
 	c := r.StreamConfig(name)
@@ -68,7 +67,6 @@ func (r *rig) rewind() {
 	}
 }
 
-// work runs a worker until all inputs are acknowledged.
 func (r *rig) work(cfg streams.Config) {
 	r.Helper()
 	run := r.run(hostDevice(r.TB), cfg)
@@ -202,7 +200,6 @@ func TestExactlyOnceAfterAPurge(t *testing.T) {
 	}
 }
 
-// withoutResults removes the results of a running worker.
 func withoutResults(t *testing.T, remove func(r *rig)) {
 	eachCommit(t, 1, func(t *testing.T, r *rig) {
 		const n = 60

@@ -16,14 +16,12 @@ const (
 	annotationAlone = "millrace-alone"
 )
 
-// partitionConfig returns the configuration of a partition's consumer.
 func (r *rig) partitionConfig(p int) jetstream.ConsumerConfig {
 	r.Helper()
 	c := r.Consumer(r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
 	return c.CachedInfo().Config
 }
 
-// changePartition replaces the configuration of a partition's consumer.
 func (r *rig) changePartition(c jetstream.ConsumerConfig) {
 	r.Helper()
 	if _, err := r.JS.UpdateConsumer(r.Ctx(), r.opts.Stream, c); err != nil {

@@ -10,7 +10,6 @@ import (
 	"millrace/internal/streams"
 )
 
-// partitionsInUse returns the number of partitions whose consumer has delivered an input.
 func (r *rig) partitionsInUse() (n int) {
 	r.Helper()
 	for p := range r.opts.Partitions {

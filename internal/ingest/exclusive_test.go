@@ -19,7 +19,6 @@ import (
 	"millrace/internal/streams"
 )
 
-// exclusiveRig returns a rig with a partitioned stream.
 func exclusiveRig(t *testing.T, partitions int) *rig {
 	t.Helper()
 	r := newRig(t)
@@ -49,7 +48,6 @@ func (r *rig) unacknowledged() (n int) {
 	return n
 }
 
-// wanted returns the number of partitions that a worker should own.
 func (run *running) wanted() int { return run.worker.mode.(*partitioned.Mode).Wanted() }
 
 func TestExclusiveBringsEveryPayloadBackOnceAndInOrder(t *testing.T) {

@@ -62,7 +62,6 @@ func TestAResultStreamThatIsFullInTheMiddleOfParts(t *testing.T) {
 	})
 }
 
-// messages returns the number of messages in a stream.
 func (r *rig) messages(name string) uint64 {
 	r.Helper()
 	return r.Stream(name).CachedInfo().State.Msgs

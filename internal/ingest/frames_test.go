@@ -33,7 +33,6 @@ type framed struct {
 	statuses []record.Status // nil means that every record must have results
 }
 
-// lines returns a newline-delimited frame.
 func lines(records ...[]byte) framed {
 	return framed{body: append(bytes.Join(records, []byte("\n")), '\n'), records: records}
 }
@@ -50,7 +49,6 @@ func randomLines(random *rand.Rand, most int) framed {
 	return lines(records...)
 }
 
-// publishFrames stores inputs with sequences from 1.
 func (r *rig) publishFrames(inputs []framed) {
 	r.Helper()
 	r.Publish(0, len(inputs), func(i int) *nats.Msg {
@@ -78,7 +76,6 @@ func (r *rig) wantFrames(inputs []framed) {
 	}
 }
 
-// deadLetters returns all dead letters by source sequence.
 func (r *rig) deadLetters() map[uint64][]jetstream.Msg {
 	return r.storedIn(r.opts.ResultStream+"_DEADLETTER", "deadletter.>")
 }
@@ -196,7 +193,6 @@ func eachMode(t *testing.T, test func(t *testing.T, r *rig)) {
 	}
 }
 
-// process runs a worker until every input is acknowledged.
 func (r *rig) process(d device.Device, cfg streams.Config) {
 	r.Helper()
 	run := r.run(d, cfg)

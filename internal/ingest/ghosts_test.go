@@ -37,7 +37,7 @@ func (r *rig) haunt(fresh bool) (claims *atomic.Int64) {
 		defer close(ended)
 		for retry.Sleep(ctx, time.Second) {
 			if claim() != nil {
-				return // the test has ended
+				return
 			}
 		}
 	}()

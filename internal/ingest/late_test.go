@@ -44,7 +44,6 @@ func (r *rig) abandon(n int, keep func(d *inflight.Delivery)) {
 	}
 }
 
-// storeResult stores the result of a delivery under an id.
 func (r *rig) storeResult(d *inflight.Delivery, id string) {
 	r.Helper()
 	h := results.ResultHeader(d, results.OperatorNames(r.opts.Operators))

@@ -25,7 +25,6 @@ func (k *headerKeeper) BatchEnded(_ *inflight.Record, payloads iter.Seq[inflight
 	}
 }
 
-// alive returns the number of headers that are still in memory.
 func (k *headerKeeper) alive() (n int) {
 	runtime.GC()
 	for _, w := range k.seen {

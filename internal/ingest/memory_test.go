@@ -58,7 +58,6 @@ func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 	}
 }
 
-// deliverBefore delivers n inputs to a client that gives them back.
 func (r *rig) deliverBefore(n int) {
 	r.Helper()
 	c := r.Consumer(r.opts.Stream, r.opts.Consumer)

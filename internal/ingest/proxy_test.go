@@ -8,7 +8,6 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// behindProxy makes the rig's workers connect through a proxy.
 func (r *rig) behindProxy() *natstest.Proxy {
 	r.Helper()
 	p := r.Proxy()

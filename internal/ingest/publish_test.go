@@ -10,7 +10,6 @@ import (
 	"millrace/internal/streams"
 )
 
-// wantNothingAcked checks that all n inputs are unacknowledged at the server.
 func (r *rig) wantNothingAcked(n int) {
 	r.Helper()
 	info := r.consumerInfo()
@@ -84,7 +83,7 @@ func TestWaitingForAFullResultStreamIsNoReasonToGiveUp(t *testing.T) {
 	config.MaxMsgs, config.Discard = 10, jetstream.DiscardNew
 	r.Create(config)
 	const n = 2000
-	// one pull request covers all of them
+	// One pull request covers all of them.
 	short := func(i int) []byte { return document(i)[:min(len(document(i)), 20)] }
 	r.publish(n, short)
 	run := r.run(hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 10})

@@ -157,7 +157,6 @@ var readers = map[string]func(r *rig, stream string, n int) map[int]nats.Header{
 	},
 }
 
-// reader returns a new consumer of a whole stream.
 func (r *rig) reader(stream string) jetstream.Consumer {
 	r.Helper()
 	c, err := r.JS.CreateConsumer(r.Ctx(), stream, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})

@@ -83,7 +83,6 @@ func TestProcessedInputsAreRemoved(t *testing.T) {
 	}
 }
 
-// awaitEmpty waits until a stream has no messages.
 func (r *rig) awaitEmpty(stream string) {
 	r.Helper()
 	s := r.Stream(stream)

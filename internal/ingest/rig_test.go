@@ -83,7 +83,6 @@ func (r *rig) provision() {
 	}
 }
 
-// publish publishes n inputs.
 func (r *rig) publish(n int, payload func(i int) []byte) {
 	r.Helper()
 	r.publishFrom(0, n, payload)
@@ -119,7 +118,6 @@ func openHost(t testing.TB, kernels []device.HostKernel) device.Device {
 	return d
 }
 
-// running is a running worker.
 type running struct {
 	rig    *rig
 	t      testing.TB
@@ -233,7 +231,6 @@ func (run *running) wait() error {
 	}
 }
 
-// consumerInfo reads the consumer's state from the server.
 func (r *rig) consumerInfo() *jetstream.ConsumerInfo {
 	r.Helper()
 	return r.ConsumerInfo(r.opts.Stream, r.opts.Consumer)

@@ -28,7 +28,6 @@ func serveAlone(dir string) int {
 	return 0
 }
 
-// newRigAlone returns a rig with a server in a separate process.
 func newRigAlone(t testing.TB) *rig {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -111,7 +111,6 @@ func TestPoisonIsFoundAndAllElseProcessed(t *testing.T) {
 	}
 }
 
-// poisonedSim opens a simulated device that the marker breaks.
 func poisonedSim(r *rig) device.Device {
 	return simDevice(r.TB, sim.Fault{Kind: sim.DeviceLoss, Marker: marker})
 }

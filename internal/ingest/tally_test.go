@@ -123,14 +123,12 @@ func (c *tally) count(o inflight.Outcome) int {
 	return c.outcomes[o]
 }
 
-// stalledNow returns the number of stalled consumers.
 func (c *tally) stalledNow() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stuck
 }
 
-// redelivered returns the number of redeliveries.
 func (c *tally) redelivered() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,7 +156,6 @@ func (c *tally) await(t testing.TB, o inflight.Outcome, n int) {
 	c.awaitFunc(t, o.String(), n, func() int { return c.count(o) })
 }
 
-// awaitStored returns once n inputs were acknowledged because of their result.
 func (c *tally) awaitStored(t testing.TB, n int) {
 	t.Helper()
 	c.awaitFunc(t, "stored", n, c.stored)
@@ -183,7 +180,6 @@ func (c *tally) awaitFunc(t testing.TB, what string, n int, count func() int) {
 	}
 }
 
-// deviceErrors is a streams.Observer that keeps the kinds of errors.
 type deviceErrors struct {
 	mu    sync.Mutex
 	kinds []string
@@ -195,7 +191,6 @@ func (e *deviceErrors) DeviceError(_, kind string) {
 	e.mu.Unlock()
 }
 
-// records is an inflight.RecordObserver that keeps the records of batches.
 type records struct {
 	mu   sync.Mutex
 	list []inflight.Record
@@ -224,7 +219,6 @@ func batchOf(t testing.TB, list []inflight.Record, n uint64) inflight.Record {
 	return inflight.Record{}
 }
 
-// all returns all records so far.
 func (l *records) all() []inflight.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,7 +11,6 @@ import (
 	"millrace/internal/streams"
 )
 
-// document returns the payload of the i-th input.
 func document(i int) []byte { return corpus.Text(uint64(i)+1, (i*997)%1000) }
 
 func TestEveryPayloadComesBackOnceAndRight(t *testing.T) {

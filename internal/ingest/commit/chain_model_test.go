@@ -27,7 +27,6 @@ import (
 
 var created = time.Unix(1_700_000_000, 0)
 
-// modelMessage is a message of the model's stream.
 type modelMessage struct {
 	subject string
 	header  nats.Header
@@ -67,7 +66,6 @@ type modelBatch struct {
 	rest []modelMessage
 }
 
-// write is an owner's request to store messages.
 type write struct {
 	way      Way
 	expected uint64
@@ -237,10 +235,9 @@ func (s *modelStream) Begun(_ context.Context, behind, before uint64) (until uin
 	return until, nil
 }
 
-// modelOwner is an owner that processes inputs in order.
 type modelOwner struct {
 	*Chain
-	next uint64 // next input
+	next uint64
 }
 
 func position(input uint64) Position { return Position{Sequence: input, Stored: int64(input)} }
@@ -318,7 +315,6 @@ func (o *modelOwner) step(ctx context.Context, s *modelStream) bool {
 	return true
 }
 
-// without returns the messages that are not stored.
 func without(msgs []*nats.Msg, stored []bool) (left []*nats.Msg) {
 	for i, m := range msgs {
 		if !stored[i] {

@@ -73,7 +73,7 @@ func TestWhatAWorkerWithoutMarkersMayHaveStored(t *testing.T) {
 		lookUp    uint64 // last input that is looked up
 	}{
 		{"first", false, 1, 3, 1}, // without a marker, all delivered inputs are uncertain
-		// inputs up to the marker are settled or belong to a restored stream
+		// Inputs up to the marker are settled or belong to a restored stream.
 		{"after an owner with markers", false, 9, 0, 3},
 		{"after a worker without", true, 12, 5, 12},
 		{"the next", false, 14, 0, 12},

@@ -25,7 +25,6 @@ type rig struct {
 
 const markers = "commits.RESULTS.IN.millrace.0"
 
-// newRig creates the stream.
 func newRig(at *natstest.Rig, c jetstream.StreamConfig) *rig {
 	at.Helper()
 	c.Name, c.Subjects, c.AllowAtomicPublish, c.AllowBatchPublish = "RESULTS", []string{"results.>", "commits.RESULTS.>"}, true, true
@@ -48,7 +47,6 @@ func (r *rig) open(way Way) *Chain {
 	return c
 }
 
-// batch returns the results of the inputs from first to last.
 func batch(first, last uint64) (msgs []*nats.Msg) {
 	for input := first; input <= last; input++ {
 		msgs = append(msgs, &nats.Msg{Subject: fmt.Sprint("results.", input%7), Header: nats.Header{jetstream.MsgIDHeader: {fmt.Sprint("IN:", input)}}, Data: []byte("result")})
@@ -65,7 +63,6 @@ func (r *rig) commit(c *Chain, first, last uint64) {
 	}
 }
 
-// count returns the number of messages that are stored.
 func count(stored []bool) (n int) {
 	for _, each := range stored {
 		if each {
@@ -93,7 +90,6 @@ func (r *rig) want(n uint64) {
 	}
 }
 
-// eachWay runs test with each way of storing on a stream that allows it.
 func eachWay(t *testing.T, test func(t *testing.T, r *rig, way Way)) {
 	t.Run("fast", func(t *testing.T) { t.Parallel(); test(t, newRig(natstest.New(t), jetstream.StreamConfig{}), Fast) })
 	t.Run("atomic", func(t *testing.T) { t.Parallel(); test(t, newRig(natstest.New(t), jetstream.StreamConfig{}), Atomic) })
@@ -237,12 +233,12 @@ func TestABatchUnderWay(t *testing.T) {
 			}
 			second := r.open(c.next)
 			for i, m := range under[half:] {
-				// no such batch exists
+				// No such batch exists.
 				if answer := r.send(marker, half+i, m, false); !strings.Contains(answer, "10208") {
 					t.Errorf("message %d of a batch that has ended: %s", half+i, answer)
 				}
 			}
-			// another message is the last one
+			// Another message is the last one.
 			if answer := r.send(marker, 0, under[0], true); !strings.Contains(answer, "10071") {
 				t.Errorf("a batch behind a marker that isn't the last one begins: %s", answer)
 			}

@@ -9,7 +9,6 @@ import (
 	"millrace/internal/streams"
 )
 
-// paperMsg is a message that no server sent.
 type paperMsg struct {
 	Message
 	data []byte

@@ -78,7 +78,6 @@ func packThree() (err error) {
 	return nil
 }
 
-// message is an input that no server sent.
 type message struct {
 	inflight.Message
 	data []byte

@@ -10,7 +10,6 @@ import (
 	"millrace/internal/streams"
 )
 
-// linePool returns a pool for newline-delimited frames.
 func linePool(t *testing.T, pipe *streams.Pipeline) *Pool {
 	t.Helper()
 	p, err := NewPool([]*streams.Pipeline{pipe}, Settings{

@@ -79,7 +79,6 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 	}
 }
 
-// variable is an operator with byte strings.
 type variable struct{ operator.Operator }
 
 func (variable) MostStrings() (most, perByte int)                      { return 100, 2 }

@@ -25,7 +25,6 @@ func waiting(t *testing.T, q *Queue, sizes ...int) (in func() int) {
 	}
 }
 
-// take takes one delivery.
 func (q *Queue) take(t *testing.T) {
 	t.Helper()
 	select {

@@ -290,7 +290,6 @@ func TestWithoutPermission(t *testing.T) {
 	}
 }
 
-// BenchmarkFind reads the headers of 100,000 results.
 func BenchmarkFind(b *testing.B) {
 	at := natstest.New(b)
 	at.Create(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}})

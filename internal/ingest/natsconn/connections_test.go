@@ -73,7 +73,6 @@ func TestAwaitConnected(t *testing.T) {
 	}
 }
 
-// TestEndedConnectionsAreNoticed shows that the end of any connection is noticed.
 func TestEndedConnectionsAreNoticed(t *testing.T) {
 	t.Parallel()
 	s := natstest.Plain(t, server.Options{Port: -1})

@@ -12,7 +12,6 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// connectFails opens a connection that must fail, and returns the error text.
 func connectFails(t *testing.T, c Server) string {
 	t.Helper()
 	nc, err := Open(c, "test", slog.New(slog.DiscardHandler), func() {})

@@ -24,7 +24,6 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// authority issues certificates.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -214,7 +213,6 @@ func (o *operators) file(name string, text []byte) string {
 	return writeFile(o.t, filepath.Join(o.dir, name), text)
 }
 
-// reconnections signals each reconnect.
 type reconnections chan struct{}
 
 func (r reconnections) one() {

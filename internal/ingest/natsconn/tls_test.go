@@ -14,7 +14,6 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// connects opens a connection that must succeed, and publishes over it.
 func connects(t *testing.T, c Server) {
 	t.Helper()
 	nc, err := Open(c, "test", slog.New(slog.DiscardHandler), func() {})
@@ -103,7 +102,7 @@ func TestTLSBeforeTheFirstWord(t *testing.T) {
 	first := ours.secureServer(current, "127.0.0.1", false, server.Options{TLSHandshakeFirst: true}).Addr().String()
 	refusedWith(t, Server{URL: "tls://" + first, CA: ours.file}, "sent nothing", "handshake_first", "MILLRACE_NATS_TLS_FIRST=true")
 	hasty := ours.secureServer(current, "127.0.0.1", false, server.Options{TLSHandshakeFirst: true, TLSTimeout: 0.1}).Addr().String()
-	// times out soon
+	// This server times out soon.
 	refusedWith(t, Server{URL: "tls://" + hasty, CA: ours.file}, "EOF", "handshake_first", "MILLRACE_NATS_TLS_FIRST=true")
 	connects(t, Server{URL: "tls://" + first, CA: ours.file, TLSFirst: true})
 	// The server speaks first once the fallback time has passed. A connection takes far longer than the first

@@ -22,7 +22,6 @@ func TestARestartKeepsAddressAndFiles(t *testing.T) {
 	}
 }
 
-// TestReload shows that clients that connect after a reload get the new settings.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	r := New(t)

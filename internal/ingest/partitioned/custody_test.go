@@ -11,7 +11,6 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// waitingFor returns a consumer with pending messages that is pinned to pin.
 func waitingFor(pin string) *jetstream.ConsumerInfo {
 	return &jetstream.ConsumerInfo{NumPending: 1, PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: pin}}}
 }

@@ -16,7 +16,6 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// endedServer is a leaseServer that has reached the end of a lease.
 type endedServer struct {
 	leaseServer
 	state    jetstream.ConsumerInfo
@@ -31,17 +30,14 @@ func (s *endedServer) annotate(_ context.Context, _ jetstream.ConsumerConfig, me
 	return nil
 }
 
-// ownPull is the leasePull of a worker that is pinned.
 type ownPull struct{ leasePull }
 
 func (ownPull) pin() string { return "own" }
 
-// endedHost is a leaseHost that accepts the end of a lease.
 type endedHost struct{ leaseHost }
 
 func (endedHost) ended() {}
 
-// lostBatches are leaseBatches on a lost device.
 type lostBatches struct {
 	leaseBatches
 	err      error

@@ -41,14 +41,12 @@ func (m *leaseModel) locked(do func()) {
 	do()
 }
 
-// answerAll answers calls until there are none.
 func (m *leaseModel) answerAll() {
 	for synctest.Wait(); len(m.calls) > 0; synctest.Wait() {
 		m.locked(m.answer)
 	}
 }
 
-// arriveAll delivers all messages that the server has sent.
 func (m *leaseModel) arriveAll() {
 	for range 100 {
 		m.locked(m.arrive)

@@ -194,7 +194,6 @@ func TestAnUnreadableStreamIsNotTakenForAnEmptyOne(t *testing.T) {
 	}
 }
 
-// unreadable is a leaseServer whose readers find no message.
 type unreadable struct{ leaseServer }
 
 func (u unreadable) reader() leaseReader { return unreadableReader{u.leaseServer.reader()} }

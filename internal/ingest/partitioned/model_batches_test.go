@@ -202,7 +202,6 @@ func (e *modelLease) encodeFrames(ctx context.Context, g *inflight.Batch) error 
 	return nil
 }
 
-// publishLetters stores the dead letters of records.
 func (e *modelLease) publishLetters(ctx context.Context, g *inflight.Batch, left []int) error {
 	for _, i := range left {
 		d := &g.Items[i]

@@ -98,7 +98,6 @@ func (e *modelLease) alreadyStored(*inflight.Delivery) {}
 // commitCall is the prefix of the names of calls that store messages with a marker.
 const commitCall = "commit to "
 
-// modelStore implements commit.Store.
 type modelStore struct {
 	e     *modelLease
 	chain *modelChain
@@ -234,7 +233,6 @@ func (c *modelChain) append(stored modelStoredMessage) (at uint64) {
 	return uint64(len(c.messages))
 }
 
-// call sends a request to the server.
 func (s *modelStore) call(ctx context.Context, what string, apply func(m *leaseModel) error) error {
 	return s.e.w.call(ctx, what+s.chain.name, false, func() error {
 		s.chain.proceed(s.e.w.m)
@@ -242,10 +240,8 @@ func (s *modelStore) call(ctx context.Context, what string, apply func(m *leaseM
 	})
 }
 
-// errModelCut means that a batch was interrupted.
 var errModelCut = errors.New("the batch was cut")
 
-// errModelRefused means that the server has refused messages of a batch.
 var errModelRefused = errors.New("the stream has no room")
 
 // errModelSilent means that a batch is not complete, so the worker gets no answer yet. Some workers freeze or crash
@@ -327,7 +323,6 @@ func (c *modelCommits) commitLetter(ctx context.Context, d *inflight.Delivery, l
 	}
 }
 
-// commitWhole stores the dead letter of a message.
 func (c *modelCommits) commitWhole(ctx context.Context, d *inflight.Delivery, why results.Reason) error {
 	m, dead := c.e.w.m, *d
 	return c.commitLetter(ctx, d, commit.Letter{Input: modelPosition(d), Record: commit.WholeMessage}, func() {
@@ -401,7 +396,6 @@ func (c *modelCommits) publish(ctx context.Context, g *inflight.Batch) error {
 	}
 }
 
-// publishRecordLetters stores the dead letters of a frame's records.
 func (c *modelCommits) publishRecordLetters(ctx context.Context, d *inflight.Delivery) error {
 	if d.Frame == nil {
 		return nil

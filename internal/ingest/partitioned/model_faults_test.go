@@ -47,7 +47,6 @@ func (m *leaseModel) take(w *leaseWorker) {
 	w.stop()
 }
 
-// mishap injects a random fault.
 func (m *leaseModel) mishap() {
 	w := m.workers[m.random.IntN(len(m.workers))]
 	kind := m.random.IntN(24)
@@ -107,7 +106,6 @@ func (m *leaseModel) mishap() {
 	}
 }
 
-// crash ends a worker's process and starts a new one.
 func (m *leaseModel) crash(w *leaseWorker) {
 	m.end(w)
 	m.newWorker(w.slot)
@@ -150,7 +148,6 @@ func (m *leaseModel) interrupt(w *leaseWorker) {
 	}
 }
 
-// replace starts a new worker for each ended process.
 func (m *leaseModel) replace() {
 	for _, w := range m.workers {
 		if w.over {

@@ -21,7 +21,6 @@ func (m *leaseModel) count(n int) {
 	m.mu.Unlock()
 }
 
-// held records that a lease received an input to process.
 func (m *leaseModel) held(e *modelLease, d *inflight.Delivery) {
 	m.notes.Lock()
 	calm, before := m.calm, m.takes[d.Sequence]
@@ -46,7 +45,6 @@ func (m *leaseModel) held(e *modelLease, d *inflight.Delivery) {
 	}
 }
 
-// acknowledging records that a lease sends an acknowledgement.
 func (m *leaseModel) acknowledging(e *modelLease, d *modelMessage) {
 	m.note("%s acknowledges %d of %d", e.w.id, d.number, d.sequence)
 	m.notes.Lock()
@@ -73,7 +71,6 @@ func (m *leaseModel) splitter() frame.Splitter {
 	return frame.Splitter{}
 }
 
-// published records that the server stores a result of a lease.
 func (m *leaseModel) published(e *modelLease, r modelResult) {
 	d := &r.Delivery
 	if m.input(d.Sequence).framed {
@@ -85,7 +82,6 @@ func (m *leaseModel) published(e *modelLease, r modelResult) {
 	m.server.store(d, results.MessageID(d))
 }
 
-// ended records the end of a lease.
 func (m *leaseModel) ended(e *modelLease, err error) {
 	m.note("lease %d of %s ends: %v", e.n, e.w.id, err)
 	if err == nil || errors.Is(err, context.Canceled) {

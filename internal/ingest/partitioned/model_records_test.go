@@ -87,7 +87,6 @@ func (m *leaseModel) newModelInput(sequence uint64, lethal bool) *modelInput {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// input returns the message with the given sequence.
 func (m *leaseModel) input(sequence uint64) *modelInput {
 	m.notes.Lock()
 	defer m.notes.Unlock()
@@ -97,7 +96,6 @@ func (m *leaseModel) input(sequence uint64) *modelInput {
 // modelResults are the device's results for a batch.
 type modelResults []byte
 
-// checksum returns the checksum of a row's bytes.
 func (r modelResults) checksum(row int) uint32 { return binary.LittleEndian.Uint32(r[4*row:]) }
 
 // kills reports whether any of these rows kills the worker that computes it.
@@ -112,7 +110,6 @@ func (m *leaseModel) kills(r modelResults) bool {
 	return false
 }
 
-// failingRows returns the rows on which the operator fails.
 func (m *leaseModel) failingRows(r modelResults) (rows []int) {
 	m.notes.Lock()
 	defer m.notes.Unlock()
@@ -127,7 +124,6 @@ func (m *leaseModel) failingRows(r modelResults) (rows []int) {
 // errModelOperator is the error of a batch with a record on which the operator fails.
 var errModelOperator = errors.New("the operator failed")
 
-// modelSplitter splits the messages of the model.
 var modelSplitter = frame.Splitter{Framing: frame.Auto, MaxRecords: 1000, MaxBytes: 1 << 20}
 
 // modelRecord identifies a record by the message's sequence and the record's index.
@@ -148,7 +144,6 @@ func loneRecord(alone string) (r modelRecord, ok bool) {
 	return r, true
 }
 
-// storeLetter stores the dead letter of a record.
 func (s *modelServer) storeLetter(r modelRecord, status record.Status) {
 	in := s.m.input(r.sequence)
 	switch {
@@ -173,7 +168,6 @@ type modelResult struct {
 	body     []byte          // body of a frame's result
 }
 
-// newModelResults returns the results for some deliveries of a group.
 func newModelResults(g *inflight.Batch, items []int) []modelResult {
 	sent := make([]modelResult, len(items))
 	for n, i := range items {
@@ -218,7 +212,6 @@ func (s *modelServer) wantFrame(d modelResult) {
 	}
 }
 
-// mayGiveUp checks the dead letter of a whole message.
 func (s *modelServer) mayGiveUp(d *inflight.Delivery, why results.Reason) {
 	in := s.m.input(d.Sequence)
 	switch {

@@ -44,7 +44,6 @@ var modelMustHappen = []string{
 	"committed", "commit refused", "batch cut", "batch proceeded", "message refused in a batch", "batch ended by another", "crashed during a batch", "frozen during a batch", "leader changed", "batch hit by a change of the leader", "read back", "settled by an earlier lease", commit.ErrFenced.Error(),
 }
 
-// runLeaseModel runs one history and fails the test if an invariant is broken.
 func runLeaseModel(t *testing.T, h *history.History, lab *modelLab) *leaseModel {
 	t.Helper()
 	m := newLeaseModel(h, lab)

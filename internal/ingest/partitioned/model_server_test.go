@@ -214,7 +214,7 @@ func (s *modelServer) receiver() *modelPull {
 		s.pins++
 		s.pin, s.pinSeen = fmt.Sprint("pin-", s.pins), time.Now()
 		p.request, p.requestTurn = s.pin, p.requestTurn+1
-		// the request was made at most pullFor ago
+		// The request was made at most pullFor ago.
 		p.fresh = time.Now().Add(-time.Duration(s.m.random.Int64N(int64(pullFor))))
 		s.m.did("pinned")
 		s.m.note("%s is pinned", p.w.id)

@@ -26,10 +26,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// document is the payload of the i-th input.
 func document(i int) []byte { return corpus.Text(uint64(i)+1, (i*997)%5000) }
 
-// rig is a server with a partitioned stream.
 type rig struct {
 	*natstest.Rig
 	topology topology.Topology
@@ -60,25 +58,21 @@ func newRigOn(at *natstest.Rig, partitions int) *rig {
 	return r
 }
 
-// publish stores n inputs.
 func (r *rig) publish(n int, payload func(i int) []byte) {
 	r.Helper()
 	r.Publish(0, n, func(i int) *nats.Msg { return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: payload(i)} })
 }
 
-// consumer returns a partition's consumer.
 func (r *rig) consumer(p int) jetstream.Consumer {
 	r.Helper()
 	return r.Consumer(r.topology.Stream, topology.PartitionConsumer(r.topology.Consumer, p))
 }
 
-// partitionConfig returns the configuration of a partition's consumer.
 func (r *rig) partitionConfig(p int) jetstream.ConsumerConfig {
 	r.Helper()
 	return r.consumer(p).CachedInfo().Config
 }
 
-// changePartition replaces the configuration of a partition's consumer.
 func (r *rig) changePartition(c jetstream.ConsumerConfig) {
 	r.Helper()
 	if _, err := r.JS.UpdateConsumer(r.Ctx(), r.topology.Stream, c); err != nil {
@@ -86,7 +80,6 @@ func (r *rig) changePartition(c jetstream.ConsumerConfig) {
 	}
 }
 
-// hostPipeline returns a small pipeline on a host device.
 func (r *rig) hostPipeline() *streams.Pipeline {
 	r.Helper()
 	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
@@ -134,7 +127,6 @@ func (r *rig) heldPipeline(batchPayloads int) (p *streams.Pipeline, open func())
 	return p, sync.OnceFunc(d.Hold())
 }
 
-// mode returns a worker's Mode with its own connection.
 func (r *rig) mode(pipe *streams.Pipeline) *Mode {
 	r.Helper()
 	nc, err := natsconn.Open(natsconn.Server{URL: r.URL}, "millrace-test", r.Log.Logger(), func() {})
@@ -167,7 +159,6 @@ func (r *rig) mode(pipe *streams.Pipeline) *Mode {
 	return m
 }
 
-// running is a running Mode.
 type running struct {
 	*Mode
 	t      testing.TB
@@ -233,7 +224,6 @@ func (r *rig) wantAll(n int, payload func(i int) []byte) {
 	}
 }
 
-// events counts the events that a worker reports.
 type events struct {
 	mu                             sync.Mutex
 	stored, redeliveries, restarts int
@@ -273,7 +263,6 @@ func (e *events) Redelivered()            { e.note(func() { e.redeliveries++ }) 
 func (e *events) Restarted()              { e.note(func() { e.restarts++ }) }
 func (e *events) Stalled(int)             {}
 
-// waiting returns the backlog.
 func (e *events) waiting() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -287,14 +276,12 @@ func (e *events) underWay() uint64 {
 	return e.unacknowledged
 }
 
-// disturbances returns the number of lease restarts and of redeliveries.
 func (e *events) disturbances() (restarts, redeliveries int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.restarts, e.redeliveries
 }
 
-// awaitStored returns once the results of n inputs are stored.
 func (e *events) awaitStored(t *testing.T, n int) {
 	t.Helper()
 	for deadline := time.After(natstest.Patience); ; {

@@ -18,7 +18,6 @@ import (
 // patience limits the wait for an event that must happen. No test sleeps for all of it.
 const patience = natstest.Patience
 
-// rig has a server with a stream RESULTS.
 type rig struct {
 	*natstest.Rig
 	config jetstream.StreamConfig
@@ -143,7 +142,6 @@ func (r *rig) wantOnce(n int, inOrder bool) {
 	}
 }
 
-// all yields the stream's messages.
 func (r *rig) all() func(yield func(jetstream.Msg) bool) {
 	return func(yield func(jetstream.Msg) bool) {
 		c, err := r.JS.CreateConsumer(r.Ctx(), r.config.Name, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
@@ -170,7 +168,6 @@ func (r *rig) all() func(yield func(jetstream.Msg) bool) {
 	}
 }
 
-// stored returns the number of messages in the stream.
 func (r *rig) stored() int {
 	r.Helper()
 	return int(r.Stream(r.config.Name).CachedInfo().State.Msgs)

@@ -46,7 +46,6 @@ func asking(messages int) Request {
 	}
 }
 
-// open starts a pull that ends with the test.
 func (r *rig) open(q Request) *Pull {
 	r.Helper()
 	p, err := Open(r.NC, q)
@@ -57,7 +56,6 @@ func (r *rig) open(q Request) *Pull {
 	return p
 }
 
-// next returns the next message.
 func (r *rig) next(p *Pull) *Message {
 	r.Helper()
 	m, err := p.Next(r.Ctx())
@@ -67,7 +65,6 @@ func (r *rig) next(p *Pull) *Message {
 	return m
 }
 
-// info returns the consumer's info from the server.
 func (r *rig) info() *jetstream.ConsumerInfo {
 	r.Helper()
 	return r.ConsumerInfo("IN", "in")

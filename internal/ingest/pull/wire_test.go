@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// heard returns the next message of a subscription.
 func heard(t *testing.T, sub *nats.Subscription) *nats.Msg {
 	t.Helper()
 	m, err := sub.NextMsg(patience)

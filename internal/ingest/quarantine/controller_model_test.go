@@ -159,7 +159,6 @@ func (m *crashModel) try(_ context.Context, g *inflight.Batch, items []int) erro
 // mishap reports whether the process ends now for a reason other than a payload.
 func (m *crashModel) mishap() bool { return m.mishaps > 0 && m.rng.IntN(m.mishaps) == 0 }
 
-// compute calls run, unless the process ends for another reason.
 func (m *crashModel) compute(g *inflight.Batch, items []int) error {
 	if m.mishap() {
 		return m.die(g, items, nil, false)
@@ -368,7 +367,6 @@ func survive(t *testing.T, m *crashModel) {
 	m.judge(t)
 }
 
-// judge checks the outcome of every payload.
 func (m *crashModel) judge(t *testing.T) {
 	t.Helper()
 	for i := range m.msgs {

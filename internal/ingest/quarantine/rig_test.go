@@ -16,7 +16,6 @@ import (
 	"millrace/internal/streams"
 )
 
-// paperMsg is a message that no server sent.
 type paperMsg struct {
 	inflight.Message
 	data []byte
@@ -24,7 +23,6 @@ type paperMsg struct {
 
 func (m *paperMsg) Data() []byte { return m.data }
 
-// ends counts the outcomes of deliveries.
 type ends struct{ finished, back, dead int }
 
 func (e *ends) Finish(_ context.Context, _ *streams.Pipeline, b *inflight.Batch, completed *streams.Batch, _ *results.Buffers) {
@@ -142,7 +140,6 @@ func heldDevice(t *testing.T) (device.Device, *holdup) {
 	return d, h
 }
 
-// faultyDevice returns a simulated device with the given faults.
 func faultyDevice(t *testing.T, faults ...sim.Fault) device.Device {
 	t.Helper()
 	d, err := sim.Open(sim.Options{Kernels: operator.HostKernels(), Faults: faults})

@@ -9,7 +9,6 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// counted is a publisher that counts its messages.
 type counted struct{ puts int }
 
 func (c *counted) Publish(_ context.Context, msgs []*nats.Msg, dst []publisher.Answer) []publisher.Answer {

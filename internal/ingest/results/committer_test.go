@@ -55,7 +55,6 @@ func (s *keptStream) Next(_ context.Context, behind uint64, subject string) (uin
 	return 0, nil, nil
 }
 
-// ids returns the ids of the stored messages in order.
 func (s *keptStream) ids() (ids []string) {
 	for _, m := range s.stored {
 		if m != nil {
@@ -78,7 +77,6 @@ func (r *rig) commits(w *Writer, s *keptStream) *Commits {
 	return c
 }
 
-// noSink is a Sink that ignores everything.
 type noSink struct{}
 
 func (noSink) Stored(context.Context, []*inflight.Delivery)                             {}

@@ -46,7 +46,6 @@ func printHeader(h nats.Header) {
 	}
 }
 
-// message is an input that no server sent.
 type message struct {
 	inflight.Message
 	header nats.Header

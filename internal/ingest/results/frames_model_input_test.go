@@ -98,7 +98,6 @@ func (m *model) encode(in *modelInput) {
 	}
 }
 
-// breakFrame turns the message into a frame that can't be split.
 func (in *modelInput) breakFrame() {
 	in.framed, in.broken = true, "invalid_frame"
 	in.header.Set("Content-Type", "application/vnd.millrace.length-delimited")
@@ -135,7 +134,6 @@ func (m *model) wantReason(in *modelInput) Reason {
 	return ""
 }
 
-// checkStored checks the result and the dead letters of a message.
 func (m *model) checkStored(sequence uint64, in *modelInput) {
 	m.t.Helper()
 	parts, letters := m.collect(sequence)
@@ -365,7 +363,6 @@ func (s *modelStream) of(sequence uint64) (parts, letters []modelStored) {
 	return parts, letters
 }
 
-// modelMessage is a message that no server sent.
 type modelMessage struct {
 	inflight.Message
 	body   []byte

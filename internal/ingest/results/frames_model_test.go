@@ -425,7 +425,6 @@ func (m *model) checkEnded() {
 	}
 }
 
-// checkMemory checks that nothing is in flight.
 func (m *model) checkMemory() {
 	m.t.Helper()
 	if used, batches, bytes := m.pool.Memory().Used, m.pool.InFlight(), m.pool.SubmittedBytes(); used != 0 || batches != 0 || bytes != 0 {

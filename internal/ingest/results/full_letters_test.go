@@ -10,7 +10,6 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// change changes a stream's settings.
 func (r *rig) change(stream string, with func(*jetstream.StreamConfig)) {
 	r.Helper()
 	c := r.StreamConfig(stream)

@@ -21,7 +21,6 @@ type rig struct{ *natstest.Rig }
 
 func newRig(t testing.TB) *rig { return &rig{natstest.New(t)} }
 
-// writer returns a writer to the stream RESULTS.
 func (r *rig) writer() *Writer {
 	r.Helper()
 	return r.writerWith(func(*Settings) {})
@@ -48,7 +47,6 @@ func (r *rig) writerWith(change func(*Settings)) *Writer {
 	return w
 }
 
-// pipeline returns a pipeline on a host device with the writer's operators.
 func (r *rig) pipeline(w *Writer) *streams.Pipeline {
 	r.Helper()
 	d, err := host.Open(host.Options{Cores: 1, Kernels: operator.HostKernels()})
@@ -63,7 +61,6 @@ func (r *rig) pipeline(w *Writer) *streams.Pipeline {
 	return pipe
 }
 
-// nobody is an observer that ignores everything.
 type nobody struct{}
 
 func (nobody) Frame(inflight.FrameStats) {}

@@ -51,7 +51,6 @@ func letterCases(maxPayload int) (all []letterCase) {
 	return all
 }
 
-// countsLeftOut is an observer that counts dead letters without their payload.
 type countsLeftOut struct {
 	nobody
 	n atomic.Int64
@@ -152,7 +151,6 @@ func TestEveryDeadLetterIsStored(t *testing.T) {
 	}
 }
 
-// wantLetters checks the dead letters of all cases.
 func (r *rig) wantLetters(cases []letterCase, maxPayload int) {
 	r.Helper()
 	s := r.Stream("RESULTS_DEADLETTER")
@@ -166,8 +164,8 @@ func (r *rig) wantLetters(cases []letterCase, maxPayload int) {
 		if id, input := strings.CutSuffix(m.Header.Get(jetstream.MsgIDHeader), "#message"); input {
 			of, _ := strconv.Atoi(strings.Split(id, ":")[1])
 			inputs[of]++
-			// neither a payload without headers nor a marker
 		} else if sequence > 0 && !strings.HasPrefix(m.Subject, "commits") {
+			// The message is neither a payload without headers nor a marker.
 			c := cases[sequence-1]
 			found[sequence] = append(found[sequence], m.Header.Get(HeaderRecord))
 			r.wantLetter(c, maxPayload, s, m)
@@ -187,7 +185,6 @@ func (r *rig) wantLetters(cases []letterCase, maxPayload int) {
 	}
 }
 
-// wantLetter checks one dead letter.
 func (r *rig) wantLetter(c letterCase, maxPayload int, s jetstream.Stream, m *jetstream.RawStreamMsg) {
 	r.Helper()
 	payload := bytes.Repeat([]byte{'x'}, c.bytes)

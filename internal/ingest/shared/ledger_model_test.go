@@ -231,7 +231,6 @@ func (m *ledgerModel) acknowledge(a ledgerWire) error {
 	return m.ackAtServer(a)
 }
 
-// ackArrives delivers a late acknowledgement, or loses it.
 func (m *ledgerModel) ackArrives() error {
 	if len(m.late) == 0 {
 		return nil
@@ -246,7 +245,6 @@ func (m *ledgerModel) ackArrives() error {
 	return m.ackAtServer(a)
 }
 
-// ackAtServer handles an acknowledgement as the server does.
 func (m *ledgerModel) ackAtServer(a ledgerWire) error {
 	if m.results[a.sequence] == 0 {
 		return fmt.Errorf("input %d is settled without a result", a.sequence)
@@ -270,7 +268,6 @@ func (m *ledgerModel) ackWaitPasses() {
 	}
 }
 
-// mishap injects a random fault.
 func (m *ledgerModel) mishap(w *ledgerWorker) {
 	if m.calm {
 		return

@@ -66,7 +66,6 @@ func (r *rig) open(name string) *nats.Conn {
 	return nc
 }
 
-// provision creates the streams and the consumer.
 func (r *rig) provision() {
 	r.Helper()
 	if err := topology.Provision(r.Ctx(), r.JS, r.topology, r.Log.Logger()); err != nil {
@@ -74,13 +73,11 @@ func (r *rig) provision() {
 	}
 }
 
-// publish publishes the inputs with numbers from first to end-1.
 func (r *rig) publish(first, end int, payload func(i int) []byte) {
 	r.Helper()
 	r.Publish(first, end, func(i int) *nats.Msg { return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: payload(i)} })
 }
 
-// consumer returns the consumer for requests over nc.
 func (r *rig) consumer(nc *nats.Conn) jetstream.Consumer {
 	r.Helper()
 	c, err := r.JetStream(nc).Consumer(r.Ctx(), r.topology.Stream, r.topology.Consumer)
@@ -129,7 +126,6 @@ func (r *rig) mode() *Mode {
 	})
 }
 
-// pipeline returns a small pipeline on a host device.
 func (r *rig) pipeline() *streams.Pipeline {
 	r.Helper()
 	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
@@ -153,7 +149,6 @@ func (r *rig) pipeline() *streams.Pipeline {
 	return p
 }
 
-// counts records the calls of the observers.
 type counts struct {
 	outcomes    [inflight.NumOutcomes]atomic.Int64
 	redelivered atomic.Int64
@@ -178,7 +173,6 @@ func (c *counts) Pending(n uint64)                                         { c.p
 func (c *counts) Unacknowledged(n uint64)                                  { c.unacked.Store(n) }
 func (c *counts) Stalled(int)                                              {}
 
-// document returns the payload of the i-th input.
 func document(i int) []byte { return corpus.Text(uint64(i)+1, (i*997)%5000) }
 
 // someBytes returns a function that makes payloads of n bytes.
@@ -186,7 +180,6 @@ func someBytes(n int) func(int) []byte {
 	return func(i int) []byte { return corpus.Text(uint64(i)+1, n) }
 }
 
-// paperMsg is a message that no server sent.
 type paperMsg struct{ inflight.Message }
 
 func (m *paperMsg) Data() []byte { return nil }

@@ -50,7 +50,6 @@ func (r *rig) pull(size pull.Size, beat time.Duration) *pulling {
 	return p
 }
 
-// next returns the next delivery.
 func (p *pulling) next(t *testing.T) inflight.Delivery {
 	t.Helper()
 	got := make(chan inflight.Delivery, 1)

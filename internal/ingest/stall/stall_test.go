@@ -10,7 +10,6 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// observer keeps the number of stalled consumers from the last report.
 type observer struct{ stalled int }
 
 func (o *observer) Stalled(consumers int) { o.stalled = consumers }

@@ -94,7 +94,6 @@ func TestAdvisedCommandsWithTheRealProgram(t *testing.T) {
 	}
 }
 
-// shell runs a command against the rig's server.
 func (r *rig) shell(command string) {
 	r.Helper()
 	cmd := exec.CommandContext(r.Ctx(), "sh", "-e", "-c", command)
@@ -126,7 +125,6 @@ func (r *rig) wantTheSame(want *rig) {
 	}
 }
 
-// consumerSettings returns the settings of the input stream's consumers.
 func (r *rig) consumerSettings() map[string]string {
 	r.Helper()
 	s := r.Stream(r.topology.Stream)

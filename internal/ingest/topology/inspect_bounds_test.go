@@ -91,7 +91,6 @@ func TestInspectWarnsOfStreamsWithoutABoundAndOfDifferences(t *testing.T) {
 	}
 }
 
-// make creates a stream and returns its settings.
 func (r *rig) make(c jetstream.StreamConfig) jetstream.StreamConfig {
 	r.Helper()
 	r.Create(c)

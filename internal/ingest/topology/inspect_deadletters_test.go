@@ -102,7 +102,6 @@ func TestMovedDeadLettersHaveTheBoundsOfASetting(t *testing.T) {
 	}
 }
 
-// adviceOn returns the advice of the finding about what.
 func (r *rig) adviceOn(what string) string {
 	r.Helper()
 	for _, f := range Inspect(r.Ctx(), r.NC, r.topology, Use{InFlight: 10, BatchBytes: roomy, Linger: time.Millisecond}) {

@@ -131,7 +131,6 @@ func TestProvisionChangesNoStreamThatExists(t *testing.T) {
 	}
 }
 
-// sameStream reports whether two streams have the same settings.
 func sameStream(a, b jetstream.StreamConfig) bool {
 	return a.Retention == b.Retention && a.Discard == b.Discard && a.MaxBytes == b.MaxBytes && a.MaxAge == b.MaxAge && a.MaxMsgs == b.MaxMsgs &&
 		a.MaxMsgsPerSubject == b.MaxMsgsPerSubject && a.MaxMsgSize == b.MaxMsgSize && a.MaxConsumers == b.MaxConsumers && a.Storage == b.Storage &&

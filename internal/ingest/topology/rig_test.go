@@ -10,7 +10,6 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// quiet is a logger that discards everything.
 var quiet = slog.New(slog.DiscardHandler)
 
 // rig has a server and the expected topology.
@@ -41,7 +40,6 @@ func defaults() Kept {
 	}
 }
 
-// exclusive makes the rig's worker use exclusive delivery.
 func (r *rig) exclusive(partitions int) {
 	r.topology.Exclusive, r.topology.Partitions = true, partitions
 	r.topology.CommitPrefix, r.topology.ResultIDs = "commits", true

@@ -40,7 +40,6 @@ func TestABeginningThatMovesByItself(t *testing.T) {
 	}
 }
 
-// TestACopyThatIsMadeLater shows that a worker that has found no copies looks again.
 func TestACopyThatIsMadeLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -54,7 +54,6 @@ func (r *rig) store(partitions ...int) {
 	r.Publish(0, len(partitions), func(i int) *nats.Msg { return &nats.Msg{Subject: fmt.Sprint(partitions[i], ".ingest")} })
 }
 
-// process acknowledges the next n messages of a consumer.
 func (r *rig) process(consumer string, n int) {
 	r.Helper()
 	for range n {

@@ -52,7 +52,6 @@ func TestMostCoversALargestMessage(t *testing.T) {
 	}
 }
 
-// variable is an operator with byte strings.
 type variable struct{ operator.Operator }
 
 func (variable) MostStrings() (most, perByte int)                      { return 10, 3 }

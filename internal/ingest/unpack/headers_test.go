@@ -11,7 +11,6 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// headed is a message with headers.
 type headed struct {
 	input
 	header nats.Header

@@ -11,13 +11,11 @@ import (
 	"millrace/internal/frame"
 )
 
-// input is a message without headers.
 type input []byte
 
 func (in input) Data() []byte         { return in }
 func (in input) Headers() nats.Header { return nil }
 
-// limited is a Memory with a limit.
 type limited struct{ limit, used int64 }
 
 func (l *limited) Try(n int64) bool {

@@ -13,7 +13,6 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// worker is a running member with its own connection.
 type worker struct {
 	*Members
 	leave func()
@@ -148,7 +147,6 @@ func TestSharesNameTheOwners(t *testing.T) {
 	r.Until("the worker that left has no share", func() bool { return len(one.Shares()) == 1 })
 }
 
-// owned returns a partition that is assigned to a worker, or -1.
 func owned(w worker, partitions int) int {
 	for p := range partitions {
 		if mine, _ := w.Mine(p); mine {

@@ -16,7 +16,7 @@ func TestAssignGivesEveryPartitionToSomebody(t *testing.T) {
 		for i := range members {
 			members[i].ID = fmt.Sprintf("w%d", i)
 			for range random.IntN(n + 1) {
-				// includes invalid partitions and duplicates
+				// Members may own invalid partitions and duplicates.
 				members[i].Owns = append(members[i].Owns, random.IntN(n+2)-1)
 			}
 		}
