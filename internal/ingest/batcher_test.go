@@ -8,7 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// someBytes returns a function that makes payloads. Their sizes cycle through sizes.
+// someBytes returns a function that makes payloads whose sizes cycle through sizes.
 func someBytes(sizes ...int) func(i int) []byte {
 	return func(i int) []byte {
 		b := make([]byte, sizes[i%len(sizes)])

@@ -29,7 +29,7 @@ func unfitAt(at ...int) func(i int) []byte {
 	}
 }
 
-// picky is an operator. If a batch's longest payload is unfit, it requests more than any device has. The device then
+// picky is an operator that requests more than any device has if a batch's longest payload is unfit. The device then
 // refuses the batch and stays usable.
 type picky struct {
 	device.HostKernel
@@ -126,7 +126,8 @@ func TestWantOfMemoryIsNoPayloadsFault(t *testing.T) {
 	}
 }
 
-// TestDrainEndsTheSearch lets the drain time out while halves of a failed batch wait for their results to be stored.
+// TestDrainEndsTheSearch lets the drain time out while the halves of a failed batch wait until their results are
+// stored.
 func TestDrainEndsTheSearch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

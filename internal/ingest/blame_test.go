@@ -21,14 +21,14 @@ import (
 	"millrace/internal/streams"
 )
 
-// ailing is a device on which batches fail from batch number from on.
+// ailing is a device on which batches fail, starting with number from.
 type ailing struct {
 	device.Device
 	fails error // error of a refused batch; an error that wraps ErrLost loses the device
 	from  int   // number of the first batch that fails, from 1
 	times int   // number of batches that fail; 0 means all
 	lies  *atomic.Bool
-	with  []byte // fails only batches with a payload that contains with; nil means all batches
+	with  []byte // text in the payloads whose batches fail; nil means all batches
 
 	mu      sync.Mutex
 	batches int
@@ -117,7 +117,7 @@ func eachBlame(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Split = frame.Splitter{}
-		// The server redelivers messages that it was sending when a worker ended only after AckWait.
+		// Messages in transit to an ended worker are redelivered after AckWait.
 		r.opts.AckWait = 3 * time.Second
 		r.provision()
 		test(t, r)
@@ -196,7 +196,7 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 }
 
 // awaitAllStored returns once n inputs are acknowledged because their results are stored. It waits as long as there
-// is progress. A worker that follows one with a lost device retries quarantined payloads one by one.
+// is progress, because the worker after a lost device retries quarantined payloads one by one.
 func (r *rig) awaitAllStored(t *testing.T, n int) {
 	t.Helper()
 	for r.tally.stored() < n {
@@ -291,7 +291,7 @@ func TestPoisonOneByOne(t *testing.T) {
 
 // TestPoisonAmongGoodPayloadsIsFoundWithoutARestart uses payloads on which an operator fails. They are apart,
 // adjacent, or in rows longer than a broken device may fail on. Batches are planned once the worker has every input,
-// so they are full. A batch in which all payloads fail would end the worker.
+// so they are full. A batch without a good payload would end the worker.
 func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 	t.Parallel()
 	row := make([]int, 3*quarantine.MaxInRow)
@@ -376,7 +376,7 @@ func TestALonePoisonousPayloadIsGivenUp(t *testing.T) {
 }
 
 // TestAStreamOfPoisonStopsWorkersAndLosesNothing makes an operator fail on every payload except the probe's. More
-// workers end than MaxDeliver allows deliveries, but none publishes a dead letter. The next worker processes all
+// workers end than MaxDeliver allows deliveries, but no worker publishes a dead letter. The next worker processes all
 // payloads.
 func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 	t.Parallel()

@@ -70,7 +70,7 @@ func TestALeaseGoesOverTheNextConnection(t *testing.T) {
 }
 
 // TestOneConnectionIsEnough cuts connections permanently, for example one of two for results with shared delivery.
-// The worker continues on the remaining one.
+// The worker continues on the remaining connection.
 func TestOneConnectionIsEnough(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -65,8 +65,8 @@ func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
 	r.wantSettled(3)
 }
 
-// TestPayloadIsKeptBeforeTheServerStopsDelivering uses a consumer with its own delivery limit. The worker
-// dead-letters the payload on the last delivery instead of trying it again.
+// TestPayloadIsKeptBeforeTheServerStopsDelivering uses a consumer with its own delivery limit. At the last delivery
+// the worker dead-letters the payload instead of trying it.
 func TestPayloadIsKeptBeforeTheServerStopsDelivering(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -29,7 +29,7 @@ func (r *rig) withDevices(cfg streams.Config, devices ...device.Device) *running
 }
 
 // TestWorkGoesToTheDeviceThatIsFree shows that a device without progress keeps only the payloads in its own buffers.
-// The other device processes all others.
+// A second device processes all other payloads.
 func TestWorkGoesToTheDeviceThatIsFree(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

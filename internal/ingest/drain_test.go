@@ -14,8 +14,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// In these tests AckWait is minutes. If a stopping worker keeps an input without settling it or giving it back, the
-// next worker does not receive it in time, and the test fails.
+// In these tests AckWait is minutes. If a stopping worker neither settles nor gives back an input, the next worker
+// does not receive it in time, and the test fails.
 
 func TestDrainUnderLoadFinishesWhatHasCome(t *testing.T) {
 	t.Parallel()

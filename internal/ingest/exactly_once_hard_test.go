@@ -50,8 +50,8 @@ func TestExactlyOnceOfFrames(t *testing.T) {
 	})
 }
 
-// TestExactlyOnceWithResultsThatAreTooLarge shows that results that the stream refuses become dead letters, and all
-// others are stored.
+// TestExactlyOnceWithResultsThatAreTooLarge shows that results that the stream refuses become dead letters. All other
+// results are stored.
 func TestExactlyOnceWithResultsThatAreTooLarge(t *testing.T) {
 	t.Parallel()
 	eachCommit(t, 1, func(t *testing.T, r *rig) {

@@ -52,7 +52,7 @@ func TestExclusiveAnnotationsLeaveTheRestAsItIs(t *testing.T) {
 }
 
 // TestExclusiveAnnotationsOfAnotherStay shows that a disconnected worker ends its lease after another worker begins
-// one. It does not change that worker's annotations.
+// one. It does not change the new owner's annotations.
 func TestExclusiveAnnotationsOfAnotherStay(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)

@@ -194,9 +194,9 @@ func TestExclusiveDeadLettersOfTooLargePayloads(t *testing.T) {
 	}
 }
 
-// TestExclusiveRecoversFromAnAcknowledgementWithAHighNumber simulates a crashed server with an acknowledgement of a
-// delivery that it has lost. The server then ignores acknowledgements with lower numbers. The acknowledgement covers
-// only settled inputs.
+// TestExclusiveRecoversFromAnAcknowledgementWithAHighNumber simulates a crashed server that has an acknowledgement,
+// but not its delivery. The server then ignores acknowledgements with lower numbers. The acknowledgement covers only
+// settled inputs.
 func TestExclusiveRecoversFromAnAcknowledgementWithAHighNumber(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)

@@ -46,8 +46,8 @@ func TestLostDeviceGivesEverythingBack(t *testing.T) {
 	r.wantAll(n, document)
 }
 
-// noScratch makes a device refuse scratch twice for the first batch that needs it. The batch retries once no other
-// batch is left to free memory.
+// noScratch makes a device refuse scratch twice for the first batch that needs it. The second refusal is for the
+// batch's retry, when no other batch is left to free memory.
 var noScratch = []sim.Fault{{Kind: sim.OutOfMemory, Nth: 1}, {Kind: sim.OutOfMemory, Nth: 2}}
 
 func TestRefusedBatchComesBack(t *testing.T) {

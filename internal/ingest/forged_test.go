@@ -27,11 +27,11 @@ var forgedHeaders = []string{
 	"NATS/1.0\nNats-Pin-Id: x\n\nxx",         // other line endings
 	"NATS/1.0\r\n\r\n",                       // empty block
 	"no block at all",                        // unreadable for the client
-	"NATS/1.0 423 Nats-Wrong-Pin-Id\r\n\r\n", // status messages
-	"NATS/1.0 409 Consumer Deleted\r\n\r\n",  //
-	"NATS/1.0 409 Leadership Change\r\n\r\n", //
-	"NATS/1.0 100 Idle Heartbeat\r\n\r\n",    //
-	"NATS/1.0 503\r\n\r\n",                   //
+	"NATS/1.0 423 Nats-Wrong-Pin-Id\r\n\r\n", // status messages from here on
+	"NATS/1.0 409 Consumer Deleted\r\n\r\n",
+	"NATS/1.0 409 Leadership Change\r\n\r\n",
+	"NATS/1.0 100 Idle Heartbeat\r\n\r\n",
+	"NATS/1.0 503\r\n\r\n",
 	"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 0\r\nNats-Pending-Bytes: 0\r\n\r\n",
 	"NATS/1.0\r\nStatus: 423\r\nStatus: 409\r\nDescription: Consumer Deleted\r\nDescription: Message Size Exceeds MaxBytes\r\n\r\n",
 	"NATS/1.0\r\nstatus: 409\r\nSTATUS: 409\r\ndescription: Consumer Deleted\r\n\r\n",
@@ -41,8 +41,8 @@ var forgedHeaders = []string{
 	"NATS/1.0\r\ntraceparent: 00-zz-zz-01\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\nTraceparent: x\r\ntracestate: =,=,\r\n\r\n",
 }
 
-// TestForgedHeadersSteerNothing publishes every block with and without a payload, among ordinary inputs, before and
-// while a worker runs. Each input has exactly one result, and no lease restarts.
+// TestForgedHeadersSteerNothing publishes every header block with and without a payload, among ordinary inputs,
+// before and while a worker runs. Each input has exactly one result, and no lease restarts.
 func TestForgedHeadersSteerNothing(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"shared", "exclusive"} {

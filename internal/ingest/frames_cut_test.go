@@ -30,7 +30,7 @@ func (r *rig) complete(messages []jetstream.Msg) (result []jetstream.Msg) {
 	return result
 }
 
-// wantOtherCuts checks the messages that are stored beside a complete result. They are at least two different parts
+// wantOtherCuts checks the messages that are stored beside a complete result. These are at least two different parts
 // of other cuts. The server may store more parts of the first worker after the stream has space again.
 func (r *rig) wantOtherCuts(all, result []jetstream.Msg) {
 	r.Helper()

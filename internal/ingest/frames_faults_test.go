@@ -33,8 +33,8 @@ func manyLines(seed uint64, n int, bad ...int) framed {
 	return in
 }
 
-// TestAFrameThatFailsAltogetherDoesNotEndTheWorker shows that several failed records of one message are no more
-// evidence against the device than one record.
+// TestAFrameThatFailsAltogetherDoesNotEndTheWorker shows that several failed records of one message are the same
+// evidence against the device as one failed record.
 func TestAFrameThatFailsAltogetherDoesNotEndTheWorker(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
@@ -87,8 +87,8 @@ func (r *rig) inPartitionOf(seq uint64, n int) (same int) {
 	return same
 }
 
-// TestFramesWithoutADeadLetterStream fails a record whose dead letter can't be stored. The other frames have results
-// at once, and its own frame later.
+// TestFramesWithoutADeadLetterStream fails a record whose dead letter can't be stored. The record's frame has a
+// result later, and all other frames at once.
 func TestFramesWithoutADeadLetterStream(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {

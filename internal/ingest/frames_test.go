@@ -315,7 +315,7 @@ func TestResultsOfPlainMessagesAreCompressed(t *testing.T) {
 }
 
 // TestARecordThatAnOperatorCannotTakeFailsAlone shows that bisection finds failing records in frames that span
-// batches. Such records are adjacent in two batches, the first or the last of a frame, or its only ones.
+// batches. Failing records are adjacent in two batches, the first or the last of a frame, or its only ones.
 func TestARecordThatAnOperatorCannotTakeFailsAlone(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {

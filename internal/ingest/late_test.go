@@ -177,8 +177,8 @@ func TestWithoutALookupResultsArePublished(t *testing.T) {
 	}
 }
 
-// TestADeliveryCountsFromBeforeItCame shows that the time of a delivery that waited in the client is before its
-// arrival.
+// TestADeliveryCountsFromBeforeItCame shows that the start time of a delivery that waited in the client is not after
+// its publication.
 func TestADeliveryCountsFromBeforeItCame(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -14,7 +14,7 @@ import (
 )
 
 // TestEveryPayloadGoesThroughTheSmallestBudget lets a worker hold one delivery at a time. Every input must be
-// settled, also redelivered ones, one that exceeds a batch, and one on which an operator fails.
+// settled. Some are redelivered, one exceeds a batch, and an operator fails on one.
 func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]int{"shared": 0, "exclusive": 4} {

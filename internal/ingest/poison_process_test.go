@@ -32,7 +32,7 @@ import (
 
 // envWorker and envServer are environment variables that configure the worker process.
 const (
-	envWorker = "MILLRACE_TEST_WORKER" // host or cuda, optionally with suffix -hang: makes this process a worker
+	envWorker = "MILLRACE_TEST_WORKER" // makes this process a worker; host or cuda, with optional suffix -hang
 	envServer = "MILLRACE_TEST_SERVER"
 )
 
@@ -169,7 +169,8 @@ func faultyLibrary() string {
 	return filepath.Join("..", "..", "kernels", "build", "libmillrace-faulty.so")
 }
 
-// needGPU skips the test if there is no GPU or no such library. If MILLRACE_REQUIRE_GPU=1, it fails the test instead.
+// needGPU skips the test if there is no GPU or no kernel library. If MILLRACE_REQUIRE_GPU=1, it fails the test
+// instead.
 func needGPU(t *testing.T) {
 	t.Helper()
 	all, err := cuda.List(faultyLibrary())

@@ -16,8 +16,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// serversWords are headers of inputs that resemble status messages. A client could take a stored message with them
-// and without a payload for a status message.
+// serversWords are headers of inputs that resemble status messages. A client could mistake a stored message for a
+// status message if it has these headers and no payload.
 var serversWords = []nats.Header{
 	{"Status": {"409"}, "Description": {"Consumer Deleted"}},
 	{"status": {"409"}, "description": {"Consumer Deleted"}},

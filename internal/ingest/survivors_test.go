@@ -26,8 +26,8 @@ func (run *running) wantRunning(waitsFor string) {
 	}
 }
 
-// TestDrainWaitsForBatchesInFlight holds the device until the worker was stopped and receives no more inputs. The
-// batches on the device are finished, and none of their deliveries is given back.
+// TestDrainWaitsForBatchesInFlight holds the device until the worker was stopped and has stopped receiving inputs.
+// The batches on the device are finished, and none of their deliveries is given back.
 func TestDrainWaitsForBatchesInFlight(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -17,7 +17,7 @@ import (
 // marker is part of each payload that breaks a device.
 var marker = []byte("\x00breaks the device\x00")
 
-// poisoned returns a function that makes small payloads. Those at the indices in at break the device.
+// poisoned returns a function that makes small payloads. The payloads at the indices in at break the device.
 func poisoned(at ...int) func(i int) []byte {
 	return func(i int) []byte {
 		b := fmt.Appendf(nil, "payload %d", i)
@@ -103,7 +103,7 @@ func TestPoisonIsFoundAndAllElseProcessed(t *testing.T) {
 	r.publish(n, payload)
 	losses := r.supervise(n, func() *running { return r.run(poisonedSim(r), streams.Config{BatchPayloads: batch}) })
 	r.wantPoisonApart(n, payload, poison...)
-	// one is the number of losses for one payload. They happen as a new payload, at each level, and alone again.
+	// one is the number of losses for one payload: when it is new, at each level, and alone again.
 	one := quarantine.Levels{Full: batch, Limit: 10}.Alone() + quarantine.LoneRuns
 	t.Logf("%d losses for %d payloads", losses, len(poison))
 	if losses < quarantine.LoneRuns+1 || losses > one*len(poison) {

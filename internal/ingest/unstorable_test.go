@@ -164,7 +164,7 @@ func TestMaxPayloadLowered(t *testing.T) {
 }
 
 // TestAWorkerEndsWithAnyOfItsConnections shows that a worker ends if its client closes any connection permanently.
-// The client does that after an unknown error of the server.
+// The client closes a connection after an unknown error of the server.
 func TestAWorkerEndsWithAnyOfItsConnections(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {

@@ -53,8 +53,8 @@ func (w *watch) hold(t testing.TB) (open func()) {
 	return open
 }
 
-// holdPlans prevents the planning of batches until open is called. Inputs that arrive before that stay queued. A new
-// pipeline plans its largest batch, so it must exist before.
+// holdPlans prevents the planning of batches until open is called. Inputs that arrive earlier stay queued. A new
+// pipeline plans its largest batch, so it must be created before holdPlans is called.
 func (w *watch) holdPlans(t testing.TB) (open func()) {
 	plans := make(chan struct{})
 	w.mu.Lock()
@@ -82,7 +82,7 @@ func (w *watch) await(t testing.TB, rows, bytes int) {
 	}
 }
 
-// awaitAny returns once any batch has been submitted. Its number of payloads depends on how fast they arrive.
+// awaitAny returns once any batch has been submitted. The number of payloads in the batch depends on their arrival.
 func (w *watch) awaitAny(t testing.TB) {
 	t.Helper()
 	select {

@@ -22,8 +22,8 @@ import (
 // the middle of a fast batch and stores later ones. Every owner processes the inputs after the position that it
 // finds.
 //
-// The invariants: every input has at most one result. Unless the stream is nearly full, results are in the order of
-// their inputs. Every input that an owner considers settled has a result.
+// Every input must have at most one result. Unless the stream is nearly full, results must be in the order of their
+// inputs. Every input that an owner considers settled must have a result.
 
 var created = time.Unix(1_700_000_000, 0)
 
@@ -31,7 +31,7 @@ type modelMessage struct {
 	subject string
 	header  nats.Header
 	marker  *Marker
-	until   uint64 // input headerUntil of the message that begins a batch; 0 for other messages
+	until   uint64 // last input of the batch that this message begins; otherwise 0
 }
 
 // modelStream is a stream that injects faults. It implements Store.
@@ -72,8 +72,8 @@ type write struct {
 	messages []modelMessage
 }
 
-// apply stores the first arriving messages of a request as a server does. The remaining messages of a fast batch
-// arrive later or never.
+// apply stores the first arriving messages of a request like a server. The remaining messages of a fast batch arrive
+// later or never.
 func (s *modelStream) apply(w write, arriving int) (uint64, error) {
 	if w.way == Fast && s.end(w.expected) && s.random.IntN(2) == 0 {
 		return 0, errModel

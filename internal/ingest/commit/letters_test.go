@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestLettersOfInputsWithTheSameSequence shows that dead letters of two inputs with the same sequence are told apart.
-// A stream that was restored from an older copy reuses sequences.
+// TestLettersOfInputsWithTheSameSequence shows that dead letters of two inputs with the same sequence are
+// distinguished. A stream that was restored from an older copy reuses sequences.
 func TestLettersOfInputsWithTheSameSequence(t *testing.T) {
 	t.Parallel()
 	older, newer, other := Position{7, 100}, Position{7, 200}, Position{8, 100}
@@ -35,8 +35,8 @@ func TestLettersOfInputsWithTheSameSequence(t *testing.T) {
 	}
 }
 
-// TestLettersAreAddedToACopy shows that adding letters changes a copy. A marker that could not be stored therefore
-// has no effect.
+// TestLettersAreAddedToACopy shows that add returns a changed copy. A marker that could not be stored therefore has
+// no effect.
 func TestLettersAreAddedToACopy(t *testing.T) {
 	t.Parallel()
 	in, next := position(1), position(2)

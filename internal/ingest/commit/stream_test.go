@@ -263,8 +263,8 @@ func TestABatchUnderWay(t *testing.T) {
 	}
 }
 
-// TestAStaleOwnerWithKnownResults shows that a stale owner stores nothing, even if results are already stored. The
-// server checks ids before conditions. A batch must not begin with a known id, or the server would store its
+// TestAStaleOwnerWithKnownResults shows that a stale owner stores no message, even if the results are already stored.
+// The server checks ids before conditions. A batch must not begin with a known id, or the server would store its
 // remaining messages without a condition.
 func TestAStaleOwnerWithKnownResults(t *testing.T) { t.Parallel(); eachWay(t, staleOwner) }
 
@@ -301,7 +301,7 @@ func TestAStreamThatTakesNoFastBatchesAnyMore(t *testing.T) {
 	r.want(20)
 }
 
-// TestAnExpiredMarker: the server may store a delete marker in place of a commit marker that has expired.
+// TestAnExpiredMarker stores a delete marker, which the server may store in place of an expired commit marker.
 func TestAnExpiredMarker(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, r *rig, way Way) {
@@ -365,8 +365,8 @@ func deadLetters(t *testing.T, r *rig, way Way) {
 }
 
 // TestAStuckBatch simulates a batch that the server has ended but that still waits for a message that could not be
-// stored. For its id the server sends only status messages. A real server gets into this state only if another stream
-// uses the last free space at the right moment.
+// stored. The server sends only status messages for the batch's id. A real server gets into this state only if
+// another stream uses the last free space at the right moment.
 func TestAStuckBatch(t *testing.T) {
 	t.Parallel()
 	nc := natstest.New(t).NC
@@ -395,8 +395,8 @@ func TestAStuckBatch(t *testing.T) {
 	}
 }
 
-// TestTheLastInputOfSeveralBatches shows that the highest input counts. A later batch may have fewer inputs than an
-// earlier one that was not stored.
+// TestTheLastInputOfSeveralBatches shows that the highest input of all batches counts. If an earlier batch was not
+// stored, a later batch may have fewer inputs.
 func TestTheLastInputOfSeveralBatches(t *testing.T) {
 	t.Parallel()
 	r := newRig(natstest.New(t), jetstream.StreamConfig{})

@@ -62,7 +62,7 @@ func TestNakDelayGrowsToAMinute(t *testing.T) {
 	}
 }
 
-// TestBatchesWithoutAnObserverCostNothing shows that the end of a batch allocates nothing without an observer.
+// TestBatchesWithoutAnObserverCostNothing shows that the end of a batch allocates no memory without an observer.
 func TestBatchesWithoutAnObserverCostNothing(t *testing.T) {
 	g, record := &Batch{Items: make([]Delivery, 100)}, &Record{}
 	if n := testing.AllocsPerRun(1000, func() { g.Report(nil, record) }); n != 0 {

@@ -91,7 +91,8 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 	}
 }
 
-// TestOneBatchFillsAtATime fills two batches at once. Deliveries go into one until it is full, and then into the other.
+// TestOneBatchFillsAtATime fills two batches at once. Deliveries go into the first batch until it is full, and then
+// into the second.
 func TestOneBatchFillsAtATime(t *testing.T) {
 	t.Parallel()
 	pipe := testPipeline(t, hostDevice(t), streams.Config{Lanes: 2, BatchPayloads: 3})

@@ -52,7 +52,7 @@ func TestBudgetServesInOrder(t *testing.T) {
 }
 
 // TestBudgetTakesAnySinglePayload shows that a payload larger than the whole budget gets memory once no other payload
-// holds any.
+// holds memory.
 func TestBudgetTakesAnySinglePayload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: 100}
@@ -78,7 +78,7 @@ func TestBudgetTakesAnySinglePayload(t *testing.T) {
 	})
 }
 
-// TestBudgetIsAwaited shows that await takes nothing. The end of a pipeline or of a context ends the wait.
+// TestBudgetIsAwaited shows that await takes no memory. The end of a pipeline or of a context ends the wait.
 func TestBudgetIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: 100}

@@ -21,7 +21,8 @@ func linePool(t *testing.T, pipe *streams.Pipeline) *Pool {
 	return p
 }
 
-// fill packs as many records of a delivery as fit into a new batch. It returns that batch in both forms.
+// fill packs as many records of a delivery as fit into a new batch. It returns the inflight batch and its streams
+// batch.
 func fill(t *testing.T, pipe *streams.Pipeline, d Delivery) (*Batch, *streams.Batch) {
 	t.Helper()
 	b, err := pipe.Acquire(t.Context())

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// waiting puts deliveries of the given sizes in its own goroutine. in returns the number of queued deliveries once
-// all goroutines block.
+// waiting puts deliveries of the given sizes in its own goroutine. The function in returns the number of queued
+// deliveries once all goroutines block.
 func waiting(t *testing.T, q *Queue, sizes ...int) (in func() int) {
 	t.Helper()
 	n := 0

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// of returns a window for shared delivery that is full with enough batches.
+// of returns a window for shared delivery that is full once it has enough batches.
 func of(enough int32) *Window {
 	p := NewWindow(1)
 	p.size = enough

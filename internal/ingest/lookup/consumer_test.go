@@ -97,7 +97,7 @@ func TestTheLimitOnConsumersIsTemporary(t *testing.T) {
 }
 
 // TestAStreamThatLostItsEnd simulates a crashed server that has lost the last results and reuses their sequences. The
-// shared consumer has already passed these sequences.
+// shared consumer has already passed them.
 func TestAStreamThatLostItsEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)

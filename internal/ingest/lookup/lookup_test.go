@@ -198,8 +198,8 @@ func TestTheIndexIsBounded(t *testing.T) {
 	}
 }
 
-// TestALateBoundIsFound shows that messages stored before an input's delivery aren't read. With a long backlog, an
-// input was stored long before that.
+// TestALateBoundIsFound shows that messages stored before an input's delivery aren't read. With a long backlog, the
+// input itself was stored long before its delivery.
 func TestALateBoundIsFound(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

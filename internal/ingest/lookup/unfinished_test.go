@@ -11,7 +11,8 @@ import (
 )
 
 // TestPartsOfUnfinishedInputsAreRemembered shows that a lookup keeps the stored parts and dead letters of its inputs,
-// however many others are stored. Otherwise they would be stored twice. The lookup must read dropped entries again.
+// however many entries of other inputs are stored. Otherwise they would be stored twice. The lookup must read dropped
+// entries again.
 func TestPartsOfUnfinishedInputsAreRemembered(t *testing.T) {
 	t.Parallel()
 	var u unfinished

@@ -45,9 +45,9 @@ func TestTakeOverTellsADeathFromACut(t *testing.T) {
 	}
 }
 
-// TestAnAcknowledgementThatTheServerNeverGot shows that the last acknowledgement is repeated until the server has it.
-// It then has the number of the consumer's last delivery. While inputs are unsettled, it is not repeated, because a
-// later one covers more.
+// TestAnAcknowledgementThatTheServerNeverGot shows that the last acknowledgement is repeated until the server has it,
+// with the number of the consumer's last delivery. It is not repeated while inputs are unsettled, because a later
+// acknowledgement covers more.
 func TestAnAcknowledgementThatTheServerNeverGot(t *testing.T) {
 	t.Parallel()
 	l := newRig(t, 1).idleLease()

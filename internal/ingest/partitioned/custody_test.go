@@ -107,7 +107,8 @@ func TestWhatAWorkerIsCutOffFromItHasNotGivenAway(t *testing.T) {
 	}
 }
 
-// TestAPartitionThatWasGivenAwayIsLookedAt shows that a worker checks such a partition until another worker has it.
+// TestAPartitionThatWasGivenAwayIsLookedAt shows that a worker checks a partition that it gave away, until another
+// worker has it.
 func TestAPartitionThatWasGivenAwayIsLookedAt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)

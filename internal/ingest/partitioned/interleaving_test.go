@@ -9,7 +9,7 @@ import (
 
 // This file has interleavings that the model of the lease found. Each of them once broke an invariant.
 
-// inLeaseModel runs a script with three workers. At its start no worker owns the partition.
+// inLeaseModel runs a script with three workers. No worker owns the partition when the script starts.
 func inLeaseModel(t *testing.T, seed uint64, script func(m *leaseModel)) {
 	t.Helper()
 	m := newLeaseModel(history.New(seed), newModelLab(t))

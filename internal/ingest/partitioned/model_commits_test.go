@@ -30,7 +30,7 @@ type modelChain struct {
 
 // modelOpenBatch is the remainder of a fast batch. The server stores its messages without a condition.
 type modelOpenBatch struct {
-	marker uint64                   // sequence of the last marker when the batch began; the id of the batch
+	marker uint64                   // sequence of the last marker when the batch began, which is the id of the batch
 	rest   []func() (stored uint64) // each function stores a message
 	slow   bool                     // whether the next owner usually begins before these messages arrive
 }
@@ -40,7 +40,7 @@ type modelStoredMessage struct {
 	subject string
 	header  nats.Header
 	marker  *commit.Marker
-	until   uint64 // input headerUntil of the message that begins a fast batch; otherwise 0
+	until   uint64 // last input of the fast batch that this message begins; otherwise 0
 }
 
 func (c *modelChain) last() (at uint64) {

@@ -198,7 +198,7 @@ func (s *modelServer) receiver() *modelPull {
 		case p.leaving && s.m.random.IntN(50) == 0:
 			p.open = false // the server has processed the unsubscription, although no client waited for that
 		case p.request != "" && p.request != s.pin:
-			p.lost() // status 423: the client requests again, without a pin
+			p.lost() // status 423 makes the client request again without a pin
 		case p.request == s.pin:
 			asking = append(asking, p)
 		}

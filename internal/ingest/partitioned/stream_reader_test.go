@@ -14,8 +14,8 @@ import (
 )
 
 // TestReadingAReplicatedStream uses retention by limits and by interest. With limits, a temporary consumer with one
-// replica delivers many messages at once and reports the end. With interest there is no such consumer, because its
-// removal may remove inputs.
+// replica delivers many messages at once and reports the end. With interest there is no temporary consumer, because
+// its removal may remove inputs.
 func TestReadingAReplicatedStream(t *testing.T) {
 	t.Parallel()
 	r := newRigOn(natstest.At(t, natstest.Cluster(t, 3)), 1)

@@ -51,8 +51,8 @@ func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	loss.Refuse(true)
 	want("disconnected in flight", inFlight, failed)
 	r.Until("disconnected", func() bool { return !nc.IsConnected() })
-	// The client buffers 8 MiB while it is disconnected. Messages beyond that fail at once, and all others after the
-	// timeout.
+	// The client buffers 8 MiB while it is disconnected. Messages beyond this limit fail at once, and all other
+	// messages after the timeout.
 	want("disconnected", send("results.a", 20, 1<<20), failed)
 	loss.Lose(nil)
 	loss.Refuse(false)

@@ -24,8 +24,8 @@ func raised(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
 	return r
 }
 
-// TestAMessageLargerThanTheClientKnows shows that such a message is received. The server doesn't notify its clients
-// of a raised max_payload.
+// TestAMessageLargerThanTheClientKnows shows that a pull receives messages above the client's max_payload. The server
+// doesn't notify its clients of a raised max_payload.
 func TestAMessageLargerThanTheClientKnows(t *testing.T) {
 	t.Parallel()
 	for name, group := range map[string]bool{"shared": false, "in a group": true} {
@@ -69,8 +69,8 @@ func TestAFetchOfAMessageLargerThanTheClientKnows(t *testing.T) {
 	}
 }
 
-// TestAMessageLargerThanTheConsumerAllows shows that such a message is an error, because no larger request is
-// possible.
+// TestAMessageLargerThanTheConsumerAllows shows that a message above the consumer's limit is an error, because no
+// larger request is possible.
 func TestAMessageLargerThanTheConsumerAllows(t *testing.T) {
 	t.Parallel()
 	const bound = 2 << 20

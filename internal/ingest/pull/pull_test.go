@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// likeTheServers holds headers of inputs without a payload, each like those of a status message.
+// likeTheServers holds headers of inputs without a payload. Each equals the headers of a status message.
 var likeTheServers = []nats.Header{
 	{"Status": {"100"}, "Description": {"Idle Heartbeat"}},
 	{"Status": {"400"}, "Description": {"Bad Request"}},
@@ -58,7 +58,7 @@ func TestAFetchedInputIsNoStatusMessage(t *testing.T) {
 }
 
 // TestEverythingComesOnce makes many requests. Each ends by messages or by bytes, and none by its duration. If the
-// client missed such an end, the test would hang.
+// client missed the end of a request, the test would hang.
 func TestEverythingComesOnce(t *testing.T) {
 	t.Parallel()
 	for name, q := range map[string]Request{
@@ -231,7 +231,7 @@ func TestDrainedPullGivesWhatHasCome(t *testing.T) {
 	p := r.open(asking(100))
 	r.next(p)
 	out := 0
-	// The server counts a message before it writes it. It then skips the write if the client has ended the
+	// The server counts a message before it writes the message. It then skips the write if the client has ended the
 	// subscription.
 	r.until("the server has answered both requests, and all has come", func(c *jetstream.ConsumerInfo) bool {
 		out = c.NumAckPending

@@ -39,7 +39,7 @@ func (r *rig) publish(first, n, size int) {
 	r.Publish(first, first+n, func(i int) *nats.Msg { return &nats.Msg{Subject: "in.a", Data: fmt.Appendf(nil, "%0*d", size, i)} })
 }
 
-// asking returns a request for messages messages and 1 MiB in total.
+// asking returns a request for 1 MiB and the given number of messages.
 func asking(messages int) Request {
 	return Request{
 		Stream: "IN", Consumer: "in", Messages: messages, Bytes: 1 << 20, Expires: time.Minute, Heartbeat: 20 * time.Second,

@@ -39,8 +39,8 @@ func TestADelayIsInNanoseconds(t *testing.T) {
 	}
 }
 
-// TestKeepingThePinRequestsNoMessage shows that Keep requests no message. Such a message would count as delivered
-// although no goroutine takes it.
+// TestKeepingThePinRequestsNoMessage shows that Keep requests no message. A requested message would count as
+// delivered although no goroutine takes it.
 func TestKeepingThePinRequestsNoMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -68,8 +68,8 @@ func TestKeepingThePinRequestsNoMessage(t *testing.T) {
 	}
 }
 
-// TestARequestThatEndsWithoutACountIsOneOfNone shows that all requests are repeated if the server reports no count,
-// because it then has none of them.
+// TestARequestThatEndsWithoutACountIsOneOfNone shows that all requests are repeated if the server reports no count. A
+// server without a count has none of the requests.
 func TestARequestThatEndsWithoutACountIsOneOfNone(t *testing.T) {
 	t.Parallel()
 	for counted, header := range map[bool]nats.Header{

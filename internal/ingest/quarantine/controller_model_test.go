@@ -38,8 +38,8 @@ type crashModel struct {
 	ahead   int  // number of prefetched deliveries without a quarantine
 	hard    bool // whether processes die abruptly, or else give back their deliveries
 	jumbled bool // whether redeliveries arrive in any order
-	// One in mishaps batches ends the process for another reason, such as a device loss without a kernel or a reboot.
-	// 0 means none.
+	// ^One in mishaps batches ends the process for another reason, such as a device loss without a kernel or a
+	// reboot. If mishaps is 0, no batch does.
 	mishaps int
 
 	clock   time.Duration
@@ -57,7 +57,8 @@ var errDied = errors.New("died")
 
 func (m *crashModel) now() time.Time { return time.Unix(0, 0).Add(m.clock) }
 
-// ready returns the message that the server would deliver now, or -1 if there is none. Redeliveries come before new messages.
+// ready returns the message that the server would deliver now, or -1 if there is none. Redeliveries precede new
+// messages.
 func (m *crashModel) ready() int {
 	best, seen := -1, 0
 	for _, i := range m.open {

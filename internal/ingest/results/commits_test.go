@@ -10,16 +10,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestMarkersAreStoredAgainBeforeTheyAge shows that each stream gets a marker as often as its maximum age requires.
-// The dead letters' marker is also stored again during a run of results without dead letters. A stream without a
-// maximum age gets no marker, and may be full.
+// TestMarkersAreStoredAgainBeforeTheyAge shows that each stream gets markers as often as its maximum age requires.
+// The dead letters' marker is also stored again during a long run of results without dead letters. A stream without a
+// maximum age gets no repeated marker, and may be full.
 func TestMarkersAreStoredAgainBeforeTheyAge(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		results, letters time.Duration // max_age
 		since            time.Duration // time since the lease began
-		// again has the numbers of markers that are stored again, for results while there are none, and for dead
-		// letters.
+		// again has two numbers of repeated markers. The first is for a result stream without results, the second for
+		// dead letters.
 		again [2]uint64
 	}{
 		{0, 0, 24 * time.Hour, [2]uint64{0, 0}}, {time.Hour, 0, 20 * time.Minute, [2]uint64{1, 0}}, {time.Hour, 0, 10 * time.Minute, [2]uint64{0, 0}},

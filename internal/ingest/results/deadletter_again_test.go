@@ -30,7 +30,7 @@ func TestADeadLetterInItsOwnStreamHasItsPayloadOnce(t *testing.T) {
 	}
 }
 
-// TestAKeptInputHasAnID shows that a kept input has an id. It is in Millrace's own header if the server need not
+// TestAKeptInputHasAnID shows that a kept input has an id. The id is in Millrace's own header if the server need not
 // remember ids.
 func TestAKeptInputHasAnID(t *testing.T) {
 	t.Parallel()

@@ -328,7 +328,7 @@ func (s *modelStream) Publish(ctx context.Context, msgs []*nats.Msg, dst []publi
 	return dst
 }
 
-// store stores a message, unless the stream has one with its id. The bytes of both must be equal, unless the message
+// store stores a message, unless the stream has one with its id. Both must have equal bytes, unless the message
 // completes a result that was compressed or cut in another way.
 func (s *modelStream) store(msg *nats.Msg) (known bool) {
 	s.m.mu.Lock()

@@ -160,8 +160,8 @@ func TestAFullStreamOfDeadLettersHoldsPartitionsUp(t *testing.T) {
 	}
 }
 
-// TestASmallerLimitThanAStreamHolds shows that the advice mentions that a limit below the stream's size stops the
-// stream.
+// TestASmallerLimitThanAStreamHolds shows that the advice warns of a limit below the stream's size, because the
+// stream would refuse messages.
 func TestASmallerLimitThanAStreamHolds(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 30

@@ -69,8 +69,8 @@ func TestInspectOfPausedConsumers(t *testing.T) {
 	}
 }
 
-// TestInspectOfAConsumerWithoutAFilter shows that such a consumer is reported only if the stream has subjects outside
-// MILLRACE_SUBJECTS.
+// TestInspectOfAConsumerWithoutAFilter shows that a consumer without a filter is reported only if the stream has
+// subjects outside MILLRACE_SUBJECTS.
 func TestInspectOfAConsumerWithoutAFilter(t *testing.T) {
 	t.Parallel()
 	for subjects, bad := range map[string]bool{"ingest.>": false, "ingest.a": true, ">": false} {

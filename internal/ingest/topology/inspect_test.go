@@ -219,8 +219,8 @@ func TestInspectWithoutJetStream(t *testing.T) {
 	}
 }
 
-// TestInspectWithoutTheRightToAsk shows that a missing permission for a request or its answer is reported as such. It
-// proves nothing about JetStream.
+// TestInspectWithoutTheRightToAsk shows that a missing permission for a request or its answer is reported. The
+// missing answer must not be reported as missing JetStream.
 func TestInspectWithoutTheRightToAsk(t *testing.T) {
 	t.Parallel()
 	for subject, refused := range map[string]server.Permissions{
@@ -263,8 +263,8 @@ func TestInspectOfAStreamWithoutPartitions(t *testing.T) {
 	wantLine(t, lines, "error stream INGEST", "does not put a partition before its subjects", "{{partition(4)}}.>", "MILLRACE_DELIVERY=shared")
 }
 
-// TestInspectOfAStreamWithPartitionsThatRemovesSingleMessages shows a warning for such streams. The removal of an
-// unacknowledged message acknowledges earlier ones.
+// TestInspectOfAStreamWithPartitionsThatRemovesSingleMessages shows a warning for partitioned streams that can remove
+// single messages. The removal of an unacknowledged message acknowledges earlier ones.
 func TestInspectOfAStreamWithPartitionsThatRemovesSingleMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -144,7 +144,7 @@ func sameTransform(a, b *jetstream.SubjectTransformConfig) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// jetStreamRoom limits the storage of the server's JetStream to the given number of bytes.
+// jetStreamRoom limits the server's JetStream to the given number of bytes, in files and in memory.
 func jetStreamRoom(bytes int64) func(*server.Options) {
 	return func(o *server.Options) { o.JetStreamMaxStore, o.JetStreamMaxMemory = bytes, bytes }
 }
@@ -251,7 +251,7 @@ func TestWhyAStreamHasOneReplica(t *testing.T) {
 	}
 }
 
-// TestAsManyConsumersAsTheStreamAllows shows that existing consumers are counted once.
+// TestAsManyConsumersAsTheStreamAllows shows that provisioning again counts existing consumers only once.
 func TestAsManyConsumersAsTheStreamAllows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -55,8 +55,8 @@ func TestACopyThatIsMadeLater(t *testing.T) {
 	}
 }
 
-// TestAConsumerThatTheServerCanNotTell simulates a cluster without the leader of a consumer. That consumer's needs
-// are unknown, even if it belongs to another program.
+// TestAConsumerThatTheServerCanNotTell simulates a cluster without the leader of a consumer. It is then unknown which
+// inputs this consumer needs, even if it belongs to another program.
 func TestAConsumerThatTheServerCanNotTell(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -104,8 +104,8 @@ func TestSeveralFiltersOfAConsumerThatCountsWrong(t *testing.T) {
 	}
 }
 
-// TestRegisterLeavesTheMarkOut shows that the policy Always applies only to this deployment. It doesn't mark the
-// stream.
+// TestRegisterLeavesTheMarkOut shows that Register doesn't mark the stream under the policy Always, because that
+// policy applies only to this deployment.
 func TestRegisterLeavesTheMarkOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -98,7 +98,7 @@ func (r *rig) wantLeft(first uint64, held Reason, holder string) {
 }
 
 // TestTheFloor shows that inputs are removed once all consumers have acknowledged them. A consumer without inputs
-// does not delay this.
+// does not delay the removal.
 func TestTheFloor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -245,7 +245,7 @@ func (r *rig) deleteConsumer(name string) {
 	}
 }
 
-// TestAConsumerIsMadeAgain shows that nothing is removed while a registered consumer is missing. The recreated
+// TestAConsumerIsMadeAgain shows that no input is removed while a registered consumer is missing. The recreated
 // consumer gets all inputs.
 func TestAConsumerIsMadeAgain(t *testing.T) {
 	t.Parallel()

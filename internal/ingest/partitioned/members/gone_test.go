@@ -8,7 +8,7 @@ import (
 )
 
 // TestPartitionsOfWhoIsGoneAreTaken shows that the partitions of a worker that announces its end are taken at once.
-// Those of a dead worker are taken after a period of silence.
+// The partitions of a dead worker are taken after a period of silence.
 func TestPartitionsOfWhoIsGoneAreTaken(t *testing.T) {
 	const partitions = 4
 	now := time.Now()

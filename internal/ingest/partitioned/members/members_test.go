@@ -123,7 +123,7 @@ func TestMembersShareAllPartitions(t *testing.T) {
 	}
 }
 
-// TestSharesNameTheOwners shows that a worker knows the names and partitions of all workers.
+// TestSharesNameTheOwners shows that a worker can list the names and partitions of all workers.
 func TestSharesNameTheOwners(t *testing.T) {
 	t.Parallel()
 	r := natstest.New(t)
