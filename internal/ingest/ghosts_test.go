@@ -47,8 +47,8 @@ func (r *rig) haunt(fresh bool) (claims *atomic.Int64) {
 // enoughClaims exceeds the number of claims in which the members agree and adopt the remaining partitions.
 const enoughClaims = 7
 
-// TestForgedMembersStarveNoWorker shows that all inputs are processed despite fake members. These have one name or
-// many, and start before or after the workers.
+// TestForgedMembersStarveNoWorker shows that all inputs are processed despite fake members. The fake members have one
+// name or many, and start before or after the workers.
 func TestForgedMembersStarveNoWorker(t *testing.T) {
 	t.Parallel()
 	const partitions, n = 4, 100

@@ -53,7 +53,7 @@ func (r *rig) wantBoth(n int) {
 	}
 }
 
-// workOff runs a worker until a total of acknowledged deliveries are acknowledged, and ends it.
+// workOff runs a worker until the given number of deliveries are acknowledged in total, and ends it.
 func (r *rig) workOff(acknowledged int) {
 	r.Helper()
 	run := r.run(hostDevice(r.TB), streams.Config{})
@@ -163,7 +163,7 @@ func mustCopy(t testing.TB, to, from string) {
 }
 
 // TestIDsStayWhenAWorkQueueLosesItsFirstResult uses a work queue as result stream that is older than the input
-// stream. It loses its first messages before a second worker receives the inputs.
+// stream. The work queue loses its first messages before a second worker receives the inputs.
 func TestIDsStayWhenAWorkQueueLosesItsFirstResult(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.Create(jetstream.StreamConfig{

@@ -55,7 +55,8 @@ func TestPayloadAsLargeAsTheServerTakesIsNotLost(t *testing.T) {
 	r.wantSettled(len(payloads))
 }
 
-// letters returns the messages of the dead-letter stream by source sequence. It skips messages without one.
+// letters returns the messages of the dead-letter stream by source sequence. It skips messages without a source
+// sequence.
 func (r *rig) letters() map[string][]*jetstream.RawStreamMsg {
 	r.Helper()
 	stream := r.Stream(deadStream)

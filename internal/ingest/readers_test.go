@@ -37,7 +37,7 @@ var serversWords = []nats.Header{
 }
 
 // TestReadersAreNotStopped uses inputs with these headers and without a payload. Each has a result once and a dead
-// letter once. Every way of reading with nats.go must return all of them.
+// letter once. Every way of reading with nats.go must return all results and dead letters.
 func TestReadersAreNotStopped(t *testing.T) {
 	t.Parallel()
 	for mode, partitions := range map[string]int{"shared": 0, "exclusive": 2} {

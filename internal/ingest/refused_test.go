@@ -167,8 +167,8 @@ func TestARefusedRecordOfAFrameFailsAlone(t *testing.T) {
 	}
 }
 
-// TestARecordThatIsNotComputedIsNotRefused uses an operator that refuses empty records. It gets an empty record in
-// place of a null and of a record that exceeds a batch.
+// TestARecordThatIsNotComputedIsNotRefused uses an operator that refuses empty records. The operator gets an empty
+// record in place of a null and of a record that exceeds a batch.
 func TestARecordThatIsNotComputedIsNotRefused(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {

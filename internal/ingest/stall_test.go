@@ -9,7 +9,7 @@ import (
 )
 
 // TestAConsumerThatCannotDeliverIsNoticed uses a consumer whose limit is smaller than its next message. The worker
-// reports that, and continues after the limit is raised.
+// reports the problem, and continues after the limit is raised.
 func TestAConsumerThatCannotDeliverIsNoticed(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"shared", "exclusive"} {

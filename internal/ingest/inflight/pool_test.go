@@ -85,7 +85,7 @@ func (variable) MostStrings() (most, perByte int)                      { return 
 func (variable) AppendStrings(dst, _ []byte, _ []uint32, _ int) []byte { return dst }
 
 // TestByteStringsCostMemory shows that a payload's cost and the minimum memory include its longest byte strings. JSON
-// doubles their size.
+// doubles the size of byte strings.
 func TestByteStringsCostMemory(t *testing.T) {
 	t.Parallel()
 	ops := crc32c(t)

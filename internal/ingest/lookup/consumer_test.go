@@ -65,8 +65,8 @@ func TestLookupsShareAConsumer(t *testing.T) {
 	}
 }
 
-// TestTheLimitOnConsumersIsTemporary shows that a lookup fails with advice while a stream has too many consumers. The
-// lookup must not count as impossible, or stored results would be published again.
+// TestTheLimitOnConsumersIsTemporary shows that a lookup fails with advice while a stream has too many consumers.
+// This failure must be temporary, or stored results would be published again.
 func TestTheLimitOnConsumersIsTemporary(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)

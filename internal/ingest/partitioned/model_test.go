@@ -289,7 +289,7 @@ func (m *leaseModel) step() {
 
 func (m *leaseModel) isFrozen(w *leaseWorker) bool { return m.steps < w.frozenUntil }
 
-// answer applies a call at the server and returns the answer to the caller. It may lose either of them.
+// answer applies a call at the server and returns the answer to the caller. The call or its answer may be lost.
 func (m *leaseModel) answer() {
 	i := m.pick()
 	if i < 0 {

@@ -81,8 +81,8 @@ func (f foundCommits) Found() (commit.Position, bool) {
 }
 func (f foundCommits) Beyond() uint64 { return f.beyond }
 
-// TestAWarningOfALossIsTrue shows that a loss is logged only if nothing proves that an acknowledged input was stored.
-// Messages after the last marker prove it.
+// TestAWarningOfALossIsTrue shows that a loss is logged only without a proof that the acknowledged inputs were
+// stored. Messages after the last marker are a proof.
 func TestAWarningOfALossIsTrue(t *testing.T) {
 	t.Parallel()
 	const (

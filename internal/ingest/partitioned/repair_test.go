@@ -14,9 +14,9 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// TestALateAcknowledgementWithTheLastNumber delays an acknowledgement until after an administrator's reset. It has
-// the number of the consumer's last delivery, but covers all inputs except the last one. The server then ignores the
-// acknowledgement of the last input, which must not wait for AckWait.
+// TestALateAcknowledgementWithTheLastNumber delays an acknowledgement until after an administrator's reset. The late
+// acknowledgement has the number of the consumer's last delivery, but covers all inputs except the last one. The
+// server then ignores the acknowledgement of the last input, which must not wait for AckWait.
 func TestALateAcknowledgementWithTheLastNumber(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)

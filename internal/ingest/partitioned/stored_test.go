@@ -23,8 +23,8 @@ func TestIDsSayWhichMessageItIsThatWasRead(t *testing.T) {
 	}
 }
 
-// TestOnlyInputsOfTheConsumerAreRead shows that only the consumer's own subjects are read. The partition in the
-// stream has the subjects of all deployments.
+// TestOnlyInputsOfTheConsumerAreRead shows that only the consumer's own subjects are read. The stream's partition
+// also has the subjects of other deployments.
 func TestOnlyInputsOfTheConsumerAreRead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestEveryPlaceOfTheWindowComesBack makes publishes fail on a connection in every possible way. Each must free its
-// place in the window.
+// TestEveryPlaceOfTheWindowComesBack makes publishes fail on a connection in every possible way. Each failed publish
+// must free its place in the window.
 func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

@@ -89,7 +89,7 @@ func TestConfirmedMessages(t *testing.T) {
 }
 
 // TestOneBatchWithAnId shows that a server has only one batch with an id at a time. A second batch ends the first,
-// and the server refuses remaining messages of the first. Commit markers rely on this (adr/0046).
+// whose remaining messages the server refuses. Commit markers rely on this (adr/0046).
 func TestOneBatchWithAnId(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

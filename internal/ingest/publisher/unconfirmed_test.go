@@ -8,7 +8,7 @@ import (
 )
 
 // TestProgressAfterALostConnectionConfirmsNothing simulates a connection that was lost and restored, on which the
-// server answers a ping. Its report that it refused an earlier message may have been lost.
+// server answers a ping. The server's report that it refused an earlier message may have been lost.
 func TestProgressAfterALostConnectionConfirmsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -31,7 +31,7 @@ func TestProgressAfterALostConnectionConfirmsNothing(t *testing.T) {
 }
 
 // TestABatchThatIsNotConfirmedIsEnded shows that the client ends a batch at the server after a lost answer. Otherwise
-// the server would keep the batch for seconds, and it keeps only few.
+// the server would keep the batch for seconds, and the number of batches is limited.
 func TestABatchThatIsNotConfirmedIsEnded(t *testing.T) {
 	t.Parallel()
 	for name, confirm := range map[string]func(int) bool{"the report on the batch": nil, "the confirmation of a part": func(i int) bool { return i == 5 }} {

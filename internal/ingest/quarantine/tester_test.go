@@ -11,8 +11,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestAnInterruptedTrialIsNotRunAgain interrupts a try by the end of the drain. Its batch is still on the device, so
-// it must not run a second time.
+// TestAnInterruptedTrialIsNotRunAgain interrupts a try by the end of the drain. The interrupted batch is still on the
+// device, so it must not run a second time.
 func TestAnInterruptedTrialIsNotRunAgain(t *testing.T) {
 	t.Parallel()
 	d, held := heldDevice(t)

@@ -122,8 +122,8 @@ func TestPartsBeforeAnErrorAreStoredOnce(t *testing.T) {
 	}
 }
 
-// TestAResultThatIsCommittedLateSaysSo checks the header of a result that is committed late. Lookups use it to limit
-// their search.
+// TestAResultThatIsCommittedLateSaysSo checks the header of a result that is committed late. Lookups use this header
+// to limit their search.
 func TestAResultThatIsCommittedLateSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -175,8 +175,8 @@ func TestACommitOfAKnownResultIsLookedUp(t *testing.T) {
 	}
 }
 
-// TestALeaseEndsWhenItsStreamTakesBatchesInAnotherWay shows that a lease ends when its kind of batches is no longer
-// possible. Otherwise it would repeat them forever.
+// TestALeaseEndsWhenItsStreamTakesBatchesInAnotherWay shows that a lease ends when its kind of batch is no longer
+// possible. Otherwise the lease would repeat its batches forever.
 func TestALeaseEndsWhenItsStreamTakesBatchesInAnotherWay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

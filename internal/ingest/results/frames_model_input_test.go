@@ -216,8 +216,8 @@ func (m *model) checkFrame(sequence uint64, in *modelInput, parts, letters []mod
 	}
 }
 
-// hasPayload reports whether the dead letter of record i has the record or names a message that has it. A digest
-// suffices if the record exceeds the largest message.
+// hasPayload reports whether the dead letter of record i has the record or names a message that has the record. A
+// digest suffices if the record exceeds the largest message.
 func (m *model) hasPayload(l modelStored, in *modelInput, i int) bool {
 	at, _ := strconv.Atoi(l.Header.Get(HeaderPayloadSequence))
 	switch omitted, _, _ := strings.Cut(l.Header.Get(HeaderOmitted), ","); {

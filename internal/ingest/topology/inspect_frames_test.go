@@ -67,7 +67,7 @@ func TestInspectReportsTheLimitOfRecords(t *testing.T) {
 }
 
 // TestInspectComparesResultsWithTheirStream shows that the result stream's limit counts if it is below the server's
-// limit. The worker cuts results by the smaller one.
+// limit. The worker cuts results by the smaller limit.
 func TestInspectComparesResultsWithTheirStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
