@@ -31,7 +31,7 @@ func poolStats(t *testing.T, p device.Pool) device.PoolStats {
 	return s
 }
 
-// The pool keeps memory through synchronizations until Trim, and serves the next allocation from it.
+// The pool keeps memory through synchronizations until Trim, and serves the next allocation from that memory.
 func TestScratchKeepsWhatItHolds(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		s, p := newStream(t, d), newScratch(t, d, 64<<20)
@@ -75,7 +75,7 @@ func TestScratchIsCapped(t *testing.T) {
 			t.Errorf("Alloc past what is left = %v, want out of memory", err)
 		}
 		ok(t, p.Free(s, m))
-		m, err = p.Alloc(s, 4<<20) // on the stream that freed it, at once
+		m, err = p.Alloc(s, 4<<20) // the stream that freed memory gets it back at once
 		ok(t, err)
 		ok(t, p.Free(s, m))
 		if p.Allocations() != 2 || p.Refused() != 2 {
@@ -93,8 +93,8 @@ func TestScratchWantsALimit(t *testing.T) {
 	}
 }
 
-// ledger is a pool that fails some calls and records what is allocated. It fails the test if the limit is exceeded or
-// if a call breaks the rules.
+// ledger is a pool that fails some calls and records the allocations. It fails the test if the limit is exceeded or if
+// a call breaks the rules.
 type ledger struct {
 	device.Pool
 	t      *testing.T
@@ -134,7 +134,7 @@ func (l *ledger) Free(_ device.Stream, m device.Memory) error {
 }
 
 // Many streams allocate and free at random through Counted, on a pool that fails at random. The limit is never
-// exceeded, failed calls change nothing, and at the end all memory is available again.
+// exceeded, failed calls change nothing, and all memory is available at the end.
 func TestLimitAndCountUnderLoad(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

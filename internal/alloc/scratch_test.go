@@ -17,7 +17,8 @@ func scratchOf(t *testing.T, d device.Device) *alloc.Counted {
 	return p
 }
 
-// Scratch from a pool and preallocated scratch can be written and read in stream order, is counted, and is freed by Close.
+// Scratch from a pool and preallocated scratch can be written and read in stream order. Both are counted, and Close
+// frees both.
 func TestScratchIsMemory(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		for name, from := range map[string]device.Device{"pool": d, "preallocated": poolless{d}} {
@@ -80,7 +81,7 @@ func TestPieceIsBounded(t *testing.T) {
 	ok(t, p.Close())
 }
 
-// Pieces of all streams count towards the limit: a stream that comes too late gets none.
+// Pieces of all streams count towards the limit. A stream gets no piece once the limit is reached.
 func TestPiecesAreWithinTheLimit(t *testing.T) {
 	d := openHost(t)
 	p, err := alloc.NewScratch(poolless{d}, alloc.Scratch{Limit: 12 << 20, Piece: 8 << 20})

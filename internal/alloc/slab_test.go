@@ -13,7 +13,7 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// Every buffer of a slab has the requested length, and writing to one doesn't affect the others.
+// Every buffer of a slab has the requested length, and writing to one buffer doesn't change another.
 func TestBuffersOfASlabDoNotOverlap(t *testing.T) {
 	d := openSim(t, sim.Options{})
 	random := rand.New(rand.NewPCG(1, 1))
@@ -63,7 +63,7 @@ func TestSlabSaysWhatMemoryItIs(t *testing.T) {
 		var readers sync.WaitGroup
 		for range 2 {
 			readers.Go(func() {
-				for s.Pinned()+s.Pageable() > 0 { // scrapes come while it closes
+				for s.Pinned()+s.Pageable() > 0 { // metrics may be read while the slab closes
 				}
 			})
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The files that name the GPUs that the kernels are built for.
+// The files that list the GPUs that the kernels are built for.
 const (
 	gpusPage     = "docs/gpus.md"
 	kernelsMake  = "kernels/Makefile"
@@ -19,7 +19,8 @@ var (
 	fakeArchList = regexp.MustCompile(`__CUDA_ARCH_LIST__=([0-9]+)`)
 )
 
-// gpusAreListed covers the page that tells which GPUs are supported, and the fake of CUDA that tests the least of them.
+// gpusAreListed compares the page of supported GPUs with the kernels' Makefile, and with the lowest architecture that
+// the fake CUDA compiles for.
 var gpusAreListed = rule{
 	name: "the page of GPUs lists what the kernels are built for",
 	check: func(tr *tree) (found []string) {

@@ -13,16 +13,17 @@ var (
 	// link is a Markdown link or image. The group is its target.
 	link = regexp.MustCompile(`\]\(([^()\s]+)\)`)
 
-	// anchored is a link to a heading. The groups are the page, empty for the same one, and the anchor.
+	// anchored is a link to a heading. The groups are the page and the anchor. The page is empty if the heading is on
+	// the same page.
 	anchored = regexp.MustCompile(`\]\(([^()\s#:]*)#([^()\s]+)\)`)
 
 	// linkText is a link in a heading. The group is its text.
 	linkText = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 
-	// notInAnchors are the characters of a heading that its anchor doesn't have.
+	// notInAnchors matches the characters that GitHub drops from a heading to form its anchor.
 	notInAnchors = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 
-	// quotedPath is a path of this repository between backticks.
+	// quotedPath is a path of this repository in backticks.
 	quotedPath = regexp.MustCompile("`((?:cmd|internal|kernels|helm|docs|tools|\\.ci)/[A-Za-z0-9_./-]*)`")
 
 	// elsewhere is a target outside the repository.
@@ -89,7 +90,7 @@ func anchors(text string) (list []string) {
 	return list
 }
 
-// targets lists the paths that a line of f names, relative to the root.
+// targets lists the paths that a line of f names, relative to the repository's root.
 func targets(f textFile, line string) (list []string) {
 	for _, m := range link.FindAllStringSubmatch(line, -1) {
 		target, _, _ := strings.Cut(m[1], "#")
@@ -103,7 +104,7 @@ func targets(f textFile, line string) (list []string) {
 	return list
 }
 
-// exists reports whether the repository has that file or folder, or a build creates it.
+// exists reports whether the repository contains the target, or a build creates it.
 func (t *tree) exists(target string) bool {
 	for created := range skipped {
 		if target == created || strings.HasPrefix(target, created+"/") {
@@ -114,7 +115,8 @@ func (t *tree) exists(target string) bool {
 	return err == nil
 }
 
-// withoutFences empties the lines of fenced code blocks, because they quote other files. It keeps the number of lines.
+// withoutFences empties the lines of fenced code blocks, because they quote other files. The number of lines stays the
+// same.
 func withoutFences(text string) string {
 	var b strings.Builder
 	fenced := false

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// maxMethodFiles is the maximum number of files in which a type of ingest has methods.
+// maxMethodFiles is the maximum number of files that declare methods of one type in ingest.
 const maxMethodFiles = 3
 
-// methodsStayTogether is a test because linters know only single files.
+// methodsStayTogether is a test because linters check each file alone.
 var methodsStayTogether = rule{
 	name: "methods of a type of ingest are in few files",
 	check: func(tr *tree) (found []string) {
@@ -32,7 +32,7 @@ var methodsStayTogether = rule{
 	findings: []string{"internal/ingest/a: A has methods in 4 files, want 3 at most: divide the type"},
 }
 
-// methodFiles returns for each type of a package the files with methods of it.
+// methodFiles returns, for each type of a package, the files that declare its methods.
 func methodFiles(files []textFile) map[string]map[string]bool {
 	places := map[string]map[string]bool{}
 	for _, f := range files {

@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// maxBackward is the maximum number of pairs of files of a package, in all packages of internal/ingest together, in which the lower
-// file refers to the upper one.
+// maxBackward is the maximum number of pairs of files in which the lower file refers to the upper one. Pairs are
+// counted within packages, and summed over all packages of internal/ingest.
 const maxBackward = 9
 
-// filesReferOneWay is a test because linters know only packages. It orders the files of each package so that as few references as
-// possible go backward.
+// filesReferOneWay is a test because linters check only references between packages. It orders the files of each
+// package so that as few references as possible go backward.
 var filesReferOneWay = rule{
 	name: "files of ingest refer one way",
 	check: func(tr *tree) (found []string) {
@@ -38,7 +38,8 @@ var filesReferOneWay = rule{
 	findings: []string{"internal/ingest: 10 references go backward between files, want 9 at most: move declarations to the files that need them (internal/ingest/ring 10)"},
 }
 
-// ringOfFiles returns a package of n files, each of which refers to the first one, which refers to all of them.
+// ringOfFiles returns a package of n files. The first file refers to each other file, and each other file refers to the
+// first.
 func ringOfFiles(n int) map[string]string {
 	files, hub := map[string]string{}, "package ring\ntype Hub struct {\n"
 	for i := 1; i < n; i++ {
@@ -60,7 +61,7 @@ func (t *tree) ingestPackages() map[string][]textFile {
 	return packages
 }
 
-// referencesOf returns for each file of a package the files that it refers to.
+// referencesOf returns, for each file of a package, the files that it refers to.
 func referencesOf(files []textFile) map[string]map[string]bool {
 	owners, references := map[string]string{}, map[string]map[string]bool{}
 	for _, f := range files {
@@ -80,7 +81,7 @@ func referencesOf(files []textFile) map[string]map[string]bool {
 	return references
 }
 
-// declared lists the names that a file declares in its package, without methods.
+// declared lists the names that a file declares in its package, except methods.
 func declared(f *ast.File) (names []string) {
 	for _, d := range f.Decls {
 		switch d := d.(type) {
@@ -104,7 +105,8 @@ func declared(f *ast.File) (names []string) {
 	return names
 }
 
-// used lists the names that a file uses, without fields, methods, and names that the declaration they are used in declares itself.
+// used lists the names that a file uses. It omits fields, methods, and names that the using declaration itself
+// declares.
 func used(f *ast.File) (names []string) {
 	for _, d := range f.Decls {
 		uses, own := []string{}, map[string]bool{}
@@ -117,7 +119,7 @@ func used(f *ast.File) (names []string) {
 			case *ast.KeyValueExpr:
 				ast.Inspect(n.Value, visit)
 				return false
-			case *ast.StructType: // the names of its fields aren't used alone
+			case *ast.StructType: // field names aren't used alone
 				for _, field := range n.Fields.List {
 					ast.Inspect(field.Type, visit)
 				}
@@ -143,7 +145,7 @@ func used(f *ast.File) (names []string) {
 	return names
 }
 
-// ownNames adds those of the expressions that are names.
+// ownNames adds the expressions that are names to own.
 func ownNames[E ast.Expr](own map[string]bool, list ...E) {
 	for _, e := range list {
 		if id, ok := ast.Expr(e).(*ast.Ident); ok && id != nil {
@@ -152,7 +154,7 @@ func ownNames[E ast.Expr](own map[string]bool, list ...E) {
 	}
 }
 
-// backward returns the smallest number of references that go backward in any order of the files.
+// backward returns the smallest number of references that go backward, over all orders of the files.
 func backward(references map[string]map[string]bool) int {
 	files := inCycles(references)
 	refers := make([]uint, len(files))
@@ -163,7 +165,7 @@ func backward(references map[string]map[string]bool) int {
 			}
 		}
 	}
-	least := make([]int, 1<<len(files)) // by set of files: the lowest ones, in their best order
+	least := make([]int, 1<<len(files)) // indexed by the set of the lowest files, in their best order
 	for set := 1; set < len(least); set++ {
 		least[set] = len(files) * len(files)
 		for top := range files {
@@ -179,7 +181,8 @@ func backward(references map[string]map[string]bool) int {
 	return least[len(least)-1]
 }
 
-// inCycles returns the files that remain when those are left out, again and again, that refer to no other or to which no other refers.
+// inCycles returns the files that may be part of a cycle. It repeatedly drops files that refer to no other file, or to
+// which no other file refers.
 func inCycles(references map[string]map[string]bool) []string {
 	left := slices.Sorted(maps.Keys(references))
 	for {

@@ -7,17 +7,17 @@ import (
 	"testing/fstest"
 )
 
-// rule is one rule of the repository. check returns a line for each violation: the place, what is wrong, and what to do.
+// rule is one rule of the repository. check returns a line for each violation: the place, the mistake, and the remedy.
 type rule struct {
 	name  string
 	check func(*tree) []string
 
-	// broken is a tree that breaks the rule, and findings is what check returns for it.
+	// broken is a tree that breaks the rule, and findings are the lines that check returns for it.
 	broken   map[string]string
 	findings []string
 }
 
-// rules lists every rule. Each is defined next to its check.
+// rules lists every rule. Each rule is defined next to its check.
 var rules = []rule{
 	threeFilesImportC, filesAreShort, filesReferOneWay, methodsStayTogether, skipsGiveAReason, nothingIsLeftOpen,
 	documentsNameWhatExists, runbooksNameWhatExists, gpusAreListed,

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// The pages that list every metric and every variable, and the file with every recording rule. Both pages are generated from the
-// code, and a test of the package that owns the names checks each.
+// The pages that list every metric and every variable, and the file with every recording rule. Both pages are generated
+// from the code, and each is checked by a test of the package that owns the names.
 const (
 	metricsPage   = "docs/metrics.md"
 	variablesPage = "docs/configuration.md"
@@ -18,14 +18,14 @@ var (
 	metricName   = regexp.MustCompile(`\bmillrace_[a-z_]+`)
 	variableName = regexp.MustCompile(`\bMILLRACE_[A-Z_]+`)
 
-	// recordedName is the name of a recording rule: level, metric and operations.
+	// recordedName matches the name of a recording rule: level, metric and operations.
 	recordedName = regexp.MustCompile(`\b[a-z_]+:millrace_[a-z_]+:[a-z0-9_]+`)
 
-	// series is the suffix of a series that Prometheus derives from a histogram.
+	// series matches the suffix of a series that Prometheus derives from a histogram.
 	series = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
-// runbooksNameWhatExists covers the pages that people open during an incident.
+// runbooksNameWhatExists checks the pages that people open during an incident.
 var runbooksNameWhatExists = rule{
 	name: "runbooks name metrics and variables that exist",
 	check: func(tr *tree) (found []string) {

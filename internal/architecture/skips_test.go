@@ -10,7 +10,7 @@ import (
 	"unicode"
 )
 
-// skipsGiveAReason is a test because linters do not look at the argument of a call.
+// skipsGiveAReason is a test because linters do not check the argument of a call.
 var skipsGiveAReason = rule{
 	name: "skips give a reason",
 	check: func(tr *tree) (found []string) {
@@ -36,8 +36,7 @@ var skipsGiveAReason = rule{
 	},
 }
 
-// isQuietSkip reports whether call skips a test without a conspicuous reason. It accepts a reason that is not a
-// literal.
+// isQuietSkip reports whether call skips a test without a conspicuous reason. Any reason that is not a literal passes.
 func isQuietSkip(call *ast.CallExpr) bool {
 	switch {
 	case isMethod(call, "SkipNow"):
@@ -53,13 +52,13 @@ func isQuietSkip(call *ast.CallExpr) bool {
 	}
 	reason, err := strconv.Unquote(literal.Value)
 	if err != nil {
-		panic(fmt.Sprintf("architecture: string literal %s: %v", literal.Value, err)) // the parser has accepted it
+		panic(fmt.Sprintf("architecture: string literal %s: %v", literal.Value, err)) // the parser has accepted the literal
 	}
 	word, _, _ := strings.Cut(strings.TrimLeft(reason, "\n "), " ")
 	return !isCapitals(word) && !strings.HasPrefix(word, "%")
 }
 
-// isMethod reports whether call is x.name(...) for one of names.
+// isMethod reports whether call is x.name(...) for one of the names.
 func isMethod(call *ast.CallExpr, names ...string) bool {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || !slices.Contains(names, f.Sel.Name) {

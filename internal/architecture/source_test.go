@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// callsC holds the only files that may import "C". The first two call the kernel library, and the third one calls operators of your own
-// on the CPU.
+// callsC lists the only files that may import "C". The first two call the kernel library, and the third calls
+// user-written operators on the CPU.
 var callsC = []string{"internal/device/cuda/call.go", "internal/device/cuda/call_operator.go", "internal/operator/cpulib/call.go"}
 
-// compareCallsC may import "C" too: it belongs to a module of its own, of which the worker has no part.
+// compareCallsC may import "C" too, because it belongs to a separate module that is not part of the worker.
 const compareCallsC = "examples/operators/compare/library.go"
 
 // threeFilesImportC is a test because linters read the code that cgo generates, which no longer imports "C".
@@ -65,10 +65,10 @@ var filesAreShort = rule{
 	findings: []string{"kernels/long.cu: 501 lines, want 500 at most: it holds more than one idea, split it"},
 }
 
-// openEnd finds the words that mark unfinished work. They are split here so that this file passes.
+// openEnd matches the words that mark unfinished work. They are split here so that this file passes.
 var openEnd = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`)
 
-// nothingIsLeftOpen is a test because it reads every text file. A linter reads only Go.
+// nothingIsLeftOpen is a test because linters read only Go, and this rule covers every text file.
 var nothingIsLeftOpen = rule{
 	name: "nothing is left open",
 	check: func(tr *tree) (found []string) {
@@ -94,7 +94,7 @@ var nothingIsLeftOpen = rule{
 	},
 }
 
-// eachLine calls visit with the number and text of each line. The first line is number 1.
+// eachLine calls visit with the number and text of each line. Numbers start at 1.
 func eachLine(text string, visit func(number int, line string)) {
 	number := 0
 	for line := range strings.Lines(text) {

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxText is the size in bytes of the largest file that is read as text. Every file that people write here is far smaller.
+// maxText is the size in bytes of the largest file that is read as text. Hand-written files are far smaller.
 const maxText = 1 << 20
 
 // skipped maps each folder that git ignores to a description of its contents. Folders that begin with a dot are skipped
@@ -41,7 +41,7 @@ type textFile struct {
 	code *ast.File // the parsed file; nil unless it is Go
 }
 
-// dir returns the folder of the file, "." for the root.
+// dir returns the folder of the file. It returns "." for the root.
 func (t textFile) dir() string { return path.Dir(t.path) }
 
 // isTest reports whether only go test compiles the file.
@@ -116,7 +116,7 @@ func (t *tree) goFiles() []textFile {
 	return list
 }
 
-// at returns the file and line of n for a message.
+// at returns the file and line of n, for use in a message.
 func (t *tree) at(n ast.Node) string {
 	p := t.fset.Position(n.Pos())
 	return fmt.Sprintf("%s:%d", p.Filename, p.Line)

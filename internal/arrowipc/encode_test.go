@@ -14,7 +14,7 @@ var (
 	other   = Column{Name: "sha", Spec: "sha?n=3", Kind: Bytes, Width: 3}
 )
 
-// someRows returns n random rows of which one in failing isn't OK; none if failing is 0.
+// someRows returns n random rows. One row in failing isn't OK; 0 means that all rows are OK.
 func someRows(columns []Column, n, failing int) Rows {
 	r := rand.New(rand.NewPCG(1, uint64(n)))
 	rows := Rows{Lengths: make([]uint64, n), Statuses: make([]record.Status, n)}
@@ -42,7 +42,7 @@ func someRows(columns []Column, n, failing int) Rows {
 	return rows
 }
 
-// all has a field of each type, with gaps between them, and packed has no gap.
+// all has a field of each type with gaps between the fields. packed has no gaps.
 var (
 	all = Column{Name: "all", Spec: "all?x=1", Kind: Struct, Width: 96, Fields: []Field{
 		{"a", Uint8Type, 0, 0}, {"b", Int8Type, 3, 1}, {"c", Uint16Type, 0, 4}, {"d", Int16Type, 2, 6}, {"text", BinaryType, 0, 12},
@@ -55,7 +55,7 @@ var (
 	text   = Column{Name: "text", Spec: "text", Kind: Single, Width: 4, Fields: []Field{{"n", BinaryType, 0, 0}}}
 )
 
-// addSome adds random values to column k, which has fields.
+// addSome adds random values to column k, which must have fields.
 func (r *Rows) addSome(k int, c Column, columns int, random *rand.Rand) {
 	values := make([]byte, len(r.Lengths)*c.Width)
 	if c.binaries() > 0 && r.Spans == nil {

@@ -18,7 +18,7 @@ import (
 
 var lists = [][]Column{{}, {crc32c}, {minhash}, {crc32c, minhash}, {other, minhash, crc32c}, {packed}, {number, list}, {text}, {crc32c, all, text}}
 
-// TestOthersReadWhatWasEncoded reads every value with package client/arrow, and joins the fields of records.
+// TestOthersReadWhatWasEncoded reads every value with package client/arrow. It also joins the fields of records.
 func TestOthersReadWhatWasEncoded(t *testing.T) {
 	for _, columns := range lists {
 		e := NewEncoder(columns)
@@ -38,7 +38,7 @@ func TestOthersReadWhatWasEncoded(t *testing.T) {
 	}
 }
 
-// compare compares a decoded result with what was encoded.
+// compare compares a decoded result with the encoded rows.
 func compare(t *testing.T, columns []Column, got *arrow.Result, want Rows) {
 	t.Helper()
 	if !slices.Equal(got.Bytes, want.Lengths) {
@@ -82,7 +82,7 @@ func compare(t *testing.T, columns []Column, got *arrow.Result, want Rows) {
 	}
 }
 
-// The bytes of a stream depend on its rows alone, not on what the encoder wrote before.
+// The bytes of a stream depend only on its rows, and not on earlier output of the encoder.
 func TestStreamsDependOnTheirRowsAlone(t *testing.T) {
 	columns := []Column{crc32c, minhash, other, all, packed, text}
 	used := NewEncoder(columns)
@@ -99,7 +99,7 @@ func TestStreamsDependOnTheirRowsAlone(t *testing.T) {
 	}
 }
 
-// A reader needs one batch per stream and the right types, and it must see the nulls.
+// The Arrow library reads one batch per stream, with the right types and nulls.
 func TestSchemaAndNulls(t *testing.T) {
 	columns := []Column{crc32c, minhash, other}
 	rows := someRows(columns, 100, 4)
@@ -170,7 +170,7 @@ func TestAllocationsDoNotDependOnRows(t *testing.T) {
 	}
 }
 
-// fieldsOf returns the number of the columns' fields, and of their lists.
+// fieldsOf returns the number of fields of the columns and of their lists.
 func fieldsOf(columns []Column) (n int) {
 	for _, c := range columns {
 		for _, f := range c.Fields {
@@ -180,7 +180,7 @@ func fieldsOf(columns []Column) (n int) {
 	return n
 }
 
-// Every value is what a reader with the Arrow library alone sees.
+// A reader that uses only the Arrow library gets every value.
 func TestValuesOfFieldsAsOthersReadThem(t *testing.T) {
 	columns := []Column{all, text, list}
 	rows := someRows(columns, 90, 4)

@@ -14,7 +14,8 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// english returns n bytes of words whose frequencies and lengths are about those of English, so that zstd compresses them 3:1.
+// english returns n bytes of words. Their frequencies and lengths are about those of English, so zstd compresses them
+// 3:1.
 func english(n int) []byte {
 	r := rand.New(rand.NewPCG(1, 2))
 	words := make([][]byte, 8000)
@@ -49,7 +50,7 @@ func BenchmarkDecompress(b *testing.B) {
 	}
 }
 
-// BenchmarkLibraryReaders is what BenchmarkDecompress is compared with.
+// BenchmarkLibraryReaders is the baseline for BenchmarkDecompress.
 func BenchmarkLibraryReaders(b *testing.B) {
 	body := english(512 << 10)
 	for _, w := range writers {

@@ -8,7 +8,8 @@ import (
 	"millrace/internal/corpus"
 )
 
-// TestCompressedBytesDependOnTheBodyAlone holds because a message gives the same result bytes in every worker.
+// TestCompressedBytesDependOnTheBodyAlone matters because every worker must produce the same result bytes for a
+// message.
 func TestCompressedBytesDependOnTheBodyAlone(t *testing.T) {
 	for _, e := range ofResults {
 		var warm Compressor

@@ -19,7 +19,7 @@ import (
 )
 
 func TestBodiesOfOtherProgramsAreDecompressed(t *testing.T) {
-	var d Decompressor             // one for all, so that nothing remains of the body before
+	var d Decompressor             // shared, to show that no body affects the next
 	written := map[string][]byte{} // by writer and body
 	for range 2 {
 		for name, body := range bodies() {
@@ -29,7 +29,7 @@ func TestBodiesOfOtherProgramsAreDecompressed(t *testing.T) {
 					written[key] = w.write(body)
 				}
 				if len(body) == 0 && w.name == "s2 better with padding" {
-					continue // the library pads without an identifier, and doesn't read that itself
+					continue // the library doesn't read its own padding, which has no identifier
 				}
 				got, err := d.Append([]byte("before"), w.encoding, written[key], int64(len(body)))
 				if err != nil {
@@ -79,7 +79,7 @@ func TestEveryPrefixIsTruncated(t *testing.T) {
 					_, rest, cut = cutSnappy(rest)
 				}
 				if cut == nil {
-					continue // the format has no end, so whole chunks are a body
+					continue // the format has no end mark, so a prefix of whole chunks is valid
 				}
 			}
 			var fault *InvalidError
@@ -109,7 +109,8 @@ func TestChangedBytesNeverPassAChecksum(t *testing.T) {
 	}
 }
 
-// isPrefixOfChunks reports whether a change made a block a chunk that readers skip: the framing of Snappy has no checksum of the whole.
+// isPrefixOfChunks reports whether a change turned a block into a chunk that readers skip. The framing of Snappy has no
+// checksum over the whole body.
 func isPrefixOfChunks(ends bool, got, body []byte) bool { return !ends && len(got) < len(body) }
 
 func TestOffsetsNameTheFault(t *testing.T) {
@@ -201,7 +202,7 @@ func TestBombCostsAtMostTheLimit(t *testing.T) {
 	)
 	for _, w := range writers {
 		if strings.HasPrefix(w.name, "compressor") || w.name == "zstd flushed" || w.name == "lz4 with size" || w.name == "zstd with size" {
-			continue // these writers take the body at once
+			continue // these writers need the whole body at once
 		}
 		t.Run(w.name, func(t *testing.T) {
 			const part = 32 << 20 // the first frame alone is larger than the limit
@@ -215,7 +216,7 @@ func TestBombCostsAtMostTheLimit(t *testing.T) {
 			if !errors.Is(err, ErrTooLarge) {
 				t.Fatalf("%d bytes for %d: %v", len(bomb), size, err)
 			}
-			// Twice, because a body without a declared size makes its slice grow several times.
+			// The factor is 2 because a body without a declared size makes its slice grow several times.
 			if used > 2*limit+1<<20 || cap(got) > limit+zstdBlock+slack {
 				t.Errorf("%d bytes allocated, the capacity is %d, and the limit %d", used, cap(got), limit)
 			}
@@ -289,7 +290,7 @@ func TestNothingIsAllocatedOnceWarm(t *testing.T) {
 	}
 }
 
-// TestGzipWithLongTexts: the library's reader takes names and comments of up to 511 bytes.
+// TestGzipWithLongTexts uses names and comments of more than 511 bytes, the limit of the library's reader.
 func TestGzipWithLongTexts(t *testing.T) {
 	var members []byte
 	for _, name := range []int{0, 1, 511, 512, 600, 100_000} {
@@ -314,14 +315,14 @@ func TestGzipWithLongTexts(t *testing.T) {
 	if got, err := new(Decompressor).Append(nil, Gzip, members, 1000); err != nil || string(got) != strings.Repeat("a body", 24) {
 		t.Errorf("all in a row: %q, %v", got, err)
 	}
-	short := append([]byte("\x1f\x8b\x08\x0a\x00\x00\x00\x00\x00\xff"+strings.Repeat("n", 600)+"\x00"), 1, 2) // a wrong sum of the header
+	short := append([]byte("\x1f\x8b\x08\x0a\x00\x00\x00\x00\x00\xff"+strings.Repeat("n", 600)+"\x00"), 1, 2) // an incorrect header checksum
 	if got, err := new(Decompressor).Append(nil, Gzip, append(short, "\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00"...), 100); err == nil {
 		t.Errorf("a header with a wrong sum gives %q", got)
 	}
 }
 
-// TestNothingRemainsOfTheBodyBefore uses a frame whose blocks refer to the output before them. In a second frame, such a reference
-// points before its start.
+// TestNothingRemainsOfTheBodyBefore first decompresses a frame. The second frame refers to 16 bytes before its own
+// start, where the first frame's output could remain.
 func TestNothingRemainsOfTheBodyBefore(t *testing.T) {
 	frame := func(block ...byte) []byte {
 		b := binary.LittleEndian.AppendUint32(nil, lz4Magic)
@@ -331,7 +332,7 @@ func TestNothingRemainsOfTheBodyBefore(t *testing.T) {
 		return append(append(b, block...), 0, 0, 0, 0)
 	}
 	secret := frame(append([]byte{0xF0, 1}, "secret of others"...)...)
-	thief := frame(0x00+15-4, 16, 0, 0x10, 'x') // copies from 16 bytes back, where nothing is
+	thief := frame(0x00+15-4, 16, 0, 0x10, 'x') // copies from 16 bytes back, before the start of the output
 	var d Decompressor
 	out, err := d.Append(nil, LZ4, secret, 100)
 	if err != nil || string(out) != "secret of others" {

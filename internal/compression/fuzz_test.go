@@ -20,8 +20,8 @@ func FuzzGzip(f *testing.F)   { fuzz(f, Gzip) }
 func FuzzLZ4(f *testing.F)    { fuzz(f, LZ4) }
 func FuzzSnappy(f *testing.F) { fuzz(f, Snappy) }
 
-// fuzz checks that a body gives at most limit bytes or an error of a known kind, that it gives the same again after another body, and
-// that the library's reader agrees with what is accepted.
+// fuzz checks that a body gives at most limit bytes or an error of a known kind. The outcome must be the same after
+// another body, and the library's reader must agree with each accepted body.
 func fuzz(f *testing.F, e Encoding) {
 	const limit = 256 << 10
 	var d Decompressor
@@ -35,7 +35,7 @@ func fuzz(f *testing.F, e Encoding) {
 			}
 		}
 	}
-	f.Add([]byte("\x1f\x8b\b\x00000000$0\x00\x00"))                                                             // a gzip block that uses a table without giving one
+	f.Add([]byte("\x1f\x8b\b\x00000000$0\x00\x00"))                                                             // a gzip block that uses a table without defining one
 	f.Add([]byte("\x1f\x8b\b\x20\x00\x00\x00\x00\x00\xff\x01\x00\x00\xff\xff\x00\x00\x00\x00\x00\x00\x00\x00")) // a gzip member with a reserved flag
 	f.Fuzz(func(t *testing.T, src []byte) {
 		got, err := d.Append([]byte("before"), e, src, limit)

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestAReusedDecompressorIsLikeANewOne decompresses valid and damaged bodies of several producers, in all encodings and with changing limits, in
-// random order. No outcome may depend on the bodies before.
+// TestAReusedDecompressorIsLikeANewOne decompresses valid and damaged bodies of several producers. It uses all
+// encodings and changing limits, in random order. No outcome may depend on earlier bodies.
 func TestAReusedDecompressorIsLikeANewOne(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	type message struct {

@@ -15,7 +15,7 @@ import (
 type writer struct {
 	name     string
 	encoding Encoding
-	ends     bool // a body has an end, so that every shorter one is truncated
+	ends     bool // a body has an end mark, so every shorter body is truncated
 	write    func(body []byte) []byte
 }
 
@@ -54,7 +54,7 @@ var writers = []writer{
 		w, err := zstd.NewWriter(nil, zstd.WithZeroFrames(true), zstd.WithSingleSegment(false))
 		must(err)
 		frame := w.EncodeAll(body, nil)
-		frame[4] |= 1 // a field of one byte for the dictionary's ID, behind that for the window
+		frame[4] |= 1 // flags a one-byte dictionary ID, which follows the window byte
 		at := 6
 		if frame[4]&(1<<5) != 0 {
 			at = 5
@@ -111,7 +111,7 @@ func compressor(e Encoding) func([]byte) []byte {
 	return func(body []byte) []byte { return new(Compressor).Append(nil, e, body) }
 }
 
-// bodies are small and large, compressible and not.
+// bodies returns small and large bodies, some of which compress well and some not.
 func bodies() map[string][]byte {
 	return map[string][]byte{
 		"empty":     {},

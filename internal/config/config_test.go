@@ -17,13 +17,13 @@ import (
 	"millrace/internal/frame"
 )
 
-// load calls Load with no MILLRACE_ variables except those in env. The test restores the environment when it ends.
+// load calls Load with no MILLRACE_ variables except those in env. The environment is restored when the test ends.
 func load(t *testing.T, env map[string]string, checks ...config.Check) (*config.Config, error) {
 	t.Helper()
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, "MILLRACE_") {
-			t.Setenv(name, value) // restores it at the end of the test
+			t.Setenv(name, value) // t.Setenv restores the variable at the end of the test
 			if err := os.Unsetenv(name); err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +76,7 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 	}
 }
 
-// everything returns a value for each variable that is not its default.
+// everything returns a value for each variable that differs from its default.
 func everything(t *testing.T) map[string]string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "file")
@@ -108,7 +108,7 @@ func TestEveryVariableIsRead(t *testing.T) {
 	env := everything(t)
 	c := good(t, env)
 	for _, v := range c.Variables() {
-		if v.Name == "MILLRACE_NATS_NKEY" || v.Name == "MILLRACE_NATS_JS_PREFIX" { // exclude NATS_CREDS and NATS_JS_DOMAIN
+		if v.Name == "MILLRACE_NATS_NKEY" || v.Name == "MILLRACE_NATS_JS_PREFIX" { // these exclude NATS_CREDS and NATS_JS_DOMAIN
 			continue
 		}
 		if !v.Set || !c.IsSet(v.Name) {
@@ -198,8 +198,8 @@ func TestEveryProblemIsNamedAtOnce(t *testing.T) {
 	}
 }
 
-// TestLoadLeavesTheEnvironmentAlone calls Load from several goroutines, with values that cannot be read. It repeatedly compares
-// the environment with its initial state.
+// TestLoadLeavesTheEnvironmentAlone calls Load with invalid values from several goroutines. It repeatedly compares the
+// environment with its initial state.
 func TestLoadLeavesTheEnvironmentAlone(t *testing.T) {
 	_, first := load(t, map[string]string{"MILLRACE_LANES": "many", "MILLRACE_LINGER": "2", "MILLRACE_PROVISION": "maybe"})
 	if first == nil {
@@ -231,7 +231,8 @@ func TestLoadLeavesTheEnvironmentAlone(t *testing.T) {
 	}
 }
 
-// TestAValueThatCannotBeReadCausesNoOtherProblem checks that the variable's default is used when it is compared with others.
+// TestAValueThatCannotBeReadCausesNoOtherProblem checks that comparisons with other variables use the default in place
+// of an invalid value.
 func TestAValueThatCannotBeReadCausesNoOtherProblem(t *testing.T) {
 	_, err := load(t, map[string]string{"MILLRACE_BATCH_DEADLINE_MAX": "long"})
 	var all *config.Error
@@ -343,7 +344,7 @@ func TestUnknownNamesAreWarnings(t *testing.T) {
 		"MILRACE_LANES": "did you mean MILLRACE_LANES?", "MIRLRACE_STRAEM": "did you mean MILLRACE_STREAM?", "MILRACE_COLOUR": "see worker config",
 		"MILLRACELANES": "did you mean MILLRACE_LANES?", "MILL_RACE_LANES": "did you mean MILLRACE_LANES?",
 		"millrace_lanes": "did you mean MILLRACE_LANES?", "Millrace_Lane": "did you mean MILLRACE_LANES?",
-		// Not Kubernetes' variables, because it sets those of a service together:
+		// These aren't variables from Kubernetes, because Kubernetes sets all variables of a service together.
 		"MILLRACE_PORT": "see worker config", "MILLRACE_PORT_9464_TCP": "see worker config",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -356,8 +357,8 @@ func TestUnknownNamesAreWarnings(t *testing.T) {
 	}
 }
 
-// TestOtherNamesAreNoWarnings sets names of other programs, and those that Kubernetes sets for services called millrace, millrace-nats and
-// mill-race.
+// TestOtherNamesAreNoWarnings sets variables of other programs. It also sets the variables that Kubernetes sets for
+// services called millrace, millrace-nats and mill-race.
 func TestOtherNamesAreNoWarnings(t *testing.T) {
 	env := map[string]string{"MILL_LANES": "8", "MILLER_RACE_LANES": "8", "TERRACE_LANES": "8", "MILL": "8"}
 	for _, service := range []string{"MILLRACE", "MILLRACE_NATS", "MILL_RACE"} {

@@ -50,7 +50,7 @@ func TestAValueThatCannotBeReadIsShownAsWritten(t *testing.T) {
 	}
 }
 
-// TestSecretsAreMasked searches everything that this package prints for secrets: the table, the problems and the warnings.
+// TestSecretsAreMasked searches all output of this package for secrets: the table, the problems and the warnings.
 func TestSecretsAreMasked(t *testing.T) {
 	const seed = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 	for _, env := range []map[string]string{

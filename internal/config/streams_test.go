@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestValuesThatAreTheDefaultAreNotChanged: a chart sets every variable.
+// TestValuesThatAreTheDefaultAreNotChanged matters because a Helm chart sets every variable.
 func TestValuesThatAreTheDefaultAreNotChanged(t *testing.T) {
 	c := good(t, map[string]string{"MILLRACE_RESULT_MAX_AGE": "168h", "MILLRACE_RESULT_MAX_BYTES": "4096MiB", "MILLRACE_STREAM_MAX_BYTES": "5GiB"})
 	for variable, want := range map[string]bool{
@@ -17,7 +17,8 @@ func TestValuesThatAreTheDefaultAreNotChanged(t *testing.T) {
 	}
 }
 
-// TestAnInputStreamThatKeepsProcessedInputsFills: with limits and discard new, only age makes room.
+// TestAnInputStreamThatKeepsProcessedInputsFills: with limits retention and discard new, only the maximum age frees
+// space.
 func TestAnInputStreamThatKeepsProcessedInputsFills(t *testing.T) {
 	for _, tc := range []struct {
 		more map[string]string

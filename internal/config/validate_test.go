@@ -10,7 +10,8 @@ import (
 	"millrace/internal/config"
 )
 
-// TestBadValues sets a few variables and checks that the error reports a problem of a variable with a certain text.
+// TestBadValues sets a few variables and checks that the error reports a problem of the named variable with the given
+// text.
 func TestBadValues(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -20,7 +21,7 @@ func TestBadValues(t *testing.T) {
 	missing := filepath.Join(dir, "missing")
 	server := "NATS_URL=nats://a:4222"
 	for _, tc := range []struct {
-		env      string // NAME=value without the prefix, separated by spaces
+		env      string // NAME=value pairs without the prefix, separated by spaces
 		variable string
 		what     string
 	}{
@@ -225,8 +226,8 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestDebugPagesStayOnThisMachine checks that debug pages are off by default, and that an address without a host is only on
-// 127.0.0.1.
+// TestDebugPagesStayOnThisMachine checks that debug pages are off by default, and that an address without a host is
+// served only on 127.0.0.1.
 func TestDebugPagesStayOnThisMachine(t *testing.T) {
 	for set, want := range map[string]string{
 		"": "", ":6060": "127.0.0.1:6060", ":0": "127.0.0.1:0", "127.0.0.1:6060": "127.0.0.1:6060", "[::1]:6060": "[::1]:6060", "localhost:6060": "localhost:6060",

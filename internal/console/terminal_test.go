@@ -27,7 +27,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// TestPipesAreNotDrawnOn holds whatever the environment says.
+// TestPipesAreNotDrawnOn shows that a pipe is never a terminal, even if TERM and NO_COLOR allow drawing.
 func TestPipesAreNotDrawnOn(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// The bytes must never change, because results are compared between devices and over time.
+// The bytes of a set must never change, because results are compared between devices and over time.
 func TestSetsNeverChange(t *testing.T) {
 	hash := sha256.New()
 	total := 0

@@ -16,7 +16,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// stand is a server with a result stream, a demo, and functions that stand in for the worker.
+// stand is a server with a result stream, a demo, and functions that replace the worker.
 type stand struct {
 	*natstest.Rig
 	demo *Demo
@@ -90,7 +90,7 @@ func TestRightResultsAreVerified(t *testing.T) {
 func TestWhatIsWrongIsFound(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
-		last       func(s *stand) // stands in for the worker for the last of 5 documents
+		last       func(s *stand) // replaces the worker for the last of 5 documents
 	}{
 		{"wrong result", "document 4", func(s *stand) { s.publish("results.docs.en", 4, s.body(3), nil) }},
 		{"two results", "document 2 has two results", func(s *stand) { s.publish("results.docs.en", 2, s.body(2), nil) }},

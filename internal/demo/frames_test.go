@@ -15,10 +15,10 @@ import (
 	"millrace/internal/table"
 )
 
-// someFrames are small frames of that framing.
+// someFrames returns small frames with the given framing.
 func someFrames(f frame.Framing) Frames { return Frames{Framing: f, RecordBytes: 30, Records: 40} }
 
-// parts returns the correct result of message i, cut before the records with these indices.
+// parts returns the correct result of message i, split into parts before the records with the given indices.
 func (s *stand) parts(i int, cuts ...int) (bodies [][]byte) {
 	_, records := s.demo.producer.docs.(*framed).texts(nil, i)
 	want := table.Reference(s.demo.o.Operators, records, nil)
@@ -30,7 +30,7 @@ func (s *stand) parts(i int, cuts ...int) (bodies [][]byte) {
 	return bodies
 }
 
-// publishPart publishes part n of count of the result of message i.
+// publishPart publishes part n of the count parts of the result of message i.
 func (s *stand) publishPart(i, n, count, first int, body []byte) {
 	s.Helper()
 	s.publish("results.docs.en", i, body, nats.Header{
@@ -38,7 +38,7 @@ func (s *stand) publishPart(i, n, count, first int, body []byte) {
 	})
 }
 
-// TestFramesHoldTheirRecords splits what the producer sends, as a worker does.
+// TestFramesHoldTheirRecords splits the producer's frames as a worker does.
 func TestFramesHoldTheirRecords(t *testing.T) {
 	for _, framing := range []frame.Framing{frame.NewlineDelimited, frame.LengthDelimited, frame.VarintLengthDelimited, frame.Arrow} {
 		source := newSource(5, someFrames(framing)).(*framed)
@@ -65,7 +65,8 @@ func TestFramesHoldTheirRecords(t *testing.T) {
 	}
 }
 
-// TestRightResultsOfFramesAreVerified checks every format, with results in one message, in several, and compressed.
+// TestRightResultsOfFramesAreVerified checks every format. The results are in one message, in several messages, or
+// compressed.
 func TestRightResultsOfFramesAreVerified(t *testing.T) {
 	for _, format := range []operator.Format{operator.JSON, operator.Binary, operator.Arrow} {
 		s := newFramedStand(t, 4, someFrames(frame.LengthDelimited), format)
@@ -90,7 +91,7 @@ func TestRightResultsOfFramesAreVerified(t *testing.T) {
 func TestWrongResultsOfFramesAreFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		want string
-		send func(s *stand) // the result of message 0
+		send func(s *stand) // publishes the result of message 0
 	}{
 		"another message's": {"records 0 to 39", func(s *stand) { s.publish("results.docs.en", 0, s.parts(1)[0], nil) }},
 		"too few records":   {"328 bytes, want 1313", func(s *stand) { s.publish("results.docs.en", 0, s.parts(0, 10)[0], nil) }},
@@ -125,7 +126,7 @@ func TestWrongResultsOfFramesAreFound(t *testing.T) {
 	}
 }
 
-// TestFramesThatAreRefused checks that the error names the flag.
+// TestFramesThatAreRefused checks that the error names the flag that is wrong.
 func TestFramesThatAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		frames Frames
