@@ -8,7 +8,7 @@ import (
 	"millrace/internal/device"
 )
 
-// TestFailedOperatorIsFoundInAnyError: also behind an error that doesn't name it.
+// TestFailedOperatorIsFoundInAnyError shows that the operator is found even if an outer error doesn't name it.
 func TestFailedOperatorIsFoundInAnyError(t *testing.T) {
 	unnamed := device.Errorf("launch", "host", device.ErrKernelFault, "bad")
 	named := device.Attribute(unnamed, "entropy")

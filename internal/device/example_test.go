@@ -9,8 +9,8 @@ import (
 	"millrace/internal/device/host"
 )
 
-// Example copies bytes to a device and back on one stream, and waits for the completion of that work. Any other device
-// behaves in the same way.
+// Example copies bytes to a device and back on one stream, and waits for that work to complete. Every device behaves in
+// the same way.
 func Example() {
 	dev, err := host.Open(host.Options{})
 	if err != nil {

@@ -61,7 +61,7 @@ func shapeOf(rows [][]byte) device.Shape {
 	return shape
 }
 
-// enqueue puts all of the batch's work on s. It fills scratch and result with poison before the launch.
+// enqueue enqueues all of the batch's work on s. It fills scratch and result with poison before the launch.
 func (b *batch) enqueue(s device.Stream, poison byte) {
 	b.r.Helper()
 	b.poison = poison
@@ -112,7 +112,7 @@ func (r *rig) wantRecords(what string, got, want []byte, rows int) {
 	}
 }
 
-// crcRecords returns the result of crc32c according to the standard library: four bytes per row, little-endian.
+// crcRecords returns the results of crc32c, computed by the standard library: four bytes per row, little-endian.
 func crcRecords(rows [][]byte) []byte {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	var all []byte

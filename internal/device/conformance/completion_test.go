@@ -42,8 +42,8 @@ func notifyRange(s device.Stream, first uint64, count int) error {
 	return nil
 }
 
-// notifyAcrossStreams checks that tokens arrive in the order in which the streams reach them, whatever the order of the
-// calls.
+// notifyAcrossStreams checks that tokens arrive in the order in which the streams reach them, regardless of the order
+// of the calls.
 func notifyAcrossStreams(r *rig) {
 	a, b, c := r.stream("a"), r.stream("b"), r.stream("c")
 	afterA, afterB := r.event(), r.event()
@@ -55,7 +55,7 @@ func notifyAcrossStreams(r *rig) {
 	r.wantTokens(1, 2, 4)
 }
 
-// notifyManyStreams checks that, with many streams notifying at once, each token arrives once and the tokens of each
+// notifyManyStreams checks notifications from many streams at once. Each token arrives once, and the tokens of each
 // stream arrive in order.
 func notifyManyStreams(r *rig) {
 	const lanes, count = 8, 600
@@ -87,7 +87,7 @@ func notifyAnyToken(r *rig) {
 	r.wantTokens(tokens...)
 }
 
-// notifyAfterWork checks that when a token arrives, the work before it is done and its result may be read.
+// notifyAfterWork checks that when a token arrives, earlier work is done and its result may be read.
 func notifyAfterWork(r *rig) {
 	const length = 1 << 20
 	s := r.stream("s")
@@ -101,7 +101,7 @@ func notifyAfterWork(r *rig) {
 	}
 }
 
-// waitContextDone checks that a wait ends with its context and takes no token.
+// waitContextDone checks that a wait ends with its context and consumes no token.
 func waitContextDone(r *rig) {
 	s := r.stream("s")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -170,7 +170,7 @@ type lane struct {
 	want    []byte
 }
 
-// round copies length bytes through memory from the pool and launches a batch.
+// round copies length bytes through memory from the pool and launches a batch on them.
 func (l *lane) round(length int) error {
 	m, err := l.p.Alloc(l.s, length)
 	if err != nil {
@@ -193,8 +193,8 @@ func (l *lane) round(length int) error {
 	return nil
 }
 
-// concurrentOneStream checks that many goroutines may enqueue work on one stream, and that the calls of each keep their
-// order.
+// concurrentOneStream checks that many goroutines may enqueue work on one stream. The calls of each goroutine keep
+// their order.
 func concurrentOneStream(r *rig) {
 	const writers, rounds, length = 6, 50, 4096
 	s := r.stream("shared")
@@ -214,7 +214,7 @@ func concurrentOneStream(r *rig) {
 	}
 }
 
-// concurrentObjects checks that objects may be created and closed from many goroutines while others work.
+// concurrentObjects checks that objects may be created and closed from many goroutines while other objects work.
 func concurrentObjects(r *rig) {
 	p := r.pool(keepAll)
 	r.atOnce(6, func(i int) error {

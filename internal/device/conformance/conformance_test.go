@@ -31,13 +31,13 @@ func TestHost(t *testing.T) {
 	}, operatorCases(t, isCheap))
 }
 
-// TestSim runs the suite under two models: one in which nothing takes any time, and one with rates, jitter and several
-// compute slots. A short run has only the second.
+// TestSim runs the suite under two models. In the first, nothing takes any time. The second has rates, jitter and
+// several compute slots. A short run uses only the second.
 func TestSim(t *testing.T) {
 	jitter := sim.Units(10 * time.Microsecond)
 	jitter.Jitter, jitter.ComputeSlots = 1, 4
 	models := map[string]sim.Model{"Jitter": jitter}
-	if !testing.Short() { // it runs the same code without times
+	if !testing.Short() { // runs the same code with zero durations
 		models["Instant"] = sim.Model{}
 	}
 	for name, cost := range models {
@@ -49,8 +49,8 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// TestCUDA runs the suite on every GPU with the library that MILLRACE_KERNELS names, or else the one that `make -C
-// kernels` built in this checkout. If there is no GPU, it skips the test with a message in capitals, or fails it if
+// TestCUDA runs the suite on every GPU. It uses the library that MILLRACE_KERNELS names, or else the library that `make
+// -C kernels` built in this checkout. Without a GPU, it skips the test with a message in capitals, or fails it if
 // MILLRACE_REQUIRE_GPU=1.
 func TestCUDA(t *testing.T) {
 	library := os.Getenv("MILLRACE_KERNELS")
@@ -95,8 +95,8 @@ type test struct {
 	check func(r *rig)
 }
 
-// run runs the suite, and the cases in addition to the suite's own batches. The function open returns a fresh device for
-// each call; the suite closes that device and fails if there is a leak.
+// run runs the suite and the additional cases. The function open returns a fresh device for each call. The suite closes
+// that device and fails if there is a leak.
 func run(t *testing.T, open func(t *testing.T) device.Device, cases []operatorCase) {
 	t.Helper()
 	groups := []struct {

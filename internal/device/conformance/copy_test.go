@@ -15,11 +15,11 @@ var copyTests = []test{
 	{"AllocationsApart", allocationsApart},
 }
 
-// margin is the number of bytes around a copy that are checked for changes.
+// margin is the number of bytes around a copy that the tests check for changes.
 const margin = 64
 
-// copyRoundTrip checks that copied bytes come back unchanged, for any length and offset, and that nothing around them
-// changes on the device or on the host.
+// copyRoundTrip checks that copied bytes come back unchanged, for any length and offset. The bytes around the copy must
+// not change on the device or on the host.
 func copyRoundTrip(r *rig) {
 	const largest = 8 << 20
 	const length = largest + 4*margin
@@ -37,7 +37,7 @@ func copyRoundTrip(r *rig) {
 	r.oneRoundTrip(s, in.Slice(5, largest), m, margin+3, out, margin+1)
 }
 
-// oneRoundTrip copies src to offset at of m, and from there to offset to of out.
+// oneRoundTrip copies src to m at offset at, and from there to out at offset to.
 func (r *rig) oneRoundTrip(s device.Stream, src device.HostBuffer, m device.Memory, at int, out device.HostBuffer, to int) {
 	r.Helper()
 	n := src.Len()
@@ -46,14 +46,14 @@ func (r *rig) oneRoundTrip(s device.Stream, src device.HostBuffer, m device.Memo
 	seen := out.Slice(to-margin, n+2*margin+margin)
 	paint(seen.Bytes(), 0xEE)
 	r.ok(s.Fill(whole, 0xAA), s.CopyIn(m.Slice(at, n), src))
-	r.ok(s.CopyOut(seen, whole)) // shorter than its destination by the margin
+	r.ok(s.CopyOut(seen, whole)) // the copy is shorter than its destination by the margin
 	r.sync(s)
 	edge := bytes.Repeat([]byte{0xAA}, margin)
 	want := slices.Concat(edge, src.Bytes(), edge, bytes.Repeat([]byte{0xEE}, margin))
 	r.wantBytes(what, seen.Bytes(), want)
 }
 
-// copyEmpty checks that an empty copy is no work and needs no memory.
+// copyEmpty checks that an empty copy does no work and needs no memory.
 func copyEmpty(r *rig) {
 	s := r.stream("copy")
 	r.ok(s.CopyIn(device.Memory{}, device.HostBuffer{}), s.CopyOut(device.HostBuffer{}, device.Memory{}))
@@ -64,7 +64,7 @@ func copyEmpty(r *rig) {
 	r.wantAll("memory after an empty copy in", b, 9)
 }
 
-// fillSpans checks that Fill sets its span and nothing else.
+// fillSpans checks that Fill sets its span and no other bytes.
 func fillSpans(r *rig) {
 	const length = 1 << 16
 	s := r.stream("fill")

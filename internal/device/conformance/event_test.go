@@ -26,8 +26,8 @@ const clockSlack = time.Millisecond
 // orderSlack is the permitted error of the interval between two events on the same device.
 const orderSlack = 5 * time.Microsecond
 
-// neverRecorded checks that an event that was never recorded counts as done and delays nothing. In the invariants
-// build, waiting for such an event must panic.
+// neverRecorded checks that an event that was never recorded is done and delays no stream. In the invariants build,
+// waiting for such an event must panic.
 func neverRecorded(r *rig) {
 	s, e := r.stream("s"), r.event()
 	r.wantReached("an event that was never recorded is not done", e)
@@ -63,8 +63,8 @@ func eventDone(r *rig) {
 	}
 }
 
-// doneShowsCopies checks that bytes copied out before an event are visible once Done returns true, without another call
-// to the device.
+// doneShowsCopies checks that bytes copied out before an event are visible once Done returns true, without another
+// device call.
 func doneShowsCopies(r *rig) {
 	const size = 1 << 20
 	s, m := r.stream("s"), r.memory(size)
@@ -85,8 +85,8 @@ func doneShowsCopies(r *rig) {
 	}
 }
 
-// eventSynchronize checks that Synchronize returns when the event is reached, whatever follows on the stream, with any
-// flags.
+// eventSynchronize checks that Synchronize returns when the event is reached, whatever follows on the stream. It tests
+// all flags.
 func eventSynchronize(r *rig) {
 	s := r.stream("s")
 	for flags := range allFlags + 1 {
@@ -112,8 +112,8 @@ func timeErrors(r *rig) {
 	r.fails("time of an untimed event that was reached", failure(untimed.Time()), device.ErrInvalid)
 }
 
-// age lets the device's clock advance by more than its permitted error, so that a wrong event time is detected. A
-// virtual clock on which nothing takes time stands still; all times must then be equal.
+// age advances the device's clock by more than its permitted error, so that an incorrect event time is detected. A
+// virtual clock stands still if no operation takes time; all times must then be equal.
 func (r *rig) age(s device.Stream, b device.HostBuffer, m device.Memory) {
 	r.Helper()
 	start := r.dev.Now()
@@ -134,7 +134,7 @@ func (r *rig) timeOf(e device.Event) time.Duration {
 	return at
 }
 
-// timeWithinNow checks that event times are on the scale of Now and in the order of their stream.
+// timeWithinNow checks that event times use the same scale as Now and follow the order of their stream.
 func timeWithinNow(r *rig) {
 	s := r.stream("s")
 	m, b := r.memory(1<<20), r.host(1<<20, 1)
@@ -200,8 +200,8 @@ func timeOfLatestRecord(r *rig) {
 	}
 }
 
-// closePendingEvent checks that an event may be closed before its stream reaches it, and that streams that wait for it
-// still wait.
+// closePendingEvent checks that an event may be closed before its stream reaches it. Streams that wait for the event
+// must still wait.
 func closePendingEvent(r *rig) {
 	a, b := r.stream("a"), r.stream("b")
 	e, err := r.dev.NewEvent(0)

@@ -53,7 +53,7 @@ func launchEmptyRows(r *rig) {
 	for _, count := range []int{1, 2, 31, 8192} {
 		rows := make([][]byte, count)
 		r.wantCRC("empty rows", rows)
-		none := bytes.Repeat([]byte{0xFF}, count*hashes*4) // no shingle: all ones
+		none := bytes.Repeat([]byte{0xFF}, count*hashes*4) // a row without shingles has only ones
 		r.wantRecords("minhash of empty rows", r.launch(s, minhash, rows, 0), none, count)
 	}
 }
@@ -82,7 +82,7 @@ func launchLongRow(r *rig) {
 	for i := range lengths {
 		lengths[i] = i % 97
 	}
-	for _, at := range []int{0, 1000, 1999} { // first, in the middle, last
+	for _, at := range []int{0, 1000, 1999} { // the first, a middle and the last row
 		long := append([]int{}, lengths...)
 		long[at] = 4<<20 + 3
 		r.wantCRC("one long row among short ones", bytesOf(4, long...))
@@ -157,7 +157,7 @@ func launchScratchFromPool(r *rig) {
 	}
 }
 
-// launchTwoStreams checks that one kernel may run on several streams at once.
+// launchTwoStreams checks that one kernel may run on several streams at the same time.
 func launchTwoStreams(r *rig) {
 	k := r.kernel("crc32c", nil)
 	streams := []device.Stream{r.stream("a"), r.stream("b"), r.stream("c")}
@@ -192,8 +192,8 @@ func (r *rig) mapper() device.Mapper {
 	return m
 }
 
-// launchInPlace checks that a launch with rows, offsets and results in host memory gives the same results as one in
-// device memory.
+// launchInPlace checks that a launch in host memory gives the same results as a launch in device memory. Rows, offsets
+// and results are all in host memory.
 func launchInPlace(r *rig) {
 	m, s := r.mapper(), r.stream("s")
 	const align = 256

@@ -104,7 +104,7 @@ func checkWorks(r *rig) {
 	r.wantAll("what was copied around the checks", b, 8)
 }
 
-// checkBusy checks that a device with stalled streams doesn't count as lost, whether or not it answers.
+// checkBusy checks that a device with stalled streams is not lost, whether or not it answers.
 func checkBusy(r *rig) {
 	s := r.stream("s")
 	open := r.gate(s)
@@ -121,7 +121,7 @@ func checkBusy(r *rig) {
 	r.ok(r.dev.Check(later))
 }
 
-// checkNoTime checks that a Check with an ended context draws no conclusion about the device.
+// checkNoTime checks that a Check with an ended context doesn't mark the device as lost.
 func checkNoTime(r *rig) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -137,7 +137,7 @@ var lifecycleTests = []test{
 	{"ManyObjects", manyObjects},
 }
 
-// unclosed is one object of each kind that nothing closes at the end of the test.
+// unclosed has one object of each kind. Nothing closes the objects at the end of the test.
 type unclosed struct {
 	stream device.Stream
 	event  device.Event
@@ -155,7 +155,7 @@ func (r *rig) unclosed(name string, flags device.EventFlags, bytes int) unclosed
 	return unclosed{s, e, p, b}
 }
 
-// leftovers is unclosed with memory, and with memory from the pool.
+// leftovers is unclosed with device memory and memory from the pool.
 type leftovers struct {
 	unclosed
 	memory, pooled device.Memory
@@ -187,7 +187,8 @@ func (r *rig) wantLeaks(want ...string) {
 	r.ok(r.dev.Close())
 }
 
-// closeWithWork checks that a device can be closed while it has work, and that its error still names the open objects.
+// closeWithWork checks that a device with unfinished work can be closed, and that its error still names the open
+// objects.
 func closeWithWork(r *rig) {
 	l := r.leftovers()
 	for i := range 25 {
@@ -212,7 +213,7 @@ func closeWakesWaiter(r *rig) {
 // manyObjects checks that repeatedly creating and closing objects leaves nothing behind. The rig's Close detects leaks.
 func manyObjects(r *rig) {
 	for i := range 50 {
-		o := r.unclosed(fmt.Sprintf("stream-%d", i), device.EventFlags(i)%4, 4096) // each combination of flags
+		o := r.unclosed(fmt.Sprintf("stream-%d", i), device.EventFlags(i)%4, 4096) // one event with each combination of flags
 		m := r.take(o.pool, o.stream, 4096)
 		r.ok(o.stream.CopyIn(m, o.buffer), o.stream.Record(o.event), o.pool.Free(o.stream, m))
 		r.ok(o.pool.Close(), o.event.Close(), o.stream.Close(), r.dev.FreeHost(o.buffer))

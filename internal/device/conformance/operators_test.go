@@ -39,8 +39,8 @@ func operatorTests(cases []operatorCase) []test {
 	return all
 }
 
-// specs are the operators for which cases are created, with each payload set. They include minhash with the default
-// parameters, with the smallest ones, and with the longest shingle.
+// specs are the operators that every payload set is tested with. They include minhash with the default parameters, with
+// the smallest ones, and with the longest shingle.
 var specs = []string{
 	"crc32c",
 	"minhash",
@@ -48,11 +48,11 @@ var specs = []string{
 	"minhash?k=256&hashes=3&seed=18446744073709551615",
 }
 
-// wide has the maximum number of hashes. The reference is slow with it, so it is used with one set only.
+// wide has the maximum number of hashes. Its reference is slow, so it is tested with one set only.
 const wide = "minhash?k=5&hashes=1024&seed=7"
 
-// operatorCases returns cases for every operator with every payload set, except for those that keep refuses; nil keeps
-// all. Computing all expected results with the operators' reference takes about a second on one core.
+// operatorCases returns the cases of every operator with every payload set for which keep returns true. If keep is nil,
+// it returns all cases. Computing all expected results with the operators' references takes about a second on one core.
 func operatorCases(t *testing.T, keep func(spec string, set corpus.Set) bool) (all []operatorCase) {
 	t.Helper()
 	for _, set := range corpus.Sets(1) {
@@ -79,8 +79,8 @@ func newOperatorCase(t *testing.T, spec string, set corpus.Set) operatorCase {
 	return c
 }
 
-// isCheap reports whether a case is quick on CPU cores. The slow ones run in package operator with the same kernels;
-// here it's about the device, which divides large records of crc32c and of the smallest minhash.
+// isCheap reports whether a case is quick on CPU cores. Package operator tests the slow cases with the same kernels.
+// The cases here test how the device divides large records of crc32c and of the smallest minhash.
 func isCheap(spec string, set corpus.Set) bool {
 	bytes := 0
 	for _, payload := range set.Payloads {
@@ -89,9 +89,9 @@ func isCheap(spec string, set corpus.Set) bool {
 	return bytes < 100<<10 || spec == "crc32c" || strings.HasPrefix(spec, "minhash?k=1&")
 }
 
-// variantCases returns minhash's cases for each variant that the GPU supports: an operator that takes minhash's
-// parameters and gives its results with a particular kind of kernel. For other variants there is a skipped test with a
-// message in capitals. With MILLRACE_REQUIRE_GPU=1 only a compute capability below 9.0 is an accepted reason.
+// variantCases returns minhash's cases for each variant that the GPU supports. A variant is an operator with minhash's
+// parameters and results and a particular kind of kernel. A test of an unsupported variant is skipped with a message in
+// capitals. With MILLRACE_REQUIRE_GPU=1, only a compute capability below 9.0 is an accepted reason.
 func variantCases(t *testing.T, open func(t *testing.T) device.Device, cases []operatorCase) (all []operatorCase) {
 	t.Helper()
 	r := newRig(t, open)

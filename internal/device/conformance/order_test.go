@@ -16,8 +16,8 @@ var orderTests = []test{
 	{"Independence", independence},
 }
 
-// orderWithinStream checks that a stream runs one operation after another. The same memory takes different values in
-// turn, and each value is copied out before the next one is written.
+// orderWithinStream checks that a stream runs one operation after another. Each value is copied out of the same memory
+// before the next value is written.
 func orderWithinStream(r *rig) {
 	const steps, width = 200, 512
 	s := r.stream("order")
@@ -33,7 +33,7 @@ func orderWithinStream(r *rig) {
 	}
 }
 
-// orderAcrossStreams checks that if B waits for A's event, B reads what A wrote, however long A takes.
+// orderAcrossStreams checks that if B waits for A's event, B reads the data that A wrote, however long A takes.
 func orderAcrossStreams(r *rig) {
 	a, b, other := r.stream("a"), r.stream("b"), r.stream("other")
 	m, out := r.memory(4096), r.host(4096, 0)
@@ -79,9 +79,8 @@ func orderChain(r *rig) {
 	}
 }
 
-// waitCapturesRecord checks that a Wait refers to the record that was current at the call. A later Record that is
-// stalled doesn't delay the stream that waited before, even if the Record is called before that stream reaches its
-// wait.
+// waitCapturesRecord checks that a Wait refers to the latest record at the time of the call. A later, stalled Record
+// doesn't delay the waiting stream, even if it is called before that stream reaches its wait.
 func waitCapturesRecord(r *rig) {
 	a, b := r.stream("a"), r.stream("b")
 	e := r.event()
@@ -99,8 +98,8 @@ func waitCapturesRecord(r *rig) {
 	r.wantReached("the event is not done, though the stream that recorded it is", e)
 }
 
-// recordMovesEvent checks the reverse case. B waits for a record that is stalled. Recording the event on a free stream
-// makes the event done, but B still waits, although it reaches its wait only afterwards.
+// recordMovesEvent checks the reverse case: B waits for a stalled record. Recording the event on a free stream makes
+// the event done. B still waits, although it reaches its wait only afterwards.
 func recordMovesEvent(r *rig) {
 	a, b, c := r.stream("a"), r.stream("b"), r.stream("c")
 	buf, m := r.host(4096, 0), r.memory(4096)
@@ -116,7 +115,7 @@ func recordMovesEvent(r *rig) {
 	r.wantTokens(2)
 }
 
-// waitOnOwnEvent checks that a stream that waits for its own earlier event doesn't wait at all.
+// waitOnOwnEvent checks that a stream that waits for its own earlier event is not delayed.
 func waitOnOwnEvent(r *rig) {
 	s := r.stream("self")
 	e := r.event()
@@ -124,7 +123,7 @@ func waitOnOwnEvent(r *rig) {
 	r.wantTokens(1)
 }
 
-// independence checks that a stalled stream doesn't delay other streams, whatever they do.
+// independence checks that a stalled stream doesn't delay operations on other streams.
 func independence(r *rig) {
 	a, b := r.stream("a"), r.stream("b")
 	rows := [][]byte{[]byte("123456789"), nil, []byte("millrace")}
@@ -158,8 +157,8 @@ type defaultStreamer interface {
 	DefaultStream(name string, perThread bool) (device.Stream, error)
 }
 
-// defaultStream returns a default stream, which is closed at the end of the test. Only CUDA has default streams, and
-// must have them.
+// defaultStream returns a default stream, which is closed at the end of the test. A CUDA device must have default
+// streams, and no other device has them.
 func (r *rig) defaultStream(name string, perThread bool) device.Stream {
 	r.Helper()
 	d, ok := r.dev.(defaultStreamer)
@@ -175,8 +174,8 @@ func (r *rig) defaultStream(name string, perThread bool) device.Stream {
 	return s
 }
 
-// legacyIsOneQueue checks that all legacy default streams form one queue, whatever their names, and that other streams
-// don't wait for it.
+// legacyIsOneQueue checks that all legacy default streams form one queue, whatever their names. Other streams must not
+// wait for that queue.
 func legacyIsOneQueue(r *rig) {
 	first, second := r.defaultStream("first", false), r.defaultStream("second", false)
 	own, done := r.stream("own"), r.event()
@@ -212,7 +211,8 @@ var commandTests = []test{
 	{"OfClosed", listOfClosed},
 }
 
-// listLikeCalls checks a list that contains all of a batch's work, on two streams with an event between them.
+// listLikeCalls checks a list of commands that contains all of a batch's work, on two streams with an event between
+// them.
 func listLikeCalls(r *rig) {
 	data := text(1, 0, 9, 100, 0, 5000)
 	b := r.newBatch(r.kernel("crc32c", nil), data)
@@ -234,7 +234,7 @@ func listLikeCalls(r *rig) {
 	b.check("a list", crcRecords(data))
 }
 
-// longList checks that a list may have any length and keeps its order throughout.
+// longList checks that a list of any length keeps its order.
 func longList(r *rig) {
 	const steps = 100
 	s, m, b := r.stream("s"), r.memory(1), r.host(steps, 0)

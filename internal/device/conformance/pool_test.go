@@ -18,8 +18,8 @@ var poolTests = []test{
 	{"CloseBeforeFree", poolCloseBeforeFree},
 }
 
-// poolLimit is the limit of the pools in this suite. GPUs allocate memory in pieces of 2 MiB or more, so a smaller
-// limit would only test rounding.
+// poolLimit is the limit of the pools in this suite, in bytes. GPUs allocate memory in pieces of 2 MiB or more, so a
+// smaller limit would only test rounding.
 const poolLimit = 64 << 20
 
 // piece is a fraction of poolLimit, in bytes.
@@ -39,7 +39,7 @@ func (r *rig) take(p device.Pool, s device.Stream, length int) device.Memory {
 	return m
 }
 
-// wantReserved checks how many bytes a pool has taken from the device.
+// wantReserved checks the number of bytes that a pool has reserved on the device.
 func (r *rig) wantReserved(when string, p device.Pool, least, most int64) {
 	r.Helper()
 	if st := r.stats(p); st.Reserved < least || st.Reserved > most {
@@ -47,7 +47,7 @@ func (r *rig) wantReserved(when string, p device.Pool, least, most int64) {
 	}
 }
 
-// drain allocates pieces until the pool refuses, and checks the error.
+// drain allocates pieces until the pool is full, and checks the error.
 func (r *rig) drain(p device.Pool, s device.Stream) []device.Memory {
 	r.Helper()
 	var all []device.Memory
@@ -63,7 +63,7 @@ func (r *rig) drain(p device.Pool, s device.Stream) []device.Memory {
 	return nil
 }
 
-// freeAll frees the memory on s and waits until it is freed.
+// freeAll frees the memory on s and waits until the memory is free.
 func (r *rig) freeAll(p device.Pool, s device.Stream, all ...device.Memory) {
 	r.Helper()
 	for _, m := range all {
@@ -72,13 +72,13 @@ func (r *rig) freeAll(p device.Pool, s device.Stream, all ...device.Memory) {
 	r.sync(s)
 }
 
-// poolAllocationsApart checks that live allocations don't overlap and are aligned.
+// poolAllocationsApart checks that live allocations from a pool don't overlap and are aligned.
 func poolAllocationsApart(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	r.freeAll(p, s, r.wantApart(s, func(length int) device.Memory { return r.take(p, s, length) })...)
 }
 
-// poolStats checks that the counters follow allocations and that the high-water marks stay.
+// poolStats checks that the counters follow allocations and that high-water marks never fall.
 func poolStats(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	if st := r.stats(p); st != (device.PoolStats{}) {
@@ -115,7 +115,7 @@ func poolLimited(r *rig) {
 			r.Errorf("a pool capped at %d bytes gave only %d pieces of %d", poolLimit, len(all), piece)
 		}
 		r.wantReserved("drained", p, 0, poolLimit)
-		for i, m := range all { // the stream is unchanged and takes work
+		for i, m := range all { // the stream is unchanged and accepts work
 			r.ok(s.Fill(m, byte(i)))
 		}
 		r.freeAll(p, s, all[:1]...)
@@ -124,7 +124,7 @@ func poolLimited(r *rig) {
 	}
 }
 
-// poolLimitAfterPieces checks that memory freed in small pieces can be allocated as a large piece, and vice versa.
+// poolLimitAfterPieces checks that memory freed in small pieces can be allocated as a large piece, and the reverse.
 func poolLimitAfterPieces(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	for range 3 {
@@ -133,8 +133,8 @@ func poolLimitAfterPieces(r *rig) {
 	}
 }
 
-// releaseThreshold checks that unused memory above the threshold returns to the device when it synchronizes, and that no
-// other memory does.
+// releaseThreshold checks that unused memory above the threshold returns to the device when it synchronizes. No other
+// memory may return.
 func releaseThreshold(r *rig) {
 	s := r.stream("s")
 	for threshold, most := range map[int64]int64{0: 0, poolLimit: poolLimit} {
@@ -184,8 +184,8 @@ func poolsApart(r *rig) {
 	r.freeAll(q, s, m)
 }
 
-// poolCloseBeforeFree checks that a pool may be closed while its memory is in use. It then refuses allocations and
-// disappears with the last Free.
+// poolCloseBeforeFree checks that a pool may be closed while its memory is in use. The closed pool refuses allocations
+// and disappears with the last Free.
 func poolCloseBeforeFree(r *rig) {
 	s := r.stream("s")
 	p, err := r.dev.NewPool(keepAll)
@@ -228,8 +228,8 @@ func reuseSameStream(r *rig) {
 	}
 }
 
-// reuseSameStreamGated checks that a stream may get the same memory again before it reaches the Free, and that each
-// owner still sees its own bytes.
+// reuseSameStreamGated checks that a stream may get the same memory again before it reaches the Free. Each owner must
+// still read its own bytes.
 func reuseSameStreamGated(r *rig) {
 	const rounds, length = 10, 1 << 20
 	s, p, out := r.stream("s"), r.pool(keepAll), r.host(rounds*length, 0)
@@ -246,7 +246,7 @@ func reuseSameStreamGated(r *rig) {
 }
 
 // noReuseBeforeFree checks that B's work doesn't touch A's memory before A, which is stalled, reaches its Free. B may
-// get other memory and run or, as CUDA may choose, the same memory and wait for A.
+// get other memory and run. CUDA may also choose the same memory, and then B must wait for A.
 func noReuseBeforeFree(r *rig) {
 	const length = 64 << 10 // small, so that B finishes long before the round trips do
 	a, b, other := r.stream("a"), r.stream("b"), r.stream("other")
@@ -263,7 +263,7 @@ func noReuseBeforeFree(r *rig) {
 	r.ok(b.Fill(theirs, 2), b.CopyOut(outB, theirs), b.Record(wrote))
 	shared := overlap(mine, theirs)
 	if !shared {
-		r.sync(b) // other memory: nothing delays B
+		r.sync(b) // other memory, so nothing delays B
 		r.wantAll("B's memory, while A is held back", outB, 2)
 	}
 	r.roundTrips(other, aside, asideMemory)
@@ -311,8 +311,8 @@ func reuseAfterEvent(r *rig) {
 	r.wantAll("B's bytes", outB, 2)
 }
 
-// freeOnOtherStream checks that memory may be freed on a stream other than the one it was allocated on, if that stream
-// has waited for its use.
+// freeOnOtherStream checks that memory may be freed on a stream that did not allocate it, if that stream has waited for
+// its use.
 func freeOnOtherStream(r *rig) {
 	a, b, p := r.stream("a"), r.stream("b"), r.pool(keepAll)
 	out, used := r.host(piece, 0), r.event()

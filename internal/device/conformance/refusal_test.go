@@ -29,7 +29,7 @@ func invalidSizes(r *rig) {
 	r.fails("trim to a negative size", p.Trim(-1), device.ErrInvalid)
 }
 
-// tooMuchMemory checks that an allocation larger than the device is refused and that the device still works.
+// tooMuchMemory checks that an allocation larger than the device's memory is refused and that the device still works.
 func tooMuchMemory(r *rig) {
 	const wholeRack = 1 << 46 // 64 TiB
 	s, p := r.stream("s"), r.pool(device.PoolConfig{})
@@ -70,8 +70,8 @@ func invalidKernels(r *rig) {
 	r.kernel("minhash", minhashParams(256, 1024, 1<<63)) // the largest permitted values
 }
 
-// invalidLaunches checks that a launch with too little memory of any kind is refused, and that it works with enough
-// memory.
+// invalidLaunches checks that a launch with too little memory of any kind is refused. The same launch with enough
+// memory must work.
 func invalidLaunches(r *rig) {
 	s, k := r.stream("s"), r.kernel("minhash", minhashParams(24, 16, 1))
 	rows := text(8, 100, 0, 70_000, 17)
@@ -81,7 +81,7 @@ func invalidLaunches(r *rig) {
 		args := b.args
 		part := change(&args)
 		if part.Bytes == 0 {
-			return // the kernel needs none
+			return // the kernel needs no memory of this kind
 		}
 		part.Bytes--
 		r.fails("launch with "+what+" a byte short", s.Launch(k, args), device.ErrInvalid)
@@ -114,7 +114,7 @@ func (foreignEvent) Time() (time.Duration, error)         { return 0, nil }
 func (foreignKernel) Name() string                        { return "foreign" }
 func (foreignKernel) Needs(device.Shape) (n device.Needs) { return n }
 
-// foreignObjects checks that objects of another device are refused, and nil as well.
+// foreignObjects checks that nil and objects of another device are refused.
 func foreignObjects(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	m := r.take(p, s, 4096)
@@ -146,7 +146,7 @@ func closedStream(r *rig) {
 	open, p, e, k := r.stream("open"), r.pool(keepAll), r.event(), r.kernel("crc32c", nil)
 	m, b, pooled := r.memory(64), r.host(64, 1), r.take(p, open, 64)
 	args := r.newBatch(k, [][]byte{[]byte("x")}).args
-	r.ok(open.Record(e), s.CopyIn(m, b), s.Close()) // waits for the copy
+	r.ok(open.Record(e), s.CopyIn(m, b), s.Close()) // Close waits for the copy
 	r.ok(s.Close())
 	for what, err := range map[string]error{
 		"copy in": s.CopyIn(m, b), "copy out": s.CopyOut(b, m), "fill": s.Fill(m, 1), "launch": s.Launch(k, args),
@@ -156,7 +156,7 @@ func closedStream(r *rig) {
 		r.fails(what+" on a closed stream", err, device.ErrClosed)
 	}
 	r.ok(open.CopyOut(b, m))
-	r.freeAll(p, open, pooled) // the refused Free changed nothing
+	r.freeAll(p, open, pooled) // the refused Free had no effect
 	r.wantAll("what was copied before the stream closed", b, 1)
 }
 

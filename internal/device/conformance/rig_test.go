@@ -14,8 +14,8 @@ import (
 // patience is how long a test waits for a completion. Only a failing test waits that long.
 const patience = time.Minute
 
-// rig is a fresh device and the objects that a test creates on it. At the end of the test everything is closed in
-// reverse order, and then the device must close without a leak.
+// rig is a fresh device and the objects that a test creates on it. At the end of the test, all objects are closed in
+// reverse order. The device must then close without a leak.
 type rig struct {
 	*testing.T
 	dev    device.Device
@@ -39,7 +39,7 @@ func (r *rig) ok(calls ...error) {
 	}
 }
 
-// fails checks that a call was refused with an error of that kind and that the device still works.
+// fails checks that a call was refused with an error of the given kind, and that the device still works.
 func (r *rig) fails(what string, err, kind error) {
 	r.Helper()
 	if !errors.Is(err, kind) {
@@ -53,7 +53,7 @@ func (r *rig) fails(what string, err, kind error) {
 // failure returns the error of a call that also returns a value.
 func failure[T any](_ T, err error) error { return err }
 
-// closeLater calls release at the end of the test.
+// closeLater registers release to be called at the end of the test.
 func (r *rig) closeLater(release func() error) {
 	r.Cleanup(func() {
 		if err := release(); err != nil {
@@ -62,7 +62,7 @@ func (r *rig) closeLater(release func() error) {
 	})
 }
 
-// kept returns an object that was just made and closes it at the end of the test.
+// kept returns an object that was just created and closes it at the end of the test.
 func kept[T interface{ Close() error }](r *rig) func(made T, err error) T {
 	return func(made T, err error) T {
 		r.Helper()
@@ -166,8 +166,8 @@ func (r *rig) gate(s device.Stream) (open func()) {
 	return open
 }
 
-// warm uses each feature once. A GPU may load a kernel at its first launch and wait for all work to do so, which must
-// not happen while a gate is closed.
+// warm uses each feature once. At its first launch, a GPU may load a kernel and wait for all work, which must not
+// happen while a gate is closed.
 func (r *rig) warm() {
 	r.Helper()
 	if r.warmed {
@@ -181,7 +181,7 @@ func (r *rig) warm() {
 	r.wantTokens(0)
 }
 
-// wantTokens waits for completions and checks that they are these tokens, in this order.
+// wantTokens waits for completions and checks that they have these tokens, in this order.
 func (r *rig) wantTokens(want ...uint64) {
 	r.Helper()
 	for i, token := range want {
@@ -200,8 +200,7 @@ func (r *rig) nextToken() uint64 {
 	return token
 }
 
-// roundTrips runs many operations on other streams all the way through the device, so that a forbidden effect has every
-// opportunity to show.
+// roundTrips runs many operations on other streams through the device, so that a forbidden effect has time to appear.
 func (r *rig) roundTrips(s device.Stream, buf device.HostBuffer, m device.Memory) {
 	r.Helper()
 	for range 20 {
@@ -242,7 +241,7 @@ func paint(mem []byte, value byte) {
 	}
 }
 
-// pattern fills mem with bytes that depend on seed and position and have no short period.
+// pattern fills mem with bytes that depend on seed and position and don't repeat after a short period.
 func pattern(mem []byte, seed uint64) {
 	state := seed*0x9E3779B97F4A7C15 + 1
 	for i := range mem {

@@ -51,7 +51,7 @@ func BenchmarkVariants(b *testing.B) {
 				run.once(b)
 				got := run.results(b)
 				if want == nil {
-					want = got // from the plain kernel, which comes first
+					want = got // the plain kernel runs first
 				}
 				if !bytes.Equal(got, want) {
 					b.Fatal("the results are not the plain kernel's")
@@ -92,7 +92,7 @@ func uniformSizes() []int {
 func raggedSizes() []int {
 	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	draws := make([]float64, benchPayloads)
-	draws[0] = 100 // the median of the others is 1
+	draws[0] = 100 // the median of all other draws is 1
 	sum := draws[0]
 	for i := 1; i < len(draws); i++ {
 		draws[i] = math.Exp(1.3 * r.NormFloat64())
@@ -106,7 +106,7 @@ func raggedSizes() []int {
 	return sizes
 }
 
-// benchBatch is a batch's rows in GPU memory.
+// benchBatch holds a batch's rows in GPU memory.
 type benchBatch struct {
 	dev           device.Device
 	stream        device.Stream
@@ -129,7 +129,7 @@ func newBenchBatch(b *testing.B, dev device.Device, sizes []int) *benchBatch {
 	table := make([]byte, 4, 4*(len(sizes)+1))
 	for i, size := range sizes {
 		for _, c := range corpus.Bytes(seed+uint64(i), size) {
-			data = append(data, c&0x7f) // one character, and so one shingle, per byte
+			data = append(data, c&0x7f) // one character per byte, and one shingle per character
 		}
 		table = binary.LittleEndian.AppendUint32(table, uint32(len(data)))
 	}
@@ -188,7 +188,7 @@ func (in *benchBatch) bind(b *testing.B, k device.Kernel) *benchRun {
 	}}
 }
 
-// once returns how long one launch takes on the device.
+// once launches the kernel once and returns the time that it takes on the device.
 func (r *benchRun) once(b *testing.B) time.Duration {
 	b.Helper()
 	check(b, r.stream.Record(r.begin))

@@ -17,8 +17,8 @@ import (
 	"millrace/internal/device/cuda"
 )
 
-// This file tests the Go side of the device with a library that does its work immediately in host memory
-// (testdata/library.c). The conformance suite tests the semantics of streams, events and pools on a GPU.
+// This file tests the Go side of the device. The library under test, testdata/library.c, does its work immediately in
+// host memory. The conformance suite tests the semantics of streams, events and pools on a GPU.
 
 // simple opens the first of the library's two devices.
 func simple(t *testing.T) device.Device {
@@ -58,7 +58,7 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// A batch passes through the whole device, and everything is freed: otherwise the library refuses to close.
+// A batch passes through the whole device and everything is freed. Otherwise the library would refuse to close.
 func TestBatch(t *testing.T) {
 	d := simple(t)
 	s := must[device.Stream](t)(d.NewStream("lane-0"))
@@ -141,8 +141,8 @@ func TestKindsOfFailure(t *testing.T) {
 	}
 }
 
-// If a fault swallows a token, the token never arrives. The wait must report that the device is lost, and so must all
-// other calls.
+// If a fault prevents a token from arriving, the wait must report that the device is lost. All other calls must report
+// the same.
 func TestLossEndsWait(t *testing.T) {
 	d := simple(t)
 	s := must[device.Stream](t)(d.NewStream("s"))

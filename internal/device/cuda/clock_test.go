@@ -13,11 +13,11 @@ import (
 	"millrace/internal/device"
 )
 
-// mostLanes is the number of lanes for which the clock and the probe must not be delayed: the maximum that the
+// mostLanes is the number of lanes that must not delay the clock and the probe. It is the maximum that the
 // documentation recommends.
 const mostLanes = 8
 
-// TestMain requests as many hardware queues as a worker with mostLanes lanes does, before anything uses CUDA.
+// TestMain requests as many hardware queues as a worker with mostLanes lanes, before any test uses CUDA.
 func TestMain(m *testing.M) {
 	if err := AskConnections(mostLanes + 3); err != nil {
 		panic(err)
@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The clock's anchors and the probe complete while every stream of eight lanes, and the streams that lanes share, are
-// stuck in a kernel that doesn't end. So no hardware queue puts them behind that kernel.
+// The clock's anchors and the probe complete while all streams of eight lanes, and all shared streams, run a kernel
+// that doesn't end. So no hardware queue places them behind that kernel.
 func TestClockIsNotQueuedBehindLanes(t *testing.T) {
 	library := os.Getenv("MILLRACE_KERNELS")
 	if library == "" {
@@ -72,7 +72,7 @@ func clockIsFree(t *testing.T, library string, info device.Info) {
 			}
 		}()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // a gate gives way after ten seconds
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // a gate opens by itself after ten seconds
 	defer cancel()
 	if err := d.Check(ctx); err != nil {
 		t.Errorf("the probe: %v", err)

@@ -35,7 +35,7 @@ var kinds = map[string]error{
 	"not_ready": device.ErrNotReady,
 }
 
-// codes returns all codes of CUDA and some that don't exist, because a later version may add any code.
+// codes returns all codes of CUDA and some codes that don't exist, because a later version may add any code.
 func codes(t testing.TB) []code {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", "codes.txt"))
@@ -64,7 +64,7 @@ func codes(t testing.TB) []code {
 	return all
 }
 
-// The installed toolkit's headers contain no code that codes.txt lacks or names differently.
+// codes.txt has every code of the installed toolkit's headers, with the same name.
 func TestEveryCodeOfTheHeaders(t *testing.T) {
 	known := map[int]code{}
 	for _, c := range codes(t) {
@@ -99,7 +99,7 @@ func TestEveryCodeOfTheHeaders(t *testing.T) {
 	}
 }
 
-// gear is one object of each kind on a device of the fake library.
+// gear has one object of each kind on a device of the fake library.
 type gear struct {
 	dev    device.Device
 	stream device.Stream
@@ -120,7 +120,7 @@ type gear struct {
 	ownArgs device.LaunchArgs
 }
 
-// loadOperators fills in what the calls for loaded operators use.
+// loadOperators sets the fields that the calls for loaded operators use.
 func (g *gear) loadOperators(t testing.TB) {
 	t.Helper()
 	entropy := entropyImage(t)
@@ -190,10 +190,10 @@ type call struct {
 	functions []string
 }
 
-// errOf drops a result and returns the error.
+// errOf returns the error and discards the result.
 func errOf[T any](_ T, err error) error { return err }
 
-// calls are all calls of the ABI that can fail, except those of gates, which no worker makes.
+// calls lists all calls of the ABI that can fail. It omits the calls of gates, which no worker makes.
 var calls = []call{
 	{"new stream", func(g *gear) error { return errOf(g.dev.NewStream("more")) }, []string{"cudaSetDevice", "cudaStreamCreateWithFlags"}},
 	{"new event", func(g *gear) error { return errOf(g.dev.NewEvent(0)) }, []string{"cudaSetDevice", "cudaEventCreateWithFlags"}},
@@ -234,7 +234,7 @@ var calls = []call{
 		[]string{"cudaSetDevice", "cudaMemcpyAsync", "cudaLaunchKernel", "cudaStreamQuery"}},
 }
 
-// handles are the calls with no arguments except handles.
+// handles lists the calls whose only arguments are handles.
 var handles = map[string]bool{
 	"record": true, "wait": true, "notify": true, "event done": true, "await event": true, "event time": true,
 	"synchronize": true, "pool free": true, "unload operator": true,
@@ -249,7 +249,8 @@ var refusedImage = map[int]error{
 	500: device.ErrInvalid, 209: device.ErrUnavailable, 221: device.ErrUnavailable, 222: device.ErrUnavailable, 223: device.ErrUnavailable,
 }
 
-// want returns the expected kind of an error for a code at a call on an open device; nil for no error.
+// want returns the expected kind of error for a code at a call on an open device. It returns nil if no error is
+// expected.
 func want(c code, name, function string) error {
 	switch kind := kinds[c.kind]; {
 	case function == "cuModuleLoadDataEx" && refusedImage[c.number] != nil:
@@ -261,11 +262,11 @@ func want(c code, name, function string) error {
 	case name == "check" && function == "cudaSetDevice":
 		return device.ErrLost
 	case name == "check" && (c.kind == "out_of_memory" || c.kind == "not_ready"):
-		return nil // a later call tries again
+		return nil // a later call retries
 	case name == "check":
 		return device.ErrLost // the probe's arguments are valid
 	case name == "event done" && c.kind == "not_ready":
-		return nil // an answer, not an error
+		return nil // the code means that the event is pending
 	case name == "event time" && c.kind == "not_ready":
 		return device.ErrNotReady
 	case function == "cudaHostAlloc" && c.kind == "invalid":
@@ -279,20 +280,21 @@ func want(c code, name, function string) error {
 	case name == "new pool" && function == "cudaMallocFromPoolAsync" && c.kind == "invalid":
 		return device.ErrOutOfMemory
 	case (handles[name] || name == "close stream" && function != "cudaStreamDestroy") && !errors.Is(kind, device.ErrOutOfMemory):
-		return device.ErrLost // no argument could be refused
+		return device.ErrLost // these calls have no argument that CUDA could refuse
 	case errors.Is(kind, device.ErrUnavailable) || errors.Is(kind, device.ErrNotFound) || errors.Is(kind, device.ErrNotReady):
-		return device.ErrLost // the device existed before
+		return device.ErrLost // the device was available before
 	default:
 		return kind
 	}
 }
 
-// everyCode makes TestEveryCodeAtEveryCall inject every code at every function of each call. Otherwise that is so for the first call of a
-// function, and the others have codes of every kind.
+// everyCode makes TestEveryCodeAtEveryCall inject every code at every function of each call. By default, it does so
+// only at the first call of a function. Later calls get only the codes in representative.
 var everyCode = os.Getenv("MILLRACE_EVERY_CODE") != ""
 
-// Injects every code at every function, and codes of every kind at every call. Every code that CUDA doesn't document as a refusal is a loss, a
-// loss tells whether a kernel may have caused it, and the device records every loss and nothing else.
+// TestEveryCodeAtEveryCall injects every code at every function, and codes of every kind at every call. Every code that
+// CUDA doesn't document as a refusal is a loss. The loss states whether a kernel may have caused it. The device records
+// every loss and no other error.
 func TestEveryCodeAtEveryCall(t *testing.T) {
 	library, all := fakecuda.Library(t), codes(t)
 	for _, c := range all {
@@ -306,10 +308,10 @@ func TestEveryCodeAtEveryCall(t *testing.T) {
 			for _, function := range call.functions {
 				for _, c := range all {
 					if function == "cudaSetDevice" && call.name != "copy in" && !representative[c.number] {
-						continue // every call begins with it
+						continue // every call begins with cudaSetDevice
 					}
 					if injected[function] && !representative[c.number] && !everyCode {
-						continue // an earlier call has shown what the code is at the function
+						continue // an earlier call has tested this code at this function
 					}
 					wanted := want(c, call.name, function)
 					if call.name == "alloc host" && c.number == 304 && function == "cudaHostAlloc" {

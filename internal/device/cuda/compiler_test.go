@@ -22,9 +22,11 @@ import (
 	include "millrace/kernels/include"
 )
 
-// NVRTC needs no GPU, so these tests use the real one. They show that it compiles operators. They don't run the code.
+// NVRTC needs no GPU, so these tests use the real NVRTC. They show that it compiles operators, but they don't run the
+// code.
 
-// nvrtcLibrary returns the path of NVRTC in the CUDA toolkit, or "" to look for it where the system has it.
+// nvrtcLibrary returns the path of NVRTC in the CUDA toolkit. It returns "" if NVRTC must be searched on the system's
+// library path.
 func nvrtcLibrary() string {
 	for _, home := range []string{os.Getenv("CUDA_HOME"), "/usr/local/cuda", "/opt/cuda"} {
 		path := filepath.Join(home, "lib64", "libnvrtc.so")
@@ -35,7 +37,7 @@ func nvrtcLibrary() string {
 	return ""
 }
 
-// openCompiler opens NVRTC through the fake library, whose part for NVRTC is the real one.
+// openCompiler opens the real NVRTC through the fake library.
 func openCompiler(t testing.TB) *cuda.Compiler {
 	t.Helper()
 	c, err := cuda.OpenCompiler(fakecuda.Library(t), nvrtcLibrary())
@@ -89,8 +91,8 @@ func TestOperatorsCompile(t *testing.T) {
 	}
 }
 
-// architecture returns the architecture in the flags of a cubin's ELF header: in their lowest byte, and in the next one from version 8 of the
-// ELF's ABI on, which CUDA 13 writes.
+// architecture returns the architecture in the flags of a cubin's ELF header. It is the lowest byte of the flags, or
+// the second byte from ABI version 8 on, which CUDA 13 writes.
 func architecture(image []byte) string {
 	const abiAt, flagsAt = 8, 48
 	if image[abiAt] >= 8 {
@@ -99,7 +101,7 @@ func architecture(image []byte) string {
 	return strconv.Itoa(int(image[flagsAt]))
 }
 
-// An error has the file's name, the line, the line's text and a caret, as the compiler writes it.
+// An error has the file's name, the line number, the line's text and a caret, in the compiler's own format.
 func TestCompilerErrorsArriveAsWritten(t *testing.T) {
 	c := openCompiler(t)
 	source := operatorSource(t, entropyCU, "9.0")
@@ -209,7 +211,7 @@ func TestCompilationsMayOverlap(t *testing.T) {
 	all.Wait()
 }
 
-// The library for GPUs has the same compiler. Without a GPU only this part of it can be tested.
+// The GPU library contains the same compiler. Without a GPU, only this part of the library can be tested.
 func TestRealLibraryCompiles(t *testing.T) {
 	library := builtLibrary()
 	if library == "" {
@@ -225,10 +227,11 @@ func TestRealLibraryCompiles(t *testing.T) {
 	}
 }
 
-// envBeside names the library in the process that TestCompilerBesideTheLibraryIsFound starts.
+// envBeside is the variable that passes the library's name to the process that TestCompilerBesideTheLibraryIsFound
+// starts.
 const envBeside = "MILLRACE_TEST_BESIDE"
 
-// The loader finds a library by its name alone once a process has opened it. So each case needs a process of its own.
+// The loader finds a library by its name alone once a process has opened it. So each case needs a separate process.
 func TestCompilerBesideTheLibraryIsFound(t *testing.T) {
 	if library := os.Getenv(envBeside); library != "" {
 		c, err := cuda.OpenCompiler(library, "")

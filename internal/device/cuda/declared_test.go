@@ -14,10 +14,10 @@ import (
 	"millrace/internal/device/cuda/fakecuda"
 )
 
-// The fake library has the declarations of the real one: both compile kernels/runtime/builtin.cpp.
+// The fake library has the same declarations as the real one, because both compile kernels/runtime/builtin.cpp.
 func TestLibraryDeclaresTheBuiltInOperators(t *testing.T) { openFake(t, "") }
 
-// otherLibrary returns a copy of the fake library in which text, which is in it once, is replaced.
+// otherLibrary returns a copy of the fake library in which the only occurrence of old is replaced by text.
 func otherLibrary(t *testing.T, old, text string) string {
 	t.Helper()
 	file, err := os.ReadFile(fakecuda.Library(t))
@@ -63,7 +63,8 @@ func TestLibraryWithAnotherDeclarationIsRefused(t *testing.T) {
 	}
 }
 
-// The library of the package's C tests has no built-in operator, and a library whose crc32c says nothing is refused.
+// A library whose crc32c declares nothing is refused. The library is the one of the package's C tests, with its
+// operator renamed to crc32c.
 func TestLibraryThatDeclaresNothingIsRefused(t *testing.T) {
 	source, err := os.ReadFile(filepath.Join("testdata", "library.c"))
 	if err != nil {

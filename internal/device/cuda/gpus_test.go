@@ -10,7 +10,7 @@ import (
 	"millrace/internal/device/cuda"
 )
 
-// gpus returns the GPUs to test on. If there are none, it skips the test with a message in capitals, or fails it if
+// gpus returns the GPUs to test on. Without a GPU, it skips the test with a message in capitals, or fails it if
 // MILLRACE_REQUIRE_GPU=1.
 func gpus(t testing.TB) (library string, all []device.Info) {
 	t.Helper()
@@ -65,7 +65,7 @@ func (b *batch) run() error {
 	return errors.Join(b.dev.Enqueue(b.list), b.pool.Free(b.stream, scratch))
 }
 
-// newBatch creates a batch of one row on a GPU, which is closed when the test ends.
+// newBatch creates a batch of one row on a GPU. The batch is closed when the test ends.
 func newBatch(t *testing.T, dev device.Device) *batch {
 	t.Helper()
 	b := &batch{dev: dev}

@@ -15,10 +15,10 @@ import (
 	"millrace/internal/device/cuda/fakecuda"
 )
 
-// shortPatience is the ClosePatience of devices in tests that wait until it has passed.
+// shortPatience is the ClosePatience of devices whose tests wait for it to pass.
 const shortPatience = 50 * time.Millisecond
 
-// hanging returns a device with one object of each kind, on which no work ends any more.
+// hanging returns a device with one object of each kind. No work on this device ends.
 func hanging(t *testing.T) *gear {
 	t.Helper()
 	g := newGearWith(t, cuda.Options{Library: fakecuda.Library(t), ClosePatience: shortPatience})
@@ -30,7 +30,7 @@ func hanging(t *testing.T) *gear {
 	return g
 }
 
-// Every way to close an object returns although the device's work doesn't end. After that the device is lost, and every
+// Every call that closes an object returns, although the device's work doesn't end. Then the device is lost, and every
 // further call returns at once.
 func TestClosingEndsThoughWorkDoesNot(t *testing.T) {
 	for name, closes := range map[string]func(g *gear) error{
@@ -68,7 +68,7 @@ func TestClosingEndsThoughACallDoesNot(t *testing.T) {
 	g := hanging(t)
 	ended := make(chan struct{})
 	go func() {
-		_ = g.stream.Synchronize() // any result is fine, because the device is given up meanwhile
+		_ = g.stream.Synchronize() // any result is fine, because the device is abandoned by then
 		close(ended)
 	}()
 	for _, closes := range []func() error{g.stream.Close, g.dev.Close} {
@@ -80,7 +80,7 @@ func TestClosingEndsThoughACallDoesNot(t *testing.T) {
 	<-ended
 }
 
-// On a lost device, closing makes no calls: all would fail, and some would wait forever.
+// On a lost device, closing makes no CUDA calls. All calls would fail, and some would block forever.
 func TestClosingALostDeviceCallsNothing(t *testing.T) {
 	g := newGearWith(t, cuda.Options{Library: fakecuda.Library(t), ClosePatience: time.Hour})
 	fakecuda.Set(t, "call=cudaMemsetAsync code=719 how=device")
@@ -117,16 +117,16 @@ func TestCheckWaitsForABusyDevice(t *testing.T) {
 	if err := g.dev.Err(); err != nil {
 		t.Errorf("a busy device counts as lost: %v", err)
 	}
-	fakecuda.Set(t, "call=cudaMemcpyAsync from=1000000") // the work ends, but the pending question was never carried out
+	fakecuda.Set(t, "call=cudaMemcpyAsync from=1000000") // the work ends, but the pending check never ran
 	if err := g.dev.Check(shortly()); !errors.Is(err, device.ErrLost) {
 		t.Errorf("a question that got no answer: got %v, want %v", err, device.ErrLost)
 	}
 }
 
-// An answer to an earlier question is not enough, because the device may have failed since.
+// An answer to an earlier check is not enough, because the device may have failed since.
 func TestAnswerFromBeforeIsNotEnough(t *testing.T) {
 	g := newGearWith(t, cuda.Options{Library: fakecuda.Library(t)})
-	fakecuda.Set(t, "call=cudaStreamQuery code=600 how=always") // the question is carried out, but its completion is not reported
+	fakecuda.Set(t, "call=cudaStreamQuery code=600 how=always") // the check runs, but its completion is not reported
 	ctx, cancel := context.WithTimeout(context.Background(), shortPatience)
 	defer cancel()
 	if err := g.dev.Check(ctx); !errors.Is(err, device.ErrNotReady) {
@@ -155,7 +155,7 @@ func TestWrongAnswerLosesTheDevice(t *testing.T) {
 	}
 }
 
-// If CUDA refuses an argument after a fault, the fault is to blame, not the caller.
+// If CUDA refuses an argument after a fault, the error reports the fault and not an invalid argument.
 func TestRefusalOfALostDevice(t *testing.T) {
 	g := newGearWith(t, cuda.Options{Library: fakecuda.Library(t)})
 	fakecuda.Set(t, "call=cudaMemsetAsync code=1 how=device")
@@ -164,7 +164,7 @@ func TestRefusalOfALostDevice(t *testing.T) {
 	}
 }
 
-// Times are available even if the device doesn't reach the clock's anchors.
+// Event times are available even if the device doesn't reach the clock's anchors.
 func TestTimeOfABusyDevice(t *testing.T) {
 	g := newGearWith(t, cuda.Options{Library: fakecuda.Library(t)})
 	before, err := g.timed.Time()

@@ -20,7 +20,7 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// halvesCPP is the source of an operator with host code. See the file for what its parameter does.
+// halvesCPP is the source of an operator with host code. The file explains its parameter.
 const halvesCPP = "internal/device/cuda/testdata/halves.cpp"
 
 var halves struct {
@@ -63,7 +63,7 @@ func mustLoadLibrary(t *testing.T, d device.Device, path string) device.Module {
 	return m
 }
 
-// What the operator says about itself is in the file, so a program can read it without running the code.
+// The file contains the operator's description, so a program can read it without running the code.
 func TestLibraryDescribesItsOperator(t *testing.T) {
 	path := halvesLibrary(t)
 	m := mustLoadLibrary(t, openFake(t, ""), path)
@@ -71,7 +71,7 @@ func TestLibraryDescribesItsOperator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fromFile.Folder = "" // only a file has one
+	fromFile.Folder = "" // only an operator from a file has a folder
 	loaded, err := compiled.Decode(m.Description())
 	if err != nil || fmt.Sprint(loaded) != fmt.Sprint(fromFile) || m.Name() != "halves" || loaded.Form != compiled.Library || loaded.Version != 3 || loaded.Checked {
 		t.Errorf("%s: %+v, %v\nwant %+v", m.Name(), loaded, err, fromFile)
@@ -124,10 +124,10 @@ func TestHostCodeWithByteStrings(t *testing.T) {
 
 func TestHostCodeIsNotLaunchedWithoutRows(t *testing.T) {
 	d := openFake(t, "")
-	runBatch(t, d, bound(t, mustLoadLibrary(t, d, halvesLibrary(t)), ""), nil) // the launch would fail
+	runBatch(t, d, bound(t, mustLoadLibrary(t, d, halvesLibrary(t)), ""), nil) // a launch would fail
 }
 
-// A status that isn't declared is found by the same check as that of any other operator of your own.
+// An undeclared status of host code is found by the same check as for any other user-written operator.
 func TestUndeclaredStatusOfHostCodeIsFound(t *testing.T) {
 	d := openFake(t, "")
 	o := bound(t, mustLoadLibrary(t, d, halvesLibrary(t)), "most=104")
@@ -232,7 +232,7 @@ func TestOtherLibrariesAreRefused(t *testing.T) {
 	}
 }
 
-// An image with host code can't run on a GPU.
+// A GPU can't run an image with host code.
 func TestHostCodeIsNotAnImage(t *testing.T) {
 	file, err := os.ReadFile(halvesLibrary(t))
 	if err != nil {
@@ -267,7 +267,7 @@ func TestHostCodeInUseIsNotUnloaded(t *testing.T) {
 	mustLoadLibrary(t, d, path)
 }
 
-// aboveMean returns the library that `make -C kernels library` built, beside the kernel library under test.
+// aboveMean returns the path of the library that `make -C kernels library` built, beside the kernel library under test.
 func aboveMean(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(filepath.Dir(builtLibrary()), "above_mean.so")
@@ -281,7 +281,7 @@ func aboveMean(t *testing.T) string {
 	return path
 }
 
-// What nvcc makes of host code and kernels is such a library. Without a GPU its operator can't be used, and says so.
+// A library that nvcc builds from host code and kernels is valid. Without a GPU, its operator is refused with an error.
 func TestLibraryOfTheToolkit(t *testing.T) {
 	path := aboveMean(t)
 	d, err := compiled.ReadFile(path)
@@ -323,7 +323,7 @@ func TestLibraryOnGPUs(t *testing.T) {
 	}
 }
 
-// aboveMeanOf returns the record and the status of the operator above_mean.
+// aboveMeanOf returns the expected record and status of the operator above_mean.
 func aboveMeanOf(record []byte, percent int) (result []byte, status byte) {
 	result = make([]byte, 8)
 	if len(record) == 0 {

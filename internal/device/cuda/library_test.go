@@ -64,13 +64,13 @@ func TestNamedLibraryMissing(t *testing.T) {
 	wantRefusal(t, path, device.ErrUnavailable, path, "make -C kernels", "MILLRACE_KERNELS")
 }
 
-// A name without a slash is a file in the working directory, never one on the system's search path.
+// A name without a slash is a file in the working directory. The system's library path is not searched.
 func TestNamedLibraryIsAPath(t *testing.T) {
 	wantRefusal(t, "libc.so.6", device.ErrUnavailable, "./libc.so.6")
 }
 
 func TestLibraryFoundNowhere(t *testing.T) {
-	t.Setenv("MILLRACE_KERNELS", "") // the package itself doesn't read the environment
+	t.Setenv("MILLRACE_KERNELS", "") // package cuda itself doesn't read the environment
 	if _, err := cuda.LibraryVersions(""); err == nil {
 		t.Skip("NOT TESTED: LIBMILLRACE.SO IS INSTALLED ON THIS MACHINE, SO IT IS FOUND")
 	}
@@ -98,7 +98,7 @@ func TestLibraryWithoutSymbols(t *testing.T) {
 	wantRefusal(t, half, device.ErrABI, half, "millrace_api_get", "not a Millrace kernel library")
 }
 
-// A library of version 4 has a table without a size, which must not be read.
+// The table of a library of version 4 has no size field, so the size must not be read.
 func TestOlderLibraryIsRefused(t *testing.T) {
 	path := buildLibrary(t, `
 		#include <stddef.h>
@@ -116,8 +116,8 @@ func TestNewerLibraryThatNeedsANewerProgramIsRefused(t *testing.T) {
 	wantRefusal(t, path, device.ErrABI, path, "ABI version 4711", "version 4700 or later", "this program version 5", "make -C kernels")
 }
 
-// A newer library has structures with more members at their ends, and refuses programs that need something that it
-// no longer has.
+// A newer library may have structures with more members at their ends. It refuses a program that needs a removed
+// feature.
 func TestNewerLibraryThatWorksWithThisProgramIsUsed(t *testing.T) {
 	path := buildLibrary(t, `
 		#include <stddef.h>
@@ -143,8 +143,8 @@ func headerFolder(t *testing.T) string {
 	return path
 }
 
-// builtLibrary returns the library under test: MILLRACE_KERNELS, or the one that `make -C kernels` built in this
-// checkout; empty if there is none.
+// builtLibrary returns the library under test: MILLRACE_KERNELS, or the library that `make -C kernels` built in this
+// checkout. It returns "" if there is none.
 func builtLibrary() string {
 	if path := os.Getenv("MILLRACE_KERNELS"); path != "" {
 		return path
@@ -156,7 +156,8 @@ func builtLibrary() string {
 	return path
 }
 
-// The real library reports its versions on any machine. Without a GPU everything else is unavailable.
+// The real library reports its versions on any machine. Without a GPU, every other call reports that no device is
+// available.
 func TestRealLibrary(t *testing.T) {
 	library := builtLibrary()
 	if library == "" {

@@ -21,8 +21,8 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// The tests of this file load operators into the fake library, which runs their code for the CPU. They show what the runtime asks of the
-// driver. They don't show that a GPU can load an image.
+// The tests of this file load operators into the fake library, which runs their code for the CPU. They show which
+// driver calls the runtime makes. They don't show that a GPU can load an image.
 
 const (
 	entropyCU = "examples/operators/entropy/entropy.cu"
@@ -43,7 +43,7 @@ func entropyImage(t testing.TB) []byte {
 	return entropy.image
 }
 
-// openFake opens a device of the fake library, and checks at the end that nothing is left open.
+// openFake opens a device of the fake library, and checks at the end that no object is left open.
 func openFake(t *testing.T, settings string) device.Device {
 	t.Helper()
 	library := fakecuda.Library(t)
@@ -79,7 +79,7 @@ func mustLoad(t *testing.T, d device.Device, image []byte) device.Module {
 	return m
 }
 
-// bound returns a loaded operator with parameters.
+// bound returns an operator of module m, bound to the parameters in query.
 func bound(t *testing.T, m device.Module, query string) *compiled.Operator {
 	t.Helper()
 	d, err := compiled.Decode(m.Description())
@@ -109,7 +109,7 @@ func runBatch(t *testing.T, d device.Device, o *compiled.Operator, rows [][]byte
 	}
 	shape.Bytes = len(data)
 	needs := k.Needs(shape)
-	const part = 4096 // the batch, its offsets and its result begin at multiples of it
+	const part = 4096 // the batch, its offsets and its result are aligned to multiples of part
 	host := must[device.HostBuffer](t)(d.AllocHost(4 * part))
 	memory := must[device.Memory](t)(d.Alloc(4*part + needs.Scratch))
 	if len(data) > part || len(table) > part || needs.Result > 2*part {
@@ -168,7 +168,7 @@ func TestLoadedOperatorComputes(t *testing.T) {
 	}
 }
 
-// rows returns n records of one byte.
+// rows returns n records of one byte each.
 func rows(n int) [][]byte {
 	all := make([][]byte, n)
 	for i := range all {
@@ -177,7 +177,8 @@ func rows(n int) [][]byte {
 	return all
 }
 
-// A launch has a thread, a warp or a block per record, the layout of package compiled, and the parameter block as it was given.
+// A launch has one thread, warp or block per record. It uses the layout of package compiled and passes the parameter
+// block unchanged.
 func TestLaunchArguments(t *testing.T) {
 	for _, c := range []struct {
 		source, query string
@@ -225,7 +226,7 @@ func TestEmptyBatchLaunchesNothing(t *testing.T) {
 	}
 }
 
-// patched returns an image whose description has other bytes from position `at` on.
+// patched returns a copy of image whose description has the given bytes from position `at` on.
 func patched(t testing.TB, image []byte, at int, with ...byte) []byte {
 	t.Helper()
 	start := bytes.Index(image, []byte("MILLROP\x00"))
@@ -295,12 +296,13 @@ func TestOtherImagesAreRefused(t *testing.T) {
 				t.Errorf("the device is lost: %v", d.Err())
 			}
 			fakecuda.Set(t, "")
-			mustLoad(t, d, entropy) // the refusal left nothing behind
+			mustLoad(t, d, entropy) // the refusal left nothing loaded
 		})
 	}
 }
 
-// The checks before the driver accept what nvcc makes, complete. The fake driver can't run it, so it refuses it.
+// The checks before the driver accept complete images from nvcc. The fake driver refuses them because it can't run
+// them.
 func TestImagesOfTheToolkitReachTheDriver(t *testing.T) {
 	nvcc := ""
 	for _, home := range []string{os.Getenv("CUDA_HOME"), "/usr/local/cuda", "/opt/cuda"} {
@@ -329,7 +331,7 @@ func TestImagesOfTheToolkitReachTheDriver(t *testing.T) {
 			t.Errorf("%s: got %v", arguments[0], err)
 		}
 		if arguments[0] == "-ptx" {
-			continue // the text doesn't say where it ends
+			continue // PTX is text without an end mark
 		}
 		if _, err := load(d, image[:len(image)-1]); !errors.Is(err, device.ErrInvalid) || !strings.Contains(err.Error(), "incomplete") {
 			t.Errorf("%s without its last byte: got %v", arguments[0], err)
@@ -337,7 +339,7 @@ func TestImagesOfTheToolkitReachTheDriver(t *testing.T) {
 	}
 }
 
-// description returns a C file with the image's description and no code.
+// description returns a C file that contains the image's description and no code.
 func description(t *testing.T, image []byte) string {
 	t.Helper()
 	start := bytes.Index(image, []byte("MILLROP\x00"))
@@ -420,7 +422,7 @@ func TestUnloadedOperatorIsGone(t *testing.T) {
 	mustLoad(t, d, entropyImage(t))
 }
 
-// A batch of a loaded operator costs no more allocations than one of a built-in operator: none.
+// A batch of a loaded operator makes no allocations, like a batch of a built-in operator.
 func TestLaunchOfALoadedOperatorAllocatesNothing(t *testing.T) {
 	g := newGear(t, fakecuda.Library(t))
 	g.loadOperators(t)

@@ -28,7 +28,7 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// nodeOf returns the node that the system reports, or none if it reports none or has only one.
+// nodeOf returns the GPU's NUMA node. It returns none if the system reports none or has only one node.
 func TestNodeOf(t *testing.T) {
 	const numa, memory = "bus/pci/devices/0000:4b:00.0/numa_node", "devices/system/node/has_memory"
 	for name, c := range map[string]struct {
@@ -64,7 +64,7 @@ func policy(t *testing.T) (mode int32, mask [maxNodes / 64]uint64) {
 	return mode, mask
 }
 
-// The policy applies until it is restored, and a thread with its own policy keeps it.
+// The policy applies until it is restored. A thread that already has a policy keeps its policy.
 func TestPreferNode(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -52,7 +52,7 @@ func BenchmarkOperatorsFromSource(b *testing.B) {
 	}
 }
 
-// nvccImage compiles an operator with the toolkit's compiler, for the same results.
+// nvccImage compiles an operator with the toolkit's nvcc.
 func nvccImage(b *testing.B, file, compute string) []byte {
 	b.Helper()
 	nvcc, err := exec.LookPath("nvcc")
@@ -76,10 +76,11 @@ func nvccImage(b *testing.B, file, compute string) []byte {
 	return image
 }
 
-// measureImages measures two images of the operator in file in turn, and reports the first one's rate and the ratio of both.
+// measureImages measures two images of the operator in file alternately. It reports the first image's rate and the
+// ratio of both rates.
 func measureImages(b *testing.B, d device.Device, file string, images [][]byte) {
 	b.Helper()
-	rates := make([][][]float64, len(rateSizes)) // by size and image
+	rates := make([][][]float64, len(rateSizes)) // indexed by size and image
 	for i := range rates {
 		rates[i] = make([][]float64, len(images))
 	}
@@ -96,10 +97,11 @@ func measureImages(b *testing.B, d device.Device, file string, images [][]byte) 
 		b.ReportMetric(nvrtc/1e9, "GB/s"+label)
 		b.ReportMetric(nvrtc/nvcc, "of-nvcc"+label)
 	}
-	b.ReportMetric(0, "ns/op") // it has no meaning here
+	b.ReportMetric(0, "ns/op") // time per operation has no meaning here
 }
 
-// imageRates returns the bytes per second of an image for each size of records. Files that are parameters lie beside the source.
+// imageRates returns an image's throughput in bytes per second for each size of records. Files for parameters are in
+// the source's folder.
 func imageRates(b *testing.B, d device.Device, file string, image []byte) (rates []float64) {
 	b.Helper()
 	m, err := load(d, image)
@@ -137,8 +139,8 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// BenchmarkCompileAndLoad reports what an operator's source adds to the start of a worker: opening NVRTC (once in a process), compiling, and
-// loading. With a full cache it is loading alone.
+// BenchmarkCompileAndLoad measures how long an operator's source delays the start of a worker. It reports opening NVRTC
+// (once in a process), compiling, and loading. If the cache is full, only loading remains.
 func BenchmarkCompileAndLoad(b *testing.B) {
 	library, all := gpus(b)
 	begin := time.Now()
@@ -171,5 +173,5 @@ func BenchmarkCompileAndLoad(b *testing.B) {
 	b.ReportMetric(1e3*opening.Seconds(), "ms-to-open-NVRTC")
 	b.ReportMetric(1e3*median(compiling), "ms-to-compile")
 	b.ReportMetric(1e3*median(loading), "ms-to-load")
-	b.ReportMetric(0, "ns/op") // it has no meaning here
+	b.ReportMetric(0, "ns/op") // time per operation has no meaning here
 }

@@ -28,14 +28,14 @@ import (
 // pair runs an operator on a GPU and on the CPU.
 type pair struct{ gpu, cpu *devkit.Runner }
 
-// conforms runs the suite on the GPU, compares each byte with the CPU, and returns the findings.
+// conforms runs the suite on the GPU, compares each byte with the CPU's result, and returns the findings.
 func (p pair) conforms(t *testing.T) []devkit.Finding {
 	t.Helper()
 	return p.conformsOn(t, devkit.Batches(1))
 }
 
-// conformsBriefly is conforms without records of a megabyte. It's for operators on the fake GPU, where such records take long and reach no
-// other code of the runtime. One operator runs with them.
+// conformsBriefly does the same as conforms, but omits records of a megabyte. On the fake GPU such records take long
+// and test no other code of the runtime, so only one operator runs with them.
 func (p pair) conformsBriefly(t *testing.T) []devkit.Finding {
 	t.Helper()
 	return p.conformsOn(t, slices.DeleteFunc(devkit.Batches(1), func(set corpus.Set) bool {
@@ -55,7 +55,7 @@ func (p pair) conformsOn(t *testing.T, batches []corpus.Set) []devkit.Finding {
 	return report.Findings
 }
 
-// newRunner opens a Runner for an operator with its default parameters, which is closed before its device.
+// newRunner opens a Runner for an operator with its default parameters. The Runner is closed before its device.
 func newRunner(t *testing.T, d device.Device, description *compiled.Description) *devkit.Runner {
 	t.Helper()
 	o, err := devkit.BindAny(description, t.TempDir())
@@ -74,7 +74,7 @@ func newRunner(t *testing.T, d device.Device, description *compiled.Description)
 	return r
 }
 
-// closing closes a device at the end of the test. A lost one reports its loss, which the suite has reported.
+// closing closes a device at the end of the test. A lost device returns its loss, which the suite has already reported.
 func closing[D device.Device](t *testing.T, d D, err error) D {
 	t.Helper()
 	if err != nil {
@@ -89,7 +89,7 @@ func closing[D device.Device](t *testing.T, d D, err error) D {
 	return d
 }
 
-// builtInPair returns a built-in operator on a GPU, and its Go kernel on the CPU.
+// builtInPair returns a built-in operator on a GPU and its Go kernel on the CPU.
 func builtInPair(t *testing.T, gpu device.Device, description *compiled.Description) pair {
 	t.Helper()
 	d, err := host.Open(host.Options{Kernels: operator.HostKernels()})
@@ -141,13 +141,13 @@ func operatorSources(t *testing.T, patterns ...string) (sources []string) {
 	return sources
 }
 
-// onPurpose has what operators of the repository do wrong on purpose.
+// onPurpose maps files of the repository's operators to the mistakes that they make on purpose.
 var onPurpose = map[string][]devkit.Kind{
 	"careless.cu": {devkit.OutOfBounds},
 	"stray.cu":    {devkit.OutOfBounds},
 }
 
-// fails reports findings as failures, except for what the operator does on purpose.
+// fails reports findings as failures, except for the mistakes in onPurpose.
 func fails(t *testing.T, source string, findings []devkit.Finding) {
 	t.Helper()
 	for _, f := range findings {
@@ -157,7 +157,7 @@ func fails(t *testing.T, source string, findings []devkit.Finding) {
 	}
 }
 
-// gpuCompiler opens NVRTC for a real GPU. Where tests need a GPU, they need NVRTC too.
+// gpuCompiler opens NVRTC for a real GPU. Tests that need a GPU also need NVRTC.
 func gpuCompiler(t *testing.T, library string) *cuda.Compiler {
 	t.Helper()
 	c, err := cuda.OpenCompiler(library, nvrtcLibrary())
@@ -171,7 +171,7 @@ func gpuCompiler(t *testing.T, library string) *cuda.Compiler {
 	return c
 }
 
-// onEachGPU runs a test on each GPU, with a device that has no other user.
+// onEachGPU runs a test on each GPU, with a device that no other test uses.
 func onEachGPU(t *testing.T, test func(t *testing.T, library string, info device.Info)) {
 	library, all := gpus(t)
 	for _, info := range all {
@@ -179,7 +179,7 @@ func onEachGPU(t *testing.T, test func(t *testing.T, library string, info device
 	}
 }
 
-// sourceWithNeighbors is operatorSource for a file that may include others of its folder.
+// sourceWithNeighbors does the same as operatorSource, for a file that may include other files of its folder.
 func sourceWithNeighbors(t *testing.T, file, compute string) cuda.Source {
 	t.Helper()
 	source := operatorSource(t, file, compute)
@@ -202,13 +202,15 @@ func sourceWithNeighbors(t *testing.T, file, compute string) cuda.Source {
 	return source
 }
 
-// repositoryOperators and wrongOperators are the sources of operators that conform, and of those that must not.
+// repositoryOperators are the sources of operators that conform. wrongOperators are sources of operators that must not
+// conform.
 var (
 	repositoryOperators = []string{"kernels/bench/operators/*.cu", "examples/operators/*/*.cu", "kernels/test/operators/*.cu"}
 	wrongOperators      = "kernels/test/operators/wrong/*.cu"
 )
 
-// The real NVRTC compiles every operator that the tests on a GPU run. It needs no GPU. What compiled without a warning is kept.
+// The real NVRTC compiles every operator that the GPU tests run. It needs no GPU. Sources that compiled without a
+// warning are cached.
 func TestOperatorsOfTheRepositoryCompile(t *testing.T) {
 	c := openCompiler(t)
 	for _, source := range operatorSources(t, append(repositoryOperators, wrongOperators)...) {
@@ -255,7 +257,7 @@ func TestOperatorsConformOnGPUs(t *testing.T) {
 	})
 }
 
-// hostCode loads an operator with host code into a GPU. It can't be compared with a CPU.
+// hostCode loads an operator with host code into a GPU. Its results can't be compared with a CPU.
 func hostCode(t *testing.T, gpu device.Device, path string) pair {
 	t.Helper()
 	loaded, err := compiled.Decode(mustLoadLibrary(t, gpu, path).Description())
@@ -265,7 +267,8 @@ func hostCode(t *testing.T, gpu device.Device, path string) pair {
 	return pair{gpu: newRunner(t, gpu, loaded)}
 }
 
-// TestHostCodeConforms runs the suite on operators that are libraries with host code: on the fake GPU, and on each GPU one that nvcc built.
+// TestHostCodeConforms runs the suite on libraries with host code. The fake GPU runs several of them, and each real GPU
+// runs one that nvcc built.
 func TestHostCodeConforms(t *testing.T) {
 	for _, flags := range [][]string{nil, {"-DNO_REASONS"}, {"-DSTRINGS"}} {
 		t.Run("fake GPU"+strings.Join(flags, ""), func(t *testing.T) {
@@ -280,7 +283,7 @@ func TestHostCodeConforms(t *testing.T) {
 	})
 }
 
-// mistakes are operators that the suite must not accept, and the kinds of findings of which a GPU gives one.
+// mistakes maps operators that the suite must reject to kinds of findings. A GPU reports one of these kinds.
 var mistakes = map[string][]devkit.Kind{
 	"beyond":    {devkit.OutOfBounds},
 	"pass":      {devkit.OutOfBounds},
@@ -320,7 +323,8 @@ func TestOperatorsConformFindsMistakesOnGPUs(t *testing.T) {
 	})
 }
 
-// TestOperatorsConformOnTheFakeGPU shows that the suite drives the real runtime. The fake GPU runs the operators' code for the CPU.
+// TestOperatorsConformOnTheFakeGPU shows that the suite uses the real runtime. The fake GPU runs the operators' code
+// for the CPU.
 func TestOperatorsConformOnTheFakeGPU(t *testing.T) {
 	t.Run("crc32c", func(t *testing.T) {
 		fails(t, "crc32c", builtInPair(t, openFake(t, ""), compiled.BuiltIn()[0]).conforms(t))

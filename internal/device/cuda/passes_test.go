@@ -20,7 +20,7 @@ import (
 
 const tallyCU = "kernels/test/operators/tally.cu"
 
-// boundTally returns tally with its tables.
+// boundTally returns the operator tally, bound with its tables.
 func boundTally(t *testing.T, m device.Module) *compiled.Operator {
 	t.Helper()
 	d, err := compiled.Decode(m.Description())
@@ -40,7 +40,8 @@ func boundTally(t *testing.T, m device.Module) *compiled.Operator {
 	return o
 }
 
-// The passes are launched in order before the records are computed, each with the blocks that its declaration says.
+// The passes are launched in order before the records are computed. Each pass has as many blocks as its declaration
+// requires.
 func TestPassesAreLaunched(t *testing.T) {
 	trace := filepath.Join(t.TempDir(), "trace")
 	image := fakecuda.Image(t, tallyCU)
@@ -124,7 +125,8 @@ func TestBadTablesOfABlockAreRefused(t *testing.T) {
 	}
 }
 
-// A failure of the device in any of the calls that only operators with tables or passes make is reported, and leaves nothing behind.
+// Operators with tables or passes make additional calls. A device failure in any of them is reported and leaves no
+// object open.
 func TestFailuresOfTablesAndPassesAreReported(t *testing.T) {
 	image := fakecuda.Image(t, tallyCU)
 	d := openFake(t, "")

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// patience bounds the wait for events that must happen.
+// patience is the maximum wait for an event that must happen.
 const patience = 3 * time.Minute
 
 // shortly returns a context for a check of a device that answers at once.
