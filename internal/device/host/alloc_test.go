@@ -9,8 +9,9 @@ import (
 	"millrace/internal/device"
 )
 
-// TestNoGoAllocationOnceWarm checks that a batch's whole path allocates no Go memory. The test is not built with the
-// race detector or the invariants tag, because both allocate memory. A kernel may allocate too, but this one doesn't.
+// TestNoGoAllocationOnceWarm checks that a batch's whole path allocates no Go memory. The race detector and the
+// invariants tag exclude this test from the build, because both allocate memory. A kernel may allocate too, but this
+// one doesn't.
 func TestNoGoAllocationOnceWarm(t *testing.T) {
 	r := newRig(t, kernelFunc(func(_ []byte, _ []uint32, _ []byte, parallel device.Parallel) error {
 		parallel(8, func(int) {})
@@ -47,7 +48,7 @@ func TestNoGoAllocationOnceWarm(t *testing.T) {
 		_, err = e.Time()
 		r.ok(err)
 		r.ok(r.s.Synchronize())
-		r.ok(other.Synchronize()) // otherwise its queue grows if its goroutine gets no processor
+		r.ok(other.Synchronize()) // otherwise the queue of other grows if its goroutine gets no processor
 	})
 	if perBatch != 0 {
 		t.Errorf("%v Go allocations a batch, want 0", perBatch)

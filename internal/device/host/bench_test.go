@@ -58,7 +58,7 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
-// BenchmarkPool allocates and frees while 64 other blocks are allocated.
+// BenchmarkPool measures an allocation and its free while 64 other blocks are allocated.
 func BenchmarkPool(b *testing.B) {
 	d, s := benchDevice(b)
 	p, err := d.NewPool(device.PoolConfig{Limit: 64 << 20, ReleaseThreshold: 64 << 20})

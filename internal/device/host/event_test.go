@@ -6,8 +6,8 @@ import (
 	"millrace/internal/device"
 )
 
-// TestTimeIsOfTheLatestRecord checks an event that is recorded again on a stream that reaches its record first. The
-// event keeps that time when the earlier record's stream reaches its own record.
+// TestTimeIsOfTheLatestRecord checks an event that is recorded on a gated stream and then on a free stream. The event
+// keeps the time from the free stream when the gated stream reaches its earlier record.
 func TestTimeIsOfTheLatestRecord(t *testing.T) {
 	r := newRig(t)
 	e, err := r.dev.NewEvent(device.Timed)

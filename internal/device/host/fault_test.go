@@ -29,7 +29,7 @@ func (r *rig) wantLost(detail string) {
 	r.ok(r.dev.Close())
 }
 
-// illegal returns device memory that was never allocated or was freed, one for each way to get such memory.
+// illegal returns one example of each kind of illegal device memory.
 func illegal(r *rig) map[string]device.Memory {
 	freed, short := r.memory(64), r.memory(64)
 	r.ok(r.dev.Free(freed))
@@ -44,7 +44,7 @@ func illegal(r *rig) map[string]device.Memory {
 }
 
 // TestIllegalAddressLosesDevice checks that a copy or a fill outside live memory loses the device, as on a GPU. The
-// invariants build panics earlier.
+// invariants build panics earlier, at the call.
 func TestIllegalAddressLosesDevice(t *testing.T) {
 	if device.Invariants {
 		t.Skip("UNDER THE INVARIANTS TAG AN ILLEGAL ADDRESS PANICS: SEE TestMisusePanics")
@@ -67,8 +67,7 @@ func TestIllegalAddressLosesDevice(t *testing.T) {
 	}
 }
 
-// TestLossWakesEveryone checks that waits for work that will never be done return the loss, and that queued work is
-// discarded.
+// TestLossWakesEveryone checks that waits for work that will never complete return the loss. Queued work is discarded.
 func TestLossWakesEveryone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, kernelFunc(func([]byte, []uint32, []byte, device.Parallel) error { panic("lost") }))

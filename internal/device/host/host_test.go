@@ -28,7 +28,7 @@ func newRig(t *testing.T, kernels ...device.HostKernel) *rig {
 	r := &rig{T: t, dev: d}
 	t.Cleanup(func() {
 		r.openGates()
-		_ = d.Close() // a test that checks Close calls it itself
+		_ = d.Close() // a test of Close calls Close itself and checks its error
 	})
 	r.s = r.stream("s")
 	return r
@@ -80,7 +80,7 @@ func (r *rig) gate(s device.Stream) (open func()) {
 func TestOpenRefusesNonsense(t *testing.T) {
 	for _, o := range []host.Options{
 		{Cores: -1}, {MemoryLimit: -1}, {MemoryLimit: 1 << 62},
-		{Kernels: []device.HostKernel{kernelFunc(nil), kernelFunc(nil)}}, // with the same name
+		{Kernels: []device.HostKernel{kernelFunc(nil), kernelFunc(nil)}}, // two kernels with the same name
 	} {
 		if d, err := host.Open(o); !errors.Is(err, device.ErrInvalid) || d != nil {
 			t.Errorf("%+v: got %v, %v, want ErrInvalid", o, d, err)
@@ -121,8 +121,8 @@ func TestMemoryLimits(t *testing.T) {
 	r.host(100 << 20)
 }
 
-// TestPoolGivesWayToItself checks that a pool's unused memory doesn't make its own allocation fail when the device is
-// full.
+// TestPoolGivesWayToItself checks that a pool releases its unused memory if its own allocation needs that memory on a
+// full device.
 func TestPoolGivesWayToItself(t *testing.T) {
 	r := newRig(t)
 	p, err := r.dev.NewPool(device.PoolConfig{ReleaseThreshold: 1 << 40})
@@ -131,11 +131,12 @@ func TestPoolGivesWayToItself(t *testing.T) {
 	r.ok(err)
 	r.ok(p.Free(r.s, m))
 	r.ok(r.s.Synchronize())
-	_, err = p.Alloc(r.s, 200<<20) // requires that the 150 MiB are released first
+	_, err = p.Alloc(r.s, 200<<20) // the pool must release the 150 MiB first
 	r.ok(err)
 }
 
-// TestNoGoroutineLeft checks that Close ends all goroutines: a synctest bubble ends only after all of its goroutines.
+// TestNoGoroutineLeft checks that Close ends all goroutines. A synctest bubble ends only after all of its goroutines
+// have ended.
 func TestNoGoroutineLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, spread)
@@ -153,7 +154,7 @@ func TestNoGoroutineLeft(t *testing.T) {
 	})
 }
 
-// TestGateGivesWay checks that a gate that nobody opens lasts for ten seconds of the device's clock.
+// TestGateGivesWay checks that a gate opens by itself after ten seconds of the device's clock.
 func TestGateGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -168,8 +169,8 @@ func TestGateGivesWay(t *testing.T) {
 	})
 }
 
-// TestQueueIsBounded checks that a call waits for queue space if 1024 operations are queued, and that it returns when
-// the stream closes.
+// TestQueueIsBounded checks that a call waits for queue space if 1024 operations are queued. The call returns when the
+// stream closes.
 func TestQueueIsBounded(t *testing.T) {
 	const bound, calls = 1024, 3000
 	synctest.Test(t, func(t *testing.T) {
@@ -208,14 +209,14 @@ func TestCloseSendsBlockedCallAway(t *testing.T) {
 				failed = r.s.Record(e)
 			}
 		}()
-		synctest.Wait() // the goroutine waits for queue space
+		synctest.Wait() // the goroutine waits for queue space by now
 		r.ok(r.s.Close())
 		synctest.Wait()
 		r.fails(failed, device.ErrClosed)
 	})
 }
 
-// TestCompletionsAreBounded checks that notifications are refused if too many tokens are not fetched.
+// TestCompletionsAreBounded checks that notifications are refused if too many tokens are waiting.
 func TestCompletionsAreBounded(t *testing.T) {
 	const bound = 1 << 16
 	r := newRig(t)

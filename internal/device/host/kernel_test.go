@@ -24,7 +24,7 @@ var spread = kernelFunc(func(_ []byte, _ []uint32, result []byte, parallel devic
 	return nil
 })
 
-// launch runs k over a batch of one empty row and returns the memory with its result.
+// launch runs k on a batch of one empty row and returns the memory with its result.
 func (r *rig) launch(s device.Stream, k device.Kernel) (result device.Memory) {
 	r.Helper()
 	args := device.LaunchArgs{Shape: device.Shape{Rows: 1}, Offsets: r.memory(8), Result: r.memory(64)}
@@ -74,8 +74,8 @@ func TestNestedParallel(t *testing.T) {
 	}
 }
 
-// TestFailedKernelLosesDevice checks that an error or a panic, on the stream's goroutine or a worker's, loses the
-// device, like a failed kernel on a GPU.
+// TestFailedKernelLosesDevice checks that a kernel that fails or panics loses the device, as on a GPU. The kernel runs
+// on the stream's goroutine or on a worker's.
 func TestFailedKernelLosesDevice(t *testing.T) {
 	for name, run := range map[string]kernelFunc{
 		"error": func([]byte, []uint32, []byte, device.Parallel) error { return errors.New("no more grain") },
@@ -122,7 +122,7 @@ func TestBadOffsetsLoseDevice(t *testing.T) {
 	}
 }
 
-// TestMisalignedLaunch checks that kernels can rely on the alignment that LaunchArgs guarantees.
+// TestMisalignedLaunch checks that a launch with misaligned offsets or results is refused.
 func TestMisalignedLaunch(t *testing.T) {
 	r := newRig(t, spread)
 	args := device.LaunchArgs{Shape: device.Shape{Rows: 1}, Offsets: r.memory(8), Result: r.memory(128).Slice(8, 64)}

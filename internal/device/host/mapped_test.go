@@ -15,7 +15,7 @@ func (r *rig) mapped(b device.HostBuffer) device.Memory {
 	return m
 }
 
-// launchTo runs the kernel called func over a batch of one empty row and puts its result at the given address.
+// launchTo runs the kernel called func on a batch of one empty row and puts its result at the given address.
 func (r *rig) launchTo(s device.Stream, result device.Memory) error {
 	r.Helper()
 	offsets := r.host(8)
@@ -64,7 +64,7 @@ func TestMapsWhatIsLive(t *testing.T) {
 	}
 }
 
-// TestMappedAddressesAreNotUsedAgain checks that mapped addresses are never reused, so that an address kept after
+// TestMappedAddressesAreNotUsedAgain checks that mapped addresses are never reused. So the use of an address after
 // FreeHost always causes a fault.
 func TestMappedAddressesAreNotUsedAgain(t *testing.T) {
 	r := newRig(t)
@@ -77,12 +77,12 @@ func TestMappedAddressesAreNotUsedAgain(t *testing.T) {
 		}
 		seen[at] = true
 		r.ok(r.dev.FreeHost(b))
-		runtime.GC() // the memory itself may be reused
+		runtime.GC() // the memory itself may be reused, but not its address
 	}
 }
 
-// TestOperatorsGetNoMoreThanTheirs checks that an operator that appends to its argument in place doesn't overwrite
-// later memory.
+// TestOperatorsGetNoMoreThanTheirs checks that slices have no spare capacity. So an operator that appends to its
+// argument in place doesn't overwrite later memory.
 func TestOperatorsGetNoMoreThanTheirs(t *testing.T) {
 	capacities := make(chan int, 2)
 	r := newRig(t, kernelFunc(func(rows []byte, _ []uint32, result []byte, _ device.Parallel) error {
@@ -102,8 +102,8 @@ func TestOperatorsGetNoMoreThanTheirs(t *testing.T) {
 	}
 }
 
-// TestIllegalMappedAddressLosesDevice checks mapped memory that was freed or never existed, and mapped memory that is
-// used by anything except a launch. The invariants build panics earlier.
+// TestIllegalMappedAddressLosesDevice checks mapped memory that was freed or never existed. It also checks mapped
+// memory that a command other than a launch uses. The invariants build panics earlier.
 func TestIllegalMappedAddressLosesDevice(t *testing.T) {
 	if device.Invariants {
 		t.Skip("UNDER THE INVARIANTS TAG AN ILLEGAL ADDRESS PANICS: SEE TestMisusePanics")

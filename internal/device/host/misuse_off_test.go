@@ -8,8 +8,8 @@ import (
 	"millrace/internal/device"
 )
 
-// TestWrongFrees checks that memory that was not allocated, or was already freed, is refused. (The invariants build
-// panics.)
+// TestWrongFrees checks that a free is refused if the memory was not allocated or was already freed. (The invariants
+// build panics.)
 func TestWrongFrees(t *testing.T) {
 	r := newRig(t)
 	m, b := r.memory(4096), r.host(4096)

@@ -23,7 +23,7 @@ var misuses = []misuse{
 		m, b := r.memory(64), r.host(64)
 		r.gate(r.s)
 		r.ok(r.s.CopyIn(m, b.Slice(10, 20)))
-		b.Slice(0, 10).Bytes() // a different part: no mistake
+		b.Slice(0, 10).Bytes() // a different part of the buffer is no mistake
 		b.Slice(29, 5).Bytes()
 	}},
 	{"look at a destination before its copy is done", "host buffer is looked at before", func(r *rig) {
@@ -136,7 +136,7 @@ var misuses = []misuse{
 		r.ok(r.s.Fill(m, 1))
 		e, err := r.dev.NewEvent(0)
 		r.ok(err)
-		r.ok(other.Record(e)) // on the wrong stream
+		r.ok(other.Record(e)) // the event is recorded on the wrong stream
 		r.ok(other.Wait(e))
 		r.ok(other.CopyOut(b, m))
 	}},
@@ -171,7 +171,7 @@ func TestMisusePanics(t *testing.T) {
 			}
 			open()
 			r.openGates()
-			r.ok(r.s.Synchronize()) // a panic at the call leaves the device unchanged
+			r.ok(r.s.Synchronize()) // a panic in the call leaves the device unchanged
 		})
 	}
 }
@@ -187,7 +187,7 @@ func panicOf(fn func()) (said string) {
 	return ""
 }
 
-// TestOrderedUseIsNoMisuse makes the same calls as in misuses, in an order that events make safe.
+// TestOrderedUseIsNoMisuse makes the calls of misuses in a safe order, which events enforce.
 func TestOrderedUseIsNoMisuse(t *testing.T) {
 	r := newRig(t)
 	p, m := r.poolMemory()
@@ -199,9 +199,9 @@ func TestOrderedUseIsNoMisuse(t *testing.T) {
 	r.ok(r.s.CopyOut(b, m))
 	r.ok(r.s.Record(e))
 	r.ok(other.Wait(e))
-	r.ok(other.CopyOut(b, m)) // after the first, in the same buffer
+	r.ok(other.CopyOut(b, m)) // ordered after the first copy to the same buffer
 	r.ok(other.Record(e))
-	r.ok(third.Wait(e)) // and so after the first stream too
+	r.ok(third.Wait(e)) // ordered after the second stream, and so after the first
 	r.ok(p.Free(third, m))
 	r.openGates()
 	r.ok(third.Synchronize())
@@ -225,7 +225,7 @@ func TestSharedReadIsNoMisuse(t *testing.T) {
 	r.openGates()
 }
 
-// TestPoison checks that memory that must not be read contains no plausible bytes.
+// TestPoison checks that memory that must not be read contains no valid data.
 func TestPoison(t *testing.T) {
 	const poison = 0xDB
 	r := newRig(t)
@@ -255,7 +255,7 @@ func TestPoison(t *testing.T) {
 	}
 
 	clear(b.Bytes())
-	held := b.Bytes() // kept against the rules
+	held := b.Bytes() // must not be read while the copy is queued
 	r.gate(r.s)
 	r.ok(r.s.CopyOut(b, again))
 	if !bytes.Equal(held, want) {
@@ -264,13 +264,13 @@ func TestPoison(t *testing.T) {
 	r.openGates()
 }
 
-// TestPoisonInPlace checks the same for results that a queued launch will write.
+// TestPoisonInPlace does the same as TestPoison for results that a queued launch will write.
 func TestPoisonInPlace(t *testing.T) {
 	const poison = 0xDB
 	r := newRig(t, spread)
 	b := r.host(64)
 	clear(b.Bytes())
-	held := b.Bytes() // kept against the rules
+	held := b.Bytes() // must not be read while the launch is queued
 	open := r.gate(r.s)
 	r.ok(r.launchInPlace(r.s, b))
 	if want := bytes.Repeat([]byte{poison}, 64); !bytes.Equal(held, want) {

@@ -12,7 +12,8 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// program runs a random sequence of calls, drawn from calls, on a device with that seed and returns its trace.
+// program runs a random sequence of calls on a device with the given seed and returns the device's trace. calls is the
+// seed of the sequence.
 func program(t *testing.T, seed, calls uint64) []sim.Span {
 	t.Helper()
 	cost := sim.Units(10 * time.Microsecond)
@@ -81,8 +82,8 @@ func TestDeterminism(t *testing.T) {
 	}
 }
 
-// TestTraceObeysTheRules checks the traces of random programs: streams run in order, and engines run one operation at a
-// time.
+// TestTraceObeysTheRules checks the traces of random programs. Streams must run in order, and engines must run one
+// operation at a time.
 func TestTraceObeysTheRules(t *testing.T) {
 	for calls := range uint64(20) {
 		lastOf := map[string]sim.Span{}
@@ -128,7 +129,7 @@ func TestJitterStretches(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse runs several submitters and a waiter: every batch comes back once, with correct results.
+// TestConcurrentUse runs several submitters and a waiter. Every batch must come back once, with correct results.
 func TestConcurrentUse(t *testing.T) {
 	const submitters, rounds = 4, 50
 	r := open(t, sim.Options{Cost: sim.Units(10 * time.Microsecond)})

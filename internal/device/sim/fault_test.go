@@ -42,13 +42,13 @@ func TestLaunchFailureFault(t *testing.T) {
 	r := faulty(t, sim.Fault{Kind: sim.LaunchFailure, Nth: 1})
 	s, k, b := r.stream("s"), r.kernel("crc"), r.batch("a", "b")
 	r.is(s.Launch(k, b.args()), device.ErrLaunch)
-	b.submit(s, k, 1) // the device works, and the stream is unchanged
+	b.submit(s, k, 1) // the device still works, and the stream is unchanged
 	r.completes(1)
 	b.verify()
 	r.now(3 * ms)
 }
 
-// TestDeviceLossFault tests every way to lose the device by a fault. The first batch completes before.
+// TestDeviceLossFault tests every way to lose the device by a fault. The first batch completes before the fault.
 func TestDeviceLossFault(t *testing.T) {
 	for name, f := range map[string]sim.Fault{
 		"nth launch": {Kind: sim.DeviceLoss, Nth: 2},
@@ -73,7 +73,7 @@ func TestDeviceLossFault(t *testing.T) {
 	}
 }
 
-// allLost checks that nothing works any more.
+// allLost checks that every call fails with the loss.
 func allLost(r *rig, s device.Stream, k device.Kernel, b *batch) {
 	r.Helper()
 	r.is(r.dev.Err(), device.ErrLost)
@@ -101,7 +101,7 @@ func allLost(r *rig, s device.Stream, k device.Kernel, b *batch) {
 	r.ok(r.dev.Close())
 }
 
-// TestBrokenKernelLosesTheDevice checks that a failing kernel loses the device too, and that the error contains the
+// TestBrokenKernelLosesTheDevice checks that a failing kernel also loses the device, and that the error contains the
 // kernel's error.
 func TestBrokenKernelLosesTheDevice(t *testing.T) {
 	r := faulty(t)
@@ -117,7 +117,7 @@ func TestBrokenKernelLosesTheDevice(t *testing.T) {
 	}
 }
 
-// TestCompletionsBeforeTheLoss checks that completions before the loss are still returned.
+// TestCompletionsBeforeTheLoss checks that completions from before the loss are still returned.
 func TestCompletionsBeforeTheLoss(t *testing.T) {
 	r := faulty(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 1})
 	s, b := r.stream("s"), r.batch("a")
@@ -140,7 +140,7 @@ func TestLateCompletionFault(t *testing.T) {
 	r.completes(1, 2)
 	r.now(3 * ms)
 	r.completes(0)
-	r.now(6 * ms) // reached at 1 ms, 5 ms late
+	r.now(6 * ms) // the stream reached it at 1 ms, and it is delivered 5 ms late
 }
 
 func TestLostCompletionFault(t *testing.T) {
@@ -159,8 +159,8 @@ func TestLostCompletionFault(t *testing.T) {
 	}
 }
 
-// TestFaultProbability checks that the share of failures is the requested one, and that only the seed determines which
-// calls fail.
+// TestFaultProbability checks that the share of failures matches the requested probability, and that only the seed
+// determines the failing calls.
 func TestFaultProbability(t *testing.T) {
 	const launches, p = 2000, 0.25
 	refused := func(seed uint64) (which [launches]bool, n int) {

@@ -10,7 +10,8 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// TestGateHoldsOneStream checks that a gate doesn't delay other streams' work, however long, or their completions.
+// TestGateHoldsOneStream checks that a gate doesn't delay the work or completions of other streams, even if that work
+// takes long.
 func TestGateHoldsOneStream(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(time.Minute)})
 	a, b := r.stream("a"), r.stream("b")
@@ -37,20 +38,20 @@ func TestGateOpenedBeforeItsTurn(t *testing.T) {
 	r.now(ms)
 }
 
-// TestGateGivesWay checks that a caller with nothing else to wait for gets past a gate after ten seconds.
+// TestGateGivesWay checks that a gate opens after ten seconds if the caller has nothing else to wait for.
 func TestGateGivesWay(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	a, b := r.stream("a"), r.stream("b")
 	e := r.event()
 	r.ok(a.CopyIn(r.memory(1), r.host(1)))
-	r.gate(a) // reached at 1 ms
+	r.gate(a) // the stream reaches the gate at 1 ms
 	r.ok(a.Record(e))
 	r.ok(b.Wait(e))
 	r.ok(b.Synchronize())
 	r.now(10*time.Second + ms)
 }
 
-// TestGateGivesWayToPolling checks that a poll opens an old gate after other work has moved the clock past the ten
+// TestGateGivesWayToPolling checks that a poll opens a gate once other work has advanced the clock by more than ten
 // seconds.
 func TestGateGivesWayToPolling(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(time.Minute)})
@@ -68,8 +69,8 @@ func TestGateGivesWayToPolling(t *testing.T) {
 	}
 }
 
-// TestWaitCompletionBlocks checks that WaitCompletion blocks if only a gate is left to wait for. It returns when the
-// gate opens, work arrives, ctx ends or the device closes.
+// TestWaitCompletionBlocks checks that WaitCompletion blocks if it can wait only for a gate. It returns when the gate
+// opens, work arrives, ctx ends or the device closes.
 func TestWaitCompletionBlocks(t *testing.T) {
 	type result struct {
 		token uint64
@@ -97,7 +98,7 @@ func TestWaitCompletionBlocks(t *testing.T) {
 					token, err := r.dev.WaitCompletion(ctx)
 					got <- result{token, err}
 				}()
-				synctest.Wait() // until the goroutine blocks
+				synctest.Wait() // waits until the goroutine blocks
 				select {
 				case g := <-got:
 					t.Fatalf("WaitCompletion returned %+v while the gate was shut", g)
@@ -132,7 +133,7 @@ func TestCloseEndsWaitCompletion(t *testing.T) {
 	})
 }
 
-// TestCloseDropsCompletions checks that Close drops tokens that were not fetched.
+// TestCloseDropsCompletions checks that Close drops tokens that no call has fetched.
 func TestCloseDropsCompletions(t *testing.T) {
 	r := open(t, sim.Options{})
 	s := r.stream("s")
@@ -143,7 +144,8 @@ func TestCloseDropsCompletions(t *testing.T) {
 	r.is(err, device.ErrClosed)
 }
 
-// TestHold checks that all work submitted under Hold is submitted at one instant, although another goroutine waits.
+// TestHold checks that all work submitted under Hold is submitted at the same virtual time, although another goroutine
+// waits.
 func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, sim.Options{Cost: sim.Units(ms)})

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// TestMisusePanics checks that the invariants build detects a mistake at the call that makes it.
+// TestMisusePanics checks that the invariants build panics in the call that makes a mistake.
 func TestMisusePanics(t *testing.T) {
 	for name, c := range map[string]struct {
 		misuse func(r *rig, s device.Stream, m device.Memory, h device.HostBuffer)
@@ -56,7 +56,7 @@ func TestMisusePanics(t *testing.T) {
 	}
 }
 
-// TestFreedPoolMemoryIsPoisoned checks that freed pool memory loses its contents.
+// TestFreedPoolMemoryIsPoisoned checks that freed pool memory is overwritten with poison.
 func TestFreedPoolMemoryIsPoisoned(t *testing.T) {
 	r := open(t, sim.Options{})
 	s, p, h := r.stream("s"), r.pool(device.PoolConfig{Limit: 256}), r.host(256)

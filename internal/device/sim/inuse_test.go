@@ -10,7 +10,7 @@ import (
 )
 
 // TestFreeInUse checks that freeing memory that queued work uses loses the device when the work runs, as on a GPU. The
-// invariants build panics at the free instead: see TestMisusePanics.
+// invariants build panics at the free; see TestMisusePanics.
 func TestFreeInUse(t *testing.T) {
 	for _, what := range []string{"device", "host"} {
 		t.Run(what, func(t *testing.T) {

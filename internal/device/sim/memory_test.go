@@ -10,7 +10,7 @@ import (
 )
 
 // TestIllegalAddresses checks that work on nonexistent memory is enqueued and loses the device when it runs. The
-// invariants build panics earlier.
+// invariants build panics earlier, at the call.
 func TestIllegalAddresses(t *testing.T) {
 	if device.Invariants {
 		t.Skip("UNDER THE INVARIANTS TAG AN ILLEGAL ADDRESS PANICS: SEE TestMisusePanics")
@@ -34,7 +34,7 @@ func TestIllegalAddresses(t *testing.T) {
 			m, err := r.dev.Alloc(64)
 			r.ok(err)
 			r.ok(r.dev.Free(m))
-			r.memory(64) // does not get the same address
+			r.memory(64) // new memory has a different address
 			return s.CopyOut(r.host(64), m)
 		},
 		"freed host buffer": func(r *rig, s device.Stream) error {
@@ -56,7 +56,7 @@ func TestIllegalAddresses(t *testing.T) {
 			r.ok(err)
 			r.ok(s.CopyIn(r.memory(1), r.host(1))) // keeps s busy
 			err = s.Fill(m, 1)
-			r.ok(p.Free(other, m)) // without an event between the two
+			r.ok(p.Free(other, m)) // no event orders this free after the fill
 			return err
 		},
 		"offsets that lead outside": func(r *rig, s device.Stream) error {
@@ -73,7 +73,7 @@ func TestIllegalAddresses(t *testing.T) {
 			r.ok(r.dev.Err())
 			r.is(s.Synchronize(), device.ErrLost)
 			r.is(r.dev.Err(), device.ErrLost)
-			// Only a kernel's loss may be blamed on a payload.
+			// Only a loss that a kernel caused may be blamed on a payload.
 			if by := errors.Is(r.dev.Err(), device.ErrKernelFault); by != (name == "offsets that lead outside") {
 				t.Errorf("%v: by a kernel is %v", r.dev.Err(), by)
 			}
@@ -137,7 +137,7 @@ func TestMemoryLimits(t *testing.T) {
 	r.is(err, device.ErrOutOfMemory)
 }
 
-// TestFreedMemoryIsRoom checks that freed memory can be allocated again, many times.
+// TestFreedMemoryIsRoom checks that freed memory can be allocated again, repeatedly.
 func TestFreedMemoryIsRoom(t *testing.T) {
 	r := open(t, sim.Options{Memory: 1024})
 	for range 10 {
@@ -171,7 +171,7 @@ func TestCloseReportsLeaks(t *testing.T) {
 	h, err := dev.AllocHost(20)
 	r.ok(err)
 	r.ok(s.CopyIn(m, h.Slice(0, 10)))
-	r.gate(s) // and work in flight that nobody lets finish
+	r.gate(s) // leaves unfinished work in flight
 
 	var leak *device.LeakError
 	if err := dev.Close(); !errors.As(err, &leak) {
@@ -184,7 +184,7 @@ func TestCloseReportsLeaks(t *testing.T) {
 	if !slices.Equal(leak.Open, want) || leak.Device != "sim-5" {
 		t.Errorf("%s leaks %q, want %q", leak.Device, leak.Open, want)
 	}
-	// Everything was freed, so closing it again is no error, but using it is.
+	// Everything was freed. Closing an object again is no error, but using it is.
 	r.ok(dev.Close())
 	r.ok(s.Close())
 	r.ok(e.Close())
@@ -200,7 +200,7 @@ func TestClosedObjects(t *testing.T) {
 	p, b := r.pool(device.PoolConfig{}), r.batch("a")
 	r.ok(s.CopyIn(b.dev, b.in))
 	r.ok(s.Close())
-	r.now(ms) // it waited for the work
+	r.now(ms) // Close waited for the work
 	r.is(s.Notify(1), device.ErrClosed)
 	r.is(s.Synchronize(), device.ErrClosed)
 	_, err := p.Alloc(s, 8)
@@ -218,7 +218,7 @@ func TestClosedObjects(t *testing.T) {
 	r.is(err, device.ErrClosed)
 }
 
-// TestPendingIsBounded checks that a host that never waits is refused before memory runs out.
+// TestPendingIsBounded checks that operations are refused before memory runs out if the host never waits.
 func TestPendingIsBounded(t *testing.T) {
 	const bound = 1 << 18
 	r := open(t, sim.Options{})

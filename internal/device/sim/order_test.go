@@ -16,10 +16,10 @@ func TestEventAcrossStreams(t *testing.T) {
 	e, end := r.event(), r.event()
 	copy(host.Bytes(), "new!")
 
-	r.ok(a.CopyIn(mem, host)) // 0 to 1 ms
+	r.ok(a.CopyIn(mem, host)) // runs from 0 to 1 ms
 	r.ok(a.Record(e))
 	r.ok(b.Wait(e))
-	r.ok(b.CopyOut(back, mem)) // would run from 0 without the wait
+	r.ok(b.CopyOut(back, mem)) // would start at 0 without the wait
 	r.ok(b.Record(end))
 	if _, err := end.Time(); err == nil {
 		t.Error("the event has a time before the stream got there")
@@ -43,12 +43,12 @@ func TestWaitKeepsItsMark(t *testing.T) {
 	a, b := r.stream("a"), r.stream("b")
 	mem, host := r.memory(4), r.host(4)
 	e := r.event()
-	r.ok(a.CopyIn(mem, host)) // 0 to 1 ms
+	r.ok(a.CopyIn(mem, host)) // runs from 0 to 1 ms
 	r.ok(a.Record(e))
 	r.ok(b.Wait(e))
 	r.ok(b.Notify(7))
 	shut := r.gate(a)
-	r.ok(a.Record(e)) // not before the gate opens
+	r.ok(a.Record(e)) // not reached before the gate opens
 	r.completes(7)
 	r.now(ms)
 	if done, err := e.Done(); err != nil || done {
@@ -60,8 +60,8 @@ func TestWaitKeepsItsMark(t *testing.T) {
 	}
 }
 
-// TestEffectsComeAtTheEnd checks that data moves when an operation ends, and neither when it is enqueued nor when it
-// starts. It reads while another stream writes, at which the invariants build panics.
+// TestEffectsComeAtTheEnd checks that data moves when an operation ends, not when it is enqueued or starts. One stream
+// reads while another writes, which panics in the invariants build.
 func TestEffectsComeAtTheEnd(t *testing.T) {
 	if device.Invariants {
 		t.Skip("UNDER THE INVARIANTS TAG USE IN NO ORDER PANICS: SEE TestMisusePanics OF HOST")
@@ -86,7 +86,7 @@ func TestEffectsComeAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestPollingEnds checks that Done takes PollCost, so that polling reaches the event.
+// TestPollingEnds checks that each Done advances the clock by PollCost, so a polling loop reaches the event.
 func TestPollingEnds(t *testing.T) {
 	const polls = 5
 	r := open(t, sim.Options{Cost: sim.Units(polls * sim.PollCost)})
@@ -112,7 +112,7 @@ func TestPollingEnds(t *testing.T) {
 	}
 }
 
-// TestWorkStartsNoEarlierThanItsEnqueueing checks that work enqueued late doesn't start in the past.
+// TestWorkStartsNoEarlierThanItsEnqueueing checks that work doesn't start before the time at which it is enqueued.
 func TestWorkStartsNoEarlierThanItsEnqueueing(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	a, b := r.stream("a"), r.stream("b")

@@ -16,8 +16,8 @@ func TestClassicPlan(t *testing.T) {
 		want             time.Duration
 	}{
 		{1, 1, 3 * ms},
-		{4, 1, 12 * ms}, // serial: 4 x 3
-		{4, 2, 7 * ms},  // worked out by hand: the second pair starts when the first batch leaves
+		{4, 1, 12 * ms}, // serial, so 4 x 3
+		{4, 2, 7 * ms},  // the second pair starts when the first batch is done
 		{4, 3, 6 * ms},
 		{4, 4, 6 * ms}, // 3 units to fill the pipeline, then one unit per batch
 		{10, 3, 12 * ms},
@@ -44,7 +44,7 @@ func TestClassicPlan(t *testing.T) {
 	}
 }
 
-// TestEnginesOverlap checks when each engine was busy.
+// TestEnginesOverlap checks the busy times of each engine.
 func TestEnginesOverlap(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	k := r.kernel("crc")
@@ -100,7 +100,7 @@ func TestComputeSlots(t *testing.T) {
 	r.now(2 * ms)
 }
 
-// TestBandwidthModel checks that each kind of operation takes the latency plus its bytes divided by the rate.
+// TestBandwidthModel checks that each kind of operation takes its latency plus its bytes divided by its rate.
 func TestBandwidthModel(t *testing.T) {
 	const us = time.Microsecond
 	r := open(t, sim.Options{Cost: sim.Model{
@@ -124,12 +124,12 @@ func TestBandwidthModel(t *testing.T) {
 	run("copy out", 3*us+16*us, s.CopyOut(host, mem))
 	run("fill", 1*us+2*us, s.Fill(mem, 0))
 	b := r.batch(string(make([]byte, 6000)))
-	run("copy in of the batch", 5*us+6*us+8, s.CopyIn(b.dev, b.in)) // 8 bytes of offsets: 8 ns
+	run("copy in of the batch", 5*us+6*us+8, s.CopyIn(b.dev, b.in)) // 8 bytes of offsets take 8 ns
 	run("launch", 2*us+3*us, s.Launch(r.kernel("crc"), b.args()))
 }
 
-// TestReadyFirstServedFirst checks that an engine serves operations in the order in which they became ready, and then
-// in the order in which they were enqueued.
+// TestReadyFirstServedFirst checks that an engine serves operations in the order in which they become ready. Operations
+// that become ready together are served in the order of their enqueueing.
 func TestReadyFirstServedFirst(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	k, b := r.kernel("crc"), r.batch("x")
@@ -142,7 +142,7 @@ func TestReadyFirstServedFirst(t *testing.T) {
 	r.ok(late.Launch(k, b.args()))
 	r.ok(late.Notify(3))
 	for i, s := range streams {
-		r.ok(s.Launch(k, batches[i].args())) // ready at 0, although enqueued after the other
+		r.ok(s.Launch(k, batches[i].args())) // ready at 0, although enqueued after the late launch
 		r.ok(s.Notify(uint64(i + 1)))
 	}
 	r.completes(1, 2, 3)

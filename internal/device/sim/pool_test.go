@@ -9,7 +9,7 @@ import (
 
 const mib = 1 << 20
 
-// take allocates from p for s.
+// take allocates memory from p for s.
 func take(r *rig, p device.Pool, s device.Stream, bytes int) device.Memory {
 	r.Helper()
 	m, err := p.Alloc(s, bytes)
@@ -30,8 +30,8 @@ func stats(r *rig, p device.Pool, want device.PoolStats) {
 	}
 }
 
-// TestPoolStreamOrder checks that the freeing stream can reuse memory at once, and other streams after it has reached
-// the free.
+// TestPoolStreamOrder checks that the freeing stream can reuse memory at once. Other streams can reuse it after the
+// freeing stream has reached the free.
 func TestPoolStreamOrder(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	a, b := r.stream("a"), r.stream("b")
@@ -41,14 +41,14 @@ func TestPoolStreamOrder(t *testing.T) {
 	r.ok(p.Free(a, m))
 
 	_, err := p.Alloc(b, 1024)
-	r.is(err, device.ErrOutOfMemory) // a has not reached the free
+	r.is(err, device.ErrOutOfMemory) // stream a has not reached the free
 	again := take(r, p, a, 1024)
 	if again != m {
 		t.Errorf("the freeing stream got %+v, want %+v at once", again, m)
 	}
 	r.ok(p.Free(a, again))
 
-	part := take(r, p, a, 256) // the rest of it can still be used by a only
+	part := take(r, p, a, 256) // only stream a can still use the remaining bytes
 	_, err = p.Alloc(b, 512)
 	r.is(err, device.ErrOutOfMemory)
 	r.ok(p.Free(a, part))
@@ -56,7 +56,8 @@ func TestPoolStreamOrder(t *testing.T) {
 	r.ok(p.Free(b, take(r, p, b, 1024)))
 }
 
-// TestPoolReuseKeepsOrder checks memory that is reused before the earlier work has run: each user sees its own data.
+// TestPoolReuseKeepsOrder checks memory that is reused before the earlier work has run. Each user must see its own
+// data.
 func TestPoolReuseKeepsOrder(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	s, p := r.stream("s"), r.pool(device.PoolConfig{Limit: 256})
@@ -109,7 +110,7 @@ func TestPoolCounters(t *testing.T) {
 		Used: 1024 + 5*mib, Reserved: 8 * mib, UsedHigh: 1024 + 5*mib, ReservedHigh: 8 * mib,
 	})
 	r.ok(p.Free(s, big))
-	r.ok(s.Synchronize()) // the 6 MiB chunk would leave less than 4 MiB unused
+	r.ok(s.Synchronize()) // without the 6 MiB chunk, less than 4 MiB would be unused
 	stats(r, p, device.PoolStats{Used: 1024, Reserved: 8 * mib, UsedHigh: 1024 + 5*mib, ReservedHigh: 8 * mib})
 	r.ok(p.Trim(2 * mib))
 	stats(r, p, device.PoolStats{Used: 1024, Reserved: 2 * mib, UsedHigh: 1024 + 5*mib, ReservedHigh: 8 * mib})
@@ -128,11 +129,11 @@ func TestPoolMakesRoom(t *testing.T) {
 	r.ok(p.Free(s, first))
 	r.ok(p.Free(s, second))
 	stats(r, p, device.PoolStats{Reserved: 4 * mib, UsedHigh: 4 * mib, ReservedHigh: 4 * mib})
-	r.ok(p.Free(s, take(r, p, s, 4*mib))) // two chunks never have 4 MiB in a row
+	r.ok(p.Free(s, take(r, p, s, 4*mib))) // no two chunks contain 4 MiB in a row
 	stats(r, p, device.PoolStats{Reserved: 4 * mib, UsedHigh: 4 * mib, ReservedHigh: 4 * mib})
 }
 
-// TestPoolSharesTheDevice checks that a pool's memory counts against the device's.
+// TestPoolSharesTheDevice checks that a pool's memory counts against the device's memory.
 func TestPoolSharesTheDevice(t *testing.T) {
 	r := open(t, sim.Options{Memory: 3 * mib})
 	s, p := r.stream("s"), r.pool(device.PoolConfig{})
@@ -147,7 +148,7 @@ func TestPoolSharesTheDevice(t *testing.T) {
 	r.memory(mib)
 }
 
-// TestPoolClosesAfterItsLastMemory checks that a pool that is closed while memory is allocated disappears when that
+// TestPoolClosesAfterItsLastMemory checks that a pool that is closed while it has allocated memory disappears when that
 // memory is freed.
 func TestPoolClosesAfterItsLastMemory(t *testing.T) {
 	r := open(t, sim.Options{Memory: mib})

@@ -12,7 +12,7 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// ms is the unit of the plans below.
+// ms is the time unit of the tests in this package.
 const ms = time.Millisecond
 
 // crcKernel computes CRC-32C of each row, little-endian. It takes no parameters.
@@ -38,12 +38,12 @@ func (crcKernel) Run(rows []byte, offsets []uint32, _, result []byte, parallel d
 
 func crcOf(row []byte) uint32 { return crc32.Checksum(row, crc32.MakeTable(crc32.Castagnoli)) }
 
-// sameKernel is crcKernel with a name that is in no model.
+// sameKernel is crcKernel with a name that no model lists.
 type sameKernel struct{ crcKernel }
 
 func (sameKernel) Name() string { return "same" }
 
-// brokenKernel fails whenever it runs.
+// brokenKernel fails on every run.
 type brokenKernel struct{ crcKernel }
 
 func (brokenKernel) Name() string                                       { return "broken" }
@@ -52,14 +52,14 @@ func (brokenKernel) Run(_ []byte, _ []uint32, _, _ []byte, _ device.Parallel) er
 	return errors.New("divided by zero")
 }
 
-// rig is a device and a test that fails on the first unexpected error.
+// rig is a device and a test that fails at the first unexpected error.
 type rig struct {
 	*testing.T
 	dev       *sim.Device
-	abandoned bool // leave everything open at the end of the test
+	abandoned bool // don't close anything at the end of the test
 }
 
-// open creates a device. The test fails if the device has leaks.
+// open creates a device. The test fails if the device leaks.
 func open(t *testing.T, o sim.Options) *rig {
 	t.Helper()
 	o.Kernels = append(o.Kernels, crcKernel{}, sameKernel{}, brokenKernel{})
@@ -72,7 +72,7 @@ func open(t *testing.T, o sim.Options) *rig {
 	return r
 }
 
-// closeLater calls release at the end of the test. On a lost device that may fail with the loss.
+// closeLater calls release at the end of the test. On a lost device, release may fail with the loss.
 func (r *rig) closeLater(what string, release func() error) {
 	r.Cleanup(func() {
 		if r.abandoned {
@@ -151,7 +151,7 @@ func (r *rig) pool(c device.PoolConfig) device.Pool {
 	return p
 }
 
-// gate stalls s until the function it returns is called.
+// gate stalls s until the returned function is called.
 func (r *rig) gate(s device.Stream) (open func()) {
 	r.Helper()
 	open, err := r.dev.Gate(s)
@@ -218,7 +218,7 @@ func (b *batch) args() device.LaunchArgs {
 	}
 }
 
-// submit enqueues the batch's three stages on s, and a completion.
+// submit enqueues the batch's three stages and a notification on s.
 func (b *batch) submit(s device.Stream, k device.Kernel, token uint64) {
 	b.Helper()
 	b.ok(s.CopyIn(b.dev, b.in))

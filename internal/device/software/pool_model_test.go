@@ -18,7 +18,7 @@ type gated interface {
 	device.Gater
 }
 
-// onEachDevice runs a test on the devices that use this package for their memory.
+// onEachDevice runs a test on each device whose memory uses this package.
 func onEachDevice(t *testing.T, test func(t *testing.T, dev gated)) {
 	t.Run("host", func(t *testing.T) {
 		d, err := host.Open(host.Options{Cores: 1})
@@ -42,7 +42,7 @@ type poolModel struct {
 	dev     gated
 	pool    device.Pool
 	streams []device.Stream
-	open    []func() // opens the stream's gate; nil while it is open
+	open    []func() // opens the stream's gate; nil while the gate is open
 	live    []device.Memory
 	pending [][]device.Memory // freed on a stream with a closed gate
 	used    int64
@@ -50,8 +50,8 @@ type poolModel struct {
 
 const modelLimit = 8 << 20
 
-// TestPoolAgainstModel uses a pool at random and checks every result. Live memory is never handed out again. Memory
-// with a Free behind a closed gate goes to that stream only. Used is the sum of the allocated blocks, and the limit is
+// TestPoolAgainstModel uses a pool at random and checks every result. Live memory is never allocated twice. Memory that
+// is freed behind a closed gate goes to that stream only. Used is the sum of the allocated blocks, and the limit is
 // never exceeded.
 func TestPoolAgainstModel(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, dev gated) {
@@ -93,7 +93,7 @@ func (p *poolModel) ok(err error) {
 func (p *poolModel) step(rng *rand.Rand) {
 	i := rng.IntN(len(p.streams))
 	switch rng.IntN(10) {
-	case 0: // close or open the gate
+	case 0: // closes or opens the gate
 		if p.open[i] == nil {
 			open, err := p.dev.Gate(p.streams[i])
 			p.ok(err)
@@ -119,7 +119,7 @@ func (p *poolModel) step(rng *rand.Rand) {
 func (p *poolModel) alloc(i, length int) {
 	got, err := p.pool.Alloc(p.streams[i], length)
 	if errors.Is(err, device.ErrOutOfMemory) {
-		return // because of the limit, or of a fragment of it behind a gate
+		return // the limit is reached, or a gate holds the free memory
 	}
 	p.ok(err)
 	if got.Bytes != length || got.Addr%256 != 0 {
@@ -138,7 +138,7 @@ func (p *poolModel) alloc(i, length int) {
 	p.pending[i] = p.without(p.pending[i], got)
 }
 
-// free frees on any stream. All streams must have passed the Fill before, so that there is an order.
+// free frees memory on any stream. All streams must have passed the Fill before, so that the free is ordered after it.
 func (p *poolModel) free(i, which int) {
 	for j := range p.streams {
 		if j != i && p.open[j] != nil {
@@ -165,7 +165,7 @@ func (p *poolModel) passGate(i int) {
 	p.pending[i] = nil
 }
 
-// finish frees everything and checks that nothing is left.
+// finish frees everything and checks that no memory is left.
 func (p *poolModel) finish() {
 	for i := range p.streams {
 		if p.open[i] != nil {
@@ -220,5 +220,5 @@ func (p *poolModel) without(all []device.Memory, got device.Memory) []device.Mem
 	return apart
 }
 
-// blockBytes returns the size with which an allocation counts in Used.
+// blockBytes returns the bytes that an allocation adds to Used.
 func blockBytes(m device.Memory) int64 { return int64(m.Bytes+255) / 256 * 256 }

@@ -9,7 +9,7 @@ import (
 
 const mib = 1 << 20
 
-// TestAFreeThatFailsChangesNothing checks that memory whose free can't be enqueued stays allocated.
+// TestAFreeThatFailsChangesNothing checks that memory stays allocated if its free can't be enqueued.
 func TestAFreeThatFailsChangesNothing(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, dev gated) {
 		m := newPoolModel(t, dev)
@@ -30,8 +30,8 @@ func TestAFreeThatFailsChangesNothing(t *testing.T) {
 	})
 }
 
-// TestPoolKeepsItsBounds checks that a pool never takes more than its limit, and releases idle memory only as long as
-// unused memory of the threshold remains.
+// TestPoolKeepsItsBounds checks that a pool never reserves more than its limit. It releases idle memory, but keeps
+// unused memory up to the threshold.
 func TestPoolKeepsItsBounds(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, dev gated) {
 		m := newPoolModel(t, dev)
@@ -50,7 +50,7 @@ func TestPoolKeepsItsBounds(t *testing.T) {
 		for _, mem := range all {
 			m.ok(m.pool.Free(s, mem))
 		}
-		m.ok(m.streams[1].Synchronize()) // s has passed nothing
+		m.ok(m.streams[1].Synchronize()) // s has reached no free yet
 		if st := m.stats(); st.Reserved != 8*mib || st.Used != 0 {
 			t.Errorf("with nothing passed: %+v", st)
 		}
