@@ -8,12 +8,12 @@ import (
 )
 
 // TestPublishAcksLost drops one in twenty of the server's publish acknowledgements. The worker publishes those results
-// again, and the stream keeps one copy of each.
+// again, and the stream keeps one copy of each result.
 func TestPublishAcksLost(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		const oneIn = 20
 		payloads := times(100_000, 2000)
-		r.env = append(r.env, "MILLRACE_BATCH_PAYLOADS=16") // otherwise one acknowledgement would cover all of them
+		r.env = append(r.env, "MILLRACE_BATCH_PAYLOADS=16") // otherwise one acknowledgement would cover all results of a batch
 		r.serve(1)
 		var mu sync.Mutex
 		rng := rand.New(rand.NewPCG(r.seed, oneIn))
@@ -39,7 +39,7 @@ func TestPublishAcksLost(t *testing.T) {
 	})
 }
 
-// isPublishAck reports whether a message is the server's acknowledgement that the result stream has stored something.
+// isPublishAck reports whether a message is the server's acknowledgement of a stored result.
 func isPublishAck(body []byte) bool {
 	return bytes.HasPrefix(body, []byte(`{"stream":"`+resultStream+`"`))
 }

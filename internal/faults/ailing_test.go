@@ -9,9 +9,9 @@ import (
 // exitLost is the exit status of a worker that has lost its device.
 const exitLost = 70
 
-// TestDeviceFailsEverything makes the devices of workers, one worker after another, fail everything from some batch on,
-// under load. Each worker exits with status 70 and gives up no payload, although payloads are delivered far more often
-// than the limit on tries.
+// TestDeviceFailsEverything makes the devices of workers, one worker after another, fail every operation from some
+// batch on, under load. Each worker exits with status 70 and gives up no payload, although payloads are delivered far
+// more often than the limit on tries.
 func TestDeviceFailsEverything(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -52,8 +52,8 @@ func TestDeviceFailsEverything(t *testing.T) {
 	}
 }
 
-// TestDeviceFailsFromTheStart uses a device that computes everything incorrectly: the worker exits before it takes any
-// payload.
+// TestDeviceFailsFromTheStart uses a device that computes everything incorrectly. The worker must exit before it takes
+// any payload.
 func TestDeviceFailsFromTheStart(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		ends := times(10, 2)

@@ -14,17 +14,18 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// lethal is a prefix of payloads. A payload that begins with it loses the device of a worker built with the tag faults.
+// lethal is a prefix of payloads. A payload with this prefix loses the device of a worker that is built with the tag
+// faults.
 const lethal = "poison!\n"
 
 // trickleEvery is the interval between the inputs of a worker that needs some work but no load.
 const trickleEvery = 5 * time.Millisecond
 
-// TestAlertsFireAndClear has a real Prometheus watch a real worker while it loses its device. The worker exits with
-// status 70 and is restarted until the payload that causes the loss is a dead letter. Then another payload is too large
-// for any batch, and then the result stream accepts nothing for a while. The alert for each must fire. They clear
-// together at the end, because their windows are long. `make alerts-test` runs the test. With MILLRACE_ALERTS=full the
-// rules are unchanged, which takes more than half an hour; otherwise a minute in the rules lasts a second.
+// TestAlertsFireAndClear runs a real Prometheus and a real worker that loses its device. The worker exits with status
+// 70 and is restarted until the payload that causes the loss is a dead letter. Next, a payload is too large for any
+// batch. Then the result stream refuses everything for a while. The alert for each problem must fire. All alerts clear
+// together at the end, because their windows are long. `make alerts-test` runs the test. A minute in the rules lasts
+// one second. With MILLRACE_ALERTS=full the rules are unchanged, and the test takes more than half an hour.
 func TestAlertsFireAndClear(t *testing.T) {
 	need(t)
 	binary := needPrometheus(t)
@@ -63,7 +64,7 @@ func TestAlertsFireAndClear(t *testing.T) {
 	}
 }
 
-// The alerts in the story.
+// The alerts that the test waits for.
 const (
 	deviceLost  = "MillraceDeviceLost"
 	restarts    = "MillraceRestartsDeviceLost"
@@ -73,10 +74,10 @@ const (
 	operatorFaults = "MillraceOperatorFaults"
 )
 
-// batchBytes is the worker's bound of a batch. A larger payload fits in no batch.
+// batchBytes is the maximum size of the worker's batches, in bytes. A larger payload fits in no batch.
 const batchBytes = 128 << 10
 
-// loseDevice publishes a payload that breaks the device, and follows the consequences.
+// loseDevice publishes a payload that breaks the device, and checks the alerts and the dead letter.
 func (s *story) loseDevice(worker *supervisor) {
 	t := s.r.t
 	t.Helper()
@@ -85,8 +86,8 @@ func (s *story) loseDevice(worker *supervisor) {
 	s.await("the worker has ended and was started again", func() bool { return worker.restarted() > 0 })
 	s.await(deviceLost+" fires", func() bool { return s.prom.isFiring(deviceLost) })
 	s.await("the payload is in the dead letters", func() bool { return s.r.reasonOf(s.last) == "device_fault" })
-	s.wantQuiet(restarts)                                                                    // one payload triggers no alert
-	s.await(operatorFaults+" fires", func() bool { return s.prom.isFiring(operatorFaults) }) // the only operator lost it more than twice
+	s.wantQuiet(restarts)                                                                    // this alert needs more than one payload
+	s.await(operatorFaults+" fires", func() bool { return s.prom.isFiring(operatorFaults) }) // the worker's only operator lost the device more than twice
 	s.await("Prometheus has scraped the worker that lost nothing", func() bool { return s.sawLast(worker.current()) })
 	codes := worker.exitCodes()
 	s.tell("the worker was started again after the exit codes %v", codes)
@@ -102,8 +103,8 @@ func (s *story) loseDevice(worker *supervisor) {
 	}
 }
 
-// sawLast reports whether Prometheus has scraped the worker that runs now, and that worker has a device. The next alerts are about increases,
-// so Prometheus must have its counters before.
+// sawLast reports whether Prometheus has scraped the current worker while that worker has a device. The next alerts
+// need an increase of counters, so Prometheus must have the earlier values.
 func (s *story) sawLast(worker *worker) bool {
 	const started = "process_start_time_seconds"
 	errors, err := worker.metric("millrace_device_errors_total{")
@@ -118,7 +119,7 @@ func (s *story) sawLast(worker *worker) bool {
 	return err == nil && n > 0
 }
 
-// tooLarge publishes a payload that fits in no batch, and follows the consequences.
+// tooLarge publishes a payload that fits in no batch, and checks the alerts.
 func (s *story) tooLarge() {
 	s.r.t.Helper()
 	s.publish(make([]byte, batchBytes+1))
@@ -127,7 +128,7 @@ func (s *story) tooLarge() {
 	s.await(deadLetters+" fires", func() bool { return s.prom.isFiring(deadLetters) })
 }
 
-// refuseResults makes the result stream refuse everything for a while, and follows the consequences.
+// refuseResults makes the result stream refuse everything for a while, and checks the alerts.
 func (s *story) refuseResults() {
 	s.r.t.Helper()
 	config := s.r.StreamConfig(resultStream)
@@ -139,7 +140,7 @@ func (s *story) refuseResults() {
 	s.tell("it takes results again")
 }
 
-// trickle publishes inputs one by one until the test ends.
+// trickle publishes one input after another until the test ends.
 func (r *rig) trickle() {
 	nc, input := r.connect(), r.inputs()
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -159,8 +160,8 @@ func (r *rig) trickle() {
 	r.t.Cleanup(func() { close(stop); <-done })
 }
 
-// wantRulesHealthy waits until each rule has been evaluated without an error and each recording rule has a series,
-// except the rules for events that have not happened.
+// wantRulesHealthy waits until each rule has been evaluated without an error and each recording rule has a series.
+// Rules for events that have not happened are exempt.
 func (r *rig) wantRulesHealthy(prom *prometheus, wait time.Duration) {
 	r.t.Helper()
 	var missing []string
@@ -185,12 +186,12 @@ func (r *rig) wantRulesHealthy(prom *prometheus, wait time.Duration) {
 	}
 }
 
-// story logs each observation with its time. Its log is the record in docs/alerts.md.
+// story logs each observation with its time. docs/alerts.md contains such a log.
 type story struct {
 	r     *rig
 	prom  *prometheus
 	began time.Time
-	wait  time.Duration // limit for events that must happen
+	wait  time.Duration // maximum wait for an event that must happen
 	last  uint64        // sequence of the last published input
 }
 
@@ -206,7 +207,7 @@ func (s *story) await(what string, cond func() bool) {
 	s.tell("%s", what)
 }
 
-// wantQuiet checks that alerts do not fire.
+// wantQuiet checks that the given alerts do not fire.
 func (s *story) wantQuiet(alerts ...string) {
 	s.r.t.Helper()
 	for _, a := range alerts {
@@ -216,7 +217,7 @@ func (s *story) wantQuiet(alerts ...string) {
 	}
 }
 
-// publish stores an input.
+// publish publishes an input and waits until it is stored.
 func (s *story) publish(payload []byte) {
 	s.r.t.Helper()
 	ctx := s.r.Ctx()
@@ -228,7 +229,7 @@ func (s *story) publish(payload []byte) {
 }
 
 // reasonOf returns the reason in the dead letter of an input. It returns an empty string if the latest dead letter on
-// its subject belongs to another input.
+// the input's subject belongs to another input.
 func (r *rig) reasonOf(sequence uint64) string {
 	ctx, cancel := r.shortly()
 	defer cancel()
@@ -243,7 +244,7 @@ func (r *rig) reasonOf(sequence uint64) string {
 	return m.Header.Get(results.HeaderReason)
 }
 
-// alerts returns the alerts that fire now.
+// alerts lists the alerts that are firing.
 func (s *story) alerts() string {
 	names, err := s.prom.firing()
 	if err != nil {

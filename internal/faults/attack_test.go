@@ -11,11 +11,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Attacks on workers by other users of the server: forged headers, a changed message size limit, and impersonated
-// workers.
+// These tests attack workers as another user of the server: with forged headers, a changed message size limit, and
+// impersonated workers.
 
 // forgedHeaders are headers that the server, the client library and the worker read in deliveries and in status
-// messages. They are repeated, spelled in unusual ways, or in blocks that end before the headers that the server adds.
+// messages. They are repeated, spelled in unusual ways, or in header blocks that end before the headers that the server
+// adds.
 var forgedHeaders = []string{
 	"NATS/1.0\r\nNats-Pin-Id: x\r\n\r\n",
 	"NATS/1.0\r\nNats-Pin-Id: x\r\nNats-Pin-Id: y\r\nnats-pin-id: z\r\n\r\n",
@@ -28,7 +29,7 @@ var forgedHeaders = []string{
 	"NATS/1.0\r\nMillrace-Sequence: 1\r\nMillrace-Stream: OTHER\r\ntraceparent: x\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n\r\n",
 }
 
-// TestForgedHeaders publishes inputs with such headers among ordinary ones.
+// TestForgedHeaders publishes inputs with forged headers among ordinary inputs.
 func TestForgedHeaders(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		rounds, ordinary := times(200, 10), times(300, 100)
@@ -61,8 +62,8 @@ func TestForgedHeaders(t *testing.T) {
 	})
 }
 
-// TestMaxPayloadRaised makes the server reload its configuration while workers run. It then accepts larger messages
-// than it announced to them. Each large input is followed by small ones.
+// TestMaxPayloadRaised makes the server reload its configuration while workers run. The server then accepts larger
+// messages than it announced to the workers. Each large input is followed by small inputs.
 func TestMaxPayloadRaised(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		large, small := times(20, 2), times(1000, 500)
@@ -98,8 +99,8 @@ func TestMaxPayloadRaised(t *testing.T) {
 	})
 }
 
-// TestForgedMembers claims every partition on the subject on which workers find each other, once a second and with a new
-// name each time.
+// TestForgedMembers claims every partition on the subject on which workers find each other. It repeats the claim once a
+// second under a new name.
 func TestForgedMembers(t *testing.T) {
 	need(t)
 	t.Parallel()

@@ -20,16 +20,16 @@ import (
 	"millrace/internal/operator"
 )
 
-// audit counts the outcomes of a test's inputs. An input that is a frame counts as many times as it has records, or once if it has
-// none or can't be split.
+// audit counts the outcomes of a test's inputs. A frame counts once per record. It counts once if it has no records or
+// can't be split.
 type audit struct {
 	messages    int
 	payloads    int
-	redelivered int // deliveries that were not the first of their input, as far as servers remember them
-	dead        int // payloads that have a dead letter
-	lost        int // neither a result nor a dead letter
-	doubled     int // more than one of both together
-	wrong       int // results that differ from the reference, and dead letters that differ from the input
+	redelivered int // deliveries that were not the first of their input, as far as servers remember
+	dead        int // number of payloads with a dead letter
+	lost        int // number of payloads with neither a result nor a dead letter
+	doubled     int // number of payloads with more than one result or dead letter
+	wrong       int // number of results that differ from the reference, and of dead letters that differ from the input
 	examples    []string
 }
 
@@ -42,32 +42,33 @@ func (a *audit) found(format string, args ...any) {
 	}
 }
 
-// entry is one input and what is found for it.
+// entry is one input and the outcomes that are found for it.
 type entry struct {
 	subject  string  // of the input
 	payload  uint64  // hash of the payload
-	framed   bool    // whether the result has a line for each payload
+	framed   bool    // whether the result has one line per payload
 	damage   *damage // nil if the input can be split
 	dead     int     // number of dead letters of the whole input
 	payloads []outcome
 }
 
-// outcome is a payload, alone in its input or a record of it, and the results and dead letters found for it.
+// outcome is one payload with the results and dead letters found for it. The payload is a whole input or a record of
+// it.
 type outcome struct {
-	result, payload uint64 // hashes of the result that the payload must have, and of the payload itself
+	result, payload uint64 // hashes of the expected result and of the payload
 	results, dead   int    // number of results and dead letters
-	failed          int    // number of results that tell of a failure. They have a dead letter too
+	failed          int    // number of results that report a failure; each also has a dead letter
 }
 
 var hashSeed = maphash.MakeSeed()
 
 // audit compares the contents of all other streams with the input stream, starting at the input with sequence first.
-// The input stream is the reference: an input that it has not stored was never confirmed to a publisher.
+// The input stream is the reference, because no publisher got a confirmation for an input that is not in it.
 func (r *rig) audit(first uint64) audit {
 	r.t.Helper()
 	var a audit
 	if c, ok := r.consumed(); ok {
-		a.redelivered = c.delivered // less the first deliveries, below
+		a.redelivered = c.delivered // first deliveries are subtracted below
 	}
 	inputs := map[uint64]*entry{}
 	all := 0
@@ -86,7 +87,7 @@ func (r *rig) audit(first uint64) audit {
 	return a
 }
 
-// newEntry returns the entry of an input, and what must be found for it.
+// newEntry returns the entry of an input, with its expected outcomes.
 func (r *rig) newEntry(m jetstream.Msg) *entry {
 	e := &entry{subject: m.Subject(), payload: maphash.Bytes(hashSeed, m.Data())}
 	payloads := [][]byte{m.Data()}
@@ -97,7 +98,7 @@ func (r *rig) newEntry(m jetstream.Msg) *entry {
 	for _, payload := range payloads {
 		e.payloads = append(e.payloads, outcome{result: maphash.Bytes(hashSeed, r.reference(payload)), payload: maphash.Bytes(hashSeed, payload)})
 	}
-	if len(payloads) == 0 { // an empty result, or a dead letter
+	if len(payloads) == 0 { // the outcome is an empty result or a dead letter
 		e.payloads = append(e.payloads, outcome{result: maphash.Bytes(hashSeed, nil), payload: e.payload})
 	}
 	return e
@@ -136,7 +137,7 @@ func (a *audit) judge(inputs map[uint64]*entry, first uint64, m jetstream.Msg) {
 		}
 		return
 	}
-	_, rest, _ := strings.Cut(e.subject, "ingest") // may be preceded by the partition's number
+	_, rest, _ := strings.Cut(e.subject, "ingest") // the partition's number may precede the subject
 	subject := "results" + rest
 	var right bool
 	switch {
@@ -161,7 +162,8 @@ func (a *audit) judge(inputs map[uint64]*entry, first uint64, m jetstream.Msg) {
 	}
 }
 
-// enterDeadLetter adds a dead letter of the input or of one of its records, and reports whether it is right.
+// enterDeadLetter adds a dead letter of the input or of one of its records, and reports whether the dead letter is
+// correct.
 func (e *entry) enterDeadLetter(m jetstream.Msg) (right bool) {
 	got, record := maphash.Bytes(hashSeed, m.Data()), m.Headers().Get(results.HeaderRecord)
 	if record == "" {
@@ -176,11 +178,11 @@ func (e *entry) enterDeadLetter(m jetstream.Msg) (right bool) {
 	return got == e.payloads[i].payload
 }
 
-// enterLines adds the lines of a frame's result or of a part of it, and reports whether they are right.
+// enterLines adds the lines of a frame's result or of a part of it, and reports whether they are correct.
 func (e *entry) enterLines(m jetstream.Msg) (right bool) {
-	i, _ := strconv.Atoi(m.Headers().Get(results.HeaderFirstRecord)) // 0 for a result in one part
+	i, _ := strconv.Atoi(m.Headers().Get(results.HeaderFirstRecord)) // is 0 if the result has one part
 	right = i >= 0
-	for line := range bytes.SplitSeq(bytes.TrimSuffix(m.Data(), []byte("\n")), []byte("\n")) { // one empty line without records
+	for line := range bytes.SplitSeq(bytes.TrimSuffix(m.Data(), []byte("\n")), []byte("\n")) { // a result without records is one empty line
 		if i < 0 || i >= len(e.payloads) {
 			return false
 		}
@@ -195,10 +197,10 @@ func (e *entry) enterLines(m jetstream.Msg) (right bool) {
 	return right
 }
 
-// longSubject is the length from which the subject of a dead letter may be truncated.
+// longSubject is the length, in bytes, above which the subject of a dead letter may be truncated.
 const longSubject = 3900
 
-// add adds another audit of the same fault.
+// add adds the counts of another audit of the same fault.
 func (a *audit) add(b audit) {
 	a.messages += b.messages
 	a.payloads += b.payloads
@@ -218,7 +220,7 @@ func (r *rig) reference(payload []byte) []byte {
 	return operator.JSON.Append(nil, r.ops, len(payload), records)
 }
 
-// outputs returns the names of all streams except the input stream and those of key-value stores.
+// outputs returns the names of all streams except the input stream and the streams of key-value stores.
 func (r *rig) outputs() []string {
 	r.t.Helper()
 	ctx := r.Ctx()
@@ -235,7 +237,7 @@ func (r *rig) outputs() []string {
 	return names
 }
 
-// read calls visit for every message in a stream, except commit markers.
+// read calls visit for every message in a stream except commit markers.
 func (r *rig) read(stream string, visit func(sequence uint64, m jetstream.Msg)) {
 	r.t.Helper()
 	ctx := r.Ctx()
@@ -257,7 +259,7 @@ func (r *rig) read(stream string, visit func(sequence uint64, m jetstream.Msg)) 
 			}
 		})
 		if left -= came; errors.Is(err, nats.ErrNoResponders) && ctx.Err() == nil {
-			continue // its consumer has no leader yet
+			continue // the consumer has no leader yet
 		}
 		if err != nil {
 			r.t.Fatalf("read stream %s, %d messages before its end: %v", stream, left, err)
@@ -268,8 +270,8 @@ func (r *rig) read(stream string, visit func(sequence uint64, m jetstream.Msg)) 
 	}
 }
 
-// readAtOnce returns how many of a stream's messages to request at once, so that messages of its mean size can be read
-// quickly.
+// readAtOnce returns the number of messages to request at once. With that number, messages of the stream's mean size
+// are read quickly.
 func (r *rig) readAtOnce(stream string) int {
 	const most, bytes = 5000, 8 << 20
 	state, _ := r.state(stream)
@@ -278,7 +280,7 @@ func (r *rig) readAtOnce(stream string) int {
 }
 
 // settle waits until every input is settled, stops the workers, and audits the inputs from sequence first on. A lost,
-// doubled or wrong result fails the test.
+// doubled or incorrect result fails the test.
 func (r *rig) settle(first uint64) audit {
 	r.t.Helper()
 	r.awaitFinished()
@@ -287,7 +289,7 @@ func (r *rig) settle(first uint64) audit {
 	return r.mustAudit(first)
 }
 
-// awaitFinished waits until every input is settled, as long as new results arrive.
+// awaitFinished waits until every input is settled. It fails if no new results arrive for too long.
 func (r *rig) awaitFinished() {
 	r.t.Helper()
 	for before := r.settled(); !r.comes(r.isFinished); {
@@ -301,7 +303,7 @@ func (r *rig) awaitFinished() {
 	}
 }
 
-// mustAudit runs an audit and fails the test if anything was lost, doubled or wrong.
+// mustAudit runs an audit and fails the test if any result is lost, doubled or incorrect.
 func (r *rig) mustAudit(first uint64) audit {
 	r.t.Helper()
 	a := r.audit(first)
@@ -315,14 +317,14 @@ func (r *rig) mustAudit(first uint64) audit {
 	return a
 }
 
-// close settles all inputs and adds their outcomes to the record, under the name of the fault. times is how often the
-// fault was injected.
+// close settles all inputs and adds their outcomes to the record, under the name of the fault. times is the number of
+// injections.
 func (r *rig) close(fault string, times int) audit {
 	r.t.Helper()
 	return r.closeFrom(1, fault, times)
 }
 
-// closeFrom does the same as close for the inputs from sequence first on.
+// closeFrom does the same as close, for the inputs from sequence first on.
 func (r *rig) closeFrom(first uint64, fault string, times int) audit {
 	r.t.Helper()
 	a := r.settle(first)

@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// supervisor simulates a Kubernetes node with one pod. It restarts a worker that exits, and serves the metrics that
-// kube-state-metrics has for it: the number of restarts and the last exit code. It also serves DCGM's metrics of the
-// device, so that queries that join both have data.
+// supervisor simulates a Kubernetes node with one pod. It restarts a worker that exits. Like kube-state-metrics, it
+// serves the number of restarts and the last exit code. It also serves DCGM's metrics of the device, so that queries
+// that join both kinds of metrics have data.
 type supervisor struct {
 	r      *rig
 	served *httptest.Server
@@ -19,7 +19,7 @@ type supervisor struct {
 
 	mu     sync.Mutex
 	worker *worker
-	codes  []int // exit code before each restart
+	codes  []int // the exit code before each restart
 }
 
 // supervise starts a worker, and restarts it until retire is called.
@@ -47,14 +47,13 @@ func (s *supervisor) current() *worker {
 	return s.worker
 }
 
-// exitCodes returns the worker's exit code before each restart.
+// exitCodes returns the worker's exit codes, one for each restart.
 func (s *supervisor) exitCodes() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.codes)
 }
 
-// restarted returns the number of restarts.
 func (s *supervisor) restarted() int { return len(s.exitCodes()) }
 
 func (s *supervisor) run() {
@@ -73,10 +72,10 @@ func (s *supervisor) run() {
 	}
 }
 
-// container has the labels with which kube-state-metrics identifies the worker's container.
+// container is the label set by which kube-state-metrics identifies the worker's container.
 const container = `namespace="gpu",pod="worker-0",container="worker"`
 
-// dcgm are the DCGM metrics that rules and dashboard use. The CPU device represents a GPU with its ID.
+// dcgm are the DCGM metrics that rules and dashboard use. The CPU device takes the place of a GPU with its ID.
 var dcgm = []string{
 	"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_DEV_FB_USED",
 	"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_XID_ERRORS",

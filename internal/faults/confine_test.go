@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// confined returns a program that runs the worker with a memory limit. If this machine permits cgroups for tests, the
-// kernel kills a process that exceeds the limit. Otherwise the worker gets its limit as a setting, and only the test
-// checks it.
+// confined returns a program that runs the worker with a memory limit, in bytes. If this machine permits cgroups for
+// tests, the kernel kills a process that exceeds the limit. Otherwise the limit is only a setting of the worker, and
+// the test checks the memory use.
 func (r *rig) confined(limit int64) (program string) {
 	r.t.Helper()
 	enter := fmt.Sprintf("export MILLRACE_MEMORY_LIMIT=%d", limit)
@@ -27,7 +27,7 @@ func (r *rig) confined(limit int64) (program string) {
 	return program
 }
 
-// memoryGroup creates a cgroup with that limit below the test's own cgroup, of either version.
+// memoryGroup creates a cgroup with the given limit below the test's own cgroup. It supports cgroup versions 1 and 2.
 func (r *rig) memoryGroup(limit int64) (dir string, err error) {
 	parent, file, err := memoryParent()
 	if err != nil {
@@ -37,14 +37,15 @@ func (r *rig) memoryGroup(limit int64) (dir string, err error) {
 		return "", err
 	}
 	r.t.Cleanup(func() {
-		if err := os.Remove(dir); err != nil { // its processes have ended, because their cleanup ran before
+		if err := os.Remove(dir); err != nil { // the processes of the cgroup have already been cleaned up
 			r.t.Errorf("remove the cgroup: %v", err)
 		}
 	})
 	return dir, os.WriteFile(filepath.Join(dir, file), []byte(fmt.Sprint(limit)), 0)
 }
 
-// memoryParent returns the folder in which the test may create cgroups, and the name of a cgroup's file with the limit.
+// memoryParent returns the folder in which the test may create cgroups, and the name of the file that sets a cgroup's
+// limit.
 func memoryParent() (dir, file string, err error) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

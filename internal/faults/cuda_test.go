@@ -8,20 +8,20 @@ import (
 	"millrace/internal/device/cuda/fakecuda"
 )
 
-// cudaFault is a failure of the fake CUDA below the real kernel runtime and a complete worker.
+// cudaFault is a failure of the fake CUDA, below the real kernel runtime and a complete worker.
 type cudaFault struct {
 	call string
 	code int
-	how  string // once; always: at every later call of it; device: at every later call of anything
+	how  string // once; always: every later call of this function; device: every later call of any function
 }
 
 func (c cudaFault) String() string {
 	return fmt.Sprintf("%s fails with %d, how=%s", c.call, c.code, c.how)
 }
 
-// CUDA functions that a worker calls for its batches, and error codes of every kind that gives no information about a
-// payload: a refused argument, a refused launch, an unavailable device, a kernel's failure, a terminated MPS client,
-// and a code that CUDA doesn't have.
+// CUDA functions that a worker calls for its batches, and error codes. The codes cover every kind that gives no
+// information about a payload: a refused argument, a refused launch, an unavailable device, a kernel's failure, a
+// terminated MPS client, and a code that CUDA doesn't have.
 var (
 	cudaCalls = []string{
 		"cudaMemcpyAsync", "cudaLaunchKernel", "cudaEventRecord", "cudaEventQuery", "cudaEventElapsedTime", "cudaMallocFromPoolAsync",
@@ -31,7 +31,7 @@ var (
 	cudaHows  = []string{"once", "always", "device"}
 )
 
-// shortCUDA are the faults that the short form injects.
+// shortCUDA lists the faults that the short form injects.
 var shortCUDA = []cudaFault{
 	{"cudaMemcpyAsync", 810, "device"}, {"cudaMemcpyAsync", 1, "once"}, {"cudaMemcpyAsync", 1, "always"}, {"cudaLaunchKernel", 701, "always"},
 	{"cudaLaunchKernel", 700, "device"}, {"cudaEventQuery", 12345, "once"}, {"cudaEventQuery", 1, "always"}, {"cudaFreeAsync", 1, "once"}, {"cudaMallocFromPoolAsync", 100, "always"},
@@ -55,8 +55,8 @@ func cudaFaults() []cudaFault {
 	return all
 }
 
-// TestCUDAFails makes CUDA fail while a worker processes valid payloads. The worker exits with status 70 or finishes,
-// and a worker with a working CUDA finishes the rest. No payload is given up.
+// TestCUDAFails makes CUDA fail while a worker processes valid payloads. The worker exits with status 70 or finishes. A
+// second worker with a working CUDA processes the remaining payloads. No payload is given up.
 func TestCUDAFails(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -114,7 +114,7 @@ func (r *rig) failCUDA(f cudaFault) {
 	}
 }
 
-// afterStart maps functions to the call at which a fault is injected, so that the worker has started and done some
+// afterStart maps each function to the number of the call that fails. By then the worker has started and done some
 // work.
 var afterStart = map[string]int{
 	"cudaMemcpyAsync": 21, "cudaLaunchKernel": 6, "cudaEventRecord": 60, "cudaEventQuery": 15, "cudaEventElapsedTime": 10,

@@ -6,8 +6,8 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// Each of these tests has two workers, the first behind a proxy. If the second worker receives the inputs that the
-// first one held, AckWait has passed while the first was cut off.
+// Each of these tests has two workers, and the first is behind a proxy. When the second worker receives inputs of the
+// first, the first was cut off for longer than AckWait.
 
 // TestConnectionCut cuts off a worker for longer than AckWait, under load.
 func TestConnectionCut(t *testing.T) {
@@ -28,7 +28,7 @@ func TestConnectionCut(t *testing.T) {
 }
 
 // TestOneWayCut delays one direction of a worker's connection for longer than AckWait. Then it either delivers all
-// delayed messages late, or cuts the connection so that all of them are lost.
+// delayed messages late, or cuts the connection so that they are lost.
 func TestOneWayCut(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		cuts := times(10, 2)
@@ -52,7 +52,7 @@ func TestOneWayCut(t *testing.T) {
 	})
 }
 
-// workBehindProxy starts the two workers. Their operators take so long that the workers nearly always hold inputs.
+// workBehindProxy starts the two workers. Their operators are slow, so the workers nearly always hold inputs.
 func (r *rig) workBehindProxy() (p *natstest.Proxy, other *worker) {
 	r.t.Helper()
 	r.operators("crc32c,minhash?k=24&hashes=128")
@@ -63,7 +63,7 @@ func (r *rig) workBehindProxy() (p *natstest.Proxy, other *worker) {
 	return p, r.workers[1]
 }
 
-// takenOver returns a number that grows when a worker receives inputs that another worker held.
+// takenOver returns a counter that increases when a worker receives inputs that another worker held.
 func (r *rig) takenOver(w *worker) float64 {
 	if r.mode() == "exclusive" {
 		return float64(w.sayings("the last owner of the partition did not end of itself"))
@@ -72,11 +72,11 @@ func (r *rig) takenOver(w *worker) float64 {
 }
 
 // awaitWork returns once a worker has stored another result and, with exclusive delivery, owns a partition. A worker
-// that reconnects first stores the results that it had in flight. Until then it counts those partitions as its own,
+// that reconnects first stores the results that it had in flight. Until then, it still reports its old partitions,
 // although other workers own them by now.
 func (r *rig) awaitWork(w *worker) {
 	r.t.Helper()
-	before, _ := w.metric("millrace_messages_total") // 0 while the worker doesn't answer
+	before, _ := w.metric("millrace_messages_total") // 0 if the worker doesn't answer
 	r.until("the worker to be cut off has work", func() bool {
 		stored, err := w.metric("millrace_messages_total")
 		return err == nil && stored > before && (r.mode() != "exclusive" || r.hasPartition(w))
@@ -86,7 +86,7 @@ func (r *rig) awaitWork(w *worker) {
 // defaultPartitions is the default of MILLRACE_PARTITIONS.
 const defaultPartitions = 8
 
-// hasPartition reports whether a worker owns a partition and no partition is counted by two workers.
+// hasPartition reports whether a worker owns a partition and no partition is reported by two workers.
 func (r *rig) hasPartition(w *worker) bool {
 	var all float64
 	for _, each := range r.workers {
@@ -99,11 +99,11 @@ func (r *rig) hasPartition(w *worker) bool {
 	return all <= defaultPartitions
 }
 
-// cutAttempts bounds how often a worker is cut off until it held inputs at that moment.
+// cutAttempts is the maximum number of attempts to cut off a worker while it holds inputs.
 const cutAttempts = 10
 
-// untilTakenOver cuts off one worker, and returns when the other has received the inputs that it held. If the worker
-// held none at that moment, untilTakenOver reconnects it and cuts it off again.
+// untilTakenOver cuts off one worker. It returns when the other worker has received the inputs that the first held. If
+// the first held no inputs at that moment, untilTakenOver reconnects it and cuts it off again.
 func (r *rig) untilTakenOver(other *worker, cut, back func()) {
 	r.t.Helper()
 	for range cutAttempts {

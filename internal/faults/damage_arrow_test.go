@@ -17,12 +17,12 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// arrowStream is a frame that is an Arrow stream: its schema, a message for each record batch, and the end. It is damaged
-// after it is written.
+// arrowStream is a frame that consists of an Arrow stream: its schema, a message for each record batch, and the end.
+// Methods damage it after it is written.
 type arrowStream struct {
 	body    []byte
 	starts  []int    // of the messages
-	records [][]byte // those that can be read without damage
+	records [][]byte // records that can be read if the stream isn't damaged
 	damage  *damage  // nil if the records can be read
 }
 
@@ -54,19 +54,18 @@ func newArrowStream(records [][]byte, options ...ipc.Option) (*arrowStream, erro
 }
 
 const (
-	// endOfStream is the size of the end of a stream: the marker with which messages start, and a length of 0.
+	// endOfStream is the size in bytes of the end of a stream: the marker that starts each message, and a length of 0.
 	endOfStream = 8
 
-	// head is the size of a message's start: the marker, and the length of the metadata.
+	// head is the size in bytes of a message's start: the marker, and the length of the metadata.
 	head = 8
 
 	zstdMagic = "\x28\xb5\x2f\xfd"
 )
 
-// batches returns the number of record batches.
 func (a *arrowStream) batches() int { return len(a.starts) - 2 }
 
-// truncate leaves n bytes. The stream may end between two messages, but not before the schema.
+// truncate keeps the first n bytes. The stream may end between two messages, but not before the end of the schema.
 func (a *arrowStream) truncate(n int) {
 	k, between := slices.BinarySearch(a.starts, n)
 	a.body = a.body[:n]
@@ -75,7 +74,7 @@ func (a *arrowStream) truncate(n int) {
 		return
 	}
 	at := a.starts[max(k-1, 0)]
-	a.damage = &damage{results.InvalidFrame, at, min(at+4, n)} // the message, or the second half of its head
+	a.damage = &damage{results.InvalidFrame, at, min(at+4, n)} // the fault is at the message or in the second half of its head
 }
 
 // lengthen makes the metadata of message k longer than the body.
@@ -85,16 +84,16 @@ func (a *arrowStream) lengthen(k int) {
 	a.damage = &damage{results.InvalidFrame, at, at}
 }
 
-// misplace makes the end of record i lie outside of the values of its record batch.
+// misplace moves the end of record i outside the values of its record batch.
 func (a *arrowStream) misplace(i int) {
 	at := a.starts[1+i/recordsPerBatch]
-	offsets := at + head + int(binary.LittleEndian.Uint32(a.body[at+head/2:])) // behind the metadata, because nothing marks nulls
+	offsets := at + head + int(binary.LittleEndian.Uint32(a.body[at+head/2:])) // the offsets follow the metadata directly, because there is no null bitmap
 	at = offsets + 4*(1+i%recordsPerBatch)
 	a.body[at+3] = 0x7f
 	a.damage = &damage{results.InvalidFrame, at, at}
 }
 
-// spoil breaks the last compressed buffer, which follows its length.
+// spoil corrupts the last compressed buffer, which follows its length.
 func (a *arrowStream) spoil() error {
 	at := bytes.LastIndex(a.body, []byte(zstdMagic))
 	if at < 0 {
@@ -105,7 +104,7 @@ func (a *arrowStream) spoil() error {
 	return nil
 }
 
-// damagedArrow returns the i-th stream. Two of six are as they were written, if they have records.
+// damagedArrow returns the i-th stream. Two of six streams are undamaged if they have records.
 func (r *rig) damagedArrow(i int, records [][]byte) (*arrowStream, error) {
 	var options []ipc.Option
 	kind := i % 6
@@ -129,8 +128,9 @@ func (r *rig) damagedArrow(i int, records [][]byte) (*arrowStream, error) {
 	return s, err
 }
 
-// TestFramesArrowDamaged truncates some Arrow streams between their record batches and within, and corrupts lengths, offsets and
-// compressed buffers of others. A stream that ends between two messages has the records before, and all others are dead letters.
+// TestFramesArrowDamaged truncates some Arrow streams, between or within their record batches. In other streams it
+// corrupts lengths, offsets and compressed buffers. A stream that ends between two messages keeps its earlier records.
+// Every other damaged stream becomes a dead letter.
 func TestFramesArrowDamaged(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		n := times(6000, 600)

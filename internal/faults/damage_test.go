@@ -19,7 +19,8 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// damage is why a message has no records. Its dead letter must name the reason, and a byte between first and last.
+// damage is the expected reason why a message has no records. Its dead letter must name the reason, and a byte position
+// between first and last.
 type damage struct {
 	reason      results.Reason
 	first, last int
@@ -33,8 +34,8 @@ func (d *damage) isNamed(h nats.Header) bool {
 	return err == nil && d.first <= at && at <= d.last && h.Get(results.HeaderReason) == string(d.reason)
 }
 
-// feedDamaged feeds n frames, of which two thirds are damaged, to two workers and adds the outcomes to the record. Each frame that
-// can't be split must be one dead letter. A few damaged frames can be split.
+// feedDamaged feeds n frames to two workers and adds the outcomes to the record. Two thirds of the frames are damaged.
+// Each frame that can't be split must become one dead letter. A few damaged frames can still be split.
 func (r *rig) feedDamaged(fault string, n int, frames func(i int) *nats.Msg) {
 	r.t.Helper()
 	r.lead = frameLead
@@ -53,11 +54,11 @@ func (r *rig) feedDamaged(fault string, n int, frames func(i int) *nats.Msg) {
 	}
 }
 
-// damageRNG returns the source of the random choices for the damage of the i-th frame.
+// damageRNG returns the random source for the damage of the i-th frame.
 func (r *rig) damageRNG(i int) *rand.Rand { return rand.New(rand.NewPCG(r.seed, uint64(i))) }
 
-// TestFramesCorrupted truncates some frames and changes a length in others. Each of those is a dead letter, unless it is a frame by
-// chance.
+// TestFramesCorrupted truncates some frames and changes a length in others. Each of these frames becomes a dead letter,
+// unless it is still a valid frame by chance.
 func TestFramesCorrupted(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		n := times(5000, 500)
@@ -78,12 +79,12 @@ func TestFramesCorrupted(t *testing.T) {
 	})
 }
 
-// appendLength appends a record behind its length.
+// appendLength appends a record, preceded by its length.
 func appendLength(frame, record []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(frame, uint32(len(record))), record...)
 }
 
-// splitLengths splits a frame in which each record follows its length.
+// splitLengths splits a frame in which each record is preceded by its length.
 func splitLengths(body []byte) (records [][]byte, bad *damage) {
 	for pos := 0; pos < len(body); {
 		left := body[pos:]
@@ -96,7 +97,7 @@ func splitLengths(body []byte) (records [][]byte, bad *damage) {
 	return records, nil
 }
 
-// encoding is a compression of frames, written and read by its own library.
+// encoding is a compression of frames. Its own library writes and reads the frames.
 type encoding struct {
 	name  string // as in Content-Encoding
 	write func(w io.Writer) (io.WriteCloser, error)
@@ -130,7 +131,6 @@ var encodings = []encoding{
 	},
 }
 
-// compress returns the compressed body.
 func (e encoding) compress(body []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, err := e.write(&out)
@@ -144,9 +144,8 @@ func (e encoding) compress(body []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// decompress returns the decompressed body.
 func (e encoding) decompress(body []byte) ([]byte, error) {
-	if len(body) == 0 && e.name != "snappy" { // only a body in Snappy has no header and no end
+	if len(body) == 0 && e.name != "snappy" { // only an empty Snappy body is valid, because Snappy has no header and no end mark
 		return nil, io.ErrUnexpectedEOF
 	}
 	r, err := e.read(bytes.NewReader(body))
@@ -154,13 +153,13 @@ func (e encoding) decompress(body []byte) ([]byte, error) {
 		return nil, err
 	}
 	if c, ok := r.(io.Closer); ok {
-		defer func() { _ = c.Close() }() // all of the body is read
+		defer func() { _ = c.Close() }() // the whole body is read
 	}
 	return io.ReadAll(r)
 }
 
-// TestFramesCompressedAndDamaged compresses frames in every encoding, truncates some and changes a byte in others. What the encoding's
-// library doesn't read is a dead letter.
+// TestFramesCompressedAndDamaged compresses frames in every encoding. It truncates some frames and changes a byte in
+// others. A frame that the encoding's library can't read becomes a dead letter.
 func TestFramesCompressedAndDamaged(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		n := times(6000, 600)
@@ -182,7 +181,7 @@ func TestFramesCompressedAndDamaged(t *testing.T) {
 			m, rng := l.input(i), r.damageRNG(i)
 			for at, c := range m.Data {
 				if c != '\n' {
-					m.Data[at] = "record"[c%6] // random bytes would be stored and not compressed
+					m.Data[at] = "record"[c%6] // random bytes would be stored uncompressed
 				}
 			}
 			body, err := of(i).compress(m.Data)

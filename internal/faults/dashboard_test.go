@@ -39,11 +39,11 @@ func panels(t testing.TB) map[string][]string {
 	return all
 }
 
-// noNews are panels without data as long as there is no problem.
+// noNews lists the panels that have data only if there is a problem.
 var noNews = []string{"Firing alerts", "Third-last fault of an operator", "Inputs kept for a consumer"}
 
-// wantDashboardAnswered waits until every panel has data. Prometheus treats a metric that doesn't exist like one that
-// has no samples yet, so a mistake would give an empty panel.
+// wantDashboardAnswered waits until every panel has data. For Prometheus, a metric that doesn't exist is the same as a
+// metric without samples, so a mistake in a query gives an empty panel.
 func (r *rig) wantDashboardAnswered(prom *prometheus, p pace, wait time.Duration) {
 	r.t.Helper()
 	var missing []string

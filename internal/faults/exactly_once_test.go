@@ -15,15 +15,17 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// In these tests the duplicate windows are as short as a server allows, and nearly all results have no ids that a server compares. So only commit
-// markers prevent second results. Each test runs with one server, where results are stored in fast batches, and with three replicas, where they
-// are stored in atomic batches. Fast batches of results with ids begin in another way, so some tests run with those too.
+// In these tests the duplicate windows are as short as a server allows, and nearly all results have no ids that a
+// server compares. So only commit markers prevent second results. Each test runs with one server, where results are
+// stored in fast batches, and with three replicas, where they are stored in atomic batches. Some tests also run with
+// result ids, because fast batches of results with ids begin in another way.
 
 const (
 	// onceWindow is the shortest duplicate window.
 	onceWindow = 100 * time.Millisecond
 
-	// onceAway is longer than the server keeps a partition for a worker that is silent, and than the window.
+	// onceAway is longer than the duplicate window, and longer than the time for which a silent worker keeps its
+	// partition.
 	onceAway = 5 * time.Second
 )
 
@@ -46,13 +48,13 @@ var (
 	threeReplicas = onceSetup{servers: replicas}
 )
 
-// eachOnce runs a fault a number of times in each setup.
+// eachOnce injects a fault several times in each setup.
 func eachOnce(t *testing.T, name string, full int, setups []onceSetup, prepare func(r *rig), inject func(r *rig, round int)) {
 	need(t)
 	t.Parallel()
 	for _, setup := range setups {
 		if setup.ids && !isFull() {
-			continue // package ingest tests results with ids too, and this short form would take a minute longer
+			continue // package ingest tests results with ids too, and they would add a minute to the short form
 		}
 		t.Run(setup.String(), func(t *testing.T) {
 			n := setup.servers
@@ -92,7 +94,8 @@ func eachOnce(t *testing.T, name string, full int, setups []onceSetup, prepare f
 
 func twoWorkers(r *rig) { r.work(2) }
 
-// wantOrder checks that results are stored in the order of their inputs, on each subject, that they have ids or not, and that markers are stored.
+// wantOrder checks that the results on each subject are stored in the order of their inputs. It also checks that
+// markers are stored, and whether results have ids.
 func (r *rig) wantOrder(ids bool) {
 	r.t.Helper()
 	last, disordered := map[string]uint64{}, 0
@@ -168,7 +171,7 @@ func TestExactlyOnceConnectionCut(t *testing.T) {
 	})
 }
 
-// TestExactlyOnceOneWayCut holds the messages in one direction. Afterwards it delivers them late, or loses them.
+// TestExactlyOnceOneWayCut delays the messages in one direction. Afterwards it delivers them late or drops them.
 func TestExactlyOnceOneWayCut(t *testing.T) {
 	eachOnce(t, "connection cut one way beyond the window", 50, andIDs, behindProxy, func(r *rig, round int) {
 		r.awaitWork(r.workers[0])

@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// lead is the maximum number of stored inputs without a result. It is enough to keep any number of workers busy,
-	// and they are processed soon after the fault ends.
+	// lead is the maximum number of stored inputs without a result. It keeps any number of workers busy, and the inputs
+	// are processed soon after the fault ends.
 	lead = 8000
 
-	// chunk is the number of inputs that are being published at once.
+	// chunk is the number of inputs that are published at once.
 	chunk = 500
 
 	// endless is the number of inputs of a feed that runs until it is stopped.
 	endless = 1 << 40
 
-	// pause and shortPause are the least time from one chunk of an endless feed to the next, in the full and in the short
-	// form: 5,000 and 2,000 inputs a second. So faults that last for long don't fill the disk of a fast machine, and in
-	// the short form leave the processors to other tests.
+	// pause and shortPause are the minimum time between the starts of two chunks of an endless feed, in the full form
+	// and in the short form. They allow 5,000 and 2,000 inputs a second. So long faults don't fill the disk of a fast
+	// machine, and the short form leaves processors to other tests.
 	pause, shortPause = 100 * time.Millisecond, 250 * time.Millisecond
 )
 
-// feed publishes inputs and retries each until the server has stored it: a given number at full speed, or an endless one
-// with pauses. Inputs have an ID, so that one that is published again is stored once.
+// feed publishes inputs and retries each input until the server has stored it. It publishes a given number at full
+// speed, or an endless number with pauses. Inputs have an ID, so an input that is published again is stored once.
 type feed struct {
 	r      *rig
 	id     int // number of the feed within its rig
@@ -39,15 +39,15 @@ type feed struct {
 	n      int // number of inputs
 	input  func(i int) *nats.Msg
 	stored atomic.Int64
-	// The next two are valid once done is closed.
-	refused int   // number of times that an input was not confirmed
+	// The next two fields are valid once done is closed.
+	refused int   // reason of the last failure
 	refusal error // the last reason
 	stop    chan struct{}
 	done    chan struct{}
 	err     error // valid once done is closed
 }
 
-// feed starts publishing n inputs.
+// feed starts to publish n inputs.
 func (r *rig) feed(n int, input func(i int) *nats.Msg) *feed {
 	r.t.Helper()
 	js, err := jetstream.New(r.connect(), jetstream.WithPublishAsyncMaxPending(2*chunk), jetstream.WithPublishAsyncTimeout(askTimeout))
@@ -63,7 +63,7 @@ func (r *rig) feed(n int, input func(i int) *nats.Msg) *feed {
 	return f
 }
 
-// finish stops an endless feed, and returns when all inputs that it started to publish are stored.
+// finish stops an endless feed, and returns when all inputs that it has begun to publish are stored.
 func (f *feed) finish() {
 	f.r.t.Helper()
 	close(f.stop)
@@ -73,7 +73,7 @@ func (f *feed) finish() {
 // wait returns when all inputs are stored.
 func (f *feed) wait() {
 	f.r.t.Helper()
-	<-f.done // every step of run is bounded
+	<-f.done // run can't block, because each of its steps has a time limit
 	if f.err != nil {
 		f.r.t.Fatal(f.err)
 	}
@@ -95,7 +95,7 @@ func (f *feed) run() error {
 	return nil
 }
 
-// pause returns the least time from the start of one chunk to the next.
+// pause returns the minimum time between the starts of two chunks.
 func (f *feed) pause() time.Duration {
 	switch {
 	case f.n != endless:
@@ -106,7 +106,7 @@ func (f *feed) pause() time.Duration {
 	return shortPause
 }
 
-// awaitLead waits until workers have caught up far enough. It returns false if the feed has been stopped.
+// awaitLead waits until fewer inputs than the lead are without a result. It returns false if the feed has been stopped.
 func (f *feed) awaitLead() bool {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -147,7 +147,7 @@ func (f *feed) store(first, end int) error {
 	return nil
 }
 
-// tryStore publishes inputs once, and returns those that the server has not confirmed.
+// tryStore publishes inputs once, and returns the inputs that the server has not confirmed.
 func (f *feed) tryStore(inputs []int) (left []int, last error) {
 	acks := make([]jetstream.PubAckFuture, len(inputs))
 	for n, i := range inputs {
@@ -163,7 +163,7 @@ func (f *feed) tryStore(inputs []int) (left []int, last error) {
 			left = append(left, inputs[n])
 			continue
 		}
-		select { // the client bounds the wait for the server
+		select { // the client limits the wait for the server
 		case <-ack.Ok():
 		case last = <-ack.Err():
 			left = append(left, inputs[n])
@@ -175,17 +175,17 @@ func (f *feed) tryStore(inputs []int) (left []int, last error) {
 	return left, last
 }
 
-// load is what a test feeds to workers.
+// load is the inputs that a test feeds to workers.
 type load struct {
 	input   func(i int) *nats.Msg
-	between int // most results between two faults
+	between int // maximum number of results between two faults
 }
 
-// ordinary is the load of most tests: inputs that are one payload each.
+// ordinary returns the load of most tests: inputs with one payload each.
 func (r *rig) ordinary() load { return load{input: r.inputs(), between: 2000} }
 
-// inputs returns a function that creates the i-th input from a seed: mostly small, sometimes large, on a few subjects.
-// Its bytes are random, so no result fits another input.
+// inputs returns a function that creates the i-th input from a seed. Inputs are mostly small, sometimes large, on a few
+// subjects. Their bytes are random, so no result fits another input.
 func (r *rig) inputs() func(i int) *nats.Msg {
 	return r.inputsOf(func(rng *rand.Rand) int {
 		if rng.IntN(100) == 0 {
@@ -195,7 +195,7 @@ func (r *rig) inputs() func(i int) *nats.Msg {
 	})
 }
 
-// inputsOf does the same as inputs, with sizes from the function size.
+// inputsOf does the same as inputs, with sizes from size.
 func (r *rig) inputsOf(size func(rng *rand.Rand) int) func(i int) *nats.Msg {
 	return func(i int) *nats.Msg {
 		var key [32]byte

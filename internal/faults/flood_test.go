@@ -13,15 +13,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The worker's log has at most this many lines per message: in each interval a burst and a line with the number of
-// suppressed lines, and the same once more at the end.
+// Limits of the worker's log for one message. Each interval has a burst and a line with the number of suppressed lines.
+// The end of the log may add the same once more.
 const (
 	logBurst    = 10
 	logInterval = 10 * time.Second
 )
 
-// mostLines returns how many lines of one message a process may log from its first line to its last. The times are those in its log, so it
-// doesn't matter how long the test waits for it.
+// mostLines returns the maximum number of lines of one message that a process may log from its first line to its last.
+// It uses the times in the log, so the test's own delays don't matter.
 func (p *process) mostLines() int {
 	p.t.Helper()
 	all := p.logged()
@@ -31,13 +31,13 @@ func (p *process) mostLines() int {
 	return (int(all[len(all)-1].Time.Sub(all[0].Time)/logInterval) + 2) * (logBurst + 1)
 }
 
-// tooLarge returns an input that fits in no batch of wantFlood's workers.
+// tooLarge returns an input that fits in no batch of these tests' workers.
 func tooLarge(i int) *nats.Msg {
 	return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%7), Data: bytes.Repeat([]byte{byte(i)}, 4100+i%100)}
 }
 
-// TestFloodOfDeadLetters publishes only inputs that fit in no batch. The log is bounded, and the log and a metric count
-// each input.
+// TestFloodOfDeadLetters publishes only inputs that fit in no batch. The log is bounded, and both the log and a metric
+// count each input.
 func TestFloodOfDeadLetters(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		n := times(20_000, 2_000)
@@ -62,8 +62,8 @@ func TestFloodOfDeadLetters(t *testing.T) {
 	})
 }
 
-// TestNoStreamForDeadLetters deletes the stream for dead letters during such inputs. They are redelivered repeatedly,
-// and the log is bounded. When the stream is back, each becomes a dead letter.
+// TestNoStreamForDeadLetters deletes the dead-letter stream and publishes inputs that fit in no batch. They are
+// redelivered repeatedly, and the log is bounded. When the stream is restored, each input becomes a dead letter.
 func TestNoStreamForDeadLetters(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		n := times(2_000, 200)
@@ -111,8 +111,7 @@ func (p *process) logged() (lines []line) {
 	return lines
 }
 
-// linesOf counts the lines with a message that begins with the text. It also returns the suppressed count of each line
-// that has one.
+// linesOf counts the lines whose message begins with the text. It also returns the suppressed counts in these lines.
 func (p *process) linesOf(message string) (lines int, told []int) {
 	p.t.Helper()
 	for _, l := range p.logged() {
@@ -126,7 +125,7 @@ func (p *process) linesOf(message string) (lines int, told []int) {
 	return lines, told
 }
 
-// suppressed returns how many lines of a level were suppressed, according to the log so far.
+// suppressed returns the number of suppressed lines of a level, according to the log so far.
 func (p *process) suppressed(level string) (n int) {
 	p.t.Helper()
 	for _, l := range p.logged() {

@@ -16,7 +16,7 @@ import (
 // frameLead is the lead of feeds of frames.
 const frameLead = 500
 
-// lines has workers split inputs into lines, and returns a load of frames with the given number of records.
+// lines configures workers to split inputs into lines. It returns a load of frames with the given number of records.
 func (r *rig) lines(records func(rng *rand.Rand) int) load {
 	r.set("MILLRACE_FRAMING=newline_delimited", "MILLRACE_BATCH_PAYLOADS=256")
 	r.lead = frameLead
@@ -31,7 +31,7 @@ func (r *rig) lines(records func(rng *rand.Rand) int) load {
 	})}
 }
 
-// splitLines splits a frame in which LF ends each record.
+// splitLines splits a frame in which each record ends with LF.
 func splitLines(body []byte) [][]byte {
 	if len(body) == 0 {
 		return nil
@@ -39,8 +39,8 @@ func splitLines(body []byte) [][]byte {
 	return bytes.Split(bytes.TrimSuffix(body, []byte("\n")), []byte("\n"))
 }
 
-// framesOf returns a function that creates the i-th frame from a seed. Its records are mostly small, and have random bytes. add
-// appends a record to a frame.
+// framesOf returns a function that creates the i-th frame from a seed. Its records are mostly small and have random
+// bytes. add appends a record to a frame.
 func (r *rig) framesOf(records func(rng *rand.Rand) int, add func(frame, record []byte) []byte) func(i int) *nats.Msg {
 	return func(i int) *nats.Msg {
 		var key [32]byte
@@ -58,20 +58,20 @@ func (r *rig) framesOf(records func(rng *rand.Rand) int, add func(frame, record 
 	}
 }
 
-// upTo returns numbers from 0 to n.
+// upTo returns a function that draws numbers from 0 to n.
 func upTo(n int) func(rng *rand.Rand) int { return func(rng *rand.Rand) int { return rng.IntN(n + 1) } }
 
-// TestFramesWorkerKilled does the same as TestWorkerKilled with frames.
+// TestFramesWorkerKilled is TestWorkerKilled with frames.
 func TestFramesWorkerKilled(t *testing.T) {
 	eachMode(t, func(r *rig) { r.killWorkers(2, times(20, 2), "frames: SIGKILL of a worker of 2", r.lines(upTo(400))) })
 }
 
-// TestFramesServerRestarted does the same as TestServerRestarted with frames.
+// TestFramesServerRestarted is TestServerRestarted with frames.
 func TestFramesServerRestarted(t *testing.T) {
 	eachMode(t, func(r *rig) { r.restartServer(times(10, 2), "frames: restart of the server", r.lines(upTo(400))) })
 }
 
-// TestFramesResultsRefused fills the result stream in the middle of results that have several parts.
+// TestFramesResultsRefused fills the result stream in the middle of results with several parts.
 func TestFramesResultsRefused(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		r.operators("crc32c,minhash?k=4&hashes=256")
@@ -89,10 +89,10 @@ func TestFramesResultsRefused(t *testing.T) {
 	})
 }
 
-// unfit is the length of a record that the operators of a worker built with the tag faults refuse.
+// unfit is the length of a record that is refused by the operators of a worker built with the tag faults.
 const unfit = 30011
 
-// TestFramesWithAPoisonRecord has one record among 10,000 on which an operator fails. It alone has no results.
+// TestFramesWithAPoisonRecord has one record among 10,000 on which an operator fails. Only that record has no result.
 func TestFramesWithAPoisonRecord(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		const frames, records = 100, 100

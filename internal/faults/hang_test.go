@@ -8,12 +8,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// hanging is a prefix of payloads. On such a payload the kernels of a worker built with the tag faults don't end.
+// hanging is a prefix of payloads. If a worker is built with the tag faults, its kernels don't end on such a payload.
 const hanging = "endless\n"
 
-// TestDeviceHangs publishes some payloads on which a kernel never ends, among others. Each hangs the device of every
-// worker that receives it, beside batches that work. The worker must exit with status 70, and the next workers identify
-// the payload: it is the only one without a result.
+// TestDeviceHangs publishes some payloads on which a kernel never ends, among ordinary payloads. Each of them hangs the
+// device of every worker that receives it, beside batches that complete. The worker must exit with status 70, and later
+// workers must identify the payload. Only that payload has no result.
 func TestDeviceHangs(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		hangs := times(3, 1)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestWorkerKilled kills one worker, or one of three, under load, repeatedly, and starts a replacement.
+// TestWorkerKilled repeatedly kills one worker, or one of three, under load, and starts a replacement.
 func TestWorkerKilled(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -18,7 +18,7 @@ func TestWorkerKilled(t *testing.T) {
 	}
 }
 
-// killWorkers kills one of some workers under load, repeatedly, and starts a replacement.
+// killWorkers repeatedly kills one of the given number of workers under load, and starts a replacement.
 func (r *rig) killWorkers(workers, kills int, fault string, l load) {
 	r.serve(1)
 	r.work(workers)

@@ -12,19 +12,20 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// In each of these tests a worker is away for longer than the result stream's duplicate window.
+// In each of these tests a worker is away for longer than the result stream's duplicate window. lateAway applies to a
+// frozen or disconnected worker, and lateStart to a killed worker.
 const (
 	lateAckWait = 3 * time.Second
-	lateDeliver = 4 // maximum number of deliveries
+	lateDeliver = 4
 	lateWindow  = 12 * time.Second
-	lateAway    = 20 * time.Second // frozen or cut off
+	lateAway    = 20 * time.Second
 	lateStart   = 14 * time.Second // after a kill
-	lateLead    = 1000             // number of inputs that the feed is ahead: enough for workers to hold some during the long wait
-	lateFeed    = 10_000           // number of inputs that are stored at most during the long wait, in the short form
+	lateLead    = 1000             // lead of the feed; enough for workers to hold inputs during the long wait
+	lateFeed    = 10_000           // maximum number of inputs that the short form stores during the long wait
 )
 
-// serveLate starts a server with a result stream that has a short duplicate window, and configures workers so that they
-// nearly always hold inputs.
+// serveLate starts a server whose result stream has a short duplicate window. It configures workers so that they nearly
+// always hold inputs.
 func (r *rig) serveLate() {
 	r.t.Helper()
 	r.operators("crc32c,minhash?k=24&hashes=128")
@@ -37,8 +38,8 @@ func (r *rig) serveLate() {
 	})
 }
 
-// pass waits until d has passed since the given time, so that the duplicate window has ended. In the short form, the load during that time has
-// a bound.
+// pass waits until d has passed since the given time, so that the duplicate window has ended. In the short form, it
+// limits the load during that time.
 func (r *rig) pass(since time.Time, d time.Duration) {
 	r.t.Helper()
 	if !isFull() {
@@ -56,7 +57,7 @@ func (p *process) send(s os.Signal) {
 	}
 }
 
-// TestWorkerFrozenBeyondTheWindow stops a process and continues it. The process doesn't notice that it was stopped.
+// TestWorkerFrozenBeyondTheWindow stops a process and continues it. The process doesn't detect the pause.
 func TestWorkerFrozenBeyondTheWindow(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		freezes := times(5, 1)
@@ -77,21 +78,21 @@ func TestWorkerFrozenBeyondTheWindow(t *testing.T) {
 	})
 }
 
-// TestConnectionCutBeyondTheWindow cuts off one of two workers, and reconnects it after the IDs of the inputs that it
-// held have left the duplicate window.
+// TestConnectionCutBeyondTheWindow cuts off one of two workers. It reconnects the worker after the IDs of its inputs
+// have left the duplicate window.
 func TestConnectionCutBeyondTheWindow(t *testing.T) {
 	cutOff(t, "connection cut beyond the duplicate window",
 		func(p *natstest.Proxy) { p.Refuse(true) }, func(p *natstest.Proxy) { p.Refuse(false) })
 }
 
 // TestConnectionSilentBeyondTheWindow delays a worker's messages like a network that loses packets. The worker doesn't
-// notice, and the delayed messages are dropped in the end.
+// detect the delay, and the delayed messages are dropped in the end.
 func TestConnectionSilentBeyondTheWindow(t *testing.T) {
 	cutOff(t, "connection silent beyond the duplicate window",
 		func(p *natstest.Proxy) { p.Up.Close() }, func(p *natstest.Proxy) { p.Up.Drop() })
 }
 
-// cutOff runs a fault on the proxy in front of one of two workers, and ends it beyond the duplicate window.
+// cutOff starts a fault at the proxy in front of one of two workers. It ends the fault after the duplicate window.
 func cutOff(t *testing.T, name string, begin, end func(*natstest.Proxy)) {
 	eachMode(t, func(r *rig) {
 		cuts := times(5, 1)
@@ -114,8 +115,8 @@ func cutOff(t *testing.T, name string, begin, end func(*natstest.Proxy)) {
 	})
 }
 
-// TestWorkersRestartedBeyondTheWindow kills all workers, and starts others after the IDs of the inputs that they held
-// have left the duplicate window.
+// TestWorkersRestartedBeyondTheWindow kills all workers. It starts new workers after the IDs of the killed workers'
+// inputs have left the duplicate window.
 func TestWorkersRestartedBeyondTheWindow(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		kills := times(5, 1)
@@ -140,7 +141,7 @@ func TestWorkersRestartedBeyondTheWindow(t *testing.T) {
 	})
 }
 
-// closeLate does the same as close, and fails the test if a payload was given up.
+// closeLate does the same as close, and also fails the test if a payload was given up.
 func (r *rig) closeLate(fault string, times int) {
 	r.t.Helper()
 	if a := r.close(fault, times); a.dead > 0 {
