@@ -15,8 +15,9 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// The tests of this file inject faults under full load, as those of load_test.go, in other setups: with more partitions, with a second
-// deployment, while somebody deletes consumers, with inputs that fit in no message, and with an input that is retried for long.
+// Like the tests of load_test.go, the tests of this file inject faults under full load. They use other setups: more
+// partitions, a second deployment, deleted consumers, inputs that fit in no message, and an input that is retried for a
+// long time.
 
 // TestLoadManyPartitions kills all workers of a stream with more partitions than the default.
 func TestLoadManyPartitions(t *testing.T) {
@@ -38,11 +39,11 @@ func TestLoadManyPartitions(t *testing.T) {
 	}
 }
 
-// second configures workers of a second deployment on the same input stream.
+// second configures the workers of a second deployment on the same input stream.
 var second = []string{"MILLRACE_CONSUMER=second", "MILLRACE_RESULT_STREAM=SECOND", "MILLRACE_RESULT_PREFIX=second", "MILLRACE_DEADLETTER_PREFIX=seconddead"}
 
-// TestLoadSecondDeployment kills all workers of one deployment while those of another on the same stream go on. Both have one result
-// of each input.
+// TestLoadSecondDeployment kills all workers of one deployment while the workers of another deployment on the same
+// stream continue. Each deployment must have one result per input.
 func TestLoadSecondDeployment(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -70,7 +71,8 @@ func TestLoadSecondDeployment(t *testing.T) {
 	}
 }
 
-// TestLoadConsumersDeleted deletes consumers of the workers while they read them. A worker that starts makes them again.
+// TestLoadConsumersDeleted deletes the workers' consumers while the workers read from them. A new worker creates the
+// consumers again.
 func TestLoadConsumersDeleted(t *testing.T) {
 	eachLoaded(t, "consumers are deleted", func(r *rig, l *onslaught) {
 		var names []string
@@ -92,15 +94,16 @@ func TestLoadConsumersDeleted(t *testing.T) {
 	})
 }
 
-// bombEvery is the number of inputs of which one is a bomb: a small compressed frame with a record that fits neither in a batch nor in a
-// message.
+// bombEvery is the interval between bombs: one of bombEvery inputs is a bomb. A bomb is a small compressed frame with a
+// record that is too large for a batch and for a message.
 const bombEvery = 2000
 
-// isBomb reports whether the n-th input is one.
+// isBomb reports whether the n-th input is a bomb.
 func isBomb(n int) bool { return n%bombEvery == 7 }
 
-// TestLoadUnstorableRecords has a frame among 2,000 inputs whose second record fits in no message. All workers are killed, too. The record has a
-// dead letter, the frame is stored once for it, and everything else has its result.
+// TestLoadUnstorableRecords has one frame among 2,000 inputs whose second record fits in no message. It also kills all
+// workers. The record must have a dead letter, and the frame must be stored once with it. Every other input and record
+// has its result.
 func TestLoadUnstorableRecords(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -142,7 +145,7 @@ func TestLoadUnstorableRecords(t *testing.T) {
 	}
 }
 
-// wantBombs checks that each of n bombs is stored once for its dead letter, which is of its second record.
+// wantBombs checks that each of n bombs is stored once, and that one dead letter names its second record.
 func (r *rig) wantBombs(bomb []byte, n int) {
 	r.t.Helper()
 	stored, letters := map[string]int{}, map[string]int{}
@@ -166,9 +169,10 @@ func (r *rig) wantBombs(bomb []byte, n int) {
 	}
 }
 
-// TestLoadInputRetried has an input under retry, with shared delivery, while publishers store inputs at full speed. It holds the floor, so that
-// nothing is removed, and no publisher is refused. Then everything is removed. In the full form it is retried for 5 minutes, as long as
-// the defaults allow, and the stream has room for that (docs/streams.md).
+// TestLoadInputRetried retries one input, with shared delivery, while publishers store inputs at full speed. The input
+// holds the floor, so nothing is removed, but no publisher is refused. Afterwards every input is removed. The full form
+// retries the input for 5 minutes, the maximum with default settings, and the stream has room for that
+// (docs/streams.md).
 func TestLoadInputRetried(t *testing.T) {
 	need(t)
 	t.Parallel()

@@ -18,15 +18,15 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// The tests of this file inject a fault while publishers store inputs as fast as the server takes them. Streams, consumers and settings
-// are the workers' defaults. Another program makes and deletes temporary consumers on both streams all the
-// time. A server does things with hundreds of thousands of messages that it doesn't do with a few.
+// The tests of this file inject a fault while publishers store inputs as fast as the server accepts them. Streams,
+// consumers and settings are the workers' defaults. Another client creates and deletes temporary consumers on both
+// streams all the time. With hundreds of thousands of messages, a server behaves differently than with a few.
 
 const (
 	// loaded is the number of inputs that are published around a fault.
 	loaded = 400_000
 
-	// publishers is the number of connections that publish at once.
+	// publishers is the number of connections that publish at the same time.
 	publishers = 4
 )
 
@@ -38,7 +38,7 @@ type loadSetup struct {
 
 func (l loadSetup) String() string { return fmt.Sprintf("R%d/%s", l.servers, l.mode) }
 
-// eachLoaded injects a fault under full load, in both modes, on one server and on three.
+// eachLoaded injects a fault under full load, in both delivery modes, on one server and on three.
 func eachLoaded(t *testing.T, fault string, inject func(r *rig, l *onslaught)) {
 	need(t)
 	t.Parallel()
@@ -60,7 +60,7 @@ func eachLoaded(t *testing.T, fault string, inject func(r *rig, l *onslaught)) {
 	}
 }
 
-// beginStorm starts publishing all inputs of a test, and returns when a quarter of them is stored.
+// beginStorm starts to publish all inputs of a test, and returns when a quarter of them is stored.
 func (r *rig) beginStorm() *onslaught {
 	r.t.Helper()
 	if len(r.servers) > 1 {
@@ -79,7 +79,7 @@ func TestLoadAllWorkersKilled(t *testing.T) {
 	eachLoaded(t, "SIGKILL of all workers, 150,000 inputs later others", func(r *rig, l *onslaught) { l.killWorkers() })
 }
 
-// killWorkers kills the two workers, and starts others when 150,000 more inputs are stored.
+// killWorkers kills the two workers, and starts two others when 150,000 more inputs are stored.
 func (o *onslaught) killWorkers() {
 	o.r.t.Helper()
 	for _, w := range o.r.workers[:2] {
@@ -111,25 +111,25 @@ func TestLoadServerKilled(t *testing.T) {
 	})
 }
 
-// byDefault makes workers use the settings that they have if nobody sets any.
+// byDefault makes workers use the default settings.
 func (r *rig) byDefault() {
 	r.removing()
 	r.set("MILLRACE_ACK_WAIT=30s", "MILLRACE_MAX_DELIVER=10", "MILLRACE_DRAIN_TIMEOUT=25s")
 }
 
-// onslaught is several feeds that publish at full speed.
+// onslaught is a set of feeds that publish at full speed.
 type onslaught struct {
 	r     *rig
 	feeds []*feed
 }
 
-// storm starts publishing n inputs at full speed.
+// storm starts to publish n inputs at full speed.
 func (r *rig) storm(n int) *onslaught { return r.stormOf(n, r.smallInputs) }
 
-// stormOf does the same with inputs that are created by functions as those of smallInputs.
+// stormOf does the same as storm, with inputs from functions like those that smallInputs returns.
 func (r *rig) stormOf(n int, inputs func(first int) func(i int) *nats.Msg) *onslaught {
 	r.t.Helper()
-	r.lead = n // publishers wait for no worker
+	r.lead = n // publishers don't wait for workers
 	l := &onslaught{r: r}
 	for i := range publishers {
 		l.feeds = append(l.feeds, r.feed(n/publishers, inputs(i*n/publishers)))
@@ -137,7 +137,8 @@ func (r *rig) stormOf(n int, inputs func(first int) func(i int) *nats.Msg) *onsl
 	return l
 }
 
-// smallInputs returns a function that creates the i-th input of 256 bytes from a number on, on 64 subjects, so that every partition has some.
+// smallInputs returns a function that creates the i-th input from number first on. Inputs have 256 bytes. They use 64
+// subjects, so that every partition has some inputs.
 func (r *rig) smallInputs(first int) func(i int) *nats.Msg {
 	return func(i int) *nats.Msg {
 		n := first + i
@@ -154,7 +155,7 @@ func (r *rig) smallInput(n int) []byte {
 	return payload
 }
 
-// stored returns how many inputs the server has confirmed.
+// stored returns the number of inputs that the server has confirmed.
 func (o *onslaught) stored() (n int) {
 	for _, f := range o.feeds {
 		n += int(f.stored.Load())
@@ -162,7 +163,7 @@ func (o *onslaught) stored() (n int) {
 	return n
 }
 
-// await waits until so many inputs are stored, or all.
+// await waits until n inputs are stored, or all inputs if there are fewer.
 func (o *onslaught) await(n int) {
 	o.r.t.Helper()
 	o.r.until(fmt.Sprint(n, " inputs are stored"), func() bool { return o.stored() >= min(n, loaded) })
@@ -175,8 +176,8 @@ func (o *onslaught) wait() {
 	}
 }
 
-// wantEachOnce checks, when every input is settled, that each of them has one result, and the right one, and that the workers have
-// removed the inputs.
+// wantEachOnce waits until every input is settled. It checks that each input has exactly one result, that the result is
+// correct, and that the workers have removed the inputs.
 func (o *onslaught) wantEachOnce() {
 	o.r.t.Helper()
 	last := o.end()
@@ -184,7 +185,8 @@ func (o *onslaught) wantEachOnce() {
 	o.r.wantSecondOpinion()
 }
 
-// end waits until every input is settled and removed, and stops the workers. It returns the last sequence of the input stream.
+// end waits until every input is settled and removed, and stops the workers. It returns the last sequence of the input
+// stream.
 func (o *onslaught) end() uint64 {
 	r := o.r
 	r.t.Helper()
@@ -195,7 +197,7 @@ func (o *onslaught) end() uint64 {
 	})
 	state, _ := r.state(inputStream)
 	r.retire()
-	for i := range r.starts { // such a line must not be wrong
+	for i := range r.starts { // workers must not report this loss, because there is none
 		if lines, err := os.ReadFile(filepath.Join(r.dir, fmt.Sprintf("worker-%d.log", i+1))); err != nil || bytes.Contains(lines, []byte("more inputs are acknowledged than")) {
 			r.t.Errorf("worker %d reports a loss: %v", i+1, err)
 		}
@@ -203,12 +205,13 @@ func (o *onslaught) end() uint64 {
 	return state.LastSeq
 }
 
-// right reports whether a message is the result of the n-th input.
+// right reports whether a message is the correct result of the n-th input.
 func (o *onslaught) right(n int, m jetstream.Msg) bool {
 	return bytes.Equal(m.Data(), o.r.reference(o.r.smallInput(n)))
 }
 
-// wantOutcomes checks that each sequence up to last, and each input, has one message in these streams, and the right one.
+// wantOutcomes checks the messages in these streams. Each sequence up to last, and each input, must have exactly one
+// correct message.
 func (o *onslaught) wantOutcomes(last uint64, streams []string, right func(n int, m jetstream.Msg) bool) {
 	r := o.r
 	r.t.Helper()
@@ -234,13 +237,13 @@ func (o *onslaught) wantOutcomes(last uint64, streams []string, right func(n int
 	}
 }
 
-// tallyOf returns how many counts are 0, and how many are more than 1.
+// tallyOf returns the number of counts that are 0, and of counts that are more than 1.
 func tallyOf(counts []uint8) (none, several int) {
 	return bytes.Count(counts, []byte{0}), bytes.Count(counts, []byte{2})
 }
 
-// lookAround makes and deletes temporary consumers on the input stream and the result stream, as a program does that looks at streams,
-// until stop is called.
+// lookAround creates and deletes temporary consumers on the input stream and the result stream until stop is called.
+// Programs that inspect streams do the same.
 func (r *rig) lookAround() (stop func()) {
 	js, err := jetstream.New(r.connect())
 	if err != nil {
@@ -269,7 +272,7 @@ func (r *rig) lookAround() (stop func()) {
 	}
 }
 
-// look reads a few messages of a stream with a temporary consumer, which it deletes.
+// look reads a few messages of a stream with a temporary consumer, and then deletes the consumer.
 func look(ctx context.Context, js jetstream.JetStream, stream string, from jetstream.DeliverPolicy) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// The forms of the tests, which MILLRACE_FAULTS selects. Without it, every test is skipped.
+// The forms of the tests. MILLRACE_FAULTS selects one; without it, every test is skipped.
 const (
 	formCI    = "ci"    // the tests of inCI, in the short form
 	formShort = "short" // every test injects its fault a few times
@@ -26,11 +26,11 @@ var form = os.Getenv("MILLRACE_FAULTS")
 // modes are the delivery modes (MILLRACE_DELIVERY) for which every fault is injected.
 var modes = []string{"shared", "exclusive"}
 
-// The programs under test, built once.
+// The paths of the programs under test, which are built once.
 var workerBinary, serverBinary string
 
-// atOnce is the default number of tests that run at once. They mostly wait, so it doesn't depend on the number of
-// processors.
+// atOnce is the default number of tests that run in parallel. Tests mostly wait, so the number doesn't depend on the
+// number of processors.
 const atOnce = 6
 
 func TestMain(m *testing.M) {
@@ -62,7 +62,7 @@ func buildAndRun(m *testing.M) int {
 		}
 	}
 	go nurse()
-	if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil { // unless -parallel says otherwise
+	if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil { // the flag -parallel overrides the default
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -85,7 +85,7 @@ func build(binary, from string, flags ...string) error {
 	return nil
 }
 
-// buildFaulty builds, once, a worker with the tag faults: tests can make its device and its operators fail.
+// buildFaulty builds, once, a worker with the tag faults. Tests can make its device and its operators fail.
 var buildFaulty = sync.OnceValues(func() (binary string, err error) {
 	binary = filepath.Join(filepath.Dir(workerBinary), "faulty-worker")
 	return binary, build(binary, "millrace/cmd/worker", "-tags=faults")
@@ -101,10 +101,11 @@ func (r *rig) failWorkers() {
 	r.binary = binary
 }
 
-// isFull reports whether to inject each fault often enough for a reliable result.
+// isFull reports whether the form is full. Then each fault is injected often enough for a reliable result.
 func isFull() bool { return form == formFull }
 
-// times returns how often to inject a fault, or with how many payloads.
+// times returns the number of times to inject a fault, or the number of payloads: full in the full form, short
+// otherwise.
 func times(full, short int) int {
 	if isFull() {
 		return full

@@ -14,11 +14,11 @@ import (
 // memoryLimit is the memory limit of a worker in these tests, in bytes: the value that docs/operations.md recommends.
 const memoryLimit = 512 << 20
 
-// hoarder is a load with results or bookkeeping that are much larger than its payloads.
+// hoarder is a load whose results or bookkeeping are much larger than its payloads.
 type hoarder struct {
 	name, operators string
 	size            func(rng *rand.Rand) int // size of an input, in bytes
-	inputs          int                      // number in the short form; in total more than the worker may hold
+	inputs          int                      // number in the short form; more in total than a worker may hold
 	env             []string
 }
 
@@ -31,9 +31,9 @@ var hoarders = []hoarder{
 	{name: "large", operators: "crc32c", size: func(rng *rand.Rand) int { return rng.IntN(1 << 20) }, inputs: 1000},
 }
 
-// TestMemoryIsBounded makes the result stream refuse everything while there are more inputs than a worker may hold, and
-// then accept everything. The worker is confined: it must stay alive and below its limit, and must neither lose nor
-// double a result.
+// TestMemoryIsBounded makes the result stream refuse everything while there are more inputs than a worker may hold.
+// Then the stream accepts everything. The worker runs under a memory limit. It must stay alive and below the limit, and
+// must not lose or double a result.
 func TestMemoryIsBounded(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -69,11 +69,12 @@ func (r *rig) hoard(h hoarder) {
 	}
 }
 
-// steady is how many times in a row a worker must report the same amount before that counts as the maximum.
+// steady is the number of equal reports in a row after which the reported amount is the worker's maximum.
 const steady = 150
 
-// holdsAll returns a function that reports whether the worker has had to wait for memory, or takes no more because of
-// another bound: large payloads reach the bound on the bytes of submitted batches first.
+// holdsAll returns a function that reports whether the worker takes no more inputs. The worker has had to wait for
+// memory, or its memory use is steady because of another limit. Large payloads reach the limit on the bytes of
+// submitted batches first.
 func (r *rig) holdsAll(w *worker) func() bool {
 	held, same := 0.0, 0
 	return func() bool {

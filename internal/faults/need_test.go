@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// inCI names the tests that CI runs in a step of its own: one or two of each kind of fault, in both delivery modes. `make faults` runs all.
+// inCI lists the tests that CI runs in a separate step: one or two of each kind of fault, in both delivery modes. `make
+// faults` runs all tests.
 var inCI = []string{
 	"TestWorkerKilled/of_1/shared",
 	"TestWorkerKilled/of_3/exclusive",
@@ -32,7 +33,7 @@ var inCI = []string{
 	"TestMemoryIsBounded/large/shared",
 }
 
-// need skips a test, or a group of tests, unless the form includes it. Every test calls it before it does anything else.
+// need skips a test, or a group of tests, unless the form includes it. Every test must call need first.
 func need(t testing.TB) {
 	t.Helper()
 	switch {
@@ -43,13 +44,14 @@ func need(t testing.TB) {
 	}
 }
 
-// came holds the names for which isInCI was called.
+// came holds the names that were passed to isInCI.
 var came struct {
 	mu    sync.Mutex
 	names map[string]bool
 }
 
-// isInCI reports whether inCI has the test, or a test of that group.
+// isInCI reports whether inCI contains the test, or a test in the group with that name. It also records the name in
+// came.
 func isInCI(name string) bool {
 	came.mu.Lock()
 	defer came.mu.Unlock()
@@ -65,7 +67,7 @@ func isInCI(name string) bool {
 	return false
 }
 
-// missed returns the names in inCI that no test has. It returns nil if -run has selected tests.
+// missed returns the names in inCI that don't exist as tests. It returns nil if -run has selected tests.
 func missed(selected string) (names []string) {
 	came.mu.Lock()
 	defer came.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	streams "millrace/internal/cliclient/audit"
 )
 
-// wantSecondOpinion checks, when every input is settled, that `worker audit` finds nothing wrong either: each input has one outcome, and their
-// order is right.
+// wantSecondOpinion checks that `worker audit` finds no mistake: each input has one outcome, and the order is correct.
+// Every input must be settled before.
 func (r *rig) wantSecondOpinion() {
 	r.t.Helper()
 	if notes := r.secondOpinion(1); len(notes) > 0 {
@@ -19,7 +19,8 @@ func (r *rig) wantSecondOpinion() {
 	}
 }
 
-// wantSecondOpinionFrom does the same for the inputs from sequence first on, with streams that may promise no order.
+// wantSecondOpinionFrom does the same for the inputs from sequence first on. The order may be unchecked if the streams
+// don't guarantee one.
 func (r *rig) wantSecondOpinionFrom(first uint64) {
 	r.t.Helper()
 	for _, note := range r.secondOpinion(first) {

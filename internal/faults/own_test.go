@@ -23,8 +23,8 @@ import (
 	"millrace/internal/operator/userops"
 )
 
-// moody is an operator of one's own that does something wrong on records that begin with an exclamation mark. ENDS leaves out the one
-// thing that a test's own reference must not do. STEP is what it adds to its result.
+// moody is a user-written operator that misbehaves on records that begin with an exclamation mark. If ENDS is true, as
+// in the test's reference, it neither hangs nor crashes. VERSION is added to the result.
 const moody = `
 #define MILLRACE_UNCHECKED
 #include <millrace/operator.cuh>
@@ -45,7 +45,8 @@ MILLRACE_RECORD(record, params, result) {
 }
 `
 
-// writeMoody writes the operator's source and library of a version into a folder. The text of the source depends on the version.
+// writeMoody writes the source and library of a version of moody into a folder. The text of the source depends on the
+// version.
 func writeMoody(t testing.TB, folder, version, ends string) {
 	t.Helper()
 	if _, err := exec.LookPath("c++"); err != nil {
@@ -61,7 +62,7 @@ func writeMoody(t testing.TB, folder, version, ends string) {
 	}
 }
 
-// findMoody parses a list of operators, of which moody is in a folder.
+// findMoody parses a list of operators. The folder contains moody.
 func findMoody(t testing.TB, folder, list string) []operator.Operator {
 	t.Helper()
 	found, err := userops.Find([]string{folder}, nil)
@@ -75,7 +76,7 @@ func findMoody(t testing.TB, folder, list string) []operator.Operator {
 	return ops
 }
 
-// moody sets the operators of workers, and returns the folder with moody. The rig's own reference ends on every record.
+// moody sets the workers' operators and returns the folder with moody. The rig's reference ends on every record.
 func (r *rig) moody(list string) (folder string) {
 	r.t.Helper()
 	folder, reference := r.t.TempDir(), r.t.TempDir()
@@ -86,7 +87,8 @@ func (r *rig) moody(list string) (folder string) {
 	return folder
 }
 
-// moods returns inputs of which every n-th begins with one of moods, in turn. The others never do.
+// moods returns a function that creates inputs. Every n-th input begins with one of moods, in turn. All other inputs
+// behave well.
 func (r *rig) moods(n int, moods ...string) func(i int) *nats.Msg {
 	plain := r.inputsOf(func(rng *rand.Rand) int { return rng.IntN(1 << 10) })
 	return func(i int) *nats.Msg {
@@ -100,10 +102,10 @@ func (r *rig) moods(n int, moods ...string) func(i int) *nats.Msg {
 	}
 }
 
-// deadLetter is what the headers of a dead letter say.
+// deadLetter holds the headers of a dead letter that tests compare.
 type deadLetter struct{ reason, operator, text string }
 
-// deadLetters counts the dead letters by what they say.
+// deadLetters counts the dead letters with equal deadLetter values.
 func (r *rig) deadLetters() map[deadLetter]int {
 	r.t.Helper()
 	found := map[deadLetter]int{}
@@ -114,7 +116,7 @@ func (r *rig) deadLetters() map[deadLetter]int {
 	return found
 }
 
-// TestOwnOperatorRefusesEverything: every payload is a dead letter that names the operator and its reason.
+// TestOwnOperatorRefusesEverything: every payload becomes a dead letter that names the operator and its reason.
 func TestOwnOperatorRefusesEverything(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		n := times(20000, 1000)
@@ -135,7 +137,7 @@ func TestOwnOperatorRefusesEverything(t *testing.T) {
 	})
 }
 
-// TestOwnOperatorReturnsUndeclaredResults: only the records concerned fail, and the device works on.
+// TestOwnOperatorReturnsUndeclaredResults: only the affected records fail, and the device continues to work.
 func TestOwnOperatorReturnsUndeclaredResults(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		n := times(30000, 1500)
@@ -164,7 +166,8 @@ func TestOwnOperatorReturnsUndeclaredResults(t *testing.T) {
 	})
 }
 
-// TestOwnOperatorDoesNotEnd: its records hang the device of every worker that receives them, until each is found.
+// TestOwnOperatorDoesNotEnd: records on which the operator doesn't end hang the device of every worker that receives
+// them, until each record is found.
 func TestOwnOperatorDoesNotEnd(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		hangs := times(3, 1)
@@ -174,7 +177,8 @@ func TestOwnOperatorDoesNotEnd(t *testing.T) {
 	})
 }
 
-// TestOwnOperatorCrashesTheWorker: its code for the CPU is part of the process. Each record that ends it is found by the workers that follow.
+// TestOwnOperatorCrashesTheWorker: the operator's CPU code runs in the worker's process. Later workers find each record
+// that crashes the process.
 func TestOwnOperatorCrashesTheWorker(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		crashes, n := times(3, 1), times(4000, 600)
@@ -189,7 +193,7 @@ func TestOwnOperatorCrashesTheWorker(t *testing.T) {
 		s.retire()
 		codes := s.exitCodes()
 		for _, code := range codes {
-			if code != 2 { // with which Go's runtime ends a process after such a signal
+			if code != 2 { // the status with which Go's runtime ends a process after such a signal
 				r.t.Errorf("workers ended with the statuses %v, want 2", codes)
 				break
 			}
@@ -207,7 +211,8 @@ func TestOwnOperatorCrashesTheWorker(t *testing.T) {
 	})
 }
 
-// TestOperatorLosesTheDevice: the operator beside one's own loses it. The dead letter names the one that did.
+// TestOperatorLosesTheDevice: the built-in operator beside a user-written operator loses the device. The dead letter
+// names the built-in operator.
 func TestOperatorLosesTheDevice(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		losses := times(3, 1)
@@ -218,8 +223,9 @@ func TestOperatorLosesTheDevice(t *testing.T) {
 	})
 }
 
-// ownFault publishes payloads that lose the device, one among every n others. It checks that each becomes a dead letter that names the
-// operator to blame, that nothing else does, and that a later process knows when that happened.
+// ownFault publishes payloads that lose the device, one among every n others. It checks that each of them becomes a
+// dead letter that names the faulty operator, and that no other payload does. A later process must report the time of
+// the fault.
 func (r *rig) ownFault(name string, losses, n int, prefix, fault, blamed string) {
 	r.serve(1)
 	s := r.supervise()
@@ -251,14 +257,15 @@ func (r *rig) ownFault(name string, losses, n int, prefix, fault, blamed string)
 	if noted[blamed+" "+fault] == 0 || len(noted) != 1 {
 		r.t.Errorf("faults %v are noted with the consumers, want %s %s alone", noted, blamed, fault)
 	}
-	// With exclusive delivery only a payload that is alone is computed in steps, so fewer than three may be known.
+	// With exclusive delivery, only a payload in a batch of one is computed in steps. So fewer than three faults may be
+	// known.
 	if r.mode() == "shared" && len(codes) >= 4 && third == 0 {
 		r.t.Errorf("after %d losses, the worker doesn't know when the third-last fault of %s was; noted: %v", len(codes), blamed, noted)
 	}
 	r.enter(name, losses, a)
 }
 
-// notedFaults counts the faults of operators that processes have noted with the consumers.
+// notedFaults counts the operator faults that processes have noted in the consumers' metadata.
 func (r *rig) notedFaults() map[string]int {
 	r.t.Helper()
 	ctx := r.Ctx()
@@ -279,7 +286,8 @@ func (r *rig) notedFaults() map[string]int {
 	return noted
 }
 
-// TestOwnOperatorIsNotUsable: the worker takes no payload. It ends with status 2, and says which operator and which file are to blame.
+// TestOwnOperatorIsNotUsable: the worker takes no payload. It exits with status 2 and names the operator and the file
+// to blame.
 func TestOwnOperatorIsNotUsable(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -327,7 +335,8 @@ func TestOwnOperatorIsNotUsable(t *testing.T) {
 	}
 }
 
-// TestOwnOperatorThatDoesNotCompile: the command that builds it ends with what the compiler wrote, and leaves the old library as it was.
+// TestOwnOperatorThatDoesNotCompile: the build command fails with the compiler's output, and leaves the old library
+// unchanged.
 func TestOwnOperatorThatDoesNotCompile(t *testing.T) {
 	need(t)
 	folder := t.TempDir()
@@ -344,7 +353,7 @@ func TestOwnOperatorThatDoesNotCompile(t *testing.T) {
 	}
 }
 
-// needNewerContract returns a library that says that it needs the next version of the contract.
+// needNewerContract returns a library that requires the next version of the contract.
 func needNewerContract(t *testing.T, path string) []byte {
 	t.Helper()
 	library := read(t, path)
@@ -372,7 +381,7 @@ func read(t *testing.T, path string) []byte {
 	return data
 }
 
-// write replaces a file. A process that uses the old one isn't disturbed.
+// write replaces a file. It doesn't disturb a process that uses the old file.
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
 	if err := os.Remove(path); err != nil {

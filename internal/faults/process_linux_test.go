@@ -16,16 +16,16 @@ func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// holdPort returns an address on which a process of the test can listen, and listen again after it was restarted. The test holds a socket
-// that is bound to the address but doesn't listen, so the kernel assigns the port to nobody who asks for any port. It can be shared
-// because both sockets have SO_REUSEADDR, which Go sets for listeners.
+// holdPort returns an address on which a process of the test can listen, also after a restart. The test holds a socket
+// that is bound to the address but doesn't listen, so the kernel doesn't assign the port to another program. Both
+// sockets can share the address because they have SO_REUSEADDR, which Go sets for listeners.
 func holdPort(t testing.TB) (addr string) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = syscall.Close(fd) }) // it has no data
+	t.Cleanup(func() { _ = syscall.Close(fd) }) // the socket has no data
 	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
 		t.Fatal(err)
 	}

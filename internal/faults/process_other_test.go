@@ -14,7 +14,7 @@ func pinThread() {}
 
 func dieWithParent(*exec.Cmd) {}
 
-// holdPort returns an address on which nothing listens. Another process may take it.
+// holdPort returns an address on which nothing listens. Another process may claim the address.
 func holdPort(t testing.TB) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -21,15 +21,15 @@ type process struct {
 	name     string
 	cmd      *exec.Cmd
 	log      string
-	done     chan struct{} // closed once it has ended
-	expected atomic.Bool   // the test expects it to end
+	done     chan struct{} // closed once the process has ended
+	expected atomic.Bool   // the test expects the process to end
 }
 
 // births receives functions that start processes; see nurse.
 var births = make(chan func())
 
-// nurse starts all processes from one thread that lives as long as the tests. The kernel kills the processes with the
-// thread that started them, so that none survives tests that panic or are killed.
+// nurse starts all processes from one thread that lives as long as the tests. The kernel kills the processes with that
+// thread. So no process survives if the tests panic or are killed.
 func nurse() {
 	pinThread()
 	for birth := range births {
@@ -37,7 +37,7 @@ func nurse() {
 	}
 }
 
-// start starts a program in dir, which also receives its log. It is stopped when the test ends.
+// start starts a program in dir, and writes its log there. The program is stopped when the test ends.
 func start(t testing.TB, dir, name, binary string, env []string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, name: name, cmd: exec.Command(binary, args...), log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
@@ -54,7 +54,7 @@ func start(t testing.TB, dir, name, binary string, env []string, args ...string)
 		t.Fatalf("start %s: %v", name, err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // its status is in cmd.ProcessState
+		_ = p.cmd.Wait() // cmd.ProcessState has the status
 		close(p.done)
 	}()
 	t.Cleanup(func() {
@@ -69,16 +69,15 @@ func start(t testing.TB, dir, name, binary string, env []string, args ...string)
 // signal sends a signal that is expected to end the process.
 func (p *process) signal(s os.Signal) {
 	p.expected.Store(true)
-	_ = p.cmd.Process.Signal(s) // it may have exited already; its exit status shows that
+	_ = p.cmd.Process.Signal(s) // it may have exited already, which its exit status shows
 }
 
-// kill kills the process.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 	<-p.done
 }
 
-// terminate asks the process to end, and returns its exit status.
+// terminate asks the process to end and returns its exit status.
 func (p *process) terminate() int {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
@@ -99,8 +98,8 @@ func (p *process) hasEnded() bool {
 	}
 }
 
-// said finds the first line of output that contains all of these texts, and returns the rest of the line after the last
-// of them. It returns false if there is no such line.
+// said finds the first line of output that contains all of the texts. It returns the part of the line after the last
+// text, or false if there is no such line.
 func (p *process) said(texts ...string) (rest string, ok bool) {
 	log, err := os.ReadFile(p.log)
 	if err != nil {
@@ -134,7 +133,6 @@ func after(line string, texts []string) (string, bool) {
 	return line, true
 }
 
-// tail returns the end of the process's output.
 func (p *process) tail() string {
 	const lines, width = 30, 600
 	log, err := os.ReadFile(p.log)

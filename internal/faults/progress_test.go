@@ -15,7 +15,7 @@ const (
 	deadStream   = "RESULTS_DEADLETTER"
 )
 
-// state returns a stream's state, or false if no server answers.
+// state returns a stream's state. It returns false if no server answers.
 func (r *rig) state(stream string) (jetstream.StreamState, bool) {
 	ctx, cancel := r.shortly()
 	defer cancel()
@@ -47,12 +47,13 @@ func (r *rig) awaitResults(n int) {
 	})
 }
 
-// consumption is the combined state of the consumers of the input stream, without those from which workers read what was delivered.
+// consumption is the combined state of the consumers of the input stream. It omits the consumers from which workers
+// read delivered inputs again.
 type consumption struct {
 	delivered, waiting, unacknowledged, redelivering int
 }
 
-// consumed returns that state, or false if no server answers or there is no consumer.
+// consumed returns the combined state of the consumers. It returns false if no server answers or there is no consumer.
 func (r *rig) consumed() (c consumption, ok bool) {
 	ctx, cancel := r.shortly()
 	defer cancel()
@@ -74,7 +75,7 @@ func (r *rig) consumed() (c consumption, ok bool) {
 	return c, ok && list.Err() == nil
 }
 
-// mustConsumed returns that state from servers that answer.
+// mustConsumed returns the combined state of the consumers, and waits for servers that don't answer.
 func (r *rig) mustConsumed() (c consumption) {
 	r.t.Helper()
 	r.until("the consumers answer", func() bool {
@@ -92,7 +93,7 @@ func (r *rig) isFinished() bool {
 }
 
 // isToldOfAll reports whether every consumer has delivered the last of its inputs. The server updates its consumers
-// shortly after it has confirmed an input, so a consumer that seems to have nothing to do may not know the input yet.
+// shortly after it has confirmed an input. So a consumer that seems idle may not have the input yet.
 func (r *rig) isToldOfAll() bool {
 	ctx, cancel := r.shortly()
 	defer cancel()
@@ -115,8 +116,8 @@ func (r *rig) isToldOfAll() bool {
 	return consumers.Err() == nil
 }
 
-// lastInput returns the sequence of the last input on a subject, or 0 if there is none. The client's own call fails for
-// headers that it can't parse.
+// lastInput returns the sequence of the last input on a subject, or 0 if there is none. The client library's own call
+// fails for headers that it can't parse.
 func (r *rig) lastInput(ctx context.Context, subject string) (uint64, error) {
 	msg, err := r.JS.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+inputStream, fmt.Appendf(nil, `{"last_by_subj":%q}`, subject))
 	if err != nil {

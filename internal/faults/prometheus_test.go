@@ -20,8 +20,8 @@ import (
 // rulesFile is the rules file for users.
 const rulesFile = "../../helm/millrace/files/rules.yaml"
 
-// needPrometheus returns the path of Prometheus. If there is none, it skips the test with a message in capitals, or
-// fails it if MILLRACE_REQUIRE_PROMETHEUS=1.
+// needPrometheus returns the path of Prometheus. If Prometheus isn't installed, it skips the test with a message in
+// capitals, or fails it if MILLRACE_REQUIRE_PROMETHEUS=1.
 func needPrometheus(t *testing.T) (binary string) {
 	t.Helper()
 	binary, err := exec.LookPath("prometheus")
@@ -36,11 +36,11 @@ func needPrometheus(t *testing.T) (binary string) {
 	return ""
 }
 
-// pace sets how fast time passes for the rules. With the real pace, the short test would wait half an hour for their
+// pace sets the speed of time for the rules. With unchanged rules, the short test would wait half an hour for their
 // windows.
 type pace struct {
 	name   string
-	unit   string        // the unit that replaces a minute in windows and waits
+	unit   string        // the time unit that replaces a minute in windows and waits
 	scrape time.Duration // interval between scrapes, and between evaluations
 }
 
@@ -49,11 +49,11 @@ var (
 	asItIs  = pace{"as users have them", "m", 5 * time.Second}
 )
 
-// duration matches a whole number of minutes or hours in a rule. It matches only at the beginning of a word, so not in
-// names such as ratio_rate5m.
+// duration matches a whole number of minutes or hours in a rule. It matches only at the beginning of a word, and so
+// doesn't match names such as ratio_rate5m.
 var duration = regexp.MustCompile(`\b(\d+)([mh])\b`)
 
-// rules returns the rules, with their windows and waits at that pace.
+// rules returns the rules, with windows and waits scaled to the pace.
 func (p pace) rules(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile(rulesFile)
@@ -63,7 +63,7 @@ func (p pace) rules(t testing.TB) string {
 	return p.scale(t, string(text))
 }
 
-// scale converts minutes and hours in PromQL to the pace's units.
+// scale converts minutes and hours in PromQL to the pace's unit.
 func (p pace) scale(t testing.TB, text string) string {
 	t.Helper()
 	return duration.ReplaceAllStringFunc(text, func(s string) string {
@@ -96,7 +96,7 @@ scrape_configs:
     static_configs: [{ targets: ["%[3]s"] }]
 `
 
-// watch starts Prometheus, which scrapes a worker and the page that replaces the cluster's exporters.
+// watch starts Prometheus, which scrapes a worker and a page that replaces the cluster's exporters.
 func (r *rig) watch(binary string, p pace, worker, cluster string) *prometheus {
 	r.t.Helper()
 	for name, text := range map[string]string{
@@ -117,7 +117,7 @@ func (r *rig) watch(binary string, p pace, worker, cluster string) *prometheus {
 	return prom
 }
 
-// ask requests a page and, if into is not nil, decodes the data of the response into it.
+// ask requests a page. If into is not nil, it decodes the data of the response into it.
 func (p *prometheus) ask(path string, into any) error {
 	answer, err := p.http.Get(p.url + path)
 	if err != nil {
@@ -146,7 +146,7 @@ func (p *prometheus) query(expr string) (series int, err error) {
 	return len(values), err
 }
 
-// values returns the current values of all series in an expression's result, as Prometheus writes them.
+// values returns the current values of all series in an expression's result, in the text format of Prometheus.
 func (p *prometheus) values(expr string) ([]string, error) {
 	var data struct{ Result []struct{ Value [2]any } }
 	if err := p.ask("/api/v1/query?query="+url.QueryEscape(expr), &data); err != nil {
@@ -159,7 +159,7 @@ func (p *prometheus) values(expr string) ([]string, error) {
 	return values, nil
 }
 
-// isFiring reports whether an alert with that name fires.
+// isFiring reports whether the alert with the given name fires.
 func (p *prometheus) isFiring(alert string) bool {
 	n, err := p.query(fmt.Sprintf(`ALERTS{alertname=%q,alertstate="firing"}`, alert))
 	return err == nil && n > 0

@@ -15,14 +15,15 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// rawInput is an input as bytes of the protocol. Clients don't write such subjects and headers, but servers store them.
+// rawInput is an input in the form of protocol bytes. Clients don't write such subjects and headers, but servers store
+// them.
 type rawInput struct {
 	subject string
-	header  string // includes its first line and its empty last line; empty if there is none
+	header  string // includes its first line and its empty last line; empty if there is no header
 	payload []byte
 }
 
-// appendTo appends the operation that publishes the input.
+// appendTo appends the protocol operation that publishes the input.
 func (r rawInput) appendTo(dst []byte) []byte {
 	if r.header == "" {
 		dst = fmt.Appendf(dst, "PUB %s %d\r\n", r.subject, len(r.payload))
@@ -33,8 +34,8 @@ func (r rawInput) appendTo(dst []byte) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// publishRaw publishes inputs unchanged to the first server, and returns the server's error for each input that it
-// refuses. A server closes the connection after some errors; the next input then uses a new connection.
+// publishRaw publishes inputs unchanged to the first server, and returns the server's error for each refused input. A
+// server closes the connection after some errors. The next input then uses a new connection.
 func (r *rig) publishRaw(inputs []rawInput) (refused map[int]string) {
 	r.t.Helper()
 	refused = map[int]string{}
@@ -48,19 +49,20 @@ func (r *rig) publishRaw(inputs []rawInput) (refused map[int]string) {
 			refused[i] = said
 		}
 		if err != nil {
-			_ = c.Close() // the server has closed it
+			_ = c.Close() // the server has closed the connection
 			c = nil
 		}
 	}
 	if c != nil {
-		_ = c.Close() // nothing is in flight, because the server has answered
+		_ = c.Close() // the server has answered every operation
 	}
 	r.awaitStored()
 	return refused
 }
 
-// awaitStored returns when the input stream has stored everything that the server has accepted: the server answers before the stream takes a
-// message from its queue. Behind the others in the queue, the stream refuses a message for another stream.
+// awaitStored returns when the input stream has stored every message that the server has accepted. The server answers
+// before the stream takes a message from its queue. awaitStored queues a message for another stream, which the stream
+// refuses after it has stored the earlier messages.
 func (r *rig) awaitStored() {
 	r.t.Helper()
 	_, err := r.JS.Publish(r.Ctx(), "ingest.web.0", nil, jetstream.WithExpectStream("ANOTHER"))
@@ -92,8 +94,8 @@ func (r *rig) dialRaw() *rawConn {
 	return c
 }
 
-// exchange sends operations, and returns the server's errors once it has read all operations. err reports that the
-// connection has ended.
+// exchange sends operations and returns the server's errors once the server has read all operations. It returns an
+// error if the connection has ended.
 func (r *rawConn) exchange(operations []byte) (said string, err error) {
 	if err := r.SetDeadline(time.Now().Add(natstest.Patience)); err != nil {
 		return "", err

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// words are headers of inputs that look like those of the server's own messages: as fields in any spelling, and as the
-// status in the header's first line.
+// words are headers of inputs that look like headers of the server's own messages. They have status fields in various
+// spellings, or a status in the header's first line.
 var words = []string{
 	"NATS/1.0\r\nStatus: 409\r\nDescription: Consumer Deleted", "NATS/1.0\r\nstatus: 409\r\ndescription: Consumer Deleted",
 	"NATS/1.0\r\nStatus:409\r\nSTATUS: 100", "NATS/1.0\r\nStatus: 100\r\nDescription: Idle Heartbeat\r\nNats-Last-Consumer: 1",
@@ -20,8 +20,8 @@ var words = []string{
 	"NATS/1.0 409 Consumer Deleted", "NATS/1.0 409 Server Shutdown", "NATS/1.0 404 No Messages", "NATS/1.0 100 Idle Heartbeat",
 }
 
-// TestReadersUnderStatusHeaders reads results and dead letters with nats.go while workers take inputs that have no
-// payload and headers like the server's. Every second input leaves no space for its result, so it becomes a dead
+// TestReadersUnderStatusHeaders reads results and dead letters with nats.go while workers take inputs without a payload
+// and with headers like the server's. The result of every second input is too large, so that input becomes a dead
 // letter.
 func TestReadersUnderStatusHeaders(t *testing.T) {
 	eachMode(t, func(r *rig) {
@@ -65,7 +65,7 @@ func TestReadersUnderStatusHeaders(t *testing.T) {
 type reader struct {
 	stream string
 	came   atomic.Int64
-	failed atomic.Pointer[error] // the first error that it received
+	failed atomic.Pointer[error] // the first error that the reader received
 }
 
 // consume starts a reader of a stream.

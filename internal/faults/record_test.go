@@ -15,8 +15,8 @@ type row struct {
 	took  time.Duration
 }
 
-// log prints the record as a Markdown table. It prints each line as soon as it is known, so that an interrupted run
-// leaves its results.
+// log prints the record as a Markdown table. It prints each line as soon as the line is known, so the results of an
+// interrupted run are not lost.
 type log struct {
 	mu    sync.Mutex
 	begun bool

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// refusal is a way in which the result stream refuses results.
+// refusal is one way to make the result stream refuse results.
 type refusal struct {
 	name  string
 	begin func(r *rig, c jetstream.StreamConfig)
@@ -17,7 +17,7 @@ type refusal struct {
 	said  []string                               // texts that one line of the worker's log must contain
 }
 
-// notStored is the worker's warning. It is followed by the name of the stream and the server's reason.
+// notStored is the text of the worker's warning. The name of the stream and the server's reason follow the text.
 const notStored = "results could not be stored and are published again; nothing is acknowledged meanwhile"
 
 // roomWhenFull is the number of results that the stream accepts before it is full.
@@ -51,8 +51,8 @@ var refusals = []refusal{
 	},
 }
 
-// TestResultsRefused makes the result stream refuse everything for a while. The worker must log that, keep its results,
-// acknowledge nothing, and continue once the stream accepts results.
+// TestResultsRefused makes the result stream refuse everything for a while. The worker must log the refusal, keep its
+// results and acknowledge nothing. It must continue once the stream accepts results.
 func TestResultsRefused(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -66,7 +66,7 @@ func TestResultsRefused(t *testing.T) {
 	}
 }
 
-// refuseResults feeds some inputs before the result stream refuses everything, and some during that.
+// refuseResults feeds some inputs before the result stream refuses everything, and some inputs during the refusal.
 func (r *rig) refuseResults(refusal refusal, fault string, l load, before, during int) {
 	r.serve(1)
 	r.work(1)
@@ -83,7 +83,7 @@ func (r *rig) refuseResults(refusal refusal, fault string, l load, before, durin
 		_, ok := r.workers[0].said(refusal.said...)
 		return ok
 	})
-	// A consumer may learn of an input shortly after it is stored, so this waits. An acknowledged input isn't
+	// A consumer may see an input shortly after the input is stored, so the test waits. An acknowledged input isn't
 	// redelivered.
 	r.until(fmt.Sprintf("of %d inputs, all but %d are unacknowledged: their results are not stored", during, refusal.room), func() bool {
 		c, ok := r.consumed()
@@ -96,7 +96,7 @@ func (r *rig) refuseResults(refusal refusal, fault string, l load, before, durin
 }
 
 // TestResultsTooLarge makes the result stream refuse every message because of its size. Retrying doesn't help, so each
-// input becomes a dead letter. Then the limit is lifted, and results are stored again.
+// input becomes a dead letter. When the limit is lifted, results are stored again.
 func TestResultsTooLarge(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		const refused, taken = 500, 500

@@ -11,9 +11,9 @@ import (
 	"millrace/internal/operator"
 )
 
-// TestOwnOperatorIsReplaced kills workers under load and replaces the operator by a newer version each time, before the next worker
-// starts. A version isn't part of a result's id. So an input whose result is stored keeps it, and every other one gets the result of
-// the newer version: each has exactly one.
+// TestOwnOperatorIsReplaced repeatedly kills the worker under load and installs a newer version of the operator before
+// the next worker starts. A version isn't part of a result's id. So an input with a stored result keeps that result,
+// and every other input gets the result of a newer version. Each input has exactly one result.
 func TestOwnOperatorIsReplaced(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		folder := r.moody("moody,crc32c")
@@ -28,7 +28,7 @@ func TestOwnOperatorIsReplaced(t *testing.T) {
 		r.work(1)
 		input := r.moods(1<<30, "")
 		f := r.feed(endless, input)
-		var last uint64 // sequence of the last input that was stored before the last version
+		var last uint64 // sequence of the last input before the last version
 		for v := 2; v <= versions; v++ {
 			r.awaitResults(1 + r.rng.IntN(2000))
 			r.workers[0].kill()
@@ -45,8 +45,8 @@ func TestOwnOperatorIsReplaced(t *testing.T) {
 	})
 }
 
-// wantOneVersionEach checks that each input has exactly one result, of one of the versions. Inputs after the given sequence must have
-// the result of the latest.
+// wantOneVersionEach checks that each input has exactly one result, from one of the versions. Inputs after the given
+// sequence must have the result of the latest version.
 func (r *rig) wantOneVersionEach(versions map[string][]operator.Operator, after uint64, latest string) {
 	r.t.Helper()
 	inputs, found, of := map[uint64][]byte{}, map[uint64]int{}, map[string]int{}

@@ -36,7 +36,7 @@ func (r *rig) restartServer(restarts int, fault string, l load) {
 // replicas is the number of servers in a cluster that store each message.
 const replicas = 3
 
-// TestClusterLeaderKilled uses a cluster of three under load and kills the server that leads one of the streams.
+// TestClusterLeaderKilled kills the server that leads one of the streams in a cluster of three, under load.
 func TestClusterLeaderKilled(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		kills := times(10, 1)
@@ -108,7 +108,7 @@ func (r *rig) leader(stream string) *server {
 	return leader
 }
 
-// isReplicated reports whether every server has all of the streams and their consumers.
+// isReplicated reports whether every server stores all streams and their consumers.
 func (r *rig) isReplicated() bool {
 	for _, stream := range []string{inputStream, resultStream} {
 		if !isCurrent(r.cluster(stream)) {
@@ -129,8 +129,8 @@ func (r *rig) isReplicated() bool {
 	return all && consumers.Err() == nil
 }
 
-// isCurrent reports whether there is a leader and all replicas follow it. A replica counts only if it has responded
-// recently.
+// isCurrent reports whether a leader exists and all replicas are up to date. A replica that has not responded recently
+// is not up to date.
 func isCurrent(c *jetstream.ClusterInfo) bool {
 	if c == nil || c.Leader == "" || len(c.Replicas) != replicas-1 {
 		return false

@@ -17,9 +17,9 @@ import (
 // copied is the name under which a snapshot of the input stream is restored.
 const copied = "COPY"
 
-// TestLoadRestoredCopy takes a snapshot of the input stream under full load, restores it under another name on another server, and has workers
-// process what comes next there. The workers of the copy remove nothing from it, although its metadata were those of a trimmed
-// stream, and those of the original go on.
+// TestLoadRestoredCopy takes a snapshot of the input stream under full load and restores it under another name on
+// another server. Workers then process new inputs in the copy. They must remove nothing from the copy, although its
+// metadata are those of a trimmed stream. The workers of the original stream continue.
 func TestLoadRestoredCopy(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		r.byDefault()
@@ -51,7 +51,7 @@ func TestLoadRestoredCopy(t *testing.T) {
 	})
 }
 
-// hasProcessedCopy reports whether the consumers of the copy have nothing left.
+// hasProcessedCopy reports whether the consumers of the copy have no inputs left.
 func (r *rig) hasProcessedCopy() bool {
 	ctx, cancel := r.shortly()
 	defer cancel()
@@ -67,14 +67,15 @@ func (r *rig) hasProcessedCopy() bool {
 	return left == 0 && consumers.Err() == nil
 }
 
-// snapshot is a copy of a stream and its consumers, as the server sends it.
+// snapshot is a copy of a stream and its consumers, in the server's format.
 type snapshot struct {
 	Config jetstream.StreamConfig `json:"config"`
 	State  json.RawMessage        `json:"state"`
 	chunks [][]byte
 }
 
-// snapshot takes a snapshot of a stream. The server may fail while workers remove inputs from the stream, and is asked again.
+// snapshot takes a snapshot of a stream. The server may fail while workers remove inputs from the stream, so snapshot
+// retries.
 func (r *rig) snapshot(stream string) (s snapshot) {
 	r.t.Helper()
 	r.until("the server has made a snapshot", func() bool {
@@ -93,7 +94,7 @@ func (r *rig) trySnapshot(stream string) (s snapshot, err error) {
 	if err != nil {
 		return s, err
 	}
-	defer func() { _ = sub.Unsubscribe() }() // the snapshot has ended
+	defer func() { _ = sub.Unsubscribe() }() // no messages follow the snapshot
 	r.mustAnswer("$JS.API.STREAM.SNAPSHOT."+stream, fmt.Appendf(nil, `{"deliver_subject": %q}`, inbox), &s)
 	for {
 		m, err := sub.NextMsg(natstest.Patience)
@@ -141,7 +142,7 @@ func (r *rig) restore(name string, s snapshot) {
 	}
 }
 
-// mustAnswer sends a request to JetStream and parses the answer.
+// mustAnswer sends a request to JetStream and decodes the answer.
 func (r *rig) mustAnswer(subject string, request []byte, answer any) {
 	r.t.Helper()
 	m, err := r.NC.Request(subject, request, 10*time.Second)
@@ -153,7 +154,7 @@ func (r *rig) mustAnswer(subject string, request []byte, answer any) {
 	}
 }
 
-// errorIn returns the error of an answer of JetStream.
+// errorIn returns the error in an answer of JetStream.
 func errorIn(answer []byte) error {
 	var a struct {
 		Error *jetstream.APIError `json:"error"`

@@ -9,7 +9,8 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// TestProvisionedRetention kills workers and the server while the input stream removes what is acknowledged, as it does by default.
+// TestProvisionedRetention kills workers and the server while the input stream removes acknowledged inputs, which is
+// the default.
 func TestProvisionedRetention(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		r.removing()
@@ -30,8 +31,8 @@ func TestProvisionedRetention(t *testing.T) {
 	})
 }
 
-// TestProvisionedRetentionInACluster does the same with a server that leads a stream, of a cluster of three, in which new streams have
-// three replicas.
+// TestProvisionedRetentionInACluster kills workers and the server that leads a stream. The cluster has three servers,
+// and new streams have three replicas.
 func TestProvisionedRetentionInACluster(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		r.removing()
@@ -64,7 +65,7 @@ func (r *rig) removing() {
 	r.set("MILLRACE_STREAM_RETENTION=auto", "MILLRACE_STREAM_MAX_BYTES=4GiB", "MILLRACE_RESULT_MAX_BYTES=4GiB", "MILLRACE_DEADLETTER_MAX_BYTES=1GiB")
 }
 
-// replaceWorker kills a worker, and waits until another one takes payloads.
+// replaceWorker kills a worker, and waits until another worker takes payloads.
 func (r *rig) replaceWorker() {
 	r.t.Helper()
 	r.workers[0].kill()
@@ -72,8 +73,8 @@ func (r *rig) replaceWorker() {
 	r.work(1)
 }
 
-// wantEachSequenceOnce checks, when every input is settled, that each sequence of the input stream has one result, and that the workers have
-// removed the inputs.
+// wantEachSequenceOnce waits until every input is settled. It checks that each sequence of the input stream has one
+// result, and that the workers have removed the inputs.
 func (r *rig) wantEachSequenceOnce() {
 	r.t.Helper()
 	r.awaitFinished()

@@ -20,36 +20,36 @@ const (
 	// lookEvery is the interval between polls of a state.
 	lookEvery = 20 * time.Millisecond
 
-	// askTimeout bounds one request to a server that may be down.
+	// askTimeout limits one request to a server that may be down.
 	askTimeout = 2 * time.Second
 )
 
-// rig holds servers, workers on them, and the means to check both.
+// rig holds servers, workers that use them, and helpers that check both.
 type rig struct {
-	*natstest.Rig // the test's client of the servers; nil before serve
+	*natstest.Rig // the test's client; nil before serve
 	t             testing.TB
-	dir           string // of files and logs
+	dir           string // for files and logs
 	seed          uint64
-	rng           *rand.Rand // for the test's own random choices; goroutines have their own sources
+	rng           *rand.Rand // for the test's own random choices; goroutines use separate sources
 	env           []string   // additional environment of workers
 	binary        string     // of workers
 
 	servers []*server
 
-	workers []*worker       // workers that must be alive
+	workers []*worker       // proxy in front of the first worker; nil for none
 	front   *natstest.Proxy // before the first worker; nil for none
 	starts  int             // number of workers started
 	feeds   int
-	lead    int          // lead of feeds; see lead
+	lead    int          // lead of feeds; see the constant lead
 	fed     atomic.Int64 // number of inputs that all feeds have stored
 	most    atomic.Int64 // value of fed at which endless feeds wait
 
 	ops   []operator.Operator
-	split func(h nats.Header, body []byte) (records [][]byte, bad *damage) // how inputs are split into records; nil: each is one
+	split func(h nats.Header, body []byte) (records [][]byte, bad *damage) // splits an input into records; nil if each input is one payload
 	began time.Time
 }
 
-// eachMode runs a test for every delivery mode. Tests run in parallel, since most of them wait for timeouts.
+// eachMode runs a test in every delivery mode. Tests run in parallel because they mostly wait for timeouts.
 func eachMode(t *testing.T, test func(r *rig)) {
 	need(t)
 	t.Parallel()
@@ -106,7 +106,8 @@ func (r *rig) shortly() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), askTimeout)
 }
 
-// until returns once cond holds. It fails the test if a process exits unexpectedly before that.
+// until returns once cond holds. It fails the test if a process exits unexpectedly first, or if cond doesn't hold
+// within natstest.Patience.
 func (r *rig) until(what string, cond func() bool) {
 	r.t.Helper()
 	if !r.comes(cond) {

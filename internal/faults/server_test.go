@@ -20,7 +20,7 @@ type server struct {
 	starts             int
 }
 
-// serverConfig is the configuration of servers: JetStream with file storage, and the settings of a cluster.
+// serverConfig is the configuration of a server: JetStream with file storage, and the settings of a cluster.
 const serverConfig = `server_name: %s
 listen: "%s"
 jetstream { store_dir: "%s" }
@@ -29,7 +29,7 @@ jetstream { store_dir: "%s" }
 const clusterConfig = `cluster { name: faults, listen: "%s", routes: [%s] }
 `
 
-// newServers writes the configurations of n servers. If n is more than one, they form a cluster.
+// newServers writes the configurations of n servers. Several servers form a cluster.
 func newServers(t testing.TB, dir string, n int) []*server {
 	t.Helper()
 	routes := make([]string, n)
@@ -79,7 +79,7 @@ func (r *rig) jetStreamAnswers() bool {
 	return err == nil
 }
 
-// connect opens a connection that waits for its servers.
+// connect opens a connection that waits for servers that are down.
 func (r *rig) connect() *nats.Conn {
 	r.t.Helper()
 	return r.Connect(r.URL, nats.RetryOnFailedConnect(true))

@@ -28,14 +28,13 @@ const (
 	// soakTime is the duration of all rounds in the full form; MILLRACE_FAULTS_SOAK overrides it.
 	soakTime = 10 * time.Minute
 
-	// growth and growthBytes bound how much a worker's memory may grow from one part of the soak to the next without
-	// counting as a leak. With the Go runtime's garbage collector, as much as half of the memory is left to chance.
+	// growth and growthBytes limit the permitted growth of a worker's memory from one part of the soak to the next.
+	// With the Go runtime's garbage collector, as much as half of the memory varies by chance.
 	growth, growthBytes = 1.3, 48 << 20
 )
 
 // TestSoak runs one worker at full speed with payloads of changing sizes. After each phase, when everything is settled,
-// it records how much the worker holds. That amount must not grow from the middle third of the phases to the last
-// third.
+// it records the worker's resources. They must not grow from the middle third of the phases to the last third.
 func TestSoak(t *testing.T) {
 	need(t)
 	for _, mode := range modes {
@@ -43,7 +42,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// holding is the amount that a worker holds between two phases.
+// holding is the worker's use of resources between two phases.
 type holding struct {
 	resident, goroutines, pinned, reserved, used float64
 }
@@ -68,7 +67,7 @@ func (r *rig) soak() {
 		}
 	}
 	r.retire()
-	all.redelivered = 0 // purges have made this count invalid
+	all.redelivered = 0 // purges make this count invalid
 	r.enter("soak, phases of changing sizes", n, all)
 	r.wantFlat(held)
 }
@@ -91,13 +90,13 @@ func (r *rig) soakTime() time.Duration {
 
 func (s sizes) size(rng *rand.Rand) int { return s.least + rng.IntN(s.most-s.least+1) }
 
-// payloads returns the number of payloads in a phase, bounded in number and in bytes.
+// payloads returns the number of payloads in a phase. Both the number and the total bytes are limited.
 func (s sizes) payloads() int {
 	number, bytes := times(20_000, 500), times(256<<20, 8<<20)
 	return max(min(number, bytes/(s.most+1)), 1)
 }
 
-// holding reads how much a worker holds, from its metrics and from the system.
+// holding reads the worker's use of resources from its metrics and from the system.
 func (r *rig) holding(w *worker) holding {
 	r.t.Helper()
 	return holding{
@@ -125,7 +124,7 @@ func (r *rig) resident(w *worker) float64 {
 	return float64(n) * 1024
 }
 
-// purge empties all streams, so that no disk fills.
+// purge empties all streams, so that the disk doesn't fill.
 func (r *rig) purge() {
 	r.t.Helper()
 	for _, name := range append(r.outputs(), inputStream) {
@@ -135,7 +134,7 @@ func (r *rig) purge() {
 	}
 }
 
-// wantFlat compares the last third of the recorded amounts with the middle third.
+// wantFlat compares the last third of the recorded values with the middle third.
 func (r *rig) wantFlat(held []holding) {
 	r.t.Helper()
 	third := len(held) / 3

@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// maxPayload is the server's limit: headers and payload of one message together.
+	// maxPayload is the server's limit, in bytes, on headers and payload of one message together.
 	maxPayload = 1 << 20
 
-	// maxHeader is the maximum size of headers that JetStream stores.
+	// maxHeader is the maximum size in bytes of headers that JetStream stores.
 	maxHeader = 64<<10 - 1
 
-	// maxSubject is the maximum length of a subject for a client that requests no reply: the protocol line has at most
+	// maxSubject is the maximum length of a subject for a client that requests no reply. The protocol line has at most
 	// 4096 bytes.
 	maxSubject = 4096 - len("PUB  1234567")
 )
 
-// header returns a header with one entry and a length of n bytes, at least 30.
+// header returns a header of n bytes with one entry. n must be at least 30.
 func header(n int) string {
 	const empty = "NATS/1.0\r\nLong: \r\n\r\n"
 	return strings.Replace(empty, "\r\n\r\n", strings.Repeat("x", n-len(empty))+"\r\n\r\n", 1)
@@ -76,9 +76,9 @@ func TestStrangeInput(t *testing.T) {
 	}
 }
 
-// TestInputsThatLookLikeStatusMessages publishes inputs that have no payload and a header like that of the server's status
-// messages for a pull: that the pull has ended, or that the consumer was deleted. The client library would take them
-// for such messages.
+// TestInputsThatLookLikeStatusMessages publishes inputs that have no payload and a header like the server's status
+// messages. Such messages report that a pull has ended, or that the consumer was deleted. The client library would
+// treat the inputs as such messages.
 func TestInputsThatLookLikeStatusMessages(t *testing.T) {
 	words := []string{
 		"Status: 409\r\nDescription: Consumer Deleted", "Status: 100\r\nDescription: Idle Heartbeat", "Status: 503",
@@ -111,7 +111,7 @@ func TestFuzzedInputs(t *testing.T) {
 		inputs := make([]rawInput, n)
 		for i := range inputs {
 			inputs[i] = fuzzedInput(r.rng)
-			// NATS doesn't permit a subject with a wildcard as a token. The server stores it anyway, but doesn't
+			// NATS doesn't permit a subject with a wildcard as a token. The server stores it anyway. But it doesn't
 			// deliver it to a consumer with a filter behind a subject transform.
 			for r.mode() == "exclusive" && hasWildcard(inputs[i].subject) {
 				inputs[i] = fuzzedInput(r.rng)
@@ -125,7 +125,7 @@ func TestFuzzedInputs(t *testing.T) {
 	})
 }
 
-// fuzzedInput returns random bytes wherever the protocol permits any.
+// fuzzedInput returns an input with random bytes wherever the protocol permits any byte.
 func fuzzedInput(rng *rand.Rand) rawInput {
 	in := rawInput{subject: "ingest", payload: fuzzedBytes(rng, rng.IntN(300), 0, 256)}
 	for range 1 + rng.IntN(5) {
@@ -147,7 +147,7 @@ func hasWildcard(subject string) bool {
 	return slices.Contains(tokens, "*") || slices.Contains(tokens, ">")
 }
 
-// fuzzedBytes returns n bytes from first up to, but not including, end.
+// fuzzedBytes returns n random bytes in the range from first up to, but not including, end.
 func fuzzedBytes(rng *rand.Rand, n, first, end int) []byte {
 	b := make([]byte, n)
 	for i := range b {

@@ -9,11 +9,11 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// TestWorkerTerminated stops workers under load as a supervisor does, one after another. Each finishes the inputs that
-// it has received. It returns none, computes none twice, and leaves none to AckWait, which is minutes here. The server
-// may have counted deliveries that it was about to send when the worker left. With shared delivery it redelivers those at
-// once. With exclusive delivery the worker asks for one of them on behalf of each partition's next owner, which reads the
-// others from the stream.
+// TestWorkerTerminated stops workers under load, one after another, as a supervisor does. Each worker finishes the
+// inputs that it has received. It returns no input, computes none twice, and leaves none to AckWait, which is minutes
+// here. The server may have counted deliveries that it was about to send when the worker left. With shared delivery,
+// the server redelivers these inputs at once. With exclusive delivery, the worker requests one of them on behalf of
+// each partition's next owner, which reads the remaining inputs from the stream.
 func TestWorkerTerminated(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		stops := times(20, 3)
@@ -26,7 +26,7 @@ func TestWorkerTerminated(t *testing.T) {
 		for range stops {
 			r.awaitResults(1 + r.rng.IntN(2000))
 			r.retire()
-			if r.mode() != "exclusive" { // with exclusive delivery, the server has confirmed the acknowledgements
+			if r.mode() != "exclusive" { // with exclusive delivery, the acknowledgements are confirmed
 				r.until("no input is being redelivered", func() bool { // the server may still be reading acknowledgements
 					c, ok := r.consumed()
 					return ok && c.redelivering == 0
@@ -53,7 +53,8 @@ func TestWorkerTerminated(t *testing.T) {
 	})
 }
 
-// count counts the messages on a subject from now on, including results that a stream drops as duplicates.
+// count counts the messages that arrive on a subject from now on. It includes results that a stream drops as
+// duplicates.
 func (r *rig) count(subject string) *atomic.Int64 {
 	r.t.Helper()
 	n := &atomic.Int64{}

@@ -14,10 +14,11 @@ import (
 )
 
 const (
-	// drainTimeout is the workers' own limit for finishing. A worker that doesn't end soon after it ends with another status than 0.
+	// drainTimeout is the workers' own limit for finishing. A worker that exceeds the limit exits with a status other
+	// than 0.
 	drainTimeout = 20 * time.Second
 
-	// ackWait is short, so that inputs that a fault has left are redelivered soon.
+	// ackWait is short, so that inputs are redelivered soon after a fault.
 	ackWait = 2 * time.Second
 )
 
@@ -27,14 +28,14 @@ type worker struct {
 	http *http.Client
 }
 
-// startWorker starts a worker that connects to the servers. The worker isn't yet in the list of those that must be
-// alive.
+// startWorker starts a worker that connects to the servers. It doesn't add the worker to the list of workers that must
+// be alive.
 func (r *rig) startWorker() *worker { return r.startWorkerAt(r.URL) }
 
-// startWorkerAt starts a worker that connects to url, which may be a proxy's.
+// startWorkerAt starts a worker that connects to url, which may belong to a proxy.
 func (r *rig) startWorkerAt(url string) *worker {
 	r.t.Helper()
-	// Every second worker has four connections and the others have one, so that both kinds run together.
+	// Every second worker has four connections and the other workers have one, so that both kinds run together.
 	env := append(r.environment(url), fmt.Sprintf("MILLRACE_NATS_CONNECTIONS=%d", 1+3*(r.starts%2)))
 	r.starts++
 	return &worker{
@@ -43,7 +44,7 @@ func (r *rig) startWorkerAt(url string) *worker {
 	}
 }
 
-// environment returns the environment of workers that connect to url, without r.env.
+// environment returns the environment of workers that connect to url, without the entries of r.env.
 func (r *rig) environment(url string) (env []string) {
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "MILLRACE_") {
@@ -65,14 +66,14 @@ func (r *rig) work(n int) {
 	}
 }
 
-// join adds a worker to the list of those that must be alive, once it takes payloads.
+// join adds a worker to the list of workers that must be alive, and waits until it takes payloads.
 func (r *rig) join(w *worker) {
 	r.t.Helper()
 	r.workers = append(r.workers, w)
 	r.until(w.name+" is ready", w.isReady)
 }
 
-// address returns the address on which the worker serves; empty until it does.
+// address returns the address on which the worker serves metrics. It returns "" until the worker serves.
 func (w *worker) address() string {
 	rest, ok := w.said(`"serving metrics and health"`, `"address":"`)
 	if !ok {
@@ -104,8 +105,8 @@ func (w *worker) get(page string) (string, error) {
 	return string(text), err
 }
 
-// metric returns the sum of all series with a name and labels that begin with this text. It returns an error if there
-// is none.
+// metric returns the sum of all series whose name and labels begin with series. It returns an error if there is no such
+// series.
 func (w *worker) metric(series string) (float64, error) {
 	page, err := w.get("metrics")
 	if err != nil {
@@ -140,7 +141,7 @@ func (r *rig) mustMetric(w *worker, series string) float64 {
 	return v
 }
 
-// redelivered returns how many deliveries the worker has received that were not the first of their input.
+// redelivered returns the number of received deliveries that were not the first of their input.
 func (w *worker) redelivered() float64 {
 	n, err := w.metric("millrace_redeliveries_total")
 	if err != nil {
