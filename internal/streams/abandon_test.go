@@ -13,7 +13,7 @@ import (
 // mute is a device that refuses notifications.
 type mute struct {
 	*spy
-	refused chan struct{} // receives for each refused notification
+	refused chan struct{} // receives one value for each refused notification
 }
 
 var errMute = errors.New("no notifications")
@@ -33,7 +33,7 @@ func (m muteStream) Notify(uint64) error {
 	return errMute
 }
 
-// TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone checks that a batch without a completion comes back only
+// TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone checks that a batch without a notification comes back only
 // after its stream is done. Until then the device accesses the batch's buffers.
 func TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone(t *testing.T) {
 	d := &mute{spyOn(openHost(t)), make(chan struct{}, 1)}
@@ -51,7 +51,7 @@ func TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone(t *testing.T) {
 		early <- !opened.Load()
 	}()
 	for range 1000 {
-		runtime.Gosched() // gives a bug a chance to show
+		runtime.Gosched() // gives an incorrect completion a chance to arrive
 	}
 	opened.Store(true)
 	open()

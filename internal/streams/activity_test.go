@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// figures holds the results of activity, computed for each tick of time separately.
+// figures holds the results of the model, which counts each tick of time separately.
 type figures struct {
 	busy         [NumEngines]time.Duration
 	any, several time.Duration
 }
 
-// countTicks is the model: spans are whole ticks, and a tick is busy if a span covers it.
+// countTicks is the model. Spans are whole ticks, and a tick is busy if a span covers it.
 func countTicks(spans []stretch, from, to time.Duration) (f figures) {
 	for at := from; at < to; at++ {
 		var on [NumEngines]bool
@@ -39,8 +39,8 @@ func countTicks(spans []stretch, from, to time.Duration) (f figures) {
 
 func (a *activity) figures() figures { return figures{a.busy, a.any, a.several} }
 
-// Spans arrive in any order and overlap in any way, and the horizon advances at any time. As long as no span starts
-// before the horizon, the figures are those of the model up to the horizon.
+// Spans arrive in any order and overlap in any way, and the horizon advances at any time. If no span starts before the
+// horizon, the figures equal the figures of the model up to the horizon.
 func TestActivityAgreesWithAModelOnRandomSpans(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestActivityAgreesWithAModelOnRandomSpans(t *testing.T) {
 	}
 }
 
-// A span that starts before the horizon counts from the horizon on, so that no time is counted twice.
+// A span that starts before the horizon is counted only from the horizon on. So no time is counted twice.
 func TestActivityCountsNothingTwice(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 1))

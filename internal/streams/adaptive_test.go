@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A pause is a fraction of the time that batches take, within bounds, whatever came before.
+// A pause is a fraction of the recent duration of batches, within bounds. Earlier durations don't matter.
 func TestPausesFollowThePace(t *testing.T) {
 	var n adaptivePoll
 	if got := n.next(); got != shortestPause {

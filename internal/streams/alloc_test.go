@@ -8,9 +8,9 @@ import (
 	"millrace/internal/streams"
 )
 
-// A warm pipeline must not create garbage per payload: at a million payloads per second, even a few bytes each would
-// keep the garbage collector busy. The device's allocations per batch don't matter here, so a batch of a thousand
-// payloads is compared with a batch of one.
+// A warm pipeline must not allocate per payload. At a million payloads per second, even a few bytes each would keep the
+// garbage collector busy. The device's allocations per batch don't matter here, so a batch of a thousand payloads is
+// compared with a batch of one.
 func TestNoAllocationsAPayloadOnceWarm(t *testing.T) {
 	if raceEnabled || device.Invariants {
 		t.Skip("SKIPPED: the race detector and the invariants tag allocate by themselves; the plain run checks this")

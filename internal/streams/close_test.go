@@ -24,8 +24,8 @@ func onEachSchedule(t *testing.T, test func(t *testing.T, s streams.Schedule)) {
 	}
 }
 
-// Close may be called while others submit. Each Submit then succeeds, or returns ErrClosed and leaves the batch to the
-// caller. Nothing of the device is used after it was freed, which host and sim would detect.
+// Close may be called during submissions. Each Submit then succeeds, or returns ErrClosed and leaves the batch to the
+// caller. Device objects are not used after they are freed, which the host and sim devices would detect.
 func TestCloseAmongSubmissions(t *testing.T) {
 	onEachSchedule(t, func(t *testing.T, s streams.Schedule) {
 		onEachDevice(t, func(t *testing.T, d device.Device) {
@@ -62,7 +62,7 @@ func closeAmongSubmissions(t *testing.T, p *streams.Pipeline) {
 	wg.Wait()
 }
 
-// If Close finds a submission in progress, it waits for it and frees nothing before.
+// If a submission is in progress, Close waits for it and frees nothing before.
 func TestCloseWaitsForASubmission(t *testing.T) {
 	onEachSchedule(t, func(t *testing.T, s streams.Schedule) {
 		d := spyOn(openHost(t))
@@ -87,7 +87,7 @@ func TestCloseWaitsForASubmission(t *testing.T) {
 		}()
 		<-p.Over()
 		for range 1000 {
-			runtime.Gosched() // gives a bug a chance to show
+			runtime.Gosched() // gives an early return of Close a chance to show
 		}
 		resumed.Store(true)
 		close(resume)
@@ -139,7 +139,7 @@ func TestCloseIsNoDeviceError(t *testing.T) {
 	})
 }
 
-// Close waits for a stalled stream and frees nothing before.
+// Close waits for a stalled stream and frees nothing before the stream is done.
 func TestCloseWaitsForAStalledStream(t *testing.T) {
 	t.Run("copied", func(t *testing.T) {
 		d := spyOn(openHost(t))
@@ -217,7 +217,7 @@ func TestDrainWaitsForAStalledStream(t *testing.T) {
 	})
 }
 
-// A Drain whose context ends must leave the pipeline with all its batches.
+// A Drain whose context ends must leave all batches in the pipeline.
 func TestDrainThatIsGivenUpKeepsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipeline(t, openSim(t, sim.Options{}), streams.Config{Lanes: 2})
@@ -232,7 +232,7 @@ func TestDrainThatIsGivenUpKeepsNothing(t *testing.T) {
 		}
 		all := []*streams.Batch{held}
 		for len(all) < p.Slots() {
-			all = append(all, acquire(t, p, nil)) // synctest reports a deadlock if one is missing
+			all = append(all, acquire(t, p, nil)) // synctest reports a deadlock if a batch is missing
 		}
 		for _, b := range all {
 			b.Release()
@@ -272,7 +272,7 @@ func TestDrainOfAClosedPipelineEnds(t *testing.T) {
 	held.Release()
 }
 
-// Scrapes come at any time: while batches move, while the pipeline closes, and after that.
+// Stats may be read at any time: while batches move, while the pipeline closes, and afterwards.
 func TestStatsWhileClosing(t *testing.T) {
 	for range 10 {
 		p := newPipeline(t, openHost(t), streams.Config{Operators: operators(t, "crc32c")})
@@ -295,7 +295,7 @@ func TestStatsWhileClosing(t *testing.T) {
 	}
 }
 
-// checkFigures reads a pipeline's Stats until stop, and once more.
+// checkFigures reads a pipeline's Stats repeatedly until stop is closed, and once more afterwards.
 func checkFigures(t *testing.T, p *streams.Pipeline, stop <-chan struct{}) {
 	for last := false; !last; {
 		select {
@@ -329,8 +329,8 @@ func plausible(s streams.Stats, slots int) error {
 	return nil
 }
 
-// Close waits for a submission that polls its batch, and doesn't close the batch's event before, which would look like
-// a device error.
+// Close waits for a submission that polls its batch. It doesn't close the batch's event before, because that would look
+// like a device error.
 func TestCloseWaitsForASubmissionThatAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &recorder{}
@@ -369,7 +369,7 @@ func (a *askedDevice) NewEvent(flags device.EventFlags) (device.Event, error) {
 	return &askedEvent{e, a}, err
 }
 
-// Enqueue replaces the wrapped events by the device's own.
+// Enqueue replaces the wrapped events with the device's own events.
 func (a *askedDevice) Enqueue(commands []device.Command) error {
 	for i := range commands {
 		if e, ok := commands[i].Event.(*askedEvent); ok {

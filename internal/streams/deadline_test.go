@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Only time in which the process ran counts. It doesn't count while the process was stopped, suspended with the
-// machine, or without a processor.
+// Only the time in which the process runs is counted. Time is not counted while the process is stopped, suspended with
+// the machine, or without a processor.
 func TestOnlyTimeThatTheProcessRanCounts(t *testing.T) {
 	const every = 500 * time.Millisecond
 	now := time.Now()
@@ -22,8 +22,8 @@ func TestOnlyTimeThatTheProcessRanCounts(t *testing.T) {
 	}
 }
 
-// The bound lies between Min and Max, is Max before anything is known, and grows with the size of a batch beyond the
-// sizes that have completed.
+// The bound lies between Min and Max. It is Max before any batch has completed. It grows with the size of a batch
+// beyond the sizes that have completed.
 func TestBounds(t *testing.T) {
 	const lanes = 4
 	d := Deadline{Min: 10 * time.Second, Max: 2 * time.Minute}
@@ -39,7 +39,7 @@ func TestBounds(t *testing.T) {
 		work int
 		want time.Duration
 	}{
-		{0, d.Min}, {1000, d.Min}, {100_000, d.Min}, // 128 times as long: 4 s
+		{0, d.Min}, {1000, d.Min}, {100_000, d.Min}, // 128 times as long, so 4 s
 		{1 << 20, 65536 * time.Millisecond}, // 2^11 times as long, times 8 and 4 lanes
 		{4 << 20, d.Max}, {1 << 40, d.Max},
 	} {
@@ -62,8 +62,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A single payload as large as a batch of many occupies one unit of the device for as long as the batch occupies the
-// whole device.
+// A single payload can be as large as a batch of many payloads. It then occupies one unit of the device for as long as
+// the batch occupies the whole device.
 func TestALongPayloadHasMoreTime(t *testing.T) {
 	const units = 16
 	many := workOf(1<<20, 512, 2<<10, units)
@@ -73,8 +73,7 @@ func TestALongPayloadHasMoreTime(t *testing.T) {
 	}
 }
 
-// Whatever was observed, the bound stays between Min and Max, and the bound of a larger batch is not much shorter than
-// the latest time of a smaller one.
+// The bound stays between Min and Max, whatever was observed.
 func TestBoundsStayInBounds(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	d := Deadline{Min: time.Second, Max: time.Hour}

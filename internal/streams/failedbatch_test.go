@@ -11,8 +11,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// failing is an operator of the host device that has no result for any payload of a batch if one of them begins with '!'. Its kernel takes
-// no batch of more than mostRows payloads.
+// failing is an operator of the host device. It has no result for any payload of a batch if one of them begins with
+// '!'. Its kernel refuses batches of more than mostRows payloads.
 type failing struct {
 	operator.Operator
 	mostRows int
@@ -59,7 +59,7 @@ func openFailing(t *testing.T, mostRows int) (device.Device, []operator.Operator
 	return d, []operator.Operator{op}
 }
 
-// TestABatchThatAnOperatorFailedOnHasAnError: the error names the operator, and the device works on.
+// TestABatchThatAnOperatorFailedOnHasAnError: the error names the operator, and the device continues to work.
 func TestABatchThatAnOperatorFailedOnHasAnError(t *testing.T) {
 	d, ops := openFailing(t, 100)
 	p := newPipeline(t, d, streams.Config{Operators: ops, BatchPayloads: 100})
@@ -77,7 +77,8 @@ func TestABatchThatAnOperatorFailedOnHasAnError(t *testing.T) {
 	}
 }
 
-// TestAnOperatorThatTakesNoLargestBatch: otherwise every full batch would fail.
+// TestAnOperatorThatTakesNoLargestBatch: New refuses an operator that can't take the largest batch, because every full
+// batch would fail.
 func TestAnOperatorThatTakesNoLargestBatch(t *testing.T) {
 	d, ops := openFailing(t, 100)
 	_, err := streams.New(d, streams.Config{Lanes: 1, Operators: ops, BatchBytes: 1000, BatchPayloads: 101, ScratchLimit: 1})

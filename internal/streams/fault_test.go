@@ -12,7 +12,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// recorder records what an observer receives.
+// recorder records the calls that an observer receives.
 type recorder struct {
 	mu    sync.Mutex
 	kinds []string
@@ -115,7 +115,7 @@ func TestBatchWithoutScratchWaitsForAnother(t *testing.T) {
 }
 
 func TestBatchThatNeverGetsScratchFails(t *testing.T) {
-	// The second refusal hits the final attempt, when no other batch is left to wait for.
+	// The second refusal hits the final attempt, when no other batch is in flight.
 	d := openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.OutOfMemory, Nth: 1}, {Kind: sim.OutOfMemory, Nth: 2}}})
 	p := newPipeline(t, d, streams.Config{Operators: operators(t, "minhash?hashes=4")})
 	b := acquire(t, p, someRows(5, 200, 2000))

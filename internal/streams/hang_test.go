@@ -16,13 +16,14 @@ import (
 	"millrace/internal/streams"
 )
 
-// deadline is the deadline of tests in bubble time.
+// deadline is the deadline of tests with synctest's virtual time.
 var deadline = streams.Deadline{Min: 10 * time.Second, Max: 2 * time.Minute}
 
-// quick is the deadline of tests in real time.
+// quick is the deadline of tests with real time.
 var quick = streams.Deadline{Min: 20 * time.Millisecond, Max: 50 * time.Millisecond}
 
-// hangingSim returns a device that a test makes hang. Its pipelines free nothing, so it can't be closed without leaks.
+// hangingSim returns a simulated device for tests that make it hang. Its pipelines free nothing, so the device can't be
+// closed without leaks.
 func hangingSim(t *testing.T, o sim.Options) *sim.Device {
 	t.Helper()
 	o.Kernels = operator.HostKernels()
@@ -33,7 +34,7 @@ func hangingSim(t *testing.T, o sim.Options) *sim.Device {
 	return d
 }
 
-// hangingPipeline creates a pipeline with a Close that doesn't touch the device.
+// hangingPipeline creates a pipeline that a test closes without touching the device.
 func hangingPipeline(t *testing.T, d device.Device, cfg streams.Config) *streams.Pipeline {
 	t.Helper()
 	cfg.BatchBytes, cfg.BatchPayloads, cfg.ScratchLimit = 100<<10, 100, 64<<20
@@ -61,7 +62,8 @@ func wantHung(t *testing.T, err error, texts ...string) {
 	}
 }
 
-// A batch that never completes ends the pipeline, even if others make progress all the time, including on its lane.
+// A batch that never completes ends the pipeline, even if other batches complete all the time, including batches on its
+// lane.
 func TestABatchThatNeverEndsIsNotHiddenByOthers(t *testing.T) {
 	for _, lanes := range []int{1, 3} {
 		t.Run(fmt.Sprint(lanes), func(t *testing.T) {
@@ -111,7 +113,7 @@ func TestABatchThatNeverEndsIsNotHiddenByOthers(t *testing.T) {
 	}
 }
 
-// Before the first batch has completed, the usual time is unknown, so the bound is the largest.
+// Before the first batch has completed, its usual time is unknown, so the bound is the largest.
 func TestTheFirstBatchHasTheLongestBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}})
@@ -135,7 +137,7 @@ func TestTheFirstBatchHasTheLongestBound(t *testing.T) {
 }
 
 // Every way to detect completions is monitored, and none makes Close or a submission wait. The device does nothing
-// while it is held.
+// until it is released.
 func TestEveryCompletionIsWatched(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -166,7 +168,7 @@ func TestEveryCompletionIsWatched(t *testing.T) {
 	}
 }
 
-// endless is an operator of the host device that doesn't end before the test permits it.
+// endless is an operator of the host device that doesn't end until the test permits it.
 type endless struct {
 	operator.Operator
 	marker byte // first byte of payloads that hang
@@ -190,8 +192,8 @@ func (e endless) Run(rows []byte, offsets []uint32, _, _ []byte, _ device.Parall
 	return nil
 }
 
-// hangingHost returns a host device with kernels that hang on payloads that begin with '!'. A call that waits for a
-// stuck stream waits until the end of the test.
+// hangingHost returns a host device whose kernels hang on payloads that begin with '!'. A call that waits for a hung
+// stream returns only at the end of the test.
 func hangingHost(t *testing.T, list string) (device.Device, []operator.Operator) {
 	t.Helper()
 	op := endless{operators(t, list)[0], '!', make(chan struct{})}
@@ -209,8 +211,8 @@ func hangingHost(t *testing.T, list string) (device.Device, []operator.Operator)
 	return d, []operator.Operator{op}
 }
 
-// A kernel doesn't end. Its batch and those behind it come back, and a submission that waits for its scratch returns.
-// Close waits for nothing and frees no memory that the kernel may still write to.
+// If a kernel doesn't end, its batch and the batches behind it come back. A submission that waits for its scratch
+// returns. Close doesn't wait and frees no memory that the kernel may still write to.
 func TestAKernelThatDoesNotEnd(t *testing.T) {
 	shared := streams.Triple // the kernel hangs on a shared stream
 	shared.CopiesFrom, shared.SharedFrom = 0, 400<<10
@@ -227,7 +229,7 @@ func kernelThatDoesNotEnd(t *testing.T, s streams.Schedule) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	large := make([]byte, 400<<10) // it uses almost all scratch
+	large := make([]byte, 400<<10) // uses almost all scratch
 	large[0] = '!'
 	hangs := submit(t, p, [][]byte{large})
 	waits := acquire(t, p, [][]byte{make([]byte, 399<<10)})
@@ -255,8 +257,8 @@ func kernelThatDoesNotEnd(t *testing.T, s streams.Schedule) {
 	}
 }
 
-// A call to a hung device may not return. The submission that made it is treated like a batch in flight: the other
-// batches come back, and Close doesn't wait for it.
+// A call to a hung device may not return. Its submission is treated like a batch in flight: the other batches come
+// back, and Close doesn't wait for it.
 func TestASubmissionThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(hangingSim(t, sim.Options{}))
@@ -286,13 +288,13 @@ func TestASubmissionThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// If Close finds the device hung, it returns an error when the bound has passed, and doesn't wait forever.
+// If the device hangs during Close, Close returns an error when the bound has passed. It doesn't wait forever.
 func TestCloseOfADeviceThatHangs(t *testing.T) {
 	seen := &recorder{}
 	d, ops := hangingHost(t, "crc32c")
 	p := hangingPipeline(t, d, streams.Config{Lanes: 2, Operators: ops, Deadline: quick, Observer: seen})
 	submit(t, p, [][]byte{[]byte("!")})
-	if err := p.Close(); err != nil { // unless the bound had already passed
+	if err := p.Close(); err != nil { // unless the bound had passed before Close
 		wantHung(t, err)
 	}
 	wantHung(t, p.Hung())
@@ -301,8 +303,8 @@ func TestCloseOfADeviceThatHangs(t *testing.T) {
 	}
 }
 
-// Batches that wait for others in a queue are not late. Only the first of the queue is checked, from the time when it
-// reached the head. Here sixteen batches of 5 s each follow each other, which takes longer than the longest bound.
+// Batches that wait in a queue are not late. Only the first batch of the queue is timed, from the moment when it
+// becomes the first. Here sixteen batches of 5 s each run one after another, which takes longer than the longest bound.
 func TestAQueueOfSlowBatchesIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := slowOperator{operators(t, "crc32c")[0], 5 * time.Second}
@@ -331,7 +333,7 @@ func TestAQueueOfSlowBatchesIsNoHang(t *testing.T) {
 	})
 }
 
-// The time of a small batch behind a large one starts when the large one ends, whatever their bounds.
+// The time of a small batch behind a large batch starts when the large batch ends, whatever their bounds.
 func TestASmallBatchWaitsBehindALargeOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := slowOperator{operators(t, "crc32c")[0], 0}
@@ -341,7 +343,7 @@ func TestASmallBatchWaitsBehindALargeOne(t *testing.T) {
 		}
 		defer closeClean(t, d)
 		p := newPipeline(t, struct{ device.Device }{d}, streams.Config{Lanes: 1, BatchBytes: 4 << 20, Operators: []operator.Operator{slow}, Deadline: deadline})
-		for range 10 { // small ones take no time
+		for range 10 { // small batches take no time
 			submit(t, p, [][]byte{{1}})
 			(<-p.Completed()).Release()
 		}
@@ -359,7 +361,7 @@ func TestASmallBatchWaitsBehindALargeOne(t *testing.T) {
 	})
 }
 
-// slowOperator takes a given time for each batch, and at least 10 us for each byte.
+// slowOperator takes a fixed time for each batch, or 10 us for each byte if that is longer.
 type slowOperator struct {
 	operator.Operator
 	takes time.Duration
@@ -372,7 +374,8 @@ func (s slowOperator) Run(rows []byte, _ []uint32, _, _ []byte, _ device.Paralle
 	return nil
 }
 
-// If the check finds that the device is lost, the pipeline's error is that loss, which a kernel may not have caused.
+// If the check finds that the device is lost, the pipeline's error is that loss, which may have another cause than a
+// kernel.
 func TestALossThatTheDeviceKnowsIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &checked{Device: hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}})}
@@ -389,7 +392,7 @@ func TestALossThatTheDeviceKnowsIsNoHang(t *testing.T) {
 	})
 }
 
-// A device that doesn't answer the check is given up too.
+// A device that doesn't answer the check is also given up.
 func TestADeviceThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &checked{Device: hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}}), silent: true}
@@ -427,7 +430,8 @@ func TestABatchThatEndsAtTheLastMoment(t *testing.T) {
 	})
 }
 
-// A batch that was computed in steps says nothing about how long others may take: its clock begins after all operators but the last.
+// A batch that is computed in steps doesn't change the bound of other batches, because its time starts only after all
+// operators except the last have run.
 func TestABatchInStepsTeachesNoBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := hangingSim(t, sim.Options{Cost: sim.Units(unit)})
@@ -437,7 +441,7 @@ func TestABatchInStepsTeachesNoBound(t *testing.T) {
 			if c.steps {
 				b.StepThrough(nil)
 			}
-			release := d.Hold() // the batch stays in flight until its bound is read
+			release := d.Hold() // keeps the batch in flight until its bound is read
 			if err := b.Submit(streams.ClosedByCount); err != nil {
 				t.Fatal(err)
 			}

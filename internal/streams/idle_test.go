@@ -6,8 +6,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestFillingBatchIsToldThatItsLaneIsIdle checks that a caller that keeps a batch open because its lane is busy is
-// notified when the lane's other batch has completed.
+// TestFillingBatchIsToldThatItsLaneIsIdle checks a caller that keeps a batch open because its lane is busy. The caller
+// is notified when the lane's other batch completes.
 func TestFillingBatchIsToldThatItsLaneIsIdle(t *testing.T) {
 	d := spyOn(openHost(t))
 	p := newPipeline(t, d, streams.Config{Lanes: 1})

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// hoard is a device whose pools are full of unused pieces of unsuitable sizes, until they are trimmed.
+// hoard is a device whose pools are full of unused pieces of unsuitable sizes until they are trimmed.
 type hoard struct{ device.Device }
 
 func (h hoard) NewPool(c device.PoolConfig) (device.Pool, error) {
@@ -33,8 +33,8 @@ func (h *hoardingPool) Trim(keep int64) error {
 	return h.Pool.Trim(keep)
 }
 
-// TestLoneBatchGetsTheScratchOfUnusedPieces checks a batch that is alone in flight. No other batch frees scratch, and
-// only the pool's unused pieces are left.
+// TestLoneBatchGetsTheScratchOfUnusedPieces checks a batch that is alone in flight. No other batch can free scratch, so
+// the pipeline must trim the pool's unused pieces.
 func TestLoneBatchGetsTheScratchOfUnusedPieces(t *testing.T) {
 	ops := operators(t, "minhash?hashes=4")
 	p := newPipeline(t, hoard{openSim(t, sim.Options{})}, streams.Config{Operators: ops})

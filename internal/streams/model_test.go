@@ -18,8 +18,8 @@ type modelState int
 const (
 	modelFree modelState = iota
 	modelFilling
-	modelInFlight // on a stalled stream
-	modelDone     // in Completed, or received
+	modelInFlight // the batch is on a stalled stream
+	modelDone     // the batch is in Completed, or was received
 )
 
 // modelBatch is the model's data about a batch that the caller owns or that is in flight.
@@ -30,8 +30,8 @@ type modelBatch struct {
 	received bool
 }
 
-// model predicts what a pipeline with one stream per lane must do, step by step: a batch on a stalled lane stays there,
-// and any other batch is done once everything is idle.
+// model predicts each step of a pipeline with one stream per lane. A batch on a stalled lane stays there. Any other
+// batch is done once everything is idle.
 type model struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -60,7 +60,7 @@ func TestPipelineAgreesWithAModelOfOwnership(t *testing.T) {
 	})
 }
 
-// step performs one action that is possible now, waits until everything is idle, and compares.
+// step performs one possible action, waits until everything is idle, and compares the pipeline with the model.
 func (m *model) step() {
 	switch m.random.IntN(6) {
 	case 0, 1:
@@ -167,7 +167,7 @@ func (m *model) release(b *modelBatch) {
 	}
 }
 
-// turn closes or opens the gate of a lane's stream.
+// turn opens the gate of a lane's stream if it is closed, and closes it otherwise.
 func (m *model) turn(lane int) {
 	if open := m.stalled[lane]; open != nil {
 		open()

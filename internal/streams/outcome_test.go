@@ -6,7 +6,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// moody is an operator that refuses the rows with a text, and whose byte strings are too long in the others.
+// moody is an operator. It refuses row i if refusals[i] is a text. The byte string of row i is too long if overlong[i]
+// is a text.
 type moody struct {
 	operator.Operator
 	refusals, overlong []string
@@ -17,7 +18,8 @@ func (m moody) Overlong(_ []byte, _ []uint32, row int) string { return m.overlon
 func (m moody) FailedBatch(_ []byte, _ int) string            { return "" }
 func (m moody) Fault(string) string                           { return "" }
 
-// TestOutcomeTellsRefusalsApart: their records are zeros, and a probe must see another reason, or none, as a difference.
+// TestOutcomeTellsRefusalsApart: the records of refused rows are all zeros. A probe must detect a different or missing
+// reason.
 func TestOutcomeTellsRefusalsApart(t *testing.T) {
 	op, err := operator.Parse("crc32c")
 	if err != nil {

@@ -15,7 +15,7 @@ func contains(s, part string) bool { return strings.Contains(s, part) }
 // unit is the length of one stage in the textbook model.
 const unit = time.Millisecond
 
-// runBatches submits n equal batches at one virtual instant and returns their records in order.
+// runBatches submits n equal batches at the same virtual time and returns their records in order.
 func runBatches(t *testing.T, d *sim.Device, p *streams.Pipeline, n int) []streams.Record {
 	t.Helper()
 	rows := someRows(1, 8, 512)
@@ -82,7 +82,7 @@ func TestFourBatchesOfThreeUnitStages(t *testing.T) {
 			}
 			wantOverlap := time.Duration(0)
 			if c.overlaps {
-				wantOverlap = 4 * unit // slots 1 to 4 of 0 to 5
+				wantOverlap = 4 * unit // slots 1 to 4 of the slots 0 to 5
 			}
 			if s.Overlap != wantOverlap {
 				t.Errorf("overlap of %v, want %v", s.Overlap, wantOverlap)
@@ -91,7 +91,8 @@ func TestFourBatchesOfThreeUnitStages(t *testing.T) {
 	}
 }
 
-// TestStatsCoverTheTimeBeforeABatchInFlight: while a batch is on the device, its stages may still turn out to be busy time.
+// TestStatsCoverTheTimeBeforeABatchInFlight: the figures end at the start of a batch in flight, because its stages may
+// still add busy time.
 func TestStatsCoverTheTimeBeforeABatchInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
@@ -116,7 +117,8 @@ func TestStatsCoverTheTimeBeforeABatchInFlight(t *testing.T) {
 	})
 }
 
-// TestStatsCoverIdleTime: with no batch in flight, the figures cover all of the time. The clock of a host device goes on.
+// TestStatsCoverIdleTime: with no batch in flight, the figures cover all of the time. The clock of a host device
+// continues.
 func TestStatsCoverIdleTime(t *testing.T) {
 	p := newPipeline(t, openHost(t), streams.Config{Operators: operators(t, "crc32c")})
 	submit(t, p, someRows(1, 5, 100))

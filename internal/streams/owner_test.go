@@ -19,7 +19,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// owner identifies who owns a batch.
+// The possible owners of a batch.
 const (
 	ownedByPool int32 = iota
 	ownedByFiller
@@ -27,17 +27,17 @@ const (
 	ownedByReceiver
 )
 
-// traffic runs many goroutines on one pipeline and records the owner of each batch. Every change of owner is recorded
-// before the call that gives the batch away, or after the call that returns it.
+// traffic runs many goroutines on one pipeline and records the owner of each batch. A change of owner is recorded
+// before the call that passes the batch on, or after the call that returns it.
 type traffic struct {
 	t       *testing.T
 	pipe    *streams.Pipeline
 	ops     []operator.Operator
-	rows    [][]byte   // payloads are drawn from these
+	rows    [][]byte   // source of random payloads
 	results [][][]byte // results of each row, by operator
 
 	owner  []atomic.Int32 // by slot
-	chosen [][]int        // by slot: the rows in the batch; belongs to the batch's owner
+	chosen [][]int        // indexed by slot: the rows in the batch; belongs to the batch's owner
 	begun  atomic.Int64   // number of batches acquired
 	total  int64          // number of batches to acquire
 
@@ -46,7 +46,7 @@ type traffic struct {
 	reached chan struct{}
 
 	hands   sync.RWMutex // held for reading while a goroutine accesses a batch's memory
-	closing bool         // no goroutine may access it any more, because the pipeline is about to be closed
+	closing bool         // the pipeline is about to be closed, so no goroutine may access the memory
 }
 
 func newTraffic(t *testing.T, p *streams.Pipeline, ops []operator.Operator, total int) *traffic {
@@ -69,7 +69,7 @@ func (t *traffic) hand(b *streams.Batch, from, to int32) {
 	}
 }
 
-// fill acquires, fills and submits batches until it has done enough of them or the pipeline is over.
+// fill acquires, fills and submits batches until the total is reached or the pipeline ends.
 func (t *traffic) fill(random *rand.Rand) {
 	for t.begun.Add(1) <= t.total {
 		b, err := t.pipe.Acquire(context.Background())
@@ -86,8 +86,7 @@ func (t *traffic) fill(random *rand.Rand) {
 	}
 }
 
-// touch calls f unless the pipeline is about to be closed. The caller of Close must ensure that nobody fills or reads
-// batches.
+// touch calls f unless the pipeline is about to be closed. No goroutine may fill or read batches during Close.
 func (t *traffic) touch(f func()) {
 	t.hands.RLock()
 	defer t.hands.RUnlock()
@@ -136,7 +135,7 @@ func (t *traffic) mustBeOver(err error) {
 	}
 }
 
-// receive checks completed batches until stop.
+// receive checks completed batches until stop is closed.
 func (t *traffic) receive(stop <-chan struct{}) {
 	for {
 		select {
@@ -164,7 +163,7 @@ func (t *traffic) check(b *streams.Batch) {
 	stages := b.ReadRecord().Stages
 	for s := streams.CopyIn; s <= streams.CopyOut; s++ {
 		if stages[s] == (streams.Span{}) && (b.ReadRecord().InPlace || errors.Is(t.pipe.Err(), device.ErrLost)) {
-			continue // there were no copies, or the device was lost before its times were read
+			continue // the batch had no copies, or the device was lost first
 		}
 		if stages[s].Start < stages[s-1].End || stages[s].End < stages[s].Start {
 			t.t.Errorf("batch %d: %v at %v comes before %v at %v has ended", b.ReadRecord().Batch, s, stages[s], s-1, stages[s-1])
@@ -184,8 +183,8 @@ func (t *traffic) check(b *streams.Batch) {
 	}
 }
 
-// run generates traffic until every batch is back. If closeAfter is set, it closes the pipeline after that many batches
-// came back with results.
+// run generates traffic until every batch is back. If closeAfter isn't 0, it closes the pipeline after that many
+// batches came back with results.
 func (t *traffic) run(seed uint64, closeAfter int64) {
 	t.enough, t.reached = closeAfter, make(chan struct{})
 	var fillers, receivers sync.WaitGroup
@@ -221,7 +220,7 @@ func (t *traffic) settled(closed bool) {
 	stuck := 0
 	for slot := range t.owner {
 		switch o := t.owner[slot].Load(); {
-		case o == ownedByDevice && closed: // its batch doesn't come back any more
+		case o == ownedByDevice && closed: // the batch never comes back
 			stuck++
 		case o != ownedByPool:
 			t.t.Errorf("the batch in slot %d ends up with owner %d", slot, o)
@@ -239,7 +238,7 @@ func (t *traffic) settled(closed bool) {
 	}
 }
 
-// uneven returns a simulated GPU on which calls are refused and completions are late at random.
+// uneven returns options for a simulated GPU that refuses calls and delays completions at random.
 func uneven(seed uint64, more ...sim.Fault) sim.Options {
 	cost := sim.Units(10 * time.Microsecond)
 	cost.Jitter, cost.ComputeSlots = 1, 2
@@ -250,8 +249,8 @@ func uneven(seed uint64, more ...sim.Fault) sim.Options {
 	)}
 }
 
-// ownerSeeds returns how many seeds TestEveryBatchHasOneOwner runs with each schedule: MILLRACE_OWNER_SEEDS, or 3, or 2 in a
-// short run.
+// ownerSeeds returns the number of seeds that TestEveryBatchHasOneOwner runs with each schedule. The number is
+// MILLRACE_OWNER_SEEDS, or by default 3, or 2 in a short run.
 func ownerSeeds(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("MILLRACE_OWNER_SEEDS")
@@ -268,15 +267,15 @@ func ownerSeeds(t *testing.T) int {
 	return n
 }
 
-// With every schedule, fault and kind of end, a batch has one owner at any time, comes back once, with the reference's
-// results or an error, and nothing leaks.
+// A batch has one owner at any time and comes back once, with the reference's results or an error. Nothing leaks. This
+// is true for every schedule, every fault and every way to end.
 func TestEveryBatchHasOneOwner(t *testing.T) {
 	ops := operators(t, "crc32c,minhash?k=3&hashes=2")
 	shared := streams.Schedule{Name: "shared", Lanes: 3, Buffers: 2, Topology: streams.StreamPerStage}
 	seeds := ownerSeeds(t)
 	for turn := range seeds {
 		for i, s := range []streams.Schedule{streams.Serial, streams.Overlapped, streams.DoubleBuffered, shared, bySize()} {
-			seed := uint64(turn + 2*i) // no two schedules have all their numbers of lanes in common
+			seed := uint64(turn + 2*i) // each schedule runs with a different set of lane counts
 			cfg := streams.Config{Schedule: s, Lanes: 1 + int(seed%5), BatchBytes: 4 << 10, BatchPayloads: 8, Operators: ops}
 			run := func(name string, d device.Device, total int, closeAfter int64) {
 				t.Run(fmt.Sprintf("%s, %s, seed %d", s.Name, name, seed), func(t *testing.T) {
@@ -295,7 +294,8 @@ func TestEveryBatchHasOneOwner(t *testing.T) {
 	}
 }
 
-// The same on a GPU. Its batches have their stages in order, and the figures add up, whatever its clock returns.
+// The same is true on a GPU. The stages of its batches are in order, and the figures add up, whatever times its clock
+// returns.
 func TestEveryBatchHasOneOwnerOnAGPU(t *testing.T) {
 	ops := operators(t, "crc32c,minhash?k=3&hashes=2")
 	shared := streams.Schedule{Name: "shared", Lanes: 3, Buffers: 2, Topology: streams.StreamPerStage}

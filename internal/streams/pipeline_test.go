@@ -21,11 +21,11 @@ func onEachDevice(t *testing.T, test func(t *testing.T, d device.Device)) {
 }
 
 func TestEveryScheduleGivesTheReferencesResults(t *testing.T) {
-	most, ops := 3000, operators(t, "crc32c,minhash?k=5&hashes=7") // most bytes of a random payload; the sets have larger ones
+	most, ops := 3000, operators(t, "crc32c,minhash?k=5&hashes=7") // maximum size of a random payload, in bytes; the sets have larger payloads
 	if testing.Short() {
 		most, ops = 300, operators(t, "crc32c,minhash?k=5&hashes=1")
 	}
-	batches := map[int]*expected{} // by their numbers, which are the same for each schedule and device
+	batches := map[int]*expected{} // by number; numbers are the same for each schedule and device
 	batch := func(n int) *expected {
 		if batches[n] == nil {
 			rows := someRows(uint64(n), 50+n, most)
@@ -210,5 +210,5 @@ func TestFailedNewHoldsNothing(t *testing.T) {
 	if !errors.Is(err, device.ErrOutOfMemory) {
 		t.Errorf("New = %v, want out of memory", err)
 	}
-	// openSim's cleanup fails the test if anything leaked.
+	// openSim's cleanup fails the test if there is a leak
 }

@@ -13,8 +13,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// The stages in the records are compared with the real activity of the simulated engines. The batches are random and
-// their copies and kernels take random times, so that batches overtake each other.
+// The stages in the records are compared with the activity of the simulated engines. Batches are random, and their
+// copies and kernels take random times, so batches overtake each other.
 func TestStagesAreWhenTheEnginesWorked(t *testing.T) {
 	perStage := streams.DoubleBuffered
 	perStage.Name, perStage.Lanes, perStage.Buffers = "stream per stage, two buffers", 3, 2
@@ -58,8 +58,8 @@ func TestStagesAreWhenTheEnginesWorked(t *testing.T) {
 	}
 }
 
-// If the host waits between stages, it may be away for long, like a goroutine without a processor. The device has
-// nothing to do meanwhile and must not count as computing.
+// If the host waits between stages, it may wait for a long time, like a goroutine without a processor. The device then
+// has nothing to do and must not be reported as computing.
 func TestAStageBeginsNoSoonerThanTheHostAsks(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit)})
 	spied := spyOn(d)
@@ -76,7 +76,7 @@ func TestAStageBeginsNoSoonerThanTheHostAsks(t *testing.T) {
 			return
 		}
 		for range 50 {
-			if _, err := e.Done(); err != nil { // each poll takes a microsecond of the simulated host's time
+			if _, err := e.Done(); err != nil { // each poll advances the simulated host's time by a microsecond
 				t.Error(err)
 			}
 		}
@@ -106,18 +106,18 @@ func unevenPipeline(t *testing.T, seed uint64, schedule streams.Schedule, inPlac
 	slow := sim.Cost{Latency: time.Microsecond, BytesPerSecond: 2e8}
 	d := openSim(t, sim.Options{Seed: seed, MostInPlace: inPlace, Cost: sim.Model{
 		CopyIn: slow, CopyOut: sim.Cost{Latency: 3 * time.Microsecond, BytesPerSecond: 5e7},
-		Kernel: sim.Cost{Latency: time.Microsecond, BytesPerSecond: 1e8}, Jitter: 1, ComputeSlots: 1 + int(seed%2)*3, // with more than one, batches overtake each other
+		Kernel: sim.Cost{Latency: time.Microsecond, BytesPerSecond: 1e8}, Jitter: 1, ComputeSlots: 1 + int(seed%2)*3, // with several slots, batches overtake each other
 	}})
 	return d, newPipeline(t, d, streams.Config{Lanes: 4, Schedule: schedule, Operators: operators(t, "crc32c,minhash?hashes=2")})
 }
 
-// randomRun submits n batches of random sizes, some at the same instant, and returns their records in the order of
+// randomRun submits n batches of random sizes, some at the same time. It returns their records in the order of
 // submission.
 func randomRun(t *testing.T, d *sim.Device, p *streams.Pipeline, random *rand.Rand, n int) []streams.Record {
 	t.Helper()
 	var records []streams.Record
 	for submitted := 0; len(records) < n; {
-		release := d.Hold() // so that no time passes between the first and the last call of a submission
+		release := d.Hold() // stops the time during the calls of a submission
 		for free := p.Slots() - (submitted - len(records)); free > 0 && submitted < n && random.IntN(5) > 0; free-- {
 			submit(t, p, someRows(random.Uint64(), 1+random.IntN(6), 1+random.IntN(3000)))
 			submitted++
@@ -156,7 +156,7 @@ func stageSpans(trace []sim.Span, records []streams.Record, kind software.Kind) 
 	return first, last
 }
 
-// turn returns when the stream of s had ended all work enqueued on it before s.
+// turn returns the end time of all work that was enqueued on the stream of s before s.
 func turn(trace []sim.Span, s sim.Span) (at time.Duration) {
 	for _, o := range trace {
 		if o.Stream == s.Stream && o.Seq < s.Seq && o.Engine != sim.NoEngine {
@@ -166,8 +166,8 @@ func turn(trace []sim.Span, s sim.Span) (at time.Duration) {
 	return at
 }
 
-// compareStages compares the records with the activity of the engines. Compute includes the wait for other kernels,
-// from when the batch was copied in and its stream had reached the kernel.
+// compareStages compares the records with the activity of the engines. Compute starts when the batch has been copied in
+// and its stream has reached the kernel. It includes the wait for other kernels.
 func compareStages(t *testing.T, records []streams.Record, trace []sim.Span, schedule streams.Schedule) {
 	t.Helper()
 	in, _ := stageSpans(trace, records, software.CopyIn)
@@ -195,8 +195,8 @@ func compareStages(t *testing.T, records []streams.Record, trace []sim.Span, sch
 	}
 }
 
-// An engine that runs one copy at a time was not free before the end of its latest known copy, even if an earlier copy
-// becomes known later. Three copies out of 3 units follow each other from time 2 on, and the first batch's completion
+// An engine that runs one copy at a time is not free before the end of its latest known copy, even if an earlier copy
+// becomes known later. Three copies out of 3 units follow each other from time 2 on. The first batch's completion
 // arrives after the second's.
 func TestAnEngineIsNeverFreeSoonerThanWasKnown(t *testing.T) {
 	stage := sim.Cost{Latency: unit}
@@ -216,7 +216,7 @@ func TestAnEngineIsNeverFreeSoonerThanWasKnown(t *testing.T) {
 	}
 }
 
-// compareFigures adds up the trace of an idle device, edge by edge, and compares the result.
+// compareFigures computes the figures of an idle device from its trace and compares them with got.
 func compareFigures(t *testing.T, got streams.Stats, trace []sim.Span) {
 	t.Helper()
 	var edges []time.Duration
@@ -256,7 +256,7 @@ func compareFigures(t *testing.T, got streams.Stats, trace []sim.Span) {
 	}
 }
 
-// bySize returns the worker's schedule on a GPU, with thresholds such that the tests have batches of both kinds.
+// bySize returns the worker's schedule on a GPU. Its thresholds give the tests batches of both kinds.
 func bySize() streams.Schedule {
 	s := streams.Triple
 	s.CopiesFrom, s.SharedFrom = 1500, 3000

@@ -17,7 +17,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// lying is an operator that gives wrong results once lies is set.
+// lying is an operator that returns incorrect results once lies is set.
 type lying struct {
 	device.HostKernel
 	lies *atomic.Bool
@@ -108,8 +108,8 @@ func TestProbePassesOnADeviceThatIsWell(t *testing.T) {
 	}
 }
 
-// A device that computes incorrectly, or refuses everything, is lost as soon as a probe has detected that. Batches in
-// flight come back with that error too.
+// A device that computes incorrectly, or refuses everything, is lost as soon as a probe detects it. Batches in flight
+// come back with the same error.
 func TestProbeThatFailsLosesTheDevice(t *testing.T) {
 	lies := &atomic.Bool{}
 	kernels := operator.HostKernels()
@@ -146,7 +146,7 @@ func TestProbeThatFailsLosesTheDevice(t *testing.T) {
 			if again := p.Probe(t.Context()); !errors.Is(again, device.ErrLost) {
 				t.Errorf("the next probe says %v", again)
 			}
-			if err := p.Close(); err != nil { // by now the goroutine that noticed the loss has notified the observer
+			if err := p.Close(); err != nil { // Close returns after the observer was notified
 				t.Error(err)
 			}
 			if !slices.Contains(seen.kinds, "lost") {
@@ -159,7 +159,7 @@ func TestProbeThatFailsLosesTheDevice(t *testing.T) {
 	}
 }
 
-// Lack of memory is inconclusive, and so is an answer that doesn't arrive. The batch comes back later and is free
+// A probe is inconclusive if memory is lacking or if the answer doesn't arrive. Its batch comes back later and is free
 // again.
 func TestProbeWithoutAVerdict(t *testing.T) {
 	t.Run("no memory", func(t *testing.T) {

@@ -37,8 +37,8 @@ func openHost(t testing.TB) device.Device {
 	return d
 }
 
-// openCopyingHost opens a host device that must copy batches, like a GPU. Its tracker knows the order of streams, and
-// its streams are goroutines, unlike those of sim.
+// openCopyingHost opens a host device that must copy batches, like a GPU. Unlike sim, its tracker tracks the order of
+// streams, and its streams are goroutines.
 func openCopyingHost(t testing.TB) device.Device {
 	t.Helper()
 	d := openHost(t)
@@ -48,7 +48,7 @@ func openCopyingHost(t testing.TB) device.Device {
 	}{d, d.(device.Gater)}
 }
 
-// openSim opens a simulated device. It checks for leaks only if the device is not lost.
+// openSim opens a simulated device. The cleanup checks for leaks only if the device is not lost.
 func openSim(t testing.TB, o sim.Options) *sim.Device {
 	t.Helper()
 	o.Kernels = operator.HostKernels()
@@ -64,7 +64,7 @@ func openSim(t testing.TB, o sim.Options) *sim.Device {
 	return d
 }
 
-// openCUDA opens the first GPU visible to the process. Without one, it skips the test, or fails it if
+// openCUDA opens the first GPU visible to the process. Without a GPU, it skips the test, or fails it if
 // MILLRACE_REQUIRE_GPU=1.
 func openCUDA(t testing.TB) device.Device {
 	t.Helper()
@@ -131,7 +131,7 @@ func acquire(t testing.TB, p *streams.Pipeline, rows [][]byte) *streams.Batch {
 	return b
 }
 
-// submit fills a batch and submits it.
+// submit acquires and fills a batch, and submits it.
 func submit(t testing.TB, p *streams.Pipeline, rows [][]byte) *streams.Batch {
 	t.Helper()
 	b := acquire(t, p, rows)
@@ -141,13 +141,13 @@ func submit(t testing.TB, p *streams.Pipeline, rows [][]byte) *streams.Batch {
 	return b
 }
 
-// wantResults compares a completed batch with the reference.
+// wantResults compares a completed batch with the results of the reference.
 func wantResults(t testing.TB, b *streams.Batch, ops []operator.Operator, rows [][]byte) {
 	t.Helper()
 	expect(ops, rows).check(t, b)
 }
 
-// expected holds payloads and what the references of operators compute for them.
+// expected holds payloads and their results, computed by the operators' references.
 type expected struct {
 	ops     []operator.Operator
 	rows    [][]byte

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// pack returns the payloads back to back, and the position after each of them, counted from origin.
+// pack returns the payloads back to back. ends holds the position after each payload, counted from origin.
 func pack(rows [][]byte, origin uint32) (values []byte, ends []uint32) {
 	for _, row := range rows {
 		values = append(values, row...)
@@ -17,8 +17,8 @@ func pack(rows [][]byte, origin uint32) (values []byte, ends []uint32) {
 	return values, ends
 }
 
-// A run fills a batch exactly as its payloads would one by one: the same rows fit, and the results are the same. Origins
-// near the largest uint32 wrap around.
+// A run fills a batch as its payloads would one by one. The same rows fit, and the results are the same. Origins near
+// the largest uint32 wrap around.
 func TestARunFillsABatchAsItsPayloadsDo(t *testing.T) {
 	ops := operators(t, "crc32c,minhash?hashes=4")
 	p := newPipeline(t, openHost(t), streams.Config{BatchBytes: 4096, BatchPayloads: 40, Operators: ops})
@@ -74,7 +74,7 @@ func TestARunThatDoesNotFitChangesNothing(t *testing.T) {
 	}
 }
 
-// The operators size their work by the longest payload, whether it came alone or in a run.
+// The operators size their work by the longest payload, whether it was added alone or in a run.
 func TestTheLongestPayloadOfARunCounts(t *testing.T) {
 	short, long, longest := make([]byte, 10), make([]byte, 500), make([]byte, 501)
 	for _, c := range []struct {

@@ -30,7 +30,7 @@ func variants() []streams.Schedule {
 	}
 }
 
-// Every way of scheduling, completing and allocating gives the results of the operator's reference.
+// Every schedule, way to complete and way to allocate gives the results of the operator's reference.
 func TestVariantsGiveTheSameResults(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		for _, schedule := range variants() {
@@ -47,13 +47,13 @@ func TestVariantsGiveTheSameResults(t *testing.T) {
 	})
 }
 
-// checkResults runs batches of different sizes from several submitters, each locked to its thread.
+// checkResults runs batches of different sizes from several submitters. Each submitter is locked to its thread.
 func checkResults(t *testing.T, d device.Device, c streams.Config) {
 	t.Helper()
 	c.Operators = operators(t, "crc32c,minhash?hashes=2")
 	p := newPipeline(t, d, c)
 	const submitters, each = 3, 8
-	want := make([][][]byte, p.Slots()) // entries belong to the owner of the slot's batch
+	want := make([][][]byte, p.Slots()) // an entry belongs to the owner of the slot's batch
 	var left sync.WaitGroup
 	for s := range submitters {
 		left.Go(func() {
@@ -80,7 +80,7 @@ func checkResults(t *testing.T, d device.Device, c streams.Config) {
 	}
 }
 
-// A batch can be submitted again with its payloads. It gives the same results under a new number.
+// A batch can be submitted again with the same payloads. It gives the same results under a new number.
 func TestAgain(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "crc32c")})
@@ -107,7 +107,7 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// A batch that is alone on the device comes back without a notification; one among others needs it.
+// A batch that is alone on the device comes back without a notification. A batch among others needs a notification.
 func TestALoneBatchIsAskedAbout(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(time.Microsecond)})
 	spied := spyOn(d)
@@ -122,11 +122,11 @@ func TestALoneBatchIsAskedAbout(t *testing.T) {
 	batches := [2]*streams.Batch{acquire(t, p, someRows(2, 1, 10)), acquire(t, p, someRows(3, 1, 10))}
 	var first sync.WaitGroup
 	first.Go(func() {
-		if err := batches[0].Submit(streams.ClosedByBytes); err != nil { // polled until the gate opens
+		if err := batches[0].Submit(streams.ClosedByBytes); err != nil { // the batch is polled until the gate opens
 			t.Error(err)
 		}
 	})
-	for polled := d.Now(); d.Now() == polled; { // each poll takes a microsecond of the simulated host's time
+	for polled := d.Now(); d.Now() == polled; { // each poll advances the simulated host's time by a microsecond
 		runtime.Gosched()
 	}
 	if err := batches[1].Submit(streams.ClosedByBytes); err != nil {
@@ -151,7 +151,7 @@ func notifications(d *sim.Device) int {
 	return len(slices.DeleteFunc(trace, func(s sim.Span) bool { return s.Kind != software.Notify }))
 }
 
-// Ranges have the names of the trace, nest properly, and are all closed.
+// Ranges have the names of the trace, are properly nested, and are all closed.
 func TestRanges(t *testing.T) {
 	d := &ranged{Device: openSim(t, sim.Options{})}
 	p := newPipeline(t, d, streams.Config{Lanes: 1, Ranges: true, Operators: operators(t, "crc32c")})
@@ -187,7 +187,7 @@ func (r *ranged) Range(name string) (end func()) {
 	}
 }
 
-// A batch that the kernels use in place is not copied and gives the same results.
+// A batch that the kernels use in place is not copied. It gives the same results as a copied batch.
 func TestInPlace(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit), MostInPlace: 200})
 	ops := operators(t, "crc32c,minhash?hashes=2")
@@ -195,7 +195,7 @@ func TestInPlace(t *testing.T) {
 	for _, c := range []struct {
 		bytes   int
 		inPlace bool
-	}{{0, true}, {188, true}, {10, true}, {201, false}, {10, true}} { // 4 and 8 bytes of results
+	}{{0, true}, {188, true}, {10, true}, {201, false}, {10, true}} { // results of 4 and 8 bytes
 		rows := [][]byte{make([]byte, c.bytes)}
 		before := d.Now()
 		submit(t, p, rows)

@@ -11,16 +11,16 @@ import (
 	"millrace/internal/streams"
 )
 
-// starved is a pipeline on which one stalled batch holds all scratch, and others wait for it.
+// starved is a pipeline on which one stalled batch holds all scratch, and other batches wait for scratch.
 type starved struct {
 	*streams.Pipeline
-	open    func() // resumes the first batch
+	open    func() // resumes the stalled batch
 	first   *streams.Batch
 	waiting []*streams.Batch
-	said    chan error // results of each waiting Submit
+	said    chan error // errors of the waiting Submit calls
 }
 
-// starve makes n batches wait for scratch. It must run in a synctest bubble, which detects when they wait.
+// starve makes n batches wait for scratch. It must run in a synctest bubble, which detects the wait.
 func starve(t *testing.T, d *spy, n int, cfg streams.Config) *starved {
 	t.Helper()
 	rows := [][]byte{make([]byte, 100<<10)}
@@ -45,7 +45,7 @@ func starve(t *testing.T, d *spy, n int, cfg streams.Config) *starved {
 	return s
 }
 
-// results collects the results of every waiting Submit.
+// results collects the errors of every waiting Submit.
 func (s *starved) results() (all []error) {
 	for range s.waiting {
 		all = append(all, <-s.said)
@@ -104,7 +104,7 @@ func TestCloseWhileBatchesWaitForScratch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
 		s := starve(t, d, 3, streams.Config{})
-		if err := s.Close(); err != nil { // closes despite the closed gate
+		if err := s.Close(); err != nil { // Close returns although the gate is closed
 			t.Errorf("Close: %v", err)
 		}
 		for _, err := range s.results() {
@@ -118,7 +118,7 @@ func TestCloseWhileBatchesWaitForScratch(t *testing.T) {
 	})
 }
 
-// If lanes share streams, a batch that waits for scratch must not keep batches with scratch from ending.
+// If lanes share streams, a batch that waits for scratch must not prevent batches with scratch from completing.
 func TestWaitingForScratchOnSharedStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := openSim(t, sim.Options{Cost: sim.Units(unit), Faults: []sim.Fault{{Kind: sim.OutOfMemory, Nth: 2}, {Kind: sim.OutOfMemory, Nth: 3}}})
@@ -133,7 +133,7 @@ func TestWaitingForScratchOnSharedStreams(t *testing.T) {
 		switch err := <-said; {
 		case err == nil:
 			(<-p.Completed()).Release()
-		case errors.Is(err, device.ErrOutOfMemory): // both refusals hit it when no other batch was in flight
+		case errors.Is(err, device.ErrOutOfMemory): // both refusals occurred while no other batch was in flight
 			second.Release()
 		default:
 			t.Errorf("Submit = %v", err)
@@ -145,8 +145,8 @@ func TestWaitingForScratchOnSharedStreams(t *testing.T) {
 	})
 }
 
-// A batch may come back before its stream has freed its scratch, which happens after the event at the end of its copy
-// out. The next batch waits for the free instead of failing for lack of memory.
+// A batch may come back before its stream has freed its scratch, because the free follows the event at the end of the
+// copy out. The next batch must wait for the free instead of failing for lack of memory.
 func TestScratchThatIsStillOnItsWayBack(t *testing.T) {
 	own := streams.Schedule{Name: "lane's own stream", Buffers: 1, Completion: streams.ByAdaptivePolling}
 	mixed := streams.Schedule{Name: "shared streams for copies", Buffers: 1, Topology: streams.StreamBySize, SharedFrom: 1 << 30, Completion: streams.ByAdaptivePolling}
@@ -170,8 +170,8 @@ func TestScratchThatIsStillOnItsWayBack(t *testing.T) {
 	}
 }
 
-// slowFrees is a device on whose streams an operation precedes each free, which ends only when a caller waits for the
-// stream.
+// slowFrees is a device whose streams run another operation before each free. That operation ends only when a caller
+// waits for the stream.
 type slowFrees struct{ *sim.Device }
 
 func (s *slowFrees) NewPool(c device.PoolConfig) (device.Pool, error) {
@@ -191,7 +191,7 @@ func (p *slowPool) Free(s device.Stream, m device.Memory) error {
 	return p.Pool.Free(s, m)
 }
 
-// Scratch follows the batch: it is freed on the batch's stream after everything that the batch enqueued there.
+// Scratch is freed on the batch's stream, after all other work of the batch on that stream.
 func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit)})
 	ops := operators(t, "minhash?hashes=4")
@@ -224,7 +224,7 @@ func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 		frees++
 	}
 	got := stats(t, p).Scratch
-	if frees != 4 || got.Allocations != 4 || got.Used != 0 { // the empty payload takes none
+	if frees != 4 || got.Allocations != 4 || got.Used != 0 { // the empty payload takes no scratch
 		t.Errorf("%d frees, %d allocations, %d bytes used at the end; want 4, 4 and 0", frees, got.Allocations, got.Used)
 	}
 	if got.Reserved == 0 || got.Reserved > got.Limit {
@@ -232,7 +232,7 @@ func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 	}
 }
 
-// The high-water mark is the maximum that was allocated at once, and it stays after the memory is freed.
+// The high-water mark is the maximum that was allocated at any time. It stays after the memory is freed.
 func TestTheHighWaterStays(t *testing.T) {
 	pooled := openSim(t, sim.Options{Cost: sim.Units(unit)})
 	for name, d := range map[string]device.Device{"pool": pooled, "preallocated": poolless{openSim(t, sim.Options{Cost: sim.Units(unit)})}} {
@@ -259,7 +259,7 @@ func TestScratchLimitBelowTheLargestBatchIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-// A pool full of unused pieces that are too small must not fail a batch that fits the limit.
+// A batch within the limit must not fail because the pool is full of unused pieces that are too small.
 func TestLargeBatchAfterManySmallOnes(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		lanes := 4

@@ -91,7 +91,7 @@ func (s *spy) gate(t *testing.T, stream string) (open func()) {
 	return sync.OnceFunc(open)
 }
 
-// stats returns the Stats of a pipeline that works.
+// stats returns the Stats of a pipeline and fails the test on an error.
 func stats(t *testing.T, p *streams.Pipeline) streams.Stats {
 	t.Helper()
 	s, err := p.Stats()
@@ -101,12 +101,12 @@ func stats(t *testing.T, p *streams.Pipeline) streams.Stats {
 	return s
 }
 
-// checked is a device with a Check that returns an error of the test's choice.
+// checked is a device whose Check returns an error that the test chooses.
 type checked struct {
 	device.Device
 	answer  error
 	onCheck func() // called in Check; may be nil
-	silent  bool   // Check returns when its context is done; otherwise at once
+	silent  bool   // Check returns when its context is done, not at once
 }
 
 func (c *checked) Check(ctx context.Context) error {

@@ -15,8 +15,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// broken is a kernel that fails on a batch whose first payload is "bad", or on every batch if always is set. It doesn't end on a batch whose first payload is "endless"
-// before ends is closed.
+// broken is a kernel that fails on a batch whose first payload is "bad", or on every batch if always is set. On a batch
+// whose first payload is "endless", it doesn't end before ends is closed.
 type broken struct {
 	device.HostKernel
 	ends   <-chan struct{}
@@ -43,8 +43,8 @@ func (b brokenBound) Run(rows []byte, offsets []uint32, scratch, result []byte, 
 	return b.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
 }
 
-// silent hides which kernel failed, as a GPU does, in the calls with which a pipeline learns of a loss. Calls on streams and events still
-// say it.
+// silent hides the name of the failed kernel in the calls by which a pipeline detects a loss, as a GPU does. Calls on
+// streams and events still return the name.
 type silent struct{ device.Device }
 
 func (s silent) Err() error { return withoutOperator(s.Device.Err()) }
@@ -66,7 +66,7 @@ func withoutOperator(err error) error {
 	return &device.Error{Op: e.Op, Device: e.Device, Kind: e.Kind, Code: e.Code}
 }
 
-// openBroken opens a host device that doesn't say which kernel failed. The kernel with that name is broken.
+// openBroken opens a host device that doesn't report which kernel failed. The kernel with the given name is broken.
 func openBroken(t *testing.T, name string, ends <-chan struct{}) device.Device {
 	t.Helper()
 	return openWith(t, name, broken{ends: ends})
@@ -88,7 +88,8 @@ func openWith(t *testing.T, name string, b broken) device.Device {
 
 const bothOperators = "crc32c,minhash?hashes=8"
 
-// TestTheOperatorThatFailsIsNamed: only where it is known. A device reports the loss, and not which kernel caused it.
+// TestTheOperatorThatFailsIsNamed: the error names the operator only if it is known. A device reports the loss, but not
+// the kernel that caused it.
 func TestTheOperatorThatFailsIsNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		list, broken, want string
@@ -118,7 +119,7 @@ func TestTheOperatorThatFailsIsNamed(t *testing.T) {
 			if got := device.FailedOperator(p.Err()); got != c.want {
 				t.Errorf("the pipeline's error names %q, want %q: %v", got, c.want, p.Err())
 			}
-			if named := device.FailedOperator(err); err != nil && named != c.want && named != c.broken { // which a call on a stream said
+			if named := device.FailedOperator(err); err != nil && named != c.want && named != c.broken { // calls on a stream return the name
 				t.Errorf("Submit's error names %q, want %q: %v", device.FailedOperator(err), c.want, err)
 			}
 			if c.want != "" && !strings.Contains(p.Err().Error(), "operator "+c.want+": ") {
@@ -141,7 +142,7 @@ func submitBatch(t *testing.T, b *streams.Batch) {
 	}
 }
 
-// TestTheOperatorThatHangsIsNamed: only where it is known.
+// TestTheOperatorThatHangsIsNamed: the error names the operator only if it is known.
 func TestTheOperatorThatHangsIsNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		list, hangs, want string
@@ -155,7 +156,7 @@ func TestTheOperatorThatHangsIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ends := make(chan struct{})
 			d := openBroken(t, c.hangs, ends)
-			t.Cleanup(func() { close(ends) }) // before the device is closed
+			t.Cleanup(func() { close(ends) }) // runs before the device is closed
 			p := newPipeline(t, d, streams.Config{Operators: operators(t, c.list), Deadline: streams.Deadline{Min: 20 * time.Millisecond, Max: 50 * time.Millisecond}})
 			b := acquire(t, p, [][]byte{[]byte("endless")})
 			if c.steps {
@@ -179,7 +180,7 @@ func TestTheOperatorThatHangsIsNamed(t *testing.T) {
 	}
 }
 
-// TestARefusedLaunchNamesTheOperator: the device works on.
+// TestARefusedLaunchNamesTheOperator also shows that the device continues to work.
 func TestARefusedLaunchNamesTheOperator(t *testing.T) {
 	for launch, want := range map[int]string{1: "crc32c", 2: "minhash"} {
 		d := openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LaunchFailure, Nth: launch}}})
@@ -198,7 +199,7 @@ func TestARefusedLaunchNamesTheOperator(t *testing.T) {
 	}
 }
 
-// TestStepsEndWithTheirCaller: a submission doesn't wait for a kernel longer than its caller does.
+// TestStepsEndWithTheirCaller: a submission stops waiting for a kernel when its caller's stop channel is closed.
 func TestStepsEndWithTheirCaller(t *testing.T) {
 	ends, stop := make(chan struct{}), make(chan struct{})
 	d := openBroken(t, "crc32c", ends)
@@ -219,7 +220,7 @@ func TestStepsEndWithTheirCaller(t *testing.T) {
 	b.Release()
 }
 
-// TestAProbeNamesTheOperatorThatFails: such an operator fails before the worker takes any payload.
+// TestAProbeNamesTheOperatorThatFails: a probe finds such an operator before the worker takes any payload.
 func TestAProbeNamesTheOperatorThatFails(t *testing.T) {
 	for _, name := range []string{"crc32c", "minhash"} {
 		p := newPipeline(t, openWith(t, name, broken{always: true}), streams.Config{Operators: operators(t, bothOperators)})

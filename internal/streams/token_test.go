@@ -17,12 +17,12 @@ func TestOnlyItsOwnCompletionEndsAFlight(t *testing.T) {
 		p := newPipeline(t, d, streams.Config{Lanes: 1, Schedule: streams.Schedule{Name: "one batch", Buffers: 1}, Operators: operators(t, "crc32c")})
 		for i := range 5 {
 			for _, token := range []uint64{0, 1, 1 << 40, 1<<63 + 77777, ^uint64(0)} {
-				d.tokens <- token // belongs to no batch
+				d.tokens <- token // the token belongs to no batch
 			}
 			open := d.gate(t, "lane-0")
 			rows := someRows(uint64(i), 5, 100)
 			b := submit(t, p, rows)
-			synctest.Wait() // by now the last submission's repeated completion and the unknown ones have arrived
+			synctest.Wait() // the repeated completion of the last submission and the unknown completions have arrived
 			select {
 			case b := <-p.Completed():
 				t.Fatalf("batch %d came back (%v) with its stream stalled", b.ReadRecord().Batch, b.Err())
@@ -38,8 +38,8 @@ func TestOnlyItsOwnCompletionEndsAFlight(t *testing.T) {
 	})
 }
 
-// A pipeline that is closed with work in flight leaves completions on its device. They don't belong to the next
-// pipeline.
+// A pipeline that is closed with work in flight leaves completions on its device. The next pipeline must ignore these
+// completions.
 func TestCompletionsOfAClosedPipelineAreNotTheNextOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := sim.Fault{Kind: sim.LateCompletion, Nth: 1, Delay: 50 * unit}
