@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// draws returns the first numbers that a model draws.
+// draws returns the first n numbers that a model draws.
 func draws(h *History, n int) (numbers []int) {
 	random := rand.New(h)
 	for range n {
@@ -40,7 +40,8 @@ func TestAHistoryIsItsText(t *testing.T) {
 	}
 }
 
-// TestShrinkFindsTheShortestHistory: two of hundreds of choices break the model, and only if they are large enough.
+// TestShrinkFindsTheShortestHistory uses a model that only two of hundreds of choices break, and only if they are large
+// enough.
 func TestShrinkFindsTheShortestHistory(t *testing.T) {
 	t.Parallel()
 	fails := func(h *History) bool {
@@ -58,7 +59,7 @@ func TestShrinkFindsTheShortestHistory(t *testing.T) {
 	}
 }
 
-// TestBrokenModel is a model that breaks if it draws 7 and then, at any time, 9. It runs only for TestAFailingHistoryIsPrinted.
+// TestBrokenModel is a model that breaks if it draws 7 and later 9. It runs only for TestAFailingHistoryIsPrinted.
 func TestBrokenModel(t *testing.T) {
 	if os.Getenv("BROKEN_MODEL") == "" {
 		t.Skip("SKIPPED: TestAFailingHistoryIsPrinted RUNS IT, because this model is made to fail")
@@ -76,7 +77,8 @@ func TestBrokenModel(t *testing.T) {
 	})
 }
 
-// panicOrFail fails the first time. In the processes for shorter histories it panics, which must count too.
+// panicOrFail fails in the first run. In the processes that try shorter histories it panics, because a panic must be
+// detected as a failure too.
 func panicOrFail(t *testing.T) {
 	t.Helper()
 	if os.Getenv(variableHistory) != "" {

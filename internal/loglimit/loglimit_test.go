@@ -33,7 +33,7 @@ func newRig() *rig {
 	return r
 }
 
-// flood logs a message so often that its next record is dropped, and forgets the lines.
+// flood logs a message until its next record would be dropped, and discards the lines.
 func (r *rig) flood(log *slog.Logger, level slog.Level, msg string, args ...any) {
 	for range burst {
 		log.Log(context.Background(), level, msg, args...)
@@ -43,7 +43,7 @@ func (r *rig) flood(log *slog.Logger, level slog.Level, msg string, args ...any)
 
 // take returns the lines written since the last call.
 func (r *rig) take() (lines []string) {
-	r.mu.Lock() // timers hold it when they write
+	r.mu.Lock() // timers hold the mutex when they write
 	defer r.mu.Unlock()
 	if text := strings.TrimSpace(r.out.String()); text != "" {
 		lines = strings.Split(text, "\n")
@@ -59,9 +59,9 @@ func (r *rig) want(t *testing.T, want ...string) {
 	}
 }
 
-// pass waits for d and for everything that happens during that time.
+// pass waits for d, and until everything that happens during that time is done.
 func pass(d time.Duration) {
-	<-time.After(d) // on the virtual clock
+	<-time.After(d) // waits on the virtual clock
 	synctest.Wait()
 }
 
@@ -83,7 +83,7 @@ func TestAFloodIsBounded(t *testing.T) {
 			t.Errorf("counted %v, want 19990 warnings", r.suppressed)
 		}
 
-		// The next interval begins with the next record, and the same number of records passes again.
+		// The next interval begins with the next record, and the same number of records is logged again.
 		pass(interval)
 		r.flood(r.log, slog.LevelWarn, "given up")
 		r.log.Warn("given up", "sequence", 20000)
@@ -94,7 +94,7 @@ func TestAFloodIsBounded(t *testing.T) {
 	})
 }
 
-// TestASteadyFloodIsBounded logs a flood for six intervals. Each adds its burst and one more line.
+// TestASteadyFloodIsBounded logs a flood for six intervals. Each interval adds its burst and one more line.
 func TestASteadyFloodIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
@@ -128,7 +128,7 @@ func TestEachMessageHasItsOwnLimit(t *testing.T) {
 			r.log.Warn("given up", "reason", "too_large")
 			r.log.Warn("given up", "reason", "device_fault")
 			r.log.Error("given up")
-			r.log.Debug("given up") // not enabled, and not counted
+			r.log.Debug("given up") // the level is not enabled, so the record isn't counted
 		}
 		line := []string{`level=WARN msg="given up" reason=device_fault`, `level=ERROR msg="given up"`}
 		r.want(t, append(line, line...)...)
@@ -149,8 +149,8 @@ func TestAttributesAreKept(t *testing.T) {
 	})
 }
 
-// TestMessagesAreBounded logs messages that are all different, such as those with a number in their text. Neither the
-// memory nor the log grows.
+// TestMessagesAreBounded logs many different messages, for example with a number in their text. Neither the memory nor
+// the log may grow.
 func TestMessagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()

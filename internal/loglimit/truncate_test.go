@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// logged returns the only record that f logs as JSON, and the length of its line.
+// logged returns the only record that f logs, decoded from JSON, and the length of its line.
 func logged(t *testing.T, f func(*slog.Logger)) (record map[string]any, bytesOfLine int) {
 	t.Helper()
 	var out bytes.Buffer
@@ -39,7 +39,7 @@ func TestLongTextsAreCut(t *testing.T) {
 	}
 }
 
-// absent is an error that panics if it is nil.
+// absent is an error whose Error method panics on nil.
 type absent struct{ text string }
 
 func (a *absent) Error() string { return a.text }

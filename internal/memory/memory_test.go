@@ -58,7 +58,7 @@ func TestDivideSubtractsFixedMemory(t *testing.T) {
 	}
 }
 
-// TestErrorOfDivideNamesASufficientLimit checks that the limit in the error is enough, and that 8 MiB less is not.
+// TestErrorOfDivideNamesASufficientLimit checks that the limit in the error is sufficient, and that 8 MiB less is not.
 func TestErrorOfDivideNamesASufficientLimit(t *testing.T) {
 	for _, f := range []Fixed{{}, {OffHeap: 68 * mib}, {Heap: 537 * mib}, {Heap: 900 * mib, OffHeap: 4096 * mib}} {
 		l := Limit{Bytes: 64 * mib, Source: "cgroup /x"}

@@ -85,7 +85,7 @@ func TestStagesOfSeveralSlots(t *testing.T) {
 	}
 }
 
-// A slot lists all work that ran in it, however short.
+// A slot lists all work that ran in it, however short the work is.
 func TestFractions(t *testing.T) {
 	c, err := plan.Textbook{Batches: 2, Stages: [3]float64{0.5, 0.25, 1.5}}.Run(context.Background())
 	got := printed(t, c, err)
@@ -99,7 +99,7 @@ func TestFractions(t *testing.T) {
 	}
 }
 
-// The results of the schedules are compared with the textbook formula: batches + stages - 1.
+// The durations of the schedules are compared with the textbook formula: batches + stages - 1.
 func TestPipelineTakesBatchesAndStagesLessOne(t *testing.T) {
 	for _, batches := range []int{1, 2, 3, 4, 5, 17, 100} {
 		c, err := plan.Textbook{Batches: batches, Stages: [3]float64{1, 1, 1}}.Run(context.Background())
@@ -115,7 +115,7 @@ func TestPipelineTakesBatchesAndStagesLessOne(t *testing.T) {
 	}
 }
 
-// The longest stage determines the pace, and three lanes are enough for it if the stages are equal.
+// The longest stage determines the pace. If the stages are equal, three lanes are enough.
 func TestFewerLanesStall(t *testing.T) {
 	for _, c := range []struct {
 		lanes int
@@ -161,7 +161,7 @@ func TestOnePayloadInFourChunks(t *testing.T) {
 	}
 }
 
-// T (1 + 2/N), for N that divide and N that do not.
+// N chunks take T (1 + 2/N) when they are pipelined.
 func TestChunksAgreeWithTheModel(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 7, 10, 64, plan.MaxBatches} {
 		c, err := plan.Textbook{Batches: n, Chunked: true, Stages: [3]float64{1, 1, 1}}.Run(context.Background())

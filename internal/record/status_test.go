@@ -18,7 +18,7 @@ func TestOnlyStatusesWithDeadLettersHaveFailed(t *testing.T) {
 	}
 }
 
-// Messages go into JSON without quoting.
+// Messages can be written into JSON without quoting.
 func TestMessagesDifferAndNeedNoQuoting(t *testing.T) {
 	seen := map[string]Status{}
 	for s := OK; s < Statuses; s++ {

@@ -9,7 +9,8 @@ import (
 	"millrace/internal/config"
 )
 
-// largest returns the maximum that the configuration permits for a field, in seconds, bytes or payloads.
+// largest returns the maximum that the configuration permits for a field, in the unit of the metric: seconds, bytes or
+// payloads.
 func largest(t *testing.T, field string) float64 {
 	t.Helper()
 	f, ok := reflect.TypeFor[config.Config]().FieldByName(field)
@@ -30,7 +31,7 @@ func largest(t *testing.T, field string) float64 {
 	return float64(size)
 }
 
-// TestBucketsReachWhatMayBeConfigured: the largest permitted value falls in a bucket below infinity.
+// TestBucketsReachWhatMayBeConfigured: the largest permitted value falls into a finite bucket.
 func TestBucketsReachWhatMayBeConfigured(t *testing.T) {
 	_, families := observed(t)
 	configured := map[string][]string{

@@ -17,7 +17,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// TestConditionKeepsItsTime checks that a condition is dated from its beginning, even if its text changes every time.
+// TestConditionKeepsItsTime checks that a condition keeps its start time even if its text changes every time.
 func TestConditionKeepsItsTime(t *testing.T) {
 	now := epoch
 	var err error
@@ -41,7 +41,7 @@ func TestConditionKeepsItsTime(t *testing.T) {
 	want("ready", "", now)
 }
 
-// TestConditionOfAStart checks that a start that waits for something differs from one that just takes its time.
+// TestConditionOfAStart checks that a start that waits for something differs from a start that is only slow.
 func TestConditionOfAStart(t *testing.T) {
 	starting := telemetry.NewHealth(telemetry.HealthConfig{}).Ready()
 	for want, err := range map[string]error{"starting": starting, "waiting": fmt.Errorf("%w: waiting for NATS: connection refused", starting)} {
@@ -51,7 +51,7 @@ func TestConditionOfAStart(t *testing.T) {
 	}
 }
 
-// TestConditionIsKnownWithoutAPage checks that Run dates a condition although nobody asks for it.
+// TestConditionIsKnownWithoutAPage checks that Run records the start of a condition although no page requests it.
 func TestConditionIsKnownWithoutAPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lostNATS atomic.Bool
@@ -75,7 +75,8 @@ func TestConditionIsKnownWithoutAPage(t *testing.T) {
 	})
 }
 
-// TestLiveReportsTheWorker checks the parts of /timeline that say how the worker is and where its payloads come from.
+// TestLiveReportsTheWorker checks the parts of /timeline that report the worker's condition and the source of its
+// payloads.
 func TestLiveReportsTheWorker(t *testing.T) {
 	h := telemetry.NewHealth(telemetry.HealthConfig{})
 	feed := telemetry.Feed{Server: "nats://n:4222", Stream: "INGEST", Subjects: []string{"ingest.>"}, Send: "worker send"}
@@ -107,7 +108,7 @@ func TestLiveReportsTheWorker(t *testing.T) {
 	}
 }
 
-// TestKeptNamesTheConsumer: the page names the consumer that holds the trim floor, as the metric does.
+// TestKeptNamesTheConsumer: like the metric, the page names the consumer that holds the trim floor.
 func TestKeptNamesTheConsumer(t *testing.T) {
 	m := telemetry.NewMetrics(telemetry.Build{})
 	end := &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: 100}}

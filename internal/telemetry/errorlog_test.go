@@ -9,7 +9,8 @@ import (
 	"millrace/internal/loglimit"
 )
 
-// TestWhatNetHTTPLogsIsBounded: a line for each client, as of a port scan, counts as one message.
+// TestWhatNetHTTPLogsIsBounded: the lines that net/http logs for each client, for example during a port scan, are
+// limited as one message.
 func TestWhatNetHTTPLogsIsBounded(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

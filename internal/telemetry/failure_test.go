@@ -13,7 +13,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// errorOf returns the text of an error response in JSON.
+// errorOf returns the error text of a JSON response.
 func errorOf(t *testing.T, status int, body string) string {
 	t.Helper()
 	var f struct {
@@ -37,7 +37,7 @@ func TestErrorsAreJSON(t *testing.T) {
 	for _, c := range []struct {
 		method, url string
 		status      int
-		want        string // part of the text
+		want        string // part of the error text
 		allow       string
 	}{
 		{"POST", public + "/", 405, "Method Not Allowed", "GET, HEAD"},
@@ -73,7 +73,7 @@ func TestErrorsAreJSON(t *testing.T) {
 	}
 }
 
-// TestTextStaysText checks that errors for probes and Go's tools are text.
+// TestTextStaysText checks that errors for probes and Go's tools are plain text.
 func TestTextStaysText(t *testing.T) {
 	m, _ := observed(t)
 	var p patient
@@ -117,7 +117,7 @@ func TestPanicsAreAnsweredAndLogged(t *testing.T) {
 	})
 	mux.HandleFunc("/midway", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "half of an answer")
-		_ = http.NewResponseController(w).Flush() // only the panic matters
+		_ = http.NewResponseController(w).Flush() // an error of Flush doesn't matter
 		panic("something broke")
 	})
 	mux.HandleFunc("/aborted", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })

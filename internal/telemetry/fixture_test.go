@@ -13,9 +13,9 @@ const (
 	ms = time.Millisecond
 )
 
-// pipelined returns the records of n batches on the lanes of a device whose engines serve one batch at a time: copy in
-// takes 1 ms, compute 1.2 ms, copy out 0.8 ms. A lane fills its next batch as soon as it has submitted one, and submits
-// it once the previous batch has left the device.
+// pipelined returns the records of n batches on the lanes of a device whose engines serve one batch at a time. Copy in
+// takes 1 ms, compute 1.2 ms, and copy out 0.8 ms. A lane fills its next batch as soon as it has submitted one. It
+// submits that batch once the previous batch has left the device.
 func pipelined(device string, n, lanes int) []*inflight.Record {
 	times := [streams.NumEngines]time.Duration{1 * ms, 1200 * us, 800 * us}
 	var engineFree [streams.NumEngines]time.Duration
@@ -45,7 +45,7 @@ func pipelined(device string, n, lanes int) []*inflight.Record {
 	return records
 }
 
-// eachSpan calls change with every stage of a batch.
+// eachSpan calls change for every stage of a batch.
 func eachSpan(r *inflight.Record, change func(*streams.Span)) {
 	for s := range r.Stages {
 		change(&r.Stages[s])
@@ -54,15 +54,15 @@ func eachSpan(r *inflight.Record, change func(*streams.Span)) {
 	change(&r.Settle)
 }
 
-// later moves a batch.
+// later moves a batch to a later time.
 func later(r *inflight.Record, by time.Duration) {
 	eachSpan(r, func(s *streams.Span) { s.Start, s.End = s.Start+by, s.End+by })
 }
 
-// epoch is when the clocks of the test devices read zero.
+// epoch is the time at which the clocks of the test devices read zero.
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// timelineOf returns a timeline that has received the records.
+// timelineOf returns a timeline that contains the records.
 func timelineOf(records ...*inflight.Record) *telemetry.Timeline {
 	t := telemetry.NewTimeline(telemetry.TimelineBatches)
 	for _, r := range records {
@@ -71,7 +71,7 @@ func timelineOf(records ...*inflight.Record) *telemetry.Timeline {
 	return t
 }
 
-// someStats returns a pipeline's counters, all with different values.
+// someStats returns a pipeline's counters, each with a different value.
 func someStats(device string) streams.Stats {
 	return streams.Stats{
 		Device: device, Lanes: streams.LaneCounts{Free: 1, Filling: 2, InFlight: 3}, Pinned: 64 << 20, Pageable: 4096,

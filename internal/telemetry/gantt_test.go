@@ -40,7 +40,7 @@ func TestGanttOfOneBatch(t *testing.T) {
 }
 
 func TestGanttDrawsWhereOverlapIs(t *testing.T) {
-	records := pipelined("host", 30, 1) // one lane: nothing overlaps
+	records := pipelined("host", 30, 1) // with one lane, nothing overlaps
 	for _, r := range pipelined("host", 30, 4) {
 		r.Batch += 30
 		later(r, time.Second)
@@ -78,7 +78,7 @@ func TestGanttKeepsItsWidth(t *testing.T) {
 	}
 }
 
-// TestGanttAxis: ticks are at round numbers in a suitable unit, for every length.
+// TestGanttAxis: ticks are at round numbers in a suitable unit, for every length of the axis.
 func TestGanttAxis(t *testing.T) {
 	for factor, want := range map[time.Duration]string{
 		1:       "ms 0 2 4 6 8 10 12 14",

@@ -29,7 +29,7 @@ func (p *patient) health() *telemetry.Health {
 // ackWait is the AckWait of all work in these tests.
 const ackWait = 30 * time.Second
 
-// answers checks both probes. The arguments are parts of the errors, or empty for nil.
+// answers checks both probes. live and ready are parts of the errors; an empty string means no error.
 func answers(t *testing.T, h *telemetry.Health, live, ready string) {
 	t.Helper()
 	for _, probe := range []struct {
@@ -45,7 +45,7 @@ func answers(t *testing.T, h *telemetry.Health, live, ready string) {
 	}
 }
 
-// A worker that waits for NATS at its start is live, and its readiness says what it waits for.
+// A worker that waits for NATS at its start is live, and its readiness error names NATS.
 func TestReadinessOfAWaitingWorker(t *testing.T) {
 	var p patient
 	h := p.health()
@@ -63,7 +63,7 @@ func TestReadinessOfAWaitingWorker(t *testing.T) {
 	answers(t, h, "", "")
 }
 
-// A worker that gets no deliveries is unready but live, because a restart may or may not help.
+// A worker that gets no deliveries is unready but live, because a restart may not help.
 func TestReadinessOfAStalledWorker(t *testing.T) {
 	var p patient
 	var stalled error
@@ -113,14 +113,14 @@ func TestAStallIsNotLiveUntilItMovesOn(t *testing.T) {
 	answers(t, h, "", "")
 	p.now = p.now.Add(30 * time.Second)
 	answers(t, h, "", "")
-	p.work[1].Progress = p.now // the other pipeline's progress must not hide the stall
+	p.work[1].Progress = p.now // the progress of the other pipeline must not hide the stall
 	p.now = p.now.Add(ms)
 	answers(t, h, "a: 2 batches in hand and no progress for 30.001s", "no progress")
 	p.work[0].Progress = p.now
 	answers(t, h, "", "")
 }
 
-// TestPayloadsHeldBackMakeItUnready: nothing is lost and a restart would not help, but somebody must investigate.
+// TestPayloadsHeldBackMakeItUnready: no payload is lost and a restart would not help, but a person must investigate.
 func TestPayloadsHeldBackMakeItUnready(t *testing.T) {
 	var p patient
 	h := p.health()
@@ -137,7 +137,7 @@ func TestPayloadsHeldBackMakeItUnready(t *testing.T) {
 	answers(t, h, "", "")
 }
 
-// TestIdleTimeIsNoStall: a batch that arrives after an hour without work has its whole AckWait.
+// TestIdleTimeIsNoStall: a batch that arrives after an hour without work gets a full AckWait.
 func TestIdleTimeIsNoStall(t *testing.T) {
 	var p patient
 	h := p.health()
@@ -152,7 +152,7 @@ func TestIdleTimeIsNoStall(t *testing.T) {
 	answers(t, h, "no progress", "no progress")
 }
 
-// TestTheFirstProbeSeesNoStall: time before the first probe can't count as a stall.
+// TestTheFirstProbeSeesNoStall: the time before the first probe is not part of a stall.
 func TestTheFirstProbeSeesNoStall(t *testing.T) {
 	var p patient
 	h := p.health()
@@ -162,7 +162,7 @@ func TestTheFirstProbeSeesNoStall(t *testing.T) {
 	answers(t, h, "no progress", "starting")
 }
 
-// TestAnUnknownAckWaitIsNotJudged: before the consumer is known, the bound is unknown.
+// TestAnUnknownAckWaitIsNotJudged: before the consumer exists, AckWait is unknown, so no stall is reported.
 func TestAnUnknownAckWaitIsNotJudged(t *testing.T) {
 	var p patient
 	h := p.health()
@@ -174,7 +174,7 @@ func TestAnUnknownAckWaitIsNotJudged(t *testing.T) {
 	answers(t, h, "no progress", "starting")
 }
 
-// TestAnOutageIsNoStall: during an outage of NATS batches wait for it, and a restart would not help.
+// TestAnOutageIsNoStall: during an outage, batches wait for NATS, and a restart would not help.
 func TestAnOutageIsNoStall(t *testing.T) {
 	var p patient
 	h := p.health()
@@ -192,8 +192,8 @@ func TestAnOutageIsNoStall(t *testing.T) {
 	answers(t, h, "no progress", "no progress")
 }
 
-// TestADeviceThatHangsIsNotLive: a batch that exceeds its bound on one device is detected, even if another device and
-// the worker as a whole make progress.
+// TestADeviceThatHangsIsNotLive: a batch that exceeds its bound on one device is detected. Progress of another device
+// or of the whole worker doesn't hide it.
 func TestADeviceThatHangsIsNotLive(t *testing.T) {
 	var p patient
 	h := p.health()
@@ -210,7 +210,7 @@ func TestADeviceThatHangsIsNotLive(t *testing.T) {
 	if text := h.Live().Error(); strings.Contains(text, "GPU-2") {
 		t.Errorf("%q blames a device that is well", text)
 	}
-	p.work[1].Age = 0 // it came back after all
+	p.work[1].Age = 0 // the batch came back after all
 	answers(t, h, "", "")
 	p.work[1].Age, p.work[1].Bound = time.Hour, 0
 	answers(t, h, "", "")

@@ -12,10 +12,11 @@ import (
 	"millrace/internal/record"
 )
 
-// jobBegan is when the job of a test begins.
+// jobBegan is the time at which the job of a test begins.
 var jobBegan = time.Unix(1e9, 0)
 
-// runJob works so many seconds: each second it settles messages of 10 bytes, and every five seconds the server says what is pending.
+// runJob works from second from to second to. Each second it settles messages of 10 bytes. Every five seconds the
+// server reports the pending count.
 func runJob(m *Metrics, from, to, messages int, pending func(second int) uint64) (now time.Time) {
 	for second := from + 1; second <= to; second++ {
 		now = jobBegan.Add(time.Duration(second) * time.Second)

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// answer is the response of /timeline as the page reads it.
+// answer is the response of /timeline, as the page parses it.
 type answer struct {
 	Run     string
 	Base    string
@@ -46,7 +46,7 @@ type answer struct {
 	}
 }
 
-// ask returns the response that the page gets.
+// ask requests the page's data and returns the response.
 func ask(t *testing.T, url, query string) answer {
 	t.Helper()
 	status, header, body := get(t, url+"/timeline"+query)
@@ -60,7 +60,7 @@ func ask(t *testing.T, url, query string) answer {
 	return a
 }
 
-// served serves a timeline's debug pages.
+// served serves a timeline's debug pages and returns their URL.
 func served(t *testing.T, line *telemetry.Timeline) (url string) {
 	t.Helper()
 	return serve(t, telemetry.DebugHandler(telemetry.Debug{
@@ -73,7 +73,7 @@ func TestLiveGivesStagesExactly(t *testing.T) {
 	line := telemetry.NewTimeline(100)
 	line.AddDevice("GPU-1", "NVIDIA H100", epoch)
 	r := pipelined("GPU-1", 1, 1)[0]
-	const old = 1<<60 + 1 // nanoseconds; not exact as a JavaScript number
+	const old = 1<<60 + 1 // nanoseconds; JavaScript can't represent this number exactly
 	later(r, old)
 	r.Settle = streams.Span{}
 	line.BatchDone(r)
@@ -122,8 +122,8 @@ func TestLiveGoesOnFromItsCursor(t *testing.T) {
 	}
 }
 
-// TestLiveIsBounded checks that the response has the newest batches and the number of missing ones, including dropped
-// batches.
+// TestLiveIsBounded checks that the response has the newest batches and the number of omitted batches, including
+// dropped ones.
 func TestLiveIsBounded(t *testing.T) {
 	line := telemetry.NewTimeline(2000)
 	for _, r := range pipelined("GPU-1", 5000, 4) {
@@ -134,7 +134,7 @@ func TestLiveIsBounded(t *testing.T) {
 		query         string
 		sent, leftOut int
 	}{
-		{"", 500, 0}, // a newcomer has missed nothing
+		{"", 500, 0}, // a new page has missed no batch
 		{"?limit=3", 3, 0},
 		{"?limit=1000", 1000, 0},
 		{"?after=0&limit=10", 10, 4990},
@@ -142,7 +142,7 @@ func TestLiveIsBounded(t *testing.T) {
 		{"?after=4000&limit=1000", 1000, 0},
 		{"?after=4000&limit=10", 10, 990},
 		{"?after=5000", 0, 0},
-		{"?after=6000&limit=20", 20, 0}, // the cursor of another worker, which had done more
+		{"?after=6000&limit=20", 20, 0}, // the cursor of a previous worker that had processed more
 	} {
 		a := ask(t, url, c.query)
 		if len(a.Batches) != c.sent || int(a.LeftOut) != c.leftOut || a.Cursor != 5000 {

@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write docs/metrics.md and testdata anew
 
 var build = telemetry.Build{Version: "v0.0.0", Commit: "abc", GoVersion: "go1.26"}
 
-// observed is a Metrics after one observation of each kind, with its families by name.
+// observed returns a Metrics after one observation of each kind, and its families by name.
 func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	t.Helper()
 	m := telemetry.NewMetrics(build)
@@ -66,7 +66,7 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	return m, gather(t, m)
 }
 
-// family is a metric family as it is scraped.
+// family is a scraped metric family.
 type family struct {
 	kind, help string // "counter", "gauge" or "histogram"
 	samples    []sample
@@ -92,7 +92,7 @@ func gather(t *testing.T, m *telemetry.Metrics) map[string]family {
 	for _, s := range scraped {
 		f := family{kind: strings.ToLower(s.GetType().String()), help: s.GetHelp()}
 		for _, m := range s.GetMetric() {
-			h := m.GetHistogram() // nil for the others; its methods then return zero
+			h := m.GetHistogram() // nil for other kinds; the methods of nil return zero
 			one := sample{value: m.GetCounter().GetValue() + m.GetGauge().GetValue() + h.GetSampleSum(), count: h.GetSampleCount()}
 			for _, l := range m.GetLabel() {
 				one.labels = append(one.labels, label{l.GetName(), l.GetValue()})
@@ -107,7 +107,7 @@ func gather(t *testing.T, m *telemetry.Metrics) map[string]family {
 	return families
 }
 
-// value finds a metric by its labels ("name=value,...", sorted by name) and returns its value and count.
+// value finds a metric by its labels ("name=value,...", sorted by name) and returns its value and its count.
 func value(t *testing.T, families map[string]family, name, labels string) (v float64, count uint64) {
 	t.Helper()
 	for _, s := range families[name].samples {
@@ -148,7 +148,7 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 		{"scratch_allocations_total", "device=host", 7}, {"redeliveries_total", "", 1}, {"consumer_pending", "", 42}, {"consumer_ack_pending", "", 17},
 		{"device_errors_total", "device=host,kind=out_of_memory", 1}, {"device_errors_total", "device=host,kind=lost", 0},
 		{"device_fallback", "", 1}, {"nats_reconnects_total", "", 1}, {"build_info", "commit=abc,goversion=go1.26,version=v0.0.0", 1},
-		// The worker's own metrics:
+		// The next entries are the worker's own metrics.
 		{"records_total", "outcome=ok", 90}, {"records_total", "outcome=null", 4}, {"records_total", "outcome=too_large", 3},
 		{"records_total", "outcome=operator_error", 2}, {"records_total", "outcome=device_fault", 1},
 		{"frame_records", "", 100}, {"frame_result_parts_total", "", 2},
@@ -240,7 +240,7 @@ func TestOnlyStoredResultsHaveALatency(t *testing.T) {
 	}
 }
 
-// TestACompressedRecordIsNoFrame: a compressed message of one record counts only as decompressed.
+// TestACompressedRecordIsNoFrame: a compressed message of one record is counted only as decompressed, not as a frame.
 func TestACompressedRecordIsNoFrame(t *testing.T) {
 	m := telemetry.NewMetrics(build)
 	m.Frame(inflight.FrameStats{Records: [record.Statuses]int{record.OK: 1}, Parts: 1, Compressed: 10, Decompressed: 30})
@@ -275,7 +275,7 @@ func TestFallbackClears(t *testing.T) {
 	}
 }
 
-// TestObserversAllocateNothing: the observers run on the pipeline's hot path and must not allocate.
+// TestObserversAllocateNothing matters because the observers run on the pipeline's hot path.
 func TestObserversAllocateNothing(t *testing.T) {
 	m, line := telemetry.NewMetrics(build), telemetry.NewTimeline(8)
 	both := telemetry.Observers{m, line}
@@ -296,7 +296,7 @@ func TestObserversAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse calls everything from several goroutines at once, for the race detector.
+// TestConcurrentUse calls all methods from several goroutines at the same time, for the race detector.
 func TestConcurrentUse(t *testing.T) {
 	m, line := telemetry.NewMetrics(build), telemetry.NewTimeline(16)
 	m.Watch(func() []streams.Stats { return []streams.Stats{someStats("a"), someStats("b")} })
@@ -363,7 +363,7 @@ func TestDocumentation(t *testing.T) {
 	golden(t, docFile, before+tableBegin+table.String()+"\n"+tableEnd+after)
 }
 
-// describeLabels lists a family's labels, with their values where those are fixed.
+// describeLabels lists a family's labels, with their values if the values are fixed.
 func describeLabels(metric string, f family) string {
 	values := map[string][]string{}
 	var names []string

@@ -9,7 +9,8 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// TestFaultsOfOperatorsAreCounted: what earlier processes observed isn't counted, but its time is known, once.
+// TestFaultsOfOperatorsAreCounted: faults that earlier processes observed aren't counted. Their time is reported, but
+// each time only once.
 func TestFaultsOfOperatorsAreCounted(t *testing.T) {
 	m := telemetry.NewMetrics(build)
 	m.AddOperators([]string{"crc32c", "minhash"})
@@ -18,7 +19,7 @@ func TestFaultsOfOperatorsAreCounted(t *testing.T) {
 	for _, f := range []inflight.OperatorFault{
 		{Operator: "minhash", Fault: operator.FaultDevice, At: at(100), Earlier: true},
 		{Operator: "minhash", Fault: operator.FaultDevice, At: at(300)},
-		{Operator: "minhash", Fault: operator.FaultDevice, At: at(100), Earlier: true}, // from another partition's consumer
+		{Operator: "minhash", Fault: operator.FaultDevice, At: at(100), Earlier: true}, // the same fault, from another partition's consumer
 		{Operator: "crc32c", Fault: operator.FaultInvalidResult, At: at(1)},
 		{Operator: "stranger", Fault: operator.FaultDevice, At: at(1)},
 		{Operator: "crc32c", Fault: "something", At: at(1)},

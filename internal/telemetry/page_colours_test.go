@@ -11,7 +11,7 @@ import (
 // colour is a colour in linear sRGB.
 type colour [3]float64
 
-// palettes returns the variables with colours of the page's style sheet, for light and for dark mode.
+// palettes returns the colour variables of the page's style sheet, for light and for dark mode.
 func palettes(t *testing.T) map[string]map[string]colour {
 	t.Helper()
 	text, err := os.ReadFile("page/page.css")
@@ -26,7 +26,7 @@ func palettes(t *testing.T) map[string]map[string]colour {
 	for i, root := range roots {
 		for _, m := range regexp.MustCompile(`--([a-z_-]+): #([0-9a-f]{6});`).FindAllSubmatch(root[1], -1) {
 			c := parseColour(t, string(m[2]))
-			dark[string(m[1])] = c // dark mode inherits what it does not set
+			dark[string(m[1])] = c // dark mode inherits the variables that it doesn't set
 			if i == 0 {
 				light[string(m[1])] = c
 			}
@@ -60,10 +60,11 @@ func contrast(a, b colour) float64 {
 
 func (c colour) luminance() float64 { return 0.2126*c[0] + 0.7152*c[1] + 0.0722*c[2] }
 
-// stages of a batch, as the style sheet names them, in order.
+// stages lists the stages of a batch in order, with the names from the style sheet.
 var stages = []string{"fill", "copy_in", "compute", "copy_out", "publish", "settle"}
 
-// TestPageContrast checks the contrast that WCAG 2.2 asks for: 3 for bars and other graphics (1.4.11), and 4.5 for text (1.4.3).
+// TestPageContrast checks the contrast that WCAG 2.2 requires: 3 for bars and other graphics (1.4.11), and 4.5 for text
+// (1.4.3).
 func TestPageContrast(t *testing.T) {
 	for mode, palette := range palettes(t) {
 		want := func(least float64, front string, behind ...string) {
@@ -86,20 +87,21 @@ func TestPageContrast(t *testing.T) {
 		for _, front := range []string{"one", "two", "three", "more", "strong"} {
 			want(3, front, "sunk", "card")
 		}
-		want(1.3, "two", "one") // they also differ in height
+		want(1.3, "two", "one") // these bars also differ in height
 		want(1.3, "three", "two")
 		want(4.5, "on-more", "more")
 		want(3, "good", "card")
 		for _, text := range []string{"ink", "soft", "accent", "bad", "warn"} {
 			want(4.5, text, "paper", "card", "sunk")
 		}
-		want(4.5, "card", "accent") // buttons that are pressed
+		want(4.5, "card", "accent") // text on pressed buttons
 		want(4.5, "bad", "bad-paper")
 		want(4.5, "ink", "bad-paper", "warn-paper")
 	}
 }
 
-// visions are the matrices of Machado, Oliveira and Fernandes (2009) for people who lack one kind of cone, in linear sRGB.
+// visions are the matrices of Machado, Oliveira and Fernandes (2009), in linear sRGB, for people who lack one kind of
+// cone.
 var visions = map[string][3][3]float64{
 	"normal":       {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}},
 	"protanopia":   {{0.152286, 1.052583, -0.204868}, {0.114503, 0.786281, 0.099216}, {-0.003882, -0.048116, 1.051998}},
@@ -107,7 +109,7 @@ var visions = map[string][3][3]float64{
 	"tritanopia":   {{1.255528, -0.076749, -0.178779}, {-0.078411, 0.930809, 0.147602}, {0.004733, 0.691367, 0.303900}},
 }
 
-// seen returns the colour as a person with that vision sees it.
+// seen returns the colour that a person with the given vision perceives.
 func (c colour) seen(matrix [3][3]float64) (s colour) {
 	for i, row := range matrix {
 		s[i] = min(max(row[0]*c[0]+row[1]*c[1]+row[2]*c[2], 0), 1)
@@ -132,8 +134,8 @@ func (c colour) oklab() [3]float64 {
 	}
 }
 
-// TestConsecutiveStagesDiffer checks that stages that touch each other in a lane have different colours for everybody. The bound is
-// several times the smallest difference that people see.
+// TestConsecutiveStagesDiffer checks that stages that touch in a lane have different colours for every kind of vision.
+// The bound is several times the smallest difference that people perceive.
 func TestConsecutiveStagesDiffer(t *testing.T) {
 	for mode, palette := range palettes(t) {
 		for vision, matrix := range visions {

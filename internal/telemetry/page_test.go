@@ -8,8 +8,8 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// TestPageAllowsItsOwnPartsOnly: the policy lists the hashes of the inline parts, so nothing else runs. The tests of
-// cmd/worker check that a browser accepts the hashes.
+// TestPageAllowsItsOwnPartsOnly: the policy lists the hashes of the inline parts, so a browser runs nothing else. The
+// tests of cmd/worker check that a browser accepts the hashes.
 func TestPageAllowsItsOwnPartsOnly(t *testing.T) {
 	_, header, text := get(t, serve(t, telemetry.DebugHandler(telemetry.Debug{Timeline: timelineOf(), Build: build}))+"/")
 	policy := regexp.MustCompile(`^default-src 'none'; script-src 'sha256-[A-Za-z0-9+/=]{44}'; style-src 'sha256-[A-Za-z0-9+/=]{44}'; ` +

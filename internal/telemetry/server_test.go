@@ -20,7 +20,7 @@ import (
 // quiet is a log that discards everything.
 var quiet = slog.New(slog.DiscardHandler)
 
-// serve starts a server on a free port and returns its address with the scheme.
+// serve starts a server on a free port and returns its URL.
 func serve(t *testing.T, handler http.Handler) string {
 	t.Helper()
 	s, err := telemetry.Listen("127.0.0.1:0", "MILLRACE_HTTP_ADDR", handler, quiet)
@@ -48,7 +48,7 @@ func get(t *testing.T, url string) (status int, header http.Header, body string)
 	return response.StatusCode, response.Header, string(text)
 }
 
-// has checks a response's status and that its body, or the text of a JSON error, contains part.
+// has checks a response's status. It also checks that the body, or the text of a JSON error, contains part.
 func has(t *testing.T, url string, status int, part string) {
 	t.Helper()
 	got, header, body := get(t, url)
@@ -121,7 +121,7 @@ func TestIndexLinksWork(t *testing.T) {
 	for _, part := range strings.Split(page, `href="/`)[1:] {
 		path, _, _ := strings.Cut(part, `"`)
 		if strings.HasPrefix(path, "debug/pprof/profile") {
-			continue // it would profile for the requested duration
+			continue // this page would profile for the requested duration
 		}
 		links++
 		has(t, url+"/"+path, 200, "")
@@ -147,7 +147,7 @@ func TestAnAddressOfAnotherMachineIsRefused(t *testing.T) {
 	}
 }
 
-// TestCloseLetsRequestsFinish delays a request while the server closes: new connections are refused, and the running
+// TestCloseLetsRequestsFinish delays a request while the server closes. New connections are refused, and the running
 // request gets its response.
 func TestCloseLetsRequestsFinish(t *testing.T) {
 	entered, finish := make(chan struct{}), make(chan struct{})
@@ -174,7 +174,7 @@ func TestCloseLetsRequestsFinish(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	go func() { closed <- s.Close(ctx) }()
-	for { // until it no longer listens, while the request is under way
+	for { // until the server no longer listens, while the request runs
 		c, err := net.Dial("tcp", s.Addr().String())
 		if err != nil {
 			break
@@ -217,7 +217,8 @@ func TestCloseCutsOffAtItsDeadline(t *testing.T) {
 	}
 }
 
-// TestDebugPagesAreForThisMachine: pages of other sites and foreign names that resolve to this machine get nothing.
+// TestDebugPagesAreForThisMachine: requests from pages of other sites are refused, and so are requests to foreign host
+// names that resolve to this machine.
 func TestDebugPagesAreForThisMachine(t *testing.T) {
 	url := serve(t, telemetry.DebugHandler(telemetry.Debug{Timeline: timelineOf(), Build: build}))
 	for _, c := range []struct {
@@ -227,12 +228,12 @@ func TestDebugPagesAreForThisMachine(t *testing.T) {
 		{"debug/pprof/cmdline", "localhost:6060", "", "", 200},
 		{"debug/pprof/cmdline", "127.0.0.1", "same-origin", "empty", 200},
 		{"debug/pprof/cmdline", "[::1]:6060", "none", "document", 200},
-		{"", "localhost", "cross-site", "document", 200},                    // a link that the user followed
-		{"debug/pprof/cmdline", "localhost", "cross-site", "document", 403}, // a page that navigates there by itself
+		{"", "localhost", "cross-site", "document", 200},                    // the user followed a link
+		{"debug/pprof/cmdline", "localhost", "cross-site", "document", 403}, // a page that navigates without the user
 		{"", "localhost", "cross-site", "iframe", 403},
 		{"debug/pprof/cmdline", "localhost", "cross-site", "image", 403},
-		{"", "localhost", "same-site", "document", 200},                    // another port of this machine may link here too
-		{"debug/pprof/cmdline", "localhost", "same-site", "document", 403}, // but not request anything else, because it is another program's page
+		{"", "localhost", "same-site", "document", 200},                    // a page on another port of this machine may link here
+		{"debug/pprof/cmdline", "localhost", "same-site", "document", 403}, // another program's page may not request anything else
 		{"debug/pprof/profile", "localhost", "same-site", "empty", 403},
 		{"trace", "localhost", "same-site", "empty", 403},
 		{"timeline", "localhost", "same-site", "empty", 403},

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// event is a trace event as a viewer reads it.
+// event is a trace event, as a viewer parses it.
 type event struct {
 	Name string         `json:"name"`
 	Cat  string         `json:"cat"`
@@ -26,7 +26,8 @@ type event struct {
 	Args map[string]any `json:"args"`
 }
 
-// traceOf parses what a timeline writes: its events except the names, and the names of the tracks by "pid/tid".
+// traceOf parses the output of a timeline. It returns the events except the names, and the names of the tracks by
+// "pid/tid".
 func traceOf(t *testing.T, line *telemetry.Timeline, last time.Duration) (events []event, tracks map[string]string) {
 	t.Helper()
 	var text strings.Builder
@@ -53,7 +54,7 @@ func traceOf(t *testing.T, line *telemetry.Timeline, last time.Duration) (events
 	return events, tracks
 }
 
-// onTrack returns the events on the tracks with that name.
+// onTrack returns the events on the tracks with the given name.
 func onTrack(events []event, tracks map[string]string, name string) (on []event) {
 	for _, e := range events {
 		if tracks[fmt.Sprintf("%d/%d", e.Pid, e.Tid)] == name {
@@ -94,11 +95,11 @@ func TestTraceHasATrackForEachEngineAndLane(t *testing.T) {
 	}
 }
 
-// TestTraceEventsNest: events are in order of time, and on each track every event ends before the next one begins or
-// contains it, as viewers require.
+// TestTraceEventsNest: events are in order of time. On each track, every event ends before the next event begins or
+// contains the next event, as viewers require.
 func TestTraceEventsNest(t *testing.T) {
 	records := pipelined("host", 40, 4)
-	records[7].Stages[streams.Compute].End += 5 * ms // kernels of two batches at once
+	records[7].Stages[streams.Compute].End += 5 * ms // the kernels of two batches run at the same time
 	records[9].Publish.Start -= 400 * us
 	events, tracks := traceOf(t, timelineOf(records...), 0)
 	if !slices.IsSortedFunc(events, func(a, b event) int {
@@ -109,8 +110,8 @@ func TestTraceEventsNest(t *testing.T) {
 	}) {
 		t.Error("events are not in order of time")
 	}
-	open := map[int][]float64{} // by track: the ends of the enclosing events
-	const slack = 1e-6          // us: less than the nanosecond that times are written to
+	open := map[int][]float64{} // by track: the end times of the enclosing events
+	const slack = 1e-6          // us; less than a nanosecond, the resolution of the times
 	for _, e := range events {
 		around := open[e.Tid]
 		for len(around) > 0 && around[len(around)-1] <= e.Ts+slack {

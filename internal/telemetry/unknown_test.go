@@ -6,8 +6,8 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// TestAnUnregisteredDeviceHasTheClockOfTheFirst checks that the batches of a device without AddDevice are on the
-// first device's time axis.
+// TestAnUnregisteredDeviceHasTheClockOfTheFirst checks that the batches of a device that was never passed to AddDevice
+// are on the first device's time axis.
 func TestAnUnregisteredDeviceHasTheClockOfTheFirst(t *testing.T) {
 	line := telemetry.NewTimeline(100)
 	line.AddDevice("GPU-1", "one", epoch.Add(2*ms))

@@ -19,7 +19,8 @@ func someRecords(n, size int) [][]byte {
 	return records
 }
 
-// TestFramesSplitIntoTheirRecords checks every framing, with frames of many records, of one, of none and of an empty one.
+// TestFramesSplitIntoTheirRecords checks every framing, with frames of many records, of one record, of no records and
+// of one empty record.
 func TestFramesSplitIntoTheirRecords(t *testing.T) {
 	for _, framing := range []frame.Framing{frame.None, frame.NewlineDelimited, frame.LengthDelimited, frame.VarintLengthDelimited, frame.Arrow} {
 		for _, records := range [][][]byte{someRecords(100, 300), someRecords(1, 20), {{}}, {}} {
@@ -60,7 +61,8 @@ func TestFramesThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// TestRecordsAreReproducible checks that a seed gives the same record again, and another seed another record.
+// TestRecordsAreReproducible checks that a seed always gives the same record, and that another seed gives another
+// record.
 func TestRecordsAreReproducible(t *testing.T) {
 	a, b := NewText(1), NewText(1)
 	first := a.Append(nil, Seed(5, 0), 400)

@@ -7,8 +7,8 @@ import (
 	"millrace/internal/tracing"
 )
 
-// BenchmarkBatchEnded measures the cost of a batch of 8192 payloads for the goroutine that settles it, with a trace
-// context in each payload and without any. There is no collector, so spans that don't fit the queue are dropped.
+// BenchmarkBatchEnded measures the cost of a batch of 8192 payloads for the goroutine that settles it. Each payload has
+// a trace context, or none has. There is no collector, so spans are dropped when the queue is full.
 func BenchmarkBatchEnded(b *testing.B) {
 	b.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	for name, header := range map[string]func(i int) map[string][]string{
@@ -29,7 +29,7 @@ func BenchmarkBatchEnded(b *testing.B) {
 			for b.Loop() {
 				tr.BatchEnded(batch(), payloads)
 			}
-			_ = tr.Close(b.Context()) // there is no collector for the spans
+			_ = tr.Close(b.Context()) // no collector receives the spans
 		})
 	}
 }

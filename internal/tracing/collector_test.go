@@ -89,7 +89,7 @@ func attributes(list []*common.KeyValue) map[string]string {
 	return all
 }
 
-// overHTTP starts a collector and sets its address in the environment.
+// overHTTP starts a collector and puts its address into the environment.
 func overHTTP(t *testing.T) *received {
 	t.Helper()
 	c := &received{}
@@ -141,10 +141,10 @@ func (l *log) count(text string) int {
 
 var names = tracing.Names{Version: "v0.0.0", Stream: "INGEST", Consumer: "millrace", ResultStream: "RESULTS"}
 
-// epoch is when the device's clock read zero.
+// epoch is the time at which the device's clock reads zero.
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// open starts a Tracer, which must be enabled, for a device "host".
+// open starts a Tracer for a device "host". Tracing must be enabled.
 func open(t *testing.T, l *log) *tracing.Tracer {
 	t.Helper()
 	tr, err := tracing.Open(t.Context(), names, slog.New(slog.NewTextHandler(l, nil)))

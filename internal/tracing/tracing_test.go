@@ -22,8 +22,7 @@ import (
 	"millrace/internal/tracing"
 )
 
-// batch returns the record of a batch whose stages take a millisecond each, one after the other, starting at one
-// second.
+// batch returns the record of a batch whose stages take a millisecond each, one after the other, from one second on.
 func batch() *inflight.Record {
 	r := &inflight.Record{Record: streams.Record{
 		Device: "host", Batch: 7, Lane: 1, Payloads: 300, Bytes: 1000, ResultBytes: 24, Closed: streams.ClosedByLinger,
@@ -40,7 +39,7 @@ func batch() *inflight.Record {
 	return r
 }
 
-// traced returns payloads with those headers.
+// traced returns payloads with the given headers.
 func traced(headers ...map[string][]string) iter.Seq[inflight.Payload] {
 	return func(yield func(inflight.Payload) bool) {
 		for i, h := range headers {
@@ -51,7 +50,7 @@ func traced(headers ...map[string][]string) iter.Seq[inflight.Payload] {
 	}
 }
 
-// parent returns a traceparent with small trace and span numbers.
+// parent returns a traceparent header with the given trace and span numbers.
 func parent(trace, span int) string { return fmt.Sprintf("00-%032x-%016x-01", trace, span) }
 
 func TestABatchBecomesASpanWithItsLinks(t *testing.T) {
@@ -63,7 +62,7 @@ func TestABatchBecomesASpanWithItsLinks(t *testing.T) {
 				map[string][]string{"traceparent": {parent(1, 1)}},
 				nil,
 				map[string][]string{"Traceparent": {parent(2, 2)}},
-				map[string][]string{"traceparent": {parent(1, 1)}}, // two payloads with the same span
+				map[string][]string{"traceparent": {parent(1, 1)}}, // the same span as the first payload
 				map[string][]string{"traceparent": {"nothing of the kind"}},
 				map[string][]string{"traceparent": {parent(1, 3)}},
 			))
@@ -166,7 +165,7 @@ func TestABatchThatFailed(t *testing.T) {
 	r.Publish, r.Settle = streams.Span{}, streams.Span{}
 	tr.BatchEnded(r, traced())
 	tr.BatchEnded(&inflight.Record{Record: streams.Record{Device: "host"}}, traced())    // no stage ran
-	tr.BatchEnded(&inflight.Record{Record: streams.Record{Device: "unknown"}}, traced()) // its clock is unknown
+	tr.BatchEnded(&inflight.Record{Record: streams.Record{Device: "unknown"}}, traced()) // the device's clock is unknown
 	closeTracer(t, tr)
 	root := c.named(t, "process INGEST")
 	wantSpan(t, root, epoch.Add(time.Second), 2*time.Millisecond, otlp.Span_SPAN_KIND_CONSUMER)
@@ -178,7 +177,7 @@ func TestABatchThatFailed(t *testing.T) {
 	}
 }
 
-// TestStandardVariables: variables that only the SDK reads have an effect too.
+// TestStandardVariables: variables that only the OpenTelemetry SDK reads have an effect too.
 func TestStandardVariables(t *testing.T) {
 	c := overHTTP(t)
 	t.Setenv("OTEL_SERVICE_NAME", "mill")
@@ -199,10 +198,10 @@ func TestStandardVariables(t *testing.T) {
 	}
 }
 
-// TestOffIsFree: without an endpoint there is no Tracer, and checking that is free.
+// TestOffIsFree: without an endpoint, there is no Tracer and nothing is allocated or started.
 func TestOffIsFree(t *testing.T) {
 	silent := slog.New(slog.DiscardHandler)
-	awaitRunning(t, false) // waits for leftovers of another test
+	awaitRunning(t, false) // waits for goroutines of an earlier test to end
 	for _, env := range []map[string]string{
 		{},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
@@ -228,12 +227,12 @@ func TestOffIsFree(t *testing.T) {
 	}
 	overHTTP(t)
 	tr := open(t, &log{})
-	awaitRunning(t, true) // otherwise the check above would prove nothing
+	awaitRunning(t, true) // otherwise the check above could never fail
 	closeTracer(t, tr)
 }
 
-// awaitRunning waits until an OpenTelemetry goroutine exists, or until none does. A goroutine that has just started
-// can't be identified yet.
+// awaitRunning waits until an OpenTelemetry goroutine exists, or until none exists if want is false. A goroutine that
+// has just started can't be identified yet.
 func awaitRunning(t *testing.T, want bool) {
 	t.Helper()
 	deadline, tick := time.After(20*time.Second), time.NewTicker(time.Millisecond)
@@ -283,8 +282,8 @@ func TestBadSettingsSayWhatToSet(t *testing.T) {
 	}
 }
 
-// TestACollectorThatHangs: the collector never responds. Batches continue, even more of them than the queue holds, and
-// Close returns when its context ends.
+// TestACollectorThatHangs: the collector never responds. Batches continue, even if they exceed the queue, and Close
+// returns when its context ends.
 func TestACollectorThatHangs(t *testing.T) {
 	release, asked := make(chan struct{}), make(chan struct{}, 100)
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -309,7 +308,7 @@ func TestACollectorThatHangs(t *testing.T) {
 	}
 }
 
-// TestACollectorThatRefuses: the failure is logged once, and its end once more.
+// TestACollectorThatRefuses: the failure is logged once, and so is its end.
 func TestACollectorThatRefuses(t *testing.T) {
 	c := &received{}
 	refusals := make(chan struct{}, 3)

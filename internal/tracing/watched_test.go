@@ -23,8 +23,8 @@ func (f *fickle) ExportSpans(context.Context, []trace.ReadOnlySpan) error {
 	return nil
 }
 
-// TestEachOutageIsSaidWhenItBeginsAndWhenItIsOver checks that the end is logged with the number of lost spans, and that
-// nothing is logged in between.
+// TestEachOutageIsSaidWhenItBeginsAndWhenItIsOver checks that the start of an outage is logged, and its end with the
+// number of lost spans. Nothing is logged in between.
 func TestEachOutageIsSaidWhenItBeginsAndWhenItIsOver(t *testing.T) {
 	var text strings.Builder
 	to := &fickle{}
