@@ -75,7 +75,7 @@ func TestScratchIsCapped(t *testing.T) {
 			t.Errorf("Alloc past what is left = %v, want out of memory", err)
 		}
 		ok(t, p.Free(s, m))
-		m, err = p.Alloc(s, 4<<20) // the stream that freed memory gets it back at once
+		m, err = p.Alloc(s, 4<<20) // the stream that freed memory reuses it at once
 		ok(t, err)
 		ok(t, p.Free(s, m))
 		if p.Allocations() != 2 || p.Refused() != 2 {

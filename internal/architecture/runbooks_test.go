@@ -90,7 +90,6 @@ func (t *tree) tableOf(page string, name *regexp.Regexp) map[string]bool {
 	return names
 }
 
-// recorded returns the names of the recording rules.
 func (t *tree) recorded() map[string]bool {
 	names := map[string]bool{}
 	for _, f := range t.files {

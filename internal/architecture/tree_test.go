@@ -47,7 +47,6 @@ func (t textFile) dir() string { return path.Dir(t.path) }
 // isTest reports whether only go test compiles the file.
 func (t textFile) isTest() bool { return strings.HasSuffix(t.path, "_test.go") }
 
-// imports lists the import paths of a Go file.
 func (t textFile) imports() []string {
 	var list []string
 	for _, spec := range t.code.Imports {
@@ -105,7 +104,6 @@ func (t *tree) read(p string) error {
 	return nil
 }
 
-// goFiles lists the Go files.
 func (t *tree) goFiles() []textFile {
 	var list []textFile
 	for _, f := range t.files {

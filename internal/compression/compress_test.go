@@ -8,8 +8,7 @@ import (
 	"millrace/internal/corpus"
 )
 
-// TestCompressedBytesDependOnTheBodyAlone matters because every worker must produce the same result bytes for a
-// message.
+// TestCompressedBytesDependOnTheBodyAlone: every worker must produce the same bytes for a result.
 func TestCompressedBytesDependOnTheBodyAlone(t *testing.T) {
 	for _, e := range ofResults {
 		var warm Compressor

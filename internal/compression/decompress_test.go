@@ -194,7 +194,8 @@ func TestLimitIsExact(t *testing.T) {
 	}
 }
 
-// TestBombCostsAtMostTheLimit measures what is allocated for a body of 512 MiB of zeros. Without the limit, that is the body's size.
+// TestBombCostsAtMostTheLimit measures the bytes that are allocated for a body of 512 MiB of zeros. Without the limit,
+// the body's size would be allocated.
 func TestBombCostsAtMostTheLimit(t *testing.T) {
 	const (
 		size  = 512 << 20
@@ -224,7 +225,7 @@ func TestBombCostsAtMostTheLimit(t *testing.T) {
 	}
 }
 
-// allocated returns how many bytes f allocates. Tests that run in parallel would add to the figure.
+// allocated returns the number of bytes that f allocates. Allocations of parallel tests would be included.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -23,7 +23,7 @@ func load(t *testing.T, env map[string]string, checks ...config.Check) (*config.
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, "MILLRACE_") {
-			t.Setenv(name, value) // t.Setenv restores the variable at the end of the test
+			t.Setenv(name, value) // restores the variable at the end of the test
 			if err := os.Unsetenv(name); err != nil {
 				t.Fatal(err)
 			}

@@ -29,7 +29,7 @@ func TestSeedsDiffer(t *testing.T) {
 	}
 }
 
-// Each set must match its name; otherwise the tests that use it test nothing.
+// Each set must match its name. Otherwise the tests that use it have no effect.
 func TestSetsHoldWhatTheyPromise(t *testing.T) {
 	if n := len(Empties(8192)); n != 8192 {
 		t.Errorf("%d empties", n)

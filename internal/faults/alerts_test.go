@@ -207,7 +207,6 @@ func (s *story) await(what string, cond func() bool) {
 	s.tell("%s", what)
 }
 
-// wantQuiet checks that the given alerts do not fire.
 func (s *story) wantQuiet(alerts ...string) {
 	s.r.t.Helper()
 	for _, a := range alerts {
@@ -217,7 +216,6 @@ func (s *story) wantQuiet(alerts ...string) {
 	}
 }
 
-// publish publishes an input and waits until it is stored.
 func (s *story) publish(payload []byte) {
 	s.r.t.Helper()
 	ctx := s.r.Ctx()
@@ -244,7 +242,6 @@ func (r *rig) reasonOf(sequence uint64) string {
 	return m.Header.Get(results.HeaderReason)
 }
 
-// alerts lists the alerts that are firing.
 func (s *story) alerts() string {
 	names, err := s.prom.firing()
 	if err != nil {

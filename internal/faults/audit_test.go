@@ -29,7 +29,7 @@ type audit struct {
 	dead        int // number of payloads with a dead letter
 	lost        int // number of payloads with neither a result nor a dead letter
 	doubled     int // number of payloads with more than one result or dead letter
-	wrong       int // number of results that differ from the reference, and of dead letters that differ from the input
+	wrong       int // number of incorrect results and dead letters
 	examples    []string
 }
 
@@ -104,7 +104,6 @@ func (r *rig) newEntry(m jetstream.Msg) *entry {
 	return e
 }
 
-// count adds the outcomes of an input's payloads.
 func (a *audit) count(sequence uint64, e *entry) {
 	for i, p := range e.payloads {
 		a.payloads++
@@ -182,7 +181,7 @@ func (e *entry) enterDeadLetter(m jetstream.Msg) (right bool) {
 func (e *entry) enterLines(m jetstream.Msg) (right bool) {
 	i, _ := strconv.Atoi(m.Headers().Get(results.HeaderFirstRecord)) // is 0 if the result has one part
 	right = i >= 0
-	for line := range bytes.SplitSeq(bytes.TrimSuffix(m.Data(), []byte("\n")), []byte("\n")) { // a result without records is one empty line
+	for line := range bytes.SplitSeq(bytes.TrimSuffix(m.Data(), []byte("\n")), []byte("\n")) { // without records, the result is one empty line
 		if i < 0 || i >= len(e.payloads) {
 			return false
 		}
@@ -200,7 +199,6 @@ func (e *entry) enterLines(m jetstream.Msg) (right bool) {
 // longSubject is the length, in bytes, above which the subject of a dead letter may be truncated.
 const longSubject = 3900
 
-// add adds the counts of another audit of the same fault.
 func (a *audit) add(b audit) {
 	a.messages += b.messages
 	a.payloads += b.payloads
@@ -211,7 +209,6 @@ func (a *audit) add(b audit) {
 	a.wrong += b.wrong
 }
 
-// reference returns the body that a payload's result must have.
 func (r *rig) reference(payload []byte) []byte {
 	records := make([][]byte, len(r.ops))
 	for i, op := range r.ops {

@@ -31,7 +31,6 @@ func (r *rig) supervise() *supervisor {
 	return s
 }
 
-// retire stops the worker permanently.
 func (s *supervisor) retire() {
 	close(s.stop)
 	<-s.done
@@ -47,7 +46,6 @@ func (s *supervisor) current() *worker {
 	return s.worker
 }
 
-// exitCodes returns the worker's exit codes, one for each restart.
 func (s *supervisor) exitCodes() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,9 +19,9 @@ func (c cudaFault) String() string {
 	return fmt.Sprintf("%s fails with %d, how=%s", c.call, c.code, c.how)
 }
 
-// CUDA functions that a worker calls for its batches, and error codes. The codes cover every kind that gives no
-// information about a payload: a refused argument, a refused launch, an unavailable device, a kernel's failure, a
-// terminated MPS client, and a code that CUDA doesn't have.
+// CUDA functions that a worker calls for its batches, and error codes of every kind that gives no information about a
+// payload. The kinds are a refused argument, a refused launch, an unavailable device, a kernel's failure, a terminated
+// MPS client, and a code that CUDA doesn't have.
 var (
 	cudaCalls = []string{
 		"cudaMemcpyAsync", "cudaLaunchKernel", "cudaEventRecord", "cudaEventQuery", "cudaEventElapsedTime", "cudaMallocFromPoolAsync",

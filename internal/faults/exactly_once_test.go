@@ -54,7 +54,7 @@ func eachOnce(t *testing.T, name string, full int, setups []onceSetup, prepare f
 	t.Parallel()
 	for _, setup := range setups {
 		if setup.ids && !isFull() {
-			continue // package ingest tests results with ids too, and they would add a minute to the short form
+			continue // they take a minute, and package ingest tests ids too
 		}
 		t.Run(setup.String(), func(t *testing.T) {
 			n := setup.servers
@@ -94,8 +94,8 @@ func eachOnce(t *testing.T, name string, full int, setups []onceSetup, prepare f
 
 func twoWorkers(r *rig) { r.work(2) }
 
-// wantOrder checks that the results on each subject are stored in the order of their inputs. It also checks that
-// markers are stored, and whether results have ids.
+// wantOrder checks that the results on each subject are stored in the order of their inputs. Results must have ids if
+// ids is true, and no ids otherwise. Markers must be stored.
 func (r *rig) wantOrder(ids bool) {
 	r.t.Helper()
 	last, disordered := map[string]uint64{}, 0

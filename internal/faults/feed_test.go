@@ -40,8 +40,8 @@ type feed struct {
 	input  func(i int) *nats.Msg
 	stored atomic.Int64
 	// The next two fields are valid once done is closed.
-	refused int   // reason of the last failure
-	refusal error // the last reason
+	refused int   // number of failed publications of an input
+	refusal error // the last error
 	stop    chan struct{}
 	done    chan struct{}
 	err     error // valid once done is closed

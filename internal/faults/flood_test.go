@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Limits of the worker's log for one message. Each interval has a burst and a line with the number of suppressed lines.
-// The end of the log may add the same once more.
+// Limits of the worker's log for one message. In each interval, the log may have a burst and a line with the number of
+// suppressed lines. At the end, it may have both again.
 const (
 	logBurst    = 10
 	logInterval = 10 * time.Second
@@ -87,7 +87,6 @@ func TestNoStreamForDeadLetters(t *testing.T) {
 	})
 }
 
-// line holds the fields of a log line that tests use.
 type line struct {
 	Time       time.Time `json:"time"`
 	Level      string    `json:"level"`
@@ -95,7 +94,6 @@ type line struct {
 	Suppressed int       `json:"suppressed"`
 }
 
-// logged returns all log lines of the process.
 func (p *process) logged() (lines []line) {
 	p.t.Helper()
 	text, err := os.ReadFile(p.log)

@@ -12,13 +12,12 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// In each of these tests a worker is away for longer than the result stream's duplicate window. lateAway applies to a
-// frozen or disconnected worker, and lateStart to a killed worker.
+// In each of these tests a worker is away for longer than the result stream's duplicate window.
 const (
 	lateAckWait = 3 * time.Second
-	lateDeliver = 4
+	lateDeliver = 4 // maximum number of deliveries
 	lateWindow  = 12 * time.Second
-	lateAway    = 20 * time.Second
+	lateAway    = 20 * time.Second // frozen or cut off
 	lateStart   = 14 * time.Second // after a kill
 	lateLead    = 1000             // lead of the feed; enough for workers to hold inputs during the long wait
 	lateFeed    = 10_000           // maximum number of inputs that the short form stores during the long wait

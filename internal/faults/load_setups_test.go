@@ -15,8 +15,8 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// Like the tests of load_test.go, the tests of this file inject faults under full load. They use other setups: more
-// partitions, a second deployment, deleted consumers, inputs that fit in no message, and an input that is retried for a
+// Like the tests of load_test.go, the tests of this file inject faults under full load. The setups differ: more
+// partitions, a second deployment, deleted consumers, inputs that fit in no message, or an input that is retried for a
 // long time.
 
 // TestLoadManyPartitions kills all workers of a stream with more partitions than the default.
@@ -94,8 +94,8 @@ func TestLoadConsumersDeleted(t *testing.T) {
 	})
 }
 
-// bombEvery is the interval between bombs: one of bombEvery inputs is a bomb. A bomb is a small compressed frame with a
-// record that is too large for a batch and for a message.
+// bombEvery is the number of inputs per bomb. A bomb is a small compressed frame with a record that is too large for a
+// batch and for a message.
 const bombEvery = 2000
 
 // isBomb reports whether the n-th input is a bomb.

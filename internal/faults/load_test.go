@@ -126,7 +126,7 @@ type onslaught struct {
 // storm starts to publish n inputs at full speed.
 func (r *rig) storm(n int) *onslaught { return r.stormOf(n, r.smallInputs) }
 
-// stormOf does the same as storm, with inputs from functions like those that smallInputs returns.
+// stormOf starts to publish n inputs at full speed. inputs has the same contract as smallInputs.
 func (r *rig) stormOf(n int, inputs func(first int) func(i int) *nats.Msg) *onslaught {
 	r.t.Helper()
 	r.lead = n // publishers don't wait for workers
@@ -155,7 +155,6 @@ func (r *rig) smallInput(n int) []byte {
 	return payload
 }
 
-// stored returns the number of inputs that the server has confirmed.
 func (o *onslaught) stored() (n int) {
 	for _, f := range o.feeds {
 		n += int(f.stored.Load())
@@ -197,7 +196,7 @@ func (o *onslaught) end() uint64 {
 	})
 	state, _ := r.state(inputStream)
 	r.retire()
-	for i := range r.starts { // workers must not report this loss, because there is none
+	for i := range r.starts { // an incorrect report of a loss
 		if lines, err := os.ReadFile(filepath.Join(r.dir, fmt.Sprintf("worker-%d.log", i+1))); err != nil || bytes.Contains(lines, []byte("more inputs are acknowledged than")) {
 			r.t.Errorf("worker %d reports a loss: %v", i+1, err)
 		}

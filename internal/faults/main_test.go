@@ -14,7 +14,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// The forms of the tests. MILLRACE_FAULTS selects one; without it, every test is skipped.
+// The forms of the tests, which MILLRACE_FAULTS selects. Without it, every test is skipped.
 const (
 	formCI    = "ci"    // the tests of inCI, in the short form
 	formShort = "short" // every test injects its fault a few times

@@ -72,8 +72,8 @@ func (r *rig) hoard(h hoarder) {
 // steady is the number of equal reports in a row after which the reported amount is the worker's maximum.
 const steady = 150
 
-// holdsAll returns a function that reports whether the worker takes no more inputs. The worker has had to wait for
-// memory, or its memory use is steady because of another limit. Large payloads reach the limit on the bytes of
+// holdsAll returns a function that reports whether the worker holds as many inputs as it can. The worker has had to
+// wait for memory, or its memory use is steady because of another limit. Large payloads reach the limit on the bytes of
 // submitted batches first.
 func (r *rig) holdsAll(w *worker) func() bool {
 	held, same := 0.0, 0

@@ -10,8 +10,8 @@ import (
 	streams "millrace/internal/cliclient/audit"
 )
 
-// wantSecondOpinion checks that `worker audit` finds no mistake: each input has one outcome, and the order is correct.
-// Every input must be settled before.
+// wantSecondOpinion checks that `worker audit` finds one outcome for each input, in the correct order. Every input must
+// be settled before.
 func (r *rig) wantSecondOpinion() {
 	r.t.Helper()
 	if notes := r.secondOpinion(1); len(notes) > 0 {

@@ -25,7 +25,7 @@ type process struct {
 	expected atomic.Bool   // the test expects the process to end
 }
 
-// births receives functions that start processes; see nurse.
+// births receives the functions by which nurse starts processes.
 var births = make(chan func())
 
 // nurse starts all processes from one thread that lives as long as the tests. The kernel kills the processes with that
@@ -54,7 +54,7 @@ func start(t testing.TB, dir, name, binary string, env []string, args ...string)
 		t.Fatalf("start %s: %v", name, err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // cmd.ProcessState has the status
+		_ = p.cmd.Wait() // cmd.ProcessState has the exit status
 		close(p.done)
 	}()
 	t.Cleanup(func() {
@@ -69,7 +69,7 @@ func start(t testing.TB, dir, name, binary string, env []string, args ...string)
 // signal sends a signal that is expected to end the process.
 func (p *process) signal(s os.Signal) {
 	p.expected.Store(true)
-	_ = p.cmd.Process.Signal(s) // it may have exited already, which its exit status shows
+	_ = p.cmd.Process.Signal(s) // the exit status shows if the process has already exited
 }
 
 func (p *process) kill() {
@@ -77,7 +77,7 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// terminate asks the process to end and returns its exit status.
+// terminate sends SIGTERM to the process and returns its exit status.
 func (p *process) terminate() int {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
@@ -98,8 +98,8 @@ func (p *process) hasEnded() bool {
 	}
 }
 
-// said finds the first line of output that contains all of the texts. It returns the part of the line after the last
-// text, or false if there is no such line.
+// said searches for the first line of output that contains all of the texts. It returns the part of the line after the
+// last text, or false if there is no such line.
 func (p *process) said(texts ...string) (rest string, ok bool) {
 	log, err := os.ReadFile(p.log)
 	if err != nil {
@@ -113,7 +113,6 @@ func (p *process) said(texts ...string) (rest string, ok bool) {
 	return "", false
 }
 
-// sayings returns the number of output lines that contain the text.
 func (p *process) sayings(text string) int {
 	log, err := os.ReadFile(p.log)
 	if err != nil {

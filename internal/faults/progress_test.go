@@ -26,8 +26,7 @@ func (r *rig) state(stream string) (jetstream.StreamState, bool) {
 	return s.CachedInfo().State, true
 }
 
-// settled returns the number of results and dead letters that were ever stored. A stream that does not answer counts as
-// empty.
+// settled returns the number of results and dead letters that were ever stored. A stream that does not answer adds 0.
 func (r *rig) settled() int {
 	results, _ := r.state(resultStream)
 	dead, _ := r.state(deadStream)

@@ -140,7 +140,6 @@ func (p *prometheus) ask(path string, into any) error {
 	return json.Unmarshal(body.Data, into)
 }
 
-// query evaluates an expression now and returns the number of series in its result.
 func (p *prometheus) query(expr string) (series int, err error) {
 	values, err := p.values(expr)
 	return len(values), err
@@ -159,13 +158,11 @@ func (p *prometheus) values(expr string) ([]string, error) {
 	return values, nil
 }
 
-// isFiring reports whether the alert with the given name fires.
 func (p *prometheus) isFiring(alert string) bool {
 	n, err := p.query(fmt.Sprintf(`ALERTS{alertname=%q,alertstate="firing"}`, alert))
 	return err == nil && n > 0
 }
 
-// firing returns the names of all firing alerts, each once.
 func (p *prometheus) firing() ([]string, error) {
 	var data struct {
 		Alerts []struct {

@@ -23,7 +23,6 @@ type rawInput struct {
 	payload []byte
 }
 
-// appendTo appends the protocol operation that publishes the input.
 func (r rawInput) appendTo(dst []byte) []byte {
 	if r.header == "" {
 		dst = fmt.Appendf(dst, "PUB %s %d\r\n", r.subject, len(r.payload))

@@ -61,14 +61,12 @@ func TestReadersUnderStatusHeaders(t *testing.T) {
 	})
 }
 
-// reader reads a stream with the client library's Consume.
 type reader struct {
 	stream string
 	came   atomic.Int64
 	failed atomic.Pointer[error] // the first error that the reader received
 }
 
-// consume starts a reader of a stream.
 func (r *rig) consume(stream string) *reader {
 	r.t.Helper()
 	ctx := r.Ctx()

@@ -74,7 +74,6 @@ func (r *rig) replicate() {
 	r.until("all streams are replicated", r.isReplicated)
 }
 
-// cluster returns the cluster's information about a stream, or nil if no server answers.
 func (r *rig) cluster(stream string) *jetstream.ClusterInfo {
 	ctx, cancel := r.shortly()
 	defer cancel()
@@ -92,7 +91,6 @@ func (r *rig) whoLeads(stream string) string {
 	return ""
 }
 
-// leader returns the server that leads a stream.
 func (r *rig) leader(stream string) *server {
 	r.t.Helper()
 	var leader *server

@@ -116,7 +116,6 @@ func (r *rig) trySnapshot(stream string) (s snapshot, err error) {
 	}
 }
 
-// restore creates a stream from a snapshot.
 func (r *rig) restore(name string, s snapshot) {
 	r.t.Helper()
 	s.Config.Name = name
@@ -154,7 +153,6 @@ func (r *rig) mustAnswer(subject string, request []byte, answer any) {
 	}
 }
 
-// errorIn returns the error in an answer of JetStream.
 func errorIn(answer []byte) error {
 	var a struct {
 		Error *jetstream.APIError `json:"error"`

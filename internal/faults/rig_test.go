@@ -36,8 +36,8 @@ type rig struct {
 
 	servers []*server
 
-	workers []*worker       // proxy in front of the first worker; nil for none
-	front   *natstest.Proxy // before the first worker; nil for none
+	workers []*worker       // workers that must be alive
+	front   *natstest.Proxy // proxy of the first worker; nil for none
 	starts  int             // number of workers started
 	feeds   int
 	lead    int          // lead of feeds; see the constant lead

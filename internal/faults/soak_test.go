@@ -108,7 +108,6 @@ func (r *rig) holding(w *worker) holding {
 	}
 }
 
-// resident returns the worker's resident memory in bytes, from the system.
 func (r *rig) resident(w *worker) float64 {
 	r.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.cmd.Process.Pid))

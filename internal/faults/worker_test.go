@@ -131,7 +131,6 @@ func (w *worker) metric(series string) (float64, error) {
 	return sum, lines.Err()
 }
 
-// mustMetric returns a metric of a worker that must serve it.
 func (r *rig) mustMetric(w *worker, series string) float64 {
 	r.t.Helper()
 	v, err := w.metric(series)

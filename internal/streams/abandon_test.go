@@ -51,7 +51,7 @@ func TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone(t *testing.T) {
 		early <- !opened.Load()
 	}()
 	for range 1000 {
-		runtime.Gosched() // gives an incorrect completion a chance to arrive
+		runtime.Gosched() // gives an early completion a chance to arrive
 	}
 	opened.Store(true)
 	open()

@@ -62,7 +62,7 @@ func closeAmongSubmissions(t *testing.T, p *streams.Pipeline) {
 	wg.Wait()
 }
 
-// If a submission is in progress, Close waits for it and frees nothing before.
+// If a submission is in progress, Close waits for it before it frees anything.
 func TestCloseWaitsForASubmission(t *testing.T) {
 	onEachSchedule(t, func(t *testing.T, s streams.Schedule) {
 		d := spyOn(openHost(t))
@@ -87,7 +87,7 @@ func TestCloseWaitsForASubmission(t *testing.T) {
 		}()
 		<-p.Over()
 		for range 1000 {
-			runtime.Gosched() // gives an early return of Close a chance to show
+			runtime.Gosched() // gives an early return a chance to show
 		}
 		resumed.Store(true)
 		close(resume)

@@ -136,7 +136,7 @@ func TestTheFirstBatchHasTheLongestBound(t *testing.T) {
 	})
 }
 
-// Every way to detect completions is monitored, and none makes Close or a submission wait. The device does nothing
+// Every way to detect completions is monitored, and no way makes Close or a submission wait. The device stands still
 // until it is released.
 func TestEveryCompletionIsWatched(t *testing.T) {
 	for _, c := range []struct {
@@ -430,8 +430,8 @@ func TestABatchThatEndsAtTheLastMoment(t *testing.T) {
 	})
 }
 
-// A batch that is computed in steps doesn't change the bound of other batches, because its time starts only after all
-// operators except the last have run.
+// A batch that is computed in steps doesn't change the bound of other batches. Its time starts only after all operators
+// except the last have run.
 func TestABatchInStepsTeachesNoBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := hangingSim(t, sim.Options{Cost: sim.Units(unit)})

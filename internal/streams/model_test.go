@@ -113,7 +113,6 @@ func (m *model) acquire() {
 	m.out = append(m.out, &modelBatch{batch: b, state: modelFilling, rows: rows})
 }
 
-// busy counts the acquired batches on each lane.
 func (m *model) busy() []int {
 	n := make([]int, m.lanes)
 	for _, b := range m.out {
@@ -182,7 +181,6 @@ func (m *model) turn(lane int) {
 	m.stalled[lane] = m.dev.gate(m.t, fmt.Sprintf("lane-%d", lane))
 }
 
-// compare compares the pipeline's Stats with the model.
 func (m *model) compare() {
 	want := streams.LaneCounts{}
 	for lane := range m.lanes {

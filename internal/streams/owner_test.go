@@ -95,7 +95,6 @@ func (t *traffic) touch(f func()) {
 	}
 }
 
-// pack fills a batch with random rows.
 func (t *traffic) pack(b *streams.Batch, random *rand.Rand) {
 	chosen := t.chosen[b.Slot()][:0]
 	for range 1 + random.IntN(6) {

@@ -21,11 +21,11 @@ func onEachDevice(t *testing.T, test func(t *testing.T, d device.Device)) {
 }
 
 func TestEveryScheduleGivesTheReferencesResults(t *testing.T) {
-	most, ops := 3000, operators(t, "crc32c,minhash?k=5&hashes=7") // maximum size of a random payload, in bytes; the sets have larger payloads
+	most, ops := 3000, operators(t, "crc32c,minhash?k=5&hashes=7") // maximum bytes of a random payload; sets have larger ones
 	if testing.Short() {
 		most, ops = 300, operators(t, "crc32c,minhash?k=5&hashes=1")
 	}
-	batches := map[int]*expected{} // by number; numbers are the same for each schedule and device
+	batches := map[int]*expected{} // by number, which is the same for each schedule and device
 	batch := func(n int) *expected {
 		if batches[n] == nil {
 			rows := someRows(uint64(n), 50+n, most)

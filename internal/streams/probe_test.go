@@ -41,7 +41,6 @@ func (l lyingBound) Run(rows []byte, offsets []uint32, scratch, result []byte, p
 	return err
 }
 
-// errorsSeen is an Observer that records all errors.
 type errorsSeen struct {
 	mu    sync.Mutex
 	kinds []string
@@ -146,7 +145,7 @@ func TestProbeThatFailsLosesTheDevice(t *testing.T) {
 			if again := p.Probe(t.Context()); !errors.Is(again, device.ErrLost) {
 				t.Errorf("the next probe says %v", again)
 			}
-			if err := p.Close(); err != nil { // Close returns after the observer was notified
+			if err := p.Close(); err != nil { // Close waits for the observer's notification
 				t.Error(err)
 			}
 			if !slices.Contains(seen.kinds, "lost") {

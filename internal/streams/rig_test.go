@@ -16,7 +16,6 @@ import (
 	"millrace/internal/streams"
 )
 
-// operators parses a valid list.
 func operators(t testing.TB, list string) []operator.Operator {
 	t.Helper()
 	ops, err := operator.ParseList(list)
@@ -116,7 +115,6 @@ func newPipeline(t testing.TB, d device.Device, cfg streams.Config) *streams.Pip
 	return p
 }
 
-// acquire acquires a batch and fills it.
 func acquire(t testing.TB, p *streams.Pipeline, rows [][]byte) *streams.Batch {
 	t.Helper()
 	b, err := p.Acquire(context.Background())
@@ -131,7 +129,6 @@ func acquire(t testing.TB, p *streams.Pipeline, rows [][]byte) *streams.Batch {
 	return b
 }
 
-// submit acquires and fills a batch, and submits it.
 func submit(t testing.TB, p *streams.Pipeline, rows [][]byte) *streams.Batch {
 	t.Helper()
 	b := acquire(t, p, rows)
@@ -141,7 +138,6 @@ func submit(t testing.TB, p *streams.Pipeline, rows [][]byte) *streams.Batch {
 	return b
 }
 
-// wantResults compares a completed batch with the results of the reference.
 func wantResults(t testing.TB, b *streams.Batch, ops []operator.Operator, rows [][]byte) {
 	t.Helper()
 	expect(ops, rows).check(t, b)
@@ -166,7 +162,6 @@ func expect(ops []operator.Operator, rows [][]byte) *expected {
 	return e
 }
 
-// check checks the results of a batch with the payloads.
 func (e *expected) check(t testing.TB, b *streams.Batch) {
 	t.Helper()
 	if err := b.Err(); err != nil {

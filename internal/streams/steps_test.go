@@ -119,7 +119,7 @@ func TestTheOperatorThatFailsIsNamed(t *testing.T) {
 			if got := device.FailedOperator(p.Err()); got != c.want {
 				t.Errorf("the pipeline's error names %q, want %q: %v", got, c.want, p.Err())
 			}
-			if named := device.FailedOperator(err); err != nil && named != c.want && named != c.broken { // calls on a stream return the name
+			if named := device.FailedOperator(err); err != nil && named != c.want && named != c.broken { // errors of stream calls contain the name
 				t.Errorf("Submit's error names %q, want %q: %v", device.FailedOperator(err), c.want, err)
 			}
 			if c.want != "" && !strings.Contains(p.Err().Error(), "operator "+c.want+": ") {
@@ -156,7 +156,7 @@ func TestTheOperatorThatHangsIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ends := make(chan struct{})
 			d := openBroken(t, c.hangs, ends)
-			t.Cleanup(func() { close(ends) }) // runs before the device is closed
+			t.Cleanup(func() { close(ends) }) // before the device is closed
 			p := newPipeline(t, d, streams.Config{Operators: operators(t, c.list), Deadline: streams.Deadline{Min: 20 * time.Millisecond, Max: 50 * time.Millisecond}})
 			b := acquire(t, p, [][]byte{[]byte("endless")})
 			if c.steps {

@@ -89,7 +89,6 @@ func TestTextStaysText(t *testing.T) {
 	}
 }
 
-// logged is a log that a server writes to.
 type logged struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -54,7 +54,6 @@ func eachSpan(r *inflight.Record, change func(*streams.Span)) {
 	change(&r.Settle)
 }
 
-// later moves a batch to a later time.
 func later(r *inflight.Record, by time.Duration) {
 	eachSpan(r, func(s *streams.Span) { s.Start, s.End = s.Start+by, s.End+by })
 }

@@ -29,7 +29,8 @@ func (p *patient) health() *telemetry.Health {
 // ackWait is the AckWait of all work in these tests.
 const ackWait = 30 * time.Second
 
-// answers checks both probes. live and ready are parts of the errors; an empty string means no error.
+// answers checks both probes. live and ready are parts of the expected errors. An empty string means that no error is
+// expected.
 func answers(t *testing.T, h *telemetry.Health, live, ready string) {
 	t.Helper()
 	for _, probe := range []struct {
@@ -63,7 +64,7 @@ func TestReadinessOfAWaitingWorker(t *testing.T) {
 	answers(t, h, "", "")
 }
 
-// A worker that gets no deliveries is unready but live, because a restart may not help.
+// A worker that gets no deliveries is not ready. It stays live, because a restart may not help.
 func TestReadinessOfAStalledWorker(t *testing.T) {
 	var p patient
 	var stalled error

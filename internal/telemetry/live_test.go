@@ -46,7 +46,6 @@ type answer struct {
 	}
 }
 
-// ask requests the page's data and returns the response.
 func ask(t *testing.T, url, query string) answer {
 	t.Helper()
 	status, header, body := get(t, url+"/timeline"+query)

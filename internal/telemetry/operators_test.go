@@ -19,7 +19,7 @@ func TestFaultsOfOperatorsAreCounted(t *testing.T) {
 	for _, f := range []inflight.OperatorFault{
 		{Operator: "minhash", Fault: operator.FaultDevice, At: at(100), Earlier: true},
 		{Operator: "minhash", Fault: operator.FaultDevice, At: at(300)},
-		{Operator: "minhash", Fault: operator.FaultDevice, At: at(100), Earlier: true}, // the same fault, from another partition's consumer
+		{Operator: "minhash", Fault: operator.FaultDevice, At: at(100), Earlier: true}, // from another partition's consumer
 		{Operator: "crc32c", Fault: operator.FaultInvalidResult, At: at(1)},
 		{Operator: "stranger", Fault: operator.FaultDevice, At: at(1)},
 		{Operator: "crc32c", Fault: "something", At: at(1)},

@@ -17,7 +17,6 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// quiet is a log that discards everything.
 var quiet = slog.New(slog.DiscardHandler)
 
 // serve starts a server on a free port and returns its URL.

@@ -54,7 +54,6 @@ func traceOf(t *testing.T, line *telemetry.Timeline, last time.Duration) (events
 	return events, tracks
 }
 
-// onTrack returns the events on the tracks with the given name.
 func onTrack(events []event, tracks map[string]string, name string) (on []event) {
 	for _, e := range events {
 		if tracks[fmt.Sprintf("%d/%d", e.Pid, e.Tid)] == name {

@@ -121,7 +121,6 @@ func overGRPC(t *testing.T) *received {
 	return c
 }
 
-// log collects log lines.
 type log struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -246,7 +246,6 @@ func awaitRunning(t *testing.T, want bool) {
 	}
 }
 
-// running reports whether an OpenTelemetry goroutine exists.
 func running(t *testing.T) bool {
 	t.Helper()
 	var text strings.Builder

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/device"
 )
 
-// surplus is the number of bytes beyond what a launch needs. Tests check that the launch doesn't touch them.
+// surplus is the number of bytes beyond the needs of a launch. Tests check that the launch doesn't touch them.
 const surplus = 256
 
 // batch is a ragged batch in device memory, with scratch and result memory.
@@ -80,13 +80,11 @@ func (b *batch) records(what string) []byte {
 	return bytes.Clone(all[:b.needs.Result])
 }
 
-// check compares the results of a completed batch with want.
 func (b *batch) check(what string, want []byte) {
 	b.r.Helper()
 	b.r.wantRecords(what, b.records(what), want, b.args.Shape.Rows)
 }
 
-// launch runs a batch on s and returns its records.
 func (r *rig) launch(s device.Stream, k device.Kernel, rows [][]byte, poison byte) []byte {
 	r.Helper()
 	b := r.newBatch(k, rows)
@@ -95,7 +93,6 @@ func (r *rig) launch(s device.Stream, k device.Kernel, rows [][]byte, poison byt
 	return b.records(k.Name())
 }
 
-// wantRecords compares results and reports the first row that differs.
 func (r *rig) wantRecords(what string, got, want []byte, rows int) {
 	r.Helper()
 	if bytes.Equal(got, want) {

@@ -64,7 +64,6 @@ func copyEmpty(r *rig) {
 	r.wantAll("memory after an empty copy in", b, 9)
 }
 
-// fillSpans checks that Fill sets its span and no other bytes.
 func fillSpans(r *rig) {
 	const length = 1 << 16
 	s := r.stream("fill")

@@ -112,8 +112,8 @@ func timeErrors(r *rig) {
 	r.fails("time of an untimed event that was reached", failure(untimed.Time()), device.ErrInvalid)
 }
 
-// age advances the device's clock by more than its permitted error, so that an incorrect event time is detected. A
-// virtual clock stands still if no operation takes time; all times must then be equal.
+// age advances the device's clock by more than its permitted error, so that an incorrect event time is detected. If no
+// operation takes time, a virtual clock stands still, and all times must be equal.
 func (r *rig) age(s device.Stream, b device.HostBuffer, m device.Memory) {
 	r.Helper()
 	start := r.dev.Now()
@@ -160,8 +160,8 @@ func timeWithinNow(r *rig) {
 	}
 }
 
-// timeAcrossStreams checks that an event on a waiting stream is later than the event that it waits for, and that both
-// are later than the opening of the gate.
+// timeAcrossStreams checks that an event on a waiting stream is later than the event that it waits for. Both must be
+// later than the opening of the gate.
 func timeAcrossStreams(r *rig) {
 	a, b := r.stream("a"), r.stream("b")
 	other, buf, m := r.stream("other"), r.host(1<<20, 1), r.memory(1<<20)

@@ -21,7 +21,6 @@ var launchTests = []test{
 	{"TwoStreams", launchTwoStreams},
 }
 
-// wantCRC runs crc32c and compares the result with the standard library.
 func (r *rig) wantCRC(what string, rows [][]byte) {
 	r.Helper()
 	got := r.launch(r.stream("crc"), r.kernel("crc32c", nil), rows, 0xA5)
@@ -36,7 +35,7 @@ func knownAnswers(r *rig) {
 	r.wantRecords("crc32c", got, want, 2)
 }
 
-// launchNoRows checks that a batch without rows has no results and writes none.
+// launchNoRows checks that a batch without rows has no results.
 func launchNoRows(r *rig) {
 	s := r.stream("s")
 	for _, k := range []device.Kernel{r.kernel("crc32c", nil), r.kernel("minhash", minhashParams(24, 128, 1))} {
@@ -46,7 +45,6 @@ func launchNoRows(r *rig) {
 	}
 }
 
-// launchEmptyRows checks that empty rows have results.
 func launchEmptyRows(r *rig) {
 	const hashes = 16
 	s, minhash := r.stream("s"), r.kernel("minhash", minhashParams(24, hashes, 1))
@@ -106,7 +104,7 @@ func kernelNeeds(r *rig) {
 	}
 }
 
-// launchRowsIndependent checks that a row's result does not depend on the other rows.
+// launchRowsIndependent checks that a row's result does not depend on other rows.
 func launchRowsIndependent(r *rig) {
 	s, k := r.stream("s"), r.kernel("minhash", minhashParams(8, 16, 42))
 	rows := text(6, 0, 5, 8, 100, 3000, 40_000, 1)
@@ -157,7 +155,6 @@ func launchScratchFromPool(r *rig) {
 	}
 }
 
-// launchTwoStreams checks that one kernel may run on several streams at the same time.
 func launchTwoStreams(r *rig) {
 	k := r.kernel("crc32c", nil)
 	streams := []device.Stream{r.stream("a"), r.stream("b"), r.stream("c")}

@@ -89,7 +89,7 @@ var checkTests = []test{
 	{"NoTime", checkNoTime},
 }
 
-// checkPatience is how long a working device may take to complete a Check.
+// checkPatience is the time within which a working device completes a Check.
 const checkPatience = 30 * time.Second
 
 // checkWorks checks that repeated checks of a working device succeed, and that its other work continues.
@@ -213,7 +213,7 @@ func closeWakesWaiter(r *rig) {
 // manyObjects checks that repeatedly creating and closing objects leaves nothing behind. The rig's Close detects leaks.
 func manyObjects(r *rig) {
 	for i := range 50 {
-		o := r.unclosed(fmt.Sprintf("stream-%d", i), device.EventFlags(i)%4, 4096) // one event with each combination of flags
+		o := r.unclosed(fmt.Sprintf("stream-%d", i), device.EventFlags(i)%4, 4096) // each combination of flags
 		m := r.take(o.pool, o.stream, 4096)
 		r.ok(o.stream.CopyIn(m, o.buffer), o.stream.Record(o.event), o.pool.Free(o.stream, m))
 		r.ok(o.pool.Close(), o.event.Close(), o.stream.Close(), r.dev.FreeHost(o.buffer))

@@ -28,7 +28,6 @@ const piece = 8 << 20
 // keepAll configures a pool that releases no memory on its own.
 var keepAll = device.PoolConfig{Limit: poolLimit, ReleaseThreshold: poolLimit}
 
-// take allocates from a pool.
 func (r *rig) take(p device.Pool, s device.Stream, length int) device.Memory {
 	r.Helper()
 	m, err := p.Alloc(s, length)
@@ -72,7 +71,6 @@ func (r *rig) freeAll(p device.Pool, s device.Stream, all ...device.Memory) {
 	r.sync(s)
 }
 
-// poolAllocationsApart checks that live allocations from a pool don't overlap and are aligned.
 func poolAllocationsApart(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	r.freeAll(p, s, r.wantApart(s, func(length int) device.Memory { return r.take(p, s, length) })...)
@@ -166,7 +164,6 @@ func poolTrim(r *rig) {
 	r.freeAll(p, s, r.take(p, s, piece)) // the pool still works
 }
 
-// poolsApart checks that pools don't affect each other.
 func poolsApart(r *rig) {
 	s, p, q := r.stream("s"), r.pool(keepAll), r.pool(keepAll)
 	all := r.drain(p, s)

@@ -16,7 +16,6 @@ var invalidTests = []test{
 	{"Foreign", foreignObjects},
 }
 
-// invalidSizes checks that invalid sizes are refused.
 func invalidSizes(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	for _, n := range []int{0, -1, -1 << 62} {

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/device"
 )
 
-// patience is how long a test waits for a completion. Only a failing test waits that long.
+// patience is the maximum wait for a completion. Only a failing test waits that long.
 const patience = time.Minute
 
 // rig is a fresh device and the objects that a test creates on it. At the end of the test, all objects are closed in
@@ -53,7 +53,6 @@ func (r *rig) fails(what string, err, kind error) {
 // failure returns the error of a call that also returns a value.
 func failure[T any](_ T, err error) error { return err }
 
-// closeLater registers release to be called at the end of the test.
 func (r *rig) closeLater(release func() error) {
 	r.Cleanup(func() {
 		if err := release(); err != nil {
@@ -95,7 +94,6 @@ func (r *rig) kernel(name string, params []byte) device.Kernel {
 	return kept[device.Kernel](r)(r.dev.Kernel(name, params))
 }
 
-// host allocates host memory and sets every byte of it to value.
 func (r *rig) host(length int, value byte) device.HostBuffer {
 	r.Helper()
 	b, err := r.dev.AllocHost(length)
@@ -208,13 +206,11 @@ func (r *rig) roundTrips(s device.Stream, buf device.HostBuffer, m device.Memory
 	}
 }
 
-// wantAll checks that every byte of a buffer has the given value.
 func (r *rig) wantAll(what string, b device.HostBuffer, value byte) {
 	r.Helper()
 	r.wantBytes(what, b.Bytes(), bytes.Repeat([]byte{value}, b.Len()))
 }
 
-// wantBytes compares two byte slices and reports the first byte that differs.
 func (r *rig) wantBytes(what string, got, want []byte) {
 	r.Helper()
 	if bytes.Equal(got, want) {
@@ -230,7 +226,6 @@ func (r *rig) wantBytes(what string, got, want []byte) {
 	}
 }
 
-// paint sets every byte to value.
 func paint(mem []byte, value byte) {
 	if len(mem) == 0 {
 		return

@@ -106,7 +106,6 @@ func raggedSizes() []int {
 	return sizes
 }
 
-// benchBatch holds a batch's rows in GPU memory.
 type benchBatch struct {
 	dev           device.Device
 	stream        device.Stream
@@ -154,7 +153,6 @@ func (in *benchBatch) memory(b *testing.B, length int) device.Memory {
 	return m
 }
 
-// host allocates host memory that is freed when b ends.
 func (in *benchBatch) host(b *testing.B, length int) device.HostBuffer {
 	b.Helper()
 	h, err := in.dev.AllocHost(length)
@@ -172,7 +170,6 @@ func (in *benchBatch) copyIn(b *testing.B, data []byte) device.Memory {
 	return m
 }
 
-// benchRun is a kernel over a benchBatch.
 type benchRun struct {
 	*benchBatch
 	kernel device.Kernel
@@ -202,7 +199,6 @@ func (r *benchRun) once(b *testing.B) time.Duration {
 	return end - begin
 }
 
-// results returns the results of the last launch.
 func (r *benchRun) results(b *testing.B) []byte {
 	b.Helper()
 	h := r.host(b, r.args.Result.Bytes)

@@ -190,7 +190,6 @@ type call struct {
 	functions []string
 }
 
-// errOf returns the error and discards the result.
 func errOf[T any](_ T, err error) error { return err }
 
 // calls lists all calls of the ABI that can fail. It omits the calls of gates, which no worker makes.

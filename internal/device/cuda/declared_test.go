@@ -63,8 +63,8 @@ func TestLibraryWithAnotherDeclarationIsRefused(t *testing.T) {
 	}
 }
 
-// A library whose crc32c declares nothing is refused. The library is the one of the package's C tests, with its
-// operator renamed to crc32c.
+// A library that doesn't declare crc32c's parameters and result is refused. The package's C test library is used, with
+// its operator renamed to crc32c.
 func TestLibraryThatDeclaresNothingIsRefused(t *testing.T) {
 	source, err := os.ReadFile(filepath.Join("testdata", "library.c"))
 	if err != nil {

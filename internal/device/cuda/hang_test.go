@@ -106,7 +106,7 @@ func TestClosingALostDeviceCallsNothing(t *testing.T) {
 	}
 }
 
-// A busy device has not failed: Check returns when its context ends, and returns nil once the device answers.
+// A busy device has not failed. Check returns when its context ends, and it returns nil once the device answers.
 func TestCheckWaitsForABusyDevice(t *testing.T) {
 	g := hanging(t)
 	ctx, cancel := context.WithTimeout(context.Background(), shortPatience)

@@ -15,7 +15,6 @@ import (
 	"millrace/internal/operator/testbuild"
 )
 
-// buildLibrary compiles a shared library from C.
 func buildLibrary(t *testing.T, source string, flags ...string) string {
 	t.Helper()
 	compiler, err := exec.LookPath("cc")
@@ -133,7 +132,6 @@ func TestNewerLibraryThatWorksWithThisProgramIsUsed(t *testing.T) {
 	}
 }
 
-// headerFolder returns the folder of millrace.h.
 func headerFolder(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", "..", "kernels", "include"))

@@ -168,7 +168,6 @@ func TestLoadedOperatorComputes(t *testing.T) {
 	}
 }
 
-// rows returns n records of one byte each.
 func rows(n int) [][]byte {
 	all := make([][]byte, n)
 	for i := range all {

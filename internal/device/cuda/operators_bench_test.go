@@ -139,7 +139,7 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// BenchmarkCompileAndLoad measures how long an operator's source delays the start of a worker. It reports opening NVRTC
+// BenchmarkCompileAndLoad measures the time that an operator's source adds to the start of a worker: opening NVRTC
 // (once in a process), compiling, and loading. If the cache is full, only loading remains.
 func BenchmarkCompileAndLoad(b *testing.B) {
 	library, all := gpus(b)

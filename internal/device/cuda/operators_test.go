@@ -89,7 +89,6 @@ func closing[D device.Device](t *testing.T, d D, err error) D {
 	return d
 }
 
-// builtInPair returns a built-in operator on a GPU and its Go kernel on the CPU.
 func builtInPair(t *testing.T, gpu device.Device, description *compiled.Description) pair {
 	t.Helper()
 	d, err := host.Open(host.Options{Kernels: operator.HostKernels()})
@@ -267,8 +266,8 @@ func hostCode(t *testing.T, gpu device.Device, path string) pair {
 	return pair{gpu: newRunner(t, gpu, loaded)}
 }
 
-// TestHostCodeConforms runs the suite on libraries with host code. The fake GPU runs several of them, and each real GPU
-// runs one that nvcc built.
+// TestHostCodeConforms runs the suite on libraries with host code. Several libraries run on the fake GPU, and nvcc's
+// library runs on each real GPU.
 func TestHostCodeConforms(t *testing.T) {
 	for _, flags := range [][]string{nil, {"-DNO_REASONS"}, {"-DSTRINGS"}} {
 		t.Run("fake GPU"+strings.Join(flags, ""), func(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"millrace/internal/device/host"
 )
 
-// rig is a device with the objects that most tests need.
 type rig struct {
 	*testing.T
 	dev   *host.Device
@@ -232,7 +231,6 @@ func TestCompletionsAreBounded(t *testing.T) {
 	r.fails(r.s.Notify(0), device.ErrOutOfMemory)
 }
 
-// openGates opens every gate that the test closed.
 func (r *rig) openGates() {
 	for _, open := range r.gates {
 		open()

@@ -140,7 +140,7 @@ func TestLateCompletionFault(t *testing.T) {
 	r.completes(1, 2)
 	r.now(3 * ms)
 	r.completes(0)
-	r.now(6 * ms) // the stream reached it at 1 ms, and it is delivered 5 ms late
+	r.now(6 * ms) // reached at 1 ms and delivered 5 ms late
 }
 
 func TestLostCompletionFault(t *testing.T) {

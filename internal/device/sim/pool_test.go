@@ -9,7 +9,6 @@ import (
 
 const mib = 1 << 20
 
-// take allocates memory from p for s.
 func take(r *rig, p device.Pool, s device.Stream, bytes int) device.Memory {
 	r.Helper()
 	m, err := p.Alloc(s, bytes)
@@ -20,7 +19,6 @@ func take(r *rig, p device.Pool, s device.Stream, bytes int) device.Memory {
 	return m
 }
 
-// stats checks the pool's counters.
 func stats(r *rig, p device.Pool, want device.PoolStats) {
 	r.Helper()
 	got, err := p.Stats()

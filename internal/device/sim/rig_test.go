@@ -43,7 +43,6 @@ type sameKernel struct{ crcKernel }
 
 func (sameKernel) Name() string { return "same" }
 
-// brokenKernel fails on every run.
 type brokenKernel struct{ crcKernel }
 
 func (brokenKernel) Name() string                                       { return "broken" }
@@ -95,7 +94,6 @@ func (r *rig) ok(err error) {
 	}
 }
 
-// is checks that err has the given kind.
 func (r *rig) is(err, kind error) {
 	r.Helper()
 	if !errors.Is(err, kind) {
@@ -159,7 +157,6 @@ func (r *rig) gate(s device.Stream) (open func()) {
 	return open
 }
 
-// now checks the virtual time.
 func (r *rig) now(want time.Duration) {
 	r.Helper()
 	if got := r.dev.Now(); got != want {
@@ -227,7 +224,6 @@ func (b *batch) submit(s device.Stream, k device.Kernel, token uint64) {
 	b.ok(s.Notify(token))
 }
 
-// verify checks the results in host memory.
 func (b *batch) verify() {
 	b.Helper()
 	out := b.out.Bytes()

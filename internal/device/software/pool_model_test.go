@@ -50,9 +50,9 @@ type poolModel struct {
 
 const modelLimit = 8 << 20
 
-// TestPoolAgainstModel uses a pool at random and checks every result. Live memory is never allocated twice. Memory that
-// is freed behind a closed gate goes to that stream only. Used is the sum of the allocated blocks, and the limit is
-// never exceeded.
+// TestPoolAgainstModel uses a pool at random and checks every result. Allocated memory is never allocated again. Only
+// the freeing stream may reuse memory that is freed behind a closed gate. Used is the sum of the allocated blocks, and
+// the limit is never exceeded.
 func TestPoolAgainstModel(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, dev gated) {
 		history.Run(t, history.Bounds{Least: 8}, func(h *history.History) map[string]int {
