@@ -183,7 +183,7 @@ func useAtRandom(t *testing.T, p device.Pool, random *rand.Rand) {
 	}
 }
 
-// The device reports an invalid size, and the size doesn't count towards the limit.
+// The device refuses an invalid size, and the size doesn't count towards the limit.
 func TestLimitLeavesBadSizesToTheDevice(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		s, p := newStream(t, d), newScratch(t, d, 4096)

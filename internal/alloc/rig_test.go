@@ -38,7 +38,6 @@ func closeClean(t *testing.T, d device.Device) {
 	})
 }
 
-// onEachDevice runs test on both devices.
 func onEachDevice(t *testing.T, test func(t *testing.T, d device.Device)) {
 	t.Run("host", func(t *testing.T) { test(t, openHost(t)) })
 	t.Run("sim", func(t *testing.T) { test(t, openSim(t, sim.Options{})) })

@@ -23,7 +23,6 @@ var rules = []rule{
 	documentsNameWhatExists, runbooksNameWhatExists, gpusAreListed,
 }
 
-// TestArchitecture checks the repository against every rule.
 func TestArchitecture(t *testing.T) {
 	tr := readTree(t, os.DirFS("../.."))
 	if _, err := os.Stat("../../go.mod"); err != nil || len(tr.files) == 0 {

@@ -76,7 +76,6 @@ func readTree(t *testing.T, fsys fs.FS) *tree {
 	return tr
 }
 
-// isSkipped reports whether readTree skips the folder.
 func isSkipped(dir string) bool {
 	if _, ok := skipped[dir]; ok {
 		return true

@@ -50,7 +50,7 @@ func TestAReusedDecompressorIsLikeANewOne(t *testing.T) {
 	outcome := func(d *Decompressor, dst []byte, m message, limit int64) (string, []byte) {
 		out, err := d.Append(dst, m.encoding, m.body, limit)
 		if fault := (*InvalidError)(nil); errors.As(err, &fault) {
-			// Which fault the zstd library finds first depends on the capacity of dst.
+			// The first fault that the zstd library finds depends on the capacity of dst.
 			return fmt.Sprintf("%q, invalid at byte %d", out, fault.Offset), out
 		}
 		return fmt.Sprintf("%q, %T, %v", out, err, errors.Is(err, ErrTooLarge)), out

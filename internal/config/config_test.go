@@ -35,7 +35,6 @@ func load(t *testing.T, env map[string]string, checks ...config.Check) (*config.
 	return config.Load(nil, checks...)
 }
 
-// good is load for an environment without problems.
 func good(t *testing.T, env map[string]string) *config.Config {
 	t.Helper()
 	c, err := load(t, env)

@@ -182,7 +182,7 @@ func TestGoodValues(t *testing.T) {
 		{"NATS_URL": "nats://u:p@a:4222,tls://b,c:4222,[::1]:4222"},
 		{"NATS_URL": "wss://a/path,ws://b:80"},
 		{"SUBJECTS": "c.*.a,b.>,résumé.>", "RESULT_PREFIX": "a", "DEADLETTER_PREFIX": "b2.d"},
-		{"SUBJECTS": "a.b,a.b.c,a.*.c.d"}, // some filters have the same beginning, but none overlap
+		{"SUBJECTS": "a.b,a.b.c,a.*.c.d"}, // some filters have the same beginning, but no two overlap
 		{"DEVICES": "0,1,15"},
 		{"HTTP_ADDR": "", "DEBUG_ADDR": "[::1]:6060"},
 		{"HTTP_ADDR": "127.0.0.1:0", "DEBUG_ADDR": "127.0.0.1:0"},

@@ -13,7 +13,7 @@ func TestPublishAcksLost(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		const oneIn = 20
 		payloads := times(100_000, 2000)
-		r.env = append(r.env, "MILLRACE_BATCH_PAYLOADS=16") // otherwise one acknowledgement would cover all results of a batch
+		r.env = append(r.env, "MILLRACE_BATCH_PAYLOADS=16") // otherwise one acknowledgement would cover all results
 		r.serve(1)
 		var mu sync.Mutex
 		rng := rand.New(rand.NewPCG(r.seed, oneIn))

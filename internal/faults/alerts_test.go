@@ -18,7 +18,7 @@ import (
 // faults.
 const lethal = "poison!\n"
 
-// trickleEvery is the interval between the inputs of a worker that needs some work but no load.
+// trickleEvery is the interval between the inputs of a worker with a low load.
 const trickleEvery = 5 * time.Millisecond
 
 // TestAlertsFireAndClear runs a real Prometheus and a real worker that loses its device. The worker exits with status

@@ -42,7 +42,7 @@ func (a *audit) found(format string, args ...any) {
 	}
 }
 
-// entry is one input and the outcomes that are found for it.
+// entry is one input with the outcomes that are found for it.
 type entry struct {
 	subject  string  // of the input
 	payload  uint64  // hash of the payload
@@ -329,7 +329,6 @@ func (r *rig) closeFrom(first uint64, fault string, times int) audit {
 	return a
 }
 
-// enter adds an audit to the record.
 func (r *rig) enter(fault string, times int, a audit) {
 	record.enter(row{fault: fault, mode: r.mode(), times: times, audit: a, took: time.Since(r.began)})
 }

@@ -12,7 +12,7 @@ import (
 type cudaFault struct {
 	call string
 	code int
-	how  string // once; always: every later call of this function; device: every later call of any function
+	how  string // once, always (every later call of this function), or device (every later call)
 }
 
 func (c cudaFault) String() string {
@@ -79,7 +79,6 @@ func TestCUDAFails(t *testing.T) {
 	}
 }
 
-// failCUDA injects one fault.
 func (r *rig) failCUDA(f cudaFault) {
 	r.t.Helper()
 	const payloads = 300

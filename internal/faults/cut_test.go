@@ -83,10 +83,9 @@ func (r *rig) awaitWork(w *worker) {
 	})
 }
 
-// defaultPartitions is the default of MILLRACE_PARTITIONS.
 const defaultPartitions = 8
 
-// hasPartition reports whether a worker owns a partition and no partition is reported by two workers.
+// hasPartition reports whether a worker owns a partition, and no partition is reported by two workers.
 func (r *rig) hasPartition(w *worker) bool {
 	var all float64
 	for _, each := range r.workers {

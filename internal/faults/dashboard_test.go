@@ -10,7 +10,7 @@ import (
 
 const dashboardFile = "../../helm/millrace/files/dashboard.json"
 
-// panels maps the titles of the dashboard's panels to their queries, with everything selected.
+// panels maps the titles of the dashboard's panels to their queries, with all values selected.
 func panels(t testing.TB) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(dashboardFile)

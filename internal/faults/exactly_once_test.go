@@ -126,7 +126,6 @@ func (r *rig) wantOrder(ids bool) {
 	}
 }
 
-// isMarker reports whether a message is a commit marker.
 func isMarker(m interface{ Subject() string }) bool {
 	return strings.HasPrefix(m.Subject(), "commits.")
 }

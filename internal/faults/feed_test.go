@@ -70,7 +70,6 @@ func (f *feed) finish() {
 	f.wait()
 }
 
-// wait returns when all inputs are stored.
 func (f *feed) wait() {
 	f.r.t.Helper()
 	<-f.done // run can't block, because each of its steps has a time limit

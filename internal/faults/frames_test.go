@@ -13,7 +13,6 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// frameLead is the lead of feeds of frames.
 const frameLead = 500
 
 // lines configures workers to split inputs into lines. It returns a load of frames with the given number of records.

@@ -50,7 +50,7 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // it is in the system's temporary folder
+	defer func() { _ = os.RemoveAll(dir) }() // the system cleans its temporary folder
 	workerBinary, serverBinary = filepath.Join(dir, "worker"), filepath.Join(dir, "nats-server")
 	for _, b := range []struct{ binary, from string }{
 		{workerBinary, "millrace/cmd/worker"},

@@ -102,7 +102,6 @@ func (r *rig) wantBelow(w *worker, limit int64) {
 	}
 }
 
-// peakMemory returns the peak resident memory of a process.
 func peakMemory(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// pinThread binds the calling goroutine to its own thread.
 func pinThread() { runtime.LockOSThread() }
 
 // dieWithParent makes the kernel kill the process when the thread that starts it ends.

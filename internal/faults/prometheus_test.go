@@ -17,7 +17,6 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// rulesFile is the rules file for users.
 const rulesFile = "../../helm/millrace/files/rules.yaml"
 
 // needPrometheus returns the path of Prometheus. If Prometheus isn't installed, it skips the test with a message in

@@ -87,7 +87,6 @@ func newRig(t testing.TB, mode string) *rig {
 	return r
 }
 
-// operators sets the operators of workers.
 func (r *rig) operators(list string) {
 	r.t.Helper()
 	ops, err := operator.ParseList(list)

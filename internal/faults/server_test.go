@@ -52,7 +52,6 @@ func newServers(t testing.TB, dir string, n int) []*server {
 	return servers
 }
 
-// start starts or restarts the server.
 func (s *server) start(t testing.TB) {
 	t.Helper()
 	s.starts++

@@ -29,7 +29,7 @@ func header(n int) string {
 	return strings.Replace(empty, "\r\n\r\n", strings.Repeat("x", n-len(empty))+"\r\n\r\n", 1)
 }
 
-// strangeInputs are inputs at the limits, and inputs that look like another kind of message.
+// strangeInputs are inputs at the size limits, and inputs that look like another kind of message.
 var strangeInputs = map[string]rawInput{
 	"payload of max_payload":      {subject: "ingest.a", payload: bytes.Repeat([]byte("p"), maxPayload)},
 	"payload and header together": {subject: "ingest.a", header: header(1000), payload: make([]byte, maxPayload-1000)},
@@ -141,7 +141,6 @@ func fuzzedInput(rng *rand.Rand) rawInput {
 	return in
 }
 
-// hasWildcard reports whether a token of a subject is a wildcard.
 func hasWildcard(subject string) bool {
 	tokens := strings.Split(subject, ".")
 	return slices.Contains(tokens, "*") || slices.Contains(tokens, ">")
@@ -156,7 +155,6 @@ func fuzzedBytes(rng *rand.Rand, n, first, end int) []byte {
 	return b
 }
 
-// TestEmptyPayloads fills batches with empty payloads.
 func TestEmptyPayloads(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		n := times(100_000, 10_000)

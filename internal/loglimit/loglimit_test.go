@@ -98,7 +98,7 @@ func TestAFloodIsBounded(t *testing.T) {
 func TestASteadyFloodIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
-		defer func() { _ = r.Close() }() // another test checks Close
+		defer func() { _ = r.Close() }()
 		for range 6000 {
 			r.log.Error("failed")
 			pass(10 * time.Millisecond)
@@ -122,7 +122,7 @@ func TestASteadyFloodIsBounded(t *testing.T) {
 func TestEachMessageHasItsOwnLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
-		defer func() { _ = r.Close() }() // another test checks Close
+		defer func() { _ = r.Close() }()
 		r.flood(r.log, slog.LevelWarn, "given up", "reason", "too_large", "n", 1)
 		for range 2 {
 			r.log.Warn("given up", "reason", "too_large")
@@ -141,7 +141,7 @@ func TestEachMessageHasItsOwnLimit(t *testing.T) {
 func TestAttributesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
-		defer func() { _ = r.Close() }() // another test checks Close
+		defer func() { _ = r.Close() }()
 		r.flood(r.log.With("partition", 1), slog.LevelInfo, "taken")
 		r.log.With("partition", 2).WithGroup("g").Info("taken", "owner", "b")
 		pass(interval)
@@ -154,7 +154,7 @@ func TestAttributesAreKept(t *testing.T) {
 func TestMessagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig()
-		defer func() { _ = r.Close() }() // another test checks Close
+		defer func() { _ = r.Close() }()
 		for i := range 1000 {
 			r.log.Warn(fmt.Sprintf("message %d", i))
 		}
@@ -220,7 +220,7 @@ func TestManyGoroutinesLogAtOnce(t *testing.T) {
 
 func TestDroppingARecordAllocatesLittle(t *testing.T) {
 	r := newRig()
-	defer func() { _ = r.Close() }() // another test checks Close
+	defer func() { _ = r.Close() }()
 	for range 11 {
 		r.log.Warn("same", "sequence", 1)
 	}

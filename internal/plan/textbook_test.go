@@ -121,7 +121,7 @@ func TestFewerLanesStall(t *testing.T) {
 		lanes int
 		want  float64
 	}{
-		{1, 24}, // nothing overlaps: 8 x 3
+		{1, 24}, // 8 x 3, because nothing overlaps
 		{2, 13}, // two batches in every three slots, plus two slots for the last pair
 		{3, 10}, // 8 + 3 - 1
 		{8, 10},

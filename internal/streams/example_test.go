@@ -39,7 +39,7 @@ func checksums(payloads ...string) (err error) {
 	}
 	defer func() { err = errors.Join(err, pipe.Close()) }()
 
-	// Fill a batch and submit it. Its results come back through Completed.
+	// Fill a batch and submit it. Completed returns the batch with its results.
 	batch, err := pipe.Acquire(context.Background())
 	if err != nil {
 		return err

@@ -47,7 +47,6 @@ func (f failing) FailedBatch(results []byte, _ int) string {
 	return "a pass failed"
 }
 
-// openFailing returns a host device with failing as its operator.
 func openFailing(t *testing.T, mostRows int) (device.Device, []operator.Operator) {
 	t.Helper()
 	op := failing{operators(t, "crc32c")[0], mostRows}

@@ -48,7 +48,6 @@ func hangingPipeline(t *testing.T, d device.Device, cfg streams.Config) *streams
 	return p
 }
 
-// wantHung checks the error for a hung device.
 func wantHung(t *testing.T, err error, texts ...string) {
 	t.Helper()
 	if !errors.Is(err, device.ErrHung) || !errors.Is(err, device.ErrKernelFault) || !errors.Is(err, device.ErrLost) {
@@ -229,7 +228,7 @@ func kernelThatDoesNotEnd(t *testing.T, s streams.Schedule) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	large := make([]byte, 400<<10) // uses almost all scratch
+	large := make([]byte, 400<<10) // it uses almost all scratch
 	large[0] = '!'
 	hangs := submit(t, p, [][]byte{large})
 	waits := acquire(t, p, [][]byte{make([]byte, 399<<10)})

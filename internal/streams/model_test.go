@@ -12,7 +12,6 @@ import (
 	"millrace/internal/streams"
 )
 
-// modelState is the state of a batch in the model.
 type modelState int
 
 const (

@@ -28,7 +28,6 @@ func errorOf(t *testing.T, status int, body string) string {
 	return f.Error
 }
 
-// TestErrorsAreJSON sends invalid requests to both servers.
 func TestErrorsAreJSON(t *testing.T) {
 	m, _ := observed(t)
 	var p patient

@@ -109,7 +109,7 @@ func TestTraceEventsNest(t *testing.T) {
 	}) {
 		t.Error("events are not in order of time")
 	}
-	open := map[int][]float64{} // by track: the end times of the enclosing events
+	open := map[int][]float64{} // the end times of the enclosing events, by track
 	const slack = 1e-6          // us; less than a nanosecond, the resolution of the times
 	for _, e := range events {
 		around := open[e.Tid]

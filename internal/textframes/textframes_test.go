@@ -9,7 +9,6 @@ import (
 	"millrace/internal/frame"
 )
 
-// someRecords returns n records of size bytes.
 func someRecords(n, size int) [][]byte {
 	text := NewText(1)
 	records := make([][]byte, n)

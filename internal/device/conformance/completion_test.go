@@ -161,7 +161,6 @@ func concurrentLanes(r *rig) {
 	})
 }
 
-// lane holds the objects that one goroutine of concurrentLanes uses.
 type lane struct {
 	s       device.Stream
 	p       device.Pool

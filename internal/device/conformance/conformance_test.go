@@ -6,7 +6,7 @@
 // No test depends on timing. To show that something has not happened yet, a test stalls a stream with device.Gater,
 // lets other streams work, and then checks.
 //
-// While a gate is closed, the suite only makes calls that a GPU carries out without waiting for the whole device:
+// While a gate is closed, the suite makes only calls for which a GPU doesn't wait for the whole device. It may use
 // streams, events, pools, copies and launches, but not Alloc, Free, AllocHost or FreeHost.
 package conformance
 

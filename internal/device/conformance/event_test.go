@@ -45,7 +45,6 @@ func neverRecorded(r *rig) {
 	r.wantTokens(1)
 }
 
-// allFlags combines all flags that an event can have.
 const allFlags = device.Timed | device.BlockingSync
 
 func eventDone(r *rig) {

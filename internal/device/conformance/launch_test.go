@@ -51,7 +51,7 @@ func launchEmptyRows(r *rig) {
 	for _, count := range []int{1, 2, 31, 8192} {
 		rows := make([][]byte, count)
 		r.wantCRC("empty rows", rows)
-		none := bytes.Repeat([]byte{0xFF}, count*hashes*4) // a row without shingles has only ones
+		none := bytes.Repeat([]byte{0xFF}, count*hashes*4) // without shingles, the result is all ones
 		r.wantRecords("minhash of empty rows", r.launch(s, minhash, rows, 0), none, count)
 	}
 }
@@ -64,7 +64,7 @@ func launchAllLengths(r *rig) {
 	r.wantCRC("rows of 0 to 300 bytes", bytesOf(1, lengths...))
 }
 
-// launchManyRows checks a batch with the maximum number of rows, of 0 to 4 KiB, most of them short.
+// launchManyRows checks a batch with the maximum number of rows. The rows have 0 to 4 KiB, and most of them are short.
 func launchManyRows(r *rig) {
 	draws := make([]byte, 2*8192)
 	pattern(draws, 3)

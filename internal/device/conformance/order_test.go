@@ -252,7 +252,7 @@ func longList(r *rig) {
 	}
 }
 
-// listEndsAtFailure checks that the commands before a refused command are carried out, and those after it are not.
+// listEndsAtFailure checks that the commands before a refused command are carried out, and later commands are not.
 func listEndsAtFailure(r *rig) {
 	s, m, b := r.stream("s"), r.memory(8), r.host(8, 0)
 	r.ok(s.Fill(m, 1))
@@ -270,7 +270,7 @@ func listEndsAtFailure(r *rig) {
 	r.wantAll("memory", b, 2)
 }
 
-// listOfClosed checks that a list with a closed stream or event is refused, as the call would be.
+// listOfClosed checks that a list with a closed stream or event is refused, like the same call outside a list.
 func listOfClosed(r *rig) {
 	s, gone, event := r.stream("s"), r.stream("gone"), r.event()
 	r.ok(gone.Close(), event.Close())

@@ -22,7 +22,7 @@ var poolTests = []test{
 // smaller limit would only test rounding.
 const poolLimit = 64 << 20
 
-// piece is a fraction of poolLimit, in bytes.
+// piece is the size of one allocation, in bytes. poolLimit is a multiple of it.
 const piece = 8 << 20
 
 // keepAll configures a pool that releases no memory on its own.
@@ -293,7 +293,7 @@ func reuseAfterFree(r *rig) {
 	}
 }
 
-// reuseAfterEvent checks that no bytes are lost if B waits for A's Free through an event, whichever memory B gets.
+// reuseAfterEvent checks that no bytes are lost if B waits for A's Free through an event. B may get any memory.
 func reuseAfterEvent(r *rig) {
 	a, b, p := r.stream("a"), r.stream("b"), r.pool(keepAll)
 	outA, outB, freed := r.host(piece, 0), r.host(piece, 0), r.event()

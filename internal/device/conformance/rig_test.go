@@ -123,7 +123,6 @@ func (r *rig) sync(s device.Stream) {
 	r.ok(s.Synchronize())
 }
 
-// done returns Event.Done and ends the test on an error.
 func (r *rig) done(e device.Event) bool {
 	r.Helper()
 	done, err := e.Done()

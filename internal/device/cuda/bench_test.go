@@ -23,8 +23,8 @@ const (
 )
 
 // BenchmarkVariants measures minhash's kernels alone, with device events, over 16 MiB of random ASCII in 8192 payloads.
-// The payloads are 2 KiB each, or log-normal in size with one of a hundred times the median. Before the measurement,
-// every variant must give the same bytes as the plain kernel.
+// The payloads are 2 KiB each, or have log-normal sizes and one payload of a hundred times the median. Before the
+// measurement, every variant must give the same bytes as the plain kernel.
 //
 //	go test ./internal/device/cuda -run xxx -bench Variants
 func BenchmarkVariants(b *testing.B) {

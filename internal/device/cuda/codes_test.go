@@ -116,7 +116,7 @@ type gear struct {
 	image   []byte        // an operator that is not loaded
 	file    string        // a library that is not loaded
 	module  device.Module // loaded, and not in use
-	own     device.Kernel // of another loaded operator
+	own     device.Kernel // kernel of another loaded operator
 	ownArgs device.LaunchArgs
 }
 

@@ -93,7 +93,6 @@ func bound(t *testing.T, m device.Module, query string) *compiled.Operator {
 	return o
 }
 
-// runBatch runs a loaded operator on rows and returns the whole result.
 func runBatch(t *testing.T, d device.Device, o *compiled.Operator, rows [][]byte) (offsets []uint32, result []byte) {
 	t.Helper()
 	k := must[device.Kernel](t)(d.Kernel(o.Name(), o.Params()))

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tree creates a fake sysfs.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -28,7 +27,7 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// nodeOf returns the GPU's NUMA node. It returns none if the system reports none or has only one node.
+// nodeOf returns the GPU's NUMA node. It returns "" if the system doesn't report a node or has only one node.
 func TestNodeOf(t *testing.T) {
 	const numa, memory = "bus/pci/devices/0000:4b:00.0/numa_node", "devices/system/node/has_memory"
 	for name, c := range map[string]struct {

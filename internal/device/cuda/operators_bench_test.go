@@ -23,9 +23,9 @@ import (
 // rateSizes are the sizes of records, in bytes, with which operators are measured.
 var rateSizes = []int{256, 2 << 10, 64 << 10}
 
-// BenchmarkOperatorsFromSource compares operators that NVRTC compiles with the same sources compiled by nvcc, of the toolkit on the machine.
-// It measures the kernels alone, in turn, and reports the medians in GB/s by size of the records, and their ratio. fixed and
-// variable show what byte strings cost.
+// BenchmarkOperatorsFromSource compares operators that NVRTC compiles with the same sources compiled by the installed
+// nvcc. It measures the kernels alone, in turn. It reports the medians in GB/s by size of the records, and their ratio.
+// The operators fixed and variable show the cost of byte strings.
 //
 //	cuda.test -test.run '^$' -test.bench OperatorsFromSource -test.benchtime 7x
 func BenchmarkOperatorsFromSource(b *testing.B) {
@@ -173,5 +173,5 @@ func BenchmarkCompileAndLoad(b *testing.B) {
 	b.ReportMetric(1e3*opening.Seconds(), "ms-to-open-NVRTC")
 	b.ReportMetric(1e3*median(compiling), "ms-to-compile")
 	b.ReportMetric(1e3*median(loading), "ms-to-load")
-	b.ReportMetric(0, "ns/op") // time per operation has no meaning here
+	b.ReportMetric(0, "ns/op")
 }
