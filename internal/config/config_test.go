@@ -107,7 +107,7 @@ func TestEveryVariableIsRead(t *testing.T) {
 	env := everything(t)
 	c := good(t, env)
 	for _, v := range c.Variables() {
-		if v.Name == "MILLRACE_NATS_NKEY" || v.Name == "MILLRACE_NATS_JS_PREFIX" { // these exclude NATS_CREDS and NATS_JS_DOMAIN
+		if v.Name == "MILLRACE_NATS_NKEY" || v.Name == "MILLRACE_NATS_JS_PREFIX" { // these variables exclude NATS_CREDS and NATS_JS_DOMAIN
 			continue
 		}
 		if !v.Set || !c.IsSet(v.Name) {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestValuesThatAreTheDefaultAreNotChanged matters because a Helm chart sets every variable.
+// TestValuesThatAreTheDefaultAreNotChanged: a Helm chart sets every variable, so a variable with its default value is
+// not changed.
 func TestValuesThatAreTheDefaultAreNotChanged(t *testing.T) {
 	c := good(t, map[string]string{"MILLRACE_RESULT_MAX_AGE": "168h", "MILLRACE_RESULT_MAX_BYTES": "4096MiB", "MILLRACE_STREAM_MAX_BYTES": "5GiB"})
 	for variable, want := range map[string]bool{

@@ -130,7 +130,7 @@ func TestWrongResultsOfFramesAreFound(t *testing.T) {
 func TestFramesThatAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		frames Frames
-		want   string // empty: accepted
+		want   string // empty if the frames are accepted
 	}{
 		{Frames{Framing: frame.NewlineDelimited, RecordBytes: 256}, ""},
 		{Frames{Framing: frame.Arrow, RecordBytes: 256, Records: 8192}, ""},

@@ -179,7 +179,7 @@ func (e *entry) enterDeadLetter(m jetstream.Msg) (right bool) {
 
 // enterLines adds the lines of a frame's result or of a part of it, and reports whether they are correct.
 func (e *entry) enterLines(m jetstream.Msg) (right bool) {
-	i, _ := strconv.Atoi(m.Headers().Get(results.HeaderFirstRecord)) // is 0 if the result has one part
+	i, _ := strconv.Atoi(m.Headers().Get(results.HeaderFirstRecord)) // 0 if the result has one part
 	right = i >= 0
 	for line := range bytes.SplitSeq(bytes.TrimSuffix(m.Data(), []byte("\n")), []byte("\n")) { // without records, the result is one empty line
 		if i < 0 || i >= len(e.payloads) {

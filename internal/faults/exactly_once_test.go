@@ -54,7 +54,7 @@ func eachOnce(t *testing.T, name string, full int, setups []onceSetup, prepare f
 	t.Parallel()
 	for _, setup := range setups {
 		if setup.ids && !isFull() {
-			continue // they take a minute, and package ingest tests ids too
+			continue // setups with ids take a minute, and package ingest tests ids too
 		}
 		t.Run(setup.String(), func(t *testing.T) {
 			n := setup.servers

@@ -40,7 +40,7 @@ type feed struct {
 	input  func(i int) *nats.Msg
 	stored atomic.Int64
 	// The next two fields are valid once done is closed.
-	refused int   // number of failed publications of an input
+	refused int   // number of failed attempts to publish an input
 	refusal error // the last error
 	stop    chan struct{}
 	done    chan struct{}
@@ -174,7 +174,7 @@ func (f *feed) tryStore(inputs []int) (left []int, last error) {
 	return left, last
 }
 
-// load is the inputs that a test feeds to workers.
+// load describes the inputs that a test feeds to workers.
 type load struct {
 	input   func(i int) *nats.Msg
 	between int // maximum number of results between two faults

@@ -10,10 +10,10 @@ import (
 )
 
 // TestWorkerTerminated stops workers under load, one after another, as a supervisor does. Each worker finishes the
-// inputs that it has received. It returns no input, computes none twice, and leaves none to AckWait, which is minutes
-// here. The server may have counted deliveries that it was about to send when the worker left. With shared delivery,
-// the server redelivers these inputs at once. With exclusive delivery, the worker requests one of them on behalf of
-// each partition's next owner, which reads the remaining inputs from the stream.
+// inputs that it has received. It returns no input and computes none twice. No input must wait for AckWait, which is
+// minutes here. The server may have counted deliveries that it was about to send when the worker left. With shared
+// delivery, the server redelivers these inputs at once. With exclusive delivery, the worker requests one of them on
+// behalf of each partition's next owner, which reads the remaining inputs from the stream.
 func TestWorkerTerminated(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		stops := times(20, 3)

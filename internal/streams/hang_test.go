@@ -34,7 +34,7 @@ func hangingSim(t *testing.T, o sim.Options) *sim.Device {
 	return d
 }
 
-// hangingPipeline creates a pipeline that a test closes without touching the device.
+// hangingPipeline creates a pipeline that no cleanup closes, because its device may hang.
 func hangingPipeline(t *testing.T, d device.Device, cfg streams.Config) *streams.Pipeline {
 	t.Helper()
 	cfg.BatchBytes, cfg.BatchPayloads, cfg.ScratchLimit = 100<<10, 100, 64<<20
@@ -112,7 +112,7 @@ func TestABatchThatNeverEndsIsNotHiddenByOthers(t *testing.T) {
 	}
 }
 
-// Before the first batch has completed, its usual time is unknown, so the bound is the largest.
+// Before the first batch has completed, the usual time of a batch is unknown, so the bound is the largest.
 func TestTheFirstBatchHasTheLongestBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}})
@@ -373,7 +373,7 @@ func (s slowOperator) Run(rows []byte, _ []uint32, _, _ []byte, _ device.Paralle
 	return nil
 }
 
-// If the check finds that the device is lost, the pipeline's error is that loss, which may have another cause than a
+// If the check finds that the device is lost, the pipeline's error is that loss. The loss may have another cause than a
 // kernel.
 func TestALossThatTheDeviceKnowsIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -82,7 +82,7 @@ func TestFourBatchesOfThreeUnitStages(t *testing.T) {
 			}
 			wantOverlap := time.Duration(0)
 			if c.overlaps {
-				wantOverlap = 4 * unit // slots 1 to 4 of the slots 0 to 5
+				wantOverlap = 4 * unit // slots 1 to 4, out of slots 0 to 5
 			}
 			if s.Overlap != wantOverlap {
 				t.Errorf("overlap of %v, want %v", s.Overlap, wantOverlap)

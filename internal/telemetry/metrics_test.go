@@ -275,7 +275,7 @@ func TestFallbackClears(t *testing.T) {
 	}
 }
 
-// TestObserversAllocateNothing matters because the observers run on the pipeline's hot path.
+// TestObserversAllocateNothing: the observers run on the pipeline's hot path and must not allocate.
 func TestObserversAllocateNothing(t *testing.T) {
 	m, line := telemetry.NewMetrics(build), telemetry.NewTimeline(8)
 	both := telemetry.Observers{m, line}

@@ -40,7 +40,7 @@ func operatorTests(cases []operatorCase) []test {
 }
 
 // specs are the operators that every payload set is tested with. They include minhash with the default parameters, with
-// the smallest ones, and with the longest shingle.
+// the smallest parameters, and with the longest shingle.
 var specs = []string{
 	"crc32c",
 	"minhash",

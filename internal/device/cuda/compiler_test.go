@@ -25,8 +25,8 @@ import (
 // NVRTC needs no GPU, so these tests use the real NVRTC. They show that it compiles operators, but they don't run the
 // code.
 
-// nvrtcLibrary returns the path of NVRTC in the CUDA toolkit. It returns "" if NVRTC must be searched on the system's
-// library path.
+// nvrtcLibrary returns the path of NVRTC in the CUDA toolkit. It returns "" if the system's library path must be
+// searched.
 func nvrtcLibrary() string {
 	for _, home := range []string{os.Getenv("CUDA_HOME"), "/usr/local/cuda", "/opt/cuda"} {
 		path := filepath.Join(home, "lib64", "libnvrtc.so")

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/device/cuda/fakecuda"
 )
 
-// The fake library has the same declarations as the real one, because both compile kernels/runtime/builtin.cpp.
+// The fake library has the same declarations as the real library, because both compile kernels/runtime/builtin.cpp.
 func TestLibraryDeclaresTheBuiltInOperators(t *testing.T) { openFake(t, "") }
 
 // otherLibrary returns a copy of the fake library in which the only occurrence of old is replaced by text.

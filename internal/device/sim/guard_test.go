@@ -19,7 +19,7 @@ func TestMisusePanics(t *testing.T) {
 	}{
 		"look before completion": {func(r *rig, s device.Stream, m device.Memory, h device.HostBuffer) {
 			r.ok(s.CopyOut(h.Slice(0, 8), m))
-			h.Slice(8, 8).Bytes() // another part: allowed
+			h.Slice(8, 8).Bytes() // another part is allowed
 			h.Slice(7, 8).Bytes()
 		}, "copy out on stream s"},
 		"free in use": {func(r *rig, s device.Stream, m device.Memory, h device.HostBuffer) {
