@@ -10,24 +10,23 @@ import (
 // may use it.
 type age struct {
 	taken uint64    // number of messages taken so far
-	at    time.Time // time of the latest call of mark
-	until uint64    // number of messages taken or waiting at that time
-	since time.Time // lower bound of the arrival time for messages up to until
+	at    time.Time // time of the latest mark call
+	until uint64    // number of messages taken or waiting at the time at
+	since time.Time // lower bound of the arrival time for the first until messages
 }
 
-// mark records the number of messages that are waiting now.
+// mark records that waiting messages are in the queue at now.
 func (a *age) mark(now time.Time, waiting int) {
 	a.since, a.at, a.until = a.at, now, a.taken+uint64(waiting)
 }
 
-// took records that one message was taken and left messages are still waiting. It returns a lower bound of the message's arrival
-// time.
+// took records that one message was taken and left messages remain. It returns a lower bound of the message's arrival time.
 func (a *age) took(left int) time.Time {
 	a.taken++
 	if a.taken <= a.until {
 		return a.since
 	}
-	// The message arrived after all messages that waited at the latest mark.
+	// The message arrived after the latest mark call.
 	now := time.Now()
 	came := pause.Process().Since(a.at, now)
 	a.mark(now, left)

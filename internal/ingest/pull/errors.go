@@ -2,8 +2,7 @@ package pull
 
 import "errors"
 
-// Errors of Next and Fetch, in addition to the context's errors and nats.ErrConnectionClosed. ErrIdle doesn't end
-// the pull.
+// Errors of Next and Fetch, in addition to the context's errors and nats.ErrConnectionClosed. The pull continues after ErrIdle.
 var (
 	// ErrSilent means that the server has sent nothing for more than two heartbeats, although a request is pending.
 	ErrSilent = errors.New("the server is silent: no heartbeat for the pull")

@@ -12,13 +12,13 @@ import (
 	"millrace/internal/ingest/pause"
 )
 
-// answerWithin is the time limit for the server's responses to a request, in addition to the time that the request waits.
+// answerWithin is the time limit for the server's responses to a request, in addition to the request's own wait.
 const answerWithin = 2 * time.Second
 
-// Fetch makes one request for up to n messages, waits for them for at most wait, and passes each to take. With wait 0 the
-// server sends only available messages. Fetch returns the number of messages that arrived. It always waits for the end of the
-// request, because messages in transit would be lost to this client until AckWait. It uses only r's consumer and byte limit. A
-// request also ends when it reaches the byte limit.
+// Fetch requests up to n messages, waits at most wait for them, and passes each to take. With wait 0, the server sends only
+// available messages. came is the number of messages that arrived. Fetch always waits for the end of the request, because messages
+// in transit would be lost to this client until AckWait. It uses only r's API, stream, consumer and byte limit. The request also
+// ends at the byte limit.
 func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Message)) (came int, err error) {
 	in := make(chan *nats.Msg, n+spareWords)
 	inbox := nc.NewInbox()
@@ -55,7 +55,7 @@ func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Messa
 	return came, nil
 }
 
-// ending reports whether a status message ends the request. It returns an error unless the request ended normally.
+// ending reports whether the status message raw ends the request. It returns an error if the request failed.
 func ending(raw *nats.Msg) (over bool, err error) {
 	why := raw.Header.Get("Description")
 	switch raw.Header.Get("Status") {

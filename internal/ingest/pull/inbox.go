@@ -11,19 +11,19 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// inbox receives the responses to requests. In a priority group, each inbox belongs to one turn of this client, or to an
-// attempt to get a turn.
+// inbox receives the responses to requests. In a priority group, each inbox belongs to one turn of this client (see turns), or to
+// an attempt to get a turn.
 type inbox struct {
 	number uint64 // 1 for the first
 	prefix string // prefix of the inbox's subjects; the request's number follows
 	sub    *nats.Subscription
-	fresh  time.Time // when the latest request without a pin was made
+	fresh  time.Time // time of the latest request without a pin
 }
 
 // inboxesMost is the maximum number of inboxes of a pull. A message that arrives late on an older inbox is redelivered.
 const inboxesMost = 4
 
-// inboxes has the inboxes of one pull. All inboxes deliver to one channel. Only one goroutine may open and read inboxes. Any
+// inboxes has the inboxes of one pull. All inboxes deliver to one channel. Only one goroutine may open and read inboxes, but any
 // goroutine may call drain and stop.
 type inboxes struct {
 	nc       *nats.Conn
@@ -39,7 +39,7 @@ type inboxes struct {
 	list []*inbox // newest last; only the goroutine that opens inboxes changes it, with mu held
 }
 
-// open opens another inbox.
+// open opens another inbox. It closes the oldest if there are more than inboxesMost.
 func (s *inboxes) open() (*inbox, error) {
 	b := &inbox{number: s.opened + 1, prefix: s.nc.NewInbox() + "."}
 	s.subs.Add(1)
@@ -61,7 +61,7 @@ func (s *inboxes) open() (*inbox, error) {
 	}
 	s.list = append(s.list, b)
 	if len(s.list) > inboxesMost {
-		_ = s.list[0].sub.Unsubscribe() // an error means that the connection is closed, which is detected elsewhere
+		_ = s.list[0].sub.Unsubscribe() // fails only on a closed connection, which Next detects
 		s.list = append(s.list[:0], s.list[1:]...)
 	}
 	return b, nil
@@ -69,7 +69,7 @@ func (s *inboxes) open() (*inbox, error) {
 
 func (s *inboxes) last() *inbox { return s.list[len(s.list)-1] }
 
-// numbered returns the inbox with that number, or nil if it no longer exists.
+// numbered returns the inbox with the given number, or nil if it no longer exists.
 func (s *inboxes) numbered(number uint64) *inbox {
 	for _, b := range s.list {
 		if b.number == number {
@@ -89,8 +89,8 @@ func (s *inboxes) of(raw *nats.Msg) *inbox {
 	return nil
 }
 
-// answered returns the number and the inbox of the request to which a status message belongs. ok is false if there is no such
-// request.
+// answered returns the number and the inbox of the request that the status message raw answers. ok is false if raw answers no
+// request on an open inbox.
 func (s *inboxes) answered(raw *nats.Msg) (number uint64, on *inbox, ok bool) {
 	if on = s.of(raw); on == nil {
 		return 0, nil, false
@@ -103,14 +103,14 @@ func (s *inboxes) answered(raw *nats.Msg) (number uint64, on *inbox, ok bool) {
 	return number, on, err == nil
 }
 
-// drain ends the inboxes after all messages that the server has sent have arrived.
+// drain ends the inboxes once all messages have arrived that the server has sent.
 func (s *inboxes) drain() {
 	s.leave(func(b *inbox) { _ = b.sub.Drain() }) // an error means that the subscription has already ended
 }
 
 // stop ends the inboxes at once.
 func (s *inboxes) stop() {
-	s.leave(func(b *inbox) { _ = b.sub.Unsubscribe() }) // the same error as in drain
+	s.leave(func(b *inbox) { _ = b.sub.Unsubscribe() }) // an error means that the subscription has already ended
 }
 
 // leave calls end for each inbox. An inbox that is opened afterwards ends at once.

@@ -6,13 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// Server returns the max_payload of a NATS server, like *nats.Conn.
+// Server provides the max_payload of a NATS server. *nats.Conn implements it.
 type Server interface {
 	MaxPayload() int64 // in bytes
 }
 
 // Limit is the byte limit of a consumer's requests. It must be at least the size of the largest message. Otherwise the consumer
-// stalls, because the server refuses every request that is too small for the next message.
+// stalls, because the server refuses any request that is too small for the next message.
 //
 // The server's max_payload can be raised while a worker runs. nats-server 2.15 then sends no INFO to its clients, so the client
 // library gets the new value only when it reconnects. Therefore the limit also grows when the server refuses a request.
@@ -21,12 +21,12 @@ type Server interface {
 type Limit struct {
 	nc    Server
 	least int          // lower bound in bytes, regardless of max_payload
-	most  int          // the consumer's own bound (max_request_max_bytes); 0 for none
-	grown atomic.Int64 // the largest size that a refusal required, in bytes
+	most  int          // the consumer's own bound (max_request_max_bytes); 0 means no bound
+	grown atomic.Int64 // limit after the latest refusal, in bytes; 0 before the first
 }
 
 const (
-	// subjectBytes is the space for a message's subjects, which the server counts too.
+	// subjectBytes is the space for a message's subject and reply subject. The server counts both against the limit.
 	subjectBytes = 64 << 10
 
 	// largest bounds the limit after refusals, unless max_payload itself is larger. The server disconnects a client
@@ -34,10 +34,10 @@ const (
 	largest = 64 << 20
 )
 
-// ErrMessageTooLarge means that the next message is larger than any request that the consumer allows.
+// ErrMessageTooLarge means that the next message exceeds the largest byte limit that a request may have.
 var ErrMessageTooLarge = errors.New("the consumer's next message is larger than one request may ask for")
 
-// NewLimit returns the limit of requests over nc, which is the larger of least and the size of the largest message. most bounds
+// NewLimit returns the limit of requests over nc: the larger of least and the size of the largest message, in bytes. most bounds
 // the limit, unless most is 0.
 func NewLimit(nc Server, least, most int) *Limit {
 	return &Limit{nc: nc, least: least, most: most}
@@ -52,8 +52,8 @@ func (l *Limit) Bytes() int {
 	return n
 }
 
-// refused records that the server refused a request of asked bytes because the next message doesn't fit. It returns
-// ErrMessageTooLarge if a larger request isn't allowed.
+// refused doubles the limit, up to its bound, after the server refused a request of asked bytes as too small. It returns
+// ErrMessageTooLarge if the limit has reached its bound.
 func (l *Limit) refused(asked int) error {
 	now := l.Bytes()
 	if asked < now {

@@ -13,8 +13,8 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// Message is a message of a consumer. Unlike the client library's message, it can be acknowledged repeatedly. Another
-// acknowledgement is necessary if the first one gets lost.
+// Message is a message of a consumer. Unlike the client library's message, it can be acknowledged again if an acknowledgement is
+// lost.
 type Message struct {
 	nc    *nats.Conn
 	raw   *nats.Msg
@@ -22,14 +22,14 @@ type Message struct {
 	since time.Time
 }
 
-// Since returns a lower bound of the time at which the message arrived in this process. It is earlier than that time by at most
-// the waiting time of earlier messages in the client. It is zero if the time isn't known.
+// Since returns a lower bound of the message's arrival time in this process. The bound is earlier by at most the time that earlier
+// messages waited in the client. It is zero if the arrival time is unknown.
 func (m *Message) Since() time.Time { return m.since }
 
 var _ jetstream.Msg = (*Message)(nil)
 
-// Stored returns a message that was read from the stream because its delivery never arrived. number is the consumer sequence of
-// that delivery, which the message acknowledges.
+// Stored returns a Message for m, which was read from the stream because its delivery never arrived. The Message acknowledges that
+// delivery. number is the delivery's consumer sequence.
 func Stored(nc *nats.Conn, stream, consumer string, number uint64, m *jetstream.RawStreamMsg) *Message {
 	reply := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", stream, consumer, m.Sequence, number, m.Time.UnixNano())
 	return &Message{nc: nc, raw: &nats.Msg{Subject: m.Subject, Reply: reply, Header: m.Header, Data: m.Data}}
@@ -38,8 +38,8 @@ func Stored(nc *nats.Conn, stream, consumer string, number uint64, m *jetstream.
 // Data returns the payload. The caller must not modify it.
 func (m *Message) Data() []byte { return m.raw.Data }
 
-// Headers returns the headers, which the caller must not modify. It returns nil if there are none, and jsapi.Unreadable if they
-// can't be parsed.
+// Headers returns the headers, or nil if there are none. It returns jsapi.Unreadable if they can't be parsed. The caller must not
+// modify them.
 func (m *Message) Headers() nats.Header {
 	if m.raw.Header == nil && m.HeaderBytes() > 0 {
 		return jsapi.Unreadable
@@ -58,12 +58,12 @@ func (m *Message) Subject() string { return m.raw.Subject }
 // Reply returns the subject for acknowledgements.
 func (m *Message) Reply() string { return m.raw.Reply }
 
-// Turn returns the number of this client's turn in a priority group. A turn is the period of one pin. So messages have the same
-// turn if the server sent them under the same pin. The number depends only on this client's requests, so a publisher can't
-// influence it. The number is 0 for a consumer without a priority group, and for a message read from the stream.
+// Turn returns the number of this client's turn in a priority group. A turn lasts as long as one pin of this client. Messages have
+// the same turn if the server sent them under the same pin. A publisher can't influence the number, because it depends only on
+// this client's requests. It is 0 for a consumer without a priority group, and for a message read from the stream.
 func (m *Message) Turn() uint64 { return m.turn }
 
-// AckToken acknowledges a message without holding its content. It may be used repeatedly, because an acknowledgement may get lost.
+// AckToken acknowledges a message without holding its content. It may be used repeatedly.
 type AckToken interface {
 	Ack() error
 	DoubleAck(ctx context.Context) error
@@ -78,7 +78,8 @@ func (m *Message) AckToken() AckToken {
 }
 
 // The numbers of tokens in a reply subject. The short form is $JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<consumer
-// sequence>.<nanoseconds>.<pending>. The long form has two more tokens before the stream, and may have more tokens at the end.
+// sequence>.<nanoseconds>.<pending>. The long form also has the domain and the account before the stream, and may have more tokens
+// at the end.
 const (
 	shortReply = 9
 	longReply  = 11
@@ -101,7 +102,7 @@ func (m *Message) Metadata() (*jetstream.MsgMetadata, error) {
 	meta := &jetstream.MsgMetadata{}
 	from := tokens[2:]
 	if len(tokens) >= longReply {
-		from = tokens[4:] // skip the domain and the account
+		from = tokens[4:]
 		if tokens[2] != "_" {
 			meta.Domain = tokens[2]
 		}
@@ -121,10 +122,10 @@ func (m *Message) Metadata() (*jetstream.MsgMetadata, error) {
 	return meta, nil
 }
 
-// say sends an acknowledgement with that word for the message.
+// say publishes word to the message's reply subject.
 func (m *Message) say(word string) error { return m.nc.Publish(m.raw.Reply, []byte(word)) }
 
-// Ack acknowledges the message. It does not wait.
+// Ack acknowledges the message without waiting for the server's confirmation.
 func (m *Message) Ack() error { return m.say("+ACK") }
 
 // DoubleAck acknowledges the message and waits until the server confirms it.
@@ -150,5 +151,5 @@ func (m *Message) NakWithDelay(delay time.Duration) error {
 // Term requests that the server doesn't deliver the message again.
 func (m *Message) Term() error { return m.say("+TERM") }
 
-// TermWithReason does the same as Term, with a reason for the server's advisory.
+// TermWithReason is like Term, with a reason for the server's advisory.
 func (m *Message) TermWithReason(reason string) error { return m.say("+TERM " + reason) }

@@ -10,19 +10,19 @@ import (
 	"millrace/internal/ingest/capacity"
 )
 
-// outstanding is the number of requests that are pending at the server. Messages in transit and waiting in the client are bounded
-// by the size of that many requests.
+// outstanding is the number of requests that are pending at the server. Their total size bounds the messages in transit and in the
+// client.
 const outstanding = capacity.Requests
 
-// ask is a request that is pending at the server.
+// ask is one pending request.
 type ask struct {
 	number   uint64 // 0 means no request
 	messages int
 	bytes    int
-	until    time.Time // latest time at which the request ends, even if its end isn't reported
+	until    time.Time // the request has ended by then, even if its end isn't reported
 }
 
-// requests has the requests of one pull that are pending at the server. Only the goroutine that calls Next may use it.
+// requests tracks one pull's requests that are pending at the server. Only the goroutine that calls Next may use it.
 type requests struct {
 	nc      *nats.Conn
 	r       Request
@@ -32,15 +32,15 @@ type requests struct {
 	live  [outstanding]ask
 	asked uint64 // number of requests made so far
 	left  int    // number of messages that pending requests may still deliver
-	room  int    // number of bytes that pending requests may still deliver, as the server counts
-	renew bool   // whether all requests end once all waiting messages are taken
+	room  int    // number of bytes, as the server counts, that they may still deliver
+	renew bool   // whether to forget all requests once all waiting messages are taken
 }
 
-// refill sends requests until the intended number is pending at the server. It counts messages of ended requests until they
-// arrive, because a server with replicas may send messages after it has reported the end of their request.
+// refill sends requests until the intended number is pending at the server. It counts the messages of ended requests until they
+// arrive, because a server with replicas may send them after the end of their request.
 func (q *requests) refill() error {
 	if q.left <= 0 || q.room <= 0 {
-		// The requests have delivered everything. The server doesn't report the end of a request whose bytes are used up exactly.
+		// The server doesn't report the end of a request if its messages use up its bytes exactly.
 		q.forget()
 	}
 	none := q.live == [outstanding]ask{}
@@ -49,13 +49,11 @@ func (q *requests) refill() error {
 		if q.live[i].number != 0 || alone && !none {
 			continue
 		}
-		// The byte limit may have grown. A pending request with a smaller limit needs no renewal, because the server ends the
-		// request when a message doesn't fit.
+		// The byte limit may have grown. The server ends a pending request with a smaller limit when a message doesn't fit.
 		messages, full := q.r.Messages, q.r.bytes()
 		bytes := full
 		if none && i == 0 && !alone {
-			// The server serves requests in turn. The first of two requests has half the size, so that they don't end at the same
-			// time.
+			// The server alternates between requests. The first of two gets half the size, or both would end at the same time.
 			messages, bytes = (messages+1)/2, (bytes+1)/2
 		}
 		if q.left+messages > outstanding*q.r.Messages || q.room+bytes > outstanding*full {
@@ -74,7 +72,7 @@ func (q *requests) refill() error {
 	return nil
 }
 
-// send sends request i for that many messages and bytes.
+// send sends a request for the given messages and bytes, and stores it in live[i].
 func (q *requests) send(i, messages, bytes int) error {
 	q.asked++
 	w := wire{
@@ -94,7 +92,7 @@ func (q *requests) send(i, messages, bytes int) error {
 	return nil
 }
 
-// over records the end of a request. messages and bytes are the parts that the request did not deliver.
+// over records the end of request number. messages and bytes are the amounts that it did not deliver.
 func (q *requests) over(number uint64, messages, bytes int) {
 	for i := range q.live {
 		if q.live[i].number == number {
@@ -105,7 +103,7 @@ func (q *requests) over(number uint64, messages, bytes int) {
 	}
 }
 
-// came records the arrival of a message, which may belong to any pending request.
+// came records the arrival of message raw for any of the requests.
 func (q *requests) came(raw *nats.Msg) {
 	q.left--
 	q.room -= raw.Size()
@@ -114,7 +112,7 @@ func (q *requests) came(raw *nats.Msg) {
 	}
 }
 
-// of returns the pending request with that number, or the zero value if it has ended.
+// of returns the pending request with the given number, or the zero value if it has ended.
 func (q *requests) of(number uint64) ask {
 	for _, a := range q.live {
 		if a.number == number {
@@ -124,7 +122,7 @@ func (q *requests) of(number uint64) ask {
 	return ask{}
 }
 
-// expire forgets all requests if the server has not reported the end of one in time.
+// expire forgets all requests if one is past its time until.
 func (q *requests) expire(now time.Time) {
 	for _, a := range q.live {
 		if a.number != 0 && now.After(a.until) {
@@ -134,7 +132,7 @@ func (q *requests) expire(now time.Time) {
 	}
 }
 
-// forget removes all requests, as if they had ended.
+// forget removes all requests.
 func (q *requests) forget() {
 	q.live, q.left, q.room, q.renew = [outstanding]ask{}, 0, 0, false
 }

@@ -1,13 +1,13 @@
-// Package pull receives messages from a JetStream pull consumer, unchanged and without exception.
+// Package pull receives all messages of a JetStream pull consumer unchanged, even if they look like status messages.
 //
-// The server sends status messages, such as a heartbeat or the end of a request. The client library recognizes a status message
-// by an empty payload and a header Status. But a producer can publish such a message too. The library would then not deliver that
-// input, or would end the pull. This package uses a difference that no producer can influence. A message of a consumer has a
-// reply subject for its acknowledgement, and a status message has none.
+// The server sends status messages, such as a heartbeat or the end of a request. The client library recognizes a status message by
+// an empty payload and a header Status. If a producer publishes such a message, the library doesn't deliver it, or ends the pull.
+// This package checks the reply subject, which no producer can influence. A consumer's message has a reply subject for its
+// acknowledgement, and a status message has none.
 //
 // Both delivery modes pull their inputs with this package, and package lookup fetches the headers of results with it. Start
-// reading at Pull. A Pull has three parts. inboxes receives all messages, turns distinguishes the client's turns in a priority
-// group, and requests keeps enough requests pending at the server. Fetch makes a single request without a Pull.
+// reading at Pull. It has three parts: inboxes receives all messages, turns tracks the client's turns in a priority group, and
+// requests keeps enough requests pending at the server. Fetch makes a single request without a Pull.
 package pull
 
 import (
@@ -20,14 +20,14 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Pull is one continuous pull. It requests more messages as messages are taken. Only one goroutine may call Next. The other
-// methods are safe for concurrent use.
+// Pull is one continuous pull. Next requests more messages as messages are taken. Only one goroutine may call Next, Claim and
+// Rest. The other methods are safe for concurrent use.
 type Pull struct {
 	nc       *nats.Conn
 	r        Request
-	inboxes  inboxes  // receive all messages
-	turns    turns    // this client's turns in a priority group
-	requests requests // the requests that are pending at the server
+	inboxes  inboxes
+	turns    turns // this client's turns in a priority group
+	requests requests
 	silence  silence
 	age      age              // arrival times of the waiting messages
 	status   chan nats.Status // signals a reconnect
@@ -41,8 +41,8 @@ func Open(nc *nats.Conn, r Request) (*Pull, error) {
 		nc: nc, r: r,
 		inboxes: inboxes{
 			nc: nc, consumer: r.Consumer, ended: make(chan struct{}),
-			// The capacity is twice the number of messages that pending requests can deliver, because requests from before a
-			// reconnect may deliver everything too.
+			// The capacity is twice that of the pending requests, because requests from before a reconnect may deliver everything
+			// too.
 			in: make(chan *nats.Msg, 2*outstanding*(r.Messages+spareWords)),
 		},
 	}
@@ -57,7 +57,7 @@ func Open(nc *nats.Conn, r Request) (*Pull, error) {
 	return p, nil
 }
 
-// Next returns the next message. It also sends requests to the server while fewer than the intended number are pending.
+// Next returns the next message. It keeps the intended number of requests pending at the server.
 func (p *Pull) Next(ctx context.Context) (*Message, error) {
 	for {
 		if !p.inboxes.leaving.Load() {
@@ -67,7 +67,7 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 		}
 		var raw *nats.Msg
 		select {
-		case raw = <-p.inboxes.in: // a message is waiting, so nothing else needs a check
+		case raw = <-p.inboxes.in:
 		default:
 			var err error
 			if raw, err = p.wait(ctx); err != nil {
@@ -100,7 +100,7 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 	}
 }
 
-// wait waits until the next message arrives. It returns neither a message nor an error if requests may have to be sent again.
+// wait waits for the next message. It returns nil, nil if the caller must call refill first.
 func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
 	if p.requests.renew {
 		p.requests.forget()
@@ -122,7 +122,8 @@ func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
 	}
 }
 
-// last returns a remaining message of a pull that has ended. Without one, it returns ErrEnded or nats.ErrConnectionClosed.
+// last returns the next remaining message of a pull that has ended. If none remains, it fails with ErrEnded or
+// nats.ErrConnectionClosed.
 func (p *Pull) last() (*nats.Msg, error) {
 	select {
 	case raw := <-p.inboxes.in:
@@ -135,7 +136,7 @@ func (p *Pull) last() (*nats.Msg, error) {
 	return nil, ErrEnded
 }
 
-// measure counts a tick without messages, and removes expired requests.
+// measure counts a tick and removes expired requests. It fails if the connection is closed, or with ErrSilent or ErrIdle.
 func (p *Pull) measure() error {
 	p.requests.expire(time.Now())
 	if p.nc.IsClosed() {
@@ -146,7 +147,7 @@ func (p *Pull) measure() error {
 	return err
 }
 
-// handleStatus handles a status message. It returns an error if the pull cannot continue.
+// handleStatus handles the status message raw. It returns an error if the pull cannot continue.
 func (p *Pull) handleStatus(raw *nats.Msg) error {
 	number, on, ours := p.inboxes.answered(raw)
 	if !ours {
@@ -182,8 +183,8 @@ func (p *Pull) handleStatus(raw *nats.Msg) error {
 	return nil
 }
 
-// refused handles the early end of a request. If the server doesn't report the remaining messages, all requests may be lost,
-// because another server or another client now has the consumer.
+// refused handles the early end of request number. If the server doesn't report the remaining messages, another server or another
+// client may have the consumer now, and all requests may be lost.
 func (p *Pull) refused(number uint64, raw *nats.Msg) {
 	if _, said := raw.Header[pendingHeader]; !said {
 		p.requests.renew = true
@@ -191,17 +192,16 @@ func (p *Pull) refused(number uint64, raw *nats.Msg) {
 	p.requests.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
 }
 
-// Claim returns the pin of the turn in which m arrived, and makes that turn the current one. A client calls Claim if it stops
-// before it has taken m with Next.
+// Claim returns the pin of m's turn, and makes it the current turn. A client calls Claim if it got m from Rest instead of Next.
 func (p *Pull) Claim(ctx context.Context, m *Message) (string, error) {
 	return p.turns.claim(ctx, m.turn)
 }
 
-// Pin returns the server's id for this client's turn in a priority group. The id is empty if the client has no turn.
+// Pin returns the server's id (Nats-Pin-Id) for this client's turn in a priority group. It is empty if the client isn't pinned.
 func (p *Pull) Pin() string { return p.turns.held() }
 
-// Keep extends this client's turn in a priority group while the client takes no messages. It makes a request with a byte limit
-// below the size of any message, so that the server delivers none.
+// Keep extends this client's turn in a priority group while the client takes no messages. It sends a request whose byte limit is
+// too small for any message, and does nothing without a turn.
 func (p *Pull) Keep() error {
 	pin := p.Pin()
 	if pin == "" {
@@ -211,12 +211,11 @@ func (p *Pull) Keep() error {
 	return w.send(p.nc, p.requests.subject, p.nc.NewInbox())
 }
 
-// Drain ends the pull. Next still returns messages that have arrived, or that the server sent before it received the
-// unsubscription. While the connection is down, the end is delayed.
+// Drain ends the pull. Next still returns the messages that the server sends before it receives the unsubscription, and ErrEnded
+// after them. While the connection is down, the end is delayed.
 func (p *Pull) Drain() { p.inboxes.drain() }
 
-// Stop ends the pull at once. Messages that haven't been taken are lost to this client, and the server redelivers them after
-// AckWait.
+// Stop ends the pull at once. The server redelivers messages that weren't taken after AckWait.
 func (p *Pull) Stop() {
 	p.stop.Do(func() {
 		p.inboxes.stop()
@@ -229,7 +228,7 @@ func (p *Pull) message(raw *nats.Msg, since time.Time) *Message {
 	return &Message{nc: p.nc, raw: raw, turn: p.turns.turnOf(raw), since: since}
 }
 
-// Rest yields the messages that have arrived but weren't taken. It doesn't wait.
+// Rest yields the messages that have arrived but that Next hasn't returned. It doesn't wait.
 func (p *Pull) Rest() iter.Seq[*Message] {
 	return func(yield func(*Message) bool) {
 		for {

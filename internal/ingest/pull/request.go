@@ -18,14 +18,14 @@ type Request struct {
 
 	Group     string        // the consumer's priority group; empty if it has none
 	Messages  int           // maximum number of messages per request
-	Bytes     int           // maximum bytes per request, as the server counts; at least the size of the largest message
-	Limit     *Limit        // byte limit for each request; nil means Bytes
+	Bytes     int           // maximum bytes per request, as the server counts; must fit the largest message
+	Limit     *Limit        // replaces Bytes if not nil
 	Expires   time.Duration // duration of one request
 	Heartbeat time.Duration // interval between heartbeats of the server; at most half of Expires
 	Idle      time.Duration // time without a message after which Next returns ErrIdle; 0 means no limit
 }
 
-// spareWords is the channel space for status messages in addition to a request's messages.
+// spareWords is the channel capacity for a request's status messages.
 const spareWords = 16
 
 func (r Request) subject() string {
@@ -39,11 +39,11 @@ func (r Request) bytes() int {
 	return r.Bytes
 }
 
-// tooSmall handles the refusal of a request of asked bytes, which may make the next request larger.
-// It returns an error if a larger request isn't allowed.
+// tooSmall handles the end of a request of asked bytes with status message raw. If the server refused it as too small, r.Limit
+// grows. tooSmall returns an error if a larger request isn't allowed.
 func (r Request) tooSmall(raw *nats.Msg, asked int) error {
 	if r.Limit == nil || !strings.EqualFold(raw.Header.Get("Description"), conflictSize) || unused(raw, bytesHeader) < asked {
-		return nil // the request ended for another reason, or after it delivered a message
+		return nil // it ended for another reason, or delivered a message
 	}
 	return r.Limit.refused(asked)
 }
@@ -59,7 +59,6 @@ type wire struct {
 	Pin       string        `json:"id,omitempty"`
 }
 
-// send publishes w on subject. reply is the subject for responses.
 func (w wire) send(nc *nats.Conn, subject, reply string) error {
 	text, err := json.Marshal(w)
 	if err == nil {

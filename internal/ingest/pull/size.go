@@ -9,29 +9,29 @@ import (
 )
 
 const (
-	// RequestBytes is the byte limit of a request, unless the largest message is larger. A pull has two requests at once. The
-	// server disconnects a client as a slow consumer if more than 64 MiB are pending for it. Values of 4 to 8 MiB worked well.
+	// RequestBytes is the byte limit of a request, unless the largest message is larger. The server disconnects a client as a slow
+	// consumer if more than 64 MiB are pending for it. Values of 4 to 8 MiB worked well.
 	RequestBytes = 2 << 20
 
-	// heartbeat is the interval between heartbeats of the server. A pull fails with ErrSilent after two missing heartbeats.
+	// heartbeat is the default interval between heartbeats of the server.
 	heartbeat = 2 * time.Second
 
 	// BeatsPerRequest is the duration of a request, in heartbeats.
 	BeatsPerRequest = 3
 
-	// LeastMessages is the smallest number of messages per request, unless the consumer allows only fewer.
+	// LeastMessages is the smallest number of messages per request, unless the consumer allows fewer.
 	LeastMessages = 64
 
-	// MessageCost is the memory in bytes that a message takes in the client in addition to its content. It includes the
-	// message's place in the channel.
+	// MessageCost is a message's memory in the client in addition to its content, in bytes. It includes the message's channel
+	// slot.
 	MessageCost = 544
 )
 
-// Size bounds a request's messages, bytes and duration.
+// Size bounds a request's messages, bytes and heartbeats.
 type Size struct {
 	Messages int
 	Least    int           // byte limit of a request, unless the largest message is larger
-	Most     int           // the consumer's own bound (max_request_max_bytes); 0 for none
+	Most     int           // the consumer's own bound (max_request_max_bytes); 0 means no bound
 	Beat     time.Duration // interval between heartbeats
 }
 
@@ -47,8 +47,8 @@ func NewSize(c jetstream.ConsumerConfig) Size {
 	return s
 }
 
-// Within returns s reduced so that a pull over nc holds at most share bytes in the client. It still allows the largest message,
-// because otherwise the consumer would stall.
+// Within reduces s so that a pull over nc holds at most share bytes in the client. It exceeds share if the largest message or
+// LeastMessages requires it, because otherwise the consumer would stall.
 func (s Size) Within(share int, nc Server) Size {
 	share /= outstanding
 	s.Least = min(s.Least, share/2)

@@ -26,12 +26,10 @@ const (
 	conflictBounds = "exceeded maxrequest" // the consumer's own limits for a request
 )
 
-// conflictSize is the server's description when it ends a request that is too small for the next
-// message.
+// conflictSize is the server's description when it ends a request that is too small for the next message.
 const conflictSize = "message size exceeds maxbytes"
 
-// fatal returns an error for a conflict that would fail every further request. It returns nil for any
-// other conflict.
+// fatal returns an error if why, the description of a conflict, means that every further request would fail.
 func fatal(why string) error {
 	switch low := strings.ToLower(why); {
 	case strings.Contains(low, conflictGone):
@@ -42,8 +40,8 @@ func fatal(why string) error {
 	return nil
 }
 
-// unused returns the number of messages or bytes that an ended request did not deliver. header is the
-// name of the header with the number.
+// unused returns the number of messages or bytes that an ended request did not deliver, from the given header of raw. It returns 0
+// without a valid header.
 func unused(raw *nats.Msg, header string) int {
 	n, err := strconv.Atoi(raw.Header.Get(header))
 	if err != nil || n < 0 {

@@ -13,36 +13,35 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// A consumer with a pinned priority group serves only requests with the pin of its single client. A request without a pin waits
-// until no client is pinned. When the server serves such a request, it pins the client, and the request keeps that pin. So all
-// messages of one request arrive under one pin. A client without a pin makes one request at a time, each on its own inbox.
-// Requests under the resulting pin use the same inbox. So a message's inbox identifies the turn of this client in which the
-// server sent the message.
+// The server pins one client of a priority group. A request without a pin waits until no client is pinned; the server then pins
+// its client. All responses to that request have the same pin. Later requests carry the pin and reuse the inbox of that first
+// request. A turn of this client lasts from getting a pin until losing it. A client without a pin makes one request at a time,
+// each on its own inbox. Each turn therefore has its own inbox, and the inbox of a message identifies its turn.
 //
-// The server also adds the pin to the header of every message (Nats-Pin-Id). This client ignores that header, because a publisher
-// can send it too, and can hide the server's line with a malformed header block.
+// The server also adds the pin to each message's header (Nats-Pin-Id). This client ignores that header. A publisher can set it
+// too, or hide the server's header line with a malformed header.
 
-// turns tracks this client's turns in the priority group of a consumer, and the server's id for the current turn.
+// turns tracks this client's turns in a consumer's priority group, and the pin of the current turn.
 type turns struct {
 	nc                      *nats.Conn
 	api                     jsapi.API
 	stream, consumer, group string
 	inboxes                 *inboxes
 
-	turn   uint64 // inbox number of this client's turn; 0 before the first
+	turn   uint64 // inbox number of this client's latest turn; 0 before the first
 	unused bool   // whether the inbox of the last request without a pin received no message and can be reused
 
 	mu  sync.Mutex
-	pin string // the server's id for this client's turn
+	pin string // empty without a turn
 }
 
 // errPinUnknown means that the server may have pinned another client before it responded.
 var errPinUnknown = errors.New("the server took so long that another client may be pinned by now")
 
-// infoTimeout is the time limit for one query of the consumer's state.
+// infoTimeout is the time limit for one query of the consumer's info.
 const infoTimeout = 2 * time.Second
 
-// to returns the inbox for the next request. pin is the pin in the request, or empty.
+// to returns the inbox for a request that carries pin, which may be empty.
 func (t *turns) to(pin string) (*inbox, error) {
 	last := t.inboxes.last()
 	if t.group == "" {
@@ -76,7 +75,7 @@ func (t *turns) turnOf(raw *nats.Msg) uint64 {
 	return 0
 }
 
-// begin queries the server for the pin of a turn whose first message has arrived.
+// begin queries the server for the pin of turn, whose first message has arrived, and makes it the current turn.
 func (t *turns) begin(ctx context.Context, turn uint64) error {
 	pin, err := t.askPin(ctx, turn)
 	if err != nil {
@@ -87,7 +86,7 @@ func (t *turns) begin(ctx context.Context, turn uint64) error {
 	return nil
 }
 
-// claim returns the pin of that turn, and makes it the current turn.
+// claim returns the pin of turn, and makes it the current turn.
 func (t *turns) claim(ctx context.Context, turn uint64) (string, error) {
 	if pin := t.held(); pin != "" && turn == t.turn {
 		return pin, nil
@@ -98,9 +97,9 @@ func (t *turns) claim(ctx context.Context, turn uint64) (string, error) {
 	return t.held(), nil
 }
 
-// askPin queries the server for the pin of the pinned client. If the response arrives soon enough after the first request of the
-// turn, the pin belongs to that turn. The time limit is the lifetime of an unused pin, because the server can't pin another
-// client sooner.
+// askPin queries the server for the pin of the pinned client. The pin belongs to turn if the response arrives within the lifetime
+// of an unused pin after the turn's first request, because the server can't pin another client sooner. Otherwise askPin fails with
+// errPinUnknown.
 func (t *turns) askPin(ctx context.Context, turn uint64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
@@ -139,15 +138,15 @@ func (t *turns) askPin(ctx context.Context, turn uint64) (string, error) {
 	return "", errPinUnknown
 }
 
-// The numbers of bytes that the server adds to a message's header for the pin, after it has counted the message.
+// The bytes that the server adds to a message's header for the pin, after it has counted the message.
 const (
 	pinLine   = len("Nats-Pin-Id: \r\n")
 	newHeader = len("NATS/1.0\r\n\r\n")
 )
 
-// added returns the number of bytes that the server added to a message for the pin and didn't count. The server adds a whole
-// header to a message that was stored without a header. A message that was stored with an empty header looks the same, so its
-// newHeader bytes are wrongly included.
+// added returns the number of bytes that the server added to raw for the pin but didn't count. If a message was stored without
+// headers, the server adds a whole header. A message with an empty stored header can't be told apart, so added overcounts it by
+// newHeader bytes.
 func (t *turns) added(raw *nats.Msg) int {
 	added := pinLine + len(t.pin)
 	if header := raw.Size() - len(raw.Subject) - len(raw.Reply) - len(raw.Data); header == added+newHeader {
@@ -162,30 +161,29 @@ func (t *turns) setPin(pin string) {
 	t.mu.Unlock()
 }
 
-// lose clears the pin if it belongs to that turn.
+// lose clears the pin if turn is the current turn.
 func (t *turns) lose(turn uint64) {
 	if turn == t.turn {
 		t.setPin("")
 	}
 }
 
-// held returns the pin of the current turn. It is empty if this client has no turn.
+// held returns the pin of the current turn, or an empty string without a turn.
 func (t *turns) held() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.pin
 }
 
-// alone reports whether only one request may be pending at the server. That is the case if this client is in a priority group
-// without a pin.
+// alone reports whether this client is in a priority group without a pin. Then only one request may be pending at the server.
 func (t *turns) alone() bool { return t.group != "" && t.held() == "" }
 
-// unspent records that a request on that inbox ended without delivering a message.
+// unspent records that a request on inbox on ended without delivering a message.
 func (t *turns) unspent(on *inbox) {
 	if on.number > t.turn {
 		t.unused = true
 	}
 }
 
-// unsent records that a request with that pin was not sent. Without a pin, no message can then arrive on the request's inbox.
+// unsent records that a request with pin was not sent. If pin is empty, the request's inbox can be reused.
 func (t *turns) unsent(pin string) { t.unused = t.unused || pin == "" }
