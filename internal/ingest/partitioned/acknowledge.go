@@ -13,18 +13,18 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// acknowledgements tracks the taken and the settled inputs of a lease. It acknowledges all inputs before the first
-// unsettled one with one message. Its methods may be called by several goroutines.
+// acknowledgements tracks a lease's inputs until they are acknowledged. One message acknowledges all inputs before the
+// first unsettled one. Methods are safe for concurrent use.
 type acknowledgements struct {
 	host leaseHost
 	log  *slog.Logger
 
 	mu         sync.Mutex
 	floor      partition.Floor
-	number     uint64                   // consumer sequence of the last input that was taken, or of the lease's start
+	number     uint64                   // consumer sequence of the lease's last input; initially that of the consumer's acknowledgement floor
 	upTo       uint64                   // acknowledgement floor, a stream sequence
-	last       pull.AckToken            // receipt of the last acknowledgement; nil before the first
-	receipts   map[uint64]pull.AckToken // receipts of settled inputs that are in no batch, by stream sequence
+	last       pull.AckToken            // token of the last acknowledgement; nil before the first
+	receipts   map[uint64]pull.AckToken // tokens of settled inputs that are in no batch, by stream sequence
 	progressed bool                     // whether anything was acknowledged
 	moved      chan struct{}            // signalled when inputs are acknowledged
 }
@@ -33,14 +33,15 @@ func newAcknowledgements(host leaseHost, log *slog.Logger) *acknowledgements {
 	return &acknowledgements{host: host, log: log, receipts: map[uint64]pull.AckToken{}, moved: make(chan struct{}, 1)}
 }
 
-// begin starts from the consumer's acknowledgement floor.
+// begin sets the lease's start to the consumer's acknowledgement floor.
 func (a *acknowledgements) begin(floor jetstream.SequenceInfo) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.upTo, a.number, a.floor = floor.Stream, floor.Consumer, partition.NewFloor(floor.Stream)
 }
 
-// take records a delivery in the floor and returns its verdict. behind is the highest sequence that was taken before.
+// take records a delivery in a.floor and returns the verdict of Floor.Take. behind is the highest stream sequence that
+// was recorded before.
 func (a *acknowledgements) take(d *inflight.Delivery) (v partition.Verdict, behind uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -51,9 +52,10 @@ func (a *acknowledgements) take(d *inflight.Delivery) (v partition.Verdict, behi
 	return v, behind
 }
 
-// takeStored records an input that was read from the stream, and returns the consumer sequence for its acknowledgement.
-// The server accepts an acknowledgement only if its consumer sequence is higher than the previous one. So the returned
-// sequences rise, but not above most, the consumer sequence of the last delivery.
+// takeStored records an input that was read from the stream. It returns the consumer sequence for acknowledging the
+// input, and the highest stream sequence that was recorded before. The server accepts an acknowledgement only if its
+// consumer sequence is higher than the previous one. number therefore rises, up to most, the consumer sequence of the
+// last delivery.
 func (a *acknowledgements) takeStored(sequence, most uint64) (number, behind uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -63,7 +65,7 @@ func (a *acknowledgements) takeStored(sequence, most uint64) (number, behind uin
 	return a.number, behind
 }
 
-// caughtUp records that all inputs up to the given delivery have been taken.
+// caughtUp records that the lease has all inputs up to the given delivery.
 func (a *acknowledgements) caughtUp(delivered jetstream.SequenceInfo) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,8 +73,8 @@ func (a *acknowledgements) caughtUp(delivered jetstream.SequenceInfo) {
 	a.number = delivered.Consumer
 }
 
-// reached returns the highest stream sequence that the lease has taken, and the consumer sequence up to which no
-// delivery is missing. Both are 0 before the lease has begun.
+// reached returns the stream sequence of the lease's last input, and the consumer sequence up to which no delivery is
+// missing. sequence is 0 before begin, and number is 0 before the first input.
 func (a *acknowledgements) reached() (sequence, number uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,7 +88,8 @@ func (a *acknowledgements) acknowledged() uint64 {
 	return a.upTo
 }
 
-// latest returns the last acknowledgement (nil before the first), its stream sequence, and the number of open inputs after it.
+// latest returns the token of the last acknowledgement (nil before the first), its stream sequence, and the number of
+// unacknowledged inputs.
 func (a *acknowledgements) latest() (msg pull.AckToken, sequence uint64, open int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -110,8 +113,8 @@ func (a *acknowledgements) settled(g *inflight.Batch, i int) {
 	a.mu.Unlock()
 }
 
-// settledAlone records that an input outside any batch is settled. It reports whether no other input is open. If other
-// inputs are open, the input is acknowledged together with the inputs before it.
+// settledAlone records that an input outside any batch is settled. alone reports whether no other input is
+// unacknowledged. Otherwise, the input is acknowledged together with the inputs before it.
 func (a *acknowledgements) settledAlone(d *inflight.Delivery) (alone bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -122,7 +125,7 @@ func (a *acknowledgements) settledAlone(d *inflight.Delivery) (alone bool) {
 	return alone
 }
 
-// awaitFirst waits until every input before the last one that was taken is acknowledged. It reports false if ctx ends first.
+// awaitFirst waits until at most the last input is unacknowledged. It returns false if ctx is done first.
 func (a *acknowledgements) awaitFirst(ctx context.Context) bool {
 	for {
 		a.mu.Lock()
@@ -170,7 +173,7 @@ func (a *acknowledgements) acknowledge(ctx context.Context, g *inflight.Batch) e
 	default:
 	}
 	if msg == nil {
-		// This is a bug, from which the next lease recovers.
+		// This is a bug. The next lease recovers from it.
 		return fmt.Errorf("no open input has sequence %d, which the next acknowledgement must name", sequence)
 	}
 	a.send(ctx, msg, sequence)

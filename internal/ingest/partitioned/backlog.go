@@ -3,7 +3,7 @@ package partitioned
 import "sync"
 
 // backlog counts the undelivered and the unacknowledged messages of all partitions. As with shared delivery, every
-// worker reports the totals, regardless of the partitions that it owns.
+// worker reports the totals over all workers.
 type backlog struct {
 	observer Observer
 
@@ -12,7 +12,7 @@ type backlog struct {
 	unacknowledged counts
 }
 
-// counts contains one number per partition, 0 if unknown, and their total.
+// counts contains one number per partition (0 if unknown) and their total.
 type counts struct {
 	of    []uint64
 	total uint64

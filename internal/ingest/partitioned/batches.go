@@ -17,37 +17,37 @@ type leaseBatches interface {
 	// await waits for the first payload of the next batch. It reports false if there are no more payloads.
 	await() bool
 
-	// pack fills the next batch. bound receives the usual maximum number of payloads and returns the maximum for this
-	// batch. The batch is nil if the lease ends.
+	// pack fills the next batch. bound receives the pipeline's maximum number of payloads and returns the maximum for
+	// this batch. The returned batch is nil if the lease ends.
 	pack(ctx context.Context, bound func(most int) int) (*leaseBatch, error)
 
-	// submit submits a batch to the device, and completes its group when it has left the device. discard frees a batch
-	// that wasn't submitted.
+	// submit submits b to the device. Once b has left the device, its group is completed. discard frees a batch that
+	// wasn't submitted.
 	submit(b *leaseBatch)
 	discard(b *leaseBatch)
 
-	// share waits until no isolated payload is on the device, and then allows one more batch on it. isolate waits until
-	// the device is empty, and then keeps other batches off it. leave undoes the call.
+	// Every batch on the device holds a lock. share takes a shared lock. isolate takes an exclusive lock, so its batch
+	// runs alone. leave releases the lock.
 	share() (leave func())
 	isolate() (leave func())
 
 	// probe computes payloads with known results on the device, and returns an error if the device fails.
 	probe(ctx context.Context) error
 
-	// rescue computes the payloads of a failed batch again. The batch then has the results of all payloads except the
-	// payloads to blame. publish stores the results of a batch, and records the stored inputs in the lease's
+	// rescue computes the payloads of a failed batch again. Afterwards g has the results of all payloads except the
+	// failing ones. publish stores the results of a batch, and records the stored inputs in the lease's
 	// acknowledgements.
 	rescue(ctx context.Context, g *inflight.Batch) error
 	publish(ctx context.Context, g *inflight.Batch) error
 
-	// report passes a batch to the observers. recycle frees it.
+	// report passes a batch to the observers. recycle frees the batch.
 	report(g *inflight.Batch)
 	recycle(g *inflight.Batch)
 
 	now() time.Duration                                  // clock of the stage timestamps
-	largest() int                                        // maximum number of payloads per batch without caution
-	deviceFailed() error                                 // cause of the device's loss; nil if the device isn't lost
-	deviceFault() (f inflight.OperatorFault, known bool) // fault of the operator that lost the device
+	largest() int                                        // pipeline's maximum number of payloads per batch
+	deviceFailed() error                                 // cause of the device's loss, or nil
+	deviceFault() (f inflight.OperatorFault, known bool) // operator fault that caused the loss of the device
 	stopPacking()                                        // releases the deliveries that are in no batch
 	stopPublishing()
 }
@@ -116,7 +116,7 @@ func (b *pipelineBatches) submit(packed *leaseBatch) {
 	if err := b.s.Pool.Submit(batch, g, b.batcher.Window, packed.why); err != nil {
 		record := *batch.ReadRecord()
 		batch.Release()
-		g.Complete(record, err) // the settler searches for the payload to blame
+		g.Complete(record, err) // the settler searches for the failing payload
 	}
 }
 
@@ -193,5 +193,5 @@ func (b *pipelineBatches) CollectRefused(ctx context.Context, g *inflight.Batch,
 	return b.s.Results.PublishRefused(ctx, g, refused, func(i int) { b.lease.acks.settled(g, i) })
 }
 
-// Incomplete implements results.Sink. It ends the lease, so that the server redelivers the frame.
+// Incomplete implements results.Sink. Its error ends the lease, and the server redelivers the frame.
 func (b *pipelineBatches) Incomplete(_ *inflight.Batch, _ int, cause error) error { return cause }

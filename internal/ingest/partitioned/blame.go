@@ -11,22 +11,21 @@ import (
 	"millrace/internal/streams"
 )
 
-// errHeldBack ends a lease if its first payload fails alone and no other payload has succeeded since. The next lease
-// compares this payload with later ones.
+// errHeldBack ends a lease if a payload fails alone and no other payload has succeeded since the failure. The next
+// lease compares the payload with later ones.
 var errHeldBack = errors.New("an operator fails on the first payload alone, and no other has come right since")
 
-// groupSearch runs parts of a lease's failed batch again, while later batches continue. It keeps successful results until the
-// whole group can be published in order.
+// groupSearch runs parts of a lease's failed batch again, while later batches continue. It keeps successful results
+// until assemble writes them into the group.
 type groupSearch struct {
 	b      *pipelineBatches
 	g      *inflight.Batch
-	bodies map[int][]byte // encoded results, by item
-	unseen bool           // whether its batches are neither published nor reported to observers
+	bodies map[int][]byte // encoded results, by index in g.Items
+	unseen bool           // whether the batches of Run aren't reported to observers
 }
 
-// rescue computes the payloads of a failed batch again, to find the payloads on which an operator fails. Afterwards g
-// has the results of all other payloads. The payloads to blame become dead letters. An error ends the lease, and no
-// payload is blamed.
+// rescue computes the payloads of a failed batch again. Afterwards g has the results of all payloads except the failing
+// ones, which become dead letters. If rescue returns an error, the lease ends and no payload becomes a dead letter.
 func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 	b.report(g)
 	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", g.Messages(), g.Source(0).Sequence, g.Err)
@@ -56,8 +55,8 @@ func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 	return nil
 }
 
-// condemn marks the payloads and the records to blame. They become dead letters when the batch is published. condemn
-// returns errHeldBack if the evidence isn't sufficient.
+// condemn marks the failing payloads and records, which become dead letters when the batch is published. It returns
+// errHeldBack if the evidence isn't sufficient.
 func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty []quarantine.Failing, since uint64) (err error) {
 	c := quarantine.Comparison{Since: since, Idle: func() bool { return false }}
 	if len(quarantine.Sources(g, guilty)) == 1 && b.s.Judge.Batches(b.pipe) == since && !b.lease.caution.comparing {
@@ -89,7 +88,7 @@ const readMost = 64
 
 // compare computes payloads that follow the group in the stream, one by one, until one succeeds. The group itself has
 // no other payload to compare with. compare drops the results, because the payloads are computed again later. An
-// annotation marks the comparison while it runs. If the worker dies during that time, the next owner doesn't compare.
+// annotation exists while compare runs. If the worker dies during that time, the next owner doesn't compare.
 func (b *pipelineBatches) compare(ctx context.Context, g *inflight.Batch, since uint64) (quarantine.Comparison, error) {
 	c := quarantine.Comparison{Since: since}
 	if err := b.lease.notes.annotate(ctx, map[string]string{annotationBeside: fmt.Sprint(g.Source(0).Sequence)}); err != nil {
@@ -186,7 +185,7 @@ func (r *groupSearch) Run(ctx context.Context, rows []int) error {
 	return nil
 }
 
-// assemble writes the results of all payloads into the group, in order. A payload to blame gets an empty result.
+// assemble writes the results of all payloads into the group, in order. A failing payload gets an empty result.
 func (r *groupSearch) assemble() {
 	r.g.Bodies.Clear()
 	for i := range r.g.Items {

@@ -17,8 +17,8 @@ import (
 	"millrace/internal/record"
 )
 
-// precaution limits a lease's batches after earlier owners of the partition died. It keeps its state in the annotations
-// for the next lease.
+// precaution limits a lease's batches after earlier owners of the partition died. It stores its state in the
+// annotations for the next lease.
 type precaution struct {
 	id    string // this worker's ID
 	acks  *acknowledgements
@@ -26,9 +26,9 @@ type precaution struct {
 	log   *slog.Logger
 
 	// takeOver sets these fields.
-	accused   uint64  // stream sequence of the payload that was alone on the device when the last owner died; 0 for none
-	blamed    string  // operator that lost the device at that time; "" if unknown
-	suspect   suspect // the frame whose records are being narrowed down
+	accused   uint64  // stream sequence of the payload that was alone on the device when the last owner died; 0 if there is none
+	blamed    string  // operator that caused the loss of the device at that time; empty if unknown
+	suspect   suspect // frame in which the lease searches for records that break the device
 	comparing bool    // whether an owner died while it compared a payload with others
 
 	mu          sync.Mutex
@@ -36,16 +36,15 @@ type precaution struct {
 	quarantined int // number of remaining payloads that may have killed the last owner
 }
 
-// takeOver derives the caution from the annotations of the last lease, and annotates that this lease has begun. info is
-// the consumer's current state. largest is the number of payloads per batch without caution. loose reports whether this
-// lease stores no commit markers.
+// takeOver derives the caution from the annotations of the last lease, and annotates that this lease has begun. largest
+// is the pipeline's maximum number of payloads per batch. loose reports whether this lease stores no commit markers.
 func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo, largest int, loose bool) error {
 	left := info.Config.Metadata
 	before := partition.ParseCaution(left[annotationCaution])
 	floor := info.AckFloor.Stream
 	caution := before.Begin(floor)
-	// If the last lease belongs to this worker, its owner didn't die. The worker could not reach the server to end that
-	// lease.
+	// If the last lease belongs to this worker, its owner didn't die. The worker only failed to reach the server to end
+	// that lease.
 	suspected := left[annotationRecords] // from an earlier death; kept if the last death had another reason
 	if owner, dead := left[annotationOwner]; dead && owner != c.id {
 		sequence, records, _ := strings.Cut(left[annotationAlone], " ")
@@ -55,7 +54,7 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 				suspected = left[annotationAlone]
 			}
 		}
-		// If its server crashed, the consumer's state may lack deliveries.
+		// After a server crash, the consumer's state may lack deliveries.
 		caution = before.AfterDeath(floor, max(info.Delivered.Stream, delivered(left)), c.accused != 0)
 		c.log.Warn("the last owner of the partition did not end of itself", "owner", owner, "floor", floor,
 			"deaths", caution.Deaths, "batch_payloads", caution.BatchPayloads(largest))
@@ -74,12 +73,12 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 	})
 }
 
-// suspects reports whether records of a frame were alone on the device when an owner died.
+// suspects reports whether d is the frame whose records ran alone on the device when an owner died.
 func (c *precaution) suspects(d *inflight.Delivery) bool {
 	return c.suspect.sequence == d.Sequence && c.suspect.stored == d.Stored.UnixNano()
 }
 
-// cut divides a suspected frame into runs, to find the records that lose the device. It reports false if too many
+// cut divides a suspected frame into runs, to find the records that break the device. It returns false if too many
 // records are condemned.
 func (c *precaution) cut(f *inflight.Frame) bool {
 	runs, ok := c.suspect.Next(f.Records())
@@ -94,7 +93,7 @@ func (c *precaution) cut(f *inflight.Frame) bool {
 	return ok
 }
 
-// trial returns the annotation for a batch that runs alone on the device.
+// trial returns the value of annotationAlone for a batch.
 func (c *precaution) trial(g *inflight.Batch) string {
 	d := g.Source(0)
 	f, first := g.Row(0)
@@ -114,8 +113,8 @@ func (c *precaution) cause() error {
 	return results.Blame(c.blamed, "it was alone on a device that had just computed right, and the device or the worker was lost each time")
 }
 
-// condemns reports whether a payload becomes a dead letter, because the device was lost often enough while the payload
-// ran alone. behind is the highest stream sequence that was taken before the payload. Only the reader may call it.
+// condemns reports whether a payload becomes a dead letter because enough owners died while the payload ran alone.
+// behind is the highest stream sequence before the payload. Only the reader may call condemns.
 func (c *precaution) condemns(sequence, behind uint64) bool {
 	if c.accused == 0 || c.accused != sequence {
 		return false
@@ -125,8 +124,8 @@ func (c *precaution) condemns(sequence, behind uint64) bool {
 	return behind == c.due.Floor && c.due.GiveUp()
 }
 
-// bound reports whether caution is due, and returns the maximum number of payloads in the next batch. most is the
-// maximum without caution.
+// bound returns the maximum number of payloads in the next batch. due reports whether the batch is limited because
+// owners died. Otherwise, the maximum is most.
 func (c *precaution) bound(most int) (due bool, bound int) {
 	floor := c.acks.acknowledged()
 	c.mu.Lock()
@@ -137,15 +136,15 @@ func (c *precaution) bound(most int) (due bool, bound int) {
 	return true, c.due.BatchPayloads(most)
 }
 
-// alone reports whether payloads are computed one by one while caution is due.
+// alone reports whether batches that bound limits have one payload.
 func (c *precaution) alone() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.due.Alone()
 }
 
-// relax records that n quarantined payloads have been acknowledged. After the last of them, relax lowers the caution
-// and annotates it before the lease computes more payloads.
+// relax records that n quarantined payloads have been acknowledged. After the last one, relax lowers the caution and
+// annotates it before the lease computes more payloads.
 func (c *precaution) relax(ctx context.Context, n, largest int) error {
 	floor := c.acks.acknowledged()
 	c.mu.Lock()

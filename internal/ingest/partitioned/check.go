@@ -45,7 +45,7 @@ func (c *checker) check(ctx, drainCtx context.Context) error {
 	return c.intake.fill(ctx, drainCtx, info, taken) // missing deliveries would have arrived by now
 }
 
-// keepMarkers prevents the removal of the last commit marker because of its age.
+// keepMarkers keeps the stream from removing the last commit marker because of its age.
 func (c *checker) keepMarkers(ctx context.Context) error {
 	if c.commits == nil {
 		return nil // before the lease has begun, or without markers
@@ -53,10 +53,10 @@ func (c *checker) keepMarkers(ctx context.Context) error {
 	return c.commits.Keep(ctx)
 }
 
-// acknowledgeAll repeats the last acknowledgement if it covers all deliveries and the server hasn't processed it. The
-// server ignores an acknowledgement if it has processed one with a higher consumer sequence, even if that one covers
-// less. An earlier owner may have sent such an acknowledgement for an input that it took from a redelivery. So the
-// repeated acknowledgement names the consumer's last delivery.
+// acknowledgeAll repeats the last acknowledgement if it covers all deliveries and the server hasn't processed it. An
+// earlier owner may have acknowledged a redelivered input with a higher consumer sequence. The server then ignores
+// acknowledgements with lower ones, even if they cover more inputs. The repeated acknowledgement therefore names the
+// consumer's last delivery.
 func (c *checker) acknowledgeAll(drainCtx context.Context, info *jetstream.ConsumerInfo) {
 	msg, sequence, open := c.acks.latest()
 	if msg == nil || open > 0 || info.AckFloor.Stream >= sequence {
@@ -65,8 +65,9 @@ func (c *checker) acknowledgeAll(drainCtx context.Context, info *jetstream.Consu
 	c.acks.send(drainCtx, c.server.receipt(sequence, info.Delivered.Consumer), sequence)
 }
 
-// acknowledgeAgain repeats the last acknowledgement if it covered a redelivered input. That acknowledgement may have
-// been lost or ignored, and the next one may be late. See acknowledgeAll for the consumer sequence that it names.
+// acknowledgeAgain repeats the last acknowledgement if it covered the redelivered input with the given sequence. The
+// last acknowledgement may have been lost or ignored, and the next one may be late. For the consumer sequence, see
+// acknowledgeAll.
 func (c *checker) acknowledgeAgain(drainCtx context.Context, sequence uint64) {
 	msg, covered, open := c.acks.latest()
 	if msg == nil || sequence > covered || time.Since(c.resentAt) < resendAfter {

@@ -16,8 +16,8 @@ import (
 // can pose as a member, and Assign then gives it partitions. A partition has no owner if its consumer has messages but
 // no pinned client. After orphanAfter, every worker tries to take such a partition, and the server pins one of them.
 //
-// The worker keeps an adopted partition for some time. It also keeps a partition that it gave away and got back, if
-// messages waited in it and no worker took it. The time doubles with each repetition, so a partition that is repeatedly
+// The worker keeps an adopted partition for some time. It also keeps a partition that it gave away and got back because
+// no worker took it, although messages waited. The time doubles with each repetition, so a partition that is repeatedly
 // assigned to fake members seldom lacks an owner. Without fake members, a worker that joins gets its share at once.
 type custody struct {
 	members *members.Members
@@ -57,7 +57,7 @@ func newCustody(m *members.Members, partitions int, log *slog.Logger) *custody {
 	return &custody{members: m, log: log, partitions: make([]charge, partitions)}
 }
 
-// saw records the state of a partition's consumer.
+// saw records the state of a partition's consumer, and starts or ends an adoption.
 func (c *custody) saw(p int, info *jetstream.ConsumerInfo, now time.Time) {
 	owned, assigned := c.members.Standing(p)
 	c.mu.Lock()
@@ -101,8 +101,8 @@ func (c *custody) adopt(p int, take bool) {
 	c.members.Adopt(p, take)
 }
 
-// gave records that this worker no longer owns a partition. If Assign still gives the partition to this worker, the
-// worker was only disconnected. Then gave records nothing and returns false.
+// gave records that this worker no longer owns partition p. If p is still assigned to this worker, the worker was only
+// disconnected. In that case, gave records nothing and returns false.
 func (c *custody) gave(p int) bool {
 	if _, assigned := c.members.Standing(p); assigned {
 		return false
@@ -125,8 +125,8 @@ func (c *custody) began(p int, now time.Time) {
 	}
 }
 
-// open returns the partitions to check soon. Such a partition may have no owner, or this worker adopted it but doesn't
-// own it yet.
+// open returns the partitions that this worker doesn't own but must check soon. Each was given away and not taken, has
+// messages but no owner, or is adopted by this worker.
 func (c *custody) open() (open []int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,8 +139,7 @@ func (c *custody) open() (open []int) {
 	return open
 }
 
-// watch calls look for each open partition at intervals, until ctx is done. look queries the server about the
-// partition.
+// watch calls look for each open partition every custodyEvery, until ctx is done.
 func (c *custody) watch(ctx context.Context, look func(p int)) {
 	for retry.Sleep(ctx, custodyEvery) {
 		for _, p := range c.open() {

@@ -19,9 +19,9 @@ const (
 	endAfterDrain = time.Second
 )
 
-// end gives up the partition, and leaves the unfinished inputs to the next lease. If a kernel lost the device, the
-// annotations stay, because they name the payload that was on it. After any other loss of the device, only the owner
-// annotation stays. The next lease is then cautious, but doesn't blame the payload that ran alone.
+// end gives up the partition, and leaves the unfinished inputs to the next lease. After a kernel fault, the annotations
+// stay, because they name the payload that was on the device. After any other loss of the device, only the owner
+// annotation stays. The next lease then limits its batches, but doesn't blame the payload that ran alone.
 func (l *lease) end(drainCtx context.Context) {
 	l.host.ended()
 	if !l.begun && l.reader.pinned() == "" {
@@ -38,8 +38,8 @@ func (l *lease) end(drainCtx context.Context) {
 	// unsubscription first. Otherwise it would redeliver to a client that has left.
 	err := l.server.flush(ctx)
 	if last, _, _ := l.acks.latest(); err == nil && last != nil {
-		// The server processes acknowledgements asynchronously. The next owner would read inputs from the stream whose
-		// acknowledgement is not processed yet.
+		// The server processes acknowledgements asynchronously. Without this confirmation, the next owner could read
+		// acknowledged inputs from the stream.
 		err = l.host.confirm(ctx, last)
 	}
 	if err == nil && l.begun {
@@ -56,8 +56,8 @@ func (l *lease) end(drainCtx context.Context) {
 	}
 }
 
-// annotateEnd annotates the end of the lease. If a kernel lost the device, it only adds the operator to blame, if
-// known.
+// annotateEnd annotates the end of the lease. It adds the operator that caused the loss of the device, if known. After
+// a kernel fault, it doesn't apply changes.
 func (l *lease) annotateEnd(ctx context.Context, changes map[string]string) error {
 	f, known := l.batches.deviceFault()
 	if known {
@@ -72,7 +72,7 @@ func (l *lease) annotateEnd(ctx context.Context, changes map[string]string) erro
 }
 
 // handOver unpins this worker, so that another worker can take over its unacknowledged inputs at once. It does nothing
-// if another worker is already pinned.
+// if this worker isn't pinned.
 func (l *lease) handOver(ctx context.Context) error {
 	info, err := l.server.info(ctx)
 	if err != nil || !pinnedTo(info, l.reader.pinned()) {

@@ -31,7 +31,7 @@ type leaseHost interface {
 	// markers. The host sets the partition's number and owner in p.
 	openCommits(ctx context.Context, p results.Partition) (leaseCommits, error)
 
-	// alreadyStored reports an input to the observers if an earlier lease has stored its result or dead letter.
+	// alreadyStored reports to the observers that an earlier lease has stored the result or the dead letter of d.
 	alreadyStored(d *inflight.Delivery)
 
 	// publishDeadLetter publishes a dead letter and waits until it is stored.

@@ -48,9 +48,9 @@ func (k *intake) enter(ctx, drainCtx context.Context, d *inflight.Delivery) (par
 // the stream can't be read and earlier inputs may be missing.
 var errUnread = errors.New("the stream does not have an input that was delivered")
 
-// fill reads the inputs that the consumer has delivered, according to info, and that this lease hasn't taken. It passes
-// them on. arrived is the consumer sequence of the last delivery that arrived. If this worker is no longer pinned, the
-// inputs may belong to the next owner, and fill returns errPinLost.
+// fill reads the inputs from the stream that the consumer has delivered and this lease doesn't have, and passes them
+// on. info is the consumer's state. arrived is the consumer sequence of the last delivery that arrived. If this worker
+// is no longer pinned, the inputs may belong to the next owner, and fill returns errPinLost.
 func (k *intake) fill(ctx, drainCtx context.Context, info *jetstream.ConsumerInfo, arrived uint64) error {
 	last := info.Delivered
 	switch {
@@ -114,7 +114,7 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 }
 
 // isSettled reports whether an input needs no result, because an earlier lease has settled it or because the input is a
-// delete marker. Such an input is acknowledged without being computed.
+// delete marker. It acknowledges such an input.
 func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery) (bool, error) {
 	stored := false
 	if k.commits != nil {
@@ -135,8 +135,8 @@ func (k *intake) isSettled(drainCtx context.Context, d *inflight.Delivery) (bool
 	return true, nil
 }
 
-// publishDeadLetter stores a dead letter before the reader takes another input. With commit markers, it first waits
-// until all earlier inputs are acknowledged. An error ends the lease, because no later input may be acknowledged.
+// publishDeadLetter stores a dead letter and acknowledges its input. With commit markers, it first waits until all
+// earlier inputs are acknowledged. If it returns an error, the lease ends, because no later input may be acknowledged.
 func (k *intake) publishDeadLetter(ctx, drainCtx context.Context, d inflight.Delivery, why results.Reason, cause error) error {
 	defer k.host.release(&d)
 	if k.commits != nil && !k.acks.awaitFirst(ctx) {

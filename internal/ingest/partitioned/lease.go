@@ -7,7 +7,7 @@ import (
 )
 
 // lease is a period during which this worker owns a partition. A lease first reads the delivered but unacknowledged
-// inputs from the stream. When it ends, each input that it took is either acknowledged or left to the next lease.
+// inputs from the stream. When it ends, each of its inputs is either acknowledged or left to the next lease.
 //
 // A lease has three goroutines. The reader receives deliveries, the submitter submits them in batches, and the settler
 // stores results and acknowledges inputs. leaseState is their shared state. The goroutines access everything else
@@ -22,8 +22,8 @@ func newLease(l *leaseState, batches leaseBatches) *lease {
 	return &lease{leaseState: l, batches: batches, reader: newReader(l, batches)}
 }
 
-// run holds the lease until ctx is done or the lease fails, and returns the reason for a failure. It waits for the batches in
-// flight until drainCtx ends.
+// run holds the lease until ctx is done or the lease fails, and returns the reason, which is never nil. It waits for
+// the batches in flight until drainCtx ends.
 func (l *lease) run(ctx, drainCtx context.Context) error {
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -50,8 +50,8 @@ func (m *Mode) Owned() int { return m.members.Owned() }
 // Shares returns the partitions of each worker, this worker first.
 func (m *Mode) Shares() []members.Share { return m.members.Shares() }
 
-// Wanted returns the number of partitions that this worker should own. It owns a partition once the server has pinned
-// it.
+// Wanted returns the number of partitions that this worker should own. The worker owns such a partition once the server
+// has pinned the worker.
 func (m *Mode) Wanted() (n int) {
 	for p := range m.s.Topology.Partitions {
 		if mine, _ := m.members.Mine(p); mine {
@@ -106,7 +106,7 @@ func (m *Mode) keep(ctx, drainCtx context.Context, p int) error {
 		}()
 		err := m.hold(mine, drainCtx, p)
 		if mine.Err() != nil && ctx.Err() == nil && m.watch.custody.gave(p) {
-			m.watch.check(ctx, p) // another worker that waited for the partition owns it by now
+			m.watch.check(ctx, p) // a worker that waited for the partition may own it already
 		}
 		dismiss()
 		if err != nil {
@@ -116,8 +116,7 @@ func (m *Mode) keep(ctx, drainCtx context.Context, p int) error {
 	return nil
 }
 
-// hold holds one lease after another until this worker should no longer own the partition. It returns an error only if
-// the worker must end.
+// hold holds one lease after another until ctx is done. It returns an error only if the worker must end.
 func (m *Mode) hold(ctx, drainCtx context.Context, p int) error {
 	device := m.devices[p%len(m.devices)]
 	log := m.s.Log.With("partition", p)

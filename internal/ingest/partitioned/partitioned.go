@@ -39,7 +39,7 @@ type Settings struct {
 	Results *results.Writer
 	Judge   *quarantine.Judge
 
-	Linger  time.Duration // time that the oldest payload of a batch waits for more payloads
+	Linger  time.Duration // maximum time that the oldest payload of a batch waits for more payloads
 	Confirm bool          // whether the server confirms every acknowledgement
 
 	Log      *slog.Logger

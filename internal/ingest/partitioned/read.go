@@ -65,9 +65,9 @@ func (r *reader) run(ctx, drainCtx context.Context) error {
 	}
 }
 
-// keepTurn renews this worker's pin at intervals, because the reader requests nothing while the device is behind. It
-// skips the renewal while the server doesn't answer, because the worker can't finish batches then and another worker
-// should own the partition.
+// keepTurn renews this worker's pin every pullFor, because the reader makes no requests while the device is busy. It
+// doesn't renew the pin while the server doesn't answer. The worker can't finish batches during that time, so another
+// worker should own the partition.
 func (r *reader) keepTurn(ctx context.Context) {
 	for retry.Sleep(ctx, pullFor) {
 		answered, cancel := context.WithTimeout(ctx, pullFor)
@@ -82,8 +82,7 @@ func (r *reader) keepTurn(ctx context.Context) {
 	}
 }
 
-// next waits for a delivery and stores it in d. While none arrives, d is empty and next checks the consumer at
-// intervals.
+// next clears d, waits for a delivery, and stores it in d. While none arrives, next checks the consumer at intervals.
 func (r *reader) next(ctx, drainCtx context.Context, d *inflight.Delivery) error {
 	*d = inflight.Delivery{}
 	for {
@@ -159,7 +158,7 @@ func (r *reader) describeCommits(ctx context.Context, info *jetstream.ConsumerIn
 	}
 }
 
-// isStored reports whether the stream still has an input of the partition with that sequence. A delete marker isn't an
+// isStored reports whether the stream still has the partition's input with the given sequence. A delete marker isn't an
 // input.
 func (r *reader) isStored(ctx context.Context, sequence uint64) bool {
 	for raw, err := range r.stored.between(ctx, sequence-1, sequence+1) {

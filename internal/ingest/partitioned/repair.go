@@ -12,10 +12,10 @@ import (
 // wrong deliveries.
 var errReset = errors.New("the consumer was reset, or restored from an older state")
 
-// isOverAcknowledged reports whether the acknowledged consumer sequence is higher than that of the last delivery, or
-// equal although inputs are unacknowledged. This happens if an administrator resets the consumer while an
-// acknowledgement is in transit, or if a server crashed and lost deliveries. The server then ignores all other
-// acknowledgements and redelivery requests, until the consumer has made more deliveries.
+// isOverAcknowledged reports whether the acknowledged consumer sequence is higher than the delivered one, or equal
+// although inputs are unacknowledged. This happens if an administrator resets the consumer while an acknowledgement is
+// in transit, or if a server crashed and lost deliveries. The server then ignores all other acknowledgements and
+// redelivery requests, until the consumer has made more deliveries.
 func isOverAcknowledged(info *jetstream.ConsumerInfo) bool {
 	acknowledged, delivered := info.AckFloor.Consumer, info.Delivered.Consumer
 	return acknowledged > delivered || acknowledged == delivered && info.NumAckPending > 0

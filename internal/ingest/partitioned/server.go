@@ -39,11 +39,10 @@ type leaseServer interface {
 	// reader returns a new reader of the partition's messages. Only one goroutine may use the reader.
 	reader() leaseReader
 
-	// message converts a message that was read from the stream to the consumer's number-th delivery.
+	// message converts a message that was read from the stream to a delivery with the consumer sequence number.
 	message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming
 
-	// receipt returns a token that acknowledges all inputs up to a stream sequence, as the consumer's number-th
-	// delivery.
+	// receipt returns a token that acknowledges all inputs up to a stream sequence. number is its consumer sequence.
 	receipt(sequence, number uint64) pull.AckToken
 
 	// flush waits until the server has processed all messages that were sent over the connection for inputs.
@@ -69,14 +68,14 @@ type leasePull interface {
 	// next waits for a message. It returns pull.ErrIdle if none arrives within the request's idle time.
 	next(ctx context.Context) (inflight.Incoming, error)
 
-	// pin returns the id with which the server has pinned this client, or an empty string if the client isn't pinned.
+	// pin returns the server's id for this client's pin, or an empty string if the client isn't pinned.
 	pin() string
 
 	// keep renews the pin of this client while it requests no messages.
 	keep() error
 
-	// leave ends the pull. A turn is the period of one pin. If messages of a later turn have arrived, leave queries the
-	// pin of that turn.
+	// leave ends the pull. turn is the lease's turn; see pull.Message.Turn. If messages of a later turn have arrived,
+	// leave queries the pin of that turn.
 	leave(ctx context.Context, turn uint64)
 }
 
@@ -140,7 +139,7 @@ func (s *consumerServer) receipt(sequence, number uint64) pull.AckToken {
 	return s.stored(sequence, number)
 }
 
-// stored returns the consumer's number-th delivery without its payload and headers.
+// stored returns a delivery with the given stream sequence and consumer sequence, but without payload and headers.
 func (s *consumerServer) stored(sequence, number uint64) *pull.Message {
 	return pull.Stored(s.inputs, s.stream, s.name, number, &jetstream.RawStreamMsg{Sequence: sequence, Time: time.Unix(0, 0)})
 }

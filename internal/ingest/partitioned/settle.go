@@ -14,7 +14,8 @@ type settler struct {
 }
 
 // run publishes the results of the batches in stream order, and acknowledges each batch with one message. It returns
-// when order is closed. After a failure it publishes nothing, and the server redelivers the inputs to the next lease.
+// when order is closed. After a failure, it publishes no further batches, and the server redelivers their inputs to the
+// next lease.
 func (s *settler) run(drainCtx context.Context) {
 	defer s.batches.stopPublishing()
 	broken := false

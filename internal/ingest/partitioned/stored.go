@@ -21,8 +21,8 @@ type storedInputs struct {
 	subjects []string // the consumer's filters, without the partition
 }
 
-// between returns the partition's inputs between two stream sequences, both exclusive, in order. An error ends the
-// iteration.
+// between returns the partition's inputs between two stream sequences, both exclusive, in order. The iteration ends
+// when it yields an error.
 func (s *storedInputs) between(ctx context.Context, from, to uint64) iter.Seq2[*jetstream.RawStreamMsg, error] {
 	return func(yield func(*jetstream.RawStreamMsg, error) bool) {
 		reader := s.server.reader()
@@ -48,13 +48,13 @@ func (s *storedInputs) between(ctx context.Context, from, to uint64) iter.Seq2[*
 	}
 }
 
-// matches reports whether the consumer delivers messages with that subject.
+// matches reports whether the consumer delivers messages with the given subject.
 func (s *storedInputs) matches(subject string) bool {
 	subject = topology.PartitionSubject(subject)
 	return slices.ContainsFunc(s.subjects, func(f string) bool { return wildcard.Covers(f, subject) })
 }
 
-// delivery returns a message of the stream as the consumer's number-th delivery.
+// delivery returns raw as a delivery with the consumer sequence number.
 func (s *storedInputs) delivery(raw *jetstream.RawStreamMsg, number uint64) inflight.Delivery {
 	msg := s.server.message(raw, number)
 	return inflight.Delivery{

@@ -18,7 +18,7 @@ import (
 
 const (
 	// readSingly is the number of consecutive messages that are read with one request each. Further messages are read
-	// through a consumer, which delivers many per request.
+	// through a temporary consumer, which delivers many per request.
 	readSingly = 16
 
 	// readAhead is the maximum number of messages per request to that consumer. readAheadBytes is the maximum number of
@@ -29,8 +29,8 @@ const (
 	// readAheadSpare is the number of bytes for headers and subjects, which the server counts in addition to a message.
 	readAheadSpare = 128 << 10
 
-	// readUnused is the time without a request after which the server deletes that consumer. So the worker needs no
-	// permission to delete consumers.
+	// readUnused is the time without a request after which the server deletes that consumer. The worker therefore needs
+	// no permission to delete consumers.
 	readUnused = 5 * time.Second
 )
 
@@ -43,11 +43,11 @@ type streamReader struct {
 	refused *atomic.Bool // whether a temporary consumer has failed; shared by the readers of a lease
 	log     *slog.Logger
 
-	next   uint64                    // the sequence after the last message that was read
+	next   uint64                    // sequence after the last message that was read
 	singly int                       // number of consecutive messages that were read singly
-	bulk   string                    // name of the consumer that delivers messages from next on; empty for none
-	number uint64                    // consumer sequence of the last message from it
-	ahead  []*jetstream.RawStreamMsg // messages from the consumer that were not read yet
+	bulk   string                    // name of the temporary consumer that delivers messages from next on, or empty
+	number uint64                    // consumer sequence of the last message from bulk
+	ahead  []*jetstream.RawStreamMsg // messages from bulk that were not read yet
 }
 
 func (r *streamReader) read(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
@@ -81,8 +81,8 @@ func (r *streamReader) nextBuffered(ctx context.Context, from uint64) (*jetstrea
 	return jsapi.Next(ctx, r.js, r.stream, from, r.filter)
 }
 
-// fetch requests the next messages from the consumer. If that fails, the next message is read singly. If it fails
-// before any message arrives, all further messages are read singly.
+// fetch requests the next messages through the temporary consumer. If it fails before any message arrives, all further
+// messages are read singly. If it fails later, the next readSingly messages are read singly.
 func (r *streamReader) fetch(ctx context.Context, from uint64) {
 	if r.bulk == "" {
 		c, err := r.create(ctx, from)
@@ -119,8 +119,8 @@ func (r *streamReader) refuse(err error) {
 	r.refused.Store(true)
 }
 
-// create creates a consumer that delivers the messages from a sequence on. It fails on a stream without retention by
-// limits, where the deletion of a consumer may remove unprocessed inputs (adr/0048).
+// create creates a consumer that delivers the messages from a sequence on. It fails on a stream without limits
+// retention, because deleting a consumer may remove unprocessed inputs there (adr/0048).
 func (r *streamReader) create(ctx context.Context, from uint64) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()

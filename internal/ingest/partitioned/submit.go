@@ -10,8 +10,8 @@ type submitter struct {
 	batches leaseBatches
 }
 
-// run packs inputs into batches and submits them, until there are no more inputs. While caution is due, it submits one
-// small batch at a time and waits for its acknowledgement.
+// run packs inputs into batches and submits them, until there are no more inputs. While precaution.bound limits the
+// batches, run submits one batch at a time and waits for its acknowledgement.
 func (s *submitter) run(ctx context.Context) error {
 	defer s.batches.stopPacking()
 	for s.batches.await() {
@@ -72,7 +72,7 @@ func (s *submitter) submitCautiously(ctx context.Context, b *leaseBatch) error {
 }
 
 // probeBeforeAlone probes the device before a payload runs alone. Otherwise the death of the worker would prove nothing
-// about the payload. The probe runs before the submitter takes a batch, so that probes don't wait for each other's
+// about the payload. The probe runs before the submitter reserves a batch, so that probes don't wait for each other's
 // batches.
 func (s *submitter) probeBeforeAlone(ctx context.Context) error {
 	if due, _ := s.caution.bound(1); !due || !s.caution.alone() {
@@ -81,8 +81,8 @@ func (s *submitter) probeBeforeAlone(ctx context.Context) error {
 	return s.batches.probe(ctx)
 }
 
-// computeAlone computes a payload with nothing else on the device, so that the payload is to blame if the worker dies.
-// An annotation names the payload during exactly that time.
+// computeAlone computes a payload with nothing else on the device. If the worker dies, the payload is the cause. An
+// annotation names the payload during exactly that time.
 func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
 	defer s.batches.isolate()()
 	g := b.group

@@ -17,7 +17,7 @@ type watch struct {
 	members *members.Members
 	backlog *backlog
 	custody *custody
-	handing []atomic.Bool // by partition: whether its lease is passing on a delivery and requests none; see stall.Detector.Saw
+	handing []atomic.Bool // by partition: whether its lease is busy with a delivery and requests none; see stall.Detector.Saw
 }
 
 func newWatch(s *Settings, m *members.Members) *watch {
@@ -25,8 +25,8 @@ func newWatch(s *Settings, m *members.Members) *watch {
 	return &watch{s: s, members: m, backlog: newBacklog(s.Observer, n), custody: newCustody(m, n, s.Log), handing: make([]atomic.Bool, n)}
 }
 
-// run queries the partitions in turn until ctx is done. It queries up to about a hundred partitions within
-// stall.Interval. Deliveries report a partition's backlog sooner, but only to its owner.
+// run queries the partitions in turn until ctx is done. It queries up to a hundred partitions within stall.Interval.
+// Deliveries also report a partition's backlog, but only to its owner.
 func (w *watch) run(ctx context.Context) {
 	partitions := w.s.Topology.Partitions
 	pause := max(stall.Interval/time.Duration(partitions), leastPause)

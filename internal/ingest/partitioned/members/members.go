@@ -44,7 +44,7 @@ type Members struct {
 	nc      *nats.Conn
 	subject string
 	id      string
-	name    string // for people
+	name    string // human-readable
 	sub     *nats.Subscription
 
 	mu       sync.Mutex
@@ -79,8 +79,8 @@ func subject(stream, consumer string) string {
 	return fmt.Sprintf("millrace.members.%s.%s", stream, consumer)
 }
 
-// Join subscribes to the announcements of a consumer's workers. Run announces this worker under id. The announcements
-// also contain its host and process for people to read.
+// Join subscribes to the announcements of a consumer's workers. Run announces this worker under id. For human readers,
+// the announcements also contain its host and process.
 func Join(nc *nats.Conn, stream, consumer string, partitions int, id string) (*Members, error) {
 	host, _ := os.Hostname() // without a host name, the process number identifies the worker
 	m := &Members{
@@ -116,8 +116,8 @@ func (m *Members) handle(msg *nats.Msg) {
 }
 
 // Run announces this worker and updates the partitions that it should own, until ctx is done. It makes the first
-// decision after every other worker has had time to announce itself. Otherwise a new worker would claim partitions that
-// other workers own.
+// decision after all other workers have had time to announce themselves. Otherwise a new worker would claim partitions
+// that other workers own.
 func (m *Members) Run(ctx context.Context) {
 	defer m.leave()
 	tick := time.NewTicker(beat)
@@ -136,8 +136,9 @@ func (m *Members) Run(ctx context.Context) {
 	}
 }
 
-// announce publishes the partitions that this worker owns. If that fails, the connection is down, and the other workers
-// consider this worker gone. A deaf worker announces that it leaves, because the others may still receive its messages.
+// announce publishes the partitions that this worker owns. If that fails, the connection is down, and other workers
+// consider this worker gone. A deaf worker announces that it leaves, because other workers may still receive its
+// messages.
 func (m *Members) announce(leaving bool) {
 	m.mu.Lock()
 	say := announcement{ID: m.id, Name: m.name, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving || m.deaf(time.Now()), Nonce: m.nonce}

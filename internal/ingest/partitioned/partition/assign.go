@@ -11,7 +11,7 @@ import (
 // Member is a worker that shares the partitions of a stream.
 type Member struct {
 	ID   string
-	Owns []int // the partitions that it claims to own
+	Owns []int // partitions that the member claims to own
 }
 
 // Assign assigns each of n partitions to a member. The i-th entry of the result is the ID of partition i's owner, or

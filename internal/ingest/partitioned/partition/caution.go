@@ -7,13 +7,13 @@ import (
 
 // Caution counts the deaths of a partition's owners, and limits the batches of the next owner. A payload soon after the
 // floor may have killed the last owner, and must not kill one worker after another. Batches get smaller with each
-// death, until the payload to blame runs alone. Delivery counts aren't sufficient, because a lease reads most
-// unfinished inputs from the stream, and the server doesn't count such reads.
+// death, until each payload runs alone. Delivery counts aren't sufficient, because a lease reads most unfinished inputs
+// from the stream, and the server doesn't count such reads.
 //
 // A lease keeps its Caution in the consumer's metadata, so the Caution outlives the worker.
 type Caution struct {
 	Floor  uint64 // acknowledgement floor when the lease began, a stream sequence
-	Until  uint64 // last stream sequence with caution: the last delivery before a death
+	Until  uint64 // stream sequence of the last delivery before a death; later payloads aren't limited
 	Deaths int    // number of leases that died before they reached Until, at most alone
 	Trials int    // number of deaths while the same first payload ran alone
 }
@@ -25,8 +25,8 @@ const (
 	// 32, 2 and 1.
 	alone = 4
 
-	// trials is the number of workers that the first payload may kill while it runs alone. Then the payload becomes a
-	// dead letter.
+	// trials is the number of workers that the first payload may kill while it runs alone. After that, the payload
+	// becomes a dead letter.
 	trials = 2
 )
 
@@ -56,8 +56,8 @@ func (c Caution) Begin(floor uint64) Caution {
 	return c
 }
 
-// Relaxed returns the caution at floor after all quarantined payloads have been acknowledged. It is the caution of a
-// single death, or no caution at Until.
+// Relaxed returns the caution at floor after all quarantined payloads have been acknowledged. It is the caution after
+// one death, or none if floor has reached Until.
 func (c Caution) Relaxed(floor uint64) Caution {
 	if floor >= c.Until {
 		return Caution{Floor: floor}
@@ -65,9 +65,9 @@ func (c Caution) Relaxed(floor uint64) Caution {
 	return Caution{Floor: floor, Until: c.Until, Deaths: 1}
 }
 
-// Quarantined returns the number of payloads above the floor that may have killed the last worker. most is the batch
-// size without caution. With caution, one batch runs at a time, so the payload to blame was in the first batch above
-// the floor.
+// Quarantined returns the number of payloads above the floor that may have killed the last worker, or math.MaxInt if
+// Deaths is at most 1. most is the batch size when Deaths is 0. A lease with caution runs one batch at a time. The
+// payload that killed the worker was therefore in the first batch above the floor.
 func (c Caution) Quarantined(most int) int {
 	if c.Deaths <= 1 {
 		return math.MaxInt
@@ -75,13 +75,13 @@ func (c Caution) Quarantined(most int) int {
 	return Caution{Deaths: c.Deaths - 1}.BatchPayloads(most)
 }
 
-// Due reports whether payloads above floor still require caution.
+// Due reports whether the batch after floor must be limited.
 func (c Caution) Due(floor uint64) bool { return c.Deaths > 0 && floor < c.Until }
 
 // Alone reports whether payloads are computed one by one.
 func (c Caution) Alone() bool { return c.Deaths >= alone }
 
-// BatchPayloads returns the maximum number of payloads per batch. most is the number without caution.
+// BatchPayloads returns the maximum number of payloads per batch. most is the maximum if Deaths is 0.
 func (c Caution) BatchPayloads(most int) int {
 	if c.Alone() {
 		return 1

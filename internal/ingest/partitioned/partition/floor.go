@@ -1,12 +1,13 @@
 package partition
 
-// Floor tracks the inputs that a lease has taken, and the inputs that its next acknowledgement may cover.
+// Floor tracks the inputs that a lease has taken, and the inputs that its next acknowledgement may cover. A lease takes
+// an input by receiving its delivery or by reading the input from the stream.
 //
-// An acknowledgement of one delivery covers all inputs of the partition below it, even those that another worker
-// received. So the lease must have taken and settled all of them. The lease first reads the earlier deliveries from the
-// stream. Under one pin, the consumer uses each consumer sequence once, and delivers an input for the first time only
-// after all inputs before it. So the lease misses no input if it receives every consumer sequence. If a sequence is
-// missing, the lease reads the delivered inputs from the stream again.
+// One acknowledgement covers all earlier inputs of the partition, even inputs that another worker received. The lease
+// must therefore take and settle all of them. It first reads the earlier deliveries from the stream. Under one pin, the
+// consumer uses each consumer sequence once, and delivers an input for the first time only after all inputs before it.
+// A lease that receives every consumer sequence therefore misses no input. If a sequence is missing, the lease reads
+// the delivered inputs from the stream again.
 //
 // A Floor is not safe for concurrent use.
 type Floor struct {
@@ -63,7 +64,7 @@ func (f *Floor) Add(sequence uint64) {
 	f.open = append(f.open, input{sequence: sequence})
 }
 
-// CaughtUp records that the inputs of all deliveries up to that number have been taken.
+// CaughtUp records that the inputs of all deliveries up to the consumer sequence number have been taken.
 func (f *Floor) CaughtUp(number uint64) { f.delivered = number }
 
 // Delivered returns the consumer sequence up to which no delivery is missing.
@@ -73,9 +74,8 @@ func (f *Floor) Delivered() uint64 { return f.delivered }
 // taken, or were acknowledged before the lease.
 func (f *Floor) Highest() uint64 { return f.highest }
 
-// Settle records that the result or the dead letter of an input is stored. It panics if the input isn't open, which
-// means that it was never taken or is already acknowledged. After such a bug, the next acknowledgement could cover too
-// much.
+// Settle records that the result or the dead letter of an input is stored. It panics if the input was never taken or is
+// already acknowledged, because the next acknowledgement could then cover too much.
 func (f *Floor) Settle(sequence uint64) {
 	at := f.find(sequence)
 	if at < 0 {
@@ -84,7 +84,7 @@ func (f *Floor) Settle(sequence uint64) {
 	f.open[at].settled = true
 }
 
-// find returns the index of the open input with that sequence, or -1 if there is none.
+// find returns the index in f.open of the input with the given stream sequence, or -1.
 func (f *Floor) find(sequence uint64) int {
 	low, high := f.first, len(f.open)
 	for low < high {
