@@ -9,15 +9,15 @@ import (
 )
 
 // Batch holds the deliveries of one batch of a pipeline, from its first payload until the last delivery is settled. The
-// server's AckWait applies to each delivery, so the pool keeps the deliveries of every Batch alive.
+// pool keeps these deliveries alive, because AckWait applies to each of them.
 type Batch struct {
 	ReturnTo chan *streams.Batch // receives the completed batch; nil if a settler receives it; set once
 
 	mu         sync.Mutex
 	Items      []Delivery
 	settled    []bool
-	spans      []Span        // the rows, in order; nil without frames, where every delivery is a row
-	unended    Delivery      // delivery of the frame that ends in a later batch and is settled there; zero if there is none
+	spans      []Span        // the rows, in order; nil without frames, because each delivery is then one row
+	unended    Delivery      // delivery of the frame that ends in a later batch and is settled there; otherwise zero
 	touched    time.Time     // time when InProgress was last sent for the deliveries
 	headers    int           // bytes of the deliveries' headers
 	cost       int64         // bytes of memory that the deliveries held when they were added
@@ -38,8 +38,8 @@ type Batch struct {
 }
 
 // Pack appends a delivery to the pipeline's batch b and to g. If b has too little space for all records of a frame,
-// Pack appends the records that fit and returns false. The next batch gets the remaining records. A message of one
-// record must fit into b. Every admitted message of one record fits into an empty batch.
+// Pack appends the records that fit and returns false. The caller packs the remaining records into the next batch. Pack
+// panics if a message of one record doesn't fit.
 func (g *Batch) Pack(b *streams.Batch, d Delivery) (whole bool) {
 	if f := d.Frame; f != nil {
 		return g.packFrame(b, d)
@@ -51,7 +51,7 @@ func (g *Batch) Pack(b *streams.Batch, d Delivery) (whole bool) {
 	return true
 }
 
-// packFrame appends as many of a frame's next records as b has space for.
+// packFrame appends the next records of a frame that fit into b. It returns false if records are left.
 func (g *Batch) packFrame(b *streams.Batch, d Delivery) (whole bool) {
 	f := d.Frame
 	first := f.Cursor.Next()
@@ -103,7 +103,8 @@ func (g *Batch) append(d Delivery) {
 	}
 }
 
-// Settle marks the i-th delivery as settled, or as moved to another batch. g then no longer keeps the delivery alive.
+// Settle marks the i-th delivery as settled, or as moved to another batch. The pool then no longer keeps it alive for
+// g.
 func (g *Batch) Settle(i int) {
 	g.mu.Lock()
 	g.settled[i] = true
@@ -119,7 +120,7 @@ func (g *Batch) Reclaim(items []int) {
 	g.mu.Unlock()
 }
 
-// enter makes window p count the batch until Clear is called.
+// enter makes window p count the batch until Clear.
 func (g *Batch) enter(p *Window) {
 	g.window = p
 	p.Enter()
@@ -149,8 +150,8 @@ func (g *Batch) Clear() {
 	g.mu.Unlock()
 }
 
-// keepAlive sends InProgress for each unsettled delivery, unless less than every has passed since the last time. It
-// returns the number of deliveries for which it sent InProgress.
+// keepAlive sends InProgress for each unsettled delivery if at least the duration every has passed since the last time.
+// It returns the number of deliveries for which that succeeded.
 func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -179,8 +180,7 @@ func (g *Batch) Headroom(now time.Time, ackWait time.Duration) time.Duration {
 	return ackWait - now.Sub(g.touched)
 }
 
-// Result returns the encoded result of the i-th delivery. If a frame's result has several parts, it returns the last
-// part.
+// Result returns the encoded result of the i-th delivery, or the last part if a frame's result has several parts.
 func (g *Batch) Result(i int) []byte {
 	if f := g.Items[i].Frame; f != nil {
 		return f.Parts[len(f.Parts)-1].Body
@@ -196,7 +196,7 @@ func (g *Batch) ResultBytes(i int) int {
 	return len(g.Bodies.at(i))
 }
 
-// Report passes the finished batch to o. If o is nil, Report does nothing and allocates no memory.
+// Report passes the finished batch to o, unless o is nil. A call with a nil o allocates no memory.
 func (g *Batch) Report(o BatchObserver, r *Record) {
 	if o != nil {
 		o.BatchEnded(r, g.Payloads)
@@ -220,8 +220,7 @@ func (g *Batch) Payloads(yield func(Payload) bool) {
 	}
 }
 
-// Complete sets Record and Err of a batch that has left the device, and closes Completed. Only exclusive delivery uses
-// it.
+// Complete sets Record and Err of a batch that has left the device, and closes Completed (exclusive delivery only).
 func (g *Batch) Complete(record streams.Record, err error) {
 	g.Record, g.Err = g.Describe(&record), err
 	g.OnLeave()
@@ -231,7 +230,7 @@ func (g *Batch) Complete(record streams.Record, err error) {
 	close(g.Completed)
 }
 
-// Refuse records that an operator refused or failed on the i-th delivery, which is a single record. The delivery then
+// Refuse records the reason why an operator refused or failed on the i-th delivery, a single record. The delivery then
 // has no result.
 func (g *Batch) Refuse(i int, reason error) {
 	if g.refused == nil {
@@ -246,8 +245,7 @@ func (g *Batch) Refusal(i int) error { return g.refused[i] }
 // RefusedCount returns the number of deliveries with a Refusal.
 func (g *Batch) RefusedCount() int { return len(g.refused) }
 
-// Find returns the index of the delivery with that stream sequence, or -1 if there is none. The deliveries must be in stream
-// order.
+// Find returns the index of the delivery with the given stream sequence, or -1. The deliveries must be in stream order.
 func (g *Batch) Find(sequence uint64) int {
 	if g == nil {
 		return -1
@@ -273,13 +271,13 @@ func (g *Batch) AppendUnsettled(items []int) []int {
 	return items
 }
 
-// HandOver returns a copy of the i-th delivery. The caller takes over the memory that the delivery holds.
+// HandOver returns a copy of the i-th delivery, and passes the delivery's memory to the caller.
 func (g *Batch) HandOver(i int) Delivery {
 	d := g.Items[i]
 	g.Items[i].Cost, g.Items[i].Frame = 0, nil // the frame is not reused
 	return d
 }
 
-// IsSettled reports whether the i-th delivery is settled or moved to another batch. Only the goroutine that settles the batch may
+// IsSettled reports whether the i-th delivery is settled or moved to another batch. Only the settling goroutine may
 // call it.
 func (g *Batch) IsSettled(i int) bool { return g.settled[i] }

@@ -10,10 +10,10 @@ import (
 	"millrace/internal/streams"
 )
 
-// Batcher packs deliveries into batches of a pipeline, one batch at a time. Two batches that fill at the same time would each be
+// Batcher packs deliveries into batches of a pipeline, one batch at a time. Batches that fill at the same time would be
 // smaller.
 type Batcher struct {
-	packing     sync.Mutex // held while a goroutine fills a batch, but not while it submits one
+	packing     sync.Mutex // held while a goroutine fills a batch, but not during the submission
 	pool        *Pool
 	Pipe        *streams.Pipeline
 	in          *Queue
@@ -29,8 +29,7 @@ type Batcher struct {
 	midFrame atomic.Bool // whether the next batch begins with the rest of a frame
 }
 
-// NewBatcher returns a batcher that reads from in. The batcher passes deliveries that Next and Leave don't pack to
-// unread.
+// NewBatcher returns a batcher that reads from in. The batcher passes deliveries that it doesn't pack to unread.
 func (p *Pool) NewBatcher(pipe *streams.Pipeline, in *Queue, linger time.Duration, window *Window, unread func(Delivery)) *Batcher {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
@@ -38,7 +37,7 @@ func (p *Pool) NewBatcher(pipe *streams.Pipeline, in *Queue, linger time.Duratio
 }
 
 // Reserve waits until one more batch may be in flight; see Pool.Reserve. If messages may be frames, Reserve first waits
-// for the turn to open a frame; see overdraft. Pack or Drop ends the turn.
+// for the pipeline's turn to open a frame; see overdraft. Pack and Drop end the turn.
 func (f *Batcher) Reserve(ctx context.Context) (*Batch, error) {
 	if f.pool.Splits() {
 		if err := f.pool.awaitTurn(ctx, f); err != nil {
@@ -52,15 +51,15 @@ func (f *Batcher) Reserve(ctx context.Context) (*Batch, error) {
 	return g, err
 }
 
-// endTurn ends the turn that Reserve waited for. opened is the frame that the batch begins with, or nil.
+// endTurn ends the turn from Reserve. opened is the frame that the batch begins with. It may be nil.
 func (f *Batcher) endTurn(opened *Frame) {
 	if f.pool.Splits() {
 		f.pool.endTurn(f, opened)
 	}
 }
 
-// Next fills the next batch, for which Reserve returned g. It returns nil if there are no more deliveries or the pipeline has
-// ended.
+// Next fills the batch that Reserve returned as g. The returned batch is nil if there are no more deliveries or the
+// pipeline has ended.
 func (f *Batcher) Next(g *Batch) (*streams.Batch, streams.CloseReason, error) {
 	f.packing.Lock()
 	defer f.packing.Unlock()
@@ -112,7 +111,7 @@ func (f *Batcher) leave(d Delivery) {
 	f.unread(d)
 }
 
-// First waits for the first delivery of the next batch. It reports false if the queue is closed and empty.
+// First waits for the first delivery of the next batch. It returns false if the queue is closed and empty.
 func (f *Batcher) First() (Delivery, bool) {
 	if f.carrying {
 		d := f.carry
@@ -130,9 +129,8 @@ func (f *Batcher) Drop() {
 }
 
 // Fill adds deliveries until the batch is full or its oldest payload has waited for the linger. Fill also ends when the
-// queue is empty and the lane is idle, because waiting would only add latency. While the window is full, Fill waits for
-// the window instead. It waits up to WindowWait beyond the linger if the server could not store the batch sooner
-// anyway.
+// queue is empty and the lane is idle, because waiting would only add latency. While the window is full, an idle lane
+// doesn't end Fill. If the server couldn't store the batch yet, Fill waits up to WindowWait beyond the linger.
 func (f *Batcher) Fill(b *streams.Batch, g *Batch) streams.CloseReason {
 	lingering, overdue := false, false
 	defer f.timer.Stop()
@@ -183,9 +181,8 @@ func (f *Batcher) Fill(b *streams.Batch, g *Batch) streams.CloseReason {
 	}
 }
 
-// place adds a delivery, or keeps the delivery for the next batch and closes the current one. Headers aren't copied to
-// the device, but they stay in memory until the batch is settled. To bound that memory, the limit on a batch's payload
-// bytes also applies to its header bytes.
+// place adds a delivery, or keeps it for the next batch and reports that the current one is closed. Header bytes have
+// the same limit as payload bytes, because headers stay in memory until the batch is settled.
 func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (streams.CloseReason, bool) {
 	if !ok {
 		return streams.ClosedByDrain, true
@@ -199,7 +196,7 @@ func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (stream
 	return streams.ClosedByBytes, true
 }
 
-// accepts reports whether a batch that is not empty may take a delivery, or some of its records.
+// accepts reports whether the delivery, or some of its records, may be added to a batch that isn't empty.
 func (f *Batcher) accepts(b *streams.Batch, g *Batch, d Delivery) bool {
 	cost := d.Cost
 	if d.Frame != nil {
@@ -215,8 +212,8 @@ func (f *Batcher) accepts(b *streams.Batch, g *Batch, d Delivery) bool {
 
 // Batchers returns the number of goroutines that pack and submit batches for a pipeline. Only one packs at a time,
 // because a core copies payloads faster than a server delivers them. Submitting a small batch to a GPU takes as long as
-// computing it, so a single goroutine would delay lanes that could overlap. Using more than half of the cores would
-// slow down the server and the client.
+// computing it, so a single goroutine would delay lanes that could overlap. The number is at most half of the cores, to
+// leave cores to the server and the client.
 func Batchers(p *streams.Pipeline) int {
 	return max(min(p.Lanes(), runtime.GOMAXPROCS(0)/2), 1)
 }

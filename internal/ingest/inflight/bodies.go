@@ -3,11 +3,10 @@ package inflight
 // Bodies holds the encoded results of a batch, back to back.
 type Bodies struct {
 	Data []byte
-	ends []int // the end offset of each body
+	ends []int // end offset of each body
 }
 
-// Reserve allocates space for the given number of bytes at once. Growing step by step would take twice as much memory
-// and leave garbage.
+// Reserve allocates space for the given number of bytes. Growing step by step would take twice as much memory.
 func (b *Bodies) Reserve(bytes int) {
 	if cap(b.Data) < bytes {
 		b.Data = make([]byte, 0, bytes)

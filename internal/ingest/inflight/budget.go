@@ -6,8 +6,8 @@ import (
 )
 
 // budget bounds memory in bytes. The cost of each delivery is taken before the delivery reaches a batcher, and released
-// when it is settled. Waiters are served in order, so small payloads don't starve a large one. A payload that costs
-// more than the whole budget is served when no other bytes are in use.
+// when the delivery is settled. Waiters are served in order, so small payloads don't starve a large one. A payload that
+// costs more than the whole budget is served when no other bytes are in use.
 type budget struct {
 	mu      sync.Mutex
 	limit   int64
@@ -24,8 +24,8 @@ type budgetWaiter struct {
 	granted chan struct{}
 }
 
-// take waits for n bytes and takes them. If ctx ends first, it takes nothing and returns ctx's error. A goroutine must
-// call Force instead if it holds bytes that only it can release, because take could deadlock.
+// take waits for n bytes and takes them. If ctx ends first, it takes nothing and returns ctx's error. A goroutine that
+// holds bytes that only it can release must call Force instead, because take could deadlock.
 func (b *budget) take(ctx context.Context, n int64) error {
 	b.mu.Lock()
 	if len(b.waiting) == 0 && b.hasRoom(n) {
@@ -53,7 +53,7 @@ func (b *budget) exceeded() bool {
 	return b.used > b.limit
 }
 
-// Try takes n bytes and reports true, unless it would have to wait.
+// Try takes n bytes and returns true. If it would have to wait, it takes nothing and returns false.
 func (b *budget) Try(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,7 +65,7 @@ func (b *budget) Try(n int64) bool {
 }
 
 // await waits until the budget has free bytes or over is closed. It returns ctx's error if ctx ends first. It takes no
-// bytes, so the next caller of Force may exceed the budget by one batch.
+// bytes, so the next call of Force may exceed the budget by one batch.
 func (b *budget) await(ctx context.Context, over <-chan struct{}) error {
 	b.mu.Lock()
 	left := len(b.waiting) == 0 && b.hasRoom(1)
@@ -144,8 +144,8 @@ func (b *budget) tell() {
 // hasRoom reports whether n bytes may be taken. The caller holds b.mu.
 func (b *budget) hasRoom(n int64) bool { return b.used+n <= b.limit || b.used == 0 }
 
-// isShort returns a channel that is closed as soon as a caller waits. A batch that is being filled must then be submitted,
-// because the caller may need the memory that the batch holds. The channel can be used for one wait.
+// isShort returns a channel that is closed as soon as a caller waits for memory. A batch that is being filled must then
+// be submitted, because that memory may be in the batch. The channel can be used for one wait.
 func (b *budget) isShort() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,11 +156,11 @@ func (b *budget) isShort() <-chan struct{} {
 	return b.short
 }
 
-// batchShare returns the maximum number of bytes for one batch. It leaves memory for a batch that fills while others
-// are computed and published.
+// batchShare returns the maximum number of bytes for one batch. It leaves memory for batches that fill while others are
+// computed and published.
 func (b *budget) batchShare() int64 { return b.limit / 4 }
 
-// read returns the limit, the bytes in use, and the number of calls that had to wait.
+// read returns the limit and the bytes in use, and the number of calls of take that had to wait.
 func (b *budget) read() (limit, used int64, waits uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -40,7 +40,7 @@ func NewCosts(format operator.Format, operators []operator.Operator) Costs {
 	}
 }
 
-// Compressed returns the costs for compressed results. The result of a frame is then in memory twice.
+// Compressed returns the costs for compressed results. The result of a frame is in memory twice while it is compressed.
 func (c Costs) Compressed() Costs {
 	c.results.Compressed = true
 	return c
@@ -64,6 +64,5 @@ func headersCost(h nats.Header) (cost int64) {
 	return cost
 }
 
-// perPayload returns the cost of an empty payload without headers. It is the minimum cost, and most of the cost of a
-// small payload.
+// perPayload returns the cost of an empty payload without headers, which is the minimum cost.
 func (c Costs) perPayload() int64 { return deliveryCost + c.result }

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// Message contains the methods of a received message that a delivery needs. *pull.Message implements it.
+// Message contains the methods of a received message that Delivery uses. *pull.Message implements it.
 type Message interface {
 	Data() []byte
 	Headers() nats.Header
@@ -80,8 +80,8 @@ func (d *Delivery) payload() Payload {
 	return Payload{Stream: d.Stream, Sequence: d.Sequence, Header: d.Msg.Headers()}
 }
 
-// NakDelay returns the delay before the redelivery of a payload that could not be processed. It is one second, doubled
-// with every delivery, up to MaxNakDelay. The consumer's BackOff does not apply to naks.
+// NakDelay returns the delay before the redelivery of a payload that could not be processed. It starts at one second
+// and doubles with every delivery, up to MaxNakDelay. The consumer's BackOff does not apply to naks.
 func (d *Delivery) NakDelay() time.Duration {
 	return min(time.Second<<min(d.NumDelivered-1, 6), MaxNakDelay)
 }
@@ -89,6 +89,6 @@ func (d *Delivery) NakDelay() time.Duration {
 // MaxNakDelay is the longest NakDelay.
 const MaxNakDelay = time.Minute
 
-// LossDelay is the delay before the redelivery of a payload that was on a lost device. The process ends within that
-// time, so that its successor gets the payload.
+// LossDelay is the delay before the redelivery of a payload that was on a lost device. It gives the process time to
+// end, so that its successor gets the payload.
 const LossDelay = time.Second

@@ -16,17 +16,17 @@ type OperatorFault struct {
 	Operator string    // name of the operator
 	Fault    string    // one of operator.Faults
 	At       time.Time // time when a worker observed the fault
-	Earlier  bool      // whether another process observed the fault and noted it
+	Earlier  bool      // whether another process observed and noted the fault
 }
 
 // Faults returns all values of OperatorFault.Fault.
 func Faults() []string { return operator.Faults() }
 
-// FaultNote is the key of a note in the consumer's metadata. A process writes the note after an operator has caused the
-// loss of its device. The process then ends and loses its counters.
+// FaultNote is the metadata key of a consumer's note about operator faults. A process writes the note after an operator
+// has caused the loss of its device, because the process ends and loses its counters.
 const FaultNote = "millrace-operator-faults"
 
-// mostNoted is the maximum number of faults of one operator in a note. mostInNote is the maximum for all operators.
+// mostNoted is the maximum number of faults of one operator in a note, and mostInNote the maximum for all operators.
 // Newer faults replace older ones.
 const (
 	mostNoted  = 3
@@ -65,8 +65,8 @@ func ParseFaults(note string) (faults []OperatorFault) {
 	return faults
 }
 
-// FaultOf returns the operator fault that lost a pipeline's device. It reports false if the device isn't lost, or if no
-// operator is known to be the cause.
+// FaultOf returns the operator fault that caused the loss of a pipeline's device. ok is false if the device isn't lost,
+// or if no operator is known to be the cause.
 func FaultOf(pipe *streams.Pipeline) (f OperatorFault, ok bool) {
 	name, fault := operator.FaultOfLoss(pipe.Err())
 	return OperatorFault{Operator: name, Fault: fault, At: pipe.LostAt()}, name != ""

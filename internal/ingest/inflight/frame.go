@@ -18,8 +18,8 @@ type Frame struct {
 	unpack.Message
 	Parts []table.Part // encoded results: one body, or several
 	Ahead bool         // whether all messages that precede the last part are stored
-	// Kept is the sequence of the whole message in the dead-letter stream. It is 0 unless dead letters of its records
-	// refer to the message.
+	// Kept is the sequence of the whole message in the dead-letter stream, if dead letters of records refer to it.
+	// Otherwise it is 0.
 	Kept uint64
 
 	operators []operator.Operator
@@ -34,8 +34,7 @@ type Frame struct {
 	err     error
 }
 
-// Await waits until no result is missing, and returns nil. It returns an error if some results can't be computed, or if
-// ctx ends first.
+// Await waits until no result is missing. It returns an error if some results can't be computed, or if ctx ends first.
 func (f *Frame) Await(ctx context.Context) error {
 	select {
 	case <-f.done:
@@ -58,8 +57,8 @@ func isOver(c <-chan struct{}) bool {
 	}
 }
 
-// Fail makes Await return err, because some results can't be computed. Only the first call has an effect. The goroutine
-// that called Await may then settle the frame.
+// Fail makes Await return err, because some results can't be computed. Only the first call has an effect. The caller of
+// Await may then settle the frame.
 func (f *Frame) Fail(err error) {
 	if f.over.CompareAndSwap(false, true) {
 		f.err = err
@@ -67,8 +66,8 @@ func (f *Frame) Fail(err error) {
 	}
 }
 
-// settled records that one batch has written its results, or that all records are packed. If no result is missing,
-// Await returns and its caller may settle the frame.
+// settled records that one batch has written its results, or that all records are packed. Once no result is missing,
+// Await returns.
 func (f *Frame) settled() {
 	if f.missing.Add(-1) == 0 {
 		f.Fail(nil)
@@ -76,8 +75,8 @@ func (f *Frame) settled() {
 }
 
 // Put copies the results of a run of records into Table. The records are the rows of a completed batch from row on. Put
-// marks each record that an operator refused, and passes the refusal to refused unless refused is nil. It ignores
-// refusals of a record that already has a status, because the record's row is empty.
+// marks each record that an operator refused, and passes the refusal to refused, which may be nil. It ignores refusals
+// of records that already have a status, because their rows are empty.
 func (f *Frame) Put(completed *streams.Batch, row, first, records int, refused func(Refused)) {
 	if f.refusals.Possible() {
 		for i := range records {
@@ -106,8 +105,8 @@ func (f *Frame) Blame(i int, err error) {
 	}
 }
 
-// EncodeParts encodes the results into bodies of at most limit bytes. It compresses each body with compress, unless
-// compress is nil. See table.Table.Parts for errors.
+// EncodeParts encodes the results into bodies of at most limit bytes, and compresses each body with compress. compress
+// may be nil. See table.Table.Parts for errors.
 func (f *Frame) EncodeParts(format operator.Format, limit int, compress func(dst, src []byte) []byte) (err error) {
 	f.Encoded, f.Parts, err = f.Table.Parts(f.Encoded[:0], format, limit, compress)
 	return err
@@ -132,7 +131,7 @@ func (f *Frame) ResultBytes() (bytes int) {
 	return bytes
 }
 
-// Stats returns the statistics of the frame. The results of all records must be encoded.
+// Stats returns the statistics of the frame. The result must be encoded.
 func (f *Frame) Stats() FrameStats {
 	return FrameStats{
 		Framed: f.Framed(), Records: f.Table.Count(), Parts: len(f.Parts), Compressed: f.Compressed, Decompressed: f.Decompressed,
@@ -140,8 +139,8 @@ func (f *Frame) Stats() FrameStats {
 	}
 }
 
-// pack appends records to b until b is full, or up to the next cut or the end of the frame. It returns the number of
-// rows that it appended. A frame without records takes one empty row, because the device accepts no batch without rows.
+// pack appends records to b until b is full, up to the next cut or the end of the frame. It returns the number of
+// appended rows. A frame without records has one empty row, because the device accepts no batch without rows.
 func (f *Frame) pack(b *streams.Batch) (rows int) {
 	if f.Records() == 0 {
 		if !b.Append(nil) {
@@ -159,6 +158,5 @@ func (f *Frame) pack(b *streams.Batch) (rows int) {
 	return f.Cursor.Fill(b, last-f.Cursor.Next())
 }
 
-// Cut makes each record in at begin a new batch. at contains indices in increasing order. Cut must be called before any
-// record is packed.
+// Cut makes each record in at begin a new batch. at contains increasing indices. Call Cut before any record is packed.
 func (f *Frame) Cut(at []int) { f.cuts = at }

@@ -2,8 +2,8 @@ package inflight
 
 import "sync"
 
-// FreeList holds reusable items that keep their memory. It is last in, first out. So only items that are in use at the
-// same time grow to the size of the largest batch.
+// FreeList holds reusable items that keep their memory. It is last in, first out, so that few items grow to the size of
+// the largest batch.
 type FreeList[T any] struct {
 	tokens chan struct{} // one token per item; receiving a token permits one pop
 
@@ -28,13 +28,13 @@ func (s *FreeList[T]) Put(t T) {
 	s.tokens <- struct{}{}
 }
 
-// Take waits for an item and takes it.
+// Take waits for an item and removes it from the list.
 func (s *FreeList[T]) Take() T {
 	<-s.tokens
 	return s.pop()
 }
 
-// pop takes an item. The caller must have received a token.
+// pop removes an item. The caller must have received a token.
 func (s *FreeList[T]) pop() T {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,7 @@ type holdings struct {
 	overdraft overdraft
 }
 
-// Hold waits until the memory for a delivery is available, and takes it. It reports false if ctx ends first.
+// Hold waits for the memory of a delivery and takes it. It returns false if ctx ends first.
 func (h *holdings) Hold(ctx context.Context, d *Delivery) bool {
 	cost := h.costs.of(d, 1)
 	if h.memory.take(ctx, cost) != nil {
@@ -26,10 +26,10 @@ func (h *holdings) Force(d *Delivery) {
 	h.memory.Force(d.Cost)
 }
 
-// HoldReceipt takes the memory that is needed to acknowledge an input after its payload is released. It doesn't wait.
+// HoldReceipt takes the memory for acknowledging an input after its payload is released. It doesn't wait.
 func (h *holdings) HoldReceipt() { h.memory.Force(receiptCost) }
 
-// ReleaseReceipts releases the memory that n calls of HoldReceipt took.
+// ReleaseReceipts releases the memory of n calls of HoldReceipt.
 func (h *holdings) ReleaseReceipts(n int) { h.memory.Give(receiptCost * int64(n)) }
 
 // Release releases the memory that a delivery holds. It may be called more than once.
@@ -73,5 +73,5 @@ func (h *holdings) SubmittedBytes() int64 {
 	return used
 }
 
-// PerPayload returns the memory that an empty payload without headers takes.
+// PerPayload returns the memory of an empty payload without headers, in bytes.
 func (h *holdings) PerPayload() int64 { return h.costs.perPayload() }

@@ -24,8 +24,8 @@ func (e *MemoryError) Error() string { return ErrMemory.Error() + ": " + e.Found
 // Unwrap returns ErrMemory.
 func (e *MemoryError) Unwrap() error { return ErrMemory }
 
-// Check returns a *MemoryError if the memory is too little for that many pipelines. batch is the capacity in bytes of
-// the smallest batch among the pipelines.
+// Check returns a *MemoryError if the memory is too little for the number of pipelines. batch is the capacity in bytes
+// of the smallest batch among the pipelines.
 func (s Settings) Check(pipelines int, batch int64) error {
 	frames := s.frames(pipelines, batch)
 	least := s.Fixed + frames + s.least(batch)
@@ -56,8 +56,8 @@ func (s Settings) messages(batch int64) unpack.Settings {
 	return unpack.Settings{Split: s.Split, Decompress: s.Decompress, Results: s.Costs.results}
 }
 
-// least returns the minimum memory for deliveries in bytes. It is enough for two payloads of the largest size, and for
-// leastPayloads empty ones. batch is the capacity of a batch in bytes.
+// least returns the minimum memory for deliveries in bytes: two payloads of the largest size, and leastPayloads empty
+// ones. batch is the capacity of a batch in bytes.
 func (s Settings) least(batch int64) int64 {
 	largest := min(s.Largest, batch)
 	least := 2*(largest+largest/8+s.Costs.perByte*largest) + leastPayloads*s.Costs.perPayload()

@@ -15,8 +15,8 @@ const (
 	Published    Outcome = iota // the result is stored and the input is acknowledged
 	DeadLettered                // the input is stored under the dead-letter subject and terminated
 	Nacked                      // the input was given back to be redelivered
-	// Duplicate is like Published, but the server reported that it already had the result. The server doesn't report
-	// that for a batch of results.
+	// Duplicate is like Published, but the server reported that it already had the result. For a batch of results, the
+	// server reports no duplicates.
 	Duplicate
 	NumOutcomes
 )

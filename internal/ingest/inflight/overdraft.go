@@ -8,19 +8,18 @@ import (
 )
 
 // overdraft lets a batch begin with a frame although there is too little memory. Otherwise a frame that is larger than
-// the memory could never be processed. Each pipeline has one turn, so at most one frame per pipeline exceeds the
-// memory, regardless of the number of batchers.
+// the memory could never be processed. A batcher with the turn of its pipeline may open a frame. Each pipeline has one
+// turn, so at most one frame per pipeline exceeds the memory.
 type overdraft struct {
 	mu     sync.Mutex
-	turns  map[*streams.Pipeline]*Batcher // batcher that may open a frame, by pipeline
-	frames int                            // number of frames that were opened while the memory was exceeded, and that still hold memory
+	turns  map[*streams.Pipeline]*Batcher // batcher with the turn, by pipeline
+	frames int                            // number of frames that were opened while the memory was exceeded and still hold memory
 	next   chan struct{}                  // closed by the next announcement; nil while no goroutine waits
 }
 
-// awaitTurn waits until f may begin a batch with a frame. No other batcher of the pipeline may have the turn, and
-// deliveries must not use more memory than the limit. awaitTurn doesn't wait for memory if no batch in flight will
-// release memory, or if f has packed a part of the frame. If a pipeline ends, its batches in flight are released.
-// awaitTurn returns an error if ctx ends.
+// awaitTurn waits until no other batcher of the pipeline has the turn, and deliveries use no more memory than the
+// limit. It doesn't wait for memory if no batch in flight will release memory, or if f has packed a part of the frame.
+// If a pipeline ends, its batches in flight are released. awaitTurn returns an error if ctx ends.
 func (h *holdings) awaitTurn(ctx context.Context, f *Batcher) error {
 	for {
 		changed := h.takeTurn(f)
@@ -35,7 +34,8 @@ func (h *holdings) awaitTurn(ctx context.Context, f *Batcher) error {
 	}
 }
 
-// takeTurn gives f the turn and returns nil. If f must wait, it returns a channel that the next announcement closes.
+// takeTurn gives f the turn and returns nil. If f must wait, it returns a channel that the next call of announce
+// closes.
 func (h *holdings) takeTurn(f *Batcher) (changed <-chan struct{}) {
 	o := &h.overdraft
 	o.mu.Lock()
@@ -54,7 +54,7 @@ func (h *holdings) takeTurn(f *Batcher) (changed <-chan struct{}) {
 	return o.next
 }
 
-// endTurn ends the turn of f, if f has the turn. opened is the frame that f's batch begins with, or nil.
+// endTurn ends the turn of f, if f has it. opened is the frame that f's batch begins with. It may be nil.
 func (h *holdings) endTurn(f *Batcher, opened *Frame) {
 	o := &h.overdraft
 	defer o.announce()

@@ -13,8 +13,8 @@ import (
 )
 
 // Pool bounds the batches and the memory of deliveries in flight, from the pull to the acknowledgement. It owns all
-// batches. The memory of a delivery includes payload, headers, result and bookkeeping. Pool's methods may be called by
-// several goroutines.
+// batches. The memory of a delivery includes payload, headers, result and bookkeeping. Methods are safe for concurrent
+// use.
 type Pool struct {
 	holdings      // memory of all deliveries in flight
 	mu            sync.Mutex
@@ -36,19 +36,18 @@ type Settings struct {
 }
 
 const (
-	// BatchesPerSlot is the maximum number of batches in flight per batch that can be on a device. A batch is in flight
-	// from the pull to the acknowledgement.
+	// BatchesPerSlot is the maximum number of batches in flight for each batch that can be on a device. A batch is in
+	// flight from the pull to the acknowledgement.
 	BatchesPerSlot = capacity.BatchesPerSlot
 
-	// keepShare is the divisor of the memory for unused batches and settle buffers. They may keep an eighth.
+	// keepShare is the divisor of the memory for unused batches and settle buffers: they keep at most an eighth of it.
 	keepShare = 8
 
 	// usualHeaders is the assumed number of bytes of a payload's subjects and headers.
 	usualHeaders = 1024
 )
 
-// NewPool returns a pool with batches for the pipelines, and divides the memory. It returns a *MemoryError if there is
-// too little memory.
+// NewPool returns a pool with batches for the pipelines. It returns a *MemoryError if there is too little memory.
 func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
 	p := &Pool{holdings: holdings{costs: s.Costs}}
 	slots, full, largest := 0, int64(0), int64(SmallestBatchBytes(pipes))
@@ -82,12 +81,11 @@ func SmallestBatchBytes(pipes []*streams.Pipeline) int {
 	return bytes
 }
 
-// Splits reports whether messages may be frames or compressed. If so, the size of a message doesn't bound the size of
-// its records.
+// Splits reports whether messages may be frames or compressed. The size of such a message doesn't bound its records.
 func (p *Pool) Splits() bool { return p.unpacker.Splits() }
 
-// Unpack starts to unpack a delivery's message, without waiting. It does nothing if the message is a single
-// uncompressed record.
+// Unpack starts to unpack a delivery's message, without waiting. It ignores a message that is a single uncompressed
+// record.
 func (p *Pool) Unpack(d *Delivery) {
 	if p.unpacker.Plain(d.Msg) {
 		return
@@ -98,8 +96,7 @@ func (p *Pool) Unpack(d *Delivery) {
 	p.unpacker.Start(&f.Message, d.Msg)
 }
 
-// NewBatch returns an additional batch that is not on the free list. The pool also keeps the deliveries of this batch
-// alive.
+// NewBatch returns an additional batch that is not on the free list. The pool also keeps its deliveries alive.
 func (p *Pool) NewBatch() *Batch {
 	g := &Batch{}
 	p.mu.Lock()
@@ -116,7 +113,7 @@ func (p *Pool) allBatches() []*Batch {
 }
 
 // Reserve waits until one more batch of a pipeline may be in flight. It returns an error if ctx or the pipeline ends
-// first. Call Reserve before you take a delivery, so that an idle device gets the delivery.
+// first. Call Reserve before taking a delivery. Otherwise a delivery could wait while another device is idle.
 func (p *Pool) Reserve(ctx context.Context, pipe *streams.Pipeline) (*Batch, error) {
 	if err := p.payloads.await(ctx, pipe.Over()); err != nil {
 		return nil, err
@@ -136,13 +133,13 @@ func (p *Pool) Reserve(ctx context.Context, pipe *streams.Pipeline) (*Batch, err
 	}
 }
 
-// unreserve undoes Reserve for the batch that Reserve returned.
+// unreserve undoes the call of Reserve that returned g.
 func (p *Pool) unreserve(g *Batch, pipe *streams.Pipeline) {
 	pipe.Unreserve()
 	p.free.Put(g)
 }
 
-// Begin takes the reserved batch from the pipeline. If it fails, it returns g to the free list.
+// Begin takes the reserved batch from the pipeline. On an error, it returns g to the free list.
 func (p *Pool) Begin(g *Batch, pipe *streams.Pipeline) (*streams.Batch, error) {
 	b, err := pipe.Take()
 	if err != nil {
@@ -153,8 +150,8 @@ func (p *Pool) Begin(g *Batch, pipe *streams.Pipeline) (*streams.Batch, error) {
 	return b, nil
 }
 
-// Submit submits a filled batch to the device. The window counts the batch until g is cleared. If Submit fails, the
-// caller still owns b.
+// Submit submits a filled batch to the device. window counts the batch until g is cleared. On an error, the caller
+// still owns b.
 func (p *Pool) Submit(b *streams.Batch, g *Batch, window *Window, why streams.CloseReason) error {
 	b.Owner = g
 	g.bytes = int64(b.Bytes() + g.headers)
@@ -163,7 +160,7 @@ func (p *Pool) Submit(b *streams.Batch, g *Batch, window *Window, why streams.Cl
 	return b.Submit(why)
 }
 
-// Acquire waits for a batch of a pipeline. Call Acquire for deliveries in a batch from NewBatch.
+// Acquire waits for a pipeline's batch for deliveries in a Batch from NewBatch.
 func (p *Pool) Acquire(ctx context.Context, pipe *streams.Pipeline) (*streams.Batch, error) {
 	if err := pipe.Reserve(ctx); err != nil {
 		return nil, err
@@ -176,7 +173,7 @@ func (p *Pool) Acquire(ctx context.Context, pipe *streams.Pipeline) (*streams.Ba
 	return b, nil
 }
 
-// Finish clears a batch from NewBatch, and ends the use of the batch from Acquire. The deliveries must have left the
+// Finish clears a Batch from NewBatch, and ends the use of the batch from Acquire. The deliveries must have left the
 // device.
 func (p *Pool) Finish(g *Batch) {
 	p.empty(g)
@@ -202,7 +199,7 @@ func (p *Pool) empty(g *Batch) {
 	p.retained.batch(g)
 }
 
-// Abandon clears every batch after a drain that timed out. It calls giveBack for each batch first.
+// Abandon clears every batch after a drain that timed out. Before it clears a batch, it calls giveBack.
 func (p *Pool) Abandon(giveBack func(*Batch)) {
 	for _, g := range p.allBatches() {
 		giveBack(g)

@@ -9,13 +9,12 @@ import (
 )
 
 // Queue holds deliveries between the pull and the batchers, so that neither has to wake the other for each delivery. It
-// limits the number of deliveries and their bytes, because 256 payloads of the largest size would take most of a
-// worker's memory. A single delivery may exceed the byte limit. One goroutine may call Put, and any number of
-// goroutines may call Get.
+// limits the number of deliveries and their bytes, because QueueMost payloads of the largest size would take most of a
+// worker's memory. A single delivery may exceed the byte limit. Only one goroutine may call Put.
 type Queue struct {
 	ch    chan Delivery
 	bytes atomic.Int64  // bytes of the queued deliveries
-	room  chan struct{} // holds a token if a delivery was taken since Put last checked
+	room  chan struct{} // signalled when a delivery has left the queue
 }
 
 const (
@@ -31,7 +30,7 @@ func NewQueue(most int) *Queue {
 	return &Queue{ch: make(chan Delivery, most), room: make(chan struct{}, 1)}
 }
 
-// Put waits for space and appends d. It reports false if ctx ends first.
+// Put waits for space and appends d. It returns false if ctx ends first.
 func (q *Queue) Put(ctx context.Context, d Delivery) bool {
 	n := int64(len(d.Msg.Data()) + d.HeaderBytes)
 	for held := q.bytes.Load(); held > 0 && held+n > queueBytes; held = q.bytes.Load() {
@@ -51,7 +50,7 @@ func (q *Queue) Put(ctx context.Context, d Delivery) bool {
 	}
 }
 
-// Get waits for a delivery. It reports false when the queue is closed and empty.
+// Get waits for a delivery. It returns false if the queue is closed and empty.
 func (q *Queue) Get() (Delivery, bool) {
 	d, ok := <-q.ch
 	if ok {
@@ -60,7 +59,7 @@ func (q *Queue) Get() (Delivery, bool) {
 	return d, ok
 }
 
-// TryGet is like Get, but doesn't wait. It reports false if the queue is empty.
+// TryGet is like Get, but doesn't wait. It returns false if the queue is empty.
 func (q *Queue) TryGet() (Delivery, bool) {
 	select {
 	case d, ok := <-q.ch:

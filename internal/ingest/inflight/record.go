@@ -23,8 +23,8 @@ func (s Stage) String() string {
 	return streams.Stage(s).String()
 }
 
-// Record describes a batch from its first payload to its last acknowledgement. It adds the stages of the worker to the pipeline's
-// record.
+// Record describes a batch from its first payload to its last acknowledgement. It adds the worker's stages to
+// streams.Record.
 type Record struct {
 	streams.Record // Payloads counts rows, which are messages of one record and records of frames
 
@@ -42,7 +42,8 @@ func (r *Record) Spans() (spans [NumStages]streams.Span) {
 	return spans
 }
 
-// Extent returns the time from the start of the first stage to the end of the last. It is the zero Span if no stage happened.
+// Extent returns the span from the start of the first stage to the end of the last, or the zero Span if no stage
+// happened.
 func (r *Record) Extent() (whole streams.Span) {
 	for _, s := range r.Spans() {
 		switch {
@@ -56,8 +57,8 @@ func (r *Record) Extent() (whole streams.Span) {
 	return whole
 }
 
-// RecordObserver receives the record of each finished batch. Calls come from several goroutines. Methods must not block and must not
-// keep the record.
+// RecordObserver receives the record of each finished batch. Calls come from several goroutines. Implementations must
+// not block or keep the record.
 type RecordObserver interface {
 	BatchDone(*Record)
 }

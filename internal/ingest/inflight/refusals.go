@@ -6,7 +6,7 @@ import (
 )
 
 // Refusals finds rows for which an operator has no result. Either the operator refused the record, or it returned an
-// undeclared status or an overlong byte string. Most lists of operators contain no operator that can refuse a record.
+// undeclared status or an overlong byte string.
 type Refusals struct{ refusers []refuser }
 
 // refuser is an operator that can refuse a record.
@@ -20,11 +20,11 @@ type refuser struct {
 // Refused describes an operator's missing result for a row.
 type Refused struct {
 	Op     int    // index in the list of operators
-	Reason string // "" if there is a result
-	Fault  string // the operator's fault; "" if it refused the record for a declared reason
+	Reason string // empty if there is a result
+	Fault  string // the operator's fault; empty if the reason is declared
 }
 
-// NewRefusals returns the refusals of these operators.
+// NewRefusals returns the Refusals of the given operators.
 func NewRefusals(operators []operator.Operator) (r Refusals) {
 	for i, op := range operators {
 		by, ok := op.(operator.Refuser)
@@ -43,8 +43,8 @@ func NewRefusals(operators []operator.Operator) (r Refusals) {
 // Possible reports whether one of the operators can refuse a record.
 func (r Refusals) Possible() bool { return len(r.refusers) > 0 }
 
-// Find returns the first operator that has no result for a row of a completed batch, and the reason. The caller may
-// read byte strings only of rows for which all operators have results.
+// Find returns the first operator that has no result for a row of a completed batch, and the reason. It returns the
+// zero Refused if all operators have one. Only then may the caller read byte strings of the row.
 func (r Refusals) Find(completed *streams.Batch, row int) Refused {
 	for i := range r.refusers {
 		o := &r.refusers[i]

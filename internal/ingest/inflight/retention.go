@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// retention bounds the total memory that unused batches and settle buffers keep. Memory beyond the bound is dropped,
-// and the next batch of that size allocates it again. The budget counts the memory that is in use.
+// retention bounds the total memory that unused batches and settle buffers keep. Memory beyond the bound is dropped.
+// The budget counts memory that is in use.
 type retention struct {
 	most int64
 	kept atomic.Int64

@@ -11,7 +11,7 @@ import (
 type Span struct {
 	Frame *Frame // nil if the rows are messages of one record each
 	Item  int    // index in Items of the first message, or of the frame; elsewhere if the frame's delivery is in another batch
-	First int    // index in the frame of the first record
+	First int    // index of the first record in the frame
 	Rows  int
 }
 
@@ -43,7 +43,7 @@ func (s Span) item(i int) int {
 	return s.Item
 }
 
-// RowsOf returns the rows of the given deliveries. items contains their indices in increasing order.
+// RowsOf returns the rows of the deliveries with the given indices, which must be increasing.
 func (g *Batch) RowsOf(items []int) (rows []int) {
 	for first, s := range g.Spans {
 		for i := range s.Rows {
@@ -78,7 +78,7 @@ func (g *Batch) Rows() (rows int) {
 	return rows
 }
 
-// row returns the span of a row, and the row's position in it.
+// row returns the span that contains a row, and the row's position in the span.
 func (g *Batch) row(row int) (s Span, at int) {
 	for first, s := range g.Spans {
 		if row < first+s.Rows {
@@ -88,8 +88,8 @@ func (g *Batch) row(row int) (s Span, at int) {
 	panic("ingest: a batch has no such row")
 }
 
-// Row returns the frame that a row belongs to, and the record's index in it. For a message of one record, it returns nil and the
-// message's index in Items.
+// Row returns the frame that a row belongs to, and the index of the record in the frame. For a message of one record,
+// it returns nil and the message's index in Items.
 func (g *Batch) Row(row int) (f *Frame, index int) {
 	s, at := g.row(row)
 	if s.Frame == nil {
@@ -119,7 +119,8 @@ func (g *Batch) UnsettledRows() (rows []int) {
 	return g.Unfinished(rows)
 }
 
-// Unfinished filters rows. It keeps the rows of unsettled deliveries, and of a frame that ends in a later batch.
+// Unfinished returns the given rows without the rows of settled deliveries. It keeps rows of a frame that ends in a
+// later batch.
 func (g *Batch) Unfinished(rows []int) (left []int) {
 	for _, row := range rows {
 		s, at := g.row(row)
@@ -143,7 +144,7 @@ func (g *Batch) PackRow(b *streams.Batch, row int) bool {
 }
 
 // Collected records that the tables of the frames contain the results of this batch. It also removes the frame that
-// ends in a later batch. From now on, the later batch may settle that frame, and its buffers may be reused.
+// ends in a later batch, because the later batch may settle that frame and reuse its buffers.
 func (g *Batch) Collected() {
 	open := g.leaveOpen()
 	for _, s := range g.spans {
@@ -156,7 +157,7 @@ func (g *Batch) Collected() {
 	}
 }
 
-// leaveOpen removes the span of the frame that ends in a later batch, and returns the frame, or nil if there is none.
+// leaveOpen removes the span of the frame that ends in a later batch. It returns the frame, or nil.
 func (g *Batch) leaveOpen() *Frame {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -169,7 +170,7 @@ func (g *Batch) leaveOpen() *Frame {
 	return open
 }
 
-// CollectedRows is like Collected for a batch that was computed in pieces. rows contains the rows with results. It must
+// CollectedRows is like Collected for a batch that was computed in pieces. rows are the rows with results. They must
 // include all rows of a frame that ends in a later batch.
 func (g *Batch) CollectedRows(rows []int) {
 	var last *Frame
@@ -195,7 +196,7 @@ func (g *Batch) AddRecord(f *Frame, i int) {
 	g.unended = f.d
 }
 
-// DropRecords records that the rows that AddRecord appended have no results.
+// DropRecords records that the rows from AddRecord have no results.
 func (g *Batch) DropRecords() {
 	for _, s := range g.spans {
 		if s.Frame != nil && s.Item == elsewhere {
@@ -220,14 +221,14 @@ func (g *Batch) Open() *Frame {
 	return nil
 }
 
-// FailOpen records that this batch has no results for the frame that ends in a later batch.
+// FailOpen fails the frame that ends in a later batch with err, if there is one.
 func (g *Batch) FailOpen(err error) {
 	if f := g.Open(); f != nil {
 		f.Fail(err)
 	}
 }
 
-// addSpan appends the rows of the next delivery, which is not in Items yet. A batch without frames has no spans.
+// addSpan appends the rows of the next delivery, which is not in Items yet. Until the first frame, g has no spans.
 func (g *Batch) addSpan(s Span) {
 	switch last := len(g.spans) - 1; {
 	case last < 0 && s.Frame == nil:

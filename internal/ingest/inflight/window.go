@@ -7,9 +7,8 @@ import (
 )
 
 // Window is the publish window. It counts batches in flight and decides whether a partly filled batch should wait. The
-// server stores a thousand results in about the same time as ten. So while the batches in flight keep the server busy,
-// an early submission gains nothing. The batch then accepts payloads until a batch in flight is settled. With few
-// inputs, no batch is in flight and no payload waits.
+// server stores a thousand results in about the same time as ten. An early submission therefore gains nothing while the
+// batches in flight keep the server busy. With few inputs, no batch is in flight and no payload waits.
 type Window struct {
 	size       int32
 	inFlight   atomic.Int32  // batches that are submitted and not settled
@@ -21,13 +20,13 @@ type Window struct {
 }
 
 const (
-	// batchesPerConnection is the number of batches in flight that keep a connection busy with shared delivery. The publisher
-	// accepts more at once, but then each batch is smaller.
+	// batchesPerConnection is the number of batches in flight that keep a connection busy with shared delivery. More
+	// batches would only be smaller.
 	batchesPerConnection = 4
 
-	// batchesInOrder is the number of batches in flight that keep a partition busy. A partition stores one batch while
-	// it computes the next. One batch is enough while another partition has a batch in flight, because computing takes
-	// little time compared with storing.
+	// batchesInOrder is the number of batches in flight that keep a partition busy: one is stored while the next is
+	// computed. One batch is enough while another partition has a batch in flight, because computing takes little time
+	// compared with storing.
 	batchesInOrder = 2
 
 	// WindowWait is the maximum time that a batch waits beyond the linger. Without this bound, batches would wait while
@@ -38,7 +37,7 @@ const (
 // NewWindow returns a window for results that are stored in any order, over the given number of connections.
 func NewWindow(links int) *Window { return &Window{size: int32(batchesPerConnection * links)} }
 
-// NewOrderedWindow returns a partition's window. All windows of partitions on the same device share all.
+// NewOrderedWindow returns a partition's window. The windows of all partitions on a device share the counter all.
 func NewOrderedWindow(all *atomic.Int32) *Window { return &Window{size: batchesInOrder, all: all} }
 
 // Join returns a channel that is signalled when the window may have space again.
@@ -57,8 +56,8 @@ func (p *Window) Full() bool {
 }
 
 // PublishFull reports whether a batch should wait beyond its linger, because an earlier submission would gain next to
-// nothing. If results are stored in any order, it ignores batches on the device, because another batch can be computed
-// at the same time.
+// nothing. If results are stored in any order, it ignores batches on the device, because several can be computed at the
+// same time.
 func (p *Window) PublishFull() bool {
 	if p.all != nil {
 		return p.Full()
@@ -78,8 +77,8 @@ func (p *Window) Enter() {
 func (p *Window) StartPublish() { p.publishing.Add(1) }
 
 // Leave removes a batch that is settled or refused. stored reports whether StartPublish counted the batch. Leave
-// signals only the channels of this window. Batchers of other partitions check their window again when their linger
-// ends or one of their own batches is settled.
+// signals only the channels of this window. Batchers of other partitions check their windows when their linger ends or
+// one of their own batches is settled.
 func (p *Window) Leave(stored bool) {
 	p.inFlight.Add(-1)
 	if p.all != nil {
