@@ -14,8 +14,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// acknowledger settles deliveries. It acknowledges them, gives them back, or publishes dead letters for them, and
-// records this in the ledger. It implements results.Sink and quarantine.Deliveries.
+// acknowledger settles deliveries: it acknowledges them, gives them back, or publishes dead letters, and updates the
+// ledger. It implements results.Sink and quarantine.Deliveries.
 type acknowledger struct {
 	ledger  *ledger
 	pool    *inflight.Pool
@@ -33,7 +33,7 @@ type acknowledger struct {
 }
 
 const (
-	// confirmAtOnce is the maximum number of acknowledgements of all batches that wait for confirmation at the same time.
+	// confirmAtOnce is the maximum number of acknowledgements that wait for confirmation at the same time.
 	// Sequentially, each would cost a round trip.
 	confirmAtOnce = 1024
 
@@ -79,8 +79,7 @@ func (a *acknowledger) ack(d *inflight.Delivery) {
 	}
 }
 
-// ackConfirmed acknowledges an input and waits until the server confirms it or ctx ends. If ctx has already ended, it doesn't
-// wait.
+// ackConfirmed acknowledges an input and waits until the server confirms the acknowledgement or ctx ends.
 func (a *acknowledger) ackConfirmed(ctx context.Context, d *inflight.Delivery) {
 	if ctx.Err() != nil {
 		a.ack(d)
@@ -93,8 +92,7 @@ func (a *acknowledger) ackConfirmed(ctx context.Context, d *inflight.Delivery) {
 	}
 }
 
-// nak gives an input back, and the server redelivers it after delay. If that fails, the server redelivers it after
-// AckWait.
+// nak gives an input back. The server redelivers the input after delay, or after AckWait if the message is lost.
 func (a *acknowledger) nak(d *inflight.Delivery, delay time.Duration) {
 	a.ledger.giveBack(d)
 	if err := d.Msg.NakWithDelay(delay); err != nil {
@@ -103,8 +101,8 @@ func (a *acknowledger) nak(d *inflight.Delivery, delay time.Duration) {
 	a.results.Report(inflight.Nacked, d)
 }
 
-// GiveBack implements quarantine.Deliveries. The server redelivers the delivery at once if the worker stops, and after
-// inflight.LossDelay if the device is lost.
+// GiveBack implements quarantine.Deliveries. The delay is 0 if the worker stops, inflight.LossDelay if the device is
+// lost, and d.NakDelay otherwise.
 func (a *acknowledger) GiveBack(d *inflight.Delivery, why error) {
 	delay := d.NakDelay()
 	switch {

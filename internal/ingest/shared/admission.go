@@ -15,13 +15,12 @@ type admission struct {
 	ends     *acknowledger
 	levels   quarantine.Levels
 	maxBytes int // maximum payload size in bytes: the smallest batch's capacity
-	limit    int // number of deliveries before a payload is tried alone
+	limit    int // number of deliveries after which a payload is tried alone
 	last     int // the consumer's MaxDeliver; 0 or less means no limit
 }
 
-// admit reports whether a delivery must be processed. It gives up a delivery that can never be processed. It
-// acknowledges a delivery again if its input is already settled and the acknowledgement was late. It also acknowledges
-// a delete marker, which isn't an input.
+// admit reports whether a delivery must be processed. It gives up a delivery that can never be processed. It repeats
+// the acknowledgement of a settled input, and acknowledges a delete marker, which isn't an input.
 func (a *admission) admit(ctx context.Context, d *inflight.Delivery) bool {
 	d.Level = a.levelOf(d)
 	switch a.ends.ledger.take(d) {
@@ -57,9 +56,9 @@ func (a *admission) admit(ctx context.Context, d *inflight.Delivery) bool {
 }
 
 // levelOf returns the quarantine level of a delivery; see quarantine.Levels. A delivery that this process gave back has
-// level 0, because the process survived it. A payload is tried alone if it is held back, or if it was delivered more
-// often than the limit allows. The count alone never makes it a dead letter, because workers may have died or given it
-// back for other reasons.
+// level 0, because the process survived it. A payload is tried alone if it is held back or was delivered more often
+// than limit. The count alone never makes it a dead letter, because workers may have died or given it back for other
+// reasons.
 func (a *admission) levelOf(d *inflight.Delivery) int {
 	level := d.NumDelivered - 1
 	if a.ends.ledger.gaveBack(d) {
@@ -71,8 +70,8 @@ func (a *admission) levelOf(d *inflight.Delivery) int {
 	return level
 }
 
-// lastChance reports whether the consumer's MaxDeliver prevents a redelivery of the payload. Then only a dead letter
-// preserves the payload.
+// lastChance reports whether the consumer's MaxDeliver prevents a redelivery of the payload. Only a dead letter can
+// then preserve the payload.
 func (a *admission) lastChance(d *inflight.Delivery) bool {
 	return a.last > 0 && d.NumDelivered >= a.last && d.NumDelivered > a.limit
 }

@@ -14,9 +14,8 @@ import (
 // unacknowledged returns the number of delivered messages that are not acknowledged.
 func unacknowledged(info *jetstream.ConsumerInfo) uint64 { return uint64(max(info.NumAckPending, 0)) }
 
-// watchBacklog queries the state of the consumer every stall.Interval until ctx is done. It reports the backlog to the
-// observer, and the consumer's state to the stall detector. occupied reports whether this worker itself has paused the
-// pull.
+// watchBacklog queries the consumer every stall.Interval until ctx is done. It passes the backlog to the observer, and
+// the consumer's state to the stall detector. occupied reports whether this worker itself has paused the pull.
 func watchBacklog(ctx context.Context, s Settings, occupied *atomic.Bool) {
 	for {
 		asked, done := context.WithTimeout(ctx, stall.Interval)

@@ -7,10 +7,9 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// GiveUp implements quarantine.Deliveries. It takes over a delivery and the delivery's memory. It publishes the dead
-// letter in a separate goroutine, so that other payloads aren't delayed. If the publish fails, it gives the delivery
-// back. GiveUp waits only while deadLetterWindow dead letters are in flight. If ctx ends during that wait, it gives the
-// delivery back.
+// GiveUp implements quarantine.Deliveries. It takes over a delivery and its memory, and publishes the dead letter in a
+// separate goroutine. If the publish fails, it gives the delivery back. GiveUp waits only while deadLetterWindow dead
+// letters are in flight. If ctx ends during that wait, it gives the delivery back.
 func (a *acknowledger) GiveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error) {
 	select {
 	case a.deadLetters <- struct{}{}:

@@ -8,8 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// Finish implements quarantine.Deliveries. It encodes and publishes the results of a completed batch, and acknowledges each input
-// once its result is stored. It gives back the inputs that have no stored result when ctx ends.
+// Finish implements quarantine.Deliveries. If ctx ends, it gives back the inputs without a stored result.
 func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, b *streams.Batch, buffers *results.Buffers) {
 	record := g.Describe(b.ReadRecord())
 	start := pipe.Now()
@@ -28,7 +27,7 @@ func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *in
 	g.Report(a.batches, &record)
 }
 
-// Store implements quarantine.Deliveries. When ctx ends, it gives back the inputs without a stored result.
+// Store implements quarantine.Deliveries. If ctx ends, it gives back the inputs without a stored result.
 func (a *acknowledger) Store(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, buffers *results.Buffers) {
 	if a.results.Settle(ctx, pipe, g, buffers, a) != nil {
 		a.giveBackAll(g, context.Canceled)

@@ -8,9 +8,9 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// ledger records the inputs that this worker has in flight or has recently settled. The server redelivers an input that
-// has waited longer than AckWait, even if the input is still in the client's queue. Such a redelivery doesn't increase
-// the quarantine level, and the input isn't computed again.
+// ledger records the inputs that this worker has in flight or has recently settled. The server redelivers an input
+// after AckWait, even if the input is still in the client's queue. Such a redelivery doesn't increase the quarantine
+// level, and the input isn't computed again.
 type ledger struct {
 	mu sync.Mutex
 	// held contains, by sequence, the time when the stream stored the input. A recreated stream reuses sequences.
@@ -45,8 +45,8 @@ const (
 	done                     // the input's result or dead letter is stored
 )
 
-// take returns the state of a delivery's input, and records an unknown input as in flight. A first delivery of a
-// settled input is a replay by a recreated consumer, and is computed again.
+// take returns the state of a delivery's input, and records an unknown input as in flight. If a settled input is
+// delivered for the first time, a recreated consumer replays it. The input is then unknown and computed again.
 func (l *ledger) take(d *inflight.Delivery) standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +71,8 @@ func (l *ledger) giveBack(d *inflight.Delivery) {
 	l.returned[d.Sequence] = d.Stored
 }
 
-// gaveBack reports whether this worker has given an input back. The process survived it, so the input did not break the device.
+// gaveBack reports whether this worker gave an input back. The process survived the input, so the input did not break
+// the device.
 func (l *ledger) gaveBack(d *inflight.Delivery) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -43,7 +43,7 @@ func New(s Settings) *Mode {
 	return m
 }
 
-// fullBatch returns the number of payloads in a full batch, which is the minimum over all pipelines.
+// fullBatch returns the minimum number of payloads in a full batch over all pipelines.
 func fullBatch(pipes []*streams.Pipeline) int {
 	full := pipes[0].BatchPayloads()
 	for _, p := range pipes {
@@ -60,7 +60,7 @@ func (m *Mode) isolation() quarantine.Isolation {
 	}
 }
 
-// Run pulls until intake ends. Then it finishes the received deliveries, until drainCtx ends. On a failure it passes
+// Run pulls until intake ends. Then it finishes the received deliveries, until drainCtx ends. On a failure, it passes
 // the error to stop, which must end intake.
 func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
 	settled := make(chan struct{})
@@ -100,7 +100,7 @@ func (m *Mode) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, drainCtx 
 	}
 }
 
-// startBacklogWatch starts watchBacklog. It returns a function that stops it.
+// startBacklogWatch starts watchBacklog. stop ends it and waits for its end.
 func (m *Mode) startBacklogWatch() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

@@ -28,8 +28,8 @@ type Settings struct {
 	Judge   *quarantine.Judge
 	Stalls  *stall.Detector // watches one consumer
 
-	Limit   int           // number of deliveries before a payload is tried alone
-	Linger  time.Duration // time that the oldest payload of a batch waits for more payloads
+	Limit   int           // number of deliveries after which a payload is tried alone
+	Linger  time.Duration // maximum time that the oldest payload of a batch waits for more payloads
 	Confirm bool          // whether the server confirms every acknowledgement
 
 	Log      *slog.Logger
@@ -46,7 +46,6 @@ type Observer interface {
 	// Pending is called with the number of messages that the consumer has not delivered yet.
 	Pending(messages uint64)
 
-	// Unacknowledged is called with the number of messages that the consumer has delivered to any worker and that are
-	// not acknowledged.
+	// Unacknowledged is called with the number of messages that are delivered to any worker but not acknowledged.
 	Unacknowledged(messages uint64)
 }

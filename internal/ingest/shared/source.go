@@ -21,11 +21,11 @@ import (
 )
 
 // source pulls continuously from the consumer and puts deliveries into a queue. It requests more messages only as
-// deliveries are taken from the queue, which bounds the messages and bytes that wait in the client.
+// deliveries leave the queue, which bounds the messages and bytes that wait in the client.
 type source struct {
 	nc       *nats.Conn
 	conns    natsconn.Connections
-	api      jsapi.API // of the consumer
+	api      jsapi.API // JetStream API of the consumer's account
 	consumer jetstream.Consumer
 	size     pull.Size
 	limit    *pull.Limit     // byte limit of size, which follows the server's max_payload
@@ -33,8 +33,7 @@ type source struct {
 	out      *inflight.Queue
 	isolated isolatedPull // pulls while quarantined payloads may arrive; nil without quarantine
 	ledger   *ledger
-	// occupied is set while the source doesn't pull, because a delivery waits for space or is being tried. See package
-	// stall.
+	// occupied is set while the source doesn't pull, because a delivery waits for space or is tried. See package stall.
 	occupied *atomic.Bool
 	log      *slog.Logger
 	observer Observer
@@ -55,8 +54,8 @@ type isolatedPull interface {
 	Leave(unread func(inflight.Delivery))
 }
 
-// run pulls until intake is done. Then it processes the messages that the client still holds, until drainCtx ends. At
-// the end it closes out.
+// run pulls until intake is done. Then it processes the messages that the client still holds, until drainCtx ends.
+// Finally, it closes out.
 func (s *source) run(intake context.Context) (err error) {
 	defer s.out.Close()
 	if s.isolated != nil {
@@ -147,8 +146,8 @@ func (s *source) request() pull.Request {
 	}
 }
 
-// take queues one message, or sets it aside for quarantine. take continues until drainCtx ends, even after the end of
-// the pull, because a message that is given back is delivered a second time.
+// take queues one message, or sets it aside for quarantine. Even after the end of the pull, take processes messages
+// until drainCtx ends, because a message that is given back counts as a second delivery.
 func (s *source) take(msg *pull.Message) {
 	s.occupied.Store(true)
 	defer s.occupied.Store(false)
@@ -163,8 +162,8 @@ func (s *source) take(msg *pull.Message) {
 }
 
 // receive converts a message to a delivery and reports whether it must be processed. After drainCtx has ended, it
-// leaves the delivery unread. It waits for memory unless mustNotWait is set. Waiting could deadlock if deliveries are
-// set aside, because they hold memory and are settled only if the source continues.
+// passes the delivery to unread. It waits for memory unless mustNotWait is set. The wait could deadlock if deliveries
+// are set aside, because they hold memory until the source continues.
 func (s *source) receive(msg *pull.Message, mustNotWait bool) (d inflight.Delivery, ok bool) {
 	d, err := inflight.NewDelivery(msg, time.Now())
 	if err != nil {
@@ -188,7 +187,7 @@ func (s *source) receive(msg *pull.Message, mustNotWait bool) (d inflight.Delive
 	return d, s.admit(&d)
 }
 
-// HandOn implements quarantine.Intake. It queues a delivery for the submitters, or leaves it unread if drainCtx ends first.
+// HandOn implements quarantine.Intake. It queues a delivery, or passes it to unread if drainCtx ends first.
 func (s *source) HandOn(d inflight.Delivery) {
 	if !s.out.Put(s.drainCtx, d) {
 		s.unread(d)

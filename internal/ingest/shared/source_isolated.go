@@ -21,8 +21,8 @@ func (s *source) Fetch(n int, wait time.Duration, take func(inflight.Delivery)) 
 	})
 }
 
-// Quiet implements quarantine.Intake. It also flushes the acknowledgements, because a settled payload would be
-// quarantined if a crash lost its acknowledgement. It ignores errors while the connection is temporarily down.
+// Quiet implements quarantine.Intake. It also flushes the acknowledgements. If a crash lost one, a settled payload
+// would be quarantined. It ignores errors while the connection is temporarily down.
 func (s *source) Quiet(ctx context.Context, n int) error {
 	if s.ledger.await(ctx, n) != nil {
 		return nil // the caller checks ctx

@@ -15,8 +15,8 @@ type submitter struct {
 	bisector *quarantine.Bisector
 }
 
-// run fills and submits batches, alternating with other goroutines. It ends when there are no more deliveries, or when
-// drainCtx or the pipeline ends. It returns an error only if the pipeline has ended.
+// run fills and submits batches until there are no more deliveries, drainCtx is done, or the pipeline ends. It returns
+// an error only if the pipeline has ended.
 func (s *submitter) run(drainCtx context.Context) error {
 	for {
 		g, err := s.batcher.Reserve(drainCtx)
@@ -37,8 +37,8 @@ func (s *submitter) run(drainCtx context.Context) error {
 	}
 }
 
-// submit submits a filled batch. If the device refuses the batch, submit passes it to the bisector. It returns an error only if
-// the pipeline has ended.
+// submit submits a filled batch. If the device refuses the batch, submit passes it to the bisector. It returns an error
+// only if the pipeline has ended.
 func (s *submitter) submit(b *streams.Batch, g *inflight.Batch, why streams.CloseReason) error {
 	err := s.pool.Submit(b, g, s.batcher.Window, why)
 	if err == nil {

@@ -6,8 +6,8 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// unread collects received deliveries that will not be packed into a batch. They are given back when the pull has ended. If they
-// were given back sooner, the server would deliver them to this worker again.
+// unread collects received deliveries that will not be packed into a batch. They are given back after the end of the
+// pull, because the server would otherwise deliver them to this worker again.
 type unread struct {
 	mu   sync.Mutex
 	list []inflight.Delivery
