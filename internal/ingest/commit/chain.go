@@ -17,16 +17,16 @@ type Settings struct {
 	Created time.Time // time when the input stream was created
 	Way     Way       // method of storing batches
 
-	// Again is called before a marker that could not be stored is sent to s again, with the number of attempts and the
-	// last error. If it returns false, the lease ends. Otherwise the lease waits, because the stream may be full or its
-	// server unavailable.
+	// Again is called before a marker that could not be stored is sent to s again. attempts is the number of attempts
+	// so far, and err the last error. If Again returns false, the lease ends. Otherwise the lease waits, because the
+	// stream may be full or its server unavailable.
 	Again func(ctx context.Context, s Store, attempts int, err error) bool
 
-	// Start is the position of a chain without a marker. It is the position of the last acknowledged input.
+	// Start is the position of the last acknowledged input. A chain without a marker begins there.
 	Start Position
 
-	// LookUp is the sequence of the last delivered input. Workers without markers may have stored results of inputs up
-	// to LookUp. It applies if Loose is set or if there is no marker.
+	// LookUp is the sequence of the last delivered input. Workers without markers may have stored results up to it. It
+	// applies if Loose is set or if there is no marker.
 	LookUp uint64
 	Loose  bool // whether workers without markers owned the partition since the last marker
 }
@@ -42,7 +42,7 @@ type Chain struct {
 	letters Letters      // dead letters that the last marker lists
 	lookUp  uint64       // see Marker.LookUp
 	number  uint64       // number of the last marker that was sent
-	since   uint64       // stream sequence after which messages may be stored that at doesn't cover; 0 if there are none
+	since   uint64       // stream sequence after which messages may be stored for inputs above at; 0 if there are none
 	beyond  uint64       // last input that may have such messages
 	left    Leftovers
 }
@@ -51,25 +51,24 @@ type Chain struct {
 // if the input stream was recreated since.
 func (c *Chain) Found() (p Position, ok bool) { return c.found.Position, c.found.of(c.Created) }
 
-// Beyond returns the last input for which earlier owners may have stored messages, even if the last marker doesn't
-// cover it.
+// Beyond returns the sequence of the last input for which earlier owners may have stored messages.
 func (c *Chain) Beyond() uint64 { return max(c.at.Sequence, c.beyond) }
 
 // At returns the position of the last marker.
 func (c *Chain) At() Position { return c.at }
 
-// Certain reports whether an input is known to have no result, if it is neither covered nor among the leftovers.
-// Otherwise the result must be looked up. A worker without markers may have stored it, or the input stream was restored
-// from an older copy and reuses sequences.
+// Certain reports whether an input has no result if neither the last marker nor the leftovers include it. Otherwise the
+// result must be looked up: a worker without markers may have stored it, or the input stream was restored from an older
+// copy and reuses sequences.
 func (c *Chain) Certain(in Position) bool {
 	return in.Sequence > c.lookUp && (!c.found.of(c.Created) || in.Sequence > c.found.Sequence)
 }
 
-// Leftovers returns the results that earlier owners stored for inputs that the position doesn't cover. Another
+// Leftovers returns the results that earlier owners stored for inputs that the last marker doesn't cover. Another
 // goroutine may use them while the chain is in use.
 func (c *Chain) Leftovers() *Leftovers { return &c.left }
 
-// Letters returns the stored dead letters of inputs that the position doesn't cover.
+// Letters returns the stored dead letters of inputs that the last marker doesn't cover.
 func (c *Chain) Letters() Letters { return c.letters }
 
 // next returns the marker for the next write.
@@ -85,18 +84,18 @@ func (c *Chain) next(at Position, letters Letters) *Marker {
 	return m
 }
 
-// Commit stores messages in their order, and then a marker with position at. Afterwards every input up to at is
-// settled, so all messages of an input must be in one commit. stored contains for each message whether it is known to
-// be stored, even after an error. Without an error, all messages are stored.
+// Commit stores messages in their order, and then a marker with position at, up to which every input is then settled.
+// All messages of an input must therefore be in one commit. stored[i] reports whether msgs[i] is known to be stored,
+// even after an error. Without an error, all messages are stored.
 //
-// After an error, no further messages of the commit can be stored. So the caller may store the missing messages again,
-// or other ones. The caller must not do that if Over reports that the error ends the chain.
+// After an error, no further messages of the commit can be stored. Unless Over(err), the caller may store the missing
+// messages again, or other messages.
 func (c *Chain) Commit(ctx context.Context, msgs []*nats.Msg, at Position) (stored []bool, err error) {
 	return c.write(ctx, c.Way, msgs, c.next(at, c.letters.above(at)))
 }
 
-// CommitChecked is like Commit, but for a few messages that the server may refuse. The error contains the reason for a
-// refusal.
+// CommitChecked is like Commit, but for a few messages that the server may refuse. The error contains the server's
+// reason.
 func (c *Chain) CommitChecked(ctx context.Context, msgs []*nats.Msg, at Position) (stored []bool, err error) {
 	way := c.Way
 	if way == Atomic {
@@ -105,8 +104,8 @@ func (c *Chain) CommitChecked(ctx context.Context, msgs []*nats.Msg, at Position
 	return c.write(ctx, way, msgs, c.next(at, c.letters.above(at)))
 }
 
-// CommitLetters stores all the dead letters or none of them. settled is the position up to which results are stored.
-// The marker doesn't list dead letters up to it.
+// CommitLetters stores all the dead letters or none. settled is the position up to which results are stored. The marker
+// lists only dead letters above it.
 func (c *Chain) CommitLetters(ctx context.Context, msgs []*nats.Msg, letters []Letter, settled Position) error {
 	way := Atomic
 	if len(msgs) == 1 {
@@ -162,9 +161,9 @@ func (c *Chain) advance(sequence uint64, m *Marker) {
 }
 
 // resolve determines whether an unconfirmed write is stored with its marker. It stores a fence on the condition that
-// the last known marker is still the last one. If the server accepts the fence, the write is not committed and never
-// will be, and resolve returns the fence. Otherwise the last marker belongs to the write, to an earlier attempt to
-// store the fence, or to another owner.
+// the last known marker is still the last one. If the server accepts the fence, the write can never be committed, and
+// resolve returns the fence. Otherwise the last marker belongs to the write, to an earlier attempt to store the fence,
+// or to another owner.
 func (c *Chain) resolve(ctx context.Context, way Way, sent *Marker) (fence *Marker, err error) {
 	fence = c.next(c.at, c.letters)
 	if way == Fast && fence.Since == 0 {
@@ -187,13 +186,12 @@ func (c *Chain) resolve(ctx context.Context, way Way, sent *Marker) (fence *Mark
 	}
 }
 
-// again waits before a marker is sent again. It reports false if the lease must end instead.
+// again waits before a marker is sent again. It returns false if the lease must end instead.
 func (c *Chain) again(ctx context.Context, attempts int, err error) bool {
 	return c.Again(ctx, c.store, attempts, err) && retry.Sleep(ctx, retry.Delay(attempts))
 }
 
-// compare checks whether the last marker is that of a write or the fence after it. It returns nil for the marker of the
-// write, and fence for the fence. Any other marker is an error.
+// compare returns nil if the last marker is sent, and fence if it is the fence. Any other marker is an error.
 func (c *Chain) compare(last StoredMarker, sent, fence *Marker) (stored *Marker, err error) {
 	switch {
 	case last.At == 0:
@@ -210,8 +208,7 @@ func (c *Chain) compare(last StoredMarker, sent, fence *Marker) (stored *Marker,
 	return nil, ErrLost
 }
 
-// readBack sets stored for the messages that the stream contains after stream sequence behind. msgs are the messages of
-// an uncommitted batch.
+// readBack sets stored[i] if msgs[i], of an uncommitted batch, is in the stream after stream sequence behind.
 func (c *Chain) readBack(ctx context.Context, behind uint64, msgs []*nats.Msg, stored []bool) (err error) {
 	r := readings{store: c.store, behind: behind, before: c.last}
 	for i, m := range msgs {

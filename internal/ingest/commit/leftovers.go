@@ -12,9 +12,9 @@ type Leftovers struct {
 	until uint64 // last input that may have such results
 }
 
-// Find returns the stored messages of an input's result. done reports whether the last message is stored, and parts
-// contains the ids of the parts before it. The messages have the given subject, and ids that begin with id. The last
-// message is never stored without the parts.
+// Find looks for the stored messages of an input's result on the given subject. done reports whether the last message,
+// with the given id, is stored. parts contains the ids of the stored parts, which begin with id + "/". Publishers never
+// store the last message before the parts.
 func (l *Leftovers) Find(ctx context.Context, in Position, subject, id string) (done bool, parts []string, err error) {
 	if in.Sequence > l.until {
 		l.ids = nil // inputs are in order, so the ids are not needed any longer

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Letters lists the inputs with stored dead letters, in the order of their sequences. A marker contains the entries
-// above its position, because the results of earlier inputs may not be stored yet.
+// Letters lists the inputs with stored dead letters, in the order of their sequences. A marker lists only inputs above
+// its position, because the results of inputs before them might not be stored yet.
 type Letters []InputLetters
 
 // InputLetters describes the stored dead letters of one input.

@@ -7,11 +7,11 @@ import (
 
 // Marker is the body of a commit marker, as JSON.
 type Marker struct {
-	Position         // every input of the partition up to it is settled
+	Position         // position up to which every input of the partition is settled
 	Created  int64   `json:"input_created"`     // time when the input stream was created, in nanoseconds since 1970
 	Owner    string  `json:"owner"`             // the lease that stored the marker
 	Number   uint64  `json:"number"`            // number of the marker in its lease
-	Fast     bool    `json:"fast,omitempty"`    // whether a fast batch may follow, whose messages may be stored without their marker
+	Fast     bool    `json:"fast,omitempty"`    // whether a fast batch may follow; its messages may be stored without their marker
 	Since    uint64  `json:"since,omitempty"`   // stream sequence after which such messages may also be before this marker; 0 if there are none
 	LookUp   uint64  `json:"look_up,omitempty"` // last sequence of the inputs that may have results of workers without markers
 	Letters  Letters `json:"letters,omitempty"` // dead letters of inputs above Position
@@ -25,7 +25,7 @@ type StoredMarker struct {
 	At uint64 // stream sequence of the marker; 0 if there is no marker
 }
 
-// begins returns the stream sequence after which messages may be stored that no marker covers, or 0 if there are none.
+// begins returns the stream sequence after which messages that no marker covers may be stored, or 0.
 func (s *StoredMarker) begins() uint64 {
 	switch {
 	case s.Since > 0:
@@ -36,7 +36,7 @@ func (s *StoredMarker) begins() uint64 {
 	return 0
 }
 
-// of reports whether the position is in the input stream that was created at the given time.
+// of reports whether the marker's position is in the input stream that was created at the given time.
 func (s *StoredMarker) of(created time.Time) bool {
 	return s.At > 0 && s.Created == created.UnixNano()
 }

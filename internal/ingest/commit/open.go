@@ -6,13 +6,13 @@ import (
 	"fmt"
 )
 
-// Open takes over the chains of a partition. One chain contains the results, and the other one contains the dead
-// letters unless their store is nil. In each chain Open stores a fence, which is a marker with the position of the last
-// one. Afterwards the server refuses the batches of earlier owners. Open waits while a stream is full or unavailable.
-// It fails with ErrFenced if another worker takes over the partition at the same time.
+// Open takes over the chains of a partition. The first chain contains the results. The second one contains the dead
+// letters, and is nil if letters is nil. In each chain, Open stores a fence, which is a marker with the position of the
+// last one. Afterwards the server refuses the batches of earlier owners. Open waits while a stream is full or
+// unavailable. It fails with ErrFenced if another worker takes over the partition at the same time.
 //
-// Open reads the last markers of both chains before it stores the first fence. Otherwise two workers that take over at
-// the same time could each get one of the chains. An input could then get both a result and a dead letter.
+// Open reads the last markers of both chains before it stores the first fence. Otherwise two workers could each get one
+// of the chains, and an input could get both a result and a dead letter.
 func Open(ctx context.Context, s Settings, results, letters Store) (*Chain, *Chain, error) {
 	o := opening{results: &Chain{Settings: s, store: results}}
 	if letters != nil {
@@ -60,7 +60,7 @@ func (o *opening) take(ctx context.Context) (failed *Chain, err error) {
 	return o.letters, o.letters.fence(ctx, letters)
 }
 
-// fence stores a fence after the last marker, unless the last marker is the fence of an earlier attempt. Then it
+// fence stores a fence after the last marker, unless the last marker is the fence of an earlier attempt. It also
 // prepares the leftovers of earlier owners.
 func (c *Chain) fence(ctx context.Context, last StoredMarker) (err error) {
 	if last.At == 0 || last.Owner != c.Owner {

@@ -1,8 +1,7 @@
 package commit
 
 // Position identifies an input by its sequence in the input stream and the time when the stream stored it, in
-// nanoseconds since 1970. If a stream was restored from an older copy, it uses sequences a second time, with other
-// times.
+// nanoseconds since 1970. A stream that was restored from an older copy reuses sequences at other times.
 type Position struct {
 	Sequence uint64 `json:"sequence"`
 	Stored   int64  `json:"stored,omitempty"`

@@ -40,7 +40,7 @@ type readings struct {
 	ids            map[string][]string // ids that were read, by subject
 }
 
-// of returns the ids of the messages with a subject.
+// of returns the ids of the messages with the given subject.
 func (r *readings) of(ctx context.Context, subject string) ([]string, error) {
 	if ids, known := r.ids[subject]; known || r.behind == 0 {
 		return ids, nil
@@ -66,7 +66,7 @@ func (r *readings) of(ctx context.Context, subject string) ([]string, error) {
 	return ids, nil
 }
 
-// has reports whether a message with that subject and id is stored.
+// has reports whether a message with the given subject and id is stored.
 func (r *readings) has(ctx context.Context, subject, id string) (bool, error) {
 	ids, err := r.of(ctx, subject)
 	return slices.Contains(ids, id), err

@@ -17,8 +17,8 @@ import (
 type Stream struct {
 	Name    string // the stream's name
 	Subject string // subject of the partition's markers
-	// Rollup makes each marker remove the earlier ones. A work queue needs it, because nothing else removes its
-	// markers.
+	// Rollup makes each marker remove the earlier ones. A work queue needs it, because nothing else removes markers
+	// there.
 	Rollup    bool
 	Publisher *publisher.Windowed // for messages
 	JS        jetstream.JetStream // for requests

@@ -29,8 +29,7 @@ const (
 	// codeWrongLast is JetStream's error code for an unexpected last message of a subject.
 	codeWrongLast jetstream.ErrorCode = 10071
 
-	// JetStream's error codes for a fast batch on a stream that accepts no fast batches, and on a stream with too many
-	// of them.
+	// JetStream's error codes for a fast batch if the stream accepts no fast batches, or has too many of them.
 	codeNoBatches      jetstream.ErrorCode = 10205
 	codeTooManyBatches jetstream.ErrorCode = 10211
 
@@ -60,8 +59,8 @@ func (s *Stream) Write(ctx context.Context, way Way, expected uint64, msgs []*na
 func batchID(marker uint64) string { return "millrace-" + strconv.FormatUint(marker, 10) }
 
 // writeFast stores messages as a fast batch, and then the marker. The server may refuse a message and store the next
-// one. So writeFast waits for all outstanding confirmations after the first message, before the last part of a result,
-// and before the marker.
+// one. writeFast therefore waits for all outstanding confirmations after the first message, before the last part of a
+// result, and before the marker.
 func (s *Stream) writeFast(ctx context.Context, id string, msgs []*nats.Msg, marker *nats.Msg, until uint64) (sequence uint64, err error) {
 	if len(msgs) > 0 {
 		msgs = append([]*nats.Msg{s.beginning(marker, until)}, msgs...)
@@ -84,17 +83,17 @@ func isLastPart(h nats.Header) bool {
 }
 
 // beginning returns the first message of a fast batch. It has the marker's condition. If the condition doesn't hold,
-// the server doesn't begin the batch, and refuses all its messages. The message has no id, because the server checks
-// ids before conditions. It would skip a message with a known id, and still begin the batch.
+// the server refuses all messages of the batch. The message has no id, because the server checks ids before conditions.
+// It would skip a message with a known id, and still begin the batch.
 func (s *Stream) beginning(marker *nats.Msg, until uint64) *nats.Msg {
 	return &nats.Msg{Subject: s.Subject + begin, Header: nats.Header{
 		headerExpected: marker.Header[headerExpected], headerExpectedSubject: {s.Subject}, headerUntil: {strconv.FormatUint(until, 10)},
 	}}
 }
 
-// storeAlone stores a marker as a fast batch. The batch has the id of the only fast batch that any worker may have
-// begun after the last marker. If that batch is open, the server ends it at the first attempt, and it can't begin again
-// after the marker.
+// storeAlone stores a marker as a fast batch. id is the id of the only fast batch that any worker may have begun after
+// the last marker. If that batch is open, the server ends it at the first attempt, and it can't begin again after the
+// marker.
 func (s *Stream) storeAlone(ctx context.Context, id string, marker *nats.Msg) (sequence uint64, err error) {
 	alone := publisher.FastBatch{ID: id, Messages: []*nats.Msg{marker}}
 	for range fenceAttempts {
@@ -108,8 +107,8 @@ func (s *Stream) storeAlone(ctx context.Context, id string, marker *nats.Msg) (s
 	case !isRefused(err, codeNoBatches, codeTooManyBatches):
 		return sequence, err
 	}
-	// The server has no fast batch with that id. It ended all of them when the stream was changed, or it has too many
-	// others. If it accepts fast batches again by now, one may have begun since.
+	// The server has no fast batch with this id: it ended all fast batches when the stream was changed, or it has too
+	// many others. If the server accepts fast batches again, one may have begun in the meantime.
 	if sequence, err = s.Publisher.Store(ctx, marker); err != nil {
 		return 0, err
 	}
