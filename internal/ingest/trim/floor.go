@@ -13,7 +13,7 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// Reason is a reason why nothing is removed from a stream.
+// Reason is a reason why the worker removes nothing from a stream.
 type Reason string
 
 // The reasons.
@@ -36,9 +36,9 @@ var Reasons = [...]Reason{NotTrimmed, Retention, Mirrored, NoConsumers, Missing,
 type State struct {
 	Info   *jetstream.StreamInfo // read before the consumers
 	Held   Reason                // reason why nothing may be removed; None if inputs may be removed
-	Detail string                // names of the consumers or streams that Held concerns, for people
+	Detail string                // names of the consumers or streams that Held concerns
 
-	Floor  uint64 // sequence up to which every message is processed; valid only if Held is None
+	Floor  uint64 // sequence up to which every message is processed, if Held is None
 	Holder string // consumer that needs the next message; empty if no consumer needs any message of Info
 }
 
@@ -101,7 +101,7 @@ func (r *reader) read(ctx context.Context, info *jetstream.StreamInfo) (State, e
 	return r.floor(ctx, s, consumers)
 }
 
-// Explain returns a text for people with the reason why nothing may be removed, and a remedy.
+// Explain returns a human-readable reason why nothing may be removed, and a remedy.
 func (s State) Explain() string {
 	name := s.Info.Config.Name
 	switch s.Held {
@@ -129,7 +129,7 @@ func (s State) held(why Reason, detail string) State {
 	return s
 }
 
-// missingOf returns the names that no consumer has.
+// missingOf returns the given names without the names of existing consumers.
 func missingOf(names []string, consumers []*jetstream.ConsumerInfo) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return slices.ContainsFunc(consumers, func(c *jetstream.ConsumerInfo) bool { return c.Name == name })
@@ -183,10 +183,9 @@ func (r *reader) floor(ctx context.Context, s State, consumers []*jetstream.Cons
 	return s, nil
 }
 
-// idleFloor returns the floor of a consumer that has nothing pending. It returns most if the consumer needs no message
-// up to most. The consumer's own count doesn't prove that. It is updated after the stream, and in a cluster by a server
-// whose copy of the stream may be behind. So idleFloor requests the next message for the consumer from the stream's
-// leader.
+// idleFloor returns the floor of a consumer that has nothing pending, or most if the consumer needs no message up to
+// most. The consumer's pending count isn't proof: it is updated after the stream, and in a cluster by a server whose
+// copy of the stream may be behind. idleFloor therefore requests the consumer's next message from the stream's leader.
 func (r *reader) idleFloor(ctx context.Context, c *jetstream.ConsumerInfo, most uint64) (uint64, error) {
 	for _, filter := range filters(c.Config) {
 		m, err := jsapi.Next(ctx, r.js, r.stream, c.AckFloor.Stream+1, filter)

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// MarkKey is the key in the metadata of a stream that may be trimmed. Its value is the name of the stream, so that a copy of the
-	// stream isn't trimmed.
+	// MarkKey is the metadata key that marks a stream that may be trimmed. Its value is the stream's name, so that a
+	// copy of the stream isn't trimmed.
 	MarkKey = "millrace-trim"
 
-	// ConsumersKey is the key in the metadata of a stream for the registered consumers. The value contains their names
-	// in order, separated by commas.
+	// ConsumersKey is the metadata key of a stream's registered consumers. Its value contains their sorted names,
+	// separated by commas.
 	ConsumersKey = "millrace-consumers"
 )
 
@@ -31,7 +31,7 @@ type Policy int
 // The policies.
 const (
 	Auto   Policy = iota // streams with the mark; see MarkKey
-	Always               // any stream with retention by limits, even if other streams copy it
+	Always               // any stream with limits retention, even if other streams copy it
 	Never
 )
 
@@ -81,9 +81,9 @@ func MetadataFlags(metadata map[string]string) string {
 	return flags.String()
 }
 
-// May returns an error if the user lacks the permission to purge the stream. Unless the given consumers are registered,
-// the user also needs the permission to change the stream's metadata. May sends only requests that the server refuses
-// in any case.
+// May returns an error if the user lacks the permission to purge the stream. If a given consumer isn't registered, the
+// user also needs the permission to change the stream's metadata. May sends only requests that the server refuses in
+// any case.
 func May(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, consumers []string) error {
 	if err := refuses(ctx, js, "STREAM.PURGE."+c.Name, map[string]any{"seq": 1, "keep": 1}); err != nil || len(unregistered(c, consumers)) == 0 {
 		return err
@@ -105,17 +105,17 @@ func refuses(ctx context.Context, js jetstream.JetStream, request string, body a
 const badRequest = 400
 
 const (
-	// registerTries is the maximum number of times that Register writes. Another worker that registers at the same
-	// moment may overwrite the change, because the server replaces the whole configuration.
+	// registerTries is the maximum number of times that Register writes. A worker that registers at the same time may
+	// overwrite the change, because the server replaces the whole configuration.
 	registerTries = 5
 
 	// registerPause is the time that Register waits after it has written, before it checks the result.
 	registerPause = 200 * time.Millisecond
 )
 
-// Register registers consumers of a stream that may be trimmed, and returns when they are registered. It does nothing
-// on other streams. It never removes a name. So if a deployment is gone, nothing is removed until an administrator
-// deletes its consumers from the metadata.
+// Register registers consumers of a stream that may be trimmed, and returns when they are registered. It ignores other
+// streams. It never removes a name. After a deployment is gone, nothing is removed until an administrator deletes its
+// consumers from the metadata.
 func Register(ctx context.Context, js jetstream.JetStream, stream string, policy Policy, consumers []string) error {
 	for range registerTries {
 		s, err := js.Stream(ctx, stream)

@@ -38,9 +38,8 @@ type Settings struct {
 	Observer  Observer
 }
 
-// Trimmer trims a stream. Every worker of every deployment that reads the stream has a Trimmer. The workers don't
-// communicate. If a worker sees that the first sequence of the stream has moved, it leaves the work to other workers
-// for some time.
+// Trimmer trims a stream. Every worker that reads the stream has a Trimmer. The workers don't communicate. If a worker
+// sees that the first sequence of the stream has moved, it leaves the work to other workers for some time.
 type Trimmer struct {
 	Settings
 	reader reader
@@ -113,7 +112,7 @@ func (t *Trimmer) forbidden() bool {
 // about returns a random time from d to twice d, so that workers that start together don't act together.
 func about(d time.Duration) time.Duration { return d + rand.N(d) }
 
-// wait returns the pause after a step that removed nothing. The pause grows with every such step.
+// wait returns the pause after a step that removed nothing. The pause grows with each consecutive step.
 func (t *Trimmer) wait() time.Duration {
 	t.idle = min(max(2*t.idle, leastPause), mostPause)
 	return about(t.idle) / 2
@@ -153,15 +152,15 @@ func (t *Trimmer) step(ctx context.Context) (pause time.Duration, err error) {
 	return busyPause, nil
 }
 
-// nearlyFull reports whether the stream uses more than half of its byte limit. Then this worker trims even if another
-// one does.
+// nearlyFull reports whether the stream uses more than half of its byte limit. In that case, this worker trims even if
+// another worker does.
 func nearlyFull(info *jetstream.StreamInfo) bool {
 	most := info.Config.MaxBytes
 	return most > 0 && info.State.Bytes > uint64(most)/2
 }
 
-// look reads the state of the stream, and registers this worker's consumers if they aren't registered. In that case,
-// nothing is removed before the next step.
+// look reads the state of the stream. If this worker's consumers aren't registered, look registers them, and nothing is
+// removed before the next step.
 func (t *Trimmer) look(ctx context.Context, info *jetstream.StreamInfo) (State, error) {
 	s, err := t.reader.read(ctx, info)
 	if err != nil || !t.Policy.trims(info.Config) || len(unregistered(info.Config, t.Consumers)) == 0 {
@@ -177,9 +176,8 @@ func (t *Trimmer) look(ctx context.Context, info *jetstream.StreamInfo) (State, 
 	return s.held(Unregistered, ""), nil
 }
 
-// purge removes every message up to the floor. server is the ID of the server to which this worker was connected when
-// it read the stream. purge fails if the connection has changed. A server that crashed may have lost the end of the
-// stream and given its sequences to other messages.
+// purge removes every message up to the floor. It fails if the worker is no longer connected to the server with the
+// given ID. A server that crashed may have lost the end of the stream and given its sequences to other messages.
 func (t *Trimmer) purge(ctx context.Context, s jetstream.Stream, state State, server string) error {
 	if nc := t.JS.Conn(); !nc.IsConnected() || nc.ConnectedServerId() != server {
 		return fmt.Errorf("the connection to server %s is gone", server)
