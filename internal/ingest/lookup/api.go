@@ -42,8 +42,8 @@ func (a *api) info(ctx context.Context, name string) (*jetstream.StreamInfo, err
 	return s.CachedInfo(), nil
 }
 
-// keeps returns an error if a lookup isn't possible, because the stream doesn't keep messages that consumers have
-// taken.
+// keeps returns an error if the stream removes messages that consumers have taken, because a lookup isn't possible
+// there.
 func keeps(info *jetstream.StreamInfo) error {
 	if kept := info.Config.Retention; kept != jetstream.LimitsPolicy {
 		return fmt.Errorf("%w: stream %q removes messages that consumers have taken (retention %s)", ErrImpossible, info.Config.Name, kept)
@@ -51,8 +51,7 @@ func keeps(info *jetstream.StreamInfo) error {
 	return nil
 }
 
-// next returns the first message of the result stream at or after a sequence with a matching subject, or nil if there
-// is none.
+// next returns the result stream's first message at or after from with a matching subject, or nil.
 func (a *api) next(ctx context.Context, from uint64, filter string) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -64,13 +63,13 @@ func (a *api) consumerSince(ctx context.Context, stream string, since time.Time)
 	return a.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since})
 }
 
-// consumerFrom creates a consumer of the messages from that sequence on.
+// consumerFrom creates a consumer of the messages from the given sequence on.
 func (a *api) consumerFrom(ctx context.Context, stream string, sequence uint64) (jetstream.Consumer, error) {
 	return a.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: sequence})
 }
 
-// create creates a consumer that delivers only headers. The server deletes the consumer if it gets no request for the
-// duration unused.
+// create creates a consumer that delivers only headers. The server deletes it after the duration unused without a
+// request.
 func (a *api) create(ctx context.Context, stream string, from jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

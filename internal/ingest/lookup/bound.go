@@ -9,11 +9,13 @@ import (
 	"millrace/internal/ingest/commit"
 )
 
-// bound returns a time before which no result of the inputs can have been stored. oldest is such a time, because the
-// stream stored the first of the inputs then. With a long backlog, oldest is far back, so bound searches for a later
-// time. The server delivers inputs for the first time in the order of their sequences. A result without the header
-// Settings.Deliveries was stored within one duplicate window after the first delivery of its input. If that input
-// precedes all given inputs, their first delivery was at most one window before that result was stored.
+// bound returns a time before which no result of the inputs can have been stored. oldest, the time when the stream
+// stored the first of the inputs, is such a time. With a long backlog, oldest is far back, so bound searches for a
+// later time.
+//
+// The server first delivers inputs in the order of their sequences. A result without the header Settings.Deliveries was
+// stored within one duplicate window after the first delivery of its input. If that input precedes all given inputs,
+// they were first delivered at most one window before the result was stored.
 func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time.Time {
 	lowest := inputs[0]
 	for _, in := range inputs {

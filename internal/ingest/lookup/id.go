@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// parse returns the input of the message with that id. ok is false if the id belongs to no input of the stream.
+// parse returns the input that the given message id belongs to. ok is false if it isn't an input of the stream.
 func parse(id, stream string) (in Input, ok bool) {
 	rest, ok := strings.CutPrefix(id, stream+":")
 	if !ok {
@@ -27,8 +27,8 @@ func parse(id, stream string) (in Input, ok bool) {
 	return Input{Sequence: sequence, Stored: stored}, true
 }
 
-// isPartial reports whether the message with that id doesn't settle its input. Such a message is the dead letter of a
-// record, or a part before the last one. part is the message's header Millrace-Part.
+// isPartial reports whether the message with the given id doesn't settle its input. Such a message is the dead letter
+// of a record, or a part before the last one. part is the message's header Millrace-Part.
 func isPartial(id, part string) bool {
 	if strings.LastIndexByte(id, '#') > strings.LastIndexByte(id, ':') {
 		return true

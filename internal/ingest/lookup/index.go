@@ -9,7 +9,7 @@ type Input struct {
 // Wanted is an input to look up.
 type Wanted struct {
 	Input
-	Subject string // the subject of its result
+	Subject string // subject of the input's result
 }
 
 const (
@@ -36,7 +36,7 @@ func newIndex() index {
 	return index{blocks: map[uint64]*[perBlock]int64{}, others: map[Input]bool{}}
 }
 
-// add adds an input. It reports false if there is no space.
+// add adds an input. It returns false if there is no space.
 func (x *index) add(in Input) bool {
 	x.unfinished.drop(in)
 	key, i := in.Sequence/perBlock, in.Sequence%perBlock
@@ -69,7 +69,7 @@ func (x *index) has(in Input) bool {
 	return x.others[in]
 }
 
-// keep removes all inputs except those in the same blocks as the given inputs.
+// keep removes all inputs except the inputs in the same blocks as the given ones.
 func (x *index) keep(inputs []Input) {
 	wanted := map[uint64]bool{}
 	for _, in := range inputs {

@@ -35,9 +35,9 @@ type Found struct {
 	Partial []string // ids of the stored parts of its result, and of dead letters of its records; nil if Done
 }
 
-// Find returns the stored messages of each input. A result that it doesn't find was not stored before began. Find reads
-// the headers of all messages that were stored since the earliest first delivery of these inputs. It skips messages
-// that it has read before. It fails with ErrImpossible if results can't be read at all.
+// Find returns the stored messages of each input. Results that it doesn't find were not stored before began. Find reads
+// the headers of all messages that were stored since the earliest first delivery of the inputs. It skips messages that
+// it has read before. It fails with ErrImpossible if results can't be read at all.
 func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []Found, began time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -43,11 +43,11 @@ type scanner struct {
 type cursor struct {
 	stream  string
 	created time.Time
-	next    uint64 // next sequence to read; 0 means a start at scanner.since
+	next    uint64 // next sequence to read; 0 means the first message since scanner.since
 
 	// Consecutive scans share a consumer, because the server limits the number of consumers of a stream and keeps
 	// unused ones for some time.
-	consumer string // name of the consumer that delivers the messages from next on; empty for none
+	consumer string // name of the consumer that delivers the messages from next on, or empty
 	number   uint64 // consumer sequence of the last message from it
 }
 
@@ -59,8 +59,8 @@ func (r *scanner) restart(since time.Time) {
 	}
 }
 
-// scan reads the headers of all messages from the cursor to the current end of a stream. complete is false if it
-// dropped entries of inputs that are not wanted, even if it also returns an error.
+// scan reads the headers of all messages from the cursor to the current end of a stream. complete is false if scan
+// dropped entries of inputs that are not wanted. complete is valid even with an error.
 func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete bool, err error) {
 	info, err := r.info(ctx, c.stream)
 	if err != nil {
@@ -115,7 +115,7 @@ func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 	return complete, nil
 }
 
-// errNothing is the error for a new consumer that has messages and delivers none.
+// errNothing is the error for a new consumer that has messages but delivers none.
 var errNothing = errors.New("a consumer delivers none of its messages")
 
 // begin creates the consumer of a cursor, and returns the number of messages that the stream has for it.
@@ -167,7 +167,7 @@ type progress struct {
 	read          int
 }
 
-// reading records the number of messages that were read, and logs the approximate number that is left.
+// reading records that came more messages were read, and logs left, the approximate number of remaining messages.
 func (p *progress) reading(came int, left uint64) {
 	p.read += came
 	if time.Since(p.said) >= logEvery {

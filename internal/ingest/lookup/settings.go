@@ -8,11 +8,11 @@ import (
 
 // Settings defines where to search for results.
 type Settings struct {
-	Input   string   // the input stream
-	Streams []string // the streams that store results and dead letters
+	Input   string   // name of the input stream
+	Streams []string // names of the streams that store results and dead letters
 
-	// BySubject means that inputs are delivered in the order of their sequences only within a partition. All inputs of
-	// a subject are in one partition. Each call of Find must then pass inputs of a single partition.
+	// BySubject means that only inputs of the same partition are delivered in order. All inputs of a subject are in one
+	// partition. Each call of Find must then pass inputs of a single partition.
 	BySubject bool
 
 	// Deliveries is the header on each result that wasn't stored soon after the first delivery of its input.

@@ -2,8 +2,8 @@ package lookup
 
 import "slices"
 
-// unfinished contains the ids of stored messages that don't settle their input. They are parts of its result, and dead
-// letters of its records.
+// unfinished contains the ids of stored messages that don't settle their input: parts of results, and dead letters of
+// records.
 type unfinished struct {
 	ids   map[Input][]string
 	count int  // number of ids
