@@ -71,7 +71,6 @@ func (c *Chain) Leftovers() *Leftovers { return &c.left }
 // Letters returns the stored dead letters of inputs that the last marker doesn't cover.
 func (c *Chain) Letters() Letters { return c.letters }
 
-// next returns the marker for the next write.
 func (c *Chain) next(at Position, letters Letters) *Marker {
 	c.number++
 	m := &Marker{Position: at, Created: c.Created.UnixNano(), Owner: c.Owner, Number: c.number, Fast: c.Way == Fast, Letters: letters, Until: max(at.Sequence, c.beyond)}

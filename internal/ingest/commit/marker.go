@@ -41,7 +41,6 @@ func (s *StoredMarker) of(created time.Time) bool {
 	return s.At > 0 && s.Created == created.UnixNano()
 }
 
-// body returns the body of the marker's message.
 func (m *Marker) body() []byte {
 	data, err := json.Marshal(m)
 	if err != nil {

@@ -24,7 +24,6 @@ type Stream struct {
 	JS        jetstream.JetStream // for requests
 }
 
-// readTimeout is the timeout of a request that reads a message.
 const readTimeout = 5 * time.Second
 
 // Last implements Store.

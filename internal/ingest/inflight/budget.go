@@ -18,7 +18,6 @@ type budget struct {
 	told    bool            // whether short is closed
 }
 
-// budgetWaiter waits for n bytes.
 type budgetWaiter struct {
 	n       int64
 	granted chan struct{}
@@ -46,7 +45,6 @@ func (b *budget) take(ctx context.Context, n int64) error {
 	}
 }
 
-// exceeded reports whether more bytes are in use than the limit.
 func (b *budget) exceeded() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	// askTimeout is the timeout of one request.
 	askTimeout = 5 * time.Second
 
 	// unused is the time without a request after which the server deletes the consumer of a scan.

@@ -61,7 +61,6 @@ func (x *index) add(in Input) bool {
 	return true
 }
 
-// has reports whether an input was added.
 func (x *index) has(in Input) bool {
 	if block := x.blocks[in.Sequence/perBlock]; block != nil && block[in.Sequence%perBlock] == in.Stored {
 		return true

@@ -41,7 +41,6 @@ func (u *unfinished) keep(inputs []Input) {
 	}
 }
 
-// drop drops the ids of an input.
 func (u *unfinished) drop(in Input) {
 	if ids := u.ids[in]; len(ids) > 0 {
 		u.count -= len(ids)

@@ -26,7 +26,6 @@ const (
 	annotationLoose   = "millrace-loose"   // present if the last lease stored no commit markers
 )
 
-// annotateTimeout is the timeout of one metadata update.
 const annotateTimeout = 5 * time.Second
 
 // errPinLost ends a lease after the server has pinned another worker.

@@ -18,7 +18,6 @@ type counts struct {
 	total uint64
 }
 
-// set sets the number of a partition and returns the total.
 func (c *counts) set(partition int, n uint64) uint64 {
 	c.total += n - c.of[partition]
 	c.of[partition] = n

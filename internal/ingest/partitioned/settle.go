@@ -40,7 +40,6 @@ func (s *settler) run(drainCtx context.Context) {
 	}
 }
 
-// settle stores the results of a batch and acknowledges its inputs.
 func (s *settler) settle(drainCtx context.Context, g *inflight.Batch) error {
 	failed := g.Err != nil
 	if failed {

@@ -16,7 +16,6 @@ type suspect struct {
 	quarantine.Narrowing
 }
 
-// String returns the text form, for annotations.
 func (s suspect) String() string { return fmt.Sprintf("%d %d %v", s.sequence, s.stored, s.Narrowing) }
 
 // parseSuspect parses the result of String. It returns the zero suspect for any other text.

@@ -16,18 +16,18 @@ import (
 	"millrace/internal/ingest/natsconn"
 )
 
-// Before a worker with shared delivery tries a payload alone, it writes a note to the consumer's metadata. It removes the note
-// afterwards. A note that stays shows that the process died during the try, on a device that had just passed a probe. A death at
-// any other time proves nothing about the payload. There are few notes, because only payloads that are tried alone have one.
+// Before a worker with shared delivery runs a payload alone, it writes a note to the consumer's metadata, and removes it afterwards.
+// If a note stays, the process died while the payload ran, on a device that had just passed a probe. A death at any other time
+// proves nothing about the payload.
 
 // noteKey is the prefix of a note's key. The payload's stream sequence follows.
 const noteKey = "millrace-alone-"
 
 // attemptNote is the value of a note.
 type attemptNote struct {
-	begun     int       // number of tries alone in which the process died
-	stored    time.Time // when the stream stored the payload, because a recreated stream reuses sequences
-	Narrowing           // the records of a frame that were tried; its text follows
+	begun     int       // number of times that the process died while the payload ran alone
+	stored    time.Time // time when the stream stored the payload; a recreated stream reuses sequences
+	Narrowing           // state of the search in a frame; its text follows
 }
 
 func (m attemptNote) String() string {
@@ -38,8 +38,8 @@ func (m attemptNote) String() string {
 	return text
 }
 
-// parseAttemptNote parses the note of the payload that was stored at the time stored. For a note of another payload or an unknown
-// form, it returns a note without tries.
+// parseAttemptNote parses a note about the payload that was stored at the given time. If the note is about another payload or
+// invalid, it returns a note without tries.
 func parseAttemptNote(text string, stored time.Time) attemptNote {
 	var begun int
 	var at int64
@@ -57,11 +57,11 @@ type Attempts struct {
 	Consumer jetstream.Consumer
 	Stream   string
 	Log      *slog.Logger
-	noNotes  time.Time // end of the time without notes after an error
+	noNotes  time.Time // time until which begin writes no notes, after an error
 }
 
-// begin writes a note before a payload is tried alone. It returns the number of earlier tries in which a process died. If that
-// number is LoneRuns or more, begin doesn't change the note.
+// begin writes a note before a payload runs alone. begun is the number of earlier tries in which a process died. If begun is at
+// least LoneRuns, begin doesn't change the note.
 func (a *Attempts) begin(ctx context.Context, d *inflight.Delivery) (begun int, err error) {
 	if time.Now().Before(a.noNotes) {
 		return 0, errNoNotes
@@ -89,12 +89,12 @@ func (a *Attempts) last(ctx context.Context, d *inflight.Delivery) (note attempt
 	return note, err
 }
 
-// keep writes a note before records of a frame are tried alone.
+// keep writes a note before records of a frame run alone.
 func (a *Attempts) keep(ctx context.Context, d *inflight.Delivery, n Narrowing) error {
 	return a.note(ctx, d, func(before attemptNote) attemptNote { return attemptNote{max(before.begun, 1), before.stored, n} })
 }
 
-// note changes the note of a payload. It removes a note without tries, and the notes of settled payloads.
+// note changes the note of a payload. It removes a note without tries, and all notes of settled payloads.
 func (a *Attempts) note(ctx context.Context, d *inflight.Delivery, change func(before attemptNote) attemptNote) error {
 	return a.update(ctx, func(marks map[string]string, floor uint64) {
 		maps.DeleteFunc(marks, func(key, _ string) bool {
@@ -110,8 +110,8 @@ func (a *Attempts) note(ctx context.Context, d *inflight.Delivery, change func(b
 	})
 }
 
-// NoteFault writes a note that an operator has lost a device. The next process reads the note and reports the fault, because this
-// process ends.
+// NoteFault writes a note that an operator has caused the loss of a device. The next process reads the note and reports the
+// fault, because this process ends.
 func (a *Attempts) NoteFault(ctx context.Context, f inflight.OperatorFault) {
 	err := a.update(ctx, func(marks map[string]string, _ uint64) {
 		marks[inflight.FaultNote] = inflight.AddFault(marks[inflight.FaultNote], f)
@@ -144,8 +144,7 @@ func (a *Attempts) update(ctx context.Context, change func(marks map[string]stri
 	return err
 }
 
-// noNotesFor is the time for which a worker writes no notes after an error, because each failed request may take
-// natsconn.RequestTimeout.
+// noNotesFor is the time without notes after an error, because each failed request may take natsconn.RequestTimeout.
 const noNotesFor = time.Minute
 
 var errNoNotes = errors.New("the server did not take a note a moment ago")
@@ -153,7 +152,7 @@ var errNoNotes = errors.New("the server did not take a note a moment ago")
 // eraseTries is the number of attempts to erase a note. A note that stays is later counted as a death.
 const eraseTries = 3
 
-// erase removes the note of a payload after the process has survived the try, even after the end of the drain.
+// erase removes the note of a payload after the process has survived the try. It works even after the end of the drain.
 func (a *Attempts) erase(d *inflight.Delivery) {
 	nothing := func(attemptNote) attemptNote { return attemptNote{} }
 	err := a.note(context.Background(), d, nothing)
@@ -166,8 +165,8 @@ func (a *Attempts) erase(d *inflight.Delivery) {
 	}
 }
 
-// idle reports whether the consumer has no other payload than the one that is being tried. No other payload can then show whether
-// the device works.
+// idle reports whether the consumer has no payload except the one that is being tried. In that case, no other payload can show
+// whether the device works.
 func (a *Attempts) idle(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()

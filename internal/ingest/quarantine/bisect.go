@@ -16,7 +16,7 @@ type Search interface {
 	// Probe checks that the device works.
 	Probe(ctx context.Context) error
 
-	// Aside handles rows that failed with err, which is no failure of an operator. An error ends the search.
+	// Aside handles rows that failed with err, where err isn't an operator failure. If Aside returns an error, the search ends.
 	Aside(ctx context.Context, rows []int, err error) error
 }
 
@@ -26,9 +26,9 @@ type Failing struct {
 	Err error
 }
 
-// FindFailing returns the rows on which the operators fail alone, after they failed on a batch of rows with err. It confirms
-// these failures after it has tried all other rows, and probes the device before and after each confirmation. With an error, it
-// returns no rows, and some rows may not have been tried.
+// FindFailing returns the rows on which the operators fail alone, after they failed with err on a batch of rows. After it has
+// tried all rows, it confirms each failure, and probes the device before and after the confirmation. On an error, it returns no
+// rows, and some rows may not have been tried.
 func FindFailing(ctx context.Context, r Search, rows []int, err error) ([]Failing, error) {
 	if err := r.Probe(ctx); err != nil {
 		return nil, err
@@ -40,14 +40,14 @@ func FindFailing(ctx context.Context, r Search, rows []int, err error) ([]Failin
 	return confirm(ctx, r, suspects)
 }
 
-// OperatorFailed reports whether a payload may be the cause of err. That is the case unless the device is lost or not ready,
-// memory ran out, or the context ended. Probes and other payloads then show whether a payload is the cause.
+// OperatorFailed reports whether a payload may be the cause of err. It returns false if the device is lost or not ready, memory
+// ran out, or the context ended.
 func OperatorFailed(err error) bool {
 	return err != nil && !streams.Ended(err) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, device.ErrNotReady) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// search bisects rows, on which the operators failed with err. It appends the rows that fail alone to found.
+// search bisects rows after the operators failed on them with err. It appends the rows that fail alone to found.
 func search(ctx context.Context, r Search, rows []int, err error, found []Failing) ([]Failing, error) {
 	if len(rows) == 1 {
 		return append(found, Failing{rows[0], err}), nil
@@ -71,7 +71,7 @@ func search(ctx context.Context, r Search, rows []int, err error, found []Failin
 	return found, nil
 }
 
-// confirm runs each of suspects alone once more, between probes, and returns the rows on which the operators fail again.
+// confirm runs each suspect alone once more, between probes, and returns the rows on which the operators fail again.
 func confirm(ctx context.Context, r Search, suspects []Failing) (guilty []Failing, err error) {
 	for _, s := range suspects {
 		if err := r.Probe(ctx); err != nil {

@@ -19,13 +19,13 @@ type Bisector struct {
 	trier *tester
 }
 
-// NewBisector returns a Bisector with a queue of at most most batches. The deliveries of further batches are given back.
+// NewBisector returns a Bisector with a queue for up to most batches. The deliveries of further batches are given back.
 func NewBisector(i Isolation, most int) *Bisector {
 	return &Bisector{queue: make(chan failed, most), trier: newTester(i)}
 }
 
-// Refused takes over a batch that failed with err. If an operator may be the cause, the batch waits until Run searches for the
-// failing payload. Otherwise, or if the queue is full, the batch's deliveries are given back.
+// Refused takes over a batch that failed with err. If an operator may be the cause, Run will search for the failing payload.
+// Otherwise, or if the queue is full, the batch's deliveries are given back.
 func (s *Bisector) Refused(pipe *streams.Pipeline, g *inflight.Batch, err error) {
 	if OperatorFailed(err) {
 		payloads := len(g.Items) // before the send, because Run may recycle g at once
@@ -69,7 +69,6 @@ func (s *Bisector) search(ctx context.Context, f failed) {
 	s.trier.Ends.StoreLater(ctx, f.pipe, f.g) // some records of its frames may be in batches that are searched later
 }
 
-// giveBack gives back the unsettled deliveries of a batch.
 func (s *Bisector) giveBack(g *inflight.Batch, why error) {
 	for _, i := range g.Unsettled() {
 		g.Settle(i)

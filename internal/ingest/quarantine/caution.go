@@ -2,7 +2,7 @@ package quarantine
 
 import "time"
 
-// strictness is the degree of caution of a worker's pull.
+// strictness is the degree to which the pull isolates payloads.
 type strictness uint8
 
 const (
@@ -12,16 +12,17 @@ const (
 )
 
 // caution determines the strictness of the pull. After the death of a process, a prefetched message can't be distinguished from a
-// tried one, because the server counts both as delivered. So the worker prefetches only while no quarantined payload can arrive.
-// caution infers this from recently delivered quarantined payloads, and from the consumer's number of outstanding deliveries.
+// tried one, because the server counts both as delivered. The worker therefore prefetches only while no quarantined payload can
+// arrive. caution infers this from recently delivered quarantined payloads, and from the consumer's number of outstanding
+// deliveries.
 type caution struct {
-	horizon time.Duration // upper bound of the time until an unsettled payload is redelivered
+	horizon time.Duration // maximum time until an unsettled payload is redelivered
 
 	cautiousUntil time.Time
 	strictUntil   time.Time
 }
 
-// saw records a delivery with that level.
+// saw records a delivery with the given quarantine level.
 func (c *caution) saw(level int, now time.Time) {
 	if level >= 1 {
 		c.cautiousUntil = now.Add(c.horizon)
@@ -31,8 +32,8 @@ func (c *caution) saw(level int, now time.Time) {
 	}
 }
 
-// begin records the numbers of outstanding deliveries, and of redeliveries among them, at the start of the worker. These
-// deliveries belong to other workers or to a dead one.
+// begin records the number of outstanding deliveries at the start of the worker, and the number of redeliveries among them. These
+// deliveries belong to other workers, including dead ones.
 func (c *caution) begin(outstanding, redelivered int, now time.Time) {
 	if outstanding > 0 {
 		c.saw(1, now)
@@ -42,8 +43,8 @@ func (c *caution) begin(outstanding, redelivered int, now time.Time) {
 	}
 }
 
-// heard records later numbers of outstanding deliveries and redeliveries, and the number that this worker holds. If this worker
-// holds all outstanding deliveries, no quarantined payload is left at the server. If no delivery is a redelivery, the next
+// heard records later numbers of outstanding deliveries and redeliveries. own is the number of deliveries that this worker holds.
+// If it holds all outstanding deliveries, no quarantined payload is left at the server. If no delivery is a redelivery, the next
 // delivery of each payload is at most the second one.
 func (c *caution) heard(outstanding, redelivered, own int) {
 	if redelivered == 0 || outstanding <= own {

@@ -8,19 +8,19 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// environment has the functions of the worker that a Controller needs. The model test simulates it.
+// environment contains the functions of the worker that a Controller needs. The model test simulates it.
 type environment interface {
-	// fetch requests up to n deliveries and passes each that must be processed to take. It returns the number of deliveries that
-	// arrived. If wait is set, it waits for the first delivery for a while.
+	// fetch requests up to n deliveries, and passes each that must be processed to take. came is the number of deliveries that
+	// arrived. If wait is set, fetch waits up to fetchWait for the first delivery.
 	fetch(ctx context.Context, n int, wait bool, take func(inflight.Delivery)) (came int, err error)
 
 	// outstanding returns the number of unsettled deliveries of all workers, and the number of redeliveries among them.
 	outstanding(ctx context.Context) (all, redelivered int, err error)
 
-	// quiet waits until only mine of the worker's deliveries are unsettled, and the server has processed the acknowledgements.
+	// quiet waits until at most mine of the worker's deliveries are unsettled, and the server has processed the acknowledgements.
 	quiet(ctx context.Context, mine int) error
 
-	// flow removes items from g and processes them outside quarantine. The items were never delivered before.
+	// flow removes items from g and processes them outside quarantine. The items are first deliveries.
 	flow(ctx context.Context, g *inflight.Batch, items []int) error
 
 	// try runs items of g in an isolated batch while the devices run nothing else, and settles each item. It returns an error if
@@ -30,9 +30,9 @@ type environment interface {
 	now() time.Time
 }
 
-// Controller pulls while quarantined payloads may arrive. It holds at most the deliveries that it can try at once, and tries one
-// level at a time with nothing else in flight. So each delivery of a payload stands for one try. After a crash, the next process
-// recognizes the payloads that may be the cause by their delivery counts.
+// Controller pulls while quarantined payloads may arrive. It holds at most the deliveries that fit into one isolated batch, and
+// tries one level at a time with nothing else in flight. Each delivery of a payload therefore stands for one try. After a crash,
+// the delivery counts show the next process the payloads that may be the cause.
 type Controller struct {
 	around    environment
 	levels    Levels
@@ -65,7 +65,7 @@ func (c *Controller) SetAside(d inflight.Delivery) {
 	c.held.add(d)
 }
 
-// Run pulls and tries deliveries until no quarantined payload can arrive, or ctx is done. After the end of ctx, the held set may
+// Run pulls and tries deliveries until no quarantined payload can arrive, or ctx is done. If ctx is done, the held set may
 // contain deliveries.
 func (c *Controller) Run(ctx context.Context) error {
 	for {
@@ -85,7 +85,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// gather fills the held set with deliveries that can be tried at once. The server sends redeliveries before new messages.
+// gather fills the held set with deliveries for one isolated batch. The server sends redeliveries before new messages.
 func (c *Controller) gather(ctx context.Context) (came int, err error) {
 	take := c.SetAside
 	came, err = c.around.fetch(ctx, 1, true, take)
@@ -99,7 +99,7 @@ func (c *Controller) gather(ctx context.Context) (came int, err error) {
 	return came, err
 }
 
-// stride returns the maximum number of deliveries per fetch. It is 1 in strict mode, because a payload's level is known only
+// stride returns the maximum number of deliveries per fetch. In strict mode it is 1, because a payload's level is known only
 // after its delivery.
 func (c *Controller) stride() int {
 	if c.caution.level(c.around.now()) == strict {

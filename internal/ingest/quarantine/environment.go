@@ -11,14 +11,14 @@ import (
 
 // Intake is the source of a Controller's deliveries. Shared delivery implements it.
 type Intake interface {
-	// Fetch requests up to n deliveries, waits up to wait for the first, and passes each that must be processed to take. It
-	// returns the number of deliveries that arrived.
+	// Fetch requests up to n deliveries, waits up to wait for the first, and passes each that must be processed to take. came is
+	// the number of deliveries that arrived.
 	Fetch(n int, wait time.Duration, take func(inflight.Delivery)) (came int, err error)
 
 	// HandOn processes a new delivery outside quarantine.
 	HandOn(d inflight.Delivery)
 
-	// Quiet waits until only n of the worker's deliveries are unsettled, and the server has processed the acknowledgements.
+	// Quiet waits until at most n of the worker's deliveries are unsettled, and the server has processed the acknowledgements.
 	Quiet(ctx context.Context, n int) error
 }
 
@@ -27,15 +27,15 @@ type liveEnvironment struct {
 	Intake
 	pipes    []*streams.Pipeline
 	trier    *tester
-	drainCtx context.Context // its end also ends the wait for batches on a device
+	drainCtx context.Context // limits the wait for batches on a device
 }
 
-// fetchWait is the maximum time for which a fetch waits for a payload. The end of intake does not shorten it, because messages in
-// transit would not be redelivered before AckWait.
+// fetchWait is the maximum time for which a fetch waits for a payload. The end of intake does not shorten it, because the server
+// would redeliver messages in transit only after AckWait.
 const fetchWait = 250 * time.Millisecond
 
-// NewController returns a Controller that pulls through in. A batch holds up to most payload bytes. Batches may finish until
-// drainCtx ends.
+// NewController returns a Controller that pulls through in. most is the maximum number of payload bytes per batch. Batches may
+// finish until drainCtx ends.
 func NewController(drainCtx context.Context, in Intake, pipes []*streams.Pipeline, most int, ackWait time.Duration, i Isolation) *Controller {
 	return &Controller{
 		around: &liveEnvironment{Intake: in, pipes: pipes, trier: newTester(i), drainCtx: drainCtx},
@@ -60,7 +60,7 @@ func (s *liveEnvironment) outstanding(ctx context.Context) (all, redelivered int
 
 func (s *liveEnvironment) quiet(ctx context.Context, mine int) error { return s.Quiet(ctx, mine) }
 
-// flow passes new payloads on, like the pull. A stop does not interrupt it, because received payloads are processed.
+// flow passes new payloads on. The end of ctx does not interrupt it, because received payloads are processed.
 func (s *liveEnvironment) flow(_ context.Context, g *inflight.Batch, items []int) error {
 	for _, i := range items {
 		g.Settle(i)

@@ -7,9 +7,9 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// MaxInRow is the number of different payloads that must fail alone on a device before the worker blames the device and stops.
-// No other payload may succeed in between. The device may pass all its probes. A stream usually has one failing payload, or a
-// few next to each other. The number exceeds the size of the last isolated batches with several payloads, and is small enough
+// MaxInRow is the number of payloads that must fail alone on a device, with no success in between, before the worker stops. The
+// worker then considers the device the cause, even if the device passes its probes. A stream usually has one failing payload, or
+// a few next to each other. The number exceeds the size of the last isolated batches with several payloads, and is small enough
 // that a broken device costs only seconds.
 const MaxInRow = 16
 
@@ -18,14 +18,14 @@ const MaxInRow = 16
 type evidence struct {
 	mu    sync.Mutex
 	right uint64 // number of batches that succeeded
-	// failed has, by sequence, the payloads that failed alone, and have neither succeeded nor been given up since.
+	// failed contains, by sequence, the payloads that failed alone. A payload that succeeds or is given up is removed.
 	failed map[uint64]failedOnce
 	row    int // number of payloads that failed alone since the last successful batch
 }
 
 // failedOnce is a payload that failed alone.
 type failedOnce struct {
-	stored time.Time // when the stream stored the payload, because a recreated stream reuses sequences
+	stored time.Time // time when the stream stored the payload; a recreated stream reuses sequences
 	right  uint64    // value of evidence.right at the first failure
 	times  int       // number of failures alone
 	at     time.Time // time of the last failure
@@ -61,12 +61,12 @@ const (
 
 func (r Ruling) String() string { return [...]string{"give up", "hold back", "not well"}[r] }
 
-// rule decides about payloads that each failed alone between two successful probes. limit is the number of deliveries or
-// failures after which a payload that has failed before is given up.
+// rule decides about payloads that each failed alone between two successful probes. limit is the number of deliveries or failures
+// after which a payload that has failed before is given up.
 //
 // If another payload has succeeded since c.Since, the payloads are given up. If several payloads failed and none succeeded, the
 // device is the cause. A single payload is given up if there is no other payload for a comparison. Otherwise it is held back. It
-// is given up later when it fails again after others have succeeded, or when it was delivered, or has failed, limit times.
+// is given up when it fails again after another payload has succeeded, or when it was delivered, or has failed, limit times.
 func (e *evidence) rule(failed []*inflight.Delivery, limit int, c Comparison) Ruling {
 	if e.batches() > c.Since {
 		return e.forget(failed)
@@ -87,7 +87,7 @@ func (e *evidence) rule(failed []*inflight.Delivery, limit int, c Comparison) Ru
 	return holdBack
 }
 
-// note records a payload that failed alone, and returns the earlier record. again is false if there was none.
+// note records a payload that failed alone, and returns the record of its earlier failures. again is false if there is none.
 func (e *evidence) note(d *inflight.Delivery) (before failedOnce, again bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -132,8 +132,8 @@ func (e *evidence) settled(items []inflight.Delivery) {
 	}
 }
 
-// holds reports whether a payload failed alone before and no other payload has succeeded since. A try in a batch with others
-// would then prove nothing.
+// holds reports whether a payload failed alone and no other payload has succeeded since. Running it with other payloads would
+// prove nothing.
 func (e *evidence) holds(d *inflight.Delivery) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -153,7 +153,7 @@ func (e *evidence) held() (n int) {
 	return n
 }
 
-// Comparison describes the other payloads with which failing payloads are compared.
+// Comparison describes the other payloads that failing payloads are compared with.
 type Comparison struct {
 	Since  uint64      // value of Judge.Batches at the start of the search for the failing payloads
 	Others int         // number of other payloads that failed too when they were computed alone for the comparison

@@ -6,8 +6,8 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// heldSet holds the untried deliveries of a Controller, which are quarantined payloads and new payloads that arrived in between.
-// If one payload breaks the device, all others in the set are redelivered with a higher level. So the set is kept small, and the
+// heldSet holds the untried deliveries of a Controller: quarantined payloads and new payloads that arrived in between. If one
+// payload breaks the device, all payloads in the set are redelivered with a higher level. The set is therefore small, and the
 // highest level is tried first. A payload that runs alone never waits for another payload.
 type heldSet struct {
 	g     *inflight.Batch // keeps the deliveries alive
@@ -23,8 +23,8 @@ func (h *heldSet) add(d inflight.Delivery) {
 	h.top = max(h.top, d.Level)
 }
 
-// room returns the number of deliveries that may be added so that one batch of the highest level can contain all deliveries. The
-// deliveries may have about most bytes in total.
+// room returns the number of deliveries that may be added. All deliveries must fit into one batch of the highest level, with
+// about most bytes in total.
 func (h *heldSet) room(l Levels, most int) int {
 	if h.bytes >= most {
 		return 0
@@ -32,8 +32,8 @@ func (h *heldSet) room(l Levels, most int) int {
 	return max(l.size(h.top)-len(h.left), 0)
 }
 
-// next removes and returns the items to try next, which are the oldest ones of the highest level. That level and the batch size
-// of most bytes limit their number. It returns no items if the set is empty.
+// next removes the oldest items of the highest level and returns them. They fit into one batch of that level, with up to most
+// bytes. next returns no items if the set is empty.
 func (h *heldSet) next(l Levels, most int) (level int, part []int) {
 	for _, i := range h.left {
 		level = max(level, h.g.Items[i].Level)

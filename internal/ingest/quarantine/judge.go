@@ -37,8 +37,7 @@ func (j *Judge) CameRight(pipe *streams.Pipeline, b *inflight.Batch) {
 // Batches returns the number of batches that have succeeded on a device.
 func (j *Judge) Batches(pipe *streams.Pipeline) uint64 { return j.evidence[pipe].batches() }
 
-// HeldBack returns the number of payloads that failed alone while no other payload has succeeded since. The server redelivers
-// these payloads later.
+// HeldBack returns the number of payloads that are held back: they failed alone, and the server redelivers them later.
 func (j *Judge) HeldBack() (n int) {
 	for _, e := range j.evidence {
 		n += e.held()
@@ -56,7 +55,7 @@ func (j *Judge) Holds(d *inflight.Delivery) bool {
 	return false
 }
 
-// Decide decides about payloads of b that fail alone (see evidence.rule). If it returns DeviceNotWell, it has ended the pipeline.
+// Decide decides about payloads of b that fail alone; see evidence.rule. If it returns DeviceNotWell, it has ended the pipeline.
 func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Failing, c Comparison) (Ruling, error) {
 	failed := Sources(b, guilty)
 	r := j.evidence[pipe].rule(failed, j.limit, c)
@@ -74,8 +73,8 @@ func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Faili
 	return r, nil
 }
 
-// Sources returns the deliveries of failing rows of a batch, each once. Several failing records of one frame are no more evidence
-// against a device than one failing payload.
+// Sources returns the deliveries of failing rows of a batch, each once. Several failing records of one frame are as much evidence
+// against a device as one failing payload.
 func Sources(b *inflight.Batch, failing []Failing) (sources []*inflight.Delivery) {
 	for _, a := range failing {
 		d := b.Source(a.Row)

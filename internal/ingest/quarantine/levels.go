@@ -1,9 +1,9 @@
 package quarantine
 
-// Levels determines the size of isolated batches. A payload that was delivered before and not settled may have broken the
-// device, or was only in flight at the same time. Its level is the number of such deliveries, which is 0 for a new payload.
-// Batches get smaller with the level, so that the failing payload is alone in the end. The level depends only on the server's
-// delivery count, because a process that dies loses its memory.
+// Levels determines the size of isolated batches. A payload that was delivered before and not settled may have broken the device,
+// or was only in flight at the same time. Its level is the number of such deliveries, and 0 for a new payload. Batches get
+// smaller with the level, until the failing payload is alone. The level depends only on the server's delivery count, because a
+// process that dies loses its memory.
 type Levels struct {
 	Full  int // number of payloads in a full batch; at least 1
 	Limit int // number of deliveries before a payload is given up; at least 1
@@ -18,8 +18,7 @@ const (
 	LoneRuns = 2
 )
 
-// size returns the maximum number of payloads of a level that are tried at once. In the last deliveries before the limit, a
-// payload is alone.
+// size returns the maximum number of payloads of a level per batch. Before the limit, it is 1 for the last LoneRuns levels.
 func (l Levels) size(level int) int {
 	if level > 0 && level >= l.Limit-LoneRuns {
 		return 1
@@ -40,6 +39,6 @@ func (l Levels) Alone() int {
 	return level
 }
 
-// guilty reports whether, according to its level, a payload that ran alone may have lost the device for the second time. It is
-// used only if the consumer has no attemptNote.
+// guilty reports whether a payload of the given level may have broken the device twice while it ran alone. It is used only if the
+// consumer has no attemptNote.
 func (l Levels) guilty(level int) bool { return level >= l.Alone()+LoneRuns-1 }

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Narrowing is the state of a search for the records of a frame that lose the device, and with it the process. It is stored with
-// the frame's sequence for the next process, and changes before and after records run. After the death of a process, it has the
-// records that ran alone at that time, on a device that had just passed a probe.
+// Narrowing is the state of a search in a frame for records that break the device. It is stored with the frame's sequence before
+// and after each run, so that the next process continues the search. If a process dies, the stored Narrowing names the records
+// that were running alone. The device had just passed a probe.
 //
 // The zero Narrowing is the start of a search.
 type Narrowing struct {
-	First, Records int   // the run of records; without a run, Records is 0
+	First, Records int   // the run of records; Records is 0 if there is no run
 	Deaths         int   // number of processes that died while exactly these records ran
 	Condemned      []int // indices of the records that are given up
 }
@@ -24,8 +24,8 @@ type Run struct{ First, Records int }
 // mostCondemned is the maximum number of records of a frame that are given up one by one. With more, the whole frame is given up.
 const mostCondemned = 64
 
-// Next returns the runs in which a frame with that many records is tried, in order. It halves the run in which the last process
-// died. If that run is a single record that was tried LoneRuns times, Next condemns the record. It reports false if too many
+// Next returns the runs in which a frame with the given number of records is tried, in order. It halves the run in which the last
+// process died. If that run is a single record that was tried LoneRuns times, Next condemns the record. ok is false if too many
 // records are condemned.
 func (n *Narrowing) Next(records int) (runs []Run, ok bool) {
 	n.Condemned = slices.DeleteFunc(n.Condemned, func(i int) bool { return i >= records }) // the framing may have changed
@@ -48,7 +48,7 @@ func (n *Narrowing) Next(records int) (runs []Run, ok bool) {
 	return runs, len(n.Condemned) <= mostCondemned
 }
 
-// Begin returns the Narrowing to store while a run is on the device. n is the Narrowing that the last process stored.
+// Begin returns the Narrowing to store while a run is on the device. n is the Narrowing from the last process.
 func (n Narrowing) Begin(r Run) Narrowing {
 	deaths := 1
 	if n.First == r.First && n.Records == r.Records {
@@ -57,7 +57,7 @@ func (n Narrowing) Begin(r Run) Narrowing {
 	return Narrowing{r.First, r.Records, deaths, n.Condemned}
 }
 
-// String returns the text form, which ParseNarrowing parses.
+// String returns the text form for ParseNarrowing.
 func (n Narrowing) String() string {
 	text := fmt.Sprintf("%d %d %d", n.First, n.Records, n.Deaths)
 	for _, i := range n.Condemned {

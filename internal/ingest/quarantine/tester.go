@@ -16,8 +16,8 @@ type Deliveries interface {
 	// Finish publishes the results of a completed batch and settles each of its deliveries.
 	Finish(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, completed *streams.Batch, s *results.Buffers)
 
-	// Store publishes the results of a batch's frames, which must be complete, and settles them. StoreLater does the same once the
-	// frames are complete, and then recycles the batch. It doesn't block the caller.
+	// Store publishes the results of a batch's frames, which must be complete, and settles the frames. StoreLater does the same
+	// once the frames are complete, and then recycles the batch. It doesn't block the caller.
 	Store(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *results.Buffers)
 	StoreLater(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch)
 
@@ -27,12 +27,12 @@ type Deliveries interface {
 	// GiveUp takes over d and publishes a dead letter for d. It waits only for a free publish slot.
 	GiveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error)
 
-	// DeadLetter publishes a dead letter for d and settles d. If the dead letter could not be stored, DeadLetter settles nothing
-	// and reports false.
+	// DeadLetter publishes a dead letter for d and settles d. If the dead letter can't be stored, it returns false and settles
+	// nothing.
 	DeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) bool
 }
 
-// Isolation has the parts and settings with which a Controller and a Bisector try deliveries in isolated batches.
+// Isolation contains the dependencies and settings of a Controller or a Bisector.
 type Isolation struct {
 	Pool     *inflight.Pool
 	Judge    *Judge
@@ -43,15 +43,15 @@ type Isolation struct {
 	Log      *slog.Logger
 }
 
-// tester runs deliveries in isolated batches, and searches for the failing payload if an operator fails. Only one goroutine may use
-// it. It has at most one batch on a device at a time.
+// tester runs deliveries in isolated batches, and searches for the failing payload if an operator fails. Only one goroutine may
+// use it. It has at most one batch on a device at a time.
 type tester struct {
 	Isolation
 	part    *inflight.Batch // the deliveries on the device, which the pool keeps alive
 	buffers results.Buffers
 	ran     bool // whether the latest items reached the device
 	lone    bool // whether the item runs alone on a device that has just passed a probe
-	deaths  int  // number of earlier tries alone in which a process died, from the consumer's metadata; -1 if unknown
+	deaths  int  // number of processes that died while the payload ran alone, from the consumer's metadata; -1 if unknown
 }
 
 func newTester(i Isolation) *tester {
@@ -60,8 +60,8 @@ func newTester(i Isolation) *tester {
 	return t
 }
 
-// giveBack gives back the unsettled deliveries of rows. If a single delivery is condemned, it publishes the dead letter instead. It
-// returns err only if the pipeline has ended.
+// giveBack gives back the unsettled deliveries of rows. If a single delivery is condemned, giveBack publishes its dead letter
+// instead. It returns err only if the pipeline has ended.
 func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, rows []int, err error) error {
 	items, open := g.ItemsOf(rows)
 	for _, i := range items {
@@ -87,8 +87,8 @@ func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, rows []int, er
 	return nil
 }
 
-// withhold gives back the unsettled deliveries of rows without blame. It returns err if err means that the pipeline has ended. If
-// ctx has ended, it returns ctx's error, and the worker gives the deliveries back when it ends.
+// withhold gives back the unsettled deliveries of rows without condemning any. It returns err if the pipeline has ended. If ctx
+// has ended, it only returns ctx's error, and the worker gives the deliveries back when it ends.
 func (t *tester) withhold(ctx context.Context, g *inflight.Batch, rows []int, err error) error {
 	t.ran = false
 	if ctx.Err() != nil {
@@ -110,9 +110,9 @@ func (t *tester) withhold(ctx context.Context, g *inflight.Batch, rows []int, er
 	return nil
 }
 
-// condemned reports whether a payload that ran alone is given up because of err, with the reason. There are two cases. A kernel has
-// lost the device for the second time with this payload alone. Or the device had too little memory for this payload alone, and the
-// payload was delivered too often.
+// condemned reports whether a payload that ran alone is given up because of err, and the reason. In one case, a kernel fault has
+// broken the device for the second time while the payload ran alone. In the other case, the device had too little memory for the
+// payload, and it was delivered too often.
 func (t *tester) condemned(d *inflight.Delivery, err error) (results.Reason, bool) {
 	switch {
 	case !t.ran || !t.lone:
@@ -124,8 +124,8 @@ func (t *tester) condemned(d *inflight.Delivery, err error) (results.Reason, boo
 }
 
 // run computes rows of g, in one batch if they fit, and settles the messages of one record. It skips rows of settled deliveries,
-// because an earlier call may have failed after some of its batches. The results of records stay in their frames. If run fails, the
-// deliveries are still in g. If ctx ended, they may be on the device and in t.part instead.
+// because an earlier call may have failed after some of its batches. The results of records stay in their frames. If run fails,
+// the deliveries stay in g. If ctx has ended, they may be on the device and in t.part instead.
 func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int) error {
 	rows = g.Unfinished(rows)
 	for len(rows) > 0 {
@@ -188,8 +188,8 @@ func (t *tester) runBatch(ctx context.Context, pipe *streams.Pipeline, g *inflig
 	return n, err
 }
 
-// storeFrames publishes the results of the frames among items of g, and settles these frames. All rows of these frames must have
-// been tried.
+// storeFrames publishes the results of the unsettled frames among items of g, and settles them. All their rows must have been
+// tried.
 func (t *tester) storeFrames(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) {
 	for _, i := range items {
 		if d := g.Items[i]; d.Frame != nil && !g.IsSettled(i) {
@@ -206,6 +206,6 @@ func (t *tester) storeFrames(ctx context.Context, pipe *streams.Pipeline, g *inf
 }
 
 func (t *tester) probe(ctx context.Context, pipe *streams.Pipeline) error {
-	t.ran = false // if the probe loses the device, no payload is to blame
+	t.ran = false // if the probe fails, no payload is the cause
 	return pipe.Probe(ctx)
 }

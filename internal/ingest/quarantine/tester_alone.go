@@ -12,8 +12,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// tryAlone tries a quarantined payload alone. If LoneRuns processes died while they tried the payload, it becomes a dead letter
-// without another try.
+// tryAlone runs a quarantined payload alone. After LoneRuns deaths of processes that did so, the payload becomes a dead letter.
 func (t *tester) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
 	d, rows := &g.Items[items[0]], g.RowsOf(items)
 	t.Log.Warn("a payload that no worker has settled yet is tried alone", "sequence", d.Sequence,
@@ -51,8 +50,8 @@ func (t *tester) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *inflig
 	return err
 }
 
-// tryFrame tries a quarantined frame alone, in runs of records that last determines. So it finds the records that lose the device,
-// and only these are given up. If the server accepts no notes, tryFrame does nothing and returns errNoNotes.
+// tryFrame runs a quarantined frame alone, in runs of records from last.Next. It gives up only the records that break the device.
+// If the server accepts no notes, tryFrame does nothing and returns errNoNotes.
 func (t *tester) tryFrame(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, item int, last attemptNote) error {
 	d, rows := &g.Items[item], g.RowsOf([]int{item})
 	runs, ok := last.Next(d.Frame.Records())

@@ -26,10 +26,9 @@ func (r isolatedSearch) Aside(ctx context.Context, rows []int, err error) error 
 	return r.giveBack(ctx, r.g, rows, err)
 }
 
-// try runs rows of g and settles their messages of one record. Each is published, given up, or given back. The results of records
-// stay in their frames. If an operator fails on the rows, try searches for the failing rows. It returns an error if the device is
-// lost or ctx ends. Unsettled deliveries were then given back, or are in g or t.part, from where the worker gives them back when
-// it ends.
+// try runs rows of g and settles their messages of one record: each is published, given up, or given back. The results of records
+// stay in their frames. If an operator fails, try searches for the failing rows. It returns an error if the device is lost or ctx
+// ends. Unsettled deliveries are then given back, or the worker gives them back from g or t.part when it ends.
 func (t *tester) try(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int) error {
 	err := t.run(ctx, pipe, g, rows)
 	switch {
@@ -52,7 +51,7 @@ func (t *tester) tryItems(ctx context.Context, pipe *streams.Pipeline, g *inflig
 	return nil
 }
 
-// blame finds the failing rows after the operators failed on all rows together with err. It gives up no row before all other rows
+// blame finds the failing rows after the operators failed with err on all rows together. It gives up no row before all other rows
 // were tried.
 func (t *tester) blame(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int, err error) error {
 	since := t.Judge.Batches(pipe)

@@ -11,7 +11,6 @@ import (
 	"millrace/internal/ingest/stall"
 )
 
-// unacknowledged returns the number of delivered messages that are not acknowledged.
 func unacknowledged(info *jetstream.ConsumerInfo) uint64 { return uint64(max(info.NumAckPending, 0)) }
 
 // watchBacklog queries the consumer every stall.Interval until ctx is done. It passes the backlog to the observer, and

@@ -52,7 +52,6 @@ func fullBatch(pipes []*streams.Pipeline) int {
 	return full
 }
 
-// isolation returns the settings for package quarantine.
 func (m *Mode) isolation() quarantine.Isolation {
 	return quarantine.Isolation{
 		Pool: m.s.Pool, Judge: m.s.Judge, Ends: m.ends, Levels: m.admission.levels, Limit: m.s.Limit, Log: m.s.Log,
@@ -139,7 +138,6 @@ func (m *Mode) startIntake(wg *sync.WaitGroup, intake, drainCtx context.Context,
 	}
 }
 
-// newSource returns the source that pulls from the consumer.
 func (m *Mode) newSource(drainCtx context.Context) *source {
 	nc, pool := m.s.Conns[0], m.s.Pool
 	src := &source{

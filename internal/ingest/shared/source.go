@@ -137,7 +137,6 @@ func (s *source) prefetch(intake context.Context) error {
 	}
 }
 
-// request returns the source's pull request.
 func (s *source) request() pull.Request {
 	info := s.consumer.CachedInfo()
 	return pull.Request{

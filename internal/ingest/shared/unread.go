@@ -19,7 +19,6 @@ func (u *unread) add(d inflight.Delivery) {
 	u.list = append(u.list, d)
 }
 
-// takeAll removes and returns all unread deliveries.
 func (u *unread) takeAll() []inflight.Delivery {
 	u.mu.Lock()
 	defer u.mu.Unlock()

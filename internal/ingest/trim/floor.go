@@ -199,7 +199,6 @@ func (r *reader) idleFloor(ctx context.Context, c *jetstream.ConsumerInfo, most 
 	return most, nil
 }
 
-// filters returns the subject filters of a consumer.
 func filters(c jetstream.ConsumerConfig) []string {
 	switch {
 	case len(c.FilterSubjects) > 0:
