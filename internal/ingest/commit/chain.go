@@ -22,7 +22,7 @@ type Settings struct {
 	// stream may be full or its server unavailable.
 	Again func(ctx context.Context, s Store, attempts int, err error) bool
 
-	// Start is the position of the last acknowledged input. A chain without a marker begins there.
+	// Start is the position of the last acknowledged input. A chain without a marker has this position.
 	Start Position
 
 	// LookUp is the sequence of the last delivered input. Workers without markers may have stored results up to it. It

@@ -111,7 +111,7 @@ func (g *Batch) Settle(i int) {
 	g.mu.Unlock()
 }
 
-// Reclaim takes back deliveries that moved to another batch and were not settled there.
+// Reclaim takes back deliveries that moved to another batch and were not settled in that batch.
 func (g *Batch) Reclaim(items []int) {
 	g.mu.Lock()
 	for _, i := range items {

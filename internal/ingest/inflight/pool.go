@@ -160,7 +160,7 @@ func (p *Pool) Submit(b *streams.Batch, g *Batch, window *Window, why streams.Cl
 	return b.Submit(why)
 }
 
-// Acquire waits for a pipeline's batch for deliveries in a Batch from NewBatch.
+// Acquire waits for a batch of a pipeline. The caller packs it together with a Batch from NewBatch.
 func (p *Pool) Acquire(ctx context.Context, pipe *streams.Pipeline) (*streams.Batch, error) {
 	if err := pipe.Reserve(ctx); err != nil {
 		return nil, err

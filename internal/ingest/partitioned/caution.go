@@ -43,8 +43,7 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 	before := partition.ParseCaution(left[annotationCaution])
 	floor := info.AckFloor.Stream
 	caution := before.Begin(floor)
-	// If the last lease belongs to this worker, its owner didn't die. The worker only failed to reach the server to end
-	// that lease.
+	// If this worker itself owned the last lease, that owner didn't die. It only failed to reach the server to end the lease.
 	suspected := left[annotationRecords] // from an earlier death; kept if the last death had another reason
 	if owner, dead := left[annotationOwner]; dead && owner != c.id {
 		sequence, records, _ := strings.Cut(left[annotationAlone], " ")

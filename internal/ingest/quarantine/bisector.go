@@ -28,7 +28,7 @@ func NewBisector(i Isolation, most int) *Bisector {
 // Otherwise, or if the queue is full, the batch's deliveries are given back.
 func (s *Bisector) Refused(pipe *streams.Pipeline, g *inflight.Batch, err error) {
 	if OperatorFailed(err) {
-		payloads := len(g.Items) // before the send, because Run may recycle g at once
+		payloads := len(g.Items) // read before the send, because Run may recycle g at once
 		select {
 		case s.queue <- failed{pipe, g}:
 			s.trier.Log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well", "payloads", payloads, "error", err)

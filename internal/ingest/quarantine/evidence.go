@@ -97,7 +97,7 @@ func (e *evidence) note(d *inflight.Delivery) (before failedOnce, again bool) {
 		return before, true
 	}
 	if e.failed == nil || len(e.failed) >= mostRemembered {
-		e.failed = map[uint64]failedOnce{} // to bound the map; a forgotten payload is held back once more
+		e.failed = map[uint64]failedOnce{} // bounds the map; a forgotten payload is held back once more
 	}
 	e.failed[d.Sequence] = failedOnce{d.Stored, e.right, 1, time.Now()}
 	e.row++
