@@ -13,11 +13,10 @@ import (
 	"millrace/internal/ingest/retry"
 )
 
-// Connections has a worker's connections to the server. Each connection has one reading goroutine in the client and one in the
-// server.
+// Connections has a worker's connections to the server.
 //
-// With several connections, inputs and results use different ones. Otherwise the server's response to a batch of results, for which
-// a partition's next batch waits, would queue behind megabytes of inputs. The first connection carries all requests. With shared
+// Inputs and results use different connections if there are several. Otherwise the server's response to a batch of results would
+// queue behind megabytes of inputs, and delay a partition's next batch. The first connection carries all requests. With shared
 // delivery it also carries the inputs, and the other connections carry the results. With exclusive delivery it also carries the
 // results, and the other connections share the inputs of the partitions.
 type Connections []*nats.Conn
@@ -25,8 +24,8 @@ type Connections []*nats.Conn
 // RequestTimeout is the time limit for the server's response to a request.
 const RequestTimeout = 2 * time.Second
 
-// DefaultConnections returns the default number of connections. With exclusive delivery three of them carry inputs
-// (adr/0026). With shared delivery one carries all inputs (docs/benchmarks.md).
+// DefaultConnections returns the default number of connections for exclusive delivery (adr/0026) or shared delivery
+// (docs/benchmarks.md).
 func DefaultConnections(exclusive bool) int {
 	if exclusive {
 		return 4
@@ -34,8 +33,8 @@ func DefaultConnections(exclusive bool) int {
 	return 1
 }
 
-// ForPartition returns the connection for the inputs of partition p during the worker's n-th lease on p. Each lease uses the next
-// connection, because the previous lease's connection may have failed.
+// ForPartition returns the connection for the inputs of partition p during the worker's n-th lease on p. Each lease uses a
+// different connection, because the previous lease's connection may have failed.
 func (l Connections) ForPartition(p, n int) *nats.Conn {
 	inputs := l.exceptFirst()
 	return inputs[(p+n)%len(inputs)]
@@ -70,8 +69,8 @@ func (l Connections) Connected() bool {
 // connectedEvery is the interval between the checks of AwaitConnected.
 const connectedEvery = 50 * time.Millisecond
 
-// AwaitConnected waits until one of the connections is up, or one is closed permanently. It returns false if ctx ends first. It
-// waits for only one connection, because the server may refuse the other connections for an unlimited time.
+// AwaitConnected waits until at least one connection is up, or one is closed permanently. It reports false if ctx ends. It doesn't
+// wait for all connections, because the server may refuse some of them for an unlimited time.
 func (l Connections) AwaitConnected(ctx context.Context) bool {
 	for !slices.ContainsFunc(l, (*nats.Conn).IsConnected) && !l.Closed() {
 		if !retry.Sleep(ctx, connectedEvery) {
@@ -91,9 +90,8 @@ func (l Connections) Closed() bool {
 	return false
 }
 
-// Ended returns an error if a connection is closed permanently. The client closes a connection after a server error that the client
-// doesn't recognize. For example, the server sends such an error for a message that exceeds a lowered max_payload. A new connection
-// then has the new limit.
+// Ended returns an error if a connection is closed permanently. The client closes a connection after a server error that it
+// doesn't recognize, such as the error for a message that exceeds a lowered max_payload. A new connection has the new limit.
 func (l Connections) Ended() error {
 	for _, nc := range l {
 		if nc.IsClosed() {
@@ -103,7 +101,7 @@ func (l Connections) Ended() error {
 	return nil
 }
 
-// Flush waits until the server has received everything that was sent over any of the connections.
+// Flush waits until the server has received everything that was sent over all connections.
 func (l Connections) Flush(ctx context.Context) error {
 	errs := make(chan error, len(l))
 	for _, nc := range l {

@@ -11,12 +11,11 @@ import (
 // connectTimeout is the time limit for connecting to one server.
 const connectTimeout = 5 * time.Second
 
-// errStalled is the error of a connection that is closed after a stall of the process.
+// errStalled is the error of a connection that was open during a stall of the process.
 var errStalled = errors.New("the process was stopped for a while, and what this connection held is too old")
 
-// dialer opens connections that deliver no outdated bytes. The kernel drops bytes that the server doesn't acknowledge
-// within the time limit unacknowledged. After a stall of the process, a connection passes no bytes on in either
-// direction.
+// dialer opens connections that deliver no outdated bytes. The kernel drops bytes that the server doesn't acknowledge within the
+// time unacknowledged (Linux only). After a stall of the process, a connection transfers nothing more.
 type dialer struct{ watch *pause.Watch }
 
 // Dial implements nats.CustomDialer. It returns the connection below TLS.

@@ -1,11 +1,10 @@
 // Package natsconn opens connections to NATS that reconnect without a limit, and logs the reason while a connection is down.
 //
 // Before it connects, it checks the files that identify the worker and the server: credentials, an NKey seed and certificates. The
-// client reads the files again for every connection, so a replaced file takes effect with the next connection. No error or log line
-// quotes their content.
+// client reads the files again for every connection, so a replaced file takes effect with the next connection. Errors and log
+// lines don't quote the files.
 //
-// The worker command, package ingest and the benchmarks use this package. Start reading at Server and Open. Connections holds all
-// connections of a worker.
+// Start reading at Server and Open. Connections holds all connections of a worker.
 package natsconn
 
 import (
@@ -20,11 +19,11 @@ import (
 )
 
 // pingInterval is the interval between pings to the server. After two pings without a response, the client reconnects. Only pings
-// detect a broken connection whose ends get no error.
+// detect a broken connection that reports no error.
 const pingInterval = 10 * time.Second
 
-// Open opens a connection. An open connection reconnects without a limit, even if the server refuses it for a while, because
-// expired credentials can be replaced on disk. Open logs the connection's events, and calls reconnected after each reconnect.
+// Open opens a connection named name. The connection reconnects without a limit, even if the server refuses it, because expired
+// credentials can be replaced on disk. It logs its events to log, and calls reconnected after each reconnect.
 func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Conn, error) {
 	opts, err := c.options()
 	if err != nil {
@@ -37,8 +36,8 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 		nats.PingInterval(pingInterval),
 		nats.MaxReconnects(-1),
 		nats.IgnoreAuthErrorAbort(),
-		// A publish without a connection fails at once. If the client kept the message for the next connection, it could arrive
-		// after the result stream has forgotten its id.
+		// A publish without a connection fails at once. A message that the client keeps for the next connection could arrive after
+		// the result stream has forgotten its id.
 		nats.ReconnectBufSize(-1),
 		nats.SetCustomDialer(dialer{pause.Process()}),
 		nats.ReconnectWait(250*time.Millisecond),
@@ -58,7 +57,7 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 			if sub != nil {
 				subject = sub.Subject
 			}
-			if errors.Is(err, nats.ErrPermissionViolation) { // a separate message, because it may repeat often and hide others
+			if errors.Is(err, nats.ErrPermissionViolation) { // a separate log message, because it may repeat often
 				log.Warn("NATS permissions violation", "error", err, "advice", "grant it to the worker's user: docs/security.md lists the permissions that it needs")
 				return
 			}
@@ -72,7 +71,7 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 	return nc, nil
 }
 
-// options returns the client options for the files of c. The client reads the files again for each connection.
+// options returns the client options for the files of c. It returns an error if a file is invalid.
 func (c Server) options() ([]nats.Option, error) {
 	if err := c.wrong(time.Now()); err != nil {
 		return nil, err

@@ -9,12 +9,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// outage logs the loss of a connection, and then the reason for failed reconnects. The client library reports only
-// some failures. For example, it doesn't report a server certificate that has expired.
+// outage logs the loss of a connection, and the reason why reconnects fail. The client library reports only some failures. For
+// example, it doesn't report an expired server certificate.
 type outage struct {
 	log     *slog.Logger
 	advice  func(error) string // returns advice on an error
-	watched atomic.Bool        // whether the goroutine of watch runs
+	watched atomic.Bool        // whether a goroutine runs watch
 
 	mu   sync.Mutex
 	last error // error of the latest attempt that the client reported
@@ -25,9 +25,9 @@ const (
 	everyWord = 30 * time.Second // time between further log lines
 )
 
-// began is called by the client when a connection is lost.
+// began handles the loss of a connection.
 func (o *outage) began(nc *nats.Conn, err error) {
-	if nc.IsClosed() { // by this process
+	if nc.IsClosed() { // this process closed it
 		return
 	}
 	o.log.Warn("disconnected from NATS, reconnecting", "error", err)
@@ -37,10 +37,10 @@ func (o *outage) began(nc *nats.Conn, err error) {
 	}
 }
 
-// failed is called by the client when an attempt to reconnect reached no server.
+// failed handles an attempt to reconnect that reached no server.
 func (o *outage) failed(_ *nats.Conn, err error) { o.note(err) }
 
-// note records the error of an attempt, so that watch logs it. There are several attempts per second.
+// note records the error of an attempt for watch, because there are several attempts per second.
 func (o *outage) note(err error) {
 	o.mu.Lock()
 	o.last = err
@@ -55,7 +55,7 @@ func (o *outage) watch(nc *nats.Conn) {
 	for now := range tick.C {
 		if over(nc) {
 			o.watched.Store(false)
-			// No second watch was started for an outage that began before the Store.
+			// An outage that began before the Store started no watch of its own.
 			if over(nc) || !o.watched.CompareAndSwap(false, true) {
 				return
 			}

@@ -15,7 +15,7 @@ import (
 
 var errBadAddress = errors.New("an address is not a URL: percent-encode the special characters of user, password and token (%2F for /)")
 
-// withoutAddress replaces an error of net/url with errBadAddress, because it may quote the password in an address.
+// withoutAddress replaces an error of net/url with errBadAddress, because the error may quote a password.
 func withoutAddress(err error) error {
 	var bad *url.Error
 	if errors.As(err, &bad) {
@@ -24,8 +24,7 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// Redact removes user, password and token from a comma-separated list of server addresses. It doesn't parse the addresses as URLs,
-// because an invalid URL may contain a password too.
+// Redact removes user, password and token from a comma-separated list of server addresses. It also works for invalid URLs.
 func Redact(urls string) string {
 	list := strings.Split(urls, ",")
 	for i, raw := range list {
@@ -40,22 +39,22 @@ func Redact(urls string) string {
 	return strings.Join(list, ",")
 }
 
-// refused reports whether a server refuses the worker's user, or a file of the worker is invalid.
+// refused reports whether err means that a server refuses the worker's user, or that a file of the worker is invalid.
 func refused(err error) bool {
 	var wrong fileError
 	return errors.As(err, &wrong) || errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
 		errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired) || errors.Is(err, nats.ErrNkeysNotSupported)
 }
 
-// unknownAuthority reports whether an unknown authority has issued the server's certificate.
+// unknownAuthority reports whether err means that an unknown authority issued the server's certificate.
 func unknownAuthority(err error) bool {
 	var unknown x509.UnknownAuthorityError
 	var roots x509.SystemRootsError
 	return errors.As(err, &unknown) || errors.As(err, &roots)
 }
 
-// refusesCertificate reports whether the server closed the connection because the worker's certificate is missing or refused. The
-// server sends a TLS alert, which has no error type, and closes the connection. The client reports either the alert or the close.
+// refusesCertificate reports whether err means that the server requires a client certificate or refuses the worker's. The server
+// sends a TLS alert and closes the connection. The client reports one of the two, and the alert has no error type.
 func refusesCertificate(err error) bool {
 	_, alert, found := strings.Cut(err.Error(), "remote error: tls: ")
 	if found {
@@ -66,15 +65,14 @@ func refusesCertificate(err error) bool {
 
 // Permanent reports whether an error of Open persists until the worker's settings or credentials are changed. Permanent errors are
 // an invalid address or file, a user or certificate that the server refuses, and a server certificate that doesn't match the
-// settings. Every other error, such as a server that isn't running yet, may go away while the worker waits. Open tries several
-// addresses in random order and returns the last error.
+// settings. Open tries several addresses in random order and returns the last error.
 func Permanent(err error) bool {
 	var host x509.HostnameError
 	return refused(err) || unknownAuthority(err) || refusesCertificate(err) || errors.As(err, &host) ||
 		errors.Is(err, nats.ErrSecureConnWanted) || errors.Is(err, errBadAddress)
 }
 
-// advice returns the advice for the user after the error of a failed connection.
+// advice returns advice for the user on err, the error of a failed connection.
 func (c Server) advice(err error) string {
 	var op *net.OpError
 	network := errors.As(err, &op)
@@ -102,7 +100,7 @@ func (c Server) advice(err error) string {
 	return "compare MILLRACE_NATS_URL and the MILLRACE_NATS_ files with the server's settings; its log may say more"
 }
 
-// user describes the worker's user at the server, and the setting that changes it.
+// user describes the worker's user, and the setting that changes it.
 func (c Server) user() string {
 	switch {
 	case c.Creds != "":

@@ -15,7 +15,7 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// Server has the settings of a connection to NATS. An empty path means that there is no such file.
+// Server has the settings of a connection to NATS. Each path may be empty.
 type Server struct {
 	URL   string // comma-separated server addresses
 	Creds string // path of a credentials file, with JWT and seed of a user
@@ -36,18 +36,18 @@ const (
 	keyVariable   = "MILLRACE_NATS_TLS_KEY"
 )
 
-// file is a file that identifies the worker or the server. The client library reads it for each connection. This package only
-// checks it.
+// file is a file that identifies the worker or the server. This package only checks it; the client library reads it for each
+// connection.
 type file struct {
 	variable, path string
-	renew          string // advice if the file is invalid or expires
+	renew          string // advice for an invalid or expiring file
 
-	// parse returns a description of the file and the period in which the file is valid. A zero time means no bound. An error
+	// parse returns a description of the file and the period during which it is valid. A zero time means no bound. An error
 	// describes the problem without quoting the file.
 	parse func(data []byte) (is string, from, until time.Time, err error)
 }
 
-// fileError is the error for a file that prevents every connection.
+// fileError is the error for a file that makes connections impossible.
 type fileError struct{ finding.Finding }
 
 // Error returns the variable, the path, the problem and the advice.
@@ -71,7 +71,7 @@ func (c Server) files() (all []file) {
 	return all
 }
 
-// Inspect checks the files that c names, without a server.
+// Inspect checks the files that c names, without connecting. It returns one finding per file.
 func (c Server) Inspect(now time.Time) (findings []finding.Finding) {
 	for _, f := range c.files() {
 		findings = append(findings, f.inspect(now))
@@ -79,7 +79,7 @@ func (c Server) Inspect(now time.Time) (findings []finding.Finding) {
 	return findings
 }
 
-// wrong returns one error with every problem that prevents a connection, or nil if there is none.
+// wrong returns an error that joins all problems of the files, or nil if all files are valid.
 func (c Server) wrong(now time.Time) error {
 	var errs []error
 	for _, f := range c.Inspect(now) {
@@ -90,11 +90,10 @@ func (c Server) wrong(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// lastPart makes inspect warn about an expiry in the last tenth of a lifetime. Automatic renewal happens earlier (cert-manager
-// renews at two thirds), and there is still time to renew manually.
+// lastPart makes inspect warn in the last tenth of a file's lifetime. Automatic renewal happens earlier (cert-manager renews at
+// two thirds), and the rest leaves time to renew manually.
 const lastPart = 10
 
-// inspect checks the file and its period of validity at the time now.
 func (f file) inspect(now time.Time) finding.Finding {
 	const second = "2006-01-02 15:04:05 MST"
 	wrong := finding.Finding{Level: finding.Error, What: f.variable, Advice: f.renew}
@@ -128,8 +127,8 @@ func (f file) inspect(now time.Time) finding.Finding {
 	return right
 }
 
-// parseCreds parses a credentials file, which has a user's JWT and the matching seed. It replaces the errors of the libraries,
-// because they may quote the token or the seed.
+// parseCreds parses a credentials file, which has a user's JWT and the matching seed. It replaces the libraries' errors, because
+// they may quote the token or the seed.
 func parseCreds(data []byte) (is string, from, until time.Time, err error) {
 	token, err := nkeys.ParseDecoratedJWT(data)
 	if err != nil {
@@ -154,7 +153,7 @@ func parseSeed(data []byte) (is string, from, until time.Time, err error) {
 	return "is the seed of user " + public, from, until, nil
 }
 
-// publicOf returns the public key of a key pair and wipes the pair from memory.
+// publicOf returns the public key of key and wipes key from memory. If err isn't nil, it returns err.
 func publicOf(key nkeys.KeyPair, err error) (string, error) {
 	if err != nil {
 		return "", err
