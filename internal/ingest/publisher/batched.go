@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// mostMessages and mostBytes bound one batch. Together with mostAtOnce, they bound a worker's messages in the
-	// stream's queue. The server drops messages that exceed 100,000 messages or 128 MiB in that queue. A batch with a
-	// dropped message fails, and its messages are then published one by one.
+	// mostMessages and mostBytes bound one batch. Together with mostAtOnce, they bound a worker's messages in the stream's queue
+	// at the server. The server drops messages beyond 100,000 messages or 128 MiB in that queue. If a batch fails because of a
+	// dropped message, its messages are published one by one.
 	mostMessages = 4096
 	mostBytes    = 4 << 20
 
@@ -20,18 +20,18 @@ const (
 	mostAtOnce    = 24
 )
 
-// Batched stores the messages of a Publish call as fast batches, with one acknowledgement per batch. If a batch isn't
-// confirmed as a whole, Windowed publishes its messages again, and the server drops duplicates by their ids. Messages
-// stored by a batch never have Answer.Duplicate set, because the server doesn't report duplicates within a batch.
+// Batched stores the messages of a Publish call as fast batches, with one acknowledgement per batch. If the server doesn't confirm
+// a whole batch, Windowed publishes its messages again, and the server drops duplicates by their ids. Answer.Duplicate is never
+// set for a batch's messages, because the server doesn't report duplicates in a batch.
 type Batched struct {
 	singles *Windowed
 	places  chan struct{} // a token for each batch in flight
 	trouble func(error)
 }
 
-// NewBatched returns a Batched over the connections of singles, which also publishes the messages of failed batches.
-// trouble is called with the error of a failed batch, unless the error comes from the messages or from ctx. It may be
-// nil, is called from several goroutines and must not block.
+// NewBatched returns a Batched over the connections of singles. singles also publishes the messages of failed batches. Batched
+// calls trouble with the error of a failed batch, unless the messages or ctx caused the error. trouble may be nil. It is called
+// from several goroutines and must not block.
 func NewBatched(singles *Windowed, trouble func(error)) *Batched {
 	return &Batched{singles: singles, trouble: trouble, places: make(chan struct{}, min(batchesAtOnce*len(singles.conns), mostAtOnce))}
 }
@@ -58,7 +58,7 @@ func cut(msgs []*nats.Msg) int {
 	return len(msgs)
 }
 
-// putBatch stores msgs, which must fit in one batch.
+// putBatch stores msgs, which must fit into one batch, and appends the answers to dst.
 func (b *Batched) putBatch(ctx context.Context, msgs []*nats.Msg, dst []Answer) []Answer {
 	if len(msgs) == 1 {
 		return b.singles.Publish(ctx, msgs, dst)
@@ -75,11 +75,10 @@ func (b *Batched) putBatch(ctx context.Context, msgs []*nats.Msg, dst []Answer) 
 	return dst
 }
 
-// errDisconnected is the error of a batch that would start while its connection is down. Such a batch could only
-// wait.
+// errDisconnected is the error of a batch that isn't sent because its connection is down.
 var errDisconnected = errors.New("no connection to begin a batch on")
 
-// commit stores msgs as one batch. It returns nil only if the server has confirmed all of them.
+// commit stores msgs as one batch. It returns nil only if the server has confirmed all messages.
 func (b *Batched) commit(ctx context.Context, msgs []*nats.Msg) error {
 	for _, m := range msgs {
 		if !fits(m) {

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// windowSize is the maximum number of unacknowledged publishes on one connection. The connection has its own
-	// window, because a publish that waits for the client's window fails after a while.
+	// windowSize is the maximum number of unacknowledged publishes on one connection. It replaces the client library's window, in
+	// which a waiting publish fails after a while.
 	windowSize = 4096
 
-	// bytesPerPlace is the number of bytes per place of the window. A large message takes several places, so at most
-	// 64 MiB are in flight. The server refuses messages beyond 128 MiB in a stream's queue.
+	// bytesPerPlace is the number of bytes per place in the window. A large message takes several places, so at most 64 MiB are in
+	// flight. The server refuses messages beyond 128 MiB in a stream's queue.
 	bytesPerPlace = 64 << 20 / windowSize
 )
 
@@ -26,17 +26,15 @@ type connection struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	batches *fastBatches
-	window  chan struct{} // a token for each place that a message in flight takes
-	// gate has a token for the goroutine that takes places, because two goroutines with some places each could
-	// deadlock.
+	window  chan struct{} // one token per occupied place
+	// gate lets only one goroutine at a time take places, because two goroutines with some places each could deadlock.
 	gate chan struct{}
 
 	mu      sync.Mutex
-	waiting map[*nats.Msg]int // the number of places that each message takes
+	waiting map[*nats.Msg]int // number of places that each message occupies
 }
 
-// newConnection returns a connection with its own JetStream context on nc. A publish fails if its acknowledgement
-// takes longer than timeout.
+// newConnection returns a connection on nc. A publish fails if its acknowledgement takes longer than timeout.
 func newConnection(api jsapi.API, nc *nats.Conn, timeout time.Duration) (*connection, error) {
 	l := &connection{
 		nc:      nc,
@@ -45,8 +43,8 @@ func newConnection(api jsapi.API, nc *nats.Conn, timeout time.Duration) (*connec
 		gate:    make(chan struct{}, 1),
 		waiting: make(map[*nats.Msg]int, windowSize),
 	}
-	// A place becomes free when the server's answer arrives, even if no goroutine waits for the answer. Otherwise a
-	// caller that publishes more messages than the window holds would deadlock.
+	// Handlers free the places when the server's answer arrives, even if no goroutine waits for the answer. Otherwise a caller
+	// that publishes more messages than the window holds would deadlock.
 	var err error
 	l.js, err = api.New(nc,
 		jetstream.WithPublishAsyncMaxPending(2*windowSize), // never reached: the window is smaller
@@ -61,7 +59,7 @@ func places(m *nats.Msg) int {
 	return min(1+len(m.Data)/bytesPerPlace, windowSize)
 }
 
-// enter takes places in the window for m. It reports false if ctx ends first.
+// enter waits for places in the window and takes them for m. It reports false if ctx ends first.
 func (l *connection) enter(ctx context.Context, m *nats.Msg) bool {
 	select {
 	case l.gate <- struct{}{}:
@@ -83,8 +81,8 @@ func (l *connection) enter(ctx context.Context, m *nats.Msg) bool {
 	return true
 }
 
-// leave gives m's places back. If the connection breaks during a publish, the client may answer twice, once with an
-// error from the call and once through a handler. The second call does nothing.
+// leave frees m's places. If the connection breaks during a publish, the client may report the error twice: from the call and
+// through a handler. The second call of leave does nothing.
 func (l *connection) leave(m *nats.Msg) {
 	l.mu.Lock()
 	held := l.waiting[m]
@@ -99,14 +97,13 @@ func (l *connection) free(places int) {
 	}
 }
 
-// sending is a message in flight to the server.
+// sending is a message that was sent, or the error that prevented it.
 type sending struct {
 	ack jetstream.PubAckFuture
 	err error // error if the message was not sent
 }
 
-// send publishes m once the window has space. m must not have been sent before, because the window identifies
-// messages by their address.
+// send publishes m once the window has space. Each call needs a new m, because the window identifies messages by their address.
 func (l *connection) send(ctx context.Context, m *nats.Msg) sending {
 	if !fits(m) {
 		return sending{err: errLongSubject}

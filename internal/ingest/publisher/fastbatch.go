@@ -22,22 +22,22 @@ import (
 //
 //	<inbox>.<id>.<flow>.<gap mode>.<number in the batch>.<operation>.$FI
 //
-// The publisher in jetstreamext is unsuitable because it chooses the ids of batches. Commit markers need ids that the next owner of
-// a partition can derive (adr/0046). That publisher also waits for an answer before it sends the second message. The wait isn't
-// necessary, because a server that doesn't begin the batch refuses the other messages too.
+// The publisher in jetstreamext is unsuitable because it chooses the ids of batches. Commit markers need ids that the next owner
+// of a partition can derive (adr/0046). That publisher also waits for an answer before it sends the second message. This wait is
+// unnecessary, because a server that refuses the first message refuses the other messages too.
 //
 // The server ends a batch when it refuses a message, with one exception. If another stream takes the last space between the
-// server's two checks for space, the server reports an error and continues with the next message. So a failed batch may be stored
-// with gaps. If the refused message was the last one that the server counted, the server keeps the batch open without a limit. The
-// server then answers no message with that batch's id.
+// server's two checks for space, the server reports an error and continues with the next message. A failed batch may therefore be
+// stored with gaps. If the server had counted the refused message as the batch's last, it keeps the batch open without a limit and
+// answers no message with the batch's id.
 type fastBatches struct {
 	nc    *nats.Conn
 	inbox string
 
 	mu     sync.Mutex
 	number uint64
-	open   map[string]*fastBatch // by fastBatch.token
-	sub    *nats.Subscription    // receives the server's answers; nil before the first batch
+	open   map[string]*fastBatch // key: fastBatch.token
+	sub    *nats.Subscription    // for the server's answers; nil before the first batch
 }
 
 func newFastBatches(nc *nats.Conn) *fastBatches {
@@ -48,13 +48,13 @@ func newFastBatches(nc *nats.Conn) *fastBatches {
 const (
 	opStart     = "0"
 	opAppend    = "1"
-	opCommit    = "2" // the message is the last one of the batch
+	opCommit    = "2" // this is the batch's last message
 	opCommitEnd = "3" // the batch ended before this message, which isn't stored
 	opPing      = "4" // the server reports its progress
 )
 
-// Fields of reply subjects. batchFlow lets the server report progress rarely, because the size of a batch bounds the messages in
-// flight. With batchGap, the server ends a batch if a message is missing.
+// Fields of reply subjects. batchFlow makes the server report progress rarely, because the batch size already bounds the messages
+// in flight. batchGap makes the server end a batch if a message is missing.
 const (
 	batchFlow   = "65535"
 	batchGap    = "fail"
@@ -64,45 +64,43 @@ const (
 // fastBatch is one batch in flight to the server.
 type fastBatch struct {
 	*fastBatches
-	token      string // identifies the batch on this connection; follows the inbox in reply subjects
+	token      string // identifies the batch on this connection; part of prefix
 	prefix     string // prefix of the batch's reply subjects
 	reconnects uint64 // the connection's count of reconnects at the start of the batch
-	alone      bool   // whether the batch has only one message, which doesn't leave the batch open
+	alone      bool   // whether the batch has only one message
 	outcome    chan batchAnswer
 }
 
-// batchAnswer is an answer of the server to a batch. Type is "" when the batch has ended, "ack" for progress or as the answer to a
-// ping, "gap" if messages are missing, and "err" if the server refuses a message.
+// batchAnswer is an answer of the server to a batch. Type is "" when the batch has ended, "ack" for progress or after a ping,
+// "gap" if messages are missing, and "err" if the server refuses a message.
 type batchAnswer struct {
-	Type     string              `json:"type"` // see batchAnswer
-	Sequence uint64              `json:"seq"`  // stream sequence of the last message; with other types, the number of a message in the batch
+	Type     string              `json:"type"`
+	Sequence uint64              `json:"seq"` // stream sequence of the last message; with other types, the number of a message in the batch
 	Count    int                 `json:"count"`
 	Error    *jetstream.APIError `json:"error"`
 
-	failed error // the answer is invalid, or no stream has the subject
+	failed error // set if the answer is invalid, or no stream has the subject
 }
 
 // FastBatch is a batch for StoreFast.
 type FastBatch struct {
-	// ID identifies the batch among all batches of the stream. It has at most 64 characters, which must be valid in a subject's
-	// token. An empty ID means a new one.
+	// ID identifies the batch among all batches of the stream. It must be a valid subject token of at most 64 characters. If it is
+	// empty, StoreFast creates a new one.
 	ID string
 
 	Messages []*nats.Msg
 
-	// Confirm reports whether message i must not be sent before the server has confirmed all earlier messages. A nil Confirm
-	// reports false.
+	// Confirm reports whether StoreFast waits before message i until the server has confirmed all earlier messages. It may be nil.
 	Confirm func(i int) bool
 }
 
-// ErrBatchEnded means that the server has ended a batch because a message wasn't the next one. Either an earlier message is
-// missing, or another batch has the same id.
+// ErrBatchEnded means that the server has ended a batch because a message is missing, or because another batch has the same id.
 var ErrBatchEnded = errors.New("the server has ended the batch: a message was not the next one")
 
-// ErrBatchStuck means that the server neither answers nor stores messages with the id of a batch.
+// ErrBatchStuck means that the server stores no messages with the id of the batch, and doesn't answer them.
 var ErrBatchStuck = errors.New("the server has ended another batch with the same id, and waits for a message that it could not store")
 
-// begin prepares a batch of n messages. An empty id means a new one.
+// begin prepares a batch of n messages. If id is empty, begin creates one.
 func (s *fastBatches) begin(id string, n int) (*fastBatch, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,8 +123,8 @@ func (s *fastBatches) begin(id string, n int) (*fastBatch, error) {
 	return f, nil
 }
 
-// answered passes an answer to its batch, unless the answer only reports progress. The batch keeps the first answer, because after
-// the refusal of a message, the server also sends an answer about earlier messages.
+// answered passes an answer to its batch, unless the answer only reports progress. The batch keeps only the first answer, because
+// the server sends another one about earlier messages after it refuses a message.
 func (s *fastBatches) answered(m *nats.Msg) {
 	token, _, _ := strings.Cut(m.Subject[len(s.inbox)+1:], ".")
 	s.mu.Lock()
@@ -165,8 +163,8 @@ func (f *fastBatch) end() {
 	f.mu.Unlock()
 }
 
-// publish stores a batch and returns the stream sequence of its last message. It returns an error unless all messages are known to
-// be stored. timeout applies to each answer of the server.
+// publish stores b and returns the stream sequence of its last message. It returns an error unless the server confirms that all
+// messages are stored. timeout applies to each answer of the server.
 func (f *fastBatch) publish(ctx context.Context, b FastBatch, timeout time.Duration) (sequence uint64, err error) {
 	defer f.end()
 	msgs := b.Messages
@@ -196,7 +194,7 @@ func (f *fastBatch) publish(ctx context.Context, b FastBatch, timeout time.Durat
 	return a.Sequence, nil
 }
 
-// confirm waits until the server has stored the first n messages.
+// confirm waits until the server has stored the first n messages. first is the batch's first message.
 func (f *fastBatch) confirm(ctx context.Context, n int, first *nats.Msg, timeout time.Duration) error {
 	if err := f.ping(first, n); err != nil {
 		return err
@@ -211,12 +209,12 @@ func (f *fastBatch) confirm(ctx context.Context, n int, first *nats.Msg, timeout
 	return cmp.Or(f.check(a, n), errConnectionLost)
 }
 
-// ping requests the progress of the batch. If the server doesn't have the message with that number yet, the ping ends the batch.
+// ping requests the progress of the batch. If the server hasn't received message number, counted from 1, the ping ends the batch.
 func (f *fastBatch) ping(first *nats.Msg, number int) error {
 	return f.nc.PublishMsg(&nats.Msg{Subject: first.Subject, Reply: f.reply(number, opPing)})
 }
 
-// send sends message i of n. i is counted from 0.
+// send sends m as message i of n, counted from 0.
 func (f *fastBatch) send(ctx context.Context, i, n int, m *nats.Msg) error {
 	if late(ctx) {
 		return context.DeadlineExceeded
@@ -231,15 +229,15 @@ func (f *fastBatch) send(ctx context.Context, i, n int, m *nats.Msg) error {
 	return f.nc.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: f.reply(i+1, op), Header: m.Header, Data: m.Data})
 }
 
-// reply returns the reply subject of a message. number is counted from 1.
+// reply returns the reply subject of message number, counted from 1, with operation op.
 func (f *fastBatch) reply(number int, op string) string {
 	var digits [20]byte
 	return f.prefix + string(strconv.AppendInt(digits[:0], int64(number), 10)) + "." + op + batchSuffix
 }
 
-// abandon ends the batch at the server. Otherwise the server might keep the batch open for some seconds, and store messages in
-// transit. The request has a number that no message has, so the server ends the batch in any state, unless it has no space for
-// messages.
+// abandon ends the batch at the server, unless the server has no space for messages. Otherwise the server might keep the batch
+// open for some seconds and store messages in transit. The request's number is higher than any message's, so it ends the batch in
+// any state.
 func (f *fastBatch) abandon(m *nats.Msg) {
 	if !f.alone {
 		// An error is harmless, because the server itself ends the batch later.
@@ -247,7 +245,7 @@ func (f *fastBatch) abandon(m *nats.Msg) {
 	}
 }
 
-// lookEvery is the interval at which a batch that waits for its answer checks the connection.
+// lookEvery is the interval between await's checks of the connection.
 const lookEvery = 100 * time.Millisecond
 
 // await waits for the server's answer to the batch. first is the batch's first message.
@@ -269,8 +267,8 @@ func (f *fastBatch) await(ctx context.Context, first *nats.Msg, timeout time.Dur
 				return batchAnswer{}, errConnectionLost
 			}
 			if !pinged {
-				// The server answers in order, so an answer to the message precedes the answer to the ping. The ping ends a batch
-				// of another owner that is still open.
+				// The server answers in order, so an answer to the message precedes the answer to the ping. The ping ends another
+				// owner's open batch with the same id.
 				pinged = f.ping(first, math.MaxInt32) == nil
 			}
 		}
@@ -284,11 +282,11 @@ func (f *fastBatch) lost() bool {
 	return !f.nc.IsConnected() || f.nc.Stats().Reconnects != f.reconnects
 }
 
-// check returns nil if an answer confirms that n messages are stored.
+// check returns nil if a confirms that n messages are stored.
 //
-// Sequence 0 means that the stream already knows the id of every message. With replicas, such a message may not be replicated yet,
-// and the next leader might not have it. Only single publishes distinguish the two cases. Also, the server reports a failure to
-// store a message only once, outside the acknowledgement. That report may be lost with the connection.
+// Sequence 0 means that the stream already knows the id of every message. With replicas, such a message might not be replicated
+// yet, and the next leader might not have it. Only a single publish shows whether it is replicated. After a reconnect, check
+// returns an error, because the server's separate report of a message that it couldn't store may be lost with the connection.
 func (f *fastBatch) check(a batchAnswer, n int) error {
 	switch {
 	case a.failed != nil:

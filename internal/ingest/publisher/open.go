@@ -14,12 +14,12 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// Capability describes whether a stream accepts batches, with texts for the log and for the stream's administrator.
+// Capability describes whether a stream accepts fast batches, with texts for the log and for the stream's administrator.
 type Capability struct {
-	Batches bool   // whether the stream accepts batches
+	Batches bool   // whether the stream accepts fast batches
 	Missing bool   // whether the stream doesn't exist
 	Found   string // reason for the value of Batches
-	Advice  string // how to enable batches; empty if the stream accepts them
+	Advice  string // how to enable fast batches; empty if the stream accepts them
 }
 
 func (c Capability) String() string {
@@ -32,16 +32,16 @@ func (c Capability) String() string {
 // firstFast is the first server release that supports fast batches.
 var firstFast = jsapi.Release{Major: 2, Minor: 14}
 
-// ServerBatches reports whether a server of that version supports batches.
+// ServerBatches reports whether a server with the given version supports fast batches.
 func ServerBatches(version string) bool { return firstFast.In(version) }
 
-// Ask queries whether a stream accepts batches. It returns an error if the server doesn't answer. A missing stream is
-// not an error.
+// Ask queries whether a stream accepts fast batches. It sets Missing if the stream doesn't exist, and returns an error if the
+// query fails.
 func Ask(ctx context.Context, js jetstream.JetStream, stream string) (Capability, error) {
 	return ask(ctx, js, stream, nil)
 }
 
-// ask does the same as Ask, and calls read with the stream's info and the time of the query. read may be nil.
+// ask is like Ask. It also calls read, unless nil, with the stream's info and the time of the query.
 func ask(ctx context.Context, js jetstream.JetStream, stream string, read func(*jetstream.StreamInfo, time.Time)) (Capability, error) {
 	asked := time.Now()
 	s, err := js.Stream(ctx, stream)
@@ -70,28 +70,28 @@ func judgeStream(c jetstream.StreamConfig, version string) Capability {
 		Advice: "set allow_batched on the stream (nats stream edit " + c.Name + " --allow-fast; not allow_atomic, which --allow-batch sets)"}
 }
 
-// Options configures Open. Its functions may be nil. They must not block, and several goroutines call them.
+// Options configures Open. Its functions may be nil. Several goroutines call them, and they must not block.
 type Options struct {
 	Stream  string           // the stream that stores the messages
 	Changed func(Capability) // called after a query that finds a changed capability
 	Trouble func(error)      // called with the error of a failed batch, whose messages are then published one by one
 
-	Read func(info *jetstream.StreamInfo, asked time.Time) // called with the stream's info and the time of the query after each query
+	Read func(info *jetstream.StreamInfo, asked time.Time) // called after each query with the stream's info and the time of the query
 }
 
 const (
-	// askEvery is the interval between queries while there is no problem, because the stream's settings may change.
+	// askEvery is the normal interval between queries of the stream's settings.
 	askEvery = 30 * time.Second
 
-	// askDoubtful is the interval while the stream is missing, and after a failed batch. Following publishes no
-	// batches until the next successful query.
+	// askDoubtful is the interval while the stream is missing, after a failed query and after a failed batch. Following publishes
+	// no batches until the next successful query.
 	askDoubtful = time.Second
 
 	// askPatience is the time limit for one query.
 	askPatience = 2 * time.Second
 )
 
-// Following publishes in batches while its stream accepts them, and one by one otherwise. It queries the stream at
+// Following publishes fast batches while its stream accepts them, and single messages otherwise. It queries the stream at
 // intervals and after a failed batch, because the stream may have been changed or recreated.
 type Following struct {
 	singles *Windowed
@@ -110,8 +110,8 @@ type finding struct {
 	capability Capability
 }
 
-// Open queries the server and the stream, and returns a publisher over the connections of singles together with the
-// capability that it found. Open fails if the server doesn't answer.
+// Open queries the stream, and returns a publisher over the connections of singles together with the stream's capability. It fails
+// if the query fails. A missing stream is not an error.
 func Open(ctx context.Context, singles *Windowed, o Options) (*Following, Capability, error) {
 	f := &Following{singles: singles, o: o, every: askEvery, doubtful: askDoubtful}
 	f.batched = NewBatched(singles, f.failed)
@@ -129,10 +129,10 @@ func (f *Following) Publish(ctx context.Context, msgs []*nats.Msg, dst []Answer)
 	return f.choose(ctx).Publish(ctx, msgs, dst)
 }
 
-// Singles returns the publisher that publishes one by one, over the same connections.
+// Singles returns the publisher of single messages over the same connections.
 func (f *Following) Singles() *Windowed { return f.singles }
 
-// choose returns the publisher for the current capability, after a query if one is due.
+// choose calls Refresh, and returns the publisher for the current capability.
 func (f *Following) choose(ctx context.Context) Publisher {
 	f.Refresh(ctx)
 	if f.doubt.Load() || !f.last.Load().capability.Batches {
@@ -141,8 +141,8 @@ func (f *Following) choose(ctx context.Context) Publisher {
 	return f.batched
 }
 
-// Refresh queries the stream if a query is due, which is sooner after Doubt. Only one of several concurrent callers
-// makes the query.
+// Refresh queries the stream if the last query is older than askEvery, or than askDoubtful after Doubt. Only one of several
+// concurrent callers makes the query.
 func (f *Following) Refresh(ctx context.Context) {
 	every := f.every
 	if f.doubt.Load() {
@@ -154,10 +154,10 @@ func (f *Following) Refresh(ctx context.Context) {
 	}
 }
 
-// Doubt makes the next query due within askDoubtful, because the stream may have changed.
+// Doubt shortens the time until the next query to askDoubtful. Following publishes no batches until then.
 func (f *Following) Doubt() { f.doubt.Store(true) }
 
-// ask queries the stream. Without an answer, it keeps the last known capability.
+// ask queries the stream. If the query fails, it keeps the last known capability.
 func (f *Following) ask(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()

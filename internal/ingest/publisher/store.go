@@ -25,11 +25,10 @@ func (w *Windowed) Store(ctx context.Context, m *nats.Msg) (sequence uint64, err
 }
 
 // StoreFast publishes a fast batch, and returns the stream sequence of its last message. After an error, some messages may be
-// stored. Others may still be stored later, until a batch with the same id ends this one.
+// stored. More may be stored later, until a batch with the same id ends this one.
 //
 // The server has only one open batch per id. If another batch with the id is open, the server ends that batch instead of storing
-// the first message, and StoreFast fails with ErrBatchEnded. A batch of one message may also fail with ErrBatchStuck, which means
-// that the server currently stores no message with that id.
+// the first message, and StoreFast fails with ErrBatchEnded. A batch of one message may also fail with ErrBatchStuck.
 func (w *Windowed) StoreFast(ctx context.Context, b FastBatch) (sequence uint64, err error) {
 	for _, m := range b.Messages {
 		if !fits(m) {
@@ -62,8 +61,8 @@ func IncompleteBatch(err error) bool {
 
 // StoreAtomic publishes two or more messages as one atomic batch, and returns the stream sequence of the last message. The server
 // stores all messages or none. StoreAtomic adds headers to the messages. After an error, the messages may or may not be stored. If
-// checked is set, StoreAtomic waits for the server's answer to each message. Otherwise, the error after a refused message may be
-// only IncompleteBatch, without the reason.
+// checked is set, StoreAtomic waits for the server's answer to each message. Otherwise, a refused message may cause an error that
+// only IncompleteBatch recognizes, without the server's reason.
 func (w *Windowed) StoreAtomic(ctx context.Context, msgs []*nats.Msg, checked bool) (sequence uint64, err error) {
 	for _, m := range msgs {
 		if !fits(m) {

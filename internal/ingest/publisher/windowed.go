@@ -11,17 +11,16 @@ import (
 	"millrace/internal/ingest/jsapi"
 )
 
-// Windowed publishes each message separately and waits for each acknowledgement. Many messages are in flight at a time, within a
-// publish window. A missing acknowledgement is an error. The caller decides whether to publish again.
+// Windowed publishes each message separately, with many messages in flight within a publish window. A missing acknowledgement is
+// an error. The caller decides whether to publish again.
 type Windowed struct {
 	conns   []*connection
 	turn    atomic.Uint32
 	timeout time.Duration
 }
 
-// NewWindowed returns a Windowed over connections that the caller still owns. It publishes to streams of api. Publish calls use the
-// connections in turn. A publish fails if its answer takes longer than timeout; 0 means Timeout. NewWindowed returns an error if
-// conns is empty.
+// NewWindowed returns a Windowed that publishes to streams of api. Publish calls alternate between conns, which the caller still
+// owns. A publish fails if its answer takes longer than timeout; 0 means Timeout. NewWindowed fails if conns is empty.
 func NewWindowed(api jsapi.API, timeout time.Duration, conns ...*nats.Conn) (*Windowed, error) {
 	if len(conns) == 0 {
 		return nil, errors.New("publisher: no connection: give at least one")
@@ -40,7 +39,7 @@ func NewWindowed(api jsapi.API, timeout time.Duration, conns ...*nats.Conn) (*Wi
 	return w, nil
 }
 
-// next returns the next connection in turn. It skips connections that are down, unless all are down.
+// next returns the next connection, round-robin. It skips connections that are down, unless all are down.
 func (w *Windowed) next() *connection {
 	first := w.turn.Add(1)
 	for i := range w.conns {
@@ -54,8 +53,8 @@ func (w *Windowed) next() *connection {
 // Publish implements Publisher. Messages beyond the window wait for space in it.
 func (w *Windowed) Publish(ctx context.Context, msgs []*nats.Msg, dst []Answer) []Answer {
 	l := w.next()
-	// The window identifies messages by their address. Publish sends copies, because the caller may publish a message again while
-	// the client still has the first copy.
+	// The window identifies messages by their address, and the caller may publish a message again while the client still has the
+	// first copy.
 	copies := make([]nats.Msg, len(msgs))
 	sent := make([]sending, len(msgs))
 	for i, m := range msgs {
