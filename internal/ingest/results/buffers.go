@@ -9,27 +9,26 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// Buffers holds the memory for settling a batch. It is reused for the next batch.
+// Buffers holds the memory for settling batches, one batch at a time.
 type Buffers struct {
-	// Settling is the time spent on settling the last batch's deliveries after the server's
-	// answers.
+	// Settling is the time spent on settling the last batch's deliveries after the server's answers.
 	Settling time.Duration
 
 	records [][]byte // values of one payload, indexed by operator
 	strings []byte   // memory for values that are byte strings
 	body    []byte   // the payload's result before compression
 	left    []int    // indices of deliveries that are not settled yet
-	stale   []int    // subset of left that must be looked up
-	known   []int    // subset of stale with a stored result
+	stale   []int    // indices in left whose results must be looked up
+	known   []int    // indices in stale with a stored result
 	results []nats.Msg
 	msgs    []*nats.Msg          // pointers into results, in the order of left
 	answers []publisher.Answer   // the server's answers to msgs
 	stored  []*inflight.Delivery // argument of Sink.Stored
-	partial partials             // stored messages of unfinished inputs
-	kept    int64                // bytes that the pool counts for these buffers
+	partial partials             // ids of stored messages of unfinished inputs
+	kept    int64                // bytes that the pool counts for s
 }
 
-// Tidy releases the last batch's results and deliveries, and bounds the memory that s keeps.
+// Tidy releases the last batch's results and deliveries. It also frees the memory of s if p has no space for it.
 func (s *Buffers) Tidy(p *inflight.Pool) {
 	s.clear()
 	size := inflight.SizeOf(s.records) + inflight.SizeOf(s.strings) + inflight.SizeOf(s.body) + inflight.SizeOf(s.left) + inflight.SizeOf(s.stale) + inflight.SizeOf(s.known) +

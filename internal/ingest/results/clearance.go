@@ -12,9 +12,8 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// clearance decides whether a result or a dead letter may be published now (adr/0032). The stream drops a duplicate only within its
-// duplicate window. So a message may be published without a lookup only if no stored copy of it can be older than that window.
-// Otherwise the worker looks it up first.
+// clearance decides whether a result or a dead letter may be published now (adr/0032). The stream drops a duplicate only within
+// its duplicate window. The worker publishes a message without a lookup only if no stored copy can be older than that window.
 type clearance struct {
 	s       Settings
 	results duplicateWindow // window of the result stream
@@ -24,7 +23,7 @@ type clearance struct {
 	lookup  *lookup.Results
 }
 
-// newClearance returns a clearance for the streams of results and dead letters, which it looks up.
+// newClearance returns a clearance for s. It queries the stream of dead letters.
 func newClearance(ctx context.Context, js jetstream.JetStream, s Settings) *clearance {
 	c := &clearance{s: s}
 	streams := []string{s.ResultStream}
@@ -41,13 +40,13 @@ func newClearance(ctx context.Context, js jetstream.JetStream, s Settings) *clea
 	return c
 }
 
-// mayPublishUnchecked reports whether a delivery's result may be published now without a lookup. most is the maximum time from the
-// delivery's clearance to the publish.
+// mayPublishUnchecked calls the method of c.results.
 func (c *clearance) mayPublishUnchecked(d *inflight.Delivery, now time.Time, most time.Duration) bool {
 	return c.results.mayPublishUnchecked(d, now, most)
 }
 
-// until returns the time until which the results of all these deliveries may be published. Each delivery must be cleared.
+// until returns the deadline for publishing the results of the deliveries in items with the indices in left. These deliveries must
+// be cleared.
 func (c *clearance) until(items []inflight.Delivery, left []int, now time.Time) time.Time {
 	oldest := now
 	for _, i := range left {
@@ -58,13 +57,13 @@ func (c *clearance) until(items []inflight.Delivery, left []int, now time.Time) 
 	return oldest.Add(c.results.publishFor(now))
 }
 
-// publishUntil returns the time until which messages of a delivery may be published. The delivery must be cleared.
+// publishUntil returns the deadline for publishing messages of d, which must be cleared.
 func (c *clearance) publishUntil(d *inflight.Delivery, now time.Time) time.Time {
 	return d.Cleared.Add(c.results.publishFor(now))
 }
 
-// partials is a set of message ids. Each message is stored but doesn't finish its input: it is a part of a result, or a record's
-// dead letter. The zero value is an empty set.
+// partials is a set of message ids. Each message is stored but doesn't finish its input, because it is a part of a result or a
+// record's dead letter. The zero value is an empty set.
 type partials map[string]bool
 
 func (p *partials) add(ids []string) {
@@ -76,9 +75,9 @@ func (p *partials) add(ids []string) {
 	}
 }
 
-// find looks up the deliveries with the indices in stale, and appends the indices of finished ones to known. A finished delivery
-// has a stored result or dead letter. The other deliveries are then cleared, and the ids of their stored messages are added to
-// partial. If lookups are impossible, find logs a warning and finds nothing.
+// find looks up the deliveries with the indices in stale, and appends the indices of finished deliveries to known. A finished
+// delivery has a stored result or dead letter. find marks the other deliveries as cleared, and adds the ids of their stored
+// messages to partial. If lookups are impossible, find logs a warning and treats no delivery as finished.
 func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, known []int, partial *partials) ([]int, error) {
 	wanted := make([]lookup.Wanted, len(stale))
 	for n, i := range stale {
@@ -108,8 +107,8 @@ func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, 
 	return known, nil
 }
 
-// clearDeadLetters returns the finished deliveries, which already have a result or a dead letter. The dead letters of the other
-// deliveries may be published until the returned time. It adds to partial like find.
+// clearDeadLetters returns the finished deliveries of all, which already have a result or a dead letter. until is the deadline for
+// publishing dead letters of the other deliveries. Like find, clearDeadLetters adds ids to partial.
 func (c *clearance) clearDeadLetters(ctx context.Context, all []*inflight.Delivery, partial *partials) (finished map[*inflight.Delivery]bool, until time.Time, err error) {
 	w := &c.results
 	if c.apart {

@@ -14,33 +14,34 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// Commits stores the results and dead letters of one lease on a partition exactly once (adr/0046). One goroutine calls Settled and
-// Keep, and another goroutine stores the unsettled inputs.
+// Commits stores the results and dead letters of one lease on a partition exactly once (adr/0046). One goroutine may call Settled
+// and Keep while another one stores results.
 type Commits struct {
 	w      *Writer
 	prefix string           // of results' subjects
 	way    topology.Commits // kind of commits at the start of the lease
 
-	earlier   commit.Letters    // dead letters that earlier leases have stored
-	leftovers *commit.Leftovers // results that earlier leases stored after their last marker
+	earlier   commit.Letters    // dead letters stored by earlier leases
+	leftovers *commit.Leftovers // results stored by earlier leases after their last marker
 
-	mu      sync.Mutex // held while a chain is used, even if its server is unavailable
+	mu      sync.Mutex // held during requests of the chains
 	results *commit.Chain
 	letters *commit.Chain   // nil if dead letters have ids but no markers
 	settled commit.Position // position up to which all results are stored
 
-	resultAge, letterAge markerAge // ages of the last markers of both chains
+	resultAge, letterAge markerAge
 }
 
 type markerAge struct {
-	most   time.Duration // time for which the stream keeps a marker; 0 means no limit
+	most   time.Duration // the stream's MaxAge; 0 means no limit
 	stored time.Time     // time of the lease's last marker, or of its start
 }
 
-// due reports whether the marker must be stored again. That is the case after a quarter of the time for which the stream keeps it.
+// due reports whether the marker must be stored again, which is after a quarter of most.
 func (a *markerAge) due() bool { return a.most > 0 && time.Since(a.stored) >= a.most/4 }
 
-// NewCommits returns a Commits that stores to these chains. letters may be nil. prefix is the prefix of the results' subjects.
+// NewCommits returns a Commits that stores to the chains results and letters. letters may be nil. prefix is the prefix of the
+// results' subjects.
 func NewCommits(results, letters *commit.Chain, prefix string) *Commits {
 	c := &Commits{results: results, letters: letters, prefix: prefix, leftovers: results.Leftovers(), settled: results.At()}
 	c.resultAge.stored, c.letterAge.stored = time.Now(), time.Now()
@@ -50,10 +51,10 @@ func NewCommits(results, letters *commit.Chain, prefix string) *Commits {
 	return c
 }
 
-// Found returns the position up to which earlier leases have stored everything. ok is false if the position isn't known.
+// Found returns the position p up to which earlier leases have settled all inputs. ok is false if the position isn't known.
 func (c *Commits) Found() (p commit.Position, ok bool) { return c.results.Found() }
 
-// Beyond returns the sequence of the last input for which earlier leases may have stored a message. It may be above the position
+// Beyond returns the sequence of the last input for which earlier leases may have stored a message. It may exceed the position
 // that Found returns.
 func (c *Commits) Beyond() uint64 {
 	last := c.results.Beyond()
@@ -67,8 +68,8 @@ func position(d *inflight.Delivery) commit.Position {
 	return commit.Position{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}
 }
 
-// Settled reports whether an earlier lease has stored the result or the dead letter of an input. If only parts of the result are
-// stored, Settled sets d.Parts.
+// Settled reports whether an earlier lease has stored the result or the dead letter of d. It sets d.Parts to the ids of the stored
+// parts of an incomplete result.
 func (c *Commits) Settled(ctx context.Context, d *inflight.Delivery) (bool, error) {
 	in := position(d)
 	if at, ok := c.results.Found(); ok && at.Covers(in) || c.earlier.Has(commit.Letter{Input: in, Record: commit.WholeMessage}) {
@@ -79,7 +80,7 @@ func (c *Commits) Settled(ctx context.Context, d *inflight.Delivery) (bool, erro
 	return done, err
 }
 
-// certain reports whether an unsettled input certainly has no result, so that it needs no lookup.
+// certain reports whether d, which is unsettled, needs no lookup because it can't have a result.
 func (c *Commits) certain(d *inflight.Delivery) bool {
 	return d.First || c.results.Certain(position(d))
 }
@@ -91,7 +92,7 @@ type resultBatch struct {
 	msgs  []*nats.Msg     // the deliveries' results
 	at    commit.Position // position of the marker
 
-	checked bool // whether to use CommitChecked, because the server may refuse a message
+	checked bool // whether to use CommitChecked
 }
 
 // done returns the indices of the deliveries whose messages are all stored.
@@ -106,7 +107,7 @@ func (b *resultBatch) done(stored []bool) (items []int) {
 	return items
 }
 
-// commit stores results with a marker at their position. stored reports for each message whether it is known to be stored.
+// commit stores batch with its marker. stored reports for each message whether it is known to be stored.
 func (c *Commits) commit(ctx context.Context, batch resultBatch) (stored []bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +122,7 @@ func (c *Commits) commit(ctx context.Context, batch resultBatch) (stored []bool,
 	return stored, c.keepLetters(ctx)
 }
 
-// Keep stores the last markers again before the streams remove these markers because of their age.
+// Keep stores the last markers again before the streams remove them because of their age. It does nothing during a commit.
 func (c *Commits) Keep(ctx context.Context) error {
 	if !c.mu.TryLock() {
 		return nil // a marker is being stored
@@ -136,8 +137,8 @@ func (c *Commits) Keep(ctx context.Context) error {
 	return c.keepLetters(ctx)
 }
 
-// keepLetters renews the last marker of the dead letters. commit calls it too, because Keep does nothing while a commit runs, and
-// commits may follow each other without a pause.
+// keepLetters renews the last marker of the dead letters if it is due. commit calls it too, because commits may follow each other
+// without a pause for Keep.
 func (c *Commits) keepLetters(ctx context.Context) error {
 	if c.letters == nil || !c.letterAge.due() {
 		return nil
@@ -149,8 +150,7 @@ func (c *Commits) keepLetters(ctx context.Context) error {
 	return nil // after any other error, the chain has stored a fence
 }
 
-// ownID moves the id of a message from the server's id header to commit.HeaderID, unless Settings.ResultIDs is set. It returns the
-// message.
+// ownID moves the id of m from the server's id header to commit.HeaderID, unless Settings.ResultIDs is set. It returns m.
 func (c *Commits) ownID(m *nats.Msg) *nats.Msg {
 	if !c.w.s.ResultIDs {
 		m.Header[commit.HeaderID] = m.Header[jetstream.MsgIDHeader]

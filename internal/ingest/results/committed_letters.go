@@ -35,13 +35,13 @@ func (g *givenUp) CollectRefused(ctx context.Context, b *inflight.Batch, refused
 	return nil
 }
 
-// letter returns the entry for the dead letter in a marker.
+// letter returns the marker's entry for the dead letter.
 func (l *deadLetter) letter() commit.Letter {
 	return commit.Letter{Input: position(l.d), Record: l.record}
 }
 
-// PublishDeadLetter stores the dead letter of an input that is in no batch, and a marker at its position. All earlier inputs must
-// be settled.
+// PublishDeadLetter stores the dead letter of d, which is in no batch, and a marker at d's position. All earlier inputs must be
+// settled.
 func (c *Commits) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
 	if err := c.storeLetters(ctx, []*deadLetter{c.w.newDeadLetter(d, why, cause)}, new(partials)); err != nil {
 		return err
@@ -50,8 +50,8 @@ func (c *Commits) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, w
 	return err
 }
 
-// storeLetters stores at most lettersAtOnce dead letters, except those in known or stored already. It modifies the slice letters.
-// It logs any error that it returns, unless ctx has ended.
+// storeLetters stores letters, at most lettersAtOnce. It skips dead letters that are stored already, and modifies the slice
+// letters. known has ids of stored dead letters. It logs any error that it returns, unless ctx has ended.
 func (c *Commits) storeLetters(ctx context.Context, letters []*deadLetter, known *partials) error {
 	if len(letters) == 0 {
 		return nil
@@ -76,8 +76,8 @@ func (c *Commits) hasLetter(l *deadLetter) bool {
 	return c.letters.Letters().Has(l.letter())
 }
 
-// commitLetters stores dead letters in one commit. If the server refuses one of them, it stores each in a separate commit, in the
-// first form that the server accepts. With an error, it returns a dead letter that isn't stored.
+// commitLetters stores letters in one commit. If the server refuses a dead letter, commitLetters stores each in a separate commit,
+// in the first form that the server accepts. With an error, it returns a dead letter that isn't stored.
 func (c *Commits) commitLetters(ctx context.Context, letters []*deadLetter) (unstored *deadLetter, err error) {
 	var msgs []*nats.Msg
 	for _, l := range letters {
@@ -108,7 +108,7 @@ func (c *Commits) commitLetters(ctx context.Context, letters []*deadLetter) (uns
 	return nil, nil
 }
 
-// writeLetters stores msgs, the messages of these dead letters, in one commit. It makes at most deadLetterAttempts attempts.
+// writeLetters stores msgs, the messages of letters, in one commit. It makes at most deadLetterAttempts attempts.
 func (c *Commits) writeLetters(ctx context.Context, letters []*deadLetter, msgs []*nats.Msg) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

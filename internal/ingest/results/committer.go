@@ -35,15 +35,15 @@ const (
 	// mostCommittedBytes is the maximum number of bytes in the result bodies of one commit, unless a single input has more.
 	mostCommittedBytes = 4 << 20
 
-	// codeDuplicate is JetStream's error code for an atomic batch with an id that the stream has stored.
+	// codeDuplicate is JetStream's error code for an atomic batch with an id that the stream already has.
 	codeDuplicate jetstream.ErrorCode = 10201
 
 	// codeTooMany is JetStream's error code for an atomic batch with too many messages.
 	codeTooMany jetstream.ErrorCode = 10199
 )
 
-// Settle does the same as Writer.Settle, but stores exactly once. It stores the dead letters of a batch before the results. After
-// an error, the lease must end.
+// Settle is like Writer.Settle, but stores exactly once. It stores the dead letters of a batch before the results. After an error,
+// the lease must end.
 func (c *Commits) Settle(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
 	w := c.w
 	s.reset()
@@ -69,8 +69,8 @@ func (c *Commits) Settle(ctx context.Context, b *inflight.Batch, s *Buffers, sin
 	return m.storeResults(ctx)
 }
 
-// lookUp looks up the deliveries in s.left for which uncertain returns true, and settles each that already has a result. The lookup
-// is final, because no other worker can store results of the partition now.
+// lookUp looks up the deliveries in s.left if uncertain returns true for them, and settles those with a stored result. One lookup
+// is enough, because no other worker can store results of the partition now.
 func (m *committer) lookUp(ctx context.Context, uncertain func(*inflight.Delivery) bool) error {
 	var open []int
 	for _, i := range m.s.left {
@@ -94,8 +94,8 @@ func (m *committer) lookUp(ctx context.Context, uncertain func(*inflight.Deliver
 	}
 }
 
-// settle settles the deliveries with the indices in items, and removes them from s.left. items must be sorted. a determines the
-// outcome that is reported.
+// settle settles the deliveries with the indices in items, and removes them from s.left. items must be sorted. The reported
+// outcome depends on a.
 func (m *committer) settle(ctx context.Context, items []int, a publisher.Answer) {
 	if len(items) == 0 {
 		return
@@ -118,7 +118,7 @@ func (m *committer) settle(ctx context.Context, items []int, a publisher.Answer)
 	})
 }
 
-// next returns the next batch of results to commit, for at most most deliveries.
+// next returns the next batch of results to commit. It has at most most deliveries.
 func (m *committer) next(most int) (n resultBatch) {
 	bytes, messages := 0, mostAtomic
 	if m.c.results.Way == commit.Fast {
@@ -128,7 +128,7 @@ func (m *committer) next(most int) (n resultBatch) {
 	soon := m.clearance.results.publishFor(now)
 	for k, i := range m.s.left[:min(most, len(m.s.left))] {
 		if d := &m.b.Items[i]; !m.clearance.mayPublishUnchecked(d, now, soon) {
-			d.First = false // the result has HeaderDeliveries, on which lookups rely
+			d.First = false // adds HeaderDeliveries to the result, which lookups need
 		}
 		msgs := m.messages(i)
 		for _, each := range msgs {
@@ -148,7 +148,7 @@ func (m *committer) next(most int) (n resultBatch) {
 	return n
 }
 
-// messages returns the messages of the i-th delivery's result that aren't stored yet.
+// messages returns those messages of the i-th delivery's result that aren't stored yet.
 func (m *committer) messages(i int) (msgs []*nats.Msg) {
 	d := &m.b.Items[i]
 	if d.Frame == nil {
@@ -164,8 +164,8 @@ func (m *committer) messages(i int) (msgs []*nats.Msg) {
 	return msgs
 }
 
-// storeResults stores the results of the deliveries in s.left. It stores a marker even without results, because later markers then
-// need not list the batch's dead letters.
+// storeResults stores the results of the deliveries in s.left. It stores a marker even without results, so that later markers need
+// not list the batch's dead letters.
 func (m *committer) storeResults(ctx context.Context) error {
 	if len(m.b.Items) == 0 {
 		return nil // the batch has only a part of a frame
@@ -198,8 +198,8 @@ func (m *committer) storeResults(ctx context.Context) error {
 	return nil
 }
 
-// failed handles an error of a commit. It returns the maximum number of deliveries in the next commit, or an error if the lease
-// must end.
+// failed handles err, the error of attempt to commit n. progressed reports whether some messages are stored. failed returns the
+// maximum number of deliveries in the next commit, or an error if the lease must end.
 func (m *committer) failed(ctx context.Context, n resultBatch, progressed bool, err error, attempt int) (most int, over error) {
 	var refused *jetstream.APIError
 	most = len(m.b.Items)
@@ -277,7 +277,7 @@ func (m *committer) giveUp(ctx context.Context, i int, why Reason, cause error) 
 	return nil
 }
 
-// errSettingsChanged ends a lease when the result stream's settings require another kind of commit.
+// errSettingsChanged means that the lease must end because the result stream's settings require a different kind of commit.
 var errSettingsChanged = errors.New("the result stream's settings have changed")
 
 // outdated returns errSettingsChanged if the kind of commit has changed since the start of the lease.

@@ -10,14 +10,14 @@ import (
 	"millrace/internal/table"
 )
 
-// Headers that describe a body. A result has its own values and never those of the input. The dead letter of a whole message has
-// the input's values, because it has the input's body.
+// Headers that describe a body. A result has its own values. The dead letter of a whole message has the input's values, because it
+// has the input's body.
 const (
 	headerContentType     = "Content-Type"
 	headerContentEncoding = "Content-Encoding"
 )
 
-// describesBody reports whether a header of an input describes its body.
+// describesBody reports whether key is a header that describes a body.
 func describesBody(key string) bool {
 	switch len(key) {
 	case len(headerContentType):
@@ -28,7 +28,7 @@ func describesBody(key string) bool {
 	return false
 }
 
-// content has the values of the headers that describe result bodies. All results share the values, so they must not be modified.
+// content has the values of the headers that describe result bodies. All results share the values, which must not be modified.
 type content struct {
 	single, framed []string // Content-Type for a message that is one record, and for a frame
 	encoding       []string // Content-Encoding; nil if results are not compressed
@@ -42,7 +42,7 @@ func newContent(f operator.Format, e compression.Encoding) content {
 	return c
 }
 
-// describe sets the headers in h for a result body of that many bytes. An empty body is never compressed.
+// describe sets the headers in h for a result body of the given size in bytes. An empty body is never compressed.
 func (c *content) describe(h nats.Header, framed bool, body int) {
 	h[headerContentType] = c.single
 	if framed {

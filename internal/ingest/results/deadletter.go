@@ -17,18 +17,18 @@ import (
 	"millrace/internal/operator"
 )
 
-// deadLetterAttempts is the number of attempts to publish a dead letter before the payload is given back.
+// deadLetterAttempts is the number of attempts to publish a dead letter. After them, the payload is given back for redelivery.
 const deadLetterAttempts = 3
 
-// PublishDeadLetter publishes the dead letter of a delivery and waits until the server has stored it. It logs any error that it
-// returns. After success the caller must settle the delivery and call ReportDeadLetter.
+// PublishDeadLetter publishes the dead letter of d and waits until the server has stored it. It logs any error that it returns.
+// After success the caller must settle d and call ReportDeadLetter.
 func (w *Writer) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
 	return w.publishLogged(ctx, []*deadLetter{w.newDeadLetter(d, why, cause)})
 }
 
-// PublishRefused publishes and reports the dead letters of the deliveries that operators refused, up to lettersAtOnce at a time. It
-// calls stored for each delivery, in the order of refused, after the server has stored the dead letter. It logs its error. After an
-// error, some dead letters may be stored without a call of stored.
+// PublishRefused publishes and reports the dead letters of the deliveries with the indices in refused, up to lettersAtOnce at a
+// time. It calls stored for each delivery, in the order of refused, once the dead letter is stored. It logs any error that it
+// returns. After an error, some dead letters may be stored without a call of stored.
 func (w *Writer) PublishRefused(ctx context.Context, b *inflight.Batch, refused []int, stored func(i int)) error {
 	for some := range slices.Chunk(refused, lettersAtOnce) {
 		letters := make([]*deadLetter, len(some))
@@ -46,7 +46,7 @@ func (w *Writer) PublishRefused(ctx context.Context, b *inflight.Batch, refused 
 	return nil
 }
 
-// publishLogged publishes dead letters of whole messages. With an error, it logs one dead letter that isn't stored.
+// publishLogged publishes letters, the dead letters of whole messages. It logs an error with one dead letter that isn't stored.
 func (w *Writer) publishLogged(ctx context.Context, letters []*deadLetter) error {
 	unstored, err := w.publishLetters(ctx, letters, new(partials))
 	if err != nil {
@@ -61,7 +61,7 @@ func (w *Writer) logUnstoredDeadLetter(d *inflight.Delivery, why Reason, err err
 		"stream", d.Stream, "sequence", d.Sequence, "reason", why, "error", err)
 }
 
-// ReportDeadLetter logs that the dead letter of a delivery is stored, and notifies the observer.
+// ReportDeadLetter logs that the dead letter of d is stored, and notifies the observer.
 func (w *Writer) ReportDeadLetter(d *inflight.Delivery, why Reason, cause error) {
 	w.s.Log.Warn("payload dead-lettered", withOperator(cause, "stream", d.Stream, "sequence", d.Sequence, "subject", d.Subject,
 		"bytes", len(d.Msg.Data()), "deliveries", d.NumDelivered, "reason", why, "cause", cause)...)
@@ -74,15 +74,15 @@ func (w *Writer) observeLetter(d *inflight.Delivery, record int, why Reason, cau
 	w.s.Observer.DeadLettered(inflight.DeadLetter{Subject: d.Subject, Sequence: d.Sequence, Record: record, Reason: string(why), Cause: cause})
 }
 
-// reportFault notifies the observer of a dead letter whose operator failed on a batch with only this payload. Other faults are
-// reported where they are detected.
+// reportFault notifies the observer of an operator that failed on a batch with only one payload. Other faults are reported where
+// they are detected.
 func (w *Writer) reportFault(why Reason, cause error) {
 	if name, fault := operator.FaultOfPayload(cause); why == OperatorError && name != "" {
 		w.s.Observer.OperatorFault(inflight.OperatorFault{Operator: name, Fault: fault, At: time.Now()})
 	}
 }
 
-// withOperator appends the operator that caused err, if it is known, to the attributes of a log line.
+// withOperator appends the operator that caused err, if it is known, to attributes of a log line.
 func withOperator(err error, attributes ...any) []any {
 	if name := operator.ToBlame(err); name != "" {
 		attributes = append(attributes, "operator", name)
@@ -104,9 +104,9 @@ func (w *Writer) newRecordLetter(d *inflight.Delivery, i int) *deadLetter {
 	return l
 }
 
-// publishLetters publishes dead letters, each in the first form that the server accepts. Dead letters of one delivery must be
-// adjacent. It skips dead letters whose ids are in known, and dead letters of finished inputs. It modifies the slice letters. With
-// an error, it returns the first dead letter that isn't stored.
+// publishLetters publishes letters, each in the first form that the server accepts. Dead letters of one delivery must be adjacent.
+// It skips dead letters of finished inputs, and those with ids in known. It modifies the slice letters. With an error, it returns
+// the first dead letter that isn't stored.
 func (w *Writer) publishLetters(ctx context.Context, letters []*deadLetter, known *partials) (unstored *deadLetter, err error) {
 	for attempt := 1; ; attempt++ {
 		left, until, err := w.clearLetters(ctx, letters, known)
@@ -126,8 +126,8 @@ func (w *Writer) publishLetters(ctx context.Context, letters []*deadLetter, know
 	}
 }
 
-// clearLetters returns the dead letters that must still be published, and the time limit for publishing. left reuses the memory of
-// letters, and has all letters after an error.
+// clearLetters returns the dead letters that must still be published, and until, the deadline for publishing them. left shares the
+// memory of letters. If clearLetters fails, left is letters, unchanged.
 func (w *Writer) clearLetters(ctx context.Context, letters []*deadLetter, known *partials) (left []*deadLetter, until time.Time, err error) {
 	var all []*inflight.Delivery
 	for n, l := range letters {
@@ -145,8 +145,8 @@ func (w *Writer) clearLetters(ctx context.Context, letters []*deadLetter, known 
 	return slices.DeleteFunc(letters, func(l *deadLetter) bool { return finished[l.d] || (*known)[l.id] }), until, nil
 }
 
-// sendLetters publishes each dead letter once, many at a time. It returns the dead letters that are not stored, and the error of
-// the last of them. It reuses the memory of letters.
+// sendLetters makes one attempt to publish each of letters, many at a time. It returns the dead letters that are not stored, and
+// the last error. left shares the memory of letters.
 func (w *Writer) sendLetters(ctx context.Context, letters []*deadLetter) (left []*deadLetter, last error) {
 	var msgs []*nats.Msg
 	for _, l := range letters {

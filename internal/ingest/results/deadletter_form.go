@@ -12,12 +12,12 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// form determines how a dead letter is divided into messages. The worker uses the first form that the server accepts.
+// form is the division of a dead letter into messages. The worker uses the first form that the server accepts.
 type form uint8
 
 const (
-	whole   form = iota // one message with the input's headers and ours
-	ownOnly             // one message with our headers only
+	whole   form = iota // one message with the input's headers and Millrace's
+	ownOnly             // one message with Millrace's headers only
 	apart               // one message with the payload and one with the headers
 	within              // for a record: one message with the headers and one with the whole input
 	bare                // one message with the headers and the payload's digest; the payload is not stored
@@ -30,20 +30,20 @@ type deadLetter struct {
 	why     Reason
 	cause   error
 	subject string
-	id      string // the message's id
-	body    []byte // the payload that is given up
+	id      string // id of the message with the headers
+	body    []byte // body of the message or record
 	record  int    // index of the record in its frame, or noRecord
 	form    form
-	payload uint64 // sequence of the separate message with the payload; 0 if there is none
-	retried bool   // whether all forms were tried again after the worker learned the server's max_payload
+	payload uint64 // sequence of the separate message with the payload, or 0
+	retried bool   // whether all forms were tried again after learn returned true
 
-	store func(ctx context.Context, m *nats.Msg) error // stores a message of the dead letter; nil means that send publishes it
+	store func(ctx context.Context, m *nats.Msg) error // stores a message of the dead letter; if nil, send publishes it
 }
 
 // noRecord marks the dead letter of a whole message.
 const noRecord = -1
 
-// publishAlone publishes the dead letter in its form, or in the next one that the server accepts.
+// publishAlone publishes the dead letter in its form, or else in the next form that the server accepts.
 func (l *deadLetter) publishAlone(ctx context.Context) error {
 	for {
 		err := l.publish(ctx)
@@ -78,7 +78,7 @@ func (l *deadLetter) publish(ctx context.Context) (err error) {
 	return err
 }
 
-// send stores a message of the dead letter. inputs and omitted are arguments for message.
+// send stores a message of the dead letter. See message for inputs and omitted.
 func (l *deadLetter) send(ctx context.Context, inputs bool, omitted string, body []byte) error {
 	m := l.message(inputs, omitted, body)
 	if l.store != nil {
@@ -87,14 +87,14 @@ func (l *deadLetter) send(ctx context.Context, inputs bool, omitted string, body
 	return l.w.again.Publish(ctx, []*nats.Msg{m}, nil)[0].Err
 }
 
-// message returns a message with the dead letter's headers. It adds the input's headers if inputs is set. omitted is the
-// value of HeaderOmitted.
+// message returns a message with the dead letter's headers. It adds the input's headers if inputs is set. omitted is the value of
+// HeaderOmitted, or empty.
 func (l *deadLetter) message(inputs bool, omitted string, body []byte) *nats.Msg {
 	h := DeadLetterHeader(l.d, l.why, l.cause, inputs)
 	h[jetstream.MsgIDHeader] = []string{l.id}
 	if l.record != noRecord {
 		h[HeaderRecord] = []string{strconv.Itoa(l.record)}
-		maps.DeleteFunc(h, func(key string, _ []string) bool { return describesBody(key) }) // they describe the whole message
+		maps.DeleteFunc(h, func(key string, _ []string) bool { return describesBody(key) }) // they describe the whole input
 	}
 	if omitted != "" {
 		h[HeaderOmitted] = []string{omitted}
@@ -108,11 +108,11 @@ func (l *deadLetter) message(inputs bool, omitted string, body []byte) *nats.Msg
 	return &nats.Msg{Subject: l.subject, Header: h, Data: body}
 }
 
-// omitted returns the value of HeaderOmitted for a form.
+// omitted returns the value of HeaderOmitted for f.
 func (f form) omitted() string { return [...]string{"", "headers", "payload", "record", "payload"}[f] }
 
-// stored logs the omissions of a stored dead letter, and notifies the observer of a record's dead letter.
-// ReportDeadLetter notifies the observer of a whole message's dead letter.
+// stored logs the omissions of a stored dead letter. For a record's dead letter, it also notifies the observer, like
+// ReportDeadLetter for a whole message's.
 func (l *deadLetter) stored() {
 	l.logOmission()
 	if l.record != noRecord {
@@ -120,7 +120,7 @@ func (l *deadLetter) stored() {
 	}
 }
 
-// logOmission logs the omissions of a dead letter, and notifies the observer of an omitted payload.
+// logOmission logs what the form omits, and notifies the observer of an omitted payload.
 func (l *deadLetter) logOmission() {
 	switch l.form {
 	case ownOnly:

@@ -23,8 +23,8 @@ type Reason string
 const (
 	TooLarge      Reason = "too_large"      // the payload exceeds a batch, or its result exceeds the server's limit
 	MaxDeliver    Reason = "max_deliver"    // the payload was delivered too often
-	OperatorError Reason = "operator_error" // an operator fails on the payload
-	DeviceFault   Reason = "device_fault"   // the payload breaks the device
+	OperatorError Reason = "operator_error" // an operator failed on the payload
+	DeviceFault   Reason = "device_fault"   // the payload broke the device
 
 	InvalidFrame    Reason = "invalid_frame"    // the message can't be split into records
 	InvalidEncoding Reason = "invalid_encoding" // the message can't be decompressed
@@ -33,15 +33,18 @@ const (
 // Reasons are all reasons.
 var Reasons = []Reason{TooLarge, MaxDeliver, OperatorError, DeviceFault, InvalidFrame, InvalidEncoding}
 
-// errUnstorable returns the error for a result that exceeds the message size limit of the server or the result stream.
+// errUnstorable returns the cause of the dead letter if a result exceeds the message size limit of the server or the result
+// stream.
 func errUnstorable(err error) error { return fmt.Errorf("its result cannot be stored: %w", err) }
 
-// ErrExceedsBatch returns the error for a payload that is larger than a batch. A batch holds at most most bytes.
+// ErrExceedsBatch returns the error for a payload of the given bytes that is larger than a batch. most is the maximum size of a
+// batch in bytes.
 func ErrExceedsBatch(bytes, most int) error {
 	return errors.New("payload of " + unpack.ExceedsBatch(bytes, most))
 }
 
-// Blame returns the cause of a dead letter with that text. The error names the operator at fault, unless name is empty.
+// Blame returns an error with the given text as the cause of a dead letter. name is the operator at fault, or empty if it is
+// unknown.
 func Blame(name, text string) error {
 	if name == "" {
 		return errors.New(text)
@@ -49,8 +52,8 @@ func Blame(name, text string) error {
 	return &operator.RecordError{Operator: name, Text: operator.RefusalText(name, text)}
 }
 
-// DeadLetterHeader returns the headers of a dead letter except its id. The headers include the input's headers if own is set. The
-// id must differ from the result's id. Otherwise a stream that has stored the result without a confirmation would drop the dead
+// DeadLetterHeader returns the headers of a dead letter except its id. They include the input's headers if own is set. The id must
+// differ from the result's id, because the stream may have stored the result without a confirmation, and would then drop the dead
 // letter.
 func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) nats.Header {
 	h := nats.Header{}
@@ -67,7 +70,7 @@ func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) n
 	return h
 }
 
-// inputHeader returns the headers that a dead letter takes from its input. The map has space for ten more headers.
+// inputHeader returns the headers that a dead letter takes from its input, in a map with space for ten more.
 func inputHeader(d *inflight.Delivery) nats.Header {
 	h := passThrough(d.Msg.Headers(), 10, true)
 	if lines := Withheld(d.Msg.Headers()); len(lines) > 0 {
@@ -79,7 +82,7 @@ func inputHeader(d *inflight.Delivery) nats.Header {
 // DeadLetterID returns the id of the dead letter of a whole message.
 func DeadLetterID(d *inflight.Delivery, why Reason) string { return MessageID(d) + ":" + string(why) }
 
-// headerText converts an error to one header line of bounded length.
+// headerText returns the text of err as one header line of at most 512 bytes.
 func headerText(err error) string {
 	const most = 512
 	text := []byte(err.Error())
@@ -91,7 +94,7 @@ func headerText(err error) string {
 	return string(text[:min(len(text), most)])
 }
 
-// shortSubject truncates a subject to publisher.MaxSubject. The dead letter's headers have the input's whole subject.
+// shortSubject truncates a dead letter's subject to publisher.MaxSubject. The headers have the input's whole subject.
 func shortSubject(subject string) string {
 	if len(subject) <= publisher.MaxSubject {
 		return subject

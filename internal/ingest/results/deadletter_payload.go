@@ -14,8 +14,8 @@ import (
 // payloadTimeout is the time limit for storing a separate message with the payload.
 const payloadTimeout = 10 * time.Second
 
-// storePayload stores the payload in a message without headers, unless it has done so before. The message has no id, because an id
-// is a header. If the dead letter itself is then not stored, a redelivery of the input stores the payload a second time.
+// storePayload stores the payload once per deadLetter, in a message without headers. The message has no id, because an id is a
+// header. If the dead letter itself isn't stored, a redelivery of the input stores the payload a second time.
 func (l *deadLetter) storePayload(ctx context.Context) (err error) {
 	if l.payload == 0 {
 		l.payload, err = l.storeApart(ctx, &nats.Msg{Subject: l.subject, Data: l.body})
@@ -23,8 +23,8 @@ func (l *deadLetter) storePayload(ctx context.Context) (err error) {
 	return err
 }
 
-// storeInput stores the whole input of the record, once for all records of the input. If the input's headers don't fit into the
-// message, it stores only the body.
+// storeInput stores the whole input of the record, once for all records of the input. If the server refuses the input with its
+// headers, storeInput stores only the body.
 func (l *deadLetter) storeInput(ctx context.Context) (err error) {
 	f := l.d.Frame
 	if f.Kept == 0 {
@@ -37,8 +37,8 @@ func (l *deadLetter) storeInput(ctx context.Context) (err error) {
 	return err
 }
 
-// input returns a message with the input's body and headers. The message isn't a dead letter, so it lacks the headers that name an
-// input.
+// input returns a message with the input's body and headers. It lacks the headers that identify an input, because it isn't a dead
+// letter.
 func (l *deadLetter) input() *nats.Msg {
 	h := inputHeader(l.d)
 	id := jetstream.MsgIDHeader
@@ -49,7 +49,7 @@ func (l *deadLetter) input() *nats.Msg {
 	return &nats.Msg{Subject: l.subject, Header: h, Data: l.d.Msg.Data()}
 }
 
-// storeApart stores a message beside the dead letter and returns its sequence.
+// storeApart stores m and returns its stream sequence.
 func (l *deadLetter) storeApart(ctx context.Context, m *nats.Msg) (at uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
 	defer cancel()

@@ -11,28 +11,28 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// duplicateWindow tracks the time for which a stream recognizes the ids of stored messages and drops duplicates.
+// duplicateWindow tracks the duplicate window of a stream.
 type duplicateWindow struct{ last atomic.Pointer[sight] }
 
-// sight is the stream state that the server reported at one time.
+// sight is a stream's state in one answer of the server.
 type sight struct {
 	window time.Duration
-	before time.Duration // shorter window of earlier settings, which limits older ids; the same as window if there is none
-	at     time.Time     // time of the query, by this process's clock
-	server time.Time     // lower bound of the server's clock at that time; zero if unknown
+	before time.Duration // window of earlier settings if that is shorter, else the same as window
+	at     time.Time     // time of the query, by the process's clock
+	server time.Time     // the server's clock in its answer; zero if unknown
 }
 
-// saw records the state of the stream. asked is the time of the query.
+// saw records info, which was queried at asked.
 func (w *duplicateWindow) saw(info *jetstream.StreamInfo, asked time.Time) {
 	now := &sight{window: info.Config.Duplicates, before: info.Config.Duplicates, at: asked, server: info.TimeStamp}
 	if last := w.last.Load(); last != nil {
-		// A longer window does not restore ids that the stream has forgotten.
+		// A longer window doesn't restore forgotten ids.
 		now.before = min(now.window, last.holds(asked))
 	}
 	w.last.Store(now)
 }
 
-// holds returns the length of the period before now in which the stream has kept every id.
+// holds returns the length of the period before now for which the stream still has every id.
 func (s *sight) holds(now time.Time) time.Duration {
 	return min(s.window, s.before+max(now.Sub(s.at), 0))
 }
@@ -46,7 +46,7 @@ func (w *duplicateWindow) publishFor(now time.Time) time.Duration {
 	return topology.PublishFor(last.holds(now))
 }
 
-// age returns an upper bound of the time since the server stored a message. ok is false if the server's clock is unknown.
+// age returns an upper bound of the time since stored, by the server's clock. ok is false if the server's clock is unknown.
 func (w *duplicateWindow) age(stored, now time.Time) (age time.Duration, ok bool) {
 	last := w.last.Load()
 	if last == nil || last.server.IsZero() {
@@ -55,9 +55,9 @@ func (w *duplicateWindow) age(stored, now time.Time) (age time.Duration, ok bool
 	return last.server.Sub(stored) + pause.Elapsed(last.at, now), true
 }
 
-// mayPublishUnchecked reports whether a delivery's result may be published now without a lookup. most is the maximum time since the
-// delivery's clearance (see publishFor). A delivery whose input is younger than most is cleared here, because no result is older
-// than its input.
+// mayPublishUnchecked reports whether the result of d may be published now without a lookup. most is the maximum time since d's
+// clearance (see publishFor). If d's input is younger than most, mayPublishUnchecked clears d, because no result is older than its
+// input.
 func (w *duplicateWindow) mayPublishUnchecked(d *inflight.Delivery, now time.Time, most time.Duration) bool {
 	if !d.Cleared.IsZero() && pause.Elapsed(d.Cleared, now) < most {
 		return true

@@ -22,11 +22,12 @@ import (
 )
 
 // frameWriter stores the results of frames. It stores the last part of a frame's result after the dead letters of records and the
-// earlier parts. So a frame is finished once its last part is stored. Workers may cut the same result differently, so each part
-// names its cut (adr/0039).
+// earlier parts. A frame is finished once its last part is stored. Each part names its cut, because workers may cut the same
+// result differently (adr/0039).
 type frameWriter struct{ *Writer }
 
-// encodeFrames waits for the frames that end in a batch, and encodes their results. It removes frames without a result from s.left.
+// encodeFrames waits for the frames that end in b, and encodes their results. It removes frames without a result from s.left, and
+// passes them to sink.
 func (w frameWriter) encodeFrames(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) (err error) {
 	s.left = slices.DeleteFunc(s.left, func(i int) bool {
 		f := b.Items[i].Frame
@@ -57,7 +58,7 @@ func (w frameWriter) encodeFrames(ctx context.Context, b *inflight.Batch, s *Buf
 	return err
 }
 
-// reason returns the reason for the dead letter of a message that can't be unpacked.
+// reason returns the reason for the dead letter of a message that can't be unpacked because of fault.
 func reason(fault error) Reason {
 	var f *frame.Error
 	switch {
@@ -70,11 +71,11 @@ func reason(fault error) Reason {
 }
 
 // partSpace is the number of bytes reserved for the headers of a part, and for HeaderDeliveries. A redelivery reserves the same
-// space, so that it has the same parts. Some of the parts may already be stored.
+// space, so that it has the same parts. Some parts may already be stored.
 const partSpace = 160
 
-// encodeFrame encodes the result of a frame into parts that the server accepts. A record gets the status too_large if its own
-// result exceeds a message.
+// encodeFrame encodes the result of d's frame into parts that the server accepts. A record gets the status too_large if its result
+// alone exceeds a message.
 func (w frameWriter) encodeFrame(d *inflight.Delivery) (err error) {
 	f := d.Frame
 	first := *d
@@ -108,7 +109,7 @@ func (w frameWriter) part(d *inflight.Delivery, n int) nats.Msg {
 	return nats.Msg{Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject), Header: h, Data: d.Frame.Parts[n].Body}
 }
 
-// frameHeader returns the headers of a frame's result with a body of that many bytes.
+// frameHeader returns the headers of a frame's result. body is the size of the result's body in bytes.
 func (w frameWriter) frameHeader(d *inflight.Delivery, body int) nats.Header {
 	h := ResultHeader(d, w.operators)
 	if f := d.Frame; f.Framed() {
@@ -118,8 +119,8 @@ func (w frameWriter) frameHeader(d *inflight.Delivery, body int) nats.Header {
 	return h
 }
 
-// observeFrame notifies the observer of a frame whose result is stored. It skips a redelivered frame whose result was already
-// stored, because an earlier delivery reported it.
+// observeFrame notifies the observer of a frame whose result is stored. It skips a redelivered frame if a is a duplicate, because
+// an earlier delivery reported that frame.
 func (w frameWriter) observeFrame(d *inflight.Delivery, a publisher.Answer) {
 	if d.Frame != nil && (d.First || !a.Duplicate) {
 		w.s.Observer.Frame(d.Frame.Stats())
@@ -127,8 +128,8 @@ func (w frameWriter) observeFrame(d *inflight.Delivery, a publisher.Answer) {
 }
 
 // storeAhead stores the messages that precede the last parts of frames: the dead letters of records, and the earlier parts of
-// results. It removes frames from s.left if one of these messages can't be stored, and passes such frames to the sink. With a
-// temporary error in retry, nothing in s.left may be published yet. failed is an error of the sink.
+// results. If one of these messages can't be stored, it passes the frame to sink and removes it from s.left. If retry, a temporary
+// error, isn't nil, nothing in s.left may be published yet. failed is an error of the sink.
 func (w frameWriter) storeAhead(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) (retry, failed error) {
 	s.left = slices.DeleteFunc(s.left, func(i int) bool {
 		d := &b.Items[i]
@@ -156,10 +157,10 @@ func (w frameWriter) storeAhead(ctx context.Context, b *inflight.Batch, s *Buffe
 	return retry, failed
 }
 
-// ends reports whether ctx has ended or a connection is closed, so that nothing can be stored any more.
+// ends reports whether nothing can be stored any more, because ctx has ended or a connection is closed.
 func (w frameWriter) ends(ctx context.Context) bool { return ctx.Err() != nil || w.conns.Closed() }
 
-// storeParts stores all parts of a frame's result except the last one and the parts in known.
+// storeParts stores all parts of a frame's result except the last one, and except parts with ids in known.
 func (w frameWriter) storeParts(ctx context.Context, d *inflight.Delivery, known partials) error {
 	ctx, cancel := context.WithDeadline(ctx, w.clearance.publishUntil(d, time.Now()))
 	defer cancel()
@@ -178,10 +179,10 @@ func (w frameWriter) storeParts(ctx context.Context, d *inflight.Delivery, known
 }
 
 // lettersAtOnce is the maximum number of dead letters that are published together. It bounds the memory for their headers. Their
-// bodies share the memory of the frame or the message.
+// bodies take no extra memory.
 const lettersAtOnce = 512
 
-// storeRecordLetters stores a dead letter for each failed record of a frame, except the dead letters in known.
+// storeRecordLetters stores a dead letter for each failed record of a frame, except dead letters with ids in known.
 func (w frameWriter) storeRecordLetters(ctx context.Context, d *inflight.Delivery, known *partials) error {
 	var failed []int
 	for i := range d.Frame.Records() {

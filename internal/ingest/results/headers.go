@@ -13,7 +13,7 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// Headers of results and dead letters, which package client documents. The input's headers are copied too, except headers with a
+// Headers of results and dead letters, documented in package client. The input's headers are copied too, except headers with a
 // meaning for the server or a client library (see carried). A result also lacks the input's headers that describe a body (see
 // content).
 const (
@@ -37,9 +37,9 @@ const (
 	HeaderPayloadDigest   = client.HeaderPayloadDigest
 )
 
-// Prefixes of headers that are not copied. The server would interpret copied headers with its prefix, and might refuse or drop the
-// result. With Millrace's prefix, a dead letter that is published as an input again would get a result that looks like a dead
-// letter.
+// Prefixes of headers that are not copied. The server would interpret copied headers with serversPrefix, and might refuse or drop
+// the result. If headers with ownPrefix were copied, a dead letter that is published as an input again would get a result that
+// looks like a dead letter.
 const (
 	serversPrefix = "Nats-"
 	ownPrefix     = "Millrace-"
@@ -48,13 +48,13 @@ const (
 // serversPin is the header that the server adds to each delivery of a pinned consumer.
 const serversPin = "Nats-Pin-Id"
 
-// statusHeaders are the names under which client libraries show the server's own status line. The libraries interpret a message
-// with such a header and without a payload as a status message. For example, nats.go ends a Consume, a Messages or a Fetch on it.
-// The names are case-insensitive, as in some libraries.
+// statusHeaders are the headers in which client libraries put the server's status line. The libraries interpret a message with
+// such a header and without a payload as a status message. For example, nats.go ends a Consume, a Messages or a Fetch on it. Some
+// libraries ignore the case of these names, and so does carried.
 var statusHeaders = [...]string{"Status", "Description"}
 
-// carried reports whether a header of an input is copied to its result and its dead letter. A server stores any bytes as a header
-// name, but the client writes only valid names. A result with an invalid name could never be stored.
+// carried reports whether an input's header key is copied to its result and its dead letter. A server stores any bytes as a header
+// name, but the client refuses to publish invalid names.
 func carried(key string) bool {
 	if IsReserved(key) {
 		return false
@@ -67,8 +67,8 @@ func carried(key string) bool {
 	return IsWritable(key)
 }
 
-// passThrough returns a copy of the carried headers of an input, with space for extra more headers. It omits headers that describe
-// the body, unless body is set.
+// passThrough returns a copy of the carried headers of in. The map has space for more headers, extra in number. passThrough omits
+// headers that describe the body, unless body is set.
 func passThrough(in nats.Header, extra int, body bool) nats.Header {
 	out := make(nats.Header, len(in)+extra)
 	for key, values := range in {
@@ -79,9 +79,10 @@ func passThrough(in nats.Header, extra int, body bool) nats.Header {
 	return out
 }
 
-// Withheld returns the values of HeaderInput: one line for each header of the input that isn't carried, sorted by name. If the
-// input is a dead letter that was published again, its lines are kept. Its other Millrace headers are omitted, because the new dead
-// letter has its own. The pin of exclusive delivery is omitted too, because it isn't part of the stored input.
+// Withheld returns the values of HeaderInput: one line for each value of an input's header that isn't carried, sorted by name. If
+// the input is a dead letter that was published again, Withheld keeps its HeaderInput lines. It omits the other Millrace headers,
+// because the new dead letter has its own. It also omits the pin of exclusive delivery, because the pin isn't part of the stored
+// input.
 func Withheld(in nats.Header) []string {
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(in)) {
@@ -98,7 +99,7 @@ func Withheld(in nats.Header) []string {
 	return lines
 }
 
-// IsWritable reports whether the client writes a header with that key. The key must consist of visible ASCII characters other than
+// IsWritable reports whether the client can publish a header named key. It must consist of visible ASCII characters other than
 // MIME separators.
 func IsWritable(key string) bool {
 	for i := range len(key) {
@@ -109,7 +110,7 @@ func IsWritable(key string) bool {
 	return key != ""
 }
 
-// IsReserved reports whether a header with that key belongs to the server or to Millrace.
+// IsReserved reports whether a header named key belongs to the server or to Millrace.
 func IsReserved(key string) bool {
 	return hasPrefixFold(key, serversPrefix) || hasPrefixFold(key, ownPrefix)
 }
@@ -124,9 +125,9 @@ func addSource(h nats.Header, d *inflight.Delivery) {
 	h[HeaderSubject] = []string{d.Subject}
 }
 
-// MessageID returns the id of an input's result for the stream's duplicate window: <stream>:<sequence>:<nanoseconds since 1970 at
-// which the input stream stored it>. The server sends all three with every delivery, so every worker gives an input the same id.
-// The id includes the time because a stream that is recreated, or restored from an older copy, reuses sequences.
+// MessageID returns the id of an input's result for the stream's duplicate window: <stream>:<sequence>:<time at which the input
+// stream stored it, in nanoseconds since 1970>. The server sends all three with every delivery, so every worker gives an input the
+// same id. The id includes the time because a stream that is recreated, or restored from an older copy, reuses sequences.
 func MessageID(d *inflight.Delivery) string {
 	id := make([]byte, 0, len(d.Stream)+2*len(":18446744073709551615"))
 	id = append(id, d.Stream...)
@@ -136,8 +137,8 @@ func MessageID(d *inflight.Delivery) string {
 	return string(strconv.AppendInt(id, d.Stored.UnixNano(), 10))
 }
 
-// partID returns the id of the n-th part of a frame's result, counted from 1. The last part has MessageID as its id instead, so
-// that a stream stores the last part of only one cut (adr/0039).
+// partID returns the id of the n-th part of a frame's result, counted from 1. The last part has the id MessageID instead, so that
+// a stream stores the last part of only one cut (adr/0039).
 func partID(d *inflight.Delivery, n int, cut string) string {
 	return MessageID(d) + "/" + strconv.Itoa(n) + "/" + cut
 }
@@ -145,11 +146,11 @@ func partID(d *inflight.Delivery, n int, cut string) string {
 // RecordID returns the id of the dead letter of a frame's i-th record.
 func RecordID(d *inflight.Delivery, i int) string { return MessageID(d) + "#" + strconv.Itoa(i) }
 
-// inputID returns the id of the message with a whole input, to which dead letters of its records refer. A lookup recognizes by this
-// id that the message doesn't finish the input.
+// inputID returns the id of the message that storeInput stores. A lookup recognizes by this id that the message doesn't finish the
+// input.
 func inputID(d *inflight.Delivery) string { return MessageID(d) + "#message" }
 
-// headerBytes returns the size, in bytes, of headers in a message.
+// headerBytes returns the size of h in a message, in bytes.
 func headerBytes(h nats.Header) int {
 	n := len("NATS/1.0\r\n\r\n")
 	for key, values := range h {
@@ -163,7 +164,7 @@ func headerBytes(h nats.Header) int {
 // resultHeaders are the headers that a result has in addition to its input's.
 var resultHeaders = [...]string{HeaderStream, HeaderSequence, HeaderSubject, HeaderOperators, jetstream.MsgIDHeader}
 
-// ResultHeader returns the headers of the input's result, except the headers that describe the result's body.
+// ResultHeader returns the headers of d's result, except headers that describe the result's body.
 func ResultHeader(d *inflight.Delivery, operators string) nats.Header {
 	h := passThrough(d.Msg.Headers(), len(resultHeaders)+1, false)
 	id := MessageID(d)

@@ -18,11 +18,11 @@ import (
 // reconnectPause is the minimum time between two reconnects for reading the server's max_payload.
 const reconnectPause = time.Minute
 
-// messageSize tracks the maximum size of messages. It keeps the client's copy of the server's max_payload up to date.
+// messageSize tracks the maximum size of messages, and updates the client's copy of the server's max_payload.
 type messageSize struct {
 	conns  natsconn.Connections // all connections of the worker
 	log    *slog.Logger
-	stream atomic.Int64 // the result stream's max_msg_size; 0 or less means none or unknown
+	stream atomic.Int64 // the result stream's max_msg_size; 0 or less means no limit or unknown
 
 	learning    sync.Mutex
 	reconnected time.Time // time of the last reconnect by learn
@@ -30,8 +30,8 @@ type messageSize struct {
 
 func (m *messageSize) saw(info *jetstream.StreamInfo) { m.stream.Store(int64(info.Config.MaxMsgSize)) }
 
-// most returns the maximum size of a message with a result, in bytes including headers. Without permission to read the result
-// stream's settings, it considers only the server's limit.
+// most returns the maximum size of a message with a result, in bytes including headers. If the result stream's limit is unknown,
+// most returns the server's.
 func (m *messageSize) most() int {
 	most := m.conns[0].MaxPayload()
 	if stream := m.stream.Load(); stream > 0 {
@@ -40,10 +40,10 @@ func (m *messageSize) most() int {
 	return int(most)
 }
 
-// learn reports whether the server may store the payload of d after a publish has failed with err. The server reports its
+// learn reports whether the server might store the payload of d after a publish has failed with err. The server reports its
 // max_payload only when a client connects. If the client refuses a message of a size that the server has delivered, the client's
-// limit may be outdated. learn then reconnects, at most once per reconnectPause, and waits for the connection. It returns false if
-// the payload exceeds the new limit too.
+// limit may be outdated. learn then reconnects, at most once per reconnectPause, waits for the connection, and compares the
+// payload with the new limit.
 func (m *messageSize) learn(ctx context.Context, d *inflight.Delivery, err error) bool {
 	if !errors.Is(err, nats.ErrMaxPayload) {
 		return false

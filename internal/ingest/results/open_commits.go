@@ -22,9 +22,9 @@ type Partition struct {
 	Loose     bool   // whether a worker without commit markers has owned the partition since the last marker
 }
 
-// OpenCommits returns the Commits of a new lease on a partition, after it has stored the fences that exclude earlier leases. It
-// waits while the result stream doesn't exist. It returns nil if ExactlyOnce is off, or the result stream supports no commit
-// markers. If only the stream of dead letters supports none, dead letters have ids but no markers.
+// OpenCommits stores the fences that exclude earlier leases on p, and returns the Commits of a new lease. It waits until the
+// result stream exists. It returns nil, nil with shared delivery, if ExactlyOnce is off, or if the result stream supports no
+// commit markers. If only the stream of dead letters supports no markers, dead letters have ids but no markers.
 func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) {
 	if !w.s.Exclusive || w.s.ExactlyOnce == topology.Off {
 		return nil, nil
@@ -59,7 +59,7 @@ func OpenCommits(ctx context.Context, w *Writer, p Partition) (*Commits, error) 
 	return c, nil
 }
 
-// awaitResultStream returns the result stream, and waits until it exists.
+// awaitResultStream waits until the result stream exists, and returns it.
 func awaitResultStream(ctx context.Context, w *Writer) (jetstream.Stream, error) {
 	for attempt := 1; ; attempt++ {
 		asked := time.Now()
@@ -78,12 +78,12 @@ func awaitResultStream(ctx context.Context, w *Writer) (jetstream.Stream, error)
 	}
 }
 
-// lookEvery is the number of attempts to store a marker after which the stream's settings are looked up again.
+// lookEvery is the number of attempts to store a marker between two queries of the stream's settings.
 const lookEvery = 5
 
 // waitsFor returns the function commit.Settings.Again for a partition. letters is the stream of its dead letters, or nil. The
-// function returns true, which means a retry, while a stream is full, missing or unreachable. It returns false, which ends the
-// lease, if the stream no longer supports commit markers. The next lease then stores without markers.
+// function returns true for a retry while a stream is full, missing or unreachable. It returns false to end the lease if the
+// stream no longer supports commit markers. The next lease stores without markers.
 func waitsFor(w *Writer, partition int, letters commit.Store) func(context.Context, commit.Store, int, error) bool {
 	return func(ctx context.Context, s commit.Store, attempts int, err error) bool {
 		stream, commitsOf := w.s.ResultStream, w.s.CommitsOf
@@ -105,13 +105,12 @@ func waitsFor(w *Writer, partition int, letters commit.Store) func(context.Conte
 	}
 }
 
-// warnUnstored logs that the results of a partition are not stored yet.
 func warnUnstored(w *Writer, attempt int, err error) {
 	w.s.Log.Warn(notStored, "attempt", attempt, "stream", w.s.ResultStream, "error", err)
 }
 
-// letterStore returns the stream of dead letters and its MaxAge. The stream is nil if it supports no commit markers, or is also the
-// result stream.
+// letterStore returns the stream of dead letters and its MaxAge. It returns nil, 0, nil if that stream supports no commit markers,
+// or is also the result stream.
 func letterStore(ctx context.Context, w *Writer, partition int) (s commit.Store, kept time.Duration, err error) {
 	if !w.clearance.apart {
 		return nil, 0, nil
@@ -127,7 +126,7 @@ func letterStore(ctx context.Context, w *Writer, partition int) (s commit.Store,
 	return commitStream(w, c, partition), c.MaxAge, nil
 }
 
-// commitStream returns the stream with the settings c, as the store of a partition's commit markers.
+// commitStream returns the stream with settings c as the store of a partition's commit markers.
 func commitStream(w *Writer, c jetstream.StreamConfig, partition int) *commit.Stream {
 	return &commit.Stream{
 		Name: c.Name, Subject: topology.CommitSubject(w.s.CommitPrefix, c.Name, w.s.Stream, w.s.Consumer, partition),

@@ -16,18 +16,18 @@ import (
 type Settings struct {
 	topology.Topology
 
-	Operators []operator.Operator  // the operators that the pipelines run
+	Operators []operator.Operator  // operators of the pipelines
 	Format    operator.Format      // format of result bodies
 	Encoding  compression.Encoding // compression of result bodies
 	AckWait   time.Duration        // the consumer's AckWait
-	Timeout   time.Duration        // time after which a missing answer is considered lost; 0 means publisher.Timeout
+	Timeout   time.Duration        // time limit for the server's answer to a publish; 0 means publisher.Timeout
 
 	Log      *slog.Logger
 	Observer Observer
 	Progress func() // called when a result is stored
 
-	// Stored is called each time the result of an input is stored, before Observer.Settled. It is for tests, which need to
-	// identify inputs; nil for none.
+	// Stored is called each time the result of an input is stored, before Observer.Settled. Tests use it to identify inputs. It
+	// may be nil.
 	Stored func(sequence uint64, stored time.Time)
 }
 
@@ -37,42 +37,41 @@ type Observer interface {
 	// 0 without a result. latency is the time from receipt to publication, and headroom is the remaining AckWait.
 	Settled(o inflight.Outcome, in, out int, latency, headroom time.Duration)
 
-	// Frame is called once for each message that was split into records or decompressed, when its result is stored. It is not
-	// called for a message that becomes a dead letter as a whole, or for a redelivered message whose result was already stored.
+	// Frame is called when the result of a message that was split into records or decompressed is stored. It is not called for a
+	// message that becomes a dead letter as a whole, or for a redelivered message whose result was already stored.
 	Frame(inflight.FrameStats)
 
 	// OperatorFault is called for each failure that a configured operator causes.
 	OperatorFault(inflight.OperatorFault)
 
-	// DeadLettered is called for each stored dead letter of a message or of a record in a frame. For a message, the call follows
-	// when the input is settled.
+	// DeadLettered is called for each stored dead letter of a record, and for each dead letter of a message when the input is
+	// settled.
 	DeadLettered(inflight.DeadLetter)
 
-	// PayloadLeftOut is called for each dead letter that is stored without its payload, because the payload exceeds the message
-	// size limit.
+	// PayloadLeftOut is called for each dead letter that is stored without its payload because of the message size limit.
 	PayloadLeftOut()
 }
 
 // Sink receives the outcomes of a batch's deliveries. Each delivery mode implements it.
 type Sink interface {
-	// Stored is called with deliveries that may be acknowledged, because their results are stored.
+	// Stored is called with deliveries whose results are stored. They may be acknowledged.
 	Stored(ctx context.Context, stored []*inflight.Delivery)
 
-	// Undeliverable is called for the i-th delivery of a batch if it has no result, or a result that can never be stored. The
-	// delivery becomes a dead letter. An error ends Settle.
+	// Undeliverable publishes a dead letter for the i-th delivery of b, which has no result or a result that can never be stored.
+	// If it returns an error, Settle fails.
 	Undeliverable(ctx context.Context, b *inflight.Batch, i int, why Reason, cause error) error
 
-	// CollectRefused is called once for all deliveries of a batch that operators refused (see inflight.Batch.Refusal). Each becomes
-	// a dead letter. An error ends Settle.
+	// CollectRefused publishes dead letters for the deliveries of b that operators refused (see inflight.Batch.Refusal). refused
+	// has their indices. If it returns an error, Settle fails.
 	CollectRefused(ctx context.Context, b *inflight.Batch, refused []int) error
 
-	// Incomplete is called for the i-th delivery of a batch if it is a frame that can't be completed now. Either another batch
-	// failed to compute some of its records, or the dead letters of its records could not be stored. An error ends Settle.
+	// Incomplete is called if the frame of the i-th delivery of b can't be completed now. Either another batch failed to compute
+	// some of its records, or the dead letters of its records could not be stored. If Incomplete returns an error, Settle fails.
 	Incomplete(b *inflight.Batch, i int, cause error) error
 }
 
 // commitBytes returns the maximum number of bytes that a commit adds to the headers of a result. It is the same for all kinds of
-// commits, so that every worker cuts the result of a frame into the same parts.
+// commits, so that every worker cuts a frame's result into the same parts.
 func commitBytes(t topology.Topology) int {
 	if !t.Exclusive || t.ExactlyOnce == topology.Off {
 		return 0

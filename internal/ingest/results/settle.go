@@ -15,8 +15,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// Encode writes the results of a completed batch into b, and into the tables of its frames. The buffers of completed may be
-// released afterwards.
+// Encode writes the results of completed into b, and into the tables of its frames. The buffers of completed may be released
+// afterwards.
 func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers) {
 	b.Bodies.Reserve(w.mostBodies(b, completed))
 	compress, done := w.compressor()
@@ -38,7 +38,7 @@ func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers)
 	b.Collected()
 }
 
-// mostBodies returns the maximum total size, in bytes, of the results of the batch's messages without frames.
+// mostBodies returns the maximum total size of the results of b's messages that aren't frames, in bytes.
 func (w *Writer) mostBodies(b *inflight.Batch, completed *streams.Batch) int {
 	f, ops, n := w.s.Format, w.s.Operators, len(b.Items)
 	most, strings := n*f.Most(ops, 0), operator.StringBytes(ops, n, completed.Bytes())
@@ -48,8 +48,8 @@ func (w *Writer) mostBodies(b *inflight.Batch, completed *streams.Batch) int {
 	return most
 }
 
-// encodeRow encodes the result of the i-th delivery, which is one record, from a completed batch's row. It compresses the result
-// unless compress is nil. A delivery that an operator refused has no result.
+// encodeRow encodes the result of the i-th delivery, which is one record, from the given row of completed. It compresses the
+// result unless compress is nil. A delivery that an operator refused has no result.
 func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, row int, s *Buffers, compress func(dst, src []byte) []byte) {
 	if w.refusals.Possible() {
 		if found := w.refusals.Find(completed, row); found.Reason != "" {
@@ -73,18 +73,19 @@ func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, r
 	b.Bodies.Add(compress(b.Bodies.Data, s.body))
 }
 
-// sawRefusal notifies the observer of a refusal that is an operator's fault.
+// sawRefusal notifies the observer if the refusal found is an operator's fault.
 func (w *Writer) sawRefusal(found inflight.Refused) {
 	if found.Fault != "" {
 		w.s.Observer.OperatorFault(inflight.OperatorFault{Operator: w.s.Operators[found.Op].Name(), Fault: found.Fault, At: time.Now()})
 	}
 }
 
-// Settle publishes the results of a batch until each is stored, or its input is given up. It returns an error if ctx ends first, if
-// a connection is closed permanently, or if the sink returns an error. The remaining deliveries of b are then not settled.
+// Settle publishes the results of b until each is stored, or its input is given up. It returns an error if ctx ends, if a
+// connection is closed permanently, or if the sink returns an error. After an error, the remaining deliveries of b are not
+// settled.
 //
-// A result that was not confirmed is published again under the same id, so the stream keeps one copy. While a result stream is
-// full, missing or slow, Settle holds the batch. Once no batch is free, the pull stops too.
+// A result that was not confirmed is published again under the same id, so the stream keeps one copy. While the result stream is
+// full, missing or slow, Settle doesn't return. Once no batch is free, the pull stops too.
 func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) error {
 	s.reset()
 	s.left = b.AppendUnsettled(s.left)
@@ -123,7 +124,7 @@ func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight
 	return nil
 }
 
-// giveUpRefused removes the deliveries that operators refused from s.left. It passes these deliveries to the sink for dead letters.
+// giveUpRefused removes the deliveries that operators refused from s.left, and passes them to sink.CollectRefused.
 func (w *Writer) giveUpRefused(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) error {
 	if b.RefusedCount() == 0 {
 		return nil
@@ -142,7 +143,8 @@ func (w *Writer) giveUpRefused(ctx context.Context, b *inflight.Batch, s *Buffer
 	return sink.CollectRefused(ctx, b, refused)
 }
 
-// publish publishes the results of the deliveries in s.left and waits for the server's answers. It returns the last error.
+// publish publishes the results of the deliveries in s.left, and stores the server's answers in s.answers. It returns the last
+// error.
 func (w *Writer) publish(ctx context.Context, b *inflight.Batch, s *Buffers, attempt int) (last error) {
 	s.clear() // an earlier attempt may have had more messages
 	s.results, s.msgs, s.answers = s.results[:0], s.msgs[:0], s.answers[:0]
@@ -176,7 +178,7 @@ func (w *Writer) result(b *inflight.Batch, i int) nats.Msg {
 	return nats.Msg{Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject), Header: h, Data: body}
 }
 
-// settleAnswered passes the deliveries whose results are stored, or can never be stored, to the sink. It keeps the other deliveries
+// settleAnswered passes deliveries to the sink if their results are stored or can never be stored. It keeps the other deliveries
 // in s.left.
 func (w *Writer) settleAnswered(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) (err error) {
 	start := pipe.Now()
@@ -212,8 +214,8 @@ func outcome(a publisher.Answer) inflight.Outcome {
 	return inflight.Published
 }
 
-// settleKnown looks up results that may already be stored, and settles the deliveries of stored results. The results of the other
-// deliveries, which stay in s.left, may be published.
+// settleKnown looks up results that may already be stored, and settles the deliveries with stored results. The other deliveries
+// stay in s.left, and their results may be published.
 func (w *Writer) settleKnown(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) error {
 	s.stale, s.known = s.stale[:0], s.known[:0]
 	now := time.Now()

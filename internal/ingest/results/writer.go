@@ -19,30 +19,30 @@ import (
 	"millrace/internal/operator"
 )
 
-// Writer stores results and dead letters. Its methods may be called by several goroutines.
+// Writer stores results and dead letters. Its methods are safe for concurrent use.
 type Writer struct {
 	s         Settings
 	conns     natsconn.Connections // all connections of the worker
 	js        jetstream.JetStream
 	clearance *clearance
-	first     publisher.Publisher  // for messages that are published for the first time
-	again     publisher.Publisher  // for messages that may have been published before, and for dead letters
+	first     publisher.Publisher  // for first attempts
+	again     publisher.Publisher  // for further attempts, and for dead letters
 	following *publisher.Following // the same as first
 	singles   *publisher.Windowed  // the same as again
-	way       atomic.Int32         // a topology.Commits: the kind of commits in the result stream
-	extra     int                  // see commitBytes
+	way       atomic.Int32         // kind of commits in the result stream (a topology.Commits)
+	extra     int                  // result of commitBytes
 	operators string               // value of HeaderOperators
 	content   content              // headers that describe the bodies of results
 	refusals  inflight.Refusals
-	refused   func(inflight.Refused) // sawRefusal, which is stored here so that no frame allocates a method value
+	refused   func(inflight.Refused) // sawRefusal; stored, because a method value allocates
 
 	compressors sync.Pool // contains *compression.Compressor
 
-	size messageSize // maximum size of messages
+	size messageSize
 }
 
-// NewWriter returns a writer over connections that the caller still owns. It queries the result stream's settings, and logs how
-// results are stored.
+// NewWriter returns a Writer over conns, which the caller still owns. It queries the result stream's settings, and logs the way in
+// which results are stored.
 func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Writer, error) {
 	js, err := s.API.New(conns[0])
 	if err != nil {
@@ -60,7 +60,7 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Wr
 	return w, nil
 }
 
-// OperatorNames returns the value of HeaderOperators for these operators.
+// OperatorNames returns the value of HeaderOperators for operators.
 func OperatorNames(operators []operator.Operator) string {
 	names := make([]string, len(operators))
 	for i, op := range operators {
@@ -69,7 +69,7 @@ func OperatorNames(operators []operator.Operator) string {
 	return strings.Join(names, ",")
 }
 
-// compressor returns the function that compresses result bodies, or nil if they are not compressed. The caller must call done.
+// compressor returns the function that compresses result bodies, or nil without compression. The caller must call done.
 func (w *Writer) compressor() (compress func(dst, src []byte) []byte, done func()) {
 	if w.s.Encoding == compression.None {
 		return nil, func() {}
@@ -81,7 +81,7 @@ func (w *Writer) compressor() (compress func(dst, src []byte) []byte, done func(
 	return func(dst, src []byte) []byte { return c.Append(dst, w.s.Encoding, src) }, func() { w.compressors.Put(c) }
 }
 
-// openPublisher opens the publishers according to the result stream's settings.
+// openPublisher opens the publishers for the result stream's current settings.
 func (w *Writer) openPublisher(ctx context.Context) error {
 	singles, err := publisher.NewWindowed(w.s.API, w.s.Timeout, w.conns.ForResults(w.s.Exclusive)...)
 	if err != nil {
@@ -98,7 +98,7 @@ func (w *Writer) openPublisher(ctx context.Context) error {
 	return nil
 }
 
-// sawStream records the state of the result stream. asked is the time of the query.
+// sawStream records info, the result stream's state, which was queried at asked.
 func (w *Writer) sawStream(info *jetstream.StreamInfo, asked time.Time) {
 	w.clearance.results.saw(info, asked)
 	w.size.saw(info)
@@ -108,7 +108,7 @@ func (w *Writer) sawStream(info *jetstream.StreamInfo, asked time.Time) {
 	}
 }
 
-// logCapability logs the publisher's current capability, unless results are stored with commit markers, which sawStream logs.
+// logCapability logs c, unless results are stored with commit markers. sawStream logs commit markers.
 func (w *Writer) logCapability(c publisher.Capability) {
 	if topology.Commits(w.way.Load()) != topology.NoCommits {
 		return
@@ -121,9 +121,9 @@ func (w *Writer) logFailedBatch(err error) {
 	w.s.Log.Warn("a batch of results was not confirmed; they are published again one by one", "stream", w.s.ResultStream, "error", err)
 }
 
-// publishAttempt publishes the messages of one attempt and appends the server's answers to answers. Messages that were published
-// before are sent one by one, because in a batch the server drops a duplicate without reporting it. With replicas, the first copy
-// may also still be in replication.
+// publishAttempt publishes msgs and appends the server's answers to answers. After the first attempt, it publishes one by one,
+// because in a batch the server drops a duplicate without reporting it. With replicas, the first copy might also not be replicated
+// yet.
 func (w *Writer) publishAttempt(ctx context.Context, attempt int, msgs []*nats.Msg, answers []publisher.Answer) []publisher.Answer {
 	if attempt > 1 {
 		return w.again.Publish(ctx, msgs, answers)
@@ -137,20 +137,20 @@ func (w *Writer) awaitRetry(ctx context.Context, n int) bool {
 	return retry.Sleep(ctx, retry.Delay(n)) && w.conns.ForResults(w.s.Exclusive).AwaitConnected(ctx)
 }
 
-// stored notifies tests that the result of an input is stored.
+// stored calls Settings.Stored.
 func (w *Writer) stored(d *inflight.Delivery) {
 	if w.s.Stored != nil {
 		w.s.Stored(d.Sequence, d.Stored)
 	}
 }
 
-// AlreadyStored reports a delivery that already had a stored result.
+// AlreadyStored reports a delivery whose result was already stored.
 func (w *Writer) AlreadyStored(d *inflight.Delivery) {
 	w.stored(d)
 	w.Report(inflight.Duplicate, d)
 }
 
-// Report notifies the observer of the outcome of a delivery without a new result.
+// Report notifies the observer of the outcome o of d, which has no new result.
 func (w *Writer) Report(o inflight.Outcome, d *inflight.Delivery) {
 	since := time.Since(d.Received)
 	w.s.Observer.Settled(o, len(d.Msg.Data()), 0, since, w.s.AckWait-since)
