@@ -18,25 +18,25 @@ import (
 // errShort means that there is too little memory to unpack a message ahead of the batches.
 var errShort = errors.New("too little memory")
 
-// Message is a message and its records. All methods except Open, TryOpen and Drop need an opened message.
+// Message is a message and its records. All methods except Open, TryOpen and Drop require that the message is unpacked.
 type Message struct {
-	*buffers // set from the opening until Recycle
+	*buffers // set from unpacking until Recycle
 
-	Cursor frame.Cursor // position of the first record that is in no batch yet
+	Cursor frame.Cursor // position of the first record that isn't in a batch yet
 
-	Compressed, Decompressed int           // bytes of the body before and after decompression; 0 for an uncompressed body
-	Decompressing, Splitting time.Duration // time of decompressing and of splitting
+	Compressed, Decompressed int // body sizes in bytes; 0 for an uncompressed body
+	Decompressing, Splitting time.Duration
 
 	u  *Unpacker
 	in Input
 
-	mu     sync.Mutex // guards all other fields until the message is opened
+	mu     sync.Mutex // guards all other fields until the message is unpacked
 	opened bool
 	cost   int64 // bytes of memory that the message takes
 	fault  error
 }
 
-// Records returns the number of records. It is 0 if Fault is not nil.
+// Records returns the number of records. It returns 0 if Fault isn't nil.
 func (m *Message) Records() int { return m.split.Records() }
 
 // Framed reports whether the message is a frame. Otherwise its body is one record.
@@ -45,29 +45,29 @@ func (m *Message) Framed() bool { return m.split.Framed() }
 // Record returns the i-th record.
 func (m *Message) Record(i int) []byte { return m.split.Record(i) }
 
-// Fault returns the error that prevented the unpacking, or nil. An error about the framing is a *frame.Error.
+// Fault returns the error that prevented unpacking, or nil. An error about the framing is a *frame.Error.
 func (m *Message) Fault() error { return m.fault }
 
-// Cost returns the bytes of memory that the message takes.
+// Cost returns the memory that the message takes, in bytes.
 func (m *Message) Cost() int64 { return m.cost }
 
-// Mark sets the status of the i-th record, which has no results.
+// Mark sets the status of the i-th record to s. If s isn't OK, the result omits the record's values.
 func (m *Message) Mark(i int, s record.Status) { m.Table.SetStatus(i, s) }
 
-// Exclude marks a record and keeps it out of all batches. It must be called before the first batch has records of the message.
+// Exclude sets the status of the i-th record to s and keeps the record out of all batches. It must be called before any record of
+// the message is in a batch.
 func (m *Message) Exclude(i int, s record.Status) {
 	m.split.Exclude(i, s)
 	m.Mark(i, s)
 }
 
-// Open unpacks the message, unless it is already unpacked. It takes the memory even if that exceeds the limit.
+// Open unpacks the message unless it is already unpacked. It takes memory even beyond the limit.
 func (m *Message) Open() { m.open(true) }
 
-// TryOpen unpacks the message if there is enough memory. It reports whether the message is unpacked.
+// TryOpen unpacks the message if enough memory is free. It reports whether the message is unpacked.
 func (m *Message) TryOpen() bool { return m.open(false) }
 
-// open unpacks the message, and reports whether it is unpacked. If there is too little memory, open does nothing unless must is
-// set.
+// open implements Open if must is set, and TryOpen otherwise.
 func (m *Message) open(must bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,7 +82,7 @@ func (m *Message) open(must bool) bool {
 	return m.opened
 }
 
-// Drop gives back the memory of a message that is no longer processed.
+// Drop releases the memory of a message that is no longer processed.
 func (m *Message) Drop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +90,7 @@ func (m *Message) Drop() {
 	m.release()
 }
 
-// Recycle keeps the buffers for another message. Afterwards, no goroutine may use the records or their results.
+// Recycle makes the buffers available to other messages. Afterwards, no goroutine may use the records or their results.
 func (m *Message) Recycle() {
 	if m.fault == nil {
 		m.u.idle.put(m.buffers)
@@ -98,13 +98,13 @@ func (m *Message) Recycle() {
 	m.buffers = nil
 }
 
-// release gives back the memory. m.mu is held.
+// release gives back the memory. The caller holds m.mu.
 func (m *Message) release() {
 	m.u.memory.Give(m.cost)
 	m.cost = 0
 }
 
-// take takes memory for that many bytes. It reports false if there is too little memory and must is not set.
+// take takes bytes of memory. Unless must is set, it reports false if too little memory is free.
 func (m *Message) take(bytes int64, must bool) bool {
 	if must {
 		m.u.memory.Force(bytes)
@@ -115,7 +115,7 @@ func (m *Message) take(bytes int64, must bool) bool {
 	return true
 }
 
-// unpack decompresses and splits the message. Without must, it reports false if there is too little memory.
+// unpack decompresses and splits the message. Unless must is set, it reports false if too little memory is free.
 func (m *Message) unpack(must bool) bool {
 	body, err := m.decompressed(must)
 	if errors.Is(err, errShort) {
@@ -131,7 +131,7 @@ func (m *Message) unpack(must bool) bool {
 		return true
 	}
 	results := m.split.Inflated() + m.u.Results.cost(m.Records(), m.bytes())
-	if !m.take(max(results, m.size()-m.cost), must) { // the buffers may be larger than this message needs
+	if !m.take(max(results, m.size()-m.cost), must) { // reused buffers may be larger than necessary
 		return false
 	}
 	m.Cursor = m.split.Cursor()
@@ -142,8 +142,8 @@ func (m *Message) unpack(must bool) bool {
 // guessedRatio is the assumed compression ratio of a message that doesn't declare its decompressed size.
 const guessedRatio = 4
 
-// decompressed returns the body, which it decompresses if necessary. It returns errShort if there is too little memory and must is
-// not set.
+// decompressed returns the body, decompressed if necessary. Unless must is set, it fails with errShort if too little memory is
+// free.
 func (m *Message) decompressed(must bool) ([]byte, error) {
 	body := m.in.Data()
 	encoding, err := m.u.encoding(m.in.Headers())
@@ -158,8 +158,8 @@ func (m *Message) decompressed(must bool) ([]byte, error) {
 	return body, err
 }
 
-// decompress decompresses the body. Without must, it takes the memory first: for the size that the message declares, or else for a
-// guessed size. If that size is too small, it tries again with a larger one.
+// decompress decompresses the body. Unless must is set, it first takes memory for the declared size, or else for a guessed size.
+// If the guess is too small, it retries with a larger size.
 func (m *Message) decompress(e compression.Encoding, must bool) ([]byte, error) {
 	packed, most := m.in.Data(), m.u.Split.MaxBytes
 	if must {
@@ -181,8 +181,8 @@ func (m *Message) decompress(e compression.Encoding, must bool) ([]byte, error) 
 	}
 }
 
-// decompressWithin decompresses the body to at most limit bytes. It counts the memory of the result, unless the limit was too small
-// and final is not set.
+// decompressWithin decompresses the body to at most limit bytes, and takes the memory of the result. If the body exceeds limit, it
+// fails with compression.ErrTooLarge. final is set if the caller won't retry with a larger limit.
 func (m *Message) decompressWithin(e compression.Encoding, limit int64, final bool) ([]byte, error) {
 	d, _ := m.u.decompressors.Get().(*compression.Decompressor)
 	if d == nil {
@@ -199,7 +199,7 @@ func (m *Message) decompressWithin(e compression.Encoding, limit int64, final bo
 	return body, err
 }
 
-// bytes returns the total length of all records, or 0 if the size of their results doesn't depend on that length.
+// bytes returns the total length of all records, or 0 if the size of their results doesn't depend on it.
 func (m *Message) bytes() (sum int64) {
 	if operator.StringBytes(m.u.Results.Operators, 0, 1) == 0 {
 		return 0
@@ -224,7 +224,7 @@ func (m *Message) splitBody(body []byte) error {
 	return err
 }
 
-// ExceedsBatch returns the error text for a payload or record that is larger than a batch. Both sizes are in bytes.
+// ExceedsBatch returns the error text for a payload or record of bytes bytes that exceeds the batch size, also in bytes.
 func ExceedsBatch(bytes, batch int) string {
 	return fmt.Sprintf("%d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", bytes, batch)
 }
@@ -245,25 +245,25 @@ type buffers struct {
 	Table   table.Table // results of the records
 	Encoded []byte      // encoded results
 
-	body  []byte // the decompressed body; unused for an uncompressed message
+	body  []byte // decompressed body; unused for an uncompressed message
 	split frame.Frame
-	kept  int64 // bytes that retain has counted for the idle buffers
+	kept  int64 // bytes that idleBuffers.retain has counted
 }
 
-// size returns the bytes of memory that the buffers take.
+// size returns the memory that the buffers take, in bytes.
 func (b *buffers) size() int64 {
 	return int64(unsafe.Sizeof(*b)) + int64(cap(b.Encoded)+cap(b.body)) + b.Table.Size() + b.split.Size()
 }
 
-// idleBuffers keeps buffers between messages. It is a stack, so the number of large buffers is at most the number in use at once.
+// idleBuffers keeps unused buffers. It is a stack, so there are at most as many large buffers as messages in use at once.
 type idleBuffers struct {
-	retain func(before, now int64) bool // changes the count of kept memory; see New
+	retain func(before, now int64) bool // see New
 
 	mu    sync.Mutex
 	stack []*buffers
 }
 
-// take returns buffers, which are new or have the memory of an earlier message.
+// take returns new buffers, or buffers of an earlier message.
 func (i *idleBuffers) take() *buffers {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -278,7 +278,7 @@ func (i *idleBuffers) take() *buffers {
 	return b
 }
 
-// put keeps unused buffers, unless retain reports that they are too large.
+// put keeps unused buffers, unless retain returns false.
 func (i *idleBuffers) put(b *buffers) {
 	b.split.Reset() // releases the message's body
 	invariants.Poison(b.body)

@@ -1,8 +1,8 @@
 // Package unpack decompresses messages and splits them into records.
 //
-// Package inflight uses it. While there is memory, an Unpacker unpacks several messages at once, ahead of the goroutines that fill
-// batches. Any other message is unpacked when a batch needs it. The memory of a Message includes the decompressed body, the index
-// of the records, and the table of their results. It doesn't include the received body.
+// While memory is free, an Unpacker unpacks several messages at once, ahead of the goroutines that fill batches. Any other message
+// is unpacked when a batch needs it. The memory of a Message includes the decompressed body, the index of the records, and the
+// table of their results. It doesn't include the received body.
 //
 // Start reading at Unpacker.Start, then Message.
 package unpack
@@ -34,8 +34,8 @@ type Settings struct {
 
 // Memory bounds the memory of messages. Its methods don't wait. Several goroutines may call them.
 type Memory interface {
-	Try(bytes int64) bool // takes memory, or reports false if there is too little
-	Force(bytes int64)    // takes memory, even if that exceeds the bound
+	Try(bytes int64) bool // takes memory, or reports false if too little is free
+	Force(bytes int64)    // takes memory, even beyond the bound
 	Give(bytes int64)     // gives memory back
 }
 
@@ -49,25 +49,24 @@ type Input interface {
 type Unpacker struct {
 	Settings
 	memory        Memory
-	ahead         chan struct{} // holds a token for each goroutine that unpacks ahead
+	ahead         chan struct{} // limits the goroutines that unpack ahead
 	decompressors sync.Pool     // contains *compression.Decompressor
 	idle          idleBuffers
 }
 
-// New returns an Unpacker whose messages take their memory from memory. It calls retain before it changes the size of idle buffers
-// from before to now bytes. If retain reports false, the Unpacker doesn't keep the buffers.
+// New returns an Unpacker whose messages take their memory from memory. The Unpacker calls retain before the size of an idle
+// buffer changes from before to now bytes. If retain returns false, the Unpacker doesn't keep the buffer.
 func New(s Settings, memory Memory, retain func(before, now int64) bool) *Unpacker {
 	s.Split.MaxBytes = cmp.Or(s.Split.MaxBytes, frame.DefaultMaxBytes)
 	return &Unpacker{Settings: s, memory: memory, ahead: make(chan struct{}, runtime.GOMAXPROCS(0)), idle: idleBuffers{retain: retain}}
 }
 
-// Splits reports whether messages may be frames or compressed. The size of a message then doesn't determine the size of its
-// records.
+// Splits reports whether messages may be frames or compressed. If not, each message is one record.
 func (s *Settings) Splits() bool {
 	return s.Split.Framing != frame.None || s.Decompress != compression.None
 }
 
-// Plain reports whether a message is a single uncompressed record that fits into a batch.
+// Plain reports whether in is a single uncompressed record that fits into a batch.
 func (s *Settings) Plain(in Input) bool {
 	if !s.Splits() {
 		return true
@@ -76,7 +75,7 @@ func (s *Settings) Plain(in Input) bool {
 	return s.isSingle(h) && s.isAsIs(h) && len(in.Data()) <= s.Split.MaxRecord
 }
 
-// Start starts a goroutine that unpacks a message into m, which must be zero. It doesn't wait.
+// Start starts a goroutine that unpacks in into m, if enough memory is free. m must be zero.
 func (u *Unpacker) Start(m *Message, in Input) {
 	m.u, m.in = u, in
 	go func() {
@@ -92,11 +91,11 @@ const (
 	contentEncoding = "Content-Encoding"
 )
 
-// errUnreadable means that the headers of a message can't be parsed, although they describe its body.
+// errUnreadable means that the message's headers, which are necessary for unpacking, can't be parsed.
 var errUnreadable = errors.New("the message's headers can't be read, and they say how to read its body: send lines of the form \"Name: value\"")
 
-// valuesOf returns the values of a header, one per line, in sorted order. The name is case-insensitive, because NATS keeps the
-// spelling, and bridges from other systems write lower case.
+// valuesOf returns the sorted values of a header. The name is case-insensitive, because NATS keeps the case, and bridges from
+// other systems write lower case.
 func valuesOf(h nats.Header, name string) (values []string) {
 	for key, lines := range h {
 		if strings.EqualFold(key, name) {
@@ -107,7 +106,7 @@ func valuesOf(h nats.Header, name string) (values []string) {
 	return values
 }
 
-// isSingle reports whether a message is one record according to its framing.
+// isSingle reports whether the message with headers h is one record according to its framing.
 func (s *Settings) isSingle(h nats.Header) bool {
 	switch s.Split.Framing {
 	case frame.None:
@@ -124,8 +123,8 @@ func (s *Settings) isAsIs(h nats.Header) bool {
 		s.Decompress == compression.Auto && !jsapi.IsUnreadable(h) && len(valuesOf(h, contentEncoding)) == 0
 }
 
-// mediaType returns the Content-Type of a message, which determines its splitting. It returns "" if the splitting doesn't depend on
-// it.
+// mediaType returns the Content-Type of the message with headers h. It returns "" if the framing doesn't depend on the
+// Content-Type.
 func (s *Settings) mediaType(h nats.Header) (string, error) {
 	if s.Split.Framing != frame.Auto {
 		return "", nil
@@ -140,7 +139,7 @@ func (s *Settings) mediaType(h nats.Header) (string, error) {
 	return strings.Join(values, ""), nil
 }
 
-// encoding returns the compression of a message's body.
+// encoding returns the compression of the message with headers h.
 func (s *Settings) encoding(h nats.Header) (compression.Encoding, error) {
 	switch {
 	case s.Decompress != compression.Auto:
@@ -155,11 +154,11 @@ func (s *Settings) encoding(h nats.Header) (compression.Encoding, error) {
 type Results struct {
 	Operators  []operator.Operator
 	Format     operator.Format
-	Compressed bool // whether results are compressed, which needs a second copy of a message's result
+	Compressed bool // whether results are compressed, which doubles the memory for them
 }
 
-// cost returns the maximum memory, in bytes, for the index and the results of a message's records. bytes is the total size of the
-// records.
+// cost returns the maximum memory for the index and the results of a message's records, in bytes. bytes is the records' total
+// size.
 func (r *Results) cost(records int, bytes int64) int64 {
 	strings := operator.StringBytes(r.Operators, records, int(bytes))
 	body := int64(table.MostBytes(r.Format, r.Operators, records, strings))
@@ -169,8 +168,8 @@ func (r *Results) cost(records int, bytes int64) int64 {
 	return int64(records)*frame.IndexBytes + table.MostSize(r.Format, r.Operators, records, strings) + body + body/8
 }
 
-// Most returns the maximum memory, in bytes, for the decompressed body, the index and the results of a message of at most received
-// bytes. It is 0 if every message is a single uncompressed record.
+// Most returns the maximum memory for the decompressed body, the index and the results of one message, in bytes. received is the
+// message's maximum size in bytes. Most returns 0 if every message is a single uncompressed record.
 func (s *Settings) Most(received int64) int64 {
 	if !s.Splits() {
 		return 0
