@@ -41,7 +41,7 @@ func (i partitionInspector) inspect() {
 	}
 }
 
-// removals warns about settings with which the server removes single messages. The removal of an unacknowledged message
+// removals warns about settings that make the server remove individual messages. The removal of an unacknowledged message
 // acknowledges all earlier messages of its partition.
 func (i partitionInspector) removals(c jetstream.StreamConfig) {
 	var found []string

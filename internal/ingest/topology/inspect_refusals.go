@@ -8,11 +8,11 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// settingsInspector checks a stream for settings with which it refuses, moves or deletes published messages.
+// settingsInspector checks a stream for settings that make it refuse, move or delete published messages.
 type settingsInspector struct{ *inspection }
 
-// refusals reports settings with which a stream can't store the worker's messages. It returns false if the stream can store no
-// message. stored describes such a message.
+// refusals reports settings that prevent a stream from storing the worker's messages. It returns false if the stream can store no
+// message. stored describes the messages.
 func (i settingsInspector) refusals(what, stored string, c jetstream.StreamConfig) bool {
 	elsewhere := "set another stream, or delete it and set MILLRACE_PROVISION=true"
 	switch {
@@ -29,7 +29,7 @@ func (i settingsInspector) refusals(what, stored string, c jetstream.StreamConfi
 	return false
 }
 
-// oddities warns about settings with which a stream refuses some of the worker's messages, or stores them on unexpected subjects.
+// oddities warns about settings that make a stream refuse some of the worker's messages, or store them on unexpected subjects.
 func (i settingsInspector) oddities(what, stored string, c jetstream.StreamConfig) {
 	if c.Discard == jetstream.DiscardNew && c.DiscardNewPerSubject && c.MaxMsgsPerSubject > 0 {
 		i.say(finding.Warning, what, fmt.Sprintf("refuses messages on a subject that has %d (discard_new_per_subject): the worker then waits until somebody removes some",

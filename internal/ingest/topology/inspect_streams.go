@@ -14,8 +14,7 @@ import (
 // streamInspector checks the input stream, and has the common checks of the result stream and the dead-letter stream.
 type streamInspector struct{ *inspection }
 
-// stream returns a stream's info, and reports a missing stream. wanted has the settings with which provisioning would
-// create the stream.
+// stream returns a stream's info, and reports a missing stream. wanted has the settings that provisioning would give the stream.
 func (i streamInspector) stream(wanted jetstream.StreamConfig, role string) (*jetstream.StreamInfo, bool) {
 	what := "stream " + wanted.Name
 	s, err := i.js.Stream(i.ctx, wanted.Name)

@@ -99,7 +99,7 @@ func (cr *creator) createShrinking(ctx context.Context, b Bounds, c jetstream.St
 	}
 }
 
-// halve makes space for a stream of that many bytes. It halves max_bytes of each stream of cr.made that is at least twice as
+// halve makes space for a stream of the given bytes. It halves max_bytes of each stream of cr.made that is at least twice as
 // large. These streams are still nearly empty.
 func (cr *creator) halve(ctx context.Context, bytes int64) error {
 	for _, name := range cr.made {

@@ -16,7 +16,7 @@ func MapSubject(prefix, subject string) string {
 	return prefix
 }
 
-// mappedSubjects returns stream subjects that match every result of MapSubject with that prefix.
+// mappedSubjects returns stream subjects that match every result of MapSubject with prefix.
 func mappedSubjects(prefix string) []string {
 	return []string{prefix, prefix + ".>"}
 }

@@ -48,9 +48,9 @@ type Topology struct {
 // provisioned is the description of the streams and consumers that Provision creates.
 const provisioned = "created by Millrace (MILLRACE_PROVISION)"
 
-// DeliveryLimit returns the number of deliveries in which a payload is tried. ours is the worker's limit. servers is the consumer's
-// MaxDeliver; 0 or less means no limit. The server stops delivering after MaxDeliver. So the last delivery is the last chance to
-// publish a dead letter, and isn't used for a try unless it is the only one.
+// DeliveryLimit returns the number of deliveries in which a payload is tried. ours is the worker's limit. servers is the
+// consumer's MaxDeliver; 0 or less means no limit. The server stops delivering after MaxDeliver. The last delivery is reserved for
+// publishing a dead letter, unless it is the only one.
 func DeliveryLimit(ours, servers int) int {
 	if servers > 0 {
 		return min(ours, max(servers-1, 1))
@@ -85,7 +85,7 @@ type Frames struct {
 // none reports whether every message is a single uncompressed record.
 func (f Frames) none() bool { return !f.Framed && !f.Compressed }
 
-// fit returns the number of records whose results fit into a result of that many bytes.
+// fit returns the number of records whose results fit into a result of the given bytes.
 func (f Frames) fit(bytes int) int {
 	if bytes < f.Result {
 		return 0

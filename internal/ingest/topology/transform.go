@@ -118,8 +118,8 @@ func partitionToken(token string) int {
 	return n
 }
 
-// storedFilters returns filters for the stored subjects of messages that are published under subjects to a stream with that
-// transform. The filters contain a partition token of the transform unchanged.
+// storedFilters returns filters for the stored subjects of messages that are published under subjects to a stream with transform
+// t. The filters contain a partition token of the transform unchanged.
 func storedFilters(t *jetstream.SubjectTransformConfig, subjects []string) []string {
 	if t == nil || t.Destination == "" {
 		return subjects
@@ -142,7 +142,7 @@ func storedFilters(t *jetstream.SubjectTransformConfig, subjects []string) []str
 	return stored
 }
 
-// StoredFilters returns a consumer's filters for messages that are published under subjects to a stream with that transform. The
+// StoredFilters returns a consumer's filters for messages that are published under subjects to a stream with transform t. The
 // server refuses overlapping filters, so StoredFilters replaces two overlapping filters by one that matches both. The new filter
 // may match further subjects.
 func StoredFilters(t *jetstream.SubjectTransformConfig, subjects []string) (filters []string) {
