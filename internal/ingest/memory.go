@@ -21,7 +21,7 @@ const (
 	pullShare = 4
 )
 
-// CheckMemory returns a *inflight.MemoryError if Options.Memory is too small for a worker with that many devices and connections.
+// CheckMemory returns a *inflight.MemoryError if Options.Memory is too small for a worker with the given devices and connections.
 // c has the consumer's settings, or is zero if the consumer doesn't exist yet. batchBytes is the capacity of a batch.
 func (o *Options) CheckMemory(server pull.Server, c jetstream.ConsumerConfig, devices, connections, batchBytes int) error {
 	return o.poolSettings(server, c, connections).Check(devices, int64(batchBytes))

@@ -39,8 +39,8 @@ type Options struct {
 	Batches  inflight.BatchObserver  // nil for none
 	Records  inflight.RecordObserver // nil for none
 
-	// settled is called each time the result of an input is stored, before Observer.Settled. It is for tests, which need to
-	// identify inputs; nil for none.
+	// settled is called each time the result of an input is stored, before Observer.Settled. Tests use it to identify inputs. It
+	// may be nil.
 	settled func(sequence uint64, stored time.Time)
 
 	// publishTimeout is the time after which a published result without a response is considered lost. 0 means publisher.Timeout.

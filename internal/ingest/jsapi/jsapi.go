@@ -36,13 +36,13 @@ func Request(ctx context.Context, js jetstream.JetStream, request string, body, 
 	return json.Unmarshal(msg.Data, answer)
 }
 
-// Next returns a stream's first message at or after sequence from whose subject matches filter. It returns nil if there is none.
-// See get.
+// Next returns a stream's first message at or after sequence from with a subject that matches filter. It returns nil if no message
+// matches. See get.
 func Next(ctx context.Context, js jetstream.JetStream, stream string, from uint64, filter string) (*jetstream.RawStreamMsg, error) {
 	return get(ctx, js, stream, map[string]any{"seq": from, "next_by_subj": filter})
 }
 
-// Last returns a stream's last message with that subject, or nil if there is none. See get.
+// Last returns a stream's last message with the given subject, or nil without one. See get.
 func Last(ctx context.Context, js jetstream.JetStream, stream, subject string) (*jetstream.RawStreamMsg, error) {
 	return get(ctx, js, stream, map[string]any{"last_by_subj": subject})
 }

@@ -12,8 +12,8 @@ type Release struct{ Major, Minor int }
 // String returns the release in the form "2.14".
 func (r Release) String() string { return fmt.Sprintf("%d.%d", r.Major, r.Minor) }
 
-// In reports whether a server of that version, for example 2.14.0-RC.1, has the features of the release. It returns false if
-// version has another form.
+// In reports whether a server with the given version, for example 2.14.0-RC.1, has the features of the release. It returns false
+// if it can't parse version.
 func (r Release) In(version string) bool {
 	first, rest, _ := strings.Cut(version, ".")
 	second, _, _ := strings.Cut(rest, ".")

@@ -85,7 +85,7 @@ func (r *Rig) Reload(change func(*server.Options)) {
 	}
 }
 
-// Ctx returns a context that ends after Patience, or at the end of the test.
+// Ctx returns a context that is done after Patience, or at the end of the test.
 func (r *Rig) Ctx() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	r.Cleanup(cancel)

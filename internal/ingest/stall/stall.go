@@ -53,7 +53,7 @@ type Observer interface {
 	Stalled(consumers int)
 }
 
-// NewDetector returns a Detector for that many consumers.
+// NewDetector returns a Detector for the given number of consumers.
 func NewDetector(consumers int, log *slog.Logger, observer Observer) *Detector {
 	return &Detector{
 		After: stalledAfter, UnreadyAfter: unreadyAfter, log: log, observer: observer, consumers: make([]consumer, consumers),
