@@ -57,12 +57,12 @@ type Sink interface {
 	// Stored is called with deliveries whose results are stored. They may be acknowledged.
 	Stored(ctx context.Context, stored []*inflight.Delivery)
 
-	// Undeliverable publishes a dead letter for the i-th delivery of b, which has no result or a result that can never be stored.
-	// If it returns an error, Settle fails.
+	// Undeliverable is called for the i-th delivery of b if it has no result, or a result that can never be stored. The delivery
+	// becomes a dead letter. If it returns an error, Settle fails.
 	Undeliverable(ctx context.Context, b *inflight.Batch, i int, why Reason, cause error) error
 
-	// CollectRefused publishes dead letters for the deliveries of b that operators refused (see inflight.Batch.Refusal). refused
-	// has their indices. If it returns an error, Settle fails.
+	// CollectRefused is called once for all deliveries of b that operators refused (see inflight.Batch.Refusal). refused has their
+	// indices. Each becomes a dead letter. If it returns an error, Settle fails.
 	CollectRefused(ctx context.Context, b *inflight.Batch, refused []int) error
 
 	// Incomplete is called if the frame of the i-th delivery of b can't be completed now. Either another batch failed to compute
