@@ -17,8 +17,8 @@ type Scratch struct {
 }
 
 // NewScratch creates a stream-ordered pool of scratch memory, separate from dev's default pool. The pool keeps unused
-// memory until Trim is called. With a release threshold of 0, it would return memory at every synchronization and
-// request it again for the next batch. That would cost more than the kernels of a small batch.
+// memory until Trim is called, because returning it at every synchronization would cost more than the kernels of a
+// small batch.
 //
 // If the device has no pools (device.ErrUnavailable), NewScratch falls back to preallocated pieces, and Counted.Instead
 // returns the reason. NewScratch fails with device.ErrInvalid if the limit is below 1.
@@ -53,14 +53,14 @@ type Counted struct {
 	held  int64 // bytes whose Free has not been enqueued yet
 }
 
-// NewCountedPool wraps pool. An allocation fails, without a call to the device, if callers would then hold more than
-// limit bytes. PoolConfig.Limit instead bounds the memory that the pool takes from the device. A pool needs both
+// NewCountedPool wraps pool. Without a call to the device, it refuses an allocation after which callers would hold more
+// than limit bytes. PoolConfig.Limit instead bounds the memory that the pool takes from the device. A pool needs both
 // limits.
 func NewCountedPool(pool device.Pool, limit int64) *Counted {
 	return &Counted{Pool: pool, limit: limit}
 }
 
-// Instead returns the error of a device without pools, or nil if scratch comes from a pool.
+// Instead returns the device's error if it has no memory pools, so scratch is preallocated. Otherwise it returns nil.
 func (c *Counted) Instead() error { return c.instead }
 
 // Alloc implements device.Pool and counts the call. It fails with device.ErrOutOfMemory if the allocation would exceed

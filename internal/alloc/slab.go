@@ -1,8 +1,7 @@
 // Package alloc manages memory that is expensive to allocate. A Slab is a block of pinned host memory that is allocated
-// once and divided into double buffers. NewScratch returns a stream-ordered pool for device scratch.
+// once and divided into buffers. NewScratch returns a stream-ordered pool for device scratch.
 //
-// Package streams uses this package for its batches, and internal/bench compares variants of the pool. Start reading
-// with this file, then scratch.go.
+// Package streams uses this package for its batches, and internal/bench compares variants of the pool.
 package alloc
 
 import (
@@ -39,8 +38,8 @@ type Slab struct {
 	whole device.HostBuffer // the whole block; zero after Close
 }
 
-// NewSlab allocates the memory for l from dev. It fails with device.ErrOutOfMemory if the host can't pin that much. If
-// dev allocates memory without pinning it, NewSlab succeeds and Pageable returns the size.
+// NewSlab allocates the memory for l from dev. It fails with device.ErrOutOfMemory if the host can't pin l.Total bytes.
+// If dev allocates the memory without pinning it, NewSlab succeeds and Pageable returns the size.
 func NewSlab(dev device.Device, l Layout) (*Slab, error) {
 	total := int(l.Total())
 	whole, err := dev.AllocHost(total)
@@ -73,7 +72,8 @@ func (s *Slab) cut(i, off, bytes int) device.HostBuffer {
 // Pinned returns the number of page-locked bytes that the slab holds, or 0 after Close.
 func (s *Slab) Pinned() int64 { return s.bytesOf(device.Pinned) }
 
-// Pageable returns the number of bytes that the device could not pin. Copies from such memory are slow.
+// Pageable returns the number of bytes that the slab holds but the device could not pin. Copies from such memory are
+// slow.
 func (s *Slab) Pageable() int64 { return s.bytesOf(device.Pageable) }
 
 func (s *Slab) bytesOf(k device.HostKind) int64 {

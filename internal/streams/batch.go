@@ -16,9 +16,8 @@ var ErrEmpty = errors.New("streams: batch has no payloads")
 // tableAlign is the alignment of the offsets table in bytes. The table follows the payload bytes.
 const tableAlign = 16
 
-// Batch is a set of payloads in a lane's buffers. It is filled, submitted, completed and released. The caller owns it
-// from Acquire to Submit and from completion to Release, and the pipeline owns it in between. Only one goroutine may
-// use it at a time.
+// Batch is a set of payloads in a lane's buffers. The caller owns it from Acquire to Submit and from completion to
+// Release, and the pipeline owns it in between. Only one goroutine may use it at a time.
 //
 // A batch is ragged. The payloads' bytes lie back to back in one pinned region. A table of Rows()+1 little-endian
 // uint32 offsets follows, aligned to 16 bytes. One copy moves the whole region.
@@ -30,9 +29,9 @@ type Batch struct {
 	slot  int
 	phase phase // changed only by lane.move; guarded by Pipeline.mu
 
-	submitting bool   // whether Submit of a batch in flight may still fail; guarded by Pipeline.mu
+	submitting bool   // whether Submit may still fail for the batch in flight; guarded by Pipeline.mu
 	token      uint64 // identifies the current or latest submission; guarded by Pipeline.mu
-	copied     bool   // whether the copy in has been placed in the timeline; guarded by Pipeline.mu
+	copied     bool   // whether the time of the copy in has been added to the timeline; guarded by Pipeline.mu
 	untimed    bool   // whether the batch has completed with timestamps not yet read; guarded by Pipeline.mu
 
 	in, out       device.HostBuffer
@@ -47,11 +46,11 @@ type Batch struct {
 	predecessor predecessor
 	enqueued    time.Duration // time at which the host began to enqueue the batch
 
-	// Events at the end of each stage. If the schedule makes the host wait between stages, each stage also has an event
-	// at its start.
+	// start, computing and copyingOut are events at the start of a stage, for Schedule.HostWaits only. The other three
+	// are events at the end of a stage.
 	start, copiedIn, computing, computed, copyingOut, copiedOut device.Event
 
-	read [numTimestamps]readTimestamp // times of the events at stage ends; guarded by Pipeline.timing
+	read [numTimestamps]readTimestamp // cached times of the events at stage ends; guarded by Pipeline.timing
 
 	mappedIn, mappedOut device.Memory // addresses of in and out for kernels; zero if the buffers aren't mapped
 	inPlace             bool          // whether the kernels of this submission use mappedIn and mappedOut, without copies
@@ -59,14 +58,13 @@ type Batch struct {
 	commands []device.Command    // commands not yet passed to the device, in order
 	args     []device.LaunchArgs // one per operator
 	results  []resultSpan        // one per operator
-	probe    *probing            // set in a probe's batch; nil in a batch of payloads
+	probe    *probing            // set in a probe's batch; nil in any other batch
 	copies   bool                // whether to copy the batch even if kernels could use it in place
 
 	stepping bool            // whether the operators run in steps (see StepThrough)
 	stepped  bool            // whether StepThrough was called, so the time in flight doesn't cover all operators
 	stepsEnd <-chan struct{} // ends the steps when closed; nil if the steps have no early end
-	// current is the number of the operator in progress, from 1, if the batch is computed in steps. Pipeline.mu guards
-	// it.
+	// current is the number of the operator in progress, from 1, or 0 outside of steps. Pipeline.mu guards it.
 	current int
 
 	ended  func() // closes the batch's profiler range; nil if no range is open
@@ -91,7 +89,7 @@ func (b *Batch) Fits(n int) bool {
 	return n <= b.pipe.cfg.BatchBytes-b.bytes && b.Rows() < b.pipe.cfg.BatchPayloads
 }
 
-// Full reports whether the batch has reached one of its bounds. If so, it also returns that bound as the close reason.
+// Full reports whether the batch has reached one of its bounds. The close reason names that bound.
 func (b *Batch) Full() (CloseReason, bool) {
 	switch {
 	case b.Rows() >= b.pipe.cfg.BatchPayloads:
@@ -117,9 +115,9 @@ func (b *Batch) Append(payload []byte) bool {
 	return true
 }
 
-// AppendRun appends payloads that lie back to back in values, until one doesn't fit. It returns the number of payloads
-// that it appended. ends holds the end position of each payload, in ascending order. Positions may have any origin,
-// because the last position always marks the end of values.
+// AppendRun appends the payloads in values, which lie back to back, until one doesn't fit. It returns the number of
+// appended payloads. ends holds the end position of each payload, in ascending order. The last position is the end of
+// values. So positions may be relative to any origin.
 func (b *Batch) AppendRun(values []byte, ends []uint32) int {
 	rows := min(len(ends), b.pipe.cfg.BatchPayloads-b.Rows())
 	if rows <= 0 {
@@ -149,7 +147,7 @@ func (b *Batch) AppendRun(values []byte, ends []uint32) int {
 	return rows
 }
 
-// Oldest returns the time since the first payload was appended, or 0 for a batch without payloads.
+// Oldest returns the age of the oldest payload: the time since it was appended. An empty batch returns 0.
 func (b *Batch) Oldest() time.Duration {
 	if b.Rows() == 0 {
 		return 0
@@ -170,7 +168,7 @@ func (b *Batch) shape() device.Shape {
 	return device.Shape{Rows: b.Rows(), Bytes: b.bytes, Longest: b.longest}
 }
 
-// seal writes the offsets table. It returns the region to copy and the table's offset in that region.
+// seal writes the offsets table. It returns the region to copy, and the table's offset in region.
 func (b *Batch) seal() (region device.HostBuffer, table int) {
 	table = alignUp(b.bytes, tableAlign)
 	end := table + 4*len(b.offsets)
@@ -191,19 +189,18 @@ func (b *Batch) Results(op int) []byte {
 	return b.out.Slice(span.off, span.len).Bytes()
 }
 
-// Offsets returns the start of each payload in the batch's bytes, and then the end of the last payload. The slice is
-// valid until Release.
+// Offsets returns Rows()+1 positions in the batch's bytes: the start of each payload, and the end of the last payload.
+// The slice is valid until Release.
 func (b *Batch) Offsets() []uint32 { return b.offsets }
 
-// ReadRecord returns the batch's record. The pipeline changes the record until completion and reuses it after Release.
-// For a completed batch, the first call reads the stage timestamps from the device, which takes about ten microseconds
-// on a GPU.
+// ReadRecord returns the batch's record. The record is valid from completion to Release. The first call reads the stage
+// timestamps from the device, which takes about ten microseconds on a GPU.
 func (b *Batch) ReadRecord() *Record {
 	b.pipe.timeUpTo(b)
 	return &b.record
 }
 
-// reset prepares the batch to be filled as batch number n of its pipeline.
+// reset empties the batch and makes it batch number n of its pipeline.
 func (b *Batch) reset(n uint64) {
 	b.offsets = append(b.offsets[:0], 0)
 	b.bytes, b.longest = 0, 0

@@ -31,7 +31,7 @@ func (p *Pipeline) build() error {
 			"the largest batch needs %d bytes of scratch, but the limit is %d: raise MILLRACE_SCRATCH_LIMIT or lower "+
 				"MILLRACE_BATCH_BYTES", largest.Scratch, p.cfg.ScratchLimit)
 	}
-	// With preallocated scratch, each lane's stream and the shared compute stream hold one piece of the largest size.
+	// With preallocated scratch, each lane's stream and the shared compute stream may each hold one piece.
 	if pieces := int64(p.schedule.Lanes+1) * int64(largest.Scratch); p.scratch.Instead() != nil && pieces > p.cfg.ScratchLimit {
 		return device.Errorf("plan memory", p.info.ID, device.ErrInvalid,
 			"this GPU has no memory pools, so scratch for %d lanes needs %d bytes in total, but the limit is %d: raise "+
@@ -67,8 +67,8 @@ func (p *Pipeline) build() error {
 	return nil
 }
 
-// largestNeeds returns the scratch and result space of the largest batch that the bounds allow. It returns an error if
-// an operator can't compute a batch of that size, because every launch of such a batch would fail.
+// largestNeeds returns the scratch and result space for the largest batch that the bounds allow. It returns an error if
+// an operator can't compute such a batch.
 func (p *Pipeline) largestNeeds() (all device.Needs, err error) {
 	shape := device.Shape{Rows: p.cfg.BatchPayloads, Bytes: p.cfg.BatchBytes, Longest: p.cfg.BatchBytes}
 	for _, k := range p.kernels {
@@ -177,12 +177,12 @@ func (b *Batch) events() []*device.Event {
 
 // Close waits until the device has finished the pipeline's work, and then frees all memory. The caller must neither
 // wait for batches in flight nor fill or read a batch afterwards. If a Submit call in progress returns ErrClosed, the
-// caller still owns the batch and may release it. Close doesn't repeat the error of a device that was lost earlier,
-// because Err returns that error. A second Close waits for the first and returns nil.
+// caller still owns the batch and may release it. If the device was lost earlier, Close returns nil, because Err
+// already returns that error. A second Close waits for the first and returns nil.
 //
 // On a hung device (see Config.Deadline), Close neither waits nor frees anything. The device may still use the memory,
-// and a call to the device may never return. The caller must end the process in that case. If the device is found to
-// hang during Close, Close returns that error.
+// and a call to the device may never return. The caller must end the process. If the pipeline detects a hang during
+// Close, Close returns the error of Hung.
 func (p *Pipeline) Close() (err error) {
 	p.closing.Do(func() { err = p.close() })
 	return err

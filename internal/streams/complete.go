@@ -11,8 +11,8 @@ import (
 )
 
 // This file returns completed batches to the caller. The device notifies the pipeline, or the pipeline polls the
-// device. A notification or an interrupt costs more than polling. It delays the next work on the stream, and it
-// involves the driver's thread, a file descriptor and the scheduler.
+// device. A notification costs more than polling: it delays the next work on the stream, and involves the driver's
+// thread, a file descriptor and the scheduler.
 
 // complete receives completions from the device until ctx is done or the device is lost.
 func (p *Pipeline) complete(ctx context.Context) {
@@ -28,8 +28,9 @@ func (p *Pipeline) complete(ctx context.Context) {
 	}
 }
 
-// batchCompleted ends the flight of the batch with this token. It ignores a token that matches no batch in flight. Such
-// a token belongs to a batch that has already failed, or to an earlier pipeline that was closed with work in flight.
+// batchCompleted completes the batch in flight with the given token. It ignores a token that matches no batch in
+// flight. Such a token belongs to a batch that already failed, or to an earlier pipeline that was closed with work in
+// flight.
 func (p *Pipeline) batchCompleted(token uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +52,7 @@ func (p *Pipeline) batchCompleted(token uint64) {
 }
 
 // failure returns the error of the first operator that produced no results for the batch, or nil. The error doesn't
-// name the faulty record. The caller finds that record by running parts of the batch.
+// name the faulty record. To find the record, the caller runs parts of the batch.
 func (b *Batch) failure() error {
 	for i, op := range b.pipe.cfg.Operators {
 		f, ok := op.(operator.Faulty)
@@ -65,7 +66,8 @@ func (b *Batch) failure() error {
 	return nil
 }
 
-// end takes the batch out of flight and sends it to Completed or to its probe. The caller holds p.mu.
+// end moves a batch in flight to phase done and sends it to Completed. For a probe's batch, it signals the probe, or
+// releases the batch if the probe was abandoned. The caller holds p.mu.
 func (p *Pipeline) end(b *Batch) {
 	p.leaveFlight(b, done)
 	switch {
@@ -78,7 +80,7 @@ func (p *Pipeline) end(b *Batch) {
 	}
 }
 
-// leaveFlight moves a batch out of flight, into phase to, and signals p.changed. The caller holds p.mu.
+// leaveFlight moves a batch from phase inFlight to phase to, and wakes the waiters on p.changed. The caller holds p.mu.
 func (p *Pipeline) leaveFlight(b *Batch, to phase) {
 	b.lane.move(b, to)
 	b.closeRange()
@@ -122,7 +124,8 @@ func (p *Pipeline) reportKind(kind string) {
 	}
 }
 
-// smallBatch is the maximum size of a batch that Submit polls, in payload bytes. Larger batches run too long for that.
+// smallBatch is the maximum size of a batch that Submit polls, in payload bytes. Larger batches take too long to poll
+// for.
 const smallBatch = 256 << 10
 
 // polled is a batch in flight whose completion event is polled.
@@ -134,8 +137,8 @@ type polled struct {
 	until time.Time // time at which the submitter stops polling; zero if the submitter doesn't poll
 }
 
-// spin polls a batch on the submitter's goroutine until it completes or f.until has passed. After f.until, spin leaves
-// the batch to the method that Schedule.Completion selects.
+// spin polls a batch on the submitter's goroutine until the batch completes. At f.until, it hands the batch over to the
+// method in Schedule.Completion.
 func (p *Pipeline) spin(f polled) {
 	defer p.pollers.Done()
 	for !p.poll(f) {
@@ -180,8 +183,8 @@ func (p *Pipeline) pollAll(ctx context.Context) {
 	}
 }
 
-// sweep completes the batches that have ended and returns the batches that are still in flight. For each queue, it
-// polls a batch only if all earlier batches have ended.
+// sweep completes the batches that have ended and returns the batches that are still in flight. It polls a batch only
+// if all earlier batches of its queue have ended.
 func (p *Pipeline) sweep(batches []polled) []polled {
 	p.pendingQueues = p.pendingQueues[:0]
 	return slices.DeleteFunc(batches, func(f polled) bool {
@@ -196,8 +199,8 @@ func (p *Pipeline) sweep(batches []polled) []polled {
 	})
 }
 
-// poll completes a batch that has ended. If the batch's event reports an error, poll fails the batch. It returns false
-// if the batch must be polled again.
+// poll completes f's batch if it has ended, or fails it if its event reports an error. It returns false if the batch
+// must be polled again.
 func (p *Pipeline) poll(f polled) bool {
 	switch done, err := f.ended.Done(); {
 	case err != nil:
@@ -210,8 +213,8 @@ func (p *Pipeline) poll(f polled) bool {
 	return true
 }
 
-// abandon fails a batch whose completion can't be determined. It first drains the lane, so that no work uses the
-// batch's buffers.
+// abandon fails f's batch because its completion can't be determined. It first drains the lane, so that no work uses
+// the batch's buffers. If the device is lost, abandon ends the pipeline.
 func (p *Pipeline) abandon(f polled, err error) {
 	drained := p.drain(f.batch.lane)
 	if lost := p.dev.Err(); lost != nil {
@@ -237,20 +240,20 @@ func (p *Pipeline) failed(f polled, err error) bool {
 	return true
 }
 
-// adaptivePoll chooses the pauses between polls. A pause is a quarter of the recent time between completions. So a few
-// polls find each completion, soon after it happens.
+// adaptivePoll chooses the pauses between polls. A pause is a quarter of the recent time between completions, so a few
+// polls find each completion soon after it happens.
 type adaptivePoll struct {
 	since time.Time     // start of the wait for the next completion
 	pace  time.Duration // moving average of the time between completions
 }
 
-// The bounds of a pause. Shorter pauses cost mostly kernel time, and longer pauses bring no further saving.
+// The bounds of a pause. Shorter pauses cost mostly kernel time. Longer pauses save no more CPU time.
 const (
 	shortestPause = 5 * time.Microsecond
 	longestPause  = 200 * time.Microsecond
 )
 
-// begin locks the goroutine to its thread and prepares the thread for short sleeps. The function end unlocks the
+// begin locks the goroutine to its thread and prepares the thread for short sleeps. Call the result end to unlock the
 // goroutine.
 func (a *adaptivePoll) begin() (end func()) {
 	runtime.LockOSThread()

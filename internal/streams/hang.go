@@ -11,20 +11,19 @@ import (
 	"millrace/internal/device"
 )
 
-// This file detects hung devices. On such a device, a kernel doesn't end or its completion doesn't arrive. The check
-// covers each batch in flight separately, because other batches may progress while one is stuck.
+// This file detects hung devices. On a hung device, a kernel doesn't end or its completion doesn't arrive. Each batch
+// in flight has its own clock, because other batches may progress while one is stuck.
 
 // flightClock measures the time that a batch has spent at the head of its streams. Pipeline.mu guards it.
 type flightClock struct {
 	since time.Time     // time at which the batch reached the head
 	ran   time.Duration // value of Pipeline.ran at that time
-	// waiting is set while the submission waits for scratch that another batch holds. Only that other batch can exceed
-	// its bound.
+	// waiting is set while the submission waits for scratch that another batch holds. A waiting batch can't exceed its
+	// bound.
 	waiting bool
 }
 
-// InFlightBatch describes the batch in flight that has used the largest share of its bound. It is zero if there is no
-// such batch or no Deadline.
+// InFlightBatch describes a batch in flight and its bound (see Pipeline.Oldest).
 type InFlightBatch struct {
 	Batch    uint64        // batch number on the pipeline
 	Payloads int           // number of payloads
@@ -76,8 +75,8 @@ type runClock struct {
 	every time.Duration
 }
 
-// tick returns the time that the process has run since the last tick, at most two intervals. A longer gap means that
-// the process was stopped, suspended or starved of CPU time. The excess must not count against the device.
+// tick returns the time that the process has run since the last tick, at most two intervals. After a longer gap, the
+// process was stopped, suspended or starved of CPU time. The excess must not count against the device.
 func (r *runClock) tick(now time.Time) time.Duration {
 	ran := min(now.Sub(r.last), 2*r.every)
 	r.last = now
@@ -90,7 +89,8 @@ func (p *Pipeline) addRunTime(d time.Duration) {
 	p.ran += d
 }
 
-// Oldest returns the batch in flight that has used the largest share of its bound. It makes no call to the device.
+// Oldest returns the batch in flight that has used the largest share of its bound. It returns a zero value if no batch
+// is at the head of its streams, or if the pipeline has no Deadline. It makes no call to the device.
 func (p *Pipeline) Oldest() (oldest InFlightBatch) {
 	if p.cfg.Deadline.Max == 0 {
 		return InFlightBatch{}
@@ -120,8 +120,8 @@ func (p *Pipeline) Oldest() (oldest InFlightBatch) {
 	return oldest
 }
 
-// leads reports whether b is at the head of its streams, where no earlier batch delays it. While b is still being
-// submitted, any earlier batch in flight may delay it. The caller holds p.mu.
+// leads reports whether b is at the head of its streams: no earlier batch on the device can delay it. While b is still
+// being submitted, any earlier batch on the device may delay it. The caller holds p.mu.
 func (p *Pipeline) leads(b *Batch) bool {
 	if b.clock.waiting {
 		return false
@@ -147,9 +147,9 @@ func (b *Batch) work() int {
 // startClock starts the clock of a batch that has reached the head of its streams. The caller holds p.mu.
 func (b *Batch) startClock() { b.clock = flightClock{since: time.Now(), ran: b.pipe.ran} }
 
-// finishTurn records the time in flight of b, which has completed. It then restarts the clocks of the batches submitted
-// after b on the same streams. Earlier batches keep their clocks, so other batches can't hide a stuck batch for long.
-// The caller holds p.mu.
+// finishTurn records the time in flight of the completed batch b. It restarts the clocks of the later batches on b's
+// streams. Earlier batches keep their clocks, so a stuck batch can't stay undetected because others complete. The
+// caller holds p.mu.
 func (p *Pipeline) finishTurn(b *Batch) {
 	d := p.cfg.Deadline
 	if d.Max == 0 {
@@ -176,8 +176,8 @@ func (r route) meets(o route) bool {
 	return false
 }
 
-// hang ends the pipeline because of f, unless f's batch completes during the device check. It reports whether the
-// pipeline ended.
+// hang checks the device and ends the pipeline, unless f's batch completes during the check. It reports whether it
+// ended the pipeline.
 func (p *Pipeline) hang(f InFlightBatch) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
@@ -199,8 +199,8 @@ func (p *Pipeline) hang(f InFlightBatch) bool {
 	return true
 }
 
-// hangError returns the error of a device on which f doesn't complete. The parameter answer is the result of the device
-// check. If the check reports a lost device, the returned error wraps that loss.
+// hangError returns the error for f's batch, which doesn't complete. answer is the result of the device check. The
+// result wraps answer if answer is a loss of the device, and device.ErrHung otherwise.
 func (p *Pipeline) hangError(f InFlightBatch, answer error) error {
 	names := make([]string, len(p.cfg.Operators))
 	for i, op := range p.cfg.Operators {
@@ -220,8 +220,8 @@ func (p *Pipeline) hangError(f InFlightBatch, answer error) error {
 		f.Batch, f.Payloads, f.Bytes, strings.Join(names, ","), f.Age.Round(time.Millisecond), f.Bound, diagnosis)
 }
 
-// Hung returns the error of a hung device, on which a batch exceeded its Deadline. Otherwise it returns nil. A hung
-// device may still write to the pipeline's memory, so the pipeline never frees that memory.
+// Hung returns the error of the batch that exceeded its Deadline, or nil if the device doesn't hang. A hung device may
+// still write to the pipeline's memory, so the pipeline never frees that memory.
 func (p *Pipeline) Hung() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,15 +229,15 @@ func (p *Pipeline) Hung() error {
 }
 
 // Deadline bounds the time that a batch may be in flight before its device is considered hung. The bound is timesUsual
-// times the usual time of batches of its size, times the number of lanes. It is limited to the range from Min to Max.
-// Time counts only while the process runs and the batch is at the head of its streams. The zero Deadline sets no bound.
+// times the number of lanes times the usual time of batches of that size, limited to the range from Min to Max. Time
+// counts only while the process runs and the batch is at the head of its streams. The zero Deadline sets no bound.
 type Deadline struct {
 	Min time.Duration // smallest bound, so that a short delay isn't taken for a hang
-	Max time.Duration // largest bound, also used until a first batch has completed; 0 means no bound
+	Max time.Duration // largest bound; applies until a first batch has completed; 0 means no bound
 }
 
-// timesUsual is the number of usual durations that a batch may take, per lane. All lanes share the device, so with n
-// lanes in flight a batch takes up to n times longer than alone.
+// timesUsual is the factor between the bound and the usual time of a batch, per lane. All lanes share the device, so
+// with n lanes in flight a batch takes up to n times longer than alone.
 const timesUsual = 8
 
 func (d Deadline) check() error {
@@ -247,8 +247,8 @@ func (d Deadline) check() error {
 	return nil
 }
 
-// bound returns the longest time that a batch may be in flight, given the usual time for its size. A usual time of 0
-// means unknown.
+// bound returns the longest time that a batch may be in flight. usual is the usual time of batches of its size, or 0 if
+// unknown.
 func (d Deadline) bound(usual time.Duration, lanes int) time.Duration {
 	times := time.Duration(timesUsual * lanes)
 	if usual == 0 || usual > d.Max/times {
@@ -260,25 +260,24 @@ func (d Deadline) bound(usual time.Duration, lanes int) time.Duration {
 // usualTimes holds the longest recent time in flight for each size of work.
 type usualTimes [64]time.Duration // indexed by the bit length of the work; 0 if no batch of that size has completed
 
-// decay is the divisor by which each batch lowers the time recorded for its size. A single slow batch has lost half of
-// its influence after 44 batches.
+// decay sets the decline of a recorded time: each batch lowers it by 1/decay. It halves in 44 batches.
 const decay = 64
 
 // workOf returns a batch's size in bytes plus one per payload. A single unit of the device, such as a core, may process
-// a whole payload. So workOf assumes that every unit processes a payload of the longest size.
+// a whole payload. Therefore the size is at least the size of one longest payload per unit.
 func workOf(bytes, rows, longest, units int) int {
 	return max(bytes, longest*max(units, 1)) + rows
 }
 
-// learn records took as the time in flight of a batch with that work.
+// learn records took as the time in flight of a batch of the given work.
 func (u *usualTimes) learn(work int, took time.Duration) {
 	longest := &u[bits.Len(uint(work))]
 	*longest = max(*longest-*longest/decay, took, 1)
 }
 
-// estimate returns the longest expected time for a batch, but at most limit. It uses the time recorded for the batch's
-// size or the next larger size. Otherwise it scales up the time of the largest smaller size. It returns 0 if no batch
-// has completed.
+// estimate returns the longest expected time in flight for a batch of the given work, at most limit. It uses the time
+// of the same or the next larger size that has one, or else scales up the time of the next smaller size. It returns 0
+// if no batch has completed.
 func (u *usualTimes) estimate(work int, limit time.Duration) time.Duration {
 	size := bits.Len(uint(work))
 	for _, longest := range u[size:] {

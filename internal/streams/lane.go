@@ -10,8 +10,8 @@ import (
 	"millrace/internal/device"
 )
 
-// This file defines the states of batches. It moves batches into flight and takes them back if a submission fails. It
-// also makes submissions wait for memory that other batches hold. For normal completion, see complete.go.
+// This file defines the states of batches. It starts and withdraws submissions, and makes them wait for memory that
+// other batches hold. For normal completion, see complete.go.
 
 // phase is the state of a batch buffer.
 type phase uint8
@@ -36,7 +36,7 @@ var next = [...][]phase{
 	done:     {free, filling},
 }
 
-// route holds the stream for each stage of a batch. Several stages can use the same stream.
+// route holds the stream for each stage of a batch. The streams may be the same.
 type route struct{ in, kern, out device.Stream }
 
 func (r route) drain() error {
@@ -46,8 +46,8 @@ func (r route) drain() error {
 	return errors.Join(r.in.Synchronize(), r.kern.Synchronize(), r.out.Synchronize())
 }
 
-// lane is a stream with one or two batches that use it in turn. Both may be in flight. The second batch then queues
-// behind the first on the lane's own stream.
+// lane is a stream with one or two batches that use it in turn. If both are in flight, the second queues behind the
+// first on the lane's own stream.
 type lane struct {
 	index   int
 	own     route // the lane's own stream; zero in StreamPerStage
@@ -60,8 +60,8 @@ type lane struct {
 
 	copiedOut time.Duration // latest known end of a copy out; guarded by Pipeline.mu
 	ownFree   time.Duration // time at which the latest timed batch left the lane's own stream; guarded by Pipeline.mu
-	// behind is the token of a batch. When that batch was timed, the next copy in on the lane's own stream had not
-	// ended. Pipeline.timing guards it.
+	// behind is the token of the latest timed batch during whose timing the next copy in on the lane's own stream had
+	// not ended. Pipeline.timing guards it.
 	behind uint64
 }
 
@@ -79,8 +79,8 @@ func (l *lane) state() phase {
 	return s
 }
 
-// move sets a batch's phase. No other function may change a phase. A forbidden transition means a bug in the pipeline,
-// or the use of a batch that the caller no longer owns. In that case, move panics. The caller holds Pipeline.mu.
+// move sets a batch's phase. No other function may set it. move panics at a transition that next doesn't permit: the
+// pipeline has a bug, or a caller used a batch that it no longer owns. The caller holds Pipeline.mu.
 func (l *lane) move(b *Batch, to phase) {
 	for _, p := range next[b.phase] {
 		if p != to {
@@ -101,7 +101,8 @@ func (l *lane) move(b *Batch, to phase) {
 	panic(fmt.Sprintf("streams: batch %d on lane %d cannot go from %v to %v", b.record.Batch, l.index, b.phase, to))
 }
 
-// drain waits until no work uses the lane's buffers. It may never return if the device hangs during the call.
+// drain waits until no work uses the lane's buffers. On a device known to hang, it returns the error of Hung at once.
+// If the device hangs during the call, drain might never return.
 func (p *Pipeline) drain(l *lane) error {
 	if err := p.Hung(); err != nil {
 		return err
@@ -141,8 +142,8 @@ func (p *Pipeline) submitted(b *Batch, why CloseReason) error {
 	return nil
 }
 
-// notify arranges for the batch's completion. The batch may complete at any time afterwards. If the batch's event must
-// be polled, notify returns the event as a *polled. Otherwise it returns nil.
+// notify ends the submission, so the batch may complete at any time. If the caller must poll the batch's event, notify
+// returns a *polled. Otherwise the device sends a notification and notify returns nil.
 func (p *Pipeline) notify(b *Batch) (*polled, error) {
 	token, alone, err := p.endSubmission(b)
 	if err != nil {
@@ -168,9 +169,9 @@ func (p *Pipeline) notify(b *Batch) (*polled, error) {
 	return nil, err
 }
 
-// endSubmission allows the batch to complete from now on, unless the pipeline is over. If alone is true, the batch is
-// small and no other batch is in flight. Submit should then poll the batch for a while (see Config.Spin). In that case
-// the caller must call p.pollers.Done after polling.
+// endSubmission allows the batch to complete, unless the pipeline is over. The result alone is true if Submit must poll
+// the batch first (see Config.Spin): the batch is small and no other batch is in flight. If alone is true, the caller
+// must call p.pollers.Done after polling.
 func (p *Pipeline) endSubmission(b *Batch) (token uint64, alone bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,16 +202,16 @@ func (p *Pipeline) withdrawn(b *Batch, err error) {
 	}
 }
 
-// completions returns the number of batches that have left flight.
+// completions returns p.ended.
 func (p *Pipeline) completions() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ended
 }
 
-// awaitCompletion blocks the submission of b until the number of completions differs from seen. It returns false if
-// every batch in flight waits here too, because no batch can complete then. It returns an error once the pipeline is
-// over.
+// awaitCompletion blocks the submission of b until the number of completions differs from seen. The result came is
+// false if all batches in flight wait in this function, because none of them can complete. awaitCompletion returns an
+// error once the pipeline is over.
 func (p *Pipeline) awaitCompletion(b *Batch, seen uint64) (came bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,9 +5,8 @@
 // depends neither on NATS nor on the kind of device.
 //
 // A caller acquires a batch, appends payloads, submits the batch, receives it from Pipeline.Completed, reads its
-// results, and releases it. The example of Pipeline shows these steps. Start reading with this file, then batch.go for
-// the caller's side, lane.go for a batch's states, and submit.go for its work on the device. Schedules are in
-// schedule.go.
+// results, and releases it. See the example of Pipeline. To read the code, start with this file, then batch.go (the
+// caller's side), lane.go (states), submit.go (work on the device) and schedule.go.
 package streams
 
 import (
@@ -30,7 +29,7 @@ var ErrClosed = errors.New("streams: pipeline closed")
 // Config configures a pipeline and limits its memory.
 type Config struct {
 	Lanes         int   // number of lanes, at least 1; ignored if Schedule fixes the number
-	BatchBytes    int   // maximum payload bytes per batch, and so per payload; from 1 to 4 GiB - 1
+	BatchBytes    int   // maximum payload bytes per batch, and also per payload; from 1 to 4 GiB - 1
 	BatchPayloads int   // maximum payloads per batch; from 1 to 2^30 - 1
 	ScratchLimit  int64 // maximum size of the device's scratch pool, in bytes
 
@@ -38,24 +37,24 @@ type Config struct {
 	Schedule  Schedule            // the zero Schedule means Overlapped
 	Observer  Observer            // receiver of device errors; nil means none
 
-	// Admit can refuse the pipeline's memory before it is allocated. New then returns Admit's error. At the time of the
-	// call, the scratch pool exists but is empty. A nil Admit accepts everything.
+	// Admit can refuse the pipeline's memory before New allocates it. If Admit returns an error, New returns that
+	// error. Only the empty scratch pool exists before the call. A nil Admit accepts everything.
 	Admit func(Footprint) error
 
-	// Spin is the time for which Submit polls a small batch that is alone on the device. After that,
-	// Schedule.Completion applies. A notification takes a GPU about 20 us, and polling occupies a core. 0 means no
-	// polling.
+	// Spin is the time for which Submit polls a small batch that is alone on the device. After that time, the method in
+	// Schedule.Completion applies. A GPU needs about 20 us for a notification, while polling occupies a core. 0 means
+	// no polling.
 	Spin time.Duration
 
 	// Deadline bounds the time that a batch may be in flight. The zero Deadline sets no bound.
 	Deadline Deadline
 
-	// Ranges shows batches and their stages by name on a profiler's timeline, if the device is a device.Ranger. Each
-	// stage is then a separate device call, instead of one call per batch.
+	// Ranges shows batches and their stages by name on a profiler's timeline, if the device is a device.Ranger. It
+	// makes the pipeline enqueue each stage in a separate device call, instead of a whole batch in one call.
 	Ranges bool
 
-	// Copies forces every batch to be copied, even if kernels could use it in place. On a CPU, where every batch is
-	// otherwise in place, Copies makes a pipeline behave like one on a GPU.
+	// Copies forces every batch to be copied, even if kernels could use it in place. It makes a pipeline on a CPU
+	// behave like one on a GPU.
 	Copies bool
 }
 
@@ -93,8 +92,8 @@ type Pipeline struct {
 	inHand   int        // batches acquired and not released
 	inFlight int
 	starved  int    // submissions that wait for scratch
-	ended    uint64 // number of batches that have left flight
-	lone     *Batch // batch that is computed in steps, alone on the device; nil if there is none
+	ended    uint64 // number of batches in flight that completed, failed or were withdrawn
+	lone     *Batch // batch that is computed in steps, alone on the device; or nil
 	progress time.Time
 	closed   bool
 	hung     error         // error of a hung device, or nil
@@ -193,8 +192,8 @@ func (p *Pipeline) Epoch() time.Time { return p.dev.Epoch() }
 // the device finished them. The receiver must release each batch. The channel is never closed.
 func (p *Pipeline) Completed() <-chan *Batch { return p.completed }
 
-// Over returns a channel that is closed when the pipeline stops accepting batches, because the device is lost or the
-// pipeline was closed. Err returns the reason. The Observer receives the error of a lost device before that.
+// Over returns a channel that is closed when the device is lost or the pipeline is closed. Err returns the reason. The
+// Observer receives the error of a lost device before the channel is closed.
 func (p *Pipeline) Over() <-chan struct{} { return p.over }
 
 // Err returns the error that ended the pipeline: ErrClosed or an error that wraps device.ErrLost. It returns nil while
@@ -221,8 +220,8 @@ func (p *Pipeline) Acquire(ctx context.Context) (*Batch, error) {
 	return p.Take()
 }
 
-// Reserve waits like Acquire and reserves a free batch, for which the caller must call Take or Unreserve. A caller with
-// several pipelines reserves a batch before it chooses the work, so that the work goes to a pipeline with a free batch.
+// Reserve waits like Acquire and reserves a free batch. The caller must then call Take or Unreserve. A caller with
+// several pipelines reserves before it chooses the work, so that the work goes to a pipeline with a free batch.
 func (p *Pipeline) Reserve(ctx context.Context) error {
 	select {
 	case <-p.freeSlots:
@@ -237,10 +236,11 @@ func (p *Pipeline) Reserve(ctx context.Context) error {
 // Unreserve gives up a reservation.
 func (p *Pipeline) Unreserve() { p.freeSlots <- struct{}{} }
 
-// Take returns the reserved batch without waiting. If the pipeline is over, Take fails and gives up the reservation.
+// Take returns the reserved batch without waiting. If the pipeline is over, Take gives up the reservation and returns
+// Err's error.
 func (p *Pipeline) Take() (*Batch, error) { return p.take(nil) }
 
-// take implements Take for payloads and, if probe is not nil, for probes. A probe's batch gets no number.
+// take implements Take. With a non-nil probe, it takes a batch for that probe, which gets no batch number.
 func (p *Pipeline) take(probe *probing) (*Batch, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -262,8 +262,8 @@ func (p *Pipeline) take(probe *probing) (*Batch, error) {
 	return b, nil
 }
 
-// pick chooses a free batch on the lane with the fewest batches in use. It visits the lanes round robin. The token that
-// the caller took guarantees a free batch.
+// pick chooses a free batch on the lane with the fewest batches in use. Ties go round robin. The caller's token from
+// freeSlots guarantees a free batch.
 func (p *Pipeline) pick() *Batch {
 	var best *Batch
 	bestBusy := 0
@@ -304,8 +304,8 @@ func (b *Batch) Release() {
 	p.freeSlots <- struct{}{} // the channel has capacity for every batch, so the send never blocks
 }
 
-// Again takes back a completed batch to submit the same payloads again, as if they had just been appended. The caller
-// owns the batch as after Acquire. The previous results are lost.
+// Again turns a completed batch into a filling batch with the same payloads, as if they had just been appended. It
+// discards the results.
 func (b *Batch) Again() {
 	p := b.pipe
 	p.timeUpTo(b)

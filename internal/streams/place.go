@@ -11,23 +11,21 @@ import (
 
 // This file derives stage times from event timestamps.
 //
-// Each stage ends with an event. It needs no event at its start, because all of a batch's work goes to the device in
-// one call. So a stage begins where the previous stage ended. If the host waits between stages, each stage also starts
-// with an event. Otherwise the device would appear busy while the host has not yet enqueued any work.
+// Each stage ends with an event. All of a batch's work goes to the device in one call, so a stage starts when the
+// previous stage ends, without an event at its start. If the host waits between stages, each stage also starts with an
+// event. Otherwise the device would appear busy before the host has enqueued the stage.
 //
-// An event before the first copy would mark the time at which its stream reached that copy. On a GPU, such an event
-// between two batches costs a quarter of the throughput of large batches (adr/0012). So the start of a copy in is the
-// latest of three times:
+// On a GPU, an event before the copy in, between two batches, would cost a quarter of the throughput of large batches
+// (adr/0012). Instead, the start of a copy in is the latest of three times:
 //
 //   - the time at which the host enqueued the copy
 //   - the time at which the previous batch on its lane's stream ended
 //   - the time at which its engine, which runs one copy at a time, finished the previous copy
 //
-// To find the previous copy, copies must be placed in the order of their ends. But batches don't complete in the order
-// in which they were copied in. So whenever a batch is timed, the copies in of the batches still in flight are queried
-// too.
+// The third time requires that copies are placed in the order of their ends. Batches may complete in a different order.
+// Therefore, timing a batch also queries the copies in of the batches still in flight.
 
-// copyIn is a copy in that has not yet been placed in the timeline.
+// copyIn describes a copy in that has not yet been placed in the timeline.
 type copyIn struct {
 	batch       *Batch
 	token       uint64        // token of the batch's submission
@@ -41,8 +39,8 @@ type copyIn struct {
 type lateTimestamps struct{ computing, computed, copyingOut, copiedOut time.Duration }
 
 // timeUpTo reads the timestamps of completed batches, in order of completion, up to and including b. A nil b means all
-// batches. It runs only when a caller needs the timestamps or reuses the batch. Each query of a GPU event takes
-// microseconds, and a batch has three events.
+// batches. Each query of a GPU event takes microseconds and a batch has three events, so call timeUpTo only before the
+// timestamps are used or the batch is reused.
 func (p *Pipeline) timeUpTo(b *Batch) {
 	p.timing.Lock()
 	defer p.timing.Unlock()
@@ -86,8 +84,8 @@ func (p *Pipeline) nextUntimed(b *Batch) (*Batch, predecessor) {
 // onDevice reports whether the batch is in flight with all its work enqueued. The caller holds p.mu.
 func (b *Batch) onDevice() bool { return b.phase == inFlight && !b.submitting }
 
-// readTimestamps reads the timestamps of b, whose predecessor is after. It also sets p.copies to the result of
-// readCopies. The caller holds p.timing.
+// readTimestamps reads the timestamps of b's kernels and copy out. after is b's predecessor. It also sets p.copies to
+// the result of readCopies. The caller holds p.timing.
 func (p *Pipeline) readTimestamps(b *Batch, after predecessor) (last lateTimestamps, err error) {
 	if p.copies, err = p.readCopies(b); err != nil {
 		return last, err
@@ -112,8 +110,8 @@ func (p *Pipeline) readTimestamps(b *Batch, after predecessor) (last lateTimesta
 }
 
 // readCopies returns the copies in p.copies that ended no later than b's own copy, in order of their ends. It returns
-// no copies if b's copy has already been placed. Copies that ended later stay unplaced until a later batch is timed,
-// because copies that were not queried may have ended before them.
+// no copies if b's copy has already been placed. Copies that ended later stay unplaced until another batch is timed,
+// because a copy that was not queried may have ended before them.
 func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	ended = p.copies[:0]
 	if b.copied {
@@ -149,8 +147,8 @@ func (b *Batch) queuedBehind() *uint64 {
 	return &b.lane.behind
 }
 
-// measure determines the end of the copy and its earliest possible start. A batch in place has no copy, so measure uses
-// its kernels instead.
+// measure sets span to the end of the copy and its earliest possible start. A batch in place has no copy, so measure
+// uses the span of its kernels.
 func (c *copyIn) measure() (err error) {
 	end := copyInEnd
 	if c.batch.inPlace {
@@ -167,12 +165,12 @@ func (c *copyIn) measure() (err error) {
 		turn, err = c.predecessor.time()
 		c.span.Start = max(c.span.Start, turn)
 	}
-	c.span.Start = min(c.span.Start, c.span.End) // the clocks of host and device agree only to within some microseconds
+	c.span.Start = min(c.span.Start, c.span.End) // the clocks of host and device may differ by some microseconds
 	return err
 }
 
-// timed removes b, the first batch of p.untimed, from that list. It adds b's timestamps to b's record, unless err is
-// set.
+// timed removes b, the first batch, from p.untimed. It places the copies in p.copies and, if err is nil, b's other
+// stages.
 func (p *Pipeline) timed(b *Batch, last lateTimestamps, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,8 +187,8 @@ func (p *Pipeline) timed(b *Batch, last lateTimestamps, err error) {
 	}
 }
 
-// countUntil adds up the activity until horizon, or until the oldest batch in flight was submitted. No stage that is
-// still unknown can have started before that batch's submission. The caller holds p.mu.
+// countUntil adds up the activity until horizon, or until the oldest batch in flight was submitted. No unknown stage
+// can have started before that submission. The caller holds p.mu.
 func (p *Pipeline) countUntil(horizon time.Duration) {
 	for _, b := range p.slots {
 		if b.phase == inFlight || b.untimed {
@@ -217,15 +215,15 @@ func (p *Pipeline) placeCopies() {
 	}
 }
 
-// filledBy makes the fill stage end no later than start. The fill stage uses the host's clock, which agrees with the
-// device's clock only to within some microseconds.
+// filledBy makes the fill stage end no later than start. The fill stage uses the host's clock, which may differ from
+// the device's clock by some microseconds.
 func (b *Batch) filledBy(start time.Duration) {
 	fill := &b.record.Stages[Fill]
 	fill.End = min(fill.End, start)
 	fill.Start = min(fill.Start, fill.End)
 }
 
-// place adds the stages after the copy in to the timeline. The caller holds p.mu.
+// place adds b's stages after the copy in to the timeline. The caller holds p.mu.
 func (p *Pipeline) place(b *Batch, last lateTimestamps) {
 	l := b.lane
 	if b.inPlace {
@@ -261,8 +259,8 @@ func ordered(before time.Duration, s Span) Span {
 	return s
 }
 
-// serve returns the part of s during which the engine worked on this job. The engine runs one job at a time, so serve
-// cuts off the time before the end of the previous job. A span that ended before already placed work stays unchanged.
+// serve returns s without the time before the end of the engine's previous job, because an engine runs one job at a
+// time. A span that ended before an already placed job stays unchanged.
 func (p *Pipeline) serve(engine Engine, s Span) Span {
 	free := p.engineFree[engine]
 	p.engineFree[engine] = max(free, s.End)
@@ -272,9 +270,9 @@ func (p *Pipeline) serve(engine Engine, s Span) Span {
 	return s
 }
 
-// activity adds up the time in which each engine was busy, any engine was busy, and two or more were busy at once. It
-// receives the stages of completed batches, slightly out of order. So it only adds up time before the horizon, the
-// moment before which no further stage can start. Later stages stay in open.
+// activity adds up the times in which each engine, any engine, and two or more engines were busy. It receives the
+// stages of completed batches slightly out of order. It counts only time before the horizon, and no later stage can
+// start before the horizon. Stages that end after the horizon stay in open.
 type activity struct {
 	busy    [NumEngines]time.Duration
 	any     time.Duration
@@ -307,10 +305,10 @@ func (a *activity) add(engine Engine, span Span) {
 }
 
 // crowded reports whether open has reached its bound. Open fills up if one batch is stuck while others complete. The
-// horizon then advances anyway, and the stuck batch's earlier work isn't counted.
+// horizon must advance even so, and the stuck batch's earlier work isn't counted.
 func (a *activity) crowded() bool { return len(a.open) >= maxOpen }
 
-// advance adds up all time before horizon, the earliest moment at which a stage that is still unknown can start.
+// advance adds up all time before horizon, the earliest time at which an unknown stage can start.
 func (a *activity) advance(horizon time.Duration) {
 	if horizon <= a.horizon {
 		return

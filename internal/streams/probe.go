@@ -16,8 +16,8 @@ import (
 // ProbeTimeout bounds a whole Probe, including the device check and the wait for a free batch.
 const ProbeTimeout = 30 * time.Second
 
-// KindProbe is the kind of the device error that an Observer receives for a failed Probe. The Observer receives the
-// error of the lost device after that.
+// KindProbe is the kind of the device error that an Observer receives for a failed Probe. The error of the lost device
+// follows.
 const KindProbe = "probe"
 
 // knownText is longer than any shingle and contains characters of one to four bytes.
@@ -31,9 +31,8 @@ func knownPayloads() [][]byte {
 	return [][]byte{[]byte("123456789"), []byte(knownText), {}, zeros, []byte(knownText[:100]), {0xff}, []byte(knownText[1:2049])}
 }
 
-// known holds a probe's payloads and the expected value of each operator for each payload. For a built-in operator, its
-// reference computes the expected values. Any other operator has no reference, so its first values on the device become
-// the expected values.
+// known holds a probe's payloads and the expected value of each operator for each payload. The reference of a built-in
+// operator computes them. An operator without a reference must repeat its first results.
 type known struct {
 	payloads [][]byte
 
@@ -44,24 +43,24 @@ type known struct {
 // probing marks the batch of a probe and signals the completion of that batch. Pipeline.mu guards it.
 type probing struct {
 	back      chan struct{} // receives a value once the batch has completed; buffered
-	abandoned bool          // whether the probe has given up, so that the batch must release itself
+	abandoned bool          // whether the probe has given up, so the pipeline must release the batch
 }
 
 // Probe checks whether the device still computes correctly. It first calls the device's Check. It then runs payloads
-// with known content through this pipeline and compares the results with the expected values. An operator that isn't
-// built in must repeat its first results. If kernels can use host memory in place, a second run uses copies. Probe
-// works alongside other batches and uses one of the pipeline's batches. It gives up after ProbeTimeout or when ctx is
-// done.
+// with known content through this pipeline and compares the results with the expected values. If kernels used the batch
+// in place, a second run uses copies. Probe uses one of the pipeline's batches, while other batches may be in flight.
+// It gives up after ProbeTimeout or when ctx is done.
 //
-// Probe returns nil if every result is correct. If the operators fail or give wrong results, the device is considered
-// lost. The error then wraps device.ErrLost, and Err returns it from then on. Any other error is inconclusive: the
-// device was out of memory, it did not answer in time (device.ErrNotReady), or ctx ended.
+// Probe returns nil if every result is correct. If an operator fails or gives wrong results, Probe ends the pipeline
+// with an error that wraps device.ErrLost. Any other error is inconclusive: the device was out of memory, it did not
+// answer in time (device.ErrNotReady), or ctx was done.
 //
 // The busy times in Stats include the time that the engines spend on probes.
 func (p *Pipeline) Probe(ctx context.Context) error { return p.ProbeUnder(ctx, &sync.Mutex{}) }
 
 // ProbeUnder is like Probe, but holds lock while a batch of the probe is on the device. It locks only after it has
-// acquired the batch, as other submitters do. So no goroutine waits for a batch while it holds the lock.
+// acquired the batch, as other submitters do. This order prevents a deadlock: no goroutine waits for a batch while it
+// holds the lock.
 func (p *Pipeline) ProbeUnder(ctx context.Context, lock sync.Locker) error {
 	bounded, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
@@ -82,9 +81,9 @@ func (p *Pipeline) ProbeUnder(ctx context.Context, lock sync.Locker) error {
 	return p.Lose("probe", err)
 }
 
-// Lose ends the pipeline because of a fault that the device itself doesn't report. Every batch in flight fails with the
-// error that Lose returns. That error wraps device.ErrLost, and Err returns it from then on. If the pipeline is already
-// over, Lose only returns Err. The parameter call names the check that detected the fault.
+// Lose ends the pipeline because of a fault that the device itself doesn't report. The error wraps device.ErrLost. Lose
+// returns it, Err returns it from then on, and every batch in flight fails with it. If the pipeline is already over,
+// Lose only returns Err. call names the check that detected the fault.
 func (p *Pipeline) Lose(call string, why error) error {
 	lost := why
 	if !errors.Is(why, device.ErrLost) {
@@ -143,7 +142,8 @@ func (p *Pipeline) probeOnce(ctx context.Context, lock sync.Locker, copies bool)
 	return b.inPlace, p.compare(b, rows)
 }
 
-// abandonProbe makes a probe's batch release itself on completion. It returns false if the batch has already completed.
+// abandonProbe makes the pipeline release a probe's batch on completion. It returns false if the batch has already
+// completed.
 func (p *Pipeline) abandonProbe(b *Batch, back *probing) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,7 +192,7 @@ func (k *known) value(op, payload int, got []byte) []byte {
 	return *want
 }
 
-// outcome returns the value of a row. For a row without a value, it returns the reason.
+// outcome returns the value of a row, or "refused: " and the reason if the row has no value.
 func outcome(op operator.Operator, results []byte, offsets []uint32, row int, scratch *[]byte) []byte {
 	if r, ok := op.(operator.Refuser); ok {
 		if why := r.Refusal(results, len(offsets)-1, row); why != "" {

@@ -52,7 +52,7 @@ type CloseReason uint8
 const (
 	ClosedByBytes  CloseReason = iota // the next payload would not fit, or the byte bound was reached
 	ClosedByCount                     // the payload bound was reached
-	ClosedByLinger                    // the oldest payload had waited for the linger, or the lane was idle
+	ClosedByLinger                    // the oldest payload had waited for the linger time, or the lane was idle
 	ClosedByDrain                     // the worker is stopping
 	NumCloseReasons
 )
@@ -76,25 +76,23 @@ type Record struct {
 	// Stages holds the span of each stage on the device's clock. No stage starts before the previous stage ended. The
 	// three device stages come from device events. A copy starts when its stream reaches it or when its engine finishes
 	// the previous copy, whichever is later. Compute starts when its stream reaches it. For a batch in place, compute
-	// starts when the host enqueues it or when the previous batch on its lane ends, whichever is later. Kernels of
-	// several lanes share the multiprocessors. So compute stages of different lanes overlap, and each includes waits
-	// for the kernels of other lanes. A stage that did not happen is the zero Span. A stage whose times a lost device
-	// could not report is also the zero Span.
+	// starts when the host enqueues it or when the previous batch on its lane ends, whichever is later. Compute stages
+	// of different lanes may overlap, and each includes waits for the kernels of other lanes. A stage is the zero Span
+	// if it did not happen, or if a lost device could not report its times.
 	Stages [NumStages]Span
 
 	// Err is the error of the batch, or nil if the results were valid.
 	Err error
 }
 
-// Observer receives the events of a pipeline. A pipeline makes one call at a time. Methods must not block.
+// Observer receives the events of a pipeline. Calls are never concurrent. Methods must not block.
 type Observer interface {
-	// DeviceError reports that a device call failed. The kind is a result of device.Kind, or KindProbe.
+	// DeviceError reports that a device call failed. kind is a result of device.Kind, or KindProbe.
 	DeviceError(deviceID, kind string)
 }
 
-// Stats is the state of a pipeline at one moment. Only the pool's counters need a call to the device. The engine times
-// exclude the time in which a batch in flight may still add a stage, so they lag. Overlap <= Busy <= Counted <= Uptime
-// always holds.
+// Stats is the state of a pipeline. The times of engines lag, because they exclude the time in which a batch in flight
+// may still add a stage. Overlap <= Busy <= Counted <= Uptime always holds.
 type Stats struct {
 	Device     string // device.Info.ID
 	Lanes      LaneCounts
@@ -118,7 +116,7 @@ type LaneCounts struct {
 	InFlight int // lanes with a batch on the device
 }
 
-// ScratchStats holds the scratch pool's counters.
+// ScratchStats holds the counters of the scratch pool.
 type ScratchStats struct {
 	Used, Reserved, HighWater int64         // bytes
 	Limit                     int64         // the configured limit, in bytes
@@ -127,8 +125,8 @@ type ScratchStats struct {
 	HostTime                  time.Duration // host time spent in allocating and freeing
 }
 
-// Stats returns the pipeline's current state. It returns an error if the device can't report its pool's counters,
-// because the pipeline is closed or the device is lost. The other fields are valid even then.
+// Stats returns the pipeline's current state. If the device can't report the pool's counters, because the pipeline is
+// closed or the device is lost or hung, Stats also returns an error. All other fields are valid even with an error.
 func (p *Pipeline) Stats() (Stats, error) {
 	s := Stats{Device: p.info.ID, Pinned: p.slab.Pinned(), Pageable: p.slab.Pageable()}
 	s.Scratch.Limit = p.cfg.ScratchLimit
@@ -161,7 +159,8 @@ func (p *Pipeline) Stats() (Stats, error) {
 	return s, err
 }
 
-// ScratchInstead returns the error of a device without pools, or nil if scratch comes from a pool.
+// ScratchInstead returns the device's error if it has no memory pools, so scratch is preallocated. Otherwise it returns
+// nil.
 func (p *Pipeline) ScratchInstead() error { return p.scratch.Instead() }
 
 // Progress returns the time at which a batch last changed its state.

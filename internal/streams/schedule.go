@@ -5,14 +5,13 @@ package streams
 type Schedule struct {
 	Name string
 
-	// Lanes fixes the number of lanes; 0 means Config.Lanes.
+	// Lanes is the number of lanes. 0 means Config.Lanes.
 	Lanes int
 
 	// Buffers is the number of host buffers per lane, 1 or 2. With 2, one buffer fills while the device reads the
 	// other.
 	Buffers int
 
-	// Topology selects the streams for a lane's work.
 	Topology Topology
 
 	// CopiesFrom and SharedFrom apply to StreamBySize, in payload bytes. Batches of at least CopiesFrom are copied on
@@ -31,8 +30,8 @@ type Schedule struct {
 type Completion uint8
 
 const (
-	// ByNotify makes the device notify the host, so no thread waits for a batch. Submit may first poll a small batch
-	// that is alone on the device (see Config.Spin).
+	// ByNotify makes the device notify the host, so no thread polls. Submit may first poll a small batch that is alone
+	// on the device (see Config.Spin).
 	ByNotify Completion = iota
 
 	// ByAdaptivePolling polls the oldest batch in flight of each queue. Between polls it sleeps for a fraction of the
@@ -49,7 +48,7 @@ const (
 	StreamPerLane Topology = iota
 
 	// StreamPerStage uses three streams for all lanes: one for copies in, one for kernels and one for copies out.
-	// Events order the stages of a batch. They also order a batch after the previous batch on its lane.
+	// Events order the stages of a batch.
 	StreamPerStage
 
 	// StreamBySize works like StreamPerLane for small batches, and like StreamPerStage for batches of at least
@@ -68,9 +67,9 @@ var (
 	// stream per engine. Events order the streams.
 	DoubleBuffered = Schedule{Name: "double", Lanes: 2, Buffers: 1, Topology: StreamPerStage, Completion: ByAdaptivePolling}
 
-	// Triple keeps a GPU's three engines busy at once. Large batches follow each other through one stream per engine,
-	// and small batches run side by side. The worker uses Triple on a GPU. It polls adaptively, because a notification
-	// or an interrupt would delay the next work on the stream.
+	// Triple keeps a GPU's three engines busy at once. Large batches use one stream per engine, one batch after
+	// another. Small batches run concurrently. The worker uses Triple on a GPU. Triple polls adaptively, because a
+	// notification would delay the next work on the stream.
 	Triple = Schedule{Name: "triple", Buffers: 2, Topology: StreamBySize, CopiesFrom: 512 << 10, SharedFrom: 8 << 20,
 		Completion: ByAdaptivePolling}
 

@@ -8,10 +8,10 @@ import (
 	"millrace/internal/device"
 )
 
-// This file finds the operator to blame when a kernel fails or doesn't end. A device doesn't report the kernel that
-// failed. So a batch that may fail is computed in steps: an operator starts only after the previous operator has
-// completed. If the batch is alone on the device, the operator of the current step is to blame. Otherwise the operator
-// is unknown, unless the pipeline has only one operator.
+// This file finds the operator whose kernel failed or doesn't end, because a device doesn't report it. A batch that may
+// fail is computed in steps: an operator starts only after the previous operator has completed. If the batch is alone
+// on the device, the operator of the current step failed. Otherwise the operator is unknown, unless the pipeline has
+// only one.
 
 // firstStepPause and lastStepPause bound the interval between polls of a step.
 const (
@@ -20,12 +20,12 @@ const (
 )
 
 // StepThrough makes the next submissions of the batch run one operator after another, so that the error of a failure
-// names the operator. While the batch is alone on the device, Submit waits for each operator except the last. Beside
-// other batches Submit doesn't wait, because a loss of the device couldn't be attributed anyway. Closing end stops the
-// waiting. Release undoes StepThrough.
+// names the operator. While the batch is alone on the device, Submit waits for each operator except the last. With
+// other batches in flight Submit doesn't wait, because a loss of the device couldn't be attributed. Closing end stops
+// the waiting. Release undoes StepThrough.
 func (b *Batch) StepThrough(end <-chan struct{}) { b.stepping, b.stepped, b.stepsEnd = true, true, end }
 
-// beginSteps passes the work before the first operator to the device, so that a later refusal can be attributed to an
+// beginSteps enqueues the work before the first operator. If the device refuses later work, that work belongs to an
 // operator.
 func (b *Batch) beginSteps() error {
 	p := b.pipe
@@ -40,8 +40,7 @@ func (b *Batch) beginSteps() error {
 	return nil
 }
 
-// step passes the launch of operator i to the device. If another operator follows, step waits until operator i has
-// completed.
+// step enqueues the launch of operator i. If another operator follows, step waits until operator i has completed.
 func (b *Batch) step(i int) error {
 	p := b.pipe
 	p.mu.Lock()
@@ -71,8 +70,8 @@ func (b *Batch) refused(i int, err error) error {
 	return err
 }
 
-// awaitStep waits until the current operator has completed. It returns early if another batch is in flight, or if the
-// caller of StepThrough ends the steps. If the pipeline ends, awaitStep returns the pipeline's error.
+// awaitStep waits until the current operator has completed. It returns early, without an error, if another batch is in
+// flight or the channel passed to StepThrough is closed. If the pipeline ends, it returns the pipeline's error.
 func (b *Batch) awaitStep() error {
 	p := b.pipe
 	for pause := firstStepPause; p.isAlone(b); pause = min(2*pause, lastStepPause) {
@@ -104,8 +103,8 @@ func (p *Pipeline) isAlone(b *Batch) bool {
 	return p.lone == b
 }
 
-// endSteps makes the remaining operators of the submission run without waiting. The operator of a later failure is then
-// unknown.
+// endSteps makes the remaining operators of the submission run without waiting. A later failure can't be attributed to
+// an operator.
 func (b *Batch) endSteps() {
 	b.stepping = false
 	p := b.pipe
@@ -117,8 +116,8 @@ func (b *Batch) endSteps() {
 	}
 }
 
-// attribute adds the operator's name to the loss of the device if the operator is known. The operator is known if the
-// pipeline has only one, or if a batch was computed in steps, alone on the device. The caller holds p.mu.
+// attribute adds the name of the failed operator to a loss of the device by a kernel fault. The operator is known if
+// the pipeline has only one, or if a batch is computed in steps, alone on the device. The caller holds p.mu.
 func (p *Pipeline) attribute(loss error) error {
 	switch {
 	case !errors.Is(loss, device.ErrKernelFault) || device.FailedOperator(loss) != "":

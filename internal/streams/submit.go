@@ -11,18 +11,18 @@ import (
 // resultAlign is the alignment of operators' results on the device, in bytes (see device.LaunchArgs).
 const resultAlign = 256
 
-// Submit passes the batch to the device. It enqueues the scratch allocation, the copy in, the operators' kernels, the
-// copy out, the release of the scratch, and a completion. It doesn't wait for them, unless Schedule.HostWaits makes it
-// wait after each stage. Pipeline.Completed receives the batch after its completion.
+// Submit enqueues the batch's work on the device: allocating scratch, copying in, the operators' kernels, copying out,
+// freeing scratch, and the completion. It doesn't wait for the work, except with Schedule.HostWaits. Pipeline.Completed
+// receives the batch after its completion.
 //
-// If Submit fails, no part of the batch is in flight. The caller still owns the batch, with its payloads, and must
-// release it or submit it again. Another submission can't succeed if the error wraps device.ErrLost or ErrClosed.
+// If Submit fails, no part of the batch is in flight. The caller still owns the batch with its payloads, and must
+// release it or submit it again. After an error that wraps device.ErrLost or ErrClosed, no submission can succeed.
 //
 // If there is no scratch, Submit waits until other batches in flight free theirs. It fails with device.ErrOutOfMemory
 // only if no other batch in flight can free scratch.
 //
-// If a small batch is alone on the device, Submit polls it until it completes or Config.Spin has passed. For most such
-// batches, a handover to another goroutine would take longer than the batch itself.
+// If a small batch is alone on the device, Submit polls it until it completes or Config.Spin has passed. Passing such a
+// batch to another goroutine usually takes longer than the batch itself.
 func (b *Batch) Submit(why CloseReason) error {
 	if b.Rows() == 0 {
 		return ErrEmpty
@@ -64,8 +64,8 @@ func (b *Batch) submit(why CloseReason) (*polled, error) {
 	return nil, err
 }
 
-// plan lays out the operators' results and returns the memory needs of all launches. Operators run one after another,
-// so plan takes the largest scratch of any operator. It adds up the result space of all operators.
+// plan sets the position of each operator's results and returns the memory needs of all launches. The scratch is the
+// largest of any operator, because operators run one after another. The result space is the sum.
 func (b *Batch) plan() (device.Needs, error) {
 	all := device.Needs{InPlace: b.mappedIn.Bytes > 0 && !b.copies}
 	shape := b.shape()
@@ -93,8 +93,8 @@ func (b *Batch) plan() (device.Needs, error) {
 	return all, nil
 }
 
-// enqueue puts the stages on the batch's streams. It passes them to the device in one call, because the host could be
-// interrupted between two calls while the device waits. It makes more calls only if the host must act between stages.
+// enqueue puts the stages on the batch's streams. It makes one device call, because the device would wait if the host
+// were interrupted between two calls. It makes more calls only if the host must act between stages.
 func (b *Batch) enqueue() error {
 	needs, err := b.plan()
 	if err != nil {
@@ -116,7 +116,7 @@ func (b *Batch) enqueue() error {
 	return err
 }
 
-// choose sets the batch's streams and reports whether other lanes also use one of them.
+// choose sets the batch's streams and reports whether any of them is shared with other lanes.
 func (b *Batch) choose() (shared bool) {
 	p, l := b.pipe, b.lane
 	b.route = l.own
@@ -191,8 +191,8 @@ func (b *Batch) copyOut(needs device.Needs) {
 	b.recordEvent(r.out, b.copiedOut)
 }
 
-// launches adds the launch of each operator on the region at input. If the batch is computed in steps, it waits between
-// launches.
+// launches adds the launch of each operator on the region at input. If the batch is computed in steps, launches waits
+// after each launch.
 func (b *Batch) launches(table int, scratch, input, result device.Memory) error {
 	if b.stepping {
 		if err := b.beginSteps(); err != nil {
@@ -219,7 +219,8 @@ func (b *Batch) launches(table int, scratch, input, result device.Memory) error 
 
 func (b *Batch) add(c device.Command) { b.commands = append(b.commands, c) }
 
-// recordEvent adds a command that records e on s. It does nothing if the schedule doesn't have that event.
+// recordEvent adds a command that records e on s. It does nothing if e is nil, because the schedule doesn't use that
+// event.
 func (b *Batch) recordEvent(s device.Stream, e device.Event) {
 	if e == nil {
 		return
@@ -227,7 +228,7 @@ func (b *Batch) recordEvent(s device.Stream, e device.Event) {
 	b.add(device.Command{Kind: device.DoRecord, Stream: s, Event: e})
 }
 
-// after makes work on s wait for e, which was recorded on other. It does nothing if s and other are the same stream.
+// after makes work on s wait for e, an event on other. It does nothing if s and other are the same stream.
 func (b *Batch) after(s, other device.Stream, e device.Event) {
 	if s != other {
 		b.add(device.Command{Kind: device.DoWait, Stream: s, Event: e})
@@ -244,8 +245,8 @@ func (b *Batch) flush() error {
 	return b.pipe.dev.Enqueue(commands)
 }
 
-// endOf runs after each stage. In most schedules it does nothing. With profiler ranges, it passes the stage to the
-// device in a separate call. With Schedule.HostWaits, it also waits for the stage.
+// endOf is called after each stage. With profiler ranges, it enqueues the stage in a separate device call. With
+// Schedule.HostWaits, it also waits for the stage. Otherwise it does nothing.
 func (b *Batch) endOf(stage Stage, s device.Stream) error {
 	p := b.pipe
 	if !p.schedule.HostWaits && p.ranger == nil {
@@ -261,7 +262,7 @@ func (b *Batch) endOf(stage Stage, s device.Stream) error {
 }
 
 // allocScratch allocates scratch in the order of the kernels' stream. If there is no scratch, it waits until other
-// batches free theirs. The caller holds lane.submitting during the wait, so at most one batch per lane waits.
+// batches free theirs. The caller holds lane.submitting, so at most one batch per lane waits.
 func (b *Batch) allocScratch(bytes int) (device.Memory, error) {
 	if bytes == 0 {
 		return device.Memory{}, nil
@@ -283,9 +284,9 @@ func (b *Batch) allocScratch(bytes int) (device.Memory, error) {
 	}
 }
 
-// lastScratch makes a final attempt if no other batch can free scratch. First it waits until the streams have passed
-// all pending frees, because a batch completes before its scratch is freed. Then it trims the pool, which may be full
-// of unused pieces of other sizes.
+// lastScratch makes a final attempt to allocate when no other batch can free scratch. It waits for pending frees,
+// because a batch completes before its scratch is freed. It also trims the pool, which may be full of unused pieces of
+// other sizes.
 func (b *Batch) lastScratch(bytes int) (device.Memory, error) {
 	if err := b.pipe.awaitFrees(); err != nil {
 		return device.Memory{}, err
@@ -296,8 +297,7 @@ func (b *Batch) lastScratch(bytes int) (device.Memory, error) {
 	return b.pipe.scratch.Alloc(b.route.kern, bytes)
 }
 
-// awaitFrees waits until the streams have passed all operations that free scratch. Call it only if no other work is
-// queued on the streams.
+// awaitFrees waits until the streams have freed all scratch. Call it only if no other work is queued on the streams.
 func (p *Pipeline) awaitFrees() error {
 	for _, s := range p.streams {
 		if err := s.Synchronize(); err != nil {
@@ -308,8 +308,8 @@ func (p *Pipeline) awaitFrees() error {
 }
 
 // rangeOf opens a named range for a profiler and returns the function that closes it. A range such as "batch 7" lasts
-// from submission to completion. Inside it, "copy_in", "compute" and "copy_out" last while the host enqueues that
-// stage. The trace uses the same names.
+// from submission to completion. Within it, the ranges "copy_in", "compute" and "copy_out" last while the host enqueues
+// that stage. The trace uses the same names.
 func (p *Pipeline) rangeOf(name string) (end func()) {
 	if p.ranger == nil {
 		return func() {}
@@ -317,8 +317,7 @@ func (p *Pipeline) rangeOf(name string) (end func()) {
 	return p.ranger.Range(name)
 }
 
-// openRange opens the batch's range at the start of the flight, and closeRange closes it. The caller of both holds
-// p.mu.
+// openRange opens the batch's profiler range, and closeRange closes it. The caller of both holds p.mu.
 func (b *Batch) openRange() {
 	if b.pipe.ranger != nil {
 		b.ended = b.pipe.ranger.Range(fmt.Sprintf("batch %d", b.record.Batch))

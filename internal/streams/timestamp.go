@@ -27,7 +27,8 @@ func (b *Batch) event(m timestamp) device.Event {
 	return [...]device.Event{b.copiedIn, b.computed, b.copiedOut}[m]
 }
 
-// when returns the time of event m. It fails if the device hasn't reached the event. The caller holds Pipeline.timing.
+// when returns the time of event m, or an error if the device hasn't reached the event. The caller holds
+// Pipeline.timing.
 func (b *Batch) when(m timestamp) (time.Duration, error) {
 	if r := &b.read[m]; !r.known {
 		at, err := b.event(m).Time()
@@ -39,10 +40,9 @@ func (b *Batch) when(m timestamp) (time.Duration, error) {
 	return b.read[m].at, nil
 }
 
-// predecessor identifies the previous batch on a lane's own stream, or the time at which that batch left the stream. A
-// batch reaches the head of the stream when its predecessor leaves.
+// predecessor identifies the previous batch on a lane's own stream, or the time at which that batch left the stream.
 type predecessor struct {
-	batch *Batch    // the previous batch, if its timestamps are unread; nil if at is known
+	batch *Batch    // the previous batch; nil if at is set instead
 	token uint64    // token of the previous batch's submission
 	left  timestamp // last event of the previous batch on the lane's own stream
 
@@ -60,8 +60,8 @@ func (l *lane) lastEvent(r route) timestamp {
 	return computeEnd // the copy out is on a shared stream
 }
 
-// queue sets the predecessor of b, which is about to be enqueued. The caller holds lane.submitting. Every batch of the
-// lane that has been timed was submitted before b, so ownFree is no later than b's start.
+// queue sets b's predecessor before b is enqueued. The caller holds lane.submitting. Every timed batch of the lane was
+// submitted before b, so ownFree is no later than b's start.
 func (p *Pipeline) queue(b *Batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,8 +83,8 @@ func (l *lane) queued(b *Batch) {
 	}
 }
 
-// left records the time at which b, which is being timed, left its lane's own stream. It passes that time to the batch
-// whose predecessor is b. The caller holds Pipeline.mu.
+// left records at as the time at which b left its lane's own stream, also in the batch whose predecessor is b. The
+// caller holds Pipeline.mu.
 func (b *Batch) left(at time.Duration) {
 	l := b.lane
 	if !l.usesOwn(b.route) {
@@ -107,8 +107,8 @@ func (p predecessor) resolved(l *lane) predecessor {
 	return predecessor{at: l.ownFree}
 }
 
-// hasTimestamps reports whether the batch's events still hold the timestamps of that submission. The caller holds
-// Pipeline.mu.
+// hasTimestamps reports whether the batch's events still hold the timestamps of the given submission (a token). The
+// caller holds Pipeline.mu.
 func (b *Batch) hasTimestamps(submission uint64) bool {
 	return b.token == submission && (b.untimed || b.onDevice())
 }
