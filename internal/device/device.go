@@ -3,7 +3,6 @@
 //
 // Three devices implement the interface and pass one conformance suite (package conformance). Package cuda drives a GPU
 // through libmillrace.so, package host runs on CPU cores, and package sim runs on a virtual clock with injected faults.
-// Code that uses this package works on each device.
 //
 // Packages streams and alloc use this package. Start reading with this file, then stream.go for the rules of streams
 // and events, and memory.go for memory.
@@ -33,8 +32,8 @@ type Device interface {
 
 	// Enqueue carries out commands in order in a single call. Each command has the effect of the corresponding Stream
 	// method. On a GPU, one call costs less than separate calls, and the host is less likely to be interrupted between
-	// two commands. If a command fails, Enqueue returns that method's error. Earlier commands are enqueued then, and
-	// later commands are not.
+	// two commands. If a command fails, Enqueue returns the method's error. It has enqueued the earlier commands and
+	// drops the later commands.
 	Enqueue(commands []Command) error
 
 	// AllocHost allocates bytes (> 0) of pinned host memory, which copies can access while the caller does other work.
@@ -56,14 +55,14 @@ type Device interface {
 	// NewPool creates a pool of device memory for stream-ordered allocation, separate from any default pool.
 	NewPool(PoolConfig) (Pool, error)
 
-	// Kernel binds the operator with that name and its parameter block (see package operator) to this device. It fails
-	// with ErrNotFound for an unknown name and with ErrInvalid for an invalid block.
+	// Kernel binds the named operator and its parameter block (see package operator) to this device. It fails with
+	// ErrNotFound for an unknown name and with ErrInvalid for an invalid block.
 	Kernel(name string, params []byte) (Kernel, error)
 
 	// WaitCompletion waits for a Notify call that its stream has reached, and returns the call's token. It returns
-	// tokens in the order in which streams reached the calls. It also ends with ctx.Err() when ctx is done, with
-	// ErrLost when the device is lost, and with ErrClosed when the device is closed. After a loss, outstanding
-	// completions never arrive. Waiting doesn't occupy a thread per stream. Only one goroutine may wait at a time.
+	// tokens in the order in which streams reached the calls. It fails with ctx.Err() when ctx is done, with ErrLost
+	// when the device is lost, and with ErrClosed when the device is closed. After a loss, outstanding completions
+	// never arrive. Waiting doesn't occupy a thread per stream. Only one goroutine may wait at a time.
 	WaitCompletion(ctx context.Context) (token uint64, err error)
 
 	// Now returns the time since Epoch on the device's clock. Event times are on the same scale, so they can be
@@ -79,14 +78,14 @@ type Device interface {
 
 	// Check runs a small operation with a known result on the device, separate from all streams. It waits for the
 	// result until ctx is done. It returns nil if the device works. If the device doesn't work, the error wraps
-	// ErrLost, and Err returns that error from then on. If the device has not answered in time, the error wraps
-	// ErrNotReady. A busy or hung device can be the cause. Call Check before you blame a payload for a failure.
+	// ErrLost, and Err returns it from then on. If the device, busy or hung, has not answered in time, the error wraps
+	// ErrNotReady. Call Check before you attribute a failure to a payload.
 	Check(ctx context.Context) error
 
 	// Close waits for queued work, frees everything that is still allocated and shuts the device down. It returns a
-	// *LeakError if the caller had not closed or freed all objects. A second Close returns nil. Methods that close or
-	// free always return. If the work doesn't end within a time limit, they return ErrLost. On a lost device, they free
-	// nothing and return at once.
+	// *LeakError if the caller had not closed or freed all objects. A second Close returns nil. All methods that close
+	// or free return ErrLost if queued work doesn't end within a time limit. On a lost device, they free nothing and
+	// return at once.
 	Close() error
 }
 
@@ -134,8 +133,7 @@ type Loader interface {
 	// LoadLibrary opens a library with one operator that has its own host code. That code may launch several kernels
 	// and use other libraries. Afterwards Kernel finds the operator by its name. The library stays open until the
 	// process ends. LoadLibrary fails with ErrUnavailable if the library or one of its dependencies can't be opened. It
-	// fails with ErrInvalid for a library of another ABI version, and the message has both versions. Otherwise it fails
-	// like LoadOperator.
+	// fails with ErrInvalid for a library of a different ABI version. Otherwise it fails like LoadOperator.
 	LoadLibrary(path string) (Module, error)
 }
 
@@ -154,7 +152,7 @@ type Module interface {
 
 // Ranger is implemented by devices with a profiler that shows named ranges (NVTX).
 type Ranger interface {
-	// Range opens a range with that name and returns the function that closes it. Ranges may overlap, and any goroutine
-	// may close them.
+	// Range opens a range and returns the function that closes it. Ranges may overlap, and any goroutine may close
+	// them.
 	Range(name string) (end func())
 }

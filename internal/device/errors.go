@@ -13,8 +13,8 @@ var (
 	ErrLost = errors.New("device lost")
 
 	// ErrKernelFault is a loss (it wraps ErrLost) that a kernel caused or may have caused. The kernel failed, did not
-	// end, or accessed an illegal address. Only such a loss may be caused by a payload. Other losses (ECC, MPS, a
-	// device that fell off the bus, an unknown code) are no evidence against payloads.
+	// end, or accessed an illegal address. A payload can cause only this kind of loss. Payloads don't cause other
+	// losses (ECC, MPS, a device that fell off the bus, an unknown code).
 	ErrKernelFault = fmt.Errorf("%w by a kernel", ErrLost)
 
 	// ErrHung is a loss (it wraps ErrKernelFault) of a device that doesn't finish its work. The device may still be
@@ -34,14 +34,14 @@ var (
 	// ErrNotReady means that the requested result doesn't exist yet.
 	ErrNotReady = errors.New("not ready")
 
-	// ErrNotFound means that there is no operator with that name, or no device with that ordinal or UUID.
+	// ErrNotFound means that no operator has the given name, or no device has the given ordinal or UUID.
 	ErrNotFound = errors.New("not found")
 
-	// ErrUnavailable means that this kind of device doesn't exist here, because a library, a driver, a GPU or cgo is
+	// ErrUnavailable means that this kind of device can't be used, because a library, a driver, a GPU or cgo is
 	// missing.
 	ErrUnavailable = errors.New("device unavailable")
 
-	// ErrABI means that the kernel library has another version of the ABI.
+	// ErrABI means that the kernel library's version of the ABI is incompatible.
 	ErrABI = errors.New("kernel library ABI mismatch")
 
 	// ErrClosed means that the device, stream, pool or event has been closed.
@@ -53,7 +53,7 @@ type Error struct {
 	Op     string // the call, for example "copy in"; empty if Attribute wrapped another error
 	Device string // Info.ID; empty before a device is open
 
-	// Operator is the name of the operator whose kernel failed. It is empty if the operator isn't known for sure.
+	// Operator is the name of the operator whose kernel failed. It is empty if the operator isn't certain.
 	Operator string
 
 	Kind   error  // one of the kinds above, or an error that Attribute wrapped
@@ -84,12 +84,13 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Kind }
 
-// Errorf returns an Error of that kind without a code.
+// Errorf returns an Error without a code. Its Detail is formatted from format and args.
 func Errorf(op, device string, kind error, format string, args ...any) *Error {
 	return &Error{Op: op, Device: device, Kind: kind, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Attribute returns err with the name of the operator whose kernel failed. It wraps an err that isn't an Error.
+// Attribute returns a copy of err with the name of the operator whose kernel failed. If err isn't an *Error, Attribute
+// wraps it in one.
 func Attribute(err error, operator string) error {
 	e, ok := err.(*Error) //nolint:errorlint // an Error inside another one would lose the text around it
 	if !ok {
@@ -100,8 +101,7 @@ func Attribute(err error, operator string) error {
 	return &named
 }
 
-// FailedOperator returns the name of the operator whose kernel failed with err, or "" if err has no such name. It also
-// searches joined errors.
+// FailedOperator returns the first operator name in err's tree of errors, or "" if there is none.
 func FailedOperator(err error) string {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree of errors itself: errors.As stops at the first Error
 	case *Error:

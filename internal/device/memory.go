@@ -38,7 +38,7 @@ func (h HostKind) String() string {
 	return "none"
 }
 
-// HostBuffer is a span of host memory that a device copies from and to. It is a value. Its slices share the memory, and
+// HostBuffer is a span of host memory that a device copies from and to. Slices of a buffer share its memory, and
 // Device.FreeHost frees the whole buffer. The zero HostBuffer has no memory.
 type HostBuffer struct {
 	mem   []byte
@@ -46,19 +46,16 @@ type HostBuffer struct {
 	guard Guard
 }
 
-// Invariants reports whether the build tag `invariants` is set. With the tag, devices panic on misuse that is an error
-// on a GPU.
+// Invariants reports whether the build tag `invariants` is set. With the tag, devices panic on misuse.
 const Invariants = invariants.On
 
-// Guard checks every access to a buffer's bytes if the build tag `invariants` is set. A device that tracks pending
-// copies panics on an access that is an error with CUDA.
+// Guard checks every access to a buffer's bytes if the build tag `invariants` is set.
 type Guard interface {
 	// Access panics if work that has not completed reads or writes mem.
 	Access(mem []byte)
 }
 
-// NewHostBuffer wraps mem, which the device owns. It is meant for implementations of Device. The parameter guard may be
-// nil.
+// NewHostBuffer wraps memory that a device owns. It is meant for implementations of Device. guard may be nil.
 func NewHostBuffer(mem []byte, kind HostKind, guard Guard) HostBuffer {
 	return HostBuffer{mem: mem[:len(mem):len(mem)], kind: kind, guard: guard}
 }
@@ -106,9 +103,9 @@ type PoolConfig struct {
 
 // Pool allocates device memory in stream order. Its methods are safe for concurrent use.
 type Pool interface {
-	// Alloc returns bytes (> 0) of memory, aligned to 256 bytes, for work that is enqueued on s from now on. The
-	// address is known at once, although earlier work on s may still use the memory. If Alloc fails with
-	// ErrOutOfMemory, s is unchanged.
+	// Alloc returns bytes (> 0) of memory, aligned to 256 bytes, for work that is enqueued on s from now on. Alloc
+	// returns at once, even if earlier work on s still uses the memory. If Alloc fails with ErrOutOfMemory, s is
+	// unchanged.
 	Alloc(s Stream, bytes int) (Memory, error)
 
 	// Free frees m when s reaches this point. Later allocations on s may reuse the memory at once. Allocations on other

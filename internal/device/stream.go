@@ -9,7 +9,7 @@ import (
 // and return. The methods are safe for concurrent use. Concurrent calls have no defined order.
 //
 // If a method fails, it has enqueued nothing, and the caller still owns its buffers. Memory passed to a successful call
-// belongs to the device until the stream has carried out that call.
+// belongs to the device until the stream has carried out the call.
 type Stream interface {
 	// Name returns the name passed to NewStream.
 	Name() string
@@ -32,8 +32,8 @@ type Stream interface {
 	Record(e Event) error
 
 	// Wait makes later work on this stream wait until the device has reached the point to which e refers at the time of
-	// the call. The host doesn't wait. An event that was never recorded delays nothing. In that case, the invariants
-	// build panics.
+	// the call. The host doesn't wait. An event that was never recorded delays nothing, but makes the invariants build
+	// panic.
 	Wait(e Event) error
 
 	// Notify makes Device.WaitCompletion return token once the stream reaches this point.
@@ -79,7 +79,7 @@ type Kernel interface {
 	// Name returns the operator's name.
 	Name() string
 
-	// Needs returns the scratch and result memory for a batch of that shape. It makes no call to the hardware.
+	// Needs returns the scratch and result memory for a batch of the given shape. It makes no call to the hardware.
 	Needs(Shape) Needs
 
 	// Close frees the kernel's resources on the device. No launch may be in flight. A second Close returns nil.
@@ -103,7 +103,7 @@ type Needs struct {
 	InPlace bool
 }
 
-// LaunchArgs describes one launch on a ragged batch. All memory is device memory. With Needs.InPlace, however, Rows,
+// LaunchArgs describes one launch on a ragged batch. All memory is device memory, except that with Needs.InPlace, Rows,
 // Offsets and Result may be host memory that Mapper.Map has mapped.
 type LaunchArgs struct {
 	Shape   Shape
@@ -140,7 +140,7 @@ type Parallel func(n int, fn func(i int))
 // CommandKind identifies the Stream method that a Command calls.
 type CommandKind uint8
 
-// The command kinds. Each comment names the fields of Command that the kind uses in addition to Stream.
+// The command kinds. Each comment lists the fields of Command that the kind uses besides Stream.
 const (
 	DoCopyIn  CommandKind = iota + 1 // Memory, Host
 	DoCopyOut                        // Host, Memory

@@ -6,7 +6,7 @@ package cuda
 // arguments to C types and statuses to errors.
 //
 // The directives declare that the functions keep no pointers and don't call back into Go. Completions reach Go through
-// a file descriptor instead. So arguments such as the error buffer stay on the stack, and no call allocates.
+// a file descriptor instead. Therefore arguments such as the error buffer stay on the stack, and no call allocates.
 
 /*
 #cgo CFLAGS: -I${SRCDIR}/../../../kernels/include
@@ -82,9 +82,8 @@ const (
 	leastABI = uint32(C.MILLRACE_ABI_LEAST)
 )
 
-// loadLibrary opens the library at path. It looks up a path without a slash on the system's search path. The result
-// least is the lowest version of a program that the library works with. The result reason is the dynamic linker's
-// message.
+// loadLibrary opens the library at path. It looks up a path without a slash on the system's search path. least is the
+// lowest ABI version of a program that the library works with. reason is the dynamic linker's message.
 func loadLibrary(path string) (l *library, outcome int, least uint32, reason string) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -319,7 +318,7 @@ func (l *library) poolStats(p poolHandle) (device.PoolStats, error) {
 	}, err
 }
 
-// findOperator returns the library's operator with that name, or nil.
+// findOperator returns the library's operator with the given name, or nil.
 func (l *library) findOperator(name string) operatorHandle {
 	return C.mr_find_operator(l.api, (*C.char)(unsafe.Pointer(unsafe.StringData(name))), C.size_t(len(name)))
 }
@@ -421,7 +420,7 @@ func (l *library) enqueue(c *commands) (done int, err error) {
 
 func (l *library) completionFD(d deviceHandle) int { return int(C.mr_completion_fd(l.api, d)) }
 
-// completionDrain writes available tokens to the slice and returns their number.
+// completionDrain writes available tokens to tokens and returns their number.
 func (l *library) completionDrain(d deviceHandle, tokens []uint64) int {
 	first := (*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(tokens)))
 	return int(C.mr_completion_drain(l.api, d, first, C.uint32_t(len(tokens))))

@@ -13,7 +13,7 @@ import "unsafe"
 // compilerHandle is a handle for NVRTC.
 type compilerHandle = *C.millrace_compiler
 
-// operatorLoad loads an image. It returns the operator, its name and its description, which the caller owns.
+// operatorLoad loads an image. It returns the operator and copies of its name and description.
 func (l *library) operatorLoad(d deviceHandle, image []byte) (op operatorHandle, name string, description []byte, err error) {
 	e := newError()
 	start := unsafe.Pointer(unsafe.SliceData(image))
@@ -23,7 +23,7 @@ func (l *library) operatorLoad(d deviceHandle, image []byte) (op operatorHandle,
 	return op, C.GoString(op.name), l.describe(op), nil
 }
 
-// libraryOpen opens a library with an operator. It has the results of operatorLoad.
+// libraryOpen opens a library with an operator. It returns the same results as operatorLoad.
 func (l *library) libraryOpen(d deviceHandle, path string) (op operatorHandle, name string, description []byte, err error) {
 	e := newError()
 	file := C.CString(path)
@@ -34,7 +34,7 @@ func (l *library) libraryOpen(d deviceHandle, path string) (op operatorHandle, n
 	return op, C.GoString(op.name), l.describe(op), nil
 }
 
-// describe returns the description of an operator, which the caller owns, or nil if there is none.
+// describe returns a copy of the operator's description, or nil if there is none.
 func (l *library) describe(op operatorHandle) []byte {
 	if op.description == nil {
 		return nil

@@ -32,8 +32,8 @@ const anchorSpin = 200 * time.Microsecond
 const anchorPause = 100 * time.Microsecond
 
 // clock maps CUDA events to the host's clock. An anchor is an event with a known host time, recorded on an otherwise
-// empty stream. The host reads its clock before it records the anchor and after the anchor is reached. The time of any
-// other event is computed from its distance to the anchor.
+// empty stream. The host reads its clock before it records the anchor and after the anchor is reached. The time of an
+// event is the anchor's time plus CUDA's elapsed time between the two.
 type clock struct {
 	mu      sync.Mutex
 	stream  streamHandle
@@ -121,7 +121,7 @@ func (c *clock) since(d *gpu, e eventHandle) (time.Duration, error) {
 }
 
 // renew sets a new anchor. Its time follows from the old anchor, and is adjusted only as far as the host's clock
-// requires. So events timed with the old and the new anchor keep their order. If the device doesn't answer, the old
+// requires. This keeps the order of events timed with the old and the new anchor. If the device doesn't answer, the old
 // anchor stays in use, so that callers don't wait for a hung device.
 func (c *clock) renew(d *gpu) error {
 	next := 1 - c.current

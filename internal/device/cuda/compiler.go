@@ -17,10 +17,10 @@ type Compiler struct {
 	version int
 }
 
-// OpenCompiler opens NVRTC through the kernel library (see Options.Library). The parameter nvrtc is the path of
-// libnvrtc.so. If it is empty, OpenCompiler searches beside the kernel library and then on the system's search path.
-// OpenCompiler fails with device.ErrUnavailable if there is no kernel library or no NVRTC. It fails with device.ErrABI
-// if the kernel library can't be used.
+// OpenCompiler opens NVRTC through the kernel library (see Options.Library). nvrtc is the path of libnvrtc.so. If it is
+// empty, OpenCompiler searches beside the kernel library and then on the system's search path. OpenCompiler fails with
+// device.ErrUnavailable if there is no kernel library or no NVRTC. It fails with device.ErrABI if the kernel library
+// can't be used.
 func OpenCompiler(library, nvrtc string) (*Compiler, error) {
 	l, err := openLibrary(library)
 	if err != nil {

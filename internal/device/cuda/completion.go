@@ -14,7 +14,7 @@ import (
 )
 
 // faultTick is the interval at which a waiting goroutine checks the device. After a sticky fault, CUDA calls no host
-// functions. So a missing token never arrives, and nothing else reports the fault.
+// functions: outstanding tokens never arrive, and nothing else reports the fault.
 const faultTick = 100 * time.Millisecond
 
 // waiter receives completions. The library queues tokens and makes an eventfd readable. Go reads the fd through the
@@ -58,8 +58,8 @@ func (w *waiter) wake() {
 	}
 }
 
-// arm sets the next tick as the read deadline. If cause reports that the caller must check again, the next read returns
-// at once.
+// arm sets the next tick as the read deadline. If cause returns true, arm keeps the deadline in the past that wake has
+// set, so the next read returns at once.
 func (w *waiter) arm(cause func() bool) {
 	w.deadlineMu.Lock()
 	defer w.deadlineMu.Unlock()

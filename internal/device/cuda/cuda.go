@@ -2,7 +2,8 @@
 // ABI of kernels/include/millrace.h. Only one other internal package imports "C", internal/operator/cpulib.
 //
 // The Go binary builds and starts without CUDA. Without the library, the driver or a GPU, Open fails with
-// device.ErrUnavailable. In a binary without cgo, all functions that need the library fail that way.
+// device.ErrUnavailable. In a binary without cgo, all functions that need the library also fail with
+// device.ErrUnavailable.
 //
 // The worker and the benchmarks open their GPUs with this package. Start reading with device.go, then call.go for the
 // calls into C.

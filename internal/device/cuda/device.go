@@ -129,8 +129,7 @@ func (g *gpu) hold() bool {
 
 func (g *gpu) release() { g.mu.RUnlock() }
 
-// beginCall holds the device for a call until release. It fails if the device is closed or lost, and then holds
-// nothing.
+// beginCall holds the device for a call until release. If the device is closed or lost, it fails and holds nothing.
 func (g *gpu) beginCall(op string) error {
 	if !g.hold() {
 		return g.errClosed(op, "device")

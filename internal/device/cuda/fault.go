@@ -10,9 +10,9 @@ import (
 	"millrace/internal/device"
 )
 
-// kernelFaults holds the CUDA error codes of losses that a kernel caused or may have caused. Only these losses may be
-// caused by a payload. The library doesn't distinguish them, because its statuses define only the caller's next step,
-// which is the same for all losses. testdata/codes.txt names every code.
+// kernelFaults holds the CUDA error codes of losses that a kernel caused or may have caused. A payload can cause only
+// these losses. The library has one status for all losses, because a status defines the caller's next step.
+// testdata/codes.txt names every code.
 var kernelFaults = map[int]bool{
 	700: true, // illegal address
 	702: true, // launch timeout: a kernel ran longer than the GPU's watchdog permits
@@ -32,10 +32,9 @@ var handlesAlone = map[string]bool{
 	"synchronize": true, "pool free": true, opUnload: true,
 }
 
-// checked converts an error of the library and records a loss. After an error of CUDA itself, other than lack of
-// memory, the state of the device is in doubt. On an open device, some kinds of error can only mean that the device is
-// gone. For all other kinds, checked starts a check of the device. Before you blame a payload for the error, call
-// Check, which waits for the answer.
+// checked converts an error of the library and records a loss. On an open device, some errors of CUDA can only mean
+// that the device is lost. After other errors, except lack of memory, checked polls the device check once. Before you
+// attribute an error to a payload, call Check, which waits for the answer.
 func (g *gpu) checked(err error) error {
 	if err == nil {
 		return nil
@@ -54,7 +53,7 @@ func (g *gpu) checked(err error) error {
 	return e
 }
 
-// doubted returns e with the kind of failure that e indicates on an open device.
+// doubted returns e, or a loss of the device if e or the device check indicates one.
 func (g *gpu) doubted(e *device.Error) *device.Error {
 	switch {
 	case errors.Is(e, device.ErrLost), errors.Is(e, device.ErrOutOfMemory), errors.Is(e, device.ErrNotReady) && e.Op == opEventTime:

@@ -61,7 +61,7 @@ func (k *kernel) Needs(shape device.Shape) device.Needs {
 	return needs
 }
 
-// checkLaunch refuses memory that is too small or misaligned. On the GPU, such memory would lose the device or go
+// checkLaunch refuses memory that is too small or misaligned. On the GPU, using it would break the device or go
 // unnoticed.
 func (k *kernel) checkLaunch(args *device.LaunchArgs) error {
 	shape := args.Shape
@@ -155,7 +155,7 @@ func (g *gpu) load(op string, call func() (operatorHandle, string, []byte, error
 	return m, nil
 }
 
-// findOperator returns the operator with that name, or nil. The caller holds g.modules.mu.
+// findOperator returns the operator with the given name, or nil. The caller holds g.modules.mu.
 func (g *gpu) findOperator(name string) operatorHandle {
 	if op := g.lib.findOperator(name); op != nil {
 		return op

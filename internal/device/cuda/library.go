@@ -34,7 +34,7 @@ const (
 	mostConnections    = 32
 
 	// ownStreams counts the clock's stream and the stream of the device check. The check's stream is created first and
-	// rarely used, so a stream that shares its queue doesn't wait.
+	// rarely used, so another stream can share its queue without waiting.
 	ownStreams = 2
 )
 
@@ -49,8 +49,8 @@ func AskConnections(streams int) error {
 	return os.Setenv(envConnections, strconv.Itoa(min(all, mostConnections)))
 }
 
-// candidates returns the paths to try, in order. If named is empty, they are beside the executable and then on the
-// system's search path.
+// candidates returns the paths to try, in order. If named is empty, they are libmillrace.so beside the executable and
+// on the system's search path.
 func candidates(named string) []string {
 	if named != "" {
 		if !strings.ContainsRune(named, filepath.Separator) {
@@ -146,7 +146,7 @@ func (l *library) list() ([]device.Info, error) {
 	return all, nil
 }
 
-// find returns the GPU with that ordinal.
+// find returns the GPU with the given ordinal.
 func (l *library) find(ordinal int) (device.Info, error) {
 	all, err := l.list()
 	if err != nil {
@@ -163,8 +163,8 @@ func (l *library) find(ordinal int) (device.Info, error) {
 }
 
 // checkDeclared checks that the library and this program declare the same built-in operators. The program makes
-// parameter blocks and reads results according to its own declarations. The library may lack an operator, which Kernel
-// then reports.
+// parameter blocks and reads results according to its own declarations. It ignores an operator that the library lacks,
+// because Kernel reports that.
 func (l *library) checkDeclared() error {
 	for _, want := range compiled.BuiltIn() {
 		op := l.findOperator(want.Name)

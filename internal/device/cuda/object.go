@@ -61,7 +61,7 @@ func put[K comparable](r *registry, live map[K]int, at K, bytes int) {
 	live[at] = bytes
 }
 
-// take removes an allocation from the registry. It returns false if there is none at that address with that size.
+// take removes an allocation from the registry. It returns false if live has no allocation of the given size at at.
 func take[K comparable](r *registry, live map[K]int, at K, bytes int) bool {
 	r.regMu.Lock()
 	defer r.regMu.Unlock()
@@ -125,9 +125,9 @@ const closePatience = 10 * time.Second
 // lockRetry is the interval between attempts to take a lock that another call may never release.
 const lockRetry = time.Millisecond
 
-// bounded makes a call that may wait for the device's work. On a lost device it doesn't make the call, because the
-// driver might wait forever. The memory is then freed when the process exits. If the call exceeds the device's
-// patience, bounded abandons the call and records a loss.
+// bounded makes a call that may wait for the device's work. On a lost device it returns the loss without making the
+// call, because the driver might wait forever. If the call exceeds the device's patience, bounded abandons it and
+// records a loss.
 func (g *gpu) bounded(op string, call func() error) error {
 	if err := g.Err(); err != nil {
 		return err
@@ -171,8 +171,8 @@ func (g *gpu) locked(op string, mu *sync.RWMutex) error {
 }
 
 // Close implements device.Device. If queued work doesn't end within Options.ClosePatience (10 s by default), Close
-// returns an error that wraps device.ErrLost. On a lost device it waits for nothing and frees nothing. The memory is
-// then freed when the process exits.
+// returns an error that wraps device.ErrLost. On a lost device, it returns at once, and the memory is freed when the
+// process exits.
 func (g *gpu) Close() error {
 	if g.closing.Swap(true) {
 		return nil

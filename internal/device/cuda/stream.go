@@ -276,8 +276,8 @@ func (g *gpu) translate(c *commands, cmd *device.Command) error {
 	return nil
 }
 
-// translateCopy refuses a copy that doesn't fit or whose host memory is not pinned. Such memory could be Go's, which C
-// must not keep, and the copy would not be asynchronous.
+// translateCopy adds a copy to c. It refuses a copy that doesn't fit. It also refuses host memory that isn't pinned:
+// the copy would not be asynchronous, and C must not keep Go memory.
 func (g *gpu) translateCopy(c *commands, s *stream, cmd *device.Command) error {
 	bytes, room := cmd.Host.Len(), cmd.Memory.Bytes
 	if cmd.Kind == device.DoCopyOut {

@@ -136,7 +136,7 @@ func (c *clock) run(o *software.Op) {
 	}
 }
 
-// block returns once a wait or a gate may end, or once the device is lost.
+// block waits until o, a wait or a gate, no longer blocks its stream, or the device is lost.
 func (c *clock) block(o *software.Op) {
 	for o.Blocked() && !c.dev.Lost() {
 		o.Awaits().AwaitChange()

@@ -7,13 +7,13 @@ import (
 	"millrace/internal/device/software"
 )
 
-// workers are the goroutines that help streams with launches. The goroutine that calls run works too. So a call always
-// completes, even if every worker is busy or the call is nested in another call.
+// workers are the goroutines that help streams with launches. The goroutine that calls run works too, so a call
+// completes even if every worker is busy or the call is nested in another call.
 type workers struct {
 	mu     sync.Mutex
 	ready  sync.Cond // workers wait here for jobs
 	count  int
-	jobs   []*job // jobs that may have indexes left to take
+	jobs   []*job // jobs that may have unprocessed indexes
 	turn   int    // index of the job that the next worker helps
 	closed bool
 	exited sync.WaitGroup
@@ -25,7 +25,7 @@ type workers struct {
 type job struct {
 	fn   func(int)
 	n    int64
-	next atomic.Int64 // next index to take
+	next atomic.Int64 // next unprocessed index
 
 	helpers int       // number of workers on this job; guarded by workers.mu
 	idle    sync.Cond // the caller waits here until helpers is 0
@@ -89,7 +89,7 @@ func (w *workers) offer(j *job) {
 	}
 }
 
-// retire waits until no worker runs the job. All indexes of the job have been taken.
+// retire waits until no worker runs the job. No index may be unprocessed.
 func (w *workers) retire(j *job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,7 +111,7 @@ func (w *workers) remove(j *job) {
 	}
 }
 
-// serve is the loop of a worker's goroutine. It works on the jobs in turn.
+// serve is the loop of a worker's goroutine. It alternates between the jobs.
 func (w *workers) serve() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

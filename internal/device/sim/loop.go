@@ -12,8 +12,8 @@ import (
 // gateTime is the device time after which a gate opens by itself (see device.Gater).
 const gateTime = 10 * time.Second
 
-// loop is the software.Clock of virtual time. It has no goroutines, so the caller that waits runs the simulation. The
-// device's lock guards it.
+// loop is the software.Clock of virtual time. It has no goroutines: a waiting caller runs the simulation. The device's
+// lock guards it.
 type loop struct {
 	dev    *software.Device
 	seed   uint64
@@ -40,8 +40,8 @@ type task struct {
 	cost     time.Duration // duration on its engine
 	due      time.Duration // while queued, time at which it became ready; in service, time at which it ends
 	issued   bool          // whether issue has started the operation
-	fault    *Fault        // fault of a launch or a notification; nil if there is none
-	late     bool          // whether this is the late arrival of a notification's token; Op is nil then
+	fault    *Fault        // injected fault of a launch or a notification, or nil
+	late     bool          // whether this is the late arrival of a notification's token; if so, Op is nil
 	token    uint64
 }
 
@@ -125,8 +125,8 @@ func (l *loop) issue(t *task) {
 }
 
 // Step implements software.Clock. It moves the clock to the next instant at which an operation ends. If no operation is
-// in progress and the caller waits for an event or a stream, Step opens a gate. Streams can't wait for each other in a
-// circle, because a wait needs a record that was enqueued before. So one stream always progresses.
+// in progress and the caller waits for an event or a stream, Step opens a gate. One stream can always progress: a wait
+// needs a record that was enqueued before, so streams can't wait for each other in a circle.
 func (l *loop) Step(w software.Waiter) bool {
 	switch {
 	case w != software.ForStream && l.holds > 0:
@@ -142,7 +142,7 @@ func (l *loop) Step(w software.Waiter) bool {
 }
 
 // step assigns ready operations to free engines and moves the clock to the next instant at which an operation ends. It
-// returns false if no operation is in progress. In that case only the host can change the state.
+// returns false if no operation is in progress, so only the host can change the state.
 func (l *loop) step() bool {
 	l.dispatch()
 	if len(l.running) == 0 {
@@ -241,7 +241,7 @@ func (l *loop) giveWay() bool {
 }
 
 // Polled implements software.Clock. It advances the clock by PollCost, unless Hold is in effect. If no operation is in
-// progress, a gate that is ten seconds old opens, so that polling for work behind the gate ends.
+// progress, a gate that is ten seconds old opens, so a caller can't poll forever for work behind the gate.
 func (l *loop) Polled() {
 	if l.holds == 0 {
 		l.advance(l.now + PollCost)

@@ -42,8 +42,7 @@ func Units(unit time.Duration) Model {
 	return Model{CopyIn: stage, CopyOut: stage, Kernel: stage}
 }
 
-// duration returns the duration of o. Jitter depends on o's sequence number, not on the order of execution. So a change
-// in one stream doesn't change the random numbers of other streams.
+// duration returns the duration of o. Jitter depends on o's sequence number, not on the order of execution.
 func (m Model) duration(o *software.Op, seed uint64) time.Duration {
 	var c Cost
 	switch o.Kind {
@@ -94,8 +93,8 @@ const (
 	// LaunchFailure makes a launch fail with ErrLaunch. The device still works. Nth counts calls of Stream.Launch.
 	LaunchFailure
 
-	// DeviceLoss makes a launch lose the device permanently, with ErrKernelFault. The loss happens when the launch
-	// ends. Nth counts calls of Stream.Launch. Marker is another possible trigger.
+	// DeviceLoss makes the device report a permanent loss (ErrKernelFault) when a launch ends. Nth counts calls of
+	// Stream.Launch. The trigger may also be Marker.
 	DeviceLoss
 
 	// LateCompletion delays a completion by Delay after its stream has reached the notification. The stream doesn't
@@ -145,7 +144,7 @@ type counts struct {
 	poolAllocs, hostAllocs, launches, notifies uint64
 }
 
-// match returns the first fault of that kind that applies to the nth call, or nil.
+// match returns the first fault of the given kind that applies to call number n, or nil.
 func (l *loop) match(kind FaultKind, n uint64) *Fault {
 	for i := range l.faults {
 		f := &l.faults[i]
@@ -156,7 +155,7 @@ func (l *loop) match(kind FaultKind, n uint64) *Fault {
 	return nil
 }
 
-// inject counts a call and returns the error with which the call must fail, or nil (see software.Config).
+// inject counts a call and returns the error to inject, or nil (see software.Config.Inject).
 func (l *loop) inject(call string) error {
 	switch call {
 	case "alloc host":
@@ -190,7 +189,8 @@ func (l *loop) plan(t *task) {
 	}
 }
 
-// do applies the effect of an operation that ends, or its fault. If do returns an error, the device is lost.
+// do applies the effect of an operation that ends, or its fault. If do returns an error, the caller must mark the
+// device as lost.
 func (l *loop) do(t *task) error {
 	switch {
 	case t.Kind == software.Launch && t.fault != nil:

@@ -1,5 +1,5 @@
-// Package sim implements a device on a virtual clock. Scheduling code for a GPU runs on it unchanged. So the cost of a
-// schedule can be computed without hardware, and the code can be tested with faults that are rare on hardware.
+// Package sim implements a device on a virtual clock. Scheduling code for a GPU runs on it unchanged. Use it to compute
+// the cost of a schedule without hardware, and to test with faults that are rare on hardware.
 //
 // # Time
 //
@@ -8,16 +8,16 @@
 // same instant, the engine serves the operation that was enqueued first. A Model sets the duration of each operation.
 //
 // The clock starts at zero and moves only while the host waits. Enqueuing takes no time. Stream.Synchronize, Close and
-// WaitCompletion move the clock to the instant that they wait for. Event.Done moves it by PollCost, so that polling
-// ends. Two runs with the same Options and the same sequence of calls have the same times. If one goroutine submits
+// WaitCompletion move the clock to the instant that they wait for. Event.Done moves it by PollCost, so polling makes
+// progress. Two runs with the same Options and the same sequence of calls have the same times. If one goroutine submits
 // while another waits in WaitCompletion, the sequence is not fixed. Use Hold to stop the clock while the first
 // goroutine submits.
 //
 // # Data
 //
 // Copies move bytes and launches run kernels in Go, at the virtual instant at which the operation ends. A read before
-// that instant returns the old contents. Memory is bounds-checked. An operation that accesses memory outside a live
-// allocation loses the device, as an illegal address does on a GPU.
+// that instant returns the old contents. Memory is bounds-checked. If an operation accesses memory outside a live
+// allocation, the device is lost, as a GPU is after an illegal address.
 package sim
 
 import (
@@ -78,7 +78,7 @@ type Device struct {
 	loop *loop
 }
 
-// Open creates a device. It fails with ErrInvalid if options are invalid. The error names every problem.
+// Open creates a device. It fails with ErrInvalid if options are invalid. The error lists all problems.
 func Open(o Options) (*Device, error) {
 	id := fmt.Sprintf("sim-%d", o.Seed)
 	if err := o.check(); err != nil {
@@ -129,8 +129,8 @@ func serial(n int, fn func(i int)) {
 	}
 }
 
-// Hold keeps WaitCompletion, Event.Synchronize and Event.Done from moving the clock until release is called. So one
-// goroutine can submit several operations at one instant while other goroutines wait. Hold doesn't affect
+// Hold keeps WaitCompletion, Event.Synchronize and Event.Done from moving the clock until release is called. It lets
+// one goroutine submit several operations at one instant while other goroutines wait. Hold doesn't affect
 // Stream.Synchronize and Close, and Event.Done returns at once. Holds may overlap. A second call of release has no
 // effect.
 func (d *Device) Hold() (release func()) {
@@ -179,7 +179,7 @@ type Span struct {
 	Kernel   string // operator of a launch; empty for other kinds
 	Bytes    int    // bytes moved, bytes filled, bytes of a launch's rows, or bytes of a freed allocation
 	Enqueued time.Duration
-	Start    time.Duration // time at which an engine started it or, for NoEngine, its stream reached it
+	Start    time.Duration // time at which its engine started it or, for NoEngine, its stream reached it
 	End      time.Duration
 }
 

@@ -1,14 +1,14 @@
-// Package software implements a device in this process. It has streams of operations, events, completions, memory,
-// pools and operators in Go. A Clock decides when the operations run. Package host has a clock for real time, with a
-// goroutine for each stream, and package sim has a clock for virtual time.
+// Package software implements a device in this process. It provides streams, events, completions, memory and pools, and
+// runs operators written in Go. A Clock decides when operations run. Package host has a real-time clock and one
+// goroutine per stream. Package sim has a virtual-time clock.
 //
 // Device memory is separate from host memory, so a copy moves bytes. The device has its own addresses. An operation at
-// an address outside a live allocation loses the device, as an illegal address loses a GPU. Kernels can access host
-// buffers too. With the build tag `invariants`, a device panics at a mistake that a GPU would detect only later (see
-// guard.go).
+// an address outside every live allocation makes the device report a loss, as a GPU does for an illegal address.
+// Kernels can also access host buffers. With the build tag `invariants`, a device panics at once on errors that a GPU
+// would report later (see guard.go).
 //
-// One lock guards all state of a device. It is not held while operations move bytes or run kernels in real time. Start
-// reading with Device, then op.go, which also has the Clock, and stream.go.
+// One lock guards all state of a device. It is not held while operations move bytes or run kernels in real time. Read
+// Device first, then op.go (operations and Clock), then stream.go.
 package software
 
 import (
@@ -33,12 +33,12 @@ type Config struct {
 	InPlace  func(device.Shape, device.Needs) bool // whether kernels set Needs.InPlace for such a batch
 	Parallel device.Parallel                       // runs the parts of a kernel
 
-	// Strict makes an operation also lose the device if it uses pool memory after that memory was freed. It costs one
-	// Go allocation per allocation from a pool. The invariants tag implies it.
+	// Strict also makes the device report a loss if an operation uses pool memory after it was freed. It costs one Go
+	// allocation per allocation from a pool. The invariants tag implies it.
 	Strict bool
 
-	// Inject returns the error with which a valid call must fail, or nil. The calls are "alloc host", "pool alloc" and
-	// "launch".
+	// Inject returns the error to inject into a valid call, or nil. It may be nil. The calls are "alloc host", "pool
+	// alloc" and "launch".
 	Inject func(call string) error
 }
 
@@ -121,7 +121,8 @@ func (d *Device) Err() error {
 	return nil
 }
 
-// Check implements device.Device. This machine's memory and cores need no probe, so Check only returns a known loss.
+// Check implements device.Device. It runs no operation, because host memory and cores need no probe. It only returns a
+// known loss.
 func (d *Device) Check(ctx context.Context) error {
 	if err := d.usable("check"); err != nil {
 		return err
@@ -158,7 +159,7 @@ func (d *Device) errorf(call string, kind error, format string, args ...any) *de
 	return device.Errorf(call, d.config.Info.ID, kind, format, args...)
 }
 
-// inject returns the error with which a valid call must fail, or nil. The caller holds the lock.
+// inject returns the result of Config.Inject, or nil without one. The caller holds the lock.
 func (d *Device) inject(call string) error {
 	if d.config.Inject == nil {
 		return nil

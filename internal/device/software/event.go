@@ -13,7 +13,7 @@ type Event struct {
 	dev    *Device
 	timed  bool
 	latest mark
-	time   time.Duration // time at which latest was passed; set only if timed
+	time   time.Duration // time at which the stream reached latest; set only if timed
 	order  order         // operations that come before latest; with the invariants tag only
 	closed bool
 }
@@ -69,14 +69,15 @@ func (e *Event) move(m mark) {
 	}
 }
 
-// stamp stores the time at which m was passed, unless a later Record has replaced m. The caller holds the lock.
+// stamp stores the current time as the time at which the stream reached m. It stores nothing if a later Record has
+// replaced m. The caller holds the lock.
 func (e *Event) stamp(m mark) {
 	if e.timed && e.latest == m {
 		e.time = e.dev.clock.Now()
 	}
 }
 
-// Wait implements device.Stream. A wait for a mark that was passed needs no operation.
+// Wait implements device.Stream. A wait for a mark that its stream has reached needs no operation.
 func (s *Stream) Wait(e device.Event) error {
 	const call = "wait"
 	s.dev.Mu.Lock()
@@ -100,7 +101,7 @@ func (s *Stream) Wait(e device.Event) error {
 	return nil
 }
 
-// Done implements device.Event. It advances a virtual clock a little, so that polling ends.
+// Done implements device.Event. It advances a virtual clock a little, so polling makes progress.
 func (e *Event) Done() (bool, error) {
 	const call = "event done"
 	e.dev.Mu.Lock()

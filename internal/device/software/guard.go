@@ -7,7 +7,7 @@ import (
 	"millrace/internal/device"
 )
 
-// With the invariants tag, a device panics at a call with a mistake that a GPU would detect only later:
+// With the invariants tag, a device panics at once on errors that a GPU would report later:
 //
 //   - access to a host buffer, or FreeHost of it, while a queued copy or an in-place launch uses it
 //   - Free or Pool.Free of device memory that an operation uses without being ordered before it
@@ -29,7 +29,7 @@ func (o order) with(m mark) order {
 	return more
 }
 
-// mustFollow makes the next operation on s come after the latest mark of e. It panics if e has no mark.
+// mustFollow orders the next operation on s after the latest mark of e. It panics if e has no mark.
 func (s *Stream) mustFollow(e *Event) {
 	if e.latest.stream == nil {
 		panic(fmt.Sprintf("software: stream %s waits for an event that was never recorded: it would hold nothing up", s.name))

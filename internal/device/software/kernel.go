@@ -125,8 +125,8 @@ func (o *Op) launch() (err error) {
 	return o.Kernel.bound.Run(rows, offsets, scratch, result, o.Stream.dev.config.Parallel)
 }
 
-// readOffsets appends the decoded table to offsets. The parameter bytes is the size of all rows. An offset outside the
-// rows is an error, because a GPU would access an illegal address.
+// readOffsets appends the decoded table to offsets. bytes is the size of all rows. An offset outside the rows is an
+// error, because a GPU would access an illegal address.
 func readOffsets(offsets []uint32, table []byte, bytes int) ([]uint32, error) {
 	var last uint32
 	for ; len(table) >= 4; table = table[4:] {
@@ -148,8 +148,8 @@ type Panic struct {
 
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
 
-// AsPanic wraps a value that recover returned. The deferred function itself must call AsPanic, because the panicking
-// stack must still exist.
+// AsPanic wraps a value that recover returned. Call it directly in the deferred function, while the panicking stack
+// still exists.
 func AsPanic(v any) *Panic {
 	if p, ok := v.(*Panic); ok {
 		return p

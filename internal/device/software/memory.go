@@ -52,8 +52,8 @@ func (d *Device) allocate(call string, s *space, bytes int) (*segment, error) {
 	return s.insert(mem, nil), nil
 }
 
-// Free implements device.Device. Work that still uses the memory loses the device when it runs. With the invariants
-// tag, Free panics instead.
+// Free implements device.Device. If queued work still uses the memory, the device is lost when the work runs. With the
+// invariants tag, Free panics instead.
 func (d *Device) Free(m device.Memory) error {
 	const call = "free"
 	d.Mu.Lock()
@@ -70,8 +70,8 @@ func (d *Device) Free(m device.Memory) error {
 	return nil
 }
 
-// FreeHost implements device.Device. Work that still uses the buffer loses the device when it runs. With the invariants
-// tag, FreeHost panics instead.
+// FreeHost implements device.Device. If queued work still uses the buffer, the device is lost when the work runs. With
+// the invariants tag, FreeHost panics instead.
 func (d *Device) FreeHost(b device.HostBuffer) error {
 	const call = "free host"
 	d.Mu.Lock()
@@ -104,7 +104,8 @@ func (d *Device) Map(b device.HostBuffer) (device.Memory, error) {
 	return device.Memory{Addr: seg.base + address(b.Raw()) - address(seg.mem), Bytes: b.Len()}, nil
 }
 
-// use returns o's use of device memory. If m is not within one live allocation, o will fail. An empty m uses no memory.
+// use returns o's use of device memory. If m is not within one live allocation, use sets o.fault, so o fails when it
+// runs. An empty m uses no memory.
 func (o *Op) use(m device.Memory) use {
 	if m.Bytes == 0 {
 		return use{}
@@ -173,7 +174,7 @@ type space struct {
 	used     int64
 }
 
-// segment is memory that was taken in one piece. It is an allocation, or memory that a pool divides.
+// segment is one contiguous piece of memory: an allocation, or memory that a pool divides.
 type segment struct {
 	base uint64
 	mem  []byte
@@ -181,8 +182,8 @@ type segment struct {
 	life life
 }
 
-// life is the lifetime of one allocation. Queued work keeps a pointer to it. So use after free is detected even after
-// another allocation has received the addresses.
+// life is the lifetime of one allocation. Queued work points to the life, so use after free is detected even if another
+// allocation has received the addresses.
 type life struct {
 	over atomic.Bool // set once the memory is freed or, for pool memory, once the freeing stream reached the free
 }
@@ -196,7 +197,7 @@ func (s *space) reserve(bytes int) bool {
 	return true
 }
 
-// insert maps memory for which reserve has been called.
+// insert maps mem as a new segment of p, or of no pool if p is nil. The caller has reserved the memory.
 func (s *space) insert(mem []byte, p *Pool) *segment {
 	seg := &segment{base: s.next, mem: mem, pool: p}
 	s.next += uint64(roundUp(len(mem), gap) + gap)
@@ -204,8 +205,7 @@ func (s *space) insert(mem []byte, p *Pool) *segment {
 	return seg
 }
 
-// make returns new memory at a multiple of Alignment. Kernels need that alignment for results that they write in place.
-// It needs no lock.
+// make returns new memory at a multiple of Alignment. In-place results need the alignment. make needs no lock.
 func (s *space) make(bytes int) []byte {
 	mem := make([]byte, bytes+Alignment-1)
 	skip := int(-address(mem) % Alignment)
@@ -279,7 +279,7 @@ func (s *space) clear(what string) (leaks []string) {
 	return leaks
 }
 
-// left returns the number of bytes that may still be taken.
+// left returns the number of bytes that can still be reserved.
 func (s *space) left() int64 { return s.limit - s.used }
 
 // room describes the used and the total bytes, for error messages.
@@ -302,7 +302,7 @@ func (a addressRange) overlaps(o addressRange) bool { return a.lo < o.hi && o.lo
 // address returns the address of mem in this process.
 func address(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-// fill sets every byte of mem to value. It copies twice as many bytes each time, because a loop over bytes is slow,
+// fill sets every byte of mem to value. It doubles the filled part with copy, because a loop over bytes is slow,
 // especially under the race detector.
 func fill(mem []byte, value byte) {
 	if len(mem) == 0 {

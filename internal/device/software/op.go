@@ -40,7 +40,7 @@ type Op struct {
 	Note   any     // data of the Clock
 
 	uses  [4]use       // memory: source and destination, or a launch's rows, offsets, scratch and result
-	fault string       // reason for which the operation must fail, if known at the call
+	fault string       // reason why the operation must fail, found when it was enqueued; or empty
 	shape device.Shape // shape of a launch
 	value byte         // byte of a fill
 	event *Event       // event of a record
@@ -62,8 +62,8 @@ type mark struct {
 	seq    uint64
 }
 
-// passed reports whether the stream has carried out the operation. It returns true for the zero mark. The caller holds
-// the lock.
+// passed reports whether the stream has reached m, by finishing the operation. It returns true for the zero mark. The
+// caller holds the lock.
 func (m mark) passed() bool { return m.stream == nil || m.stream.done >= m.seq }
 
 // writes reports whether the operation writes the memory of uses[i].
@@ -165,9 +165,9 @@ func (s *Stream) enqueue(o *Op) {
 }
 
 // Clock decides when the operations of a device run, and defines the device's time. It runs the operations of each
-// stream in order. It takes Stream.Head once that operation is not Op.Blocked, and calls Op.Do. It then calls
-// Device.Finish, or Device.Lose if Do failed. It passes the token of each notification to Device.Complete. The device
-// calls all methods except Stop with its lock held.
+// stream in order. Once the operation at Stream.Head is not Op.Blocked, it calls Op.Do and then Device.Finish, or
+// Device.Lose if Do failed. It passes the token of each notification to Device.Complete. The device calls all methods
+// except Stop with its lock held.
 type Clock interface {
 	// Now returns the time since the device's epoch.
 	Now() time.Duration

@@ -7,9 +7,8 @@ import (
 	"millrace/internal/device"
 )
 
-// Pool allocates blocks of arenas in stream order. It implements device.Pool. It makes all decisions at the call. A
-// freed block carries the mark that its stream must pass, and a later allocation checks whether the stream has passed
-// the mark.
+// Pool allocates blocks of arenas in stream order. It implements device.Pool. It chooses blocks when Alloc is called. A
+// freed block has the mark that its stream must reach, and Alloc checks whether the stream has reached it.
 type Pool struct {
 	dev   *Device
 	limit int64
@@ -87,8 +86,8 @@ func (p *Pool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	return a.take(i, size, bytes, begun), nil
 }
 
-// search returns the smallest free block that s may use now. It merges free blocks first. If no block is large enough,
-// it also merges neighbours that only s may use.
+// search returns the arena and the index of the smallest sufficient block that s may use now, or a nil arena. It merges
+// free blocks first. If no block is large enough, it also merges neighbours that only s may use.
 func (p *Pool) search(s *Stream, size int) (*arena, int) {
 	for _, a := range p.arenas {
 		a.settle()
@@ -114,8 +113,8 @@ func (p *Pool) smallest(s *Stream, size int) (best *arena, at int) {
 	return best, at
 }
 
-// grow takes an arena from the device that can hold a block of the given size. If the arena doesn't fit, grow first
-// releases idle arenas, which are all too small.
+// grow takes an arena for a block of the given size from the device. If the arena doesn't fit, grow first releases idle
+// arenas, which are all too small. It returns false if the arena still doesn't fit.
 func (p *Pool) grow(size int) bool {
 	seg := p.segment(size)
 	for i := len(p.arenas) - 1; seg == nil && i >= 0; i-- {
@@ -144,7 +143,7 @@ func (p *Pool) segment(size int) *segment {
 	return memory.insert(memory.make(bytes), p)
 }
 
-// release returns arena i to the device if it is idle.
+// release returns arena i to the device if it is idle, and reports whether it did.
 func (p *Pool) release(i int) bool {
 	a := p.arenas[i]
 	if !a.idle() {
@@ -217,8 +216,7 @@ func (p *Pool) blockOver(m device.Memory) (*block, *segment) {
 	return nil, nil
 }
 
-// Trim implements device.Pool. It releases memory in the pieces in which the pool took it. At least keep bytes stay
-// reserved.
+// Trim implements device.Pool. It releases only whole idle arenas. At least keep bytes stay reserved.
 func (p *Pool) Trim(keep int64) error {
 	const call = "pool trim"
 	p.dev.Mu.Lock()
@@ -279,7 +277,7 @@ type block struct {
 	off, size int   // multiples of Alignment
 	asked     int   // size that the caller requested, if the block is allocated
 	used      bool  // whether the block is allocated
-	freed     mark  // mark of the last free; zero once it was passed
+	freed     mark  // mark of the last free; zero once the stream has reached it
 	life      *life // life of the allocation or, if the device is not strict, of the segment
 }
 
@@ -295,7 +293,7 @@ type arena struct {
 	blocks []block
 }
 
-// settle clears the marks that streams have passed, and merges free neighbours that were freed on the same stream or
+// settle clears the marks that streams have reached, and merges free neighbours that were freed on the same stream or
 // have no mark.
 func (a *arena) settle() {
 	for i := range a.blocks {
@@ -307,7 +305,7 @@ func (a *arena) settle() {
 }
 
 // mergeFor merges free neighbours that were freed on the same stream or have no mark. It also merges neighbours that s
-// may use, even if other streams could use only one of them. The parameter s may be nil.
+// may use, even if other streams could use only one of them. s may be nil.
 func (a *arena) mergeFor(s *Stream) {
 	last := 0
 	for i := 1; i < len(a.blocks); i++ {
@@ -327,7 +325,7 @@ func (a *arena) mergeFor(s *Stream) {
 	a.blocks = a.blocks[:last+1]
 }
 
-// joins reports whether b and its neighbour may be merged for s.
+// joins reports whether b and its neighbour next may be merged for s.
 func (b *block) joins(next *block, s *Stream) bool {
 	if b.used || next.used {
 		return false
@@ -358,7 +356,7 @@ func (a *arena) blockOver(addr uint64) *block {
 	return &a.blocks[i]
 }
 
-// idle reports whether the whole arena is free and all marks have been passed.
+// idle reports whether the whole arena is free and streams have reached all its marks.
 func (a *arena) idle() bool {
 	a.settle()
 	return len(a.blocks) == 1 && !a.blocks[0].used && a.blocks[0].freed.stream == nil

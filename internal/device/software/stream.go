@@ -90,8 +90,7 @@ func (s *Stream) CopyOut(dst device.HostBuffer, src device.Memory) error {
 	return s.transfer(CopyOut, dst, src.Bytes, src, dst.Len())
 }
 
-// transfer enqueues a copy of n bytes between the starts of host and mem. The parameter room is the size of the
-// destination.
+// transfer enqueues a copy of n bytes between the starts of host and mem. room is the size of the destination.
 func (s *Stream) transfer(kind Kind, host device.HostBuffer, n int, mem device.Memory, room int) error {
 	s.dev.Mu.Lock()
 	defer s.dev.Mu.Unlock()
@@ -138,7 +137,7 @@ func (s *Stream) Fill(dst device.Memory, value byte) error {
 	return nil
 }
 
-// Launch implements device.Stream. A kernel that fails while it runs loses the device, as on a GPU.
+// Launch implements device.Stream. If a kernel fails while it runs, the device is lost, as a GPU is.
 func (s *Stream) Launch(k device.Kernel, args device.LaunchArgs) error {
 	const call = "launch"
 	d := s.dev
@@ -178,7 +177,7 @@ func (s *Stream) Synchronize() error {
 	return nil
 }
 
-// await returns once m is passed or the device is lost. The caller holds the lock.
+// await waits until the stream has reached m or the device is lost. The caller holds the lock.
 func (d *Device) await(m mark, w Waiter) {
 	for !m.passed() && !d.Lost() {
 		if !d.clock.Step(w) {

@@ -105,7 +105,8 @@ func File(t testing.TB, settings string) string {
 	return path
 }
 
-// write changes a settings file in place. It writes the generation number last, which makes the change take effect.
+// write changes a settings file in place. It writes the generation number last, because a new number makes the library
+// read the settings.
 func write(path, settings string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -120,8 +121,8 @@ func write(path, settings string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Image compiles an operator into an image that the fake library loads in place of a cubin. The parameter source is a
-// path relative to the repository's root. Without a C++ compiler, Image skips the test with a message in capitals.
+// Image compiles an operator into an image that the fake library loads in place of a cubin. source is a path relative
+// to the repository's root. Without a C++ compiler, Image skips the test with a message in capitals.
 func Image(t testing.TB, source string) []byte {
 	t.Helper()
 	image, err := os.ReadFile(imageFile(t, source))
@@ -152,8 +153,7 @@ func imageFile(t testing.TB, source string) string {
 	return compiled(t, source, "-fno-gnu-unique", "-ffp-contract=off")
 }
 
-// compiled compiles a source and returns the path of the library. The parameter source is relative to the repository's
-// root.
+// compiled compiles source and returns the path of the library. source is relative to the repository's root.
 func compiled(t testing.TB, source string, flags ...string) string {
 	t.Helper()
 	compiler := compiler(t)
@@ -172,8 +172,8 @@ func compiled(t testing.TB, source string, flags ...string) string {
 	return path
 }
 
-// OperatorLibrary compiles a library for LoadLibrary, with an operator that has its own host code. The parameter source
-// is as for Image. Without a C++ compiler, OperatorLibrary skips the test with a message in capitals.
+// OperatorLibrary compiles a library for LoadLibrary, with an operator that has its own host code. source is as for
+// Image. Without a C++ compiler, OperatorLibrary skips the test with a message in capitals.
 func OperatorLibrary(t testing.TB, source string, flags ...string) string {
 	t.Helper()
 	return compiled(t, source, append([]string{"-Wall", "-Wextra", "-Werror"}, flags...)...)
