@@ -42,7 +42,7 @@ type Encoder struct {
 // endOfStream ends every stream.
 const endOfStream = "\xff\xff\xff\xff\x00\x00\x00\x00"
 
-// NewEncoder returns an encoder for these columns. It panics if a column's kind and width contradict each other.
+// NewEncoder returns an encoder for columns. It panics if a column's kind and width contradict each other.
 func NewEncoder(columns []Column) *Encoder {
 	e := &Encoder{columns: slices.Clone(columns), schema: newSchema(columns)}
 	for _, c := range columns {
@@ -63,9 +63,9 @@ func NewEncoder(columns []Column) *Encoder {
 // Columns returns the columns. The caller must not change them.
 func (e *Encoder) Columns() []Column { return e.columns }
 
-// Append appends a stream of one batch with these rows to dst and returns the extended slice. A stream without rows has no batch. The
-// number of allocations doesn't depend on the number of rows. Append panics if the slices in rows don't have matching lengths, a status
-// is invalid, or a column's byte strings have 2 GiB or more.
+// Append appends a stream of one batch with rows to dst and returns the extended slice. A stream without rows has no
+// batch. The number of allocations doesn't depend on the number of rows. Append panics if the slices in rows don't have
+// matching lengths, a status is invalid, or a column's byte strings have 2 GiB or more.
 func (e *Encoder) Append(dst []byte, rows Rows) []byte {
 	stringBytes := e.check(rows)
 	e.sink = append(slices.Grow(dst, Most(e.columns, len(rows.Lengths), stringBytes)), e.head...)
@@ -88,8 +88,8 @@ func (e *Encoder) Size() int64 {
 	return size
 }
 
-// MostSize returns the maximum Size of an encoder whose streams have at most that many rows and bytes of byte strings. Memory for byte
-// strings grows in steps, so it may exceed their length.
+// MostSize returns the maximum Size of an encoder whose streams have at most rows rows and stringBytes bytes of byte
+// strings. Memory for byte strings grows in steps, so it may exceed their length.
 func MostSize(columns []Column, rows, stringBytes int) int64 {
 	most := int64(4*(rows+1)+longestStatus*rows+(rows+7)/8) + int64(Most(columns, 0, 0))
 	for _, c := range columns {

@@ -60,8 +60,8 @@ func (c Column) dataType() arrow.DataType {
 	panic(fmt.Sprintf("arrowipc: column %q of kind %d has %d bytes", c.Name, c.Kind, c.Width))
 }
 
-// newSchema returns the schema of a stream with these columns. The value of an operator is null if the record's status isn't OK.
-// All other values are never null.
+// newSchema returns the schema of a stream with the given columns. The value of an operator is null if the record's
+// status isn't OK. All other values are never null.
 func newSchema(columns []Column) *arrow.Schema {
 	fields := []arrow.Field{
 		{Name: bytesColumn, Type: arrow.PrimitiveTypes.Uint64},
@@ -82,8 +82,8 @@ const (
 	longestStatus   = len("operator_error")
 )
 
-// Most returns the maximum number of bytes that Encoder.Append appends for that many rows. stringBytes is the total length of
-// their byte strings.
+// Most returns the maximum number of bytes that Encoder.Append appends for the given number of rows. stringBytes is the
+// total length of the byte strings.
 func Most(columns []Column, rows, stringBytes int) int {
 	most := mostDescription + padded(8*rows, 8) + padded(4*(rows+1), 8) + padded(longestStatus*rows, 8) + stringBytes
 	for _, c := range columns {
@@ -141,7 +141,7 @@ type Field struct {
 // bytes returns the length of the field in a record.
 func (f Field) bytes() int { return types[f.Type].bytes * max(f.Count, 1) }
 
-// dataType returns the Arrow type of the field. It panics if the field doesn't fit into a record of that many bytes.
+// dataType returns the Arrow type of the field. It panics if the field doesn't fit into a record of width bytes.
 func (f Field) dataType(width int) arrow.DataType {
 	if int(f.Type) >= len(types) || f.Count < 0 || f.At < 0 || f.At+f.bytes() > width || f.Type == BinaryType && f.Count != 0 {
 		panic(fmt.Sprintf("arrowipc: field %q of type %d with %d elements at byte %d of %d", f.Name, f.Type, f.Count, f.At, width))
@@ -209,11 +209,11 @@ func (c Column) binaries() (n int) {
 	return n
 }
 
-// isWhole reports whether the field is the column's only content. Then the records are valid as an Arrow buffer without
-// a copy.
+// isWhole reports whether the field is the column's only content, so that the records are an Arrow buffer without a
+// copy.
 func (c Column) isWhole(f Field) bool { return f.Type != BinaryType && f.bytes() == c.Width }
 
-// mostFields returns the maximum number of bytes of the column's fields in a stream of that many rows.
+// mostFields returns the maximum number of bytes of the column's fields in a stream with the given number of rows.
 func (c Column) mostFields(rows int) (most int) {
 	for _, f := range c.Fields {
 		most += f.mostValues(rows)
@@ -228,7 +228,8 @@ func (c Column) mostFields(rows int) (most int) {
 	return most
 }
 
-// mostGathered returns the maximum number of bytes of memory for the gathered values of that many rows, without byte strings.
+// mostGathered returns the maximum number of bytes of memory for the gathered values of the given number of rows,
+// without byte strings.
 func (c Column) mostGathered(rows int) (most int) {
 	for _, f := range c.Fields {
 		if !c.isWhole(f) {
@@ -238,7 +239,8 @@ func (c Column) mostGathered(rows int) (most int) {
 	return most
 }
 
-// mostValues returns the maximum number of bytes of the field's values in a stream of that many rows, without byte strings.
+// mostValues returns the maximum number of bytes of the field's values in a stream with the given number of rows,
+// without byte strings.
 func (f Field) mostValues(rows int) int {
 	if f.Type == BinaryType {
 		return padded(4*(rows+1), 8) + 8 // the bytes themselves are padded too

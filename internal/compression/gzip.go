@@ -34,9 +34,9 @@ var gzipMagic = []byte{0x1f, 0x8b}
 
 var errGzipHeader = errors.New("corrupt header")
 
-// flateSettled is compressed data that sets the reader's Huffman tables to the same state before each body. Its block has codes for
-// lengths and distances. Otherwise, a corrupt block without the table to which it refers would use the table of the previous body. The
-// standard library's reader clears its tables, but it allocates new tables for each block.
+// flateSettled is compressed data that sets the reader's Huffman tables to the same state before each body. Its block
+// has codes for lengths and distances. Without it, a corrupt block that refers to a missing table would use the table
+// of the previous body. The standard library's reader clears its tables, but allocates new tables for each block.
 var flateSettled = []byte("\x75\x8b\xb1\x09\x00\x31\x00\x84\x66\xf5\x74\xff\x19\x9e\x40\xba\xf0\x16" +
 	"\x56\xda\x0e\x4c\x0a\x56\x86\x53\xe4\x7a\xa9\x6f\xf4\xfb\x7c")
 

@@ -11,9 +11,9 @@ import (
 
 // The LZ4 frame format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md
 //
-// This file reads frames itself and uses the library only for blocks. The library's reader keeps the last bytes of a frame of
-// dependent blocks as a dictionary for later frames, even after a Reset. So a corrupt message could decompress to bytes of an earlier
-// message.
+// This file reads frames itself and uses the library only for blocks. The library's reader keeps the last bytes of a
+// frame of dependent blocks as a dictionary for later frames, even after a Reset. With it, a corrupt message could
+// decompress to bytes of an earlier message.
 const (
 	lz4Magic        = 0x184D2204
 	lz4Legacy       = 0x184C2102
@@ -85,8 +85,8 @@ func cutSkippable(src []byte) ([]byte, error) {
 	return src[skippableHeader+n:], nil
 }
 
-// declaredLZ4 returns the size that the first frame declares. The sizes of later frames aren't known without a walk
-// over all blocks.
+// declaredLZ4 returns the size that the first frame declares. Finding later frames would require a walk over all
+// blocks.
 func declaredLZ4(src []byte) (int64, bool) {
 	if len(src) < 4 || binary.LittleEndian.Uint32(src) != lz4Magic {
 		return 0, false

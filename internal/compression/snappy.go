@@ -119,7 +119,7 @@ func appendSnappy(out *output, src []byte) error {
 	return nil
 }
 
-// identifySnappy returns the maximum size of the blocks after a stream identifier.
+// identifySnappy returns the maximum size of a block after the stream identifier.
 func identifySnappy(chunk []byte) (int, error) {
 	switch string(chunk) {
 	case snappyMagic:

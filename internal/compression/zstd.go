@@ -9,8 +9,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// RFC 8878 specifies the zstd format. The library reads headers and decodes frames, but it doesn't report the position of a fault or the
-// memory that it will need. So this file first reads the headers of all blocks, which costs a few bytes for every 128 KiB.
+// RFC 8878 specifies the zstd format. The library decodes frames, but doesn't report the position of a fault or the
+// memory that it will need. This file therefore first reads the headers of all blocks, which are a few bytes per 128
+// KiB.
 const (
 	zstdBlock  = 128 << 10 // maximum size of a block
 	zstdWindow = 8 << 20   // maximum size of a window: the limit of RFC 9659 for a Content-Encoding
@@ -115,9 +116,9 @@ func (d *Decompressor) appendZstd(out *output, src []byte) error {
 	return nil
 }
 
-// appendZstdFrame decompresses one frame directly into the spare capacity of the output. It reserves enough capacity that the decoder
-// doesn't allocate its own output. This is the size that the headers permit, or the rest of the limit plus one block. The decoder stops
-// after the block with which the frame exceeds the limit.
+// appendZstdFrame decompresses one frame directly into the spare capacity of the output. The reserved capacity is the
+// size that the headers permit, or the rest of the limit plus one block. With less, the decoder would allocate its own
+// output. The decoder stops after the block that exceeds the limit.
 func (d *Decompressor) appendZstdFrame(out *output, f zstdFrame, src []byte) error {
 	room := int64(out.room())
 	if f.least > room || f.HasFCS && int64(f.FrameContentSize) > room {

@@ -273,8 +273,8 @@ func tableIn(t *flatbuffers.Table, slot flatbuffers.VOffsetT) (child flatbuffers
 	return child, true
 }
 
-// vectorIn returns the position of the first element of a vector and the number of its elements, which have size bytes each. It panics if
-// the vector doesn't lie entirely in the metadata.
+// vectorIn returns the position of a vector's first element and the number of elements. size is the size of an element
+// in bytes. It panics if the vector doesn't lie entirely in the metadata.
 func vectorIn(t *flatbuffers.Table, slot flatbuffers.VOffsetT, size int) (first flatbuffers.UOffsetT, n int) {
 	at := flatbuffers.UOffsetT(t.Offset(slot))
 	if at == 0 {

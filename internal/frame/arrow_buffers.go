@@ -70,7 +70,7 @@ func (a *arrowMemory) size() int64 {
 }
 
 // loadArrowBuffers sets f.arrow.buffers to count buffers of a record batch, from index first on. It returns the memory
-// that contains them. The first of them marks the nulls. It stays empty if nulls is false.
+// that contains the buffers. The first buffer marks the nulls, and stays empty if nulls is false.
 func (f *Frame) loadArrowBuffers(m *arrowMessage, body []byte, first, count int, nulls bool) ([]byte, error) {
 	const size = 16 // bytes of the position and the length of a buffer
 	vector, n := vectorIn(&m.header, batchBuffers, size)

@@ -57,7 +57,7 @@ type arrowColumn struct {
 	node int // index of its field node
 
 	// The index of the column's first buffer is buffers plus the number of data buffers of all view columns before it.
-	// views is the number of those columns. If the message is older than version 5 of the format, unions is added.
+	// views is the number of those columns. In a message before version 5 of the format, the index is higher by unions.
 	buffers, views, unions int
 
 	dictionary arrowDictionary

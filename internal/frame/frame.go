@@ -42,7 +42,7 @@ const IndexBytes = 2*4 + 1
 // segment is a range of records that lie in the same memory. It begins where the previous segment ends.
 type segment struct {
 	base   []byte
-	end    int  // index of the record after the last one of the segment
+	end    int  // index of the first record after the segment
 	packed bool // each record begins where the previous record ends, and no record is too large
 }
 
@@ -174,7 +174,7 @@ func (f *Frame) misframed(offset int, what string, args ...any) error {
 		fmt.Sprintf(what, args...))
 }
 
-// Reason is the reason for which a body has no records, as in the message's dead letter.
+// Reason is the reason why a body can't be split, as in the message's dead letter.
 type Reason string
 
 const (

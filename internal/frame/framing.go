@@ -56,7 +56,7 @@ var mediaTypes = []struct {
 	{"application/vnd.millrace.varint-length-delimited", VarintLengthDelimited},
 }
 
-// ContentTypeOf returns the content type by which Auto recognizes a framing. It is empty for None and Auto.
+// ContentTypeOf returns a content type for which Auto selects framing f. It is empty for None and Auto.
 func ContentTypeOf(f Framing) string {
 	for _, known := range mediaTypes {
 		if known.framing == f {
@@ -67,7 +67,7 @@ func ContentTypeOf(f Framing) string {
 }
 
 // FramingOf returns the framing that belongs to a content type. It ignores the parameters of the content type, such as
-// charset, and the case of its letters. It returns None for every other media type.
+// charset, and the case of its letters. It returns None for an unknown media type.
 func FramingOf(contentType string) Framing {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	mediaType = strings.TrimSpace(mediaType)
@@ -120,9 +120,9 @@ func (s *Splitter) limits() limits {
 	return l
 }
 
-// Open validates body and indexes its records in f. It discards the previous contents of f and reuses the memory. The
-// framing Auto uses contentType, and the other framings ignore it. The frame refers to body until the next Open or Reset,
-// and body must not change in that time.
+// Open validates body and indexes its records in f. It discards the previous contents of f and reuses the memory. Only
+// the framing Auto uses contentType. The frame refers to body until the next Open or Reset, and body must not change
+// until then.
 //
 // Errors are of type *Error. After an error, f has no records. MaxBytes doesn't limit a body without framing. If such a
 // body exceeds MaxRecord, its only record has the status TooLarge.
@@ -137,8 +137,7 @@ func (s *Splitter) Open(f *Frame, contentType string, body []byte) error {
 	return nil
 }
 
-// split splits body by its framing. It returns an error instead of an *Error, because a nil *Error would be a non-nil
-// error.
+// split splits body by its framing. Its result type is error, because a nil *Error in an error would not be nil.
 func (s *Splitter) split(f *Frame, contentType string, body []byte) error {
 	framing := s.Framing
 	if framing == Auto {

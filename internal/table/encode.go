@@ -36,9 +36,9 @@ func ContentType(f operator.Format, framed bool) string {
 	panic("table: no such format: " + f.String())
 }
 
-// Append appends the body of a result message with the records [from, to). Without records, the body is empty, except
-// that an Arrow stream has a schema. The body depends only on the operators and on the rows of these records. For JSON
-// and Binary, Append allocates only to grow dst. For Arrow, its allocations don't depend on the number of records.
+// Append appends the body of a result message with the records [from, to). Without records, an Arrow body has only the
+// schema, and any other body is empty. The body depends only on the operators and on the rows of these records. For
+// JSON and Binary, Append allocates only to grow dst. For Arrow, its allocations don't depend on the number of records.
 func (t *Table) Append(dst []byte, f operator.Format, from, to int) []byte {
 	if from < 0 || from > to || to > t.Records() {
 		panic(fmt.Sprintf("table: records %d to %d of %d", from, to, t.Records()))
@@ -95,7 +95,8 @@ func (t *Table) clearResults(from, to int) {
 	}
 }
 
-// mostError returns the maximum length of an error's line. The texts of a status have at most 100 bytes.
+// mostError returns the maximum length of a JSON result line that reports an error. A status's reason and message have
+// at most 100 bytes together.
 func mostError(ops []operator.Operator) int {
 	const most = len(`{"bytes":,"error":{"reason":"","message":""}}`) + maxNumber + 100
 	if canRefuse(ops) {

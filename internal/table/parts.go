@@ -14,8 +14,8 @@ type Part struct {
 	From, To int // the records of the part are [From, To)
 	Body     []byte
 
-	// Cut identifies the parts that belong together. It is the checksum of their bodies and boundaries. So another
-	// division, encoding or compression of the same table gives another Cut. Cut is 0 if there is only one part.
+	// Cut identifies the parts that belong together. It is the checksum of their bodies and boundaries, so it changes
+	// with the division, encoding or compression of the table. Cut is 0 if there is only one part.
 	Cut uint32
 }
 
@@ -34,10 +34,10 @@ func (r *RecordTooLargeError) Error() string {
 // sampleRecords is the number of records that are encoded to estimate the size of further records.
 const sampleRecords = 256
 
-// Parts encodes all records in order as result messages with bodies of at most limit bytes. It cuts a longer body
-// between records, and every part is a complete message. If compress is not nil, it appends the compressed form of src
-// to dst, and the limit applies to that form. Parts doesn't compress an empty body. A table without records has one
-// part.
+// Parts encodes all records in order as result messages with bodies of at most limit bytes. If the body is longer, it
+// divides the records among several parts, and each part is a complete message. A non-nil compress must append the
+// compressed src to dst. The limit then applies to compressed bodies. Parts doesn't compress an empty body. A table
+// without records has one part.
 //
 // Parts appends the bodies to dst and returns the extended slice. The parts refer to the memory of that slice. If a
 // single record exceeds the limit, the error is a *RecordTooLargeError. The caller can then set the record's status to

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/record"
 )
 
-// refusals holds the reasons for which operators refused records. It stores each text once, because an operator has few
+// refusals holds the reasons why operators refused records. It stores each text once, because an operator has few
 // reasons.
 type refusals struct {
 	mu      sync.Mutex // guards the other fields, except the elements of causes
@@ -20,7 +20,7 @@ type refusals struct {
 	blamed map[int]string // name of the operator that failed on a record, by the record's index; may be nil
 }
 
-// refusal is a reason for which an operator refuses records.
+// refusal is a reason why an operator refuses records.
 type refusal struct {
 	op     int // index of the operator
 	reason string
@@ -49,8 +49,7 @@ func canRefuse(ops []operator.Operator) bool {
 	})
 }
 
-// number returns the number of a refusal's text. It stores the text in the first call for this refusal. It returns 0 if
-// there are too many texts.
+// number returns the number of the refusal's text, and stores a new text. It returns 0 if there are too many texts.
 func (r *refusals) number(of refusal, name string) uint16 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,8 +73,8 @@ func (t *Table) Refuse(i, op int, reason string) {
 	t.refusals.causes[i] = t.refusals.number(refusal{op, reason}, t.ops[op].Name())
 }
 
-// Message returns a sentence for people about the status of record i. The sentence is the operator's reason for a
-// refusal, or the meaning of the status.
+// Message returns a human-readable sentence about the status of record i: the operator's reason for a refusal, or the
+// meaning of the status.
 func (t *Table) Message(i int) string {
 	s := t.statuses[i]
 	if r := &t.refusals; s == record.OperatorError && r.causes != nil && r.causes[i] > 0 {
@@ -85,7 +84,7 @@ func (t *Table) Message(i int) string {
 }
 
 // Blame records the name of the operator that failed on record i. The name isn't part of the result, because another
-// worker may not identify the operator that fails on the record.
+// worker might be unable to identify the operator.
 func (t *Table) Blame(i int, name string) {
 	r := &t.refusals
 	if r.blamed == nil {

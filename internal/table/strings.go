@@ -101,8 +101,8 @@ func (b *byteStrings) appendBinary(dst []byte, spans []arrowipc.Span) []byte {
 }
 
 // PutStrings copies the byte strings of the operator with index op for consecutive records, beginning with index first.
-// results is the output of the operator's kernel for a batch with these offsets. row is the row of the first record in
-// that batch. PutStrings does nothing for an operator without byte strings.
+// results is the output of the operator's kernel for a batch, offsets is the batch's offsets table, and row is the row
+// of the first record in the batch. PutStrings does nothing for an operator without byte strings.
 func (t *Table) PutStrings(op, first, records int, results []byte, offsets []uint32, row int) {
 	v, ok := t.ops[op].(operator.Variable)
 	if !ok {

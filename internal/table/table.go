@@ -105,7 +105,7 @@ func (t *Table) SetStatus(i int, s record.Status) {
 }
 
 // Put copies the results of the operator with index op for consecutive records, beginning with index first. results has
-// Stride bytes per record. Put panics for any other length, or if results exceeds the last record.
+// Stride bytes per record. Put panics if results has a different length or extends past the last record.
 func (t *Table) Put(op, first int, results []byte) {
 	column, stride := t.columns[op], t.ops[op].Stride()
 	if len(results)%stride != 0 || first < 0 || first*stride > len(column)-len(results) {
@@ -150,7 +150,7 @@ func MostSize(f operator.Format, ops []operator.Operator, records, stringBytes i
 }
 
 // Reference returns the expected table for the records of a message, computed with the reference implementations.
-// statuses holds the expected statuses of the records; nil means that all are OK.
+// statuses holds the expected status of each record. If it is nil, all are OK.
 func Reference(ops []operator.Operator, records [][]byte, statuses []record.Status) *Table {
 	t := new(Table)
 	t.Reset(ops, len(records))

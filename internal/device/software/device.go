@@ -37,8 +37,8 @@ type Config struct {
 	// allocation per allocation from a pool. The invariants tag implies it.
 	Strict bool
 
-	// Inject returns the error to inject into a valid call, or nil. It may be nil. The calls are "alloc host", "pool
-	// alloc" and "launch".
+	// Inject returns the error to inject into a valid call, or nil. A nil Inject injects no errors. The calls are
+	// "alloc host", "pool alloc" and "launch".
 	Inject func(call string) error
 }
 
