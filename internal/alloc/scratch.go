@@ -90,7 +90,7 @@ func (c *Counted) alloc(s device.Stream, bytes int) (device.Memory, error) {
 	return m, err
 }
 
-// hold reserves bytes if they fit within the limit. The result held is the number of bytes reserved before the call.
+// hold reserves bytes if they fit within the limit. held is the number of bytes reserved before the call.
 func (c *Counted) hold(bytes int64) (held int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

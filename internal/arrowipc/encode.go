@@ -28,7 +28,7 @@ type Rows struct {
 type Encoder struct {
 	columns []Column
 	schema  *arrow.Schema
-	head    []byte // the schema's message, with which every stream starts
+	head    []byte // the schema's message, which starts every stream
 	sink    sink   // output of writer
 	writer  *ipc.Writer
 

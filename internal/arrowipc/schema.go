@@ -36,7 +36,7 @@ type Column struct {
 	Fields []Field // fields of Single and Struct, in order
 }
 
-// These constants are the names and the number of the columns with which every stream begins.
+// These constants are the names and the number of the columns at the start of every stream.
 const (
 	bytesColumn  = "bytes"
 	statusColumn = "status"

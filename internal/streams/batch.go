@@ -116,8 +116,8 @@ func (b *Batch) Append(payload []byte) bool {
 }
 
 // AppendRun appends the payloads in values, which lie back to back, until one doesn't fit. It returns the number of
-// appended payloads. ends holds the end position of each payload, in ascending order. The last position is the end of
-// values. So positions may be relative to any origin.
+// appended payloads. ends holds the end position of each payload, in ascending order. Positions may be relative to any
+// origin, because the last position is the end of values.
 func (b *Batch) AppendRun(values []byte, ends []uint32) int {
 	rows := min(len(ends), b.pipe.cfg.BatchPayloads-b.Rows())
 	if rows <= 0 {

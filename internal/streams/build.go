@@ -181,7 +181,7 @@ func (b *Batch) events() []*device.Event {
 // already returns that error. A second Close waits for the first and returns nil.
 //
 // On a hung device (see Config.Deadline), Close neither waits nor frees anything. The device may still use the memory,
-// and a call to the device may never return. The caller must end the process. If the pipeline detects a hang during
+// and a call to the device might never return. The caller must end the process. If the pipeline detects a hang during
 // Close, Close returns the error of Hung.
 func (p *Pipeline) Close() (err error) {
 	p.closing.Do(func() { err = p.close() })

@@ -169,9 +169,9 @@ func (p *Pipeline) notify(b *Batch) (*polled, error) {
 	return nil, err
 }
 
-// endSubmission allows the batch to complete, unless the pipeline is over. The result alone is true if Submit must poll
-// the batch first (see Config.Spin): the batch is small and no other batch is in flight. If alone is true, the caller
-// must call p.pollers.Done after polling.
+// endSubmission allows the batch to complete, unless the pipeline is over. alone is true if Submit must poll the batch
+// first (see Config.Spin): the batch is small and no other batch is in flight. If alone is true, the caller must call
+// p.pollers.Done after polling.
 func (p *Pipeline) endSubmission(b *Batch) (token uint64, alone bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,9 +209,9 @@ func (p *Pipeline) completions() uint64 {
 	return p.ended
 }
 
-// awaitCompletion blocks the submission of b until the number of completions differs from seen. The result came is
-// false if all batches in flight wait in this function, because none of them can complete. awaitCompletion returns an
-// error once the pipeline is over.
+// awaitCompletion blocks the submission of b until the number of completions differs from seen. came is false if all
+// batches in flight wait in this function, because none of them can complete. awaitCompletion returns an error once the
+// pipeline is over.
 func (p *Pipeline) awaitCompletion(b *Batch, seen uint64) (came bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,7 +25,7 @@ const (
 	anchorAnswer = 20 * time.Millisecond
 )
 
-// anchorSpin is the time for which an anchor is polled without pauses. An empty stream takes about 10 us.
+// anchorSpin is the maximum time of polling an anchor without pauses. An empty stream takes about 10 us.
 const anchorSpin = 200 * time.Microsecond
 
 // anchorPause is the pause between two polls after anchorSpin.

@@ -72,7 +72,7 @@ func (g *gpu) doubted(e *device.Error) *device.Error {
 // lose records the loss of the device. It keeps only the first loss.
 func (g *gpu) lose(e *device.Error) {
 	if g.lost.CompareAndSwap(nil, e) {
-		g.waiter.wake() // the waiter's completion may never arrive
+		g.waiter.wake() // the waiter's completion might never arrive
 	}
 }
 
@@ -134,7 +134,7 @@ func (g *gpu) unanswered(ctx context.Context) error {
 }
 
 // pollFault checks once whether the device has had a fault, and records a loss. It uses a separate goroutine, because
-// the call may not return from a hung driver. Only one such call runs at a time. A device that doesn't answer may be
+// the call might not return from a hung driver. Only one such call runs at a time. A device that doesn't answer may be
 // busy.
 func (g *gpu) pollFault() {
 	if !g.pollingFault.CompareAndSwap(false, true) {

@@ -163,8 +163,8 @@ func (l *library) find(ordinal int) (device.Info, error) {
 }
 
 // checkDeclared checks that the library and this program declare the same built-in operators. The program makes
-// parameter blocks and reads results according to its own declarations. It ignores an operator that the library lacks,
-// because Kernel reports that.
+// parameter blocks and reads results according to its own declarations. checkDeclared ignores an operator that the
+// library lacks, because Kernel reports it.
 func (l *library) checkDeclared() error {
 	for _, want := range compiled.BuiltIn() {
 		op := l.findOperator(want.Name)

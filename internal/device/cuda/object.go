@@ -122,7 +122,7 @@ func (g *gpu) unused(op string) error {
 // that never ends must not keep the process from exiting.
 const closePatience = 10 * time.Second
 
-// lockRetry is the interval between attempts to take a lock that another call may never release.
+// lockRetry is the interval between attempts to take a lock that another call might never release.
 const lockRetry = time.Millisecond
 
 // bounded makes a call that may wait for the device's work. On a lost device it returns the loss without making the

@@ -152,7 +152,7 @@ func (e *event) Synchronize() error {
 	return e.call("await event", func() error { return e.d.lib.eventSynchronize(e.handle) })
 }
 
-// opEventTime is the name of the call for which CUDA's "not ready" is a valid answer.
+// opEventTime is the name of the call that may fail with CUDA's "not ready" on a working device.
 const opEventTime = "event time"
 
 // Time implements device.Event.
