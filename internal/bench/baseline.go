@@ -13,8 +13,8 @@ import (
 )
 
 // program is the baseline program, a subprocess that does the same work as the cases in plain CUDA C++ (kernels/bench).
-// Each request is one line, such as "balanced bytes=1048576 rounds=900 slots=4 batches=1000". Each answer is one line
-// with a JSON object. The answer is {"error": "..."} if the program can't do the work.
+// A request is one line, such as "balanced bytes=1048576 rounds=900 slots=4 batches=1000". An answer is one line with a
+// JSON object, which is {"error": "..."} if the program can't do the work.
 type program struct {
 	path    string
 	cmd     *exec.Cmd
@@ -23,7 +23,7 @@ type program struct {
 	answers *json.Decoder // reads out
 	gone    error         // reason why the program no longer answers, or nil
 
-	round map[string]answer // answers of this round by request, because cases may share an answer
+	round map[string]answer // answers of this round by request; several cases may send the same request
 }
 
 const (
@@ -50,8 +50,8 @@ func startProgram(ctx context.Context, path string) (*program, error) {
 	return p, nil
 }
 
-// ask sends a request and returns its answer. It sends equal requests only once in a round. After the program has
-// failed to answer once, every request fails with the same error, because answers would no longer match their requests.
+// ask sends a request and returns its answer. It sends equal requests only once in a round. After a request without an
+// answer, every request fails with the same error, because answers would no longer match their requests.
 func (p *program) ask(request string) (a answer, err error) {
 	if a, known := p.round[request]; known || p.gone != nil {
 		return a, p.gone
@@ -77,8 +77,8 @@ func (p *program) endAfter(d time.Duration) *time.Timer {
 	return time.AfterFunc(d, func() { _ = p.cmd.Process.Kill() })
 }
 
-// close closes the program's input and waits for its exit. It ignores a nonzero exit status, because the rows have
-// already reported the cause.
+// close closes the program's input and waits until the program exits. It ignores a nonzero exit status, because the
+// rows have already reported the cause.
 func (p *program) close() error {
 	if p == nil {
 		return nil
@@ -99,7 +99,7 @@ type answer map[string]any
 // These are the keys of the program's answers. `yardstick --help` explains them.
 const (
 	yardSeconds = "seconds" // seconds per batch
-	yardCopyIn  = "in"      // bytes per second, like the next three
+	yardCopyIn  = "in"      // bytes per second; the next three too
 	yardCopyOut = "out"
 	yardBothIn  = "both_in"
 	yardBothOut = "both_out"
@@ -121,7 +121,8 @@ func (a answer) number(key string) (float64, error) {
 	return n, nil
 }
 
-// slowest returns the time for n bytes at the lowest of the rates under keys.
+// slowest returns the time for n bytes at the lowest of the named rates. keys are the names of rates in bytes per
+// second.
 func (a answer) slowest(n int, keys []string) (seconds float64, err error) {
 	for _, key := range keys {
 		rate, err := a.number(key)
@@ -133,9 +134,9 @@ func (a answer) slowest(n int, keys []string) (seconds float64, err error) {
 	return seconds, nil
 }
 
-// baseline measures the work of a case in the baseline program, in every round after the case.
+// baseline measures the work of a case in the baseline program, after each round of the case.
 type baseline struct {
-	// request is called just before the measurement, because the request may depend on the pace of the case.
+	// request is called just before the measurement, because the request may contain the case's number of repetitions.
 	request func() string
 	batch   func(answer) (seconds float64, err error)
 	unlike  bool // whether the baseline program does less work, which makes a ratio misleading
@@ -144,12 +145,12 @@ type baseline struct {
 	err     error     // reason why the baseline can't be measured, or nil
 }
 
-// baselineOf returns a baseline whose seconds per batch are the answer's number under key.
+// baselineOf returns a baseline that reads the seconds per batch from the given key of the answer.
 func baselineOf(key string, request func() string) *baseline {
 	return &baseline{request: request, batch: func(a answer) (float64, error) { return a.number(key) }}
 }
 
-// measure measures one round. If the baseline program fails, the run continues without the comparison.
+// measure measures one round. If the baseline program fails, measure stores the error and skips later rounds.
 func (b *baseline) measure(p *program, device int) {
 	if b.err != nil {
 		return

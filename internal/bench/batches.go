@@ -14,18 +14,18 @@ import (
 )
 
 // batchWork sends batches through pipelines at the highest possible rate. It fills every batch once per round, before
-// the measurement, and submits each completed batch again with the same payloads.
+// the measurement, and resubmits each completed batch with the same payloads.
 type batchWork struct {
 	*rig  // the first rig
 	s     *Session
 	load  *load
 	quiet bool // whether the trace omits the case
 
-	others  []*rig // rigs on other devices; a device with a free batch gets the next piece of work
+	others  []*rig // rigs on other devices; completed batches of all devices are resubmitted until the common count is reached
 	drivers int    // number of submitting goroutines per pipeline
-	locked  bool   // whether every driver has its own thread
+	locked  bool   // whether every driver is locked to its own OS thread
 	refill  bool   // whether to fill each batch before every submission
-	passes  bool   // whether one repetition sends all batches instead of one batch
+	passes  bool   // whether one repetition sends all batches instead of one
 
 	figures func(*Case, ran)                               // adds figures that only this row has; may be nil
 	check   func(held []*streams.Batch, seed uint64) error // additional check of the results; may be nil
@@ -40,15 +40,15 @@ type batchWork struct {
 type ran struct {
 	batches int
 	elapsed time.Duration // wall time
-	blocked time.Duration // time in which drivers only waited for a batch, summed over the drivers
+	blocked time.Duration // time that drivers waited for completed batches, summed over the drivers
 	cpu     time.Duration // processor time of the process
 
-	waited     time.Duration // time for which Submit waited for the device
+	waited     time.Duration // time that Submit waited for the device
 	allocating time.Duration // host time in calls that allocate and free scratch
-	staged     float64       // total seconds of a batch's three stages, mean of recent batches
+	staged     float64       // seconds of a batch's three stages together, mean of recent batches
 }
 
-// batches returns a case that sends batches of l through a pipeline. The options change its work.
+// batches returns a case that sends batches of l through a pipeline. The options modify the case's work.
 func batches(s *Session, name string, l *load, schedule streams.Schedule, options ...func(*batchWork)) *Case {
 	// One driver is enough. CUDA executes one call at a time, and a second driver would mostly spin while it waits.
 	w := &batchWork{rig: newRig(s, l, schedule), s: s, load: l, drivers: 1}
@@ -130,8 +130,8 @@ func (w *batchWork) run(ctx context.Context, n int) (time.Duration, error) {
 	return w.ran.elapsed, err
 }
 
-// send submits all batches and resubmits completed batches, until it has submitted n batches in total. It waits until
-// every batch has completed. n must be at least the number of slots.
+// send submits all batches and resubmits completed batches until it has made n submissions. Then it waits for the
+// remaining batches. n must be at least the number of slots.
 func (w *batchWork) send(ctx context.Context, n int) error {
 	var (
 		group         sync.WaitGroup
@@ -158,8 +158,8 @@ func (w *batchWork) send(ctx context.Context, n int) error {
 	return errors.Join(errs...)
 }
 
-// drive runs one driver and returns the time in which it only waited. The driver receives as many batches as it
-// submits, but not always its own batches.
+// drive runs one driver and returns the time that the driver waited for completed batches. The driver receives as many
+// batches as it submits, but may receive batches of other drivers.
 func (w *batchWork) drive(ctx context.Context, p *streams.Pipeline, held []*streams.Batch, left *atomic.Int64) (blocked time.Duration, err error) {
 	submit := func(b *streams.Batch, again bool) (err error) {
 		switch {
@@ -231,7 +231,7 @@ func (w *batchWork) finish(c *Case) error {
 	return w.check(w.held, w.seed)
 }
 
-// trace passes the last records to the tracer, as records of a device that is named after the row.
+// trace passes the last records to the tracer, under a device named after the row.
 func (w *batchWork) trace(row report.Row) {
 	tracer := w.s.Trace
 	if tracer == nil || w.quiet || len(w.others) > 0 {
@@ -246,8 +246,9 @@ func (w *batchWork) trace(row report.Row) {
 	}
 }
 
-// balanced returns a mix whose kernel alone takes as long as a copy of a batch. The time of a copy is the mean of copy
-// in and copy out. balanced determines the mix once for each device and size, from the stages of the serial schedule.
+// balanced returns a mix whose kernel takes as long as a copy of a batch: the mean of copy in and copy out. It measures
+// this once for each device and size, with the serial schedule. If Options.MixRounds is set, balanced returns a mix
+// with that number of rounds.
 func balanced(ctx context.Context, s *Session, size int) (mix, error) {
 	if s.MixRounds > 0 {
 		return mix{rounds: s.MixRounds}, nil
@@ -267,8 +268,7 @@ func balanced(ctx context.Context, s *Session, size int) (mix, error) {
 	return mix{rounds: s.balance[what]}, nil
 }
 
-// findBalance doubles the rounds until the kernel takes as long as a copy. Then it bisects the interval to a precision
-// of 2 %.
+// findBalance doubles the rounds until the kernel takes as long as a copy. Then it bisects to a precision of 2 %.
 func findBalance(ctx context.Context, s *Session, size int) (int, error) {
 	low, high := 0, maxMixRounds // with low rounds, the kernel is faster than a copy
 	for high-low > 1+low/64 {

@@ -2,15 +2,15 @@
 // completion, operators and latency. Package bench/broker adds the suite that measures the whole path from one stream
 // to another. Package bench/report defines the JSON document of a run.
 //
-// A Case is one row: its set-up, its repeated work, and a check of the results. A Suite is a list of experiments. The
-// cases of an Experiment are measured side by side and printed as one table. A Session measures one round of each case,
-// then the next round of each case. So a machine that becomes slower or faster affects all cases equally. Every round
-// has fresh random data, a new pipeline, a warm-up, and a check of the results against the reference. A figure is the
-// median over the rounds, with the 10th and the 90th percentile. A ratio is the quotient of two such medians, so it
-// always agrees with the figures in the same table.
+// A Case is one row: its set-up, its repeated work, and a check of the results. A Suite is a list of experiments. An
+// Experiment is a set of cases that are printed as one table. A Session interleaves the rounds of these cases, so a
+// machine that becomes slower or faster affects all of them equally. Every round has fresh random data, a new pipeline,
+// a warm-up, and a check of the results against the reference. A figure is the median over the rounds, with the 10th
+// and the 90th percentile. A ratio is the quotient of two such medians, so it agrees with the figures in the same
+// table.
 //
-// Rows that measure a device submit the same batches again. They don't fill batches during the measurement, because
-// filling costs a core's memcpy. The descriptions of rows that include filling mention this.
+// Rows that measure a device resubmit the same batches. They don't fill batches during the measurement, because filling
+// costs a core's memcpy. The descriptions of rows that include filling mention this.
 //
 // Each file refers only to files that precede it in this list:
 //
@@ -53,7 +53,7 @@ const (
 )
 
 // Run makes the measurements that o selects and returns the report. After an error, the report contains the earlier
-// measurements. Run fails if a result is wrong, a device is lost or ctx ends. If a device doesn't support a
+// measurements. Run fails if a result is wrong, a device is lost or ctx is done. If a device doesn't support a
 // measurement, the row contains the reason.
 func Run(ctx context.Context, o Options) (*report.Report, error) {
 	s := newSession(o.withDefaults())
@@ -87,7 +87,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Check returns an error that joins every problem of the options, or nil if Run accepts the options.
+// Check returns an error that joins all problems of the options, or nil if Run accepts the options.
 func (o Options) Check() error {
 	o = o.withDefaults()
 	var errs []error
@@ -103,8 +103,8 @@ func (o Options) Check() error {
 	return errors.Join(append(errs, o.checkBytes(), o.checkNames())...)
 }
 
-// checkBytes checks the sizes against the bounds of the first measured suite. Later suites omit sizes that they don't
-// support.
+// checkBytes checks the sizes against the bounds of the first requested suite. Later suites skip sizes outside their
+// bounds.
 func (o Options) checkBytes() error {
 	suites := o.suites()
 	first := slices.IndexFunc(suites, func(s Suite) bool { return o.Measures(s.Name) })

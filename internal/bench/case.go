@@ -15,14 +15,13 @@ import (
 
 // Case is the measurement of one row.
 type Case struct {
-	// Row holds the fields that are known before the first round, except Group. The session computes the figures from
-	// the other fields of the case.
+	// Row holds the fields that are known before the first round, except Group. The session computes the figures.
 	Row report.Row
 
-	// Measure runs one round over data derived from seed and adds the measurements to c. See repeat.
+	// Measure runs one round with data derived from seed and adds the measurements to c. See repeat.
 	Measure func(ctx context.Context, c *Case, seed uint64) error
 
-	// Reference marks a case with which other cases are compared. It is measured even if its row was not requested.
+	// Reference marks a case that other cases are compared with. It is measured even if its row was not requested.
 	Reference bool
 
 	hidden   bool      // whether the case has no row and is used only in comparisons
@@ -37,7 +36,7 @@ type Case struct {
 	compare []func() // comparisons with other cases, called after the last round
 }
 
-// samples are the values of one figure, usually one per round.
+// samples holds the values of one figure, usually one per round.
 type samples struct {
 	name, unit string
 	values     []float64
@@ -78,7 +77,7 @@ func (c *Case) figure(name string) perRound {
 	}
 }
 
-// longerStage returns a function for the larger of both values in each round.
+// longerStage returns a function for the larger of the values of a and b in each round.
 func longerStage(a, b perRound) perRound {
 	return func() []float64 {
 		all := make([]float64, min(len(a()), len(b())))
@@ -89,19 +88,18 @@ func longerStage(a, b perRound) perRound {
 	}
 }
 
-// Compare adds a ratio with the given name. The ratio is a figure of this case divided by the same figure of another
-// case.
+// Compare adds a figure named ratio: this case's figure named of, divided by the same figure of other.
 func (c *Case) Compare(ratio, of string, other *Case) {
 	c.ratio(figure{name: ratio, unit: "x"}, c.figure(of), other.figure(of))
 }
 
-// ratio adds a figure, the ratio of dividend to divisor, after the last round. It adds nothing if they can't be
-// compared. See ratioOf.
+// ratio adds the figure f, dividend divided by divisor, after the last round. It adds nothing if ratioOf can't compare
+// them.
 func (c *Case) ratio(f figure, dividend, divisor perRound) {
 	c.later(f, func() (report.Spread, bool) { return ratioOf(dividend(), divisor()) })
 }
 
-// later adds a figure that is computed after the last round.
+// later adds the figure f, which compute returns after the last round. If ok is false, the figure is omitted.
 func (c *Case) later(f figure, compute func() (of report.Spread, ok bool)) {
 	c.compare = append(c.compare, func() {
 		if of, ok := compute(); ok {
@@ -112,7 +110,7 @@ func (c *Case) later(f figure, compute func() (of report.Spread, ok bool)) {
 
 func (c *Case) measured() bool { return c.Row.Skipped == "" && len(c.seconds) > 0 }
 
-// row returns the row with its figures. It omits the figures of a case that could not be measured in every round.
+// row returns the row with its figures. If the row was skipped, row returns it without figures.
 func (c *Case) row() report.Row {
 	row := c.Row
 	if row.Skipped != "" {
@@ -140,7 +138,7 @@ func (c *Case) row() report.Row {
 
 // work is the repeated work of a case.
 type work interface {
-	// open sets up a round over data derived from seed.
+	// open sets up a round with data derived from seed.
 	open(ctx context.Context, seed uint64) error
 	// least returns the smallest number of repetitions.
 	least() int
@@ -153,7 +151,7 @@ type work interface {
 }
 
 // repeat returns a function for Case.Measure that runs one round of w: set-up, warm-up, measurement, check. The
-// measurement takes about the duration turn.
+// measurement takes about as long as turn.
 func repeat(w work, turn time.Duration) func(context.Context, *Case, uint64) error {
 	return func(ctx context.Context, c *Case, seed uint64) (err error) {
 		defer func() { err = errors.Join(err, w.close()) }()
@@ -181,17 +179,16 @@ func repeat(w work, turn time.Duration) func(context.Context, *Case, uint64) err
 // maxTimes is the maximum number of repetitions in one round.
 const maxTimes = 1000000
 
-// Pace returns the number of repetitions in a round, from least to most, that take about turn. The first round
-// determines the number with run, which repeats the work n times and returns the time taken. These calls are also a
-// warm-up.
+// Pace returns the number of repetitions, from least to most, that take about as long as turn. In the first round, Pace
+// determines the number with run, which repeats the work n times and returns the time taken. These calls also warm up.
 func (c *Case) Pace(turn time.Duration, least, most int, run func(n int) (time.Duration, error)) (int, error) {
 	for n := least; c.times == 0; {
 		took, err := run(n)
 		if err != nil {
 			return 0, err
 		}
-		fits := float64(turn) / float64(max(took, 1)) // number of such runs that fit into a turn
-		// Half a turn is long enough for an extrapolation. In a shorter time, one-time costs weigh too much.
+		fits := float64(turn) / float64(max(took, 1)) // number of such runs that fit into the duration turn
+		// Half of turn is long enough to extrapolate from. In shorter runs, one-time costs weigh too much.
 		if fits <= 2 || n == most {
 			c.times = min(max(int(float64(n)*fits), least), most)
 		}
@@ -217,9 +214,9 @@ func spread(values []float64) report.Spread {
 	}
 }
 
-// ratioOf compares two figures that have one value per round. Median is the quotient of their medians, so a ratio never
-// contradicts the other columns of its table. Low and High are percentiles of the ratios round by round. ok is true if
-// both figures have the same number of values and every divisor is positive.
+// ratioOf compares two figures that have one value per round. Median is the quotient of their medians, so a ratio
+// agrees with the other columns of its table. Low and High are percentiles of the ratios of single rounds. ok is false
+// if the figures have different numbers of values or none, or if a divisor isn't positive.
 func ratioOf(dividend, divisor []float64) (of report.Spread, ok bool) {
 	if len(divisor) == 0 || len(dividend) != len(divisor) || slices.Min(divisor) <= 0 {
 		return report.Spread{}, false
@@ -234,7 +231,7 @@ func ratioOf(dividend, divisor []float64) (of report.Spread, ok bool) {
 	return of, true
 }
 
-// inverse applies f, a decreasing function, to a spread.
+// inverse applies the decreasing function f to a spread, so Low and High change places.
 func inverse(of report.Spread, f func(float64) float64) report.Spread {
 	return report.Spread{Median: f(of.Median), Low: f(of.High), High: f(of.Low), N: of.N}
 }
@@ -258,15 +255,14 @@ func Percentile(values []float64, q float64) float64 {
 	return quantile(slices.Sorted(slices.Values(values)), q)
 }
 
-// errUnable is the reason why a row can't be measured here. It ends the row, not the run.
+// errUnable is the reason why a row can't be measured. It skips the row, but the run continues.
 type errUnable struct{ error }
 
-// Unable returns an error that ends a row but not the run. The text must name the impossible measurement and the
-// reason.
+// Unable returns an error that skips a row, but doesn't end the run. The text must name the impossible measurement and
+// the reason.
 func Unable(format string, args ...any) error { return errUnable{fmt.Errorf(format, args...)} }
 
-// unable reports whether err means that the device doesn't support the measurement, and returns the reason. It returns
-// false for a wrong result or a lost device.
+// unable reports whether err means that a row can't be measured on this device, and returns the reason.
 func unable(err error) (reason string, cannot bool) {
 	var asked errUnable
 	var wrong errWrong

@@ -43,12 +43,12 @@ var copySuite = deviceSuite("copy", Experiment{
 	},
 })
 
-// copyShare is the divisor of a turn's length for copies. They need less time than other rows, because they reach a
+// copyShare divides the duration of a round for copies. They need less time than other rows, because they reach a
 // steady state at once.
 const copyShare = 4
 
 // copies returns a case that copies the given number of bytes while nothing else runs. Its rate is the upper bound for
-// every pipeline.
+// any pipeline.
 func copies(s *Session, d direction, bytes int) *Case {
 	w := &copyWork{direction: d, bytes: bytes, holder: holder{dev: s.dev}}
 	return &Case{Row: report.Row{Name: d.name, Device: s.info.ID, BatchBytes: bytes}, Measure: repeat(w, s.Turn()/copyShare), ordinal: s.info.Ordinal}
@@ -92,7 +92,7 @@ func (c *copyWork) open(_ context.Context, seed uint64) error {
 // least implements work.
 func (c *copyWork) least() int { return copyBuffers }
 
-// run implements work. It makes n copies in each direction, one after the other, and waits for all of them.
+// run implements work. It enqueues n copies in each direction and waits for all of them.
 func (c *copyWork) run(_ context.Context, n int) (time.Duration, error) {
 	start := time.Now()
 	for i := range n {
@@ -133,14 +133,14 @@ func (c *copyWork) finish(*Case) error {
 }
 
 // holder creates streams and allocates memory on a device. close frees all of them. After a failure, err is set and
-// every further call returns a zero value.
+// further calls return zero values.
 type holder struct {
 	dev  device.Device
 	err  error
 	undo []func() error // release functions, in the order of the calls
 }
 
-// hold returns the result of take. close frees that result with giveBack.
+// hold returns the result of take. h.close passes that result to giveBack.
 func hold[T any](h *holder, take func() (T, error), giveBack func(T) error) (taken T) {
 	if h.err != nil {
 		return taken

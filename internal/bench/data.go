@@ -13,8 +13,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// load generates the payloads of a case's batches from a seed, fresh for every slot and every round. It checks the
-// results against the operators' references. Cases with the same load share the payloads of a round.
+// load generates the payloads of a case's batches from a seed. Each slot and each round has different payloads. It
+// checks the results against the operators' references. Cases with the same load share the payloads of a round.
 type load struct {
 	operators []operator.Operator
 	size      int // bytes of the largest batch
@@ -23,22 +23,22 @@ type load struct {
 
 	mask uint64 // bits that may be set in the random data
 
-	// parts returns the sizes of a batch's parts. verify checks a sample of them. If count is not 1, the parts are the
-	// payloads.
+	// parts returns the sizes of the parts of a batch of total bytes. verify checks a sample of the parts. If count is
+	// not 1, the parts are the payloads.
 	parts func(total int, seed uint64) []int
 	pitch func(op operator.Operator) int // distance between the results of successive parts, in bytes
-	whole *load                          // load of which the slots hold the pieces of one batch; may be nil
+	whole *load                          // load whose batch is divided among the slots of this load; may be nil
 	slots []content
 }
 
-// content holds the payloads of a slot's batch.
+// content holds the payloads of one slot's batch.
 type content struct {
 	seed   uint64
 	memory []byte
 	parts  [][]byte // slices of memory
 }
 
-// stretchBytes is the size of the parts of a batch that is one payload.
+// stretchBytes is the size of each part of a batch that consists of one payload.
 const stretchBytes = 256
 
 // newWords creates a load for the operator mix. Each batch has one payload of random bytes.
@@ -58,8 +58,9 @@ func newWords(m mix, size int) *load {
 // documentBytes is the mean size of documents.
 const documentBytes = 2 << 10
 
-// newDocuments creates a load for the worker's operators. A batch has at least two documents whose sizes add up to
-// total bytes. Documents are random ASCII. So every byte starts a shingle, which is the maximum work for minhash.
+// newDocuments creates a load for the worker's operators. A batch has at least two documents with total bytes together.
+// Documents are random ASCII, so every byte starts a shingle, which is the maximum work for minhash. With ragged, the
+// sizes differ as in raggedSizes.
 func newDocuments(ops []operator.Operator, total int, ragged bool) *load {
 	n := max(total/documentBytes, 2)
 	l := &load{operators: ops, size: total, least: total, count: n, mask: asciiMask, pitch: operator.Operator.Stride}
@@ -70,13 +71,13 @@ func newDocuments(ops []operator.Operator, total int, ragged bool) *load {
 	return l
 }
 
-// length returns the size of a slot's batches. The sizes of the first slots are evenly spread.
+// length returns the size of a slot's batch. The sizes of the slots are spread evenly between least and size.
 func (l *load) length(slot int) int {
 	return l.least + (l.size-l.least)*int(bits.Reverse8(uint8(slot)))/256
 }
 
 // content returns the content of the slot's batch. The first call for a seed generates the content. After that, several
-// goroutines may call content.
+// goroutines may call content for the same seed.
 func (l *load) content(slot int, seed uint64) *content {
 	for len(l.slots) <= slot {
 		l.slots = append(l.slots, content{})
@@ -124,15 +125,16 @@ func appendTo(b *streams.Batch, payload []byte) error {
 	return nil
 }
 
-// verify checks at most sampleParts parts of a batch, including the first and the last. Beyond sampleBytes in total, it
-// checks only these two. References process one byte or word at a time, and a word may have thousands of rounds.
+// verify checks at most sampleParts parts of a batch. It always checks the first and the last part, and skips others if
+// the total would exceed sampleBytes. References are slow: they process one byte or word at a time, and a word may have
+// thousands of rounds.
 const (
 	sampleParts = 16
 	sampleBytes = 64 << 10
 )
 
-// verify compares a sample of a completed batch's results with the reference. The error names the position of the
-// difference. Several goroutines may verify different batches at once.
+// verify compares a sample of a completed batch's results with the reference. The error contains the position of the
+// first difference. Several goroutines may verify different batches at once.
 func (l *load) verify(b *streams.Batch, seed uint64) error {
 	parts, checked := l.content(b.Slot(), seed).parts, 0
 	for n, i := range sample(len(parts), sampleParts, seed) {
@@ -165,8 +167,8 @@ func sample(n, limit int, seed uint64) []int {
 // errWrong is the error for a result that differs from the reference.
 type errWrong struct{ error }
 
-// equal returns an error with the first position at which got differs from want, the reference. got begins at byte off
-// of op's results.
+// equal returns an error with the first position where got differs from the reference want, or nil. got starts at byte
+// off of op's results.
 func equal(op operator.Operator, off int, got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil
@@ -179,8 +181,8 @@ func equal(op operator.Operator, off int, got, want []byte) error {
 		"do not use this device or this kernel library before the cause is known", op, off+at)}
 }
 
-// sameResults checks that several cases have the same results in a round. It compares all results, whereas verify
-// compares only a sample with the reference.
+// sameResults checks that several cases have the same results in a round. It compares all results, but verify only
+// checks a sample.
 type sameResults struct {
 	first   string // name of the case that is measured first in the round
 	seed    uint64 // seed of the round
@@ -208,7 +210,7 @@ func derive(seed uint64, n int) uint64 { return rand.NewPCG(seed, uint64(n)).Uin
 // asciiMask clears the top bit of every byte.
 const asciiMask = 0x7f7f7f7f7f7f7f7f
 
-// random fills dst with random bytes, and-ed with mask.
+// random fills dst with random bytes and clears the bits that are not in mask, which applies to 8 bytes at a time.
 func random(dst []byte, seed, mask uint64) {
 	r := rand.NewPCG(seed, 0)
 	for ; len(dst) >= 8; dst = dst[8:] {
@@ -219,7 +221,7 @@ func random(dst []byte, seed, mask uint64) {
 	copy(dst, last[:])
 }
 
-// Document fills dst with document i of a seed, which is random ASCII. It generates each document independently.
+// Document fills dst with document i of a seed. Documents are random ASCII and don't depend on each other.
 func Document(dst []byte, seed uint64, i int) { random(dst, derive(seed, i), asciiMask) }
 
 // uniformSizes returns n sizes that differ by at most one byte and add up to total.
@@ -231,8 +233,8 @@ func uniformSizes(n, total int) []int {
 	return divide(total, shares)
 }
 
-// raggedSizes returns n sizes (n is at least 2) that add up to total. They are log-normal with a sigma of 1, except for
-// one size at a random place. That size is 100 times the median.
+// raggedSizes returns n sizes that add up to total. n must be at least 2. The sizes are log-normal with a sigma of 1,
+// except one at a random position. That size is 100 times the median.
 func raggedSizes(n, total int, seed uint64) []int {
 	const sigma, longest = 1.0, 100.0
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -244,7 +246,7 @@ func raggedSizes(n, total int, seed uint64) []int {
 	return divide(total, shares)
 }
 
-// divide divides total in proportion to shares.
+// divide returns sizes in proportion to shares that add up to total.
 func divide(total int, shares []float64) []int {
 	sum, at, before := 0.0, 0.0, 0
 	for _, x := range shares {

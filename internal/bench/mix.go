@@ -10,7 +10,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// These are the bounds of the operator mix, the same as in libmillrace.
+// These are the bounds of the operator mix. libmillrace has the same bounds.
 const (
 	maxMixRounds     = 65536
 	maxScratchFactor = 16
@@ -24,12 +24,12 @@ const (
 )
 
 // mix is the balanced operator. Its result has as many bytes as the batch. Its amount of arithmetic is adjustable, so
-// its kernel can take as long as a copy. It exists only for measurements, so MILLRACE_OPERATORS can't name it.
-// libmillrace has a kernel with the same name and parameter block.
+// its kernel can take as long as a copy. Only measurements use it: MILLRACE_OPERATORS can't name it. libmillrace has a
+// kernel with the same name and parameter block.
 //
-// mix reads the batch as little-endian uint32 words and pads the last word with zeros. It replaces each word w, rounds
-// times, by rotl32(w*1664525 + 1013904223, 13). If scratchFactor is not 0, the words pass through the scratch memory
-// first.
+// mix reads the batch as little-endian uint32 words and pads the last word with zeros. It replaces each word w by
+// rotl32(w*1664525 + 1013904223, 13), and repeats this rounds times. If scratchFactor is not 0, the words are first
+// copied to scratch memory.
 type mix struct {
 	rounds        int // 0 to maxMixRounds
 	scratchFactor int // bytes of scratch for each byte of the batch, 0 to maxScratchFactor
@@ -70,8 +70,8 @@ func (mix) AppendJSON(dst, record []byte) []byte {
 // MostJSON implements operator.Operator.
 func (mix) MostJSON() int { return len("4294967295") }
 
-// AppendReference implements operator.Operator for whole words. payload is a part of a batch that starts at a multiple
-// of 4 bytes. AppendReference appends the same part of the batch's result.
+// AppendReference implements operator.Operator. payload must be a part of a batch that starts at a multiple of 4 bytes.
+// AppendReference appends the same part of the batch's result.
 func (m mix) AppendReference(dst, payload []byte) []byte {
 	for ; len(payload) >= wordBytes; payload = payload[wordBytes:] {
 		dst = binary.LittleEndian.AppendUint32(dst, m.word(binary.LittleEndian.Uint32(payload)))
@@ -143,7 +143,7 @@ func (m mixKernel) Run(rows []byte, _ []uint32, scratch, result []byte, parallel
 }
 
 // piece mixes src into dst, four words at a time. The rounds of one word depend on each other, but a core can overlap
-// the rounds of several words.
+// those of several words.
 func (m mixKernel) piece(src, dst []byte) {
 	for ; len(src) >= 4*wordBytes; src, dst = src[4*wordBytes:], dst[4*wordBytes:] {
 		a, b := binary.LittleEndian.Uint32(src), binary.LittleEndian.Uint32(src[4:])

@@ -33,7 +33,7 @@ var operatorSuite = Suite{
 }
 
 // operatorExperiment returns an experiment that measures a list of operators. onCPU holds the default sizes for a CPU,
-// which takes seconds where a GPU takes milliseconds.
+// which is about a thousand times slower than a GPU.
 func operatorExperiment(name, list string, onCPU ...int) Experiment {
 	return Experiment{
 		Rows: []Entry{
@@ -54,7 +54,7 @@ func operatorExperiment(name, list string, onCPU ...int) Experiment {
 	}
 }
 
-// maxFillers is the maximum number of goroutines that fill batches. The worker also has few such goroutines.
+// maxFillers is the maximum number of goroutines that fill batches. The worker has a similarly small number.
 const maxFillers = 8
 
 func operatorCases(s *Session, name string, ops []operator.Operator, size int) []*Case {
@@ -86,8 +86,8 @@ func operatorCases(s *Session, name string, ops []operator.Operator, size int) [
 	return []*Case{kernel, pipeline, appended, ragged, in}
 }
 
-// deviceCases returns cases of the balanced kernel on each device alone and on all devices at once. All devices run the
-// kernel that is balanced for the first device.
+// deviceCases returns cases of the balanced kernel on each device alone and on all devices at once. The kernel is
+// balanced for the first device.
 func deviceCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 	m, err := balanced(ctx, s, size)
 	if err != nil {

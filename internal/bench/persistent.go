@@ -14,8 +14,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// HostKernels returns the kernels that the bench needs besides the operators' kernels, for devices that use the host's
-// memory.
+// HostKernels returns the kernels that the bench needs in addition to the operators' kernels, for devices that use the
+// host's memory.
 func HostKernels() []device.HostKernel {
 	all := []device.HostKernel{mixHost{}}
 	for _, k := range operator.HostKernels() {
@@ -24,16 +24,16 @@ func HostKernels() []device.HostKernel {
 	return all
 }
 
-// mailboxWords is the head of a persistent kernel's mailbox, which is host memory that the kernel can access. The
+// mailboxWords is the head of a persistent kernel's mailbox. The mailbox is host memory that the kernel can access. The
 // payload follows the head. kernels/persistent.cuh has the same layout.
 //
 // Payloads are numbered from 1. The host writes a payload and its length, and then stores the payload's number in
-// posted. The kernel writes the record, and then stores the number in finished.
+// posted. The kernel writes the result, and then stores the number in finished.
 type mailboxWords struct {
 	posted   atomic.Uint64 // number of the last payload, or mailboxStop; written by the host
 	bytes    uint32        // length of the payload; written by the host
 	_        [52]byte
-	finished atomic.Uint64 // number of the last payload whose record is written; written by the kernel
+	finished atomic.Uint64 // number of the last payload whose result is written; written by the kernel
 	_        [56]byte
 }
 
@@ -45,7 +45,7 @@ const (
 	mailboxAlign = 16                                 // alignment of a mailbox's size in bytes
 )
 
-// mailboxBytes returns the size of a mailbox for payloads of at most payload bytes.
+// mailboxBytes returns the size of a mailbox for payloads of at most the given number of bytes.
 func mailboxBytes(payload int) int { return mailboxHead + roundUp(payload, mailboxAlign) }
 
 // wordsOf returns the words of the mailbox in memory, which must be aligned to 64 bytes.
@@ -62,7 +62,7 @@ type persistentSender struct {
 }
 
 // open implements sender. It creates all mailboxes before it launches their kernels, because an allocation may wait for
-// a persistent kernel.
+// a running persistent kernel.
 func (p *persistentSender) open() error {
 	mapper, ok := p.dev.(device.Mapper)
 	if info := p.dev.Info(); !ok || info.Kind == "sim" { // on a virtual clock no time passes while the host polls
@@ -122,13 +122,13 @@ type mailbox struct {
 	args   device.LaunchArgs
 	record int // bytes of a result
 
-	region device.HostBuffer // the words, the payload, and the table of the launch's only row
+	region device.HostBuffer // the words, the payload, and the offsets of the launch's only row
 	result device.HostBuffer
 	words  *mailboxWords // refers to region
 	posted uint64        // number of the last payload
 }
 
-// open creates the kernel and allocates its memory. No payload may be larger than bytes.
+// open creates the kernel and allocates its memory for payloads of at most the given number of bytes.
 func (m *mailbox) open(op operator.Operator, mapper device.Mapper, bytes int) error {
 	m.kernel = hold(&m.holder, func() (device.Kernel, error) {
 		return m.dev.Kernel(op.Name()+persistentSuffix, op.Params())
@@ -182,8 +182,8 @@ func (m *mailbox) post(payload []byte) {
 	m.words.posted.Store(m.posted)
 }
 
-// mailboxPatience is the time after which the host queries the device about an unfinished payload, and the interval of
-// such queries. Between queries, the host only reads a word in its own memory.
+// mailboxPatience is the interval of the host's queries to the device while a payload is unfinished. Between queries,
+// the host only reads a word in its own memory.
 const mailboxPatience = time.Millisecond
 
 // await polls until the kernel has finished the payload. It launches the kernel again if the kernel has stopped after
@@ -208,7 +208,7 @@ func (m *mailbox) await(ctx context.Context) error {
 // persistentSuffix follows the operator's name in the name of its persistent kernel.
 const persistentSuffix = ":persistent"
 
-// persistentIdle is the time without a payload after which a persistent kernel stops. A GPU's kernel has the same
+// persistentIdle is the time without a payload after which a persistent kernel stops. The kernels of GPUs have the same
 // limit.
 const persistentIdle = time.Second
 

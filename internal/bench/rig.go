@@ -22,14 +22,14 @@ type rig struct {
 	variant func(device.Device) device.Device // wraps the device in the variant that the row measures; may be nil
 
 	p    *streams.Pipeline // nil while the rig is closed
-	held []*streams.Batch  // the batches of all slots, which the case owns between two runs
+	held []*streams.Batch  // batches of all slots; the case owns them between two runs
 }
 
 // newRig returns a rig for batches of l on the session's device.
 func newRig(s *Session, l *load, schedule streams.Schedule) *rig {
 	r := &rig{dev: s.dev, info: s.info, cfg: s.Pipeline(s.info, l.operators)}
 	r.cfg.Lanes, r.cfg.Schedule = s.Lanes, schedule
-	r.cfg.Copies = s.info.Kind == "host" // the CPU needs no copies, but nothing could overlap without copies
+	r.cfg.Copies = s.info.Kind == "host" // the CPU needs no copies, but without copies there would be nothing to overlap
 	r.cfg.BatchBytes, r.cfg.BatchPayloads = l.size, l.count
 	return r
 }
@@ -70,7 +70,7 @@ func workerSchedule(s *Session) streams.Schedule {
 	return schedule
 }
 
-// receive waits for a completed batch and returns it with the waiting time.
+// receive waits for a completed batch. It returns the batch and the time that it waited.
 func receive(ctx context.Context, p *streams.Pipeline) (b *streams.Batch, waited time.Duration, err error) {
 	select {
 	case b = <-p.Completed():
@@ -91,7 +91,7 @@ func receive(ctx context.Context, p *streams.Pipeline) (b *streams.Batch, waited
 	return b, waited, nil
 }
 
-// verifyAll checks the results of the last run in the held batches. It uses all cores, because references are slow.
+// verifyAll checks the results of the last run in the held batches, on all cores, because references are slow.
 func verifyAll(held []*streams.Batch, l *load, seed uint64) error {
 	var group sync.WaitGroup
 	errs := make([]error, len(held))
@@ -110,8 +110,8 @@ func verifyAll(held []*streams.Batch, l *load, seed uint64) error {
 }
 
 const (
-	recentBatches = 256 // number of batches at a run's end that determine its stage times
-	tracedBatches = 48  // number of batches of a row's last round in a trace
+	recentBatches = 256 // number of last batches of a run that determine its stage times
+	tracedBatches = 48  // number of last batches of a row that a trace contains
 )
 
 // recent keeps the records of at least the last recentBatches batches, and at most twice as many.

@@ -79,16 +79,16 @@ func slotsBaseline(schedule string, c *Case, size int, m mix, slots int) *baseli
 	})
 }
 
-// compareSerial adds two speedups to c. One is over the baseline program's serial schedule in plain CUDA. The other is
-// over our own serial schedule, which is slower.
+// compareSerial adds two speedups to c: over the baseline program's serial schedule in plain CUDA, and over our own
+// serial schedule, which is slower.
 func compareSerial(c, serial *Case) {
 	c.ratio(overCUDASerial, serial.baseline.values, c.batch)
 	c.ratio(overSerial, serial.batch, c.batch)
 }
 
-// compareCeiling adds the case's share of the maximum throughput of any schedule. The maximum is one batch in the time
-// of its longest stage while all engines run. That stage is the kernel alone, or a copy while the other direction is
-// busy.
+// compareCeiling adds the case's share of the maximum throughput of any schedule, which is one batch per longest stage
+// while all engines run. longest returns the time of this stage: the kernel alone, or a copy while the other direction
+// is busy.
 func compareCeiling(c *Case, longest perRound) {
 	c.ratio(ofCeiling, longest, c.batch)
 	c.ratio(overLongest, c.batch, longest)
@@ -100,7 +100,7 @@ func threeStreams(lanes int, hostWaits bool) streams.Schedule {
 		Completion: streams.ByAdaptivePolling}
 }
 
-// waiting adds the shares of time that the submitting goroutine waits in total and within Submit.
+// waiting adds two shares of time of the submitting goroutine: waiting in total and waiting in Submit.
 func waiting(w *batchWork) {
 	w.figures = func(c *Case, r ran) {
 		c.add(blocked, (r.blocked+r.waited).Seconds()/r.elapsed.Seconds())
@@ -111,13 +111,13 @@ func waiting(w *batchWork) {
 // timingTolerance is the permitted relative difference between stage times from events and from the clock.
 const timingTolerance = 0.05
 
-// stageTimes holds the total time of a batch's three stages by the host's clock and by device events. Both are in
-// seconds, with one value per round.
+// stageTimes holds the total seconds of a batch's three stages, by the host's clock and by device events. Each has one
+// value per round.
 type stageTimes struct{ byClock, byEvents []float64 }
 
 // timingCases returns a case that compares the stage times of serial batches by device events and by the host's clock.
-// If the host waits for each stage, its clock shows the stage's length plus the cost of waiting. A hidden case measures
-// that cost with the same schedule over almost empty batches.
+// If the host waits for each stage, its clock shows the stage's time plus the cost of waiting. A second, hidden case
+// measures that cost with almost empty batches.
 func timingCases(s *Session, full *load) []*Case {
 	row := func(name string, l *load, times *stageTimes) *Case {
 		return batches(s, name, l, streams.Serial, func(w *batchWork) {
@@ -144,7 +144,7 @@ func timingCases(s *Session, full *load) []*Case {
 }
 
 // clockOverEvents returns the ratio of the clock's stage times to the events' stage times. It first subtracts the cost
-// of waiting, which is the difference between both over almost empty batches.
+// of waiting: the difference between clock and events for almost empty batches. ok is false if there is no such ratio.
 func (s stageTimes) clockOverEvents(empty stageTimes) (of report.Spread, ok bool) {
 	if len(s.byClock) != len(empty.byClock) {
 		return of, false
@@ -156,7 +156,7 @@ func (s stageTimes) clockOverEvents(empty stageTimes) (of report.Spread, ok bool
 	return ratioOf(stages, s.byEvents)
 }
 
-// chunkedPieces are the numbers of pieces into which the payload is cut.
+// chunkedPieces are the numbers of pieces that the payload is cut into.
 var chunkedPieces = []int{1, 4, 16, 64}
 
 // chunkedFactor is the ratio of the payload to the largest batch. It gives a payload of 64 MiB on a GPU.
@@ -180,7 +180,7 @@ func chunkedCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 	return cases, nil
 }
 
-// chunked returns a case that runs a whole payload in n pieces, each on its own lane. The row treats the payload as one
+// chunked returns a case that processes a payload in n pieces, each on its own lane. The row shows the payload as one
 // batch.
 func chunked(s *Session, m mix, whole *load, n int, same *sameResults) *Case {
 	load := newWords(m, whole.size/n)
@@ -224,8 +224,8 @@ func kernelCases(_ context.Context, s *Session, size int) (cases []*Case, _ erro
 	return cases, nil
 }
 
-// kernelCase returns a case of a minhash kernel with the worker's schedule. In every round, it also compares all
-// results of the first batch with the first kernel's results.
+// kernelCase returns a case of a minhash kernel with the worker's schedule. In every round, it compares all results of
+// the first batch with those of the first kernel.
 func kernelCase(s *Session, name string, size int, same *sameResults) *Case {
 	op := kernelVariant{Operator: Parse(minhashSpec)[0], kernel: "minhash:" + name}
 	c := batches(s, name, newDocuments([]operator.Operator{op}, size, true), workerSchedule(s), func(w *batchWork) {

@@ -21,7 +21,7 @@ type Options struct {
 	Groups []string // names of suites; empty means all
 	Rows   []string // names of rows, such as "triple" or "schedules/triple"; empty means all
 
-	Suites []Suite // further suites, measured after the suites of this package
+	Suites []Suite // additional suites, measured after the suites of this package
 
 	Bytes  []int         // sizes of batches or payloads (see Suite.Sizes); empty means the suite's defaults
 	Rounds int           // number of rounds; 0 means DefaultRounds
@@ -37,8 +37,8 @@ type Options struct {
 	// is empty, rows are only compared with each other.
 	Yardstick string
 
-	// MixRounds is the work of the balanced kernel, in rounds per word. 0 means the number for which the kernel takes
-	// as long as a copy.
+	// MixRounds is the work of the balanced kernel, in rounds per word. 0 means that the bench determines the number
+	// with which the kernel takes as long as a copy.
 	MixRounds int
 
 	Out      io.Writer          // receives each table when its rows are done; may be nil
@@ -50,8 +50,8 @@ type Options struct {
 
 // Tracer draws batches. telemetry.Timeline implements it.
 type Tracer interface {
-	// AddDevice announces a pipeline as a device, before its first batch. The batches have id as their Device. epoch is
-	// the wall-clock time at which the device's clock read zero.
+	// AddDevice announces a pipeline as a device, before its first batch. The Device field of its batches is id. epoch
+	// is the wall-clock time at which the device's clock was zero.
 	AddDevice(id, name string, epoch time.Time)
 	AddBatch(*streams.Record)
 }
@@ -71,11 +71,11 @@ type Experiment struct {
 	// Run measures the rows on all devices at once. If Run is nil, the session measures the cases instead.
 	Run func(context.Context, *Session) error
 
-	// cases returns the cases for one size on Session.dev. The session measures the cases of a size side by side.
+	// cases returns the cases for one size on Session.dev. The session interleaves the rounds of these cases.
 	cases func(ctx context.Context, s *Session, size int) ([]*Case, error)
 
 	sizes    func(*Session) []int // sizes for cases; nil means Session.batchSizes
-	together bool                 // whether the cases use all devices at once; dev is then the first device
+	together bool                 // whether the cases use all devices at once; Session.dev is the first device in that case
 }
 
 // Entry describes a row for --list.
@@ -108,7 +108,7 @@ func deviceSuite(name string, experiments ...Experiment) Suite {
 	return Suite{Name: name, Experiments: experiments, Sizes: Sizes{Of: "batch", Least: MinBatchBytes, Most: MaxBatchBytes}}
 }
 
-// Session is one run of the bench. It measures the cases of suites side by side.
+// Session is one run of the bench.
 type Session struct {
 	Options
 	report  *report.Report
@@ -199,8 +199,8 @@ func (s *Session) runCases(ctx context.Context, e Experiment) error {
 	return nil
 }
 
-// leaveOut handles the error of an experiment. If the device can't run it, leaveOut reports the experiment's rows with
-// the reason. It returns every other error.
+// leaveOut handles the error of an experiment. If the device can't run the experiment, leaveOut reports its rows with
+// the reason and returns nil. Otherwise, it returns err.
 func (s *Session) leaveOut(e Experiment, device string, err error) error {
 	reason, cannot := unable(err)
 	if !cannot {
@@ -214,9 +214,9 @@ func (s *Session) leaveOut(e Experiment, device string, err error) error {
 	return nil
 }
 
-// Measure interleaves the rounds of the cases: every case once, then every case again. All cases of a round use the
-// same seed, so they have the same data. If a case can't be measured, Measure sets Row.Skipped to the reason. Every
-// other error ends the run. Measure ignores nil cases.
+// Measure runs the cases in interleaved rounds. Each round runs every case once. All cases of a round use the same
+// seed, so they process the same data. If a case can't be measured, Measure sets Row.Skipped to the reason. Any other
+// error ends the run. Measure ignores nil cases.
 func (s *Session) Measure(ctx context.Context, cases ...*Case) error {
 	cases = s.selected(cases)
 	for round := range s.Rounds {
@@ -247,7 +247,7 @@ func (s *Session) Measure(ctx context.Context, cases ...*Case) error {
 	return nil
 }
 
-// selected returns the requested cases and the cases with which they are compared.
+// selected returns the requested cases and the cases that they are compared with.
 func (s *Session) selected(all []*Case) (list []*Case) {
 	for _, c := range all {
 		if c == nil {
@@ -277,7 +277,7 @@ func (s *Session) Report(cases ...*Case) {
 	}
 }
 
-// noBaseline is printed below the first table that could have a comparison with plain CUDA.
+// noBaseline is printed below the first table that could be compared with plain CUDA.
 const noBaseline = "Nothing here is compared with plain CUDA, because there is no baseline program. " +
 	"Build it with `make -C kernels yardstick` and name it with --yardstick (it needs a GPU)."
 
@@ -298,7 +298,7 @@ func (s *Session) compareBaseline(c *Case) {
 	}
 }
 
-// print prints the rows of the report with index from and above, and the notes.
+// print prints the report's rows from index from onwards, and the notes.
 func (s *Session) print(from int) error {
 	rows, notes := s.report.Rows[from:], s.notes
 	s.notes = nil
@@ -323,8 +323,8 @@ func (s *Session) Note(format string, args ...any) {
 // Turn returns the duration of one round of a row.
 func (s *Session) Turn() time.Duration { return s.Budget / time.Duration(s.Rounds) }
 
-// Sizes returns the sizes to measure, in bytes. These are the sizes in Options.Bytes that the suite accepts, or the
-// defaults.
+// Sizes returns the sizes to measure, in bytes: the sizes in Options.Bytes that the suite accepts, or defaults if
+// Options.Bytes is empty.
 func (s *Session) Sizes(defaults ...int) []int {
 	if len(s.Bytes) == 0 {
 		return defaults

@@ -11,13 +11,13 @@ import (
 	"millrace/internal/streams"
 )
 
-// These are the sizes of payloads in the suites that send one payload at a time, in bytes.
+// These are the payload sizes of the suites that send one payload at a time, in bytes.
 const (
 	completionBytes = 64 // an almost empty batch
 	latencyBytes    = 1 << 10
 )
 
-// baselineRepeats is the number of times that the baseline program repeats quick operations.
+// baselineRepeats is the number of repetitions of a quick operation in the baseline program.
 const baselineRepeats = 1000
 
 var completionSuite = deviceSuite("completion", Experiment{
@@ -77,7 +77,7 @@ func latencyCases(_ context.Context, s *Session, size int) (cases []*Case, _ err
 }
 
 // single returns a case that sends payloads of the given size through a pipeline, one at a time. The caller may change
-// the rig.
+// the returned rig.
 func single(s *Session, name string, ops []operator.Operator, bytes int, schedule streams.Schedule) (*Case, *rig) {
 	r := newRig(s, &load{operators: ops, size: bytes, count: 1}, schedule)
 	r.cfg.Copies = false // like the worker, on a CPU too
@@ -98,11 +98,11 @@ type sender interface {
 
 const (
 	singleLeast = 64 // minimum number of payloads in a round or a warm-up
-	singleKinds = 16 // number of different payloads, which are sent in rotation
+	singleKinds = 16 // number of different payloads; they are sent in rotation
 )
 
-// singleWork sends payloads through an idle device one at a time. The time runs from the payload on the heap to its
-// results on the heap. Every result is compared with the reference.
+// singleWork sends payloads through an idle device, one at a time. The measured time runs from the payload on the heap
+// to its results on the heap. Every result is compared with the reference.
 type singleWork struct {
 	sender
 	ops   []operator.Operator
@@ -184,8 +184,8 @@ func (p *pipelineSender) send(ctx context.Context, payload, dst []byte) ([]byte,
 	return dst, nil
 }
 
-// ready implements sender. Releasing a batch reads its stage times. The latency excludes that time, because the results
-// are available earlier.
+// ready implements sender. It releases the batch, which reads the stage times. The latency excludes that work, because
+// the results are available earlier.
 func (p *pipelineSender) ready() {
 	p.back.Release()
 	p.back = nil

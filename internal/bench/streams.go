@@ -70,8 +70,8 @@ func kneeOf(rows []*Case) *Case {
 }
 
 // streamKindCases returns cases of the same work on the three kinds of stream. A per-thread default stream belongs to
-// its thread, so every lane needs a driver with its own thread. The other kinds have such drivers too, so only the
-// streams differ.
+// its thread, so every lane needs a driver with its own thread. The other kinds use such drivers too, for a fair
+// comparison.
 func streamKindCases(ctx context.Context, s *Session, size int) ([]*Case, error) {
 	m, err := balanced(ctx, s, size)
 	if err != nil {
@@ -103,8 +103,8 @@ var allocSuite = deviceSuite("alloc", Experiment{
 })
 
 // allocFactor is the ratio of a batch's scratch to its size. allocLeast is the ratio of the largest batch to the
-// smallest. The baseline program's batches have one size, and scratch of varying size that is at least as large. So its
-// request contains the mean size of our batches and the same range of scratch.
+// smallest. In the baseline program, all batches have the same size, and only their scratch varies. Its request
+// contains the mean size of our batches and the same range of scratch.
 const (
 	allocFactor = 2
 	allocLeast  = 2

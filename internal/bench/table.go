@@ -13,7 +13,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// figure is a kind of figure, with its name and unit in the report and its column in a table. Names don't change,
+// figure is a kind of figure, with its name and unit in the report and its column in a table. Names must not change,
 // because other programs read them. Two names still call the baseline program the yardstick.
 type figure struct {
 	name, unit    string
@@ -47,13 +47,13 @@ var (
 	overBaseline     = figure{"ratio to yardstick", "x", "x baseline", "time of the baseline program over ours: above 1, ours is faster", times}
 
 	pieces      = figure{"pieces", "", "pieces", "", func(v float64) string { return strconv.Itoa(int(v)) }}
-	overLongest = figure{name: "time a batch over its longest stage", unit: "x"} // the inverse of ofCeiling, for the report only
+	overLongest = figure{name: "time a batch over its longest stage", unit: "x"} // inverse of ofCeiling; only in the report
 )
 
 // FigureCores is the processor time of the process divided by wall time. CoresColumn shows it.
 const FigureCores = "host cores"
 
-// CoresColumn shows the figure "host cores". Suites add it if the figure applies to them.
+// CoresColumn shows FigureCores. It is only in the tables of suites that add it.
 var CoresColumn = figure{FigureCores, "", "cores", "processor time of the process over wall time", Number}.column()
 
 // Column is one column of a table. A table omits columns that are empty in all of its rows.
@@ -65,7 +65,7 @@ type Column struct {
 	distinguishes bool // whether to omit the column if all cells are equal
 }
 
-// columns are the columns of every suite, in order. A suite's own columns follow them.
+// columns are the columns of every suite. A suite's own columns follow them.
 var columns = append([]Column{
 	{Title: "device", Cell: func(r report.Row) string { return r.Device }, distinguishes: true},
 	{Title: "operator", Cell: operatorCell, distinguishes: true},
@@ -123,7 +123,8 @@ func batchCell(r report.Row) string {
 	return withSpread(*r.Batch, Micros)
 }
 
-// rateCell returns the byte rate of a row if its batches all have the same size. Otherwise it returns an empty string.
+// rateCell returns the byte rate of a row. It returns an empty string if the row has no time per batch or its batches
+// have different sizes.
 func rateCell(r report.Row) string {
 	if _, sizesVary := r.Figure(allocation.name); sizesVary || batchCell(r) == "" {
 		return ""
@@ -165,11 +166,11 @@ func withSpread(s report.Spread, write func(float64) string) string {
 	return fmt.Sprintf("%s (%s-%s)", write(s.Median), write(s.Low), write(s.High))
 }
 
-// bytesText formats a size in its largest unit, as in "16 MiB".
+// bytesText formats a size in its largest unit, such as "16 MiB".
 func bytesText(n int) string { return strings.Replace(console.Bytes(float64(n)), ".0 ", " ", 1) }
 
-// Number formats a number with three significant digits, as in "0.0123". It formats numbers from 100 on without
-// decimals, as in "1,234".
+// Number formats a number with three significant digits, such as "0.0123". Numbers of 100 or more have no decimals,
+// such as "1,234".
 func Number(v float64) string {
 	if v >= 100 {
 		return console.Count(int64(math.Round(v)))
@@ -184,14 +185,14 @@ func times(v float64) string   { return fmt.Sprintf("%.3gx", v) }
 func percent(v float64) string { return fmt.Sprintf("%.1f %%", v) }
 func share(v float64) string   { return percent(100 * v) }
 
-// printer prints tables. It explains each column only once.
+// printer prints tables. It prints the legend of each column only once.
 type printer struct {
 	out       io.Writer
 	explained map[string]bool // titles of columns whose legend has been printed
 }
 
 // print prints a table of rows under the suite's name. Below the table, it prints the legends of columns that no
-// earlier table had, the reasons for rows without figures, and the notes. If no row has figures, it prints no table.
+// earlier table had, the reasons for skipped rows, and the notes. If all rows were skipped, it prints no table.
 func (p *printer) print(suite string, own []Column, rows []report.Row, notes []string) error {
 	notes = append(skipped(rows), notes...)
 	if !slices.ContainsFunc(rows, func(r report.Row) bool { return r.Skipped == "" }) {
@@ -221,8 +222,8 @@ func (p *printer) print(suite string, own []Column, rows []report.Row, notes []s
 	return p.printNotes(append(p.legends(shown), notes...))
 }
 
-// shownColumns returns the columns that have a value in at least one row. It omits distinguishing columns with equal
-// values.
+// shownColumns returns the columns that have a value in at least one row, except distinguishing columns with only one
+// value.
 func shownColumns(all []Column, rows []report.Row) (shown []Column) {
 	for _, c := range all {
 		var values []string
@@ -256,7 +257,7 @@ func (p *printer) legends(shown []Column) (lines []string) {
 	return lines
 }
 
-// printNotes prints one line for each different note.
+// printNotes prints each note on one line, but equal notes only once.
 func (p *printer) printNotes(notes []string) error {
 	for i, note := range notes {
 		if slices.Contains(notes[:i], note) {
@@ -269,7 +270,7 @@ func (p *printer) printNotes(notes []string) error {
 	return nil
 }
 
-// skipped returns the reasons for which rows have no figures. Rows of a device with the same reason share a line.
+// skipped returns a note for each reason why rows were skipped. Rows of one device with the same reason share a note.
 func skipped(rows []report.Row) (notes []string) {
 	for i, r := range rows {
 		same := func(o report.Row) bool { return o.Device == r.Device && o.Skipped == r.Skipped }
@@ -287,7 +288,7 @@ func skipped(rows []report.Row) (notes []string) {
 	return notes
 }
 
-// onDevice returns a text that names a row's device, as in " on id". It returns an empty string for an empty id.
+// onDevice returns the text " on " and id, or an empty string if id is empty.
 func onDevice(id string) string {
 	if id == "" {
 		return ""

@@ -9,14 +9,14 @@ import (
 	"millrace/internal/device"
 )
 
-// This file defines the variants of a device (adr/0036). A variant wraps a device and changes only the property that a
-// row measures. The property is the kind of streams, the source of scratch, or the detection of completed batches. The
-// pipeline on a variant is the worker's pipeline.
+// This file defines the variants of a device (adr/0036). A variant wraps a device and changes only one property, which
+// a row measures: the kind of streams, the source of scratch, or the detection of completed batches. The pipeline is
+// the same as the worker's.
 
 // below is the device that a variant wraps.
 type below struct{ device.Device }
 
-// Map implements device.Mapper, which every measured device implements.
+// Map implements device.Mapper. It fails if the wrapped device doesn't implement device.Mapper.
 func (d below) Map(b device.HostBuffer) (device.Memory, error) {
 	m, ok := d.Device.(device.Mapper)
 	if !ok {
@@ -28,7 +28,7 @@ func (d below) Map(b device.HostBuffer) (device.Memory, error) {
 // legacyDefault returns a variant on which all streams are CUDA's legacy default stream, a single queue.
 func legacyDefault(d device.Device) device.Device { return &onDefaultStreams{below: below{d}} }
 
-// perThreadDefault returns a variant on which every stream is the default stream of the submitting thread. So the
+// perThreadDefault returns a variant on which every stream is the default stream of the submitting thread. The
 // submitting goroutine must be locked to its thread.
 func perThreadDefault(d device.Device) device.Device {
 	return &onDefaultStreams{below: below{d}, perThread: true}
@@ -39,7 +39,7 @@ type defaultStreamer interface {
 	DefaultStream(name string, perThread bool) (device.Stream, error)
 }
 
-// onDefaultStreams is a device on which all streams are default streams. If the device has no default streams, one
+// onDefaultStreams is a device on which all streams are default streams. On a device that isn't a GPU, one ordinary
 // stream replaces the legacy default stream, and ordinary streams replace the per-thread ones.
 type onDefaultStreams struct {
 	below
@@ -96,8 +96,8 @@ func releasing(d device.Device) device.Device {
 	}}
 }
 
-// poolless returns a variant without pools, like some GPUs. A pipeline on it preallocates scratch of the largest size
-// for each stream.
+// poolless returns a variant without pools, as on GPUs that don't support pools. A pipeline on it preallocates scratch
+// of the largest size for each stream.
 func poolless(d device.Device) device.Device {
 	return withPools{below{d}, func(device.PoolConfig) (device.Pool, error) {
 		return nil, device.Errorf("new pool", d.Info().ID, device.ErrUnavailable, "this row is about a device without pools")
@@ -110,7 +110,7 @@ func synchronous(d device.Device) device.Device {
 }
 
 // synchronousPool is a pool that keeps no memory. Every allocation calls the device, and every free waits for the
-// stream, like cudaMalloc and cudaFree.
+// stream, as with cudaMalloc and cudaFree.
 type synchronousPool struct {
 	dev  device.Device
 	used atomic.Int64 // bytes
@@ -136,13 +136,13 @@ func (p *synchronousPool) Free(s device.Stream, m device.Memory) error {
 func (p *synchronousPool) Trim(int64) error { return nil }
 func (p *synchronousPool) Close() error     { return nil }
 
-// Stats returns the memory in use. It doesn't report the highest value.
+// Stats returns the memory in use, but not its maximum.
 func (p *synchronousPool) Stats() (device.PoolStats, error) {
 	return device.PoolStats{Used: p.used.Load(), Reserved: p.used.Load()}, nil
 }
 
-// asking is a device that detects completions by querying the event after each batch, in order. The underlying device
-// would notify the host instead.
+// asking is a device that detects completions by querying the event after each batch, in order. The wrapped device
+// isn't asked to notify the host.
 type asking struct {
 	below
 	flags device.EventFlags // additional flags of all events
@@ -159,7 +159,7 @@ type end struct {
 	event device.Event
 }
 
-// polling returns a variant that queries the oldest batch's event repeatedly, which keeps a core busy.
+// polling returns a variant that queries the oldest batch's event without pause, which keeps a core busy.
 func polling(d device.Device) device.Device {
 	return newAsking(d, 0, func(ctx context.Context, e device.Event) error {
 		for {
@@ -174,7 +174,7 @@ func polling(d device.Device) device.Device {
 	})
 }
 
-// blocking returns a variant on which a thread sleeps in the driver until the oldest batch's event is reached. This
+// blocking returns a variant on which a thread sleeps in the driver until the oldest batch's event has completed. This
 // costs a GPU one interrupt per batch.
 func blocking(d device.Device) device.Device {
 	return newAsking(d, device.BlockingSync, func(_ context.Context, e device.Event) error { return e.Synchronize() })
@@ -199,7 +199,7 @@ func (a *asking) WaitCompletion(ctx context.Context) (uint64, error) {
 	}
 }
 
-// askedStream is a stream of an asking device. It stores the event that was recorded last.
+// askedStream is a stream of an asking device.
 type askedStream struct {
 	device.Stream
 	dev  *asking

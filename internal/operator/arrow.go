@@ -13,12 +13,12 @@ import (
 type Columnar interface {
 	Operator
 
-	// ArrowColumn returns the description of the column, whose Width is Stride.
+	// ArrowColumn returns the description of the column. Its Width is Stride.
 	ArrowColumn() arrowipc.Column
 }
 
-// ArrowColumns describes the operators' columns in an Arrow stream. The column of an operator that isn't Columnar has the
-// unchanged records.
+// ArrowColumns returns the operators' columns in an Arrow stream. If an operator isn't Columnar, its column contains the
+// records as bytes.
 func ArrowColumns(ops []Operator) []arrowipc.Column {
 	columns := make([]arrowipc.Column, 0, len(ops))
 	for _, op := range ops {
@@ -41,8 +41,8 @@ var arrowTypes = map[compiled.Type]arrowipc.Type{
 	compiled.Bytes: arrowipc.BinaryType,
 }
 
-// DeclaredColumn returns the Arrow column of an operator according to its declaration. The column is a struct with the declared
-// fields, or the only field if that field is bare.
+// DeclaredColumn returns the Arrow column that an operator's declaration specifies: a struct with the declared fields, or the
+// only field if that field is bare.
 func DeclaredColumn(o *compiled.Operator) arrowipc.Column {
 	c := arrowipc.Column{Name: o.Name(), Spec: o.String(), Kind: arrowipc.Struct, Width: o.Stride()}
 	for i, f := range o.Description().Fields {
@@ -58,7 +58,7 @@ func DeclaredColumn(o *compiled.Operator) arrowipc.Column {
 	return c
 }
 
-// arrowEncoders keeps encoders for reuse, because a process writes many results of the same operators.
+// arrowEncoders is a pool of encoders, because a process writes many results of the same operators.
 var arrowEncoders sync.Pool
 
 // appendArrow appends an Arrow stream of one row to dst.

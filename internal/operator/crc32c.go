@@ -8,14 +8,14 @@ import (
 )
 
 // crc32cName is the name of the operator crc32c: the CRC-32C of the payload as defined in RFC 3720. The initial value is all ones, and the
-// result is complemented. For the empty payload it is 0.
+// result is complemented. The checksum of an empty payload is 0.
 const crc32cName = "crc32c"
 
 // castagnoli is the bit-reversed polynomial of CRC-32C (RFC 3720, section 12.1): bit 31 is the coefficient of x^0, and
 // x^32 is omitted.
 const castagnoli = 0x82F63B78
 
-// crc32cReference appends the checksum of payload. It divides bit by bit, following the definition.
+// crc32cReference appends the checksum of payload. It divides bit by bit, as in the definition.
 func crc32cReference(dst, payload []byte) []byte {
 	remainder := ^uint32(0)
 	for _, b := range payload {
@@ -33,13 +33,13 @@ func crc32cReference(dst, payload []byte) []byte {
 
 const crc32cStride = 4
 
-// crc32cPieceUnits is the size of a piece in the units of batch. One core needs some microseconds for a piece, which
-// outweighs the cost of distributing pieces.
+// crc32cPieceUnits is the size of a piece in the units of batch. One core needs some microseconds for a piece, much more than the cost of
+// distributing it.
 const crc32cPieceUnits = 64 << 10
 
 var castagnoliTable = crc32.MakeTable(crc32.Castagnoli)
 
-// crc32cHost is the host kernel. It calls the standard library's CRC-32C, which uses the processor's CRC instruction.
+// crc32cHost is the host kernel. It calls hash/crc32, which uses the processor's CRC instruction.
 type crc32cHost struct{}
 
 func (crc32cHost) Name() string { return crc32cName }
@@ -53,8 +53,8 @@ func (crc32cHost) Bind(params []byte) (device.BoundHostKernel, error) {
 
 type crc32cKernel struct{ pieceUnits int }
 
-// Needs requests scratch for one checksum per piece: the checksum of a piece's first part, which may continue a row
-// that another piece begins. A batch with a single piece needs no scratch.
+// Needs requests scratch for one checksum per piece: the checksum of its first part, if that part continues a row from an earlier piece. A
+// batch with a single piece needs no scratch.
 func (c crc32cKernel) Needs(s device.Shape) device.Needs {
 	n := device.Needs{Result: s.Rows * crc32cStride}
 	if pieces := pieceCount(s.Rows, s.Bytes, c.pieceUnits); pieces > 1 {
@@ -92,12 +92,12 @@ func (c crc32cKernel) Run(rows []byte, offsets []uint32, scratch, result []byte,
 	return nil
 }
 
-// A checksum is a remainder modulo the CRC's polynomial P over GF(2). So the checksum of two concatenated byte strings
-// follows from their checksums. Appending n bytes multiplies the first checksum by x^(8n), and then adds the second
-// checksum. The complements at both ends cancel out. zlib's crc32_combine uses the same property.
+// A checksum is a remainder modulo the CRC's polynomial P over GF(2), so the checksum of two concatenated byte strings follows from their
+// checksums: multiply the first by x^(8n), where n is the length of the second byte string, and add the second. The complements at both
+// ends cancel out. zlib's crc32_combine uses the same property.
 
-// crc32cConcat returns the CRC-32C of a byte string with checksum first followed by a byte string of n bytes (below
-// 2^32) with checksum second.
+// crc32cConcat returns the CRC-32C of two concatenated byte strings with the checksums first and second. n is the length of the second
+// byte string, below 2^32.
 func crc32cConcat(first, second uint32, n int) uint32 {
 	for bit := 0; n != 0; bit++ {
 		if n&1 != 0 {
@@ -108,7 +108,7 @@ func crc32cConcat(first, second uint32, n int) uint32 {
 	return first ^ second
 }
 
-// powersOfX[i] is x^(8 * 2^i) mod P, the factor for appending 2^i bytes.
+// powersOfX[i] is x^(8 * 2^i) mod P: the factor for appending 2^i bytes.
 var powersOfX = func() (powers [32]uint32) {
 	powers[0] = 1 << (31 - 8) // x^8: bit 31 is the coefficient of x^0
 	for i := 1; i < len(powers); i++ {

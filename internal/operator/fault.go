@@ -8,10 +8,10 @@ import (
 
 // These constants are the faults that an operator may cause. Metrics use the same names.
 const (
-	FaultDevice        = "device"         // the operator's kernel lost the device
+	FaultDevice        = "device"         // the operator's kernel made the device fail
 	FaultDeadline      = "deadline"       // the operator's kernel didn't finish in time
 	FaultLaunch        = "launch"         // the device rejected the operator's launch on a payload
-	FaultWrongResult   = "wrong_result"   // the operator computed a known payload wrongly
+	FaultWrongResult   = "wrong_result"   // the operator returned a wrong result for a known payload
 	FaultInvalidResult = "invalid_result" // the operator returned a status or a byte string that it doesn't declare
 	FaultOutOfBounds   = "out_of_bounds"  // the operator accessed memory outside a record, its result, or (in a pass) the batch
 )
@@ -21,8 +21,8 @@ func Faults() []string {
 	return []string{FaultDevice, FaultDeadline, FaultLaunch, FaultWrongResult, FaultInvalidResult, FaultOutOfBounds}
 }
 
-// FaultOfLoss returns the fault that lost a device with err, and the name of the operator. The name is "" if no operator is known to
-// have caused the loss.
+// FaultOfLoss returns the fault behind err, the loss of a device, and the name of the operator. Both are "" if err isn't a loss or if its
+// operator isn't known.
 func FaultOfLoss(err error) (name, fault string) {
 	if !errors.Is(err, device.ErrLost) {
 		return "", ""
@@ -39,8 +39,8 @@ func FaultOfLoss(err error) (name, fault string) {
 	return name, FaultWrongResult
 }
 
-// FaultOfPayload returns the fault of an operator that failed with err on a payload or record alone, and the operator's name. The name is
-// "" if no operator is known to have caused the error.
+// FaultOfPayload returns the fault behind err, the error of a single payload or record, and the name of the operator. Both are "" if the
+// operator isn't known.
 func FaultOfPayload(err error) (name, fault string) {
 	if name = device.FailedOperator(err); name == "" {
 		return "", ""
@@ -51,26 +51,26 @@ func FaultOfPayload(err error) (name, fault string) {
 	return name, FaultLaunch
 }
 
-// BatchError is the error of an operator that has no results for a whole batch, although the device works. Any record may be
+// BatchError is the error of an operator that has no results for a whole batch, although the device works. Any record of the batch may be
 // the cause.
 type BatchError struct{ Text string }
 
 func (b *BatchError) Error() string { return b.Text }
 
-// Faulty is implemented by Refusers whose results a user's code writes. The results are checked record by record. A result must not be
-// used if its status isn't declared, or if a length exceeds its limit.
+// Faulty is implemented by Refusers whose results users' code writes. The caller checks each record's result. It must not use a result
+// with an undeclared status or with a length above the limit.
 type Faulty interface {
 	Refuser
 
-	// FailedBatch returns the reason for which the operator has no results for a whole batch of that many rows. It
-	// returns "" if the operator has results.
+	// FailedBatch returns the reason why the operator has no results for a whole batch, or "" if it has results. rows is the number of
+	// rows in the batch.
 	FailedBatch(results []byte, rows int) string
 
-	// Overlong returns a reason if a byte string of the record exceeds its limit, and "" otherwise. results is the
-	// result of the operator's kernel for a batch with these offsets.
+	// Overlong returns a reason if a byte string of the record exceeds its limit, or else "". results is the result of the operator's
+	// kernel for a batch with the given offsets.
 	Overlong(results []byte, offsets []uint32, row int) string
 
-	// Fault returns the fault for a reason from Refusal or Overlong, or "" if it is a declared reason.
+	// Fault returns the fault for a reason from Refusal or Overlong, or "" if the operator declares the reason.
 	Fault(reason string) string
 }
 
@@ -82,7 +82,7 @@ type RecordError struct {
 
 func (r *RecordError) Error() string { return r.Text }
 
-// ToBlame returns the name of the operator that caused err, or "" if that isn't known.
+// ToBlame returns the name of the operator that caused err, or "" if the operator isn't known.
 func ToBlame(err error) string {
 	var refused *RecordError
 	if errors.As(err, &refused) {

@@ -9,8 +9,8 @@ import (
 	"millrace/internal/arrowipc"
 )
 
-// Format is the format of a result message's body. docs/results.md specifies the formats. The methods of Format write the result of
-// a message that is one record. Package table writes the results of a message with several records.
+// Format is the format of a result message's body. docs/results.md specifies the formats. Format writes the result of a message with one
+// record. Package table writes the results of messages with several records.
 type Format uint8
 
 const (
@@ -42,9 +42,9 @@ func (f Format) String() string {
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }
 
-// Append appends the body of one result message to dst and returns the extended slice. The body has the payload's length in bytes and its
-// value for each operator, where records[i] belongs to ops[i]. See Variable for values. For JSON and Binary, Append allocates only to grow
-// dst. It panics if the numbers of records and operators differ, or if f isn't a valid format.
+// Append appends the body of one result message to dst and returns the extended slice. The body has the payload's length in bytes and a
+// value for each operator. records[i] is the value of ops[i], as described for Variable. For JSON and Binary, Append allocates only to
+// grow dst. It panics if the numbers of records and operators differ, or if f isn't valid.
 func (f Format) Append(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
 	if len(ops) != len(records) || payloadBytes < 0 {
 		panic(fmt.Sprintf("operator: %d records of %d operators for a payload of %d bytes", len(records), len(ops), payloadBytes))
@@ -63,9 +63,8 @@ func (f Format) Append(dst []byte, ops []Operator, payloadBytes int, records [][
 // maxNumber is the maximum number of digits of a payload length.
 const maxNumber = 19
 
-// Most returns the maximum number of bytes that Append appends for one payload with these operators. stringBytes is the total length of
-// its byte strings; see StringBytes. The worker reserves that much memory before it computes the result. Most panics if f isn't a valid
-// format.
+// Most returns the maximum number of bytes that Append appends for one payload. stringBytes is the maximum total length of its byte
+// strings; see StringBytes. The worker reserves this memory before it computes the result. Most panics if f isn't valid.
 func (f Format) Most(ops []Operator, stringBytes int) int {
 	switch f {
 	case JSON:
@@ -104,8 +103,8 @@ func appendJSON(dst []byte, ops []Operator, payloadBytes int, records [][]byte) 
 	return append(dst, '}')
 }
 
-// This is version 1 of the binary format, which client.Decode reads. Numbers are unsigned and little-endian. Every
-// field starts at a multiple of 4 bytes.
+// This is version 1 of the binary format, which client.Decode reads. Numbers are unsigned and little-endian. Every field starts at a
+// multiple of 4 bytes.
 const (
 	binaryMagic       = "MILL"
 	binaryVersion     = 1
@@ -147,23 +146,21 @@ func appendPadding(dst []byte, n int) []byte {
 	return append(dst, "\x00\x00\x00"[:padding(n)]...)
 }
 
-// StringsFollow is a flag in the length of an operator's record in a binary result. It is set if byte strings follow
-// the records.
+// StringsFollow is a flag in the length of an operator's record in a binary result. It means that byte strings follow the records.
 const StringsFollow = 1 << 31
 
-// mostPositions is the maximum number of bytes that a binary result of one record has in addition to its byte strings. These are two
-// positions and padding.
+// mostPositions is the maximum number of additional bytes of a binary result with byte strings: two positions and padding.
 const mostPositions = 2*4 + binaryAlignment - 1
 
-// appendStrings appends the byte strings of one record in the format of a binary result: their start and end, then their bytes.
+// appendStrings appends the byte strings of one record as in a binary result: their start and end, then their bytes.
 func appendStrings(dst, strings []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, 0)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(strings)))
 	return appendPadding(append(dst, strings...), len(strings))
 }
 
-// Check computes a payload's results with the reference implementation and compares body with the result message for them. The error
-// names the first byte that differs.
+// Check compares body with the result message that the reference implementation computes for a payload. The error contains the position of
+// the first difference.
 func (f Format) Check(ops []Operator, payload, body []byte) error {
 	records := make([][]byte, len(ops))
 	for i, op := range ops {
@@ -172,8 +169,7 @@ func (f Format) Check(ops []Operator, payload, body []byte) error {
 	return Compare(body, f.Append(nil, ops, len(payload), records))
 }
 
-// Compare returns an error that describes the first difference between two texts, with some context. It returns nil if
-// they are equal.
+// Compare returns an error that describes the first difference between got and want, with some context, or nil if they are equal.
 func Compare(got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil

@@ -12,8 +12,8 @@ import (
 
 const minhashName = "minhash"
 
-// noShingle is the signature entry of a payload without shingles. It is the largest uint32, so it is also the initial
-// value of a minimum.
+// noShingle is the signature entry of a payload without shingles. As the largest uint32, it is also the initial value
+// of a minimum.
 const noShingle = math.MaxUint32
 
 // minhashConfig holds the number of characters per shingle, the number of signature entries, and the seed of the
@@ -23,7 +23,7 @@ type minhashConfig struct {
 	seed      uint64
 }
 
-// minhashConfigOf returns the parameters in a block. It returns an error if the block isn't valid.
+// minhashConfigOf returns the parameters in a block, or an error if the block isn't valid.
 func minhashConfigOf(d *compiled.Description, block []byte) (minhashConfig, error) {
 	o, err := d.BindBlock(block)
 	if err != nil {
@@ -36,13 +36,12 @@ func minhashConfigOf(d *compiled.Description, block []byte) (minhashConfig, erro
 // Resemblance and Containment of Documents", 1997). The share of equal entries in two signatures estimates the Jaccard
 // similarity of the two payloads' sets of shingles.
 //
-// A character starts at byte 0 and at every byte that is not a UTF-8 continuation byte (10xxxxxx). Invalid UTF-8 is
-// handled in the same way. A shingle is k consecutive characters. A payload with fewer characters is one shingle, and
-// an empty payload has no shingle. Entry i of the signature is the minimum, over all shingles, of the low 32 bits of
-// permutation i of the shingle's murmur3 hash.
+// A character starts at byte 0 and at every byte that is not a UTF-8 continuation byte (10xxxxxx), also in invalid
+// UTF-8. A shingle is k consecutive characters. A payload with fewer characters is one shingle, and an empty payload
+// has no shingle. Entry i of the signature is a minimum over all shingles: the low 32 bits of permutation i of the
+// shingle's murmur3 hash.
 //
-// Very long characters, which are runs of continuation bytes, make shingles long too. Each byte is hashed in up to k
-// shingles.
+// Runs of continuation bytes make characters and shingles long. Each byte is hashed in up to k shingles.
 type minhashReference struct {
 	k            int
 	permutations []permutation
@@ -97,7 +96,7 @@ func shingles(payload []byte, k int) iter.Seq[[]byte] {
 }
 
 // low32 returns the low 32 bits of p applied to hash. The product has at most 93 bits. If x = high*2^61 + low, then x
-// is congruent to high + low modulo mersenne61, because 2^61 is congruent to 1. That sum is below twice the modulus.
+// is congruent to high + low modulo mersenne61, because 2^61 is congruent to 1. high + low is below twice the modulus.
 func (p permutation) low32(hash uint32) uint32 {
 	upper, lower := bits.Mul64(p.a, uint64(hash))
 	lower, carry := bits.Add64(lower, p.b, 0)
@@ -109,7 +108,7 @@ func (p permutation) low32(hash uint32) uint32 {
 	return uint32(sum)
 }
 
-// fixed returns record and panics if its length is not stride. A different length is a bug in the caller.
+// fixed returns record. It panics if the record's length is not stride, which is a bug in the caller.
 func fixed(record []byte, stride int) []byte {
 	if len(record) != stride {
 		panic(fmt.Sprintf("operator: a record has %d bytes, want %d", len(record), stride))

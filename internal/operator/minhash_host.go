@@ -9,11 +9,11 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// minhashPieceUnits is the size of a piece in the units of batch. The hashes of its shingles, 4 bytes each, fit in a
-// core's L1 cache while every permutation iterates over them.
+// minhashPieceUnits is the size of a piece in the units of batch. The hashes of a piece's shingles (4 bytes each) fit
+// in a core's L1 cache while every permutation iterates over them.
 const minhashPieceUnits = 4 << 10
 
-// minhashHost is the host kernel. It hashes the shingles of a piece once, into scratch. It then iterates over the
+// minhashHost is the host kernel. It hashes the shingles of a piece once, into scratch. Then it iterates over the
 // hashes for two permutations at a time, with both minima in registers.
 type minhashHost struct{ description *compiled.Description }
 
@@ -32,7 +32,7 @@ func (m minhashHost) Bind(params []byte) (device.BoundHostKernel, error) {
 	return minhashKernel{minhashConfig: c, scaled: scaled, pieceUnits: minhashPieceUnits}, nil
 }
 
-// minhashKernel is the kernel bound to its parameters.
+// minhashKernel is the kernel with its parameters.
 type minhashKernel struct {
 	minhashConfig
 	scaled     []permutation // a and b times 8, for lowestPermuted
@@ -40,7 +40,7 @@ type minhashKernel struct {
 }
 
 // Needs requests scratch for one hash per byte, because at most one shingle starts at each byte. It also requests
-// scratch for the signature of each piece's first part, which may continue a row that another piece begins.
+// scratch for one signature per piece: that of its first part, if that part continues a row from an earlier piece.
 func (m minhashKernel) Needs(s device.Shape) device.Needs {
 	n := device.Needs{Scratch: 4 * s.Bytes, Result: s.Rows * 4 * m.hashes}
 	if pieces := pieceCount(s.Rows, s.Bytes, m.pieceUnits); pieces > 1 {
@@ -81,7 +81,7 @@ func (m minhashKernel) Run(rows []byte, offsets []uint32, scratch, result []byte
 }
 
 // sign writes the signature of the shingles that start in part p to record. It stores their hashes in the scratch
-// memory that belongs to the bytes of the part.
+// memory for the part's bytes.
 func (m minhashKernel) sign(record []byte, b batch, p part, hashes []uint32) {
 	var (
 		start = int(b.offsets[p.row])
@@ -97,8 +97,8 @@ func (m minhashKernel) sign(record []byte, b batch, p part, hashes []uint32) {
 	}
 }
 
-// appendShingleHashes appends the hashes of the shingles of row that start in row[low:high]. They may end after high.
-// The start and the end of a shingle advance through the row together, so each byte is examined twice.
+// appendShingleHashes appends the hashes of the shingles that start in row[low:high]. They may end after high. Start
+// and end of the shingle advance together, so each byte of row is examined twice.
 func appendShingleHashes(dst []uint32, row []byte, low, high, k int) []uint32 {
 	start := characterStart(row, low)
 	if start >= high {
@@ -128,7 +128,7 @@ func appendShingleHashes(dst []uint32, row []byte, low, high, k int) []uint32 {
 	}
 }
 
-// characterStart returns the first position at or after i at which a character starts, or the end of the row.
+// characterStart returns the first position from i on where a character starts, or the end of the row.
 func characterStart(row []byte, i int) int {
 	for i > 0 && i < len(row) && row[i]&0xC0 == 0x80 {
 		i++
@@ -136,14 +136,14 @@ func characterStart(row []byte, i int) int {
 	return i
 }
 
-// lowestPermuted returns, for each of two permutations, the minimum of the low 32 bits of all permuted hashes. Without
+// lowestPermuted returns the minimum of the low 32 bits of all permuted hashes, for each of two permutations. Without
 // hashes, it returns noShingle. The permutations are scaled by 8, so x = a*h + b is computed as 8x. The upper 64 bits
-// of 8x are the bits of x from bit 61. The lower 64 bits are 8 times the other bits of x, so no bits have to be
+// of 8x are the bits of x from bit 61 on. The lower 64 bits are 8 times the other bits of x, so no bits have to be
 // combined.
 //
 // If x = high*2^61 + low, then x mod p is high + low, minus p = 2^61-1 if the sum is at least p. Modulo 2^32,
-// subtracting p is adding one, and high + low >= p means that 8*low + 8*high + 8 carries out of 64 bits. So the
-// correction is a carry, without a branch. Carries use only bits.Add64, which the compiler translates to ADC.
+// subtracting p is adding one. high + low >= p means that 8*low + 8*high + 8 carries out of 64 bits. The correction is
+// therefore a carry, without a branch. Only bits.Add64 computes carries, because the compiler translates it to ADC.
 func lowestPermuted(hashes []uint32, p, q permutation) (first, second uint32) {
 	first, second = noShingle, noShingle
 	for _, hash := range hashes {
@@ -166,7 +166,7 @@ func lowestPermuted(hashes []uint32, p, q permutation) (first, second uint32) {
 	return first, second
 }
 
-// mergeSignature replaces each entry of record by the smaller of itself and the entry of other.
+// mergeSignature sets each entry of record to the minimum of the entries of record and other.
 func mergeSignature(record, other []byte) {
 	for i := 0; i < len(record); i += 4 {
 		lower := min(binary.LittleEndian.Uint32(record[i:]), binary.LittleEndian.Uint32(other[i:]))
@@ -174,8 +174,8 @@ func mergeSignature(record, other []byte) {
 	}
 }
 
-// asUint32 returns the same memory as numbers in native byte order. Only this kernel reads them, so the byte order
-// doesn't matter.
+// asUint32 returns the same memory as numbers in native byte order. Only this kernel reads these numbers, so any byte
+// order is fine.
 func asUint32(memory []byte) ([]uint32, error) {
 	if len(memory) == 0 {
 		return nil, nil

@@ -1,11 +1,10 @@
-// Package operator defines the computations for a batch. It has the operators' names and parameters, the layout of
-// their results, and the code that writes and checks result messages.
+// Package operator defines the computations for a batch: the operators' names and parameters, the layout of their results, and the code
+// that writes and checks result messages.
 //
-// This package implements every built-in operator twice, deliberately without shared code. The reference
-// (Operator.AppendReference) is simple, processes one payload at a time, and is the standard for results. The host kernel
-// (HostKernels) is fast, processes a whole ragged batch, and runs on the host and sim devices. The GPU kernel of the same name
-// is a third implementation. All three must return the same bytes for the same payload. An operator's declaration determines
-// its parameters and encodings (package compiled).
+// This package implements every built-in operator twice, deliberately without shared code. The reference (Operator.AppendReference) is
+// simple, processes one payload at a time, and defines the correct result. The host kernel (HostKernels) is fast, processes a whole
+// ragged batch, and runs on the host and sim devices. The GPU kernel of the same name is a third implementation. All three must return
+// the same bytes for the same payload. An operator's declaration determines its parameters and encodings (package compiled).
 //
 // The worker parses MILLRACE_OPERATORS with ParseList, package streams runs the operators, and internal/ingest writes
 // their results with Format. Start reading with this file, then parse.go and format.go.
@@ -15,26 +14,26 @@ import "millrace/internal/device"
 
 // Operator is an operator with its parameters. It is immutable and safe for concurrent use.
 //
-// The result for one payload is a record of Stride bytes. Records are little-endian on every machine. A Variable also has byte strings.
+// The result for one payload is a record of Stride bytes, little-endian on every machine. A Variable also has byte strings.
 type Operator interface {
 	// Name returns the operator's name, for example "minhash". It is the key in a JSON result and the name that
 	// device.Device.Kernel accepts.
 	Name() string
 
-	// String returns the canonical spec with every parameter, for example "minhash?k=24&hashes=128&seed=1". Parse
-	// returns an equal operator for it.
+	// String returns the canonical spec with every parameter, for example "minhash?k=24&hashes=128&seed=1". Parse accepts it and returns
+	// an equal operator.
 	String() string
 
 	// Params returns the parameter block for device.Device.Kernel, little-endian and packed. The caller owns it. The
 	// block of crc32c is empty. The block of minhash has uint32 k, uint32 hashes, uint64 seed.
 	Params() []byte
 
-	// Stride returns the length of one record in bytes. It is 4 for crc32c, which has one uint32. It is 4*hashes for
-	// minhash, which has a uint32 per entry of the signature.
+	// Stride returns the length of one record in bytes. It is 4 for crc32c (one uint32) and 4*hashes for minhash (one uint32 per entry
+	// of the signature).
 	Stride() int
 
-	// Needs returns the memory, in bytes, that the host kernel needs for a batch of that shape. Other devices' kernels
-	// have different needs, see device.Kernel.Needs.
+	// Needs returns the memory, in bytes, that the host kernel needs for a batch of the given shape. For the kernels of other devices,
+	// see device.Kernel.Needs.
 	Needs(device.Shape) device.Needs
 
 	// AppendJSON appends the compact JSON value of one record. It panics if record is not Stride bytes long.
@@ -51,37 +50,36 @@ type Operator interface {
 type Refuser interface {
 	Operator
 
-	// Refusal returns the reason for which a record has no result, or "" if it has a result. results is the result of the operator's
-	// kernel for a batch of that many rows. The reason for a record is the same in any batch and on any device. It consists of at
-	// most 64 printable ASCII characters.
+	// Refusal returns the reason why a record has no result, or "" if it has a result. results is the result of the operator's kernel
+	// for a batch with the given number of rows. A record's reason is the same in any batch and on any device. It has at most 64
+	// printable ASCII characters.
 	Refusal(results []byte, rows, row int) string
 }
 
-// RefusalText returns the message for users about a record that the operator with that name refused.
+// RefusalText returns the message for users about a record that the operator called name refused.
 func RefusalText(name, reason string) string { return "operator " + name + ": " + reason }
 
-// Variable is implemented by operators whose results have byte strings. A value begins with a record of Stride bytes, which contains the
-// length of each byte string. The byte strings follow back to back. The value of any other operator is only the record.
+// Variable is implemented by operators whose results have byte strings. A value starts with a record of Stride bytes, which contains the
+// length of each byte string. The byte strings follow without gaps. The value of any other operator is only the record.
 //
-// For a Variable, AppendReference appends a value, and AppendJSON expects a value. MostJSON doesn't count the bytes of byte
-// strings, each of which adds at most two bytes.
+// For a Variable, AppendReference appends a value, and AppendJSON expects a value. MostJSON doesn't count the byte strings. Each of
+// their bytes adds at most two bytes.
 type Variable interface {
 	Operator
 
-	// MostStrings returns the maximum total length of a record's byte strings, which is most + perByte times the length of
-	// the payload.
+	// MostStrings returns the maximum total length of a record's byte strings: most + perByte times the length of the payload.
 	MostStrings() (most, perByte int)
 
-	// AppendStrings appends the byte strings of a row. results is the result of the operator's kernel for a batch with these
+	// AppendStrings appends the byte strings of a row. results is the result of the operator's kernel for a batch with the given
 	// offsets.
 	AppendStrings(dst, results []byte, offsets []uint32, row int) []byte
 }
 
-// stringJSON is the maximum number of bytes that a byte of a byte string has in JSON.
+// stringJSON is the maximum number of bytes in JSON for one byte of a byte string.
 const stringJSON = 2
 
-// StringBytes returns the maximum total length of the byte strings in the results of payloads. bytes is the total length of
-// the payloads.
+// StringBytes returns the maximum total length of the byte strings in the results of a number of payloads. bytes is the payloads' total
+// length.
 func StringBytes(ops []Operator, payloads, bytes int) (most int) {
 	for _, op := range ops {
 		if v, ok := op.(Variable); ok {
@@ -92,8 +90,8 @@ func StringBytes(ops []Operator, payloads, bytes int) (most int) {
 	return most
 }
 
-// Value returns the value of a row of a batch with these offsets. For a Variable, Value appends the value to scratch and returns that
-// part of scratch.
+// Value returns the value of a row in a batch with the given offsets. For a Variable, Value appends the value to scratch and returns the
+// appended part.
 func Value(op Operator, results []byte, offsets []uint32, row int, scratch *[]byte) []byte {
 	record := results[row*op.Stride():][:op.Stride()]
 	v, ok := op.(Variable)

@@ -16,18 +16,18 @@ type Source interface {
 	// Name returns the operator's name.
 	Name() string
 
-	// Err returns an error if the operator can't be used with any parameters, or nil. Bind fails with the same error.
+	// Err returns an error if the operator can't be used with any parameters, or else nil. Bind returns the same error.
 	Err() error
 
 	// Bind returns the operator with parameters from a query such as "bits=5&seed=1". Missing parameters have their defaults. The
-	// error names the operator, every problem, and the permitted values.
+	// error contains the operator's name, every problem, and the permitted values.
 	Bind(query string) (Operator, error)
 }
 
 // Parse parses one operator: its name, optionally followed by a question mark and parameters, as in
-// "minhash?k=24&hashes=128&seed=1". Parameters may be in any order, each at most once. Missing parameters have their
-// defaults. The operator is built in or one of sources, whose names must differ from the built-in names. The error
-// names every problem in the spec and the permitted values.
+// "minhash?k=24&hashes=128&seed=1". Parameters may be in any order, each at most once. Missing parameters have their defaults.
+// The operator is built in or one of sources, whose names must differ from built-in names. The error contains every problem of
+// the spec and the permitted values.
 func Parse(spec string, sources ...Source) (Operator, error) {
 	name, query, hasQuery := strings.Cut(spec, "?")
 	for _, s := range slices.Concat(builtIns, sources) {
@@ -42,8 +42,8 @@ func Parse(spec string, sources ...Source) (Operator, error) {
 	return nil, fmt.Errorf("unknown operator %q: known are %s", name, sourceNames(sources))
 }
 
-// ParseList parses operators separated by commas and keeps their order. It ignores spaces around each operator. An
-// empty list and a repeated name are errors. The error joins all problems in the list.
+// ParseList parses operators separated by commas and keeps their order. It ignores spaces around operators. The list must not be
+// empty or repeat a name. The error joins all problems.
 func ParseList(list string, sources ...Source) ([]Operator, error) {
 	if strings.TrimSpace(list) == "" {
 		return nil, fmt.Errorf("no operator given: name at least one of %s", sourceNames(sources))
@@ -128,11 +128,11 @@ func (b *builtInSource) Bind(query string) (Operator, error) {
 	return &builtIn{declared: o, name: o.Name(), stride: o.Stride(), column: DeclaredColumn(o), kernel: kernel, reference: b.reference(block)}, nil
 }
 
-// builtIn is a built-in operator with its parameters. Its kernel and its reference are code, and its declaration determines
-// everything else. It implements Columnar.
+// builtIn is a built-in operator with its parameters. It implements Columnar. Its declaration determines everything except its
+// kernel and its reference.
 type builtIn struct {
 	declared  *compiled.Operator
-	name      string // name and stride of declared, because encoders need them for each record
+	name      string // name and stride of declared, copied because encoders need them for each record
 	stride    int
 	column    arrowipc.Column
 	kernel    device.BoundHostKernel

@@ -6,8 +6,7 @@ const mersenne61 = 1<<61 - 1
 // permutation maps a hash h to (a*h + b) mod mersenne61, where 0 < a < mersenne61 and b < mersenne61.
 type permutation struct{ a, b uint64 }
 
-// permutations draws n permutations from a splitmix64 generator that starts at seed. It draws a, then b, for each
-// permutation.
+// permutations draws n permutations from a splitmix64 generator with the given seed. It draws a before b.
 func permutations(seed uint64, n int) []permutation {
 	random := splitmix64(seed)
 	drawn := make([]permutation, n)

@@ -8,13 +8,12 @@ import (
 	"millrace/internal/device"
 )
 
-// batch is a ragged batch that is divided into pieces of equal size. So cores share the work evenly, regardless of the
-// lengths of rows. Many cores can work on one long row.
+// batch is a ragged batch that is divided into pieces of equal size. Cores share the work evenly, whatever the lengths
+// of the rows. Many cores can work on one long row.
 //
-// Pieces are measured in units. A row has one unit for its beginning and one for each byte. So even an empty row has
-// one unit, and every row begins in exactly one piece, which writes the row's record. If the first part of a piece
-// continues a row from an earlier piece, the piece stores that part's record in scratch. The records are merged when
-// all pieces are done.
+// Pieces are measured in units. A row has one unit for its beginning and one for each byte. Every row, even an empty
+// one, begins in exactly one piece, which writes the row's record. If the first part of a piece continues a row from an
+// earlier piece, the piece stores that part's record in scratch. The records are merged when all pieces are done.
 type batch struct {
 	rows       []byte
 	offsets    []uint32
@@ -29,7 +28,7 @@ type part struct {
 	limit     int  // unit at which the piece ends
 }
 
-// prepare checks the arguments of a kernel and cuts its batch into pieces. The error wraps device.ErrInvalid.
+// prepare checks the arguments of a kernel and returns its batch. The error wraps device.ErrInvalid.
 func prepare(name string, k device.BoundHostKernel, rows []byte, offsets []uint32, scratch, result []byte, pieceUnits int) (batch, error) {
 	b := batch{rows, offsets, pieceUnits}
 	err := b.checkOffsets()
@@ -42,8 +41,8 @@ func prepare(name string, k device.BoundHostKernel, rows []byte, offsets []uint3
 	return b, nil
 }
 
-// checkOffsets checks that there is at least one offset, that offsets don't decrease, and that no offset exceeds the
-// length of the rows.
+// checkOffsets checks that there is at least one offset, that offsets don't decrease, and that none exceeds the length
+// of the rows.
 func (b batch) checkOffsets() error {
 	if len(b.offsets) == 0 {
 		return errors.New("the offsets table is empty: give one entry more than there are rows")
@@ -84,12 +83,12 @@ func (b batch) pieces() int {
 	return pieceCount(s.Rows, s.Bytes, b.pieceUnits)
 }
 
-// beginning returns the unit at which a row begins, or the total number of units if row is the number of rows.
+// beginning returns the first unit of a row. If row is the number of rows, it returns the total number of units.
 func (b batch) beginning(row int) int {
 	return int(b.offsets[row]-b.offsets[0]) + row
 }
 
-// first returns the first part of a piece, or false if there is no such piece.
+// first returns the first part of a piece, or false if the piece doesn't exist.
 func (b batch) first(piece int) (part, bool) {
 	rows := len(b.offsets) - 1
 	unit := piece * b.pieceUnits
@@ -110,7 +109,7 @@ func (b batch) next(p part) (part, bool) {
 	return b.partAt(p.row+1, unit, p.limit), true
 }
 
-// partAt returns the part of row from unit to limit or the row's end. unit must lie in the row.
+// partAt returns the part of row that starts at unit and ends at limit or at the row's end. unit must be in the row.
 func (b batch) partAt(row, unit, limit int) part {
 	var (
 		start = int(b.offsets[row])

@@ -1,14 +1,14 @@
-// Package broker is the suite `nats` of `worker bench`. It measures the whole path from one JetStream stream to
+// Package broker implements the suite `nats` of `worker bench`. It measures the whole path from one JetStream stream to
 // another. The workers are Millrace with shared and exclusive delivery, a null worker that computes nothing, and a
-// worker in plain Go with the same operators. Only the command uses the package.
+// worker in plain Go with the same operators.
 //
 // Start reading at Bench. rows.go defines the rows and their comparisons. round.go measures one round of a row. pair.go
 // creates the streams of a round, and content.go their messages. The workers are in plain.go and millrace.go, and the
 // server is in server.go.
 //
-// A round creates a pair of streams, fills the input stream with fresh random payloads, and then starts the worker. The
-// measured time begins before the first delivery. It ends when every result is stored and the server has every
-// acknowledgement. Then the round reads the results back and checks them.
+// A round creates a pair of streams, fills the input stream with new random payloads, and starts the worker. The
+// measured time starts before the first delivery. It ends when every result is stored and the server has received every
+// acknowledgement. Then the round reads all results back and checks them.
 package broker
 
 import (
@@ -34,7 +34,7 @@ type Options struct {
 
 	// Program is the command of a server process. It receives the folder for the server's files as an additional
 	// argument and calls ServeUntilEOF. If Program is empty, the server runs in this process, and processor times
-	// include the server's.
+	// include the server's processor time.
 	Program []string
 
 	// Connections is the number of connections from every worker to the server. 0 means the worker's default.
@@ -74,12 +74,12 @@ func (b *Bench) Suite() bench.Suite {
 	}
 }
 
-// maxHeader is an upper bound for the subject and the headers of an input or a result, in bytes. The server counts them
-// as part of the payload.
+// maxHeader is an upper bound for the subject and headers of an input or a result, in bytes. The server counts them as
+// part of the message's payload.
 const maxHeader = 4 << 10
 
 // open returns the server. The first call starts the server or connects to it. Each call adds a note about the server's
-// location, which affects all figures.
+// location to the table, because the location affects all figures.
 func (b *Bench) open(ctx context.Context, session *bench.Session) (*server, error) {
 	if b.server == nil {
 		s, err := newServer(ctx, b.o)

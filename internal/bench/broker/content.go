@@ -26,7 +26,7 @@ import (
 type load struct {
 	*content
 	n     int
-	every time.Duration // interval of messages while the worker runs; 0 means that all are stored before the start
+	every time.Duration // interval between messages; 0 means that all are stored before the worker starts
 }
 
 // form describes the messages of a load.
@@ -37,15 +37,14 @@ type form struct {
 	records  int // records of a message
 }
 
-// single returns the form of messages that each hold one record without framing.
+// single returns the form of messages with one record each, without framing.
 func single(size int) form { return form{size: size, records: 1} }
 
-// maxFrameRecords is the maximum number of records in a frame. The server accepts the result of such a frame in one
-// message.
+// maxFrameRecords is the maximum number of records in a frame. The result of such a frame fits into one message.
 const maxFrameRecords = 8192
 
-// filled returns the form with records of size bytes. A frame has as many records as fit into about frameBytes before
-// compression.
+// filled returns the form with records of size bytes. A frame gets as many records as fit into frameBytes, but at most
+// maxFrameRecords.
 func (f form) filled(size, frameBytes int) form {
 	f.size, f.records = size, min(max(frameBytes/size, 1), maxFrameRecords)
 	return f
@@ -53,19 +52,19 @@ func (f form) filled(size, frameBytes int) form {
 
 // content generates the messages of one form and checks their results.
 //
-// A message of one record is random and unique. Frames are text that compresses about as well as English. They repeat
-// after differentFrames messages, because compression takes longer than the measured work.
+// A message of one record is random and unique. Frames contain text that compresses about as well as English. They
+// repeat after differentFrames messages, because making and compressing them takes longer than the measured work.
 type content struct {
 	form
 	seed   uint64
 	frames func() [][]byte // returns the different frames; the first call makes them
 }
 
-// differentFrames is the number of different frames. Together they exceed the caches of a processor. The number is
-// prime, so messages at the same position in two batches differ.
+// differentFrames is the number of different frames. Together, they exceed a processor's caches. The number is prime,
+// so messages at the same position in two batches differ.
 const differentFrames = 61
 
-// vocabulary returns the generator of the text in all frames.
+// vocabulary returns the text generator of all frames.
 var vocabulary = sync.OnceValue(func() *textframes.Text { return textframes.NewText(1) })
 
 func newContent(f form, seed uint64) *content {
@@ -74,7 +73,7 @@ func newContent(f form, seed uint64) *content {
 	return c
 }
 
-// makeFrames makes the different frames, on all cores.
+// makeFrames returns the different frames. It uses all cores.
 func (c *content) makeFrames() [][]byte {
 	frames := make([][]byte, differentFrames)
 	var next atomic.Int64
@@ -161,7 +160,7 @@ func (c *content) header() nats.Header {
 	return h
 }
 
-// encode returns the result of a message from the table of its records.
+// encode returns the body of a result with the given table of records.
 func (c *content) encode(t *table.Table) []byte {
 	if c.framing == frame.None {
 		return t.AppendSingle(nil, c.format())
@@ -172,7 +171,7 @@ func (c *content) encode(t *table.Table) []byte {
 // nullSize is the operator that determines the size of the null worker's results.
 const nullSize = "crc32c"
 
-// nullResult returns the result that the null worker, which computes nothing, stores for each message.
+// nullResult returns the result that the null worker stores for each message.
 func (c *content) nullResult() []byte {
 	var t table.Table
 	t.Reset(bench.Parse(nullSize), c.records)
@@ -182,12 +181,12 @@ func (c *content) nullResult() []byte {
 	return c.encode(&t)
 }
 
-// sampleBytes is the number of payload bytes for which a check computes the reference. The reference takes a second for
-// a few megabytes.
+// sampleBytes is the approximate number of payload bytes that a check compares with the reference. The reference takes
+// a second for a few megabytes.
 const sampleBytes = 256 << 10
 
-// checker returns a function that checks the result of message i of n. Without operators, every result must be the null
-// result. Only one goroutine may call the function.
+// checker returns a function that checks got, the result of message i of n. If ops is nil, every result must be the
+// null result. Only one goroutine may call the function.
 func (c *content) checker(ops []operator.Operator, n int) func(i int, got []byte) error {
 	if ops == nil {
 		null := c.nullResult()
@@ -211,7 +210,7 @@ func (c *content) checker(ops []operator.Operator, n int) func(i int, got []byte
 }
 
 // frameChecker implements checker for frames. It compares the results of the first frame and of one other frame with
-// the reference. A repeated frame must have the same result again.
+// the reference. Equal frames must have equal results.
 func (c *content) frameChecker(ops []operator.Operator, n int) func(i int, got []byte) error {
 	different := min(n, differentFrames)
 	other := int(c.seed % uint64(different))

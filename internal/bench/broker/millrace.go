@@ -18,7 +18,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// These are the worker's defaults: the bounds of a batch, for a configuration without bounds, and the linger time.
+// These are the worker's defaults for the bounds of a batch and the linger time. The bounds apply if the configuration
+// has none.
 const (
 	batchBytes    = 4 << 20
 	batchPayloads = 8192
@@ -115,12 +116,12 @@ type batchCounter struct{ atomic.Int64 }
 // BatchDone implements inflight.RecordObserver.
 func (b *batchCounter) BatchDone(*inflight.Record) { b.Add(1) }
 
-// tally is an observer that signals when a worker has processed its load.
+// tally is an observer that signals the end of a worker's load.
 type tally struct {
 	want    int64
 	settled atomic.Int64
 	all     chan struct{} // closed when every result is stored and every input is acknowledged
-	failed  chan error    // receives the first failure of a payload
+	failed  chan error    // receives the first dead letter as an error
 }
 
 // Settled implements ingest.Observer.

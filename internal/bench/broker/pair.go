@@ -19,8 +19,8 @@ import (
 // pair is an input stream with its consumers, a result stream, and the stream of dead letters. Every round has a new
 // pair.
 //
-// The pair's random name is a part of the names of its streams and of the first token of its subjects. So a pair never
-// shares a stream with other users of the server, with an interrupted run, or with another pair.
+// The names of its streams and the first token of its subjects contain the pair's random name. The pair shares no
+// stream with other users of the server, an interrupted run, or another pair.
 type pair struct {
 	*server
 	name      string
@@ -50,7 +50,7 @@ const (
 )
 
 // newPair creates the streams of a pair as MILLRACE_PROVISION does. Then it removes the pairs of earlier rounds and of
-// an interrupted run. The order matters. When an account's last stream is deleted, the server removes the folder of
+// interrupted runs. The order matters: when an account's last stream is deleted, the server removes the folder of
 // streams. A stream that is created at that moment has no folder.
 func (s *server) newPair(ctx context.Context, exclusive bool) (*pair, error) {
 	p := &pair{server: s, name: rand.Text(), exclusive: exclusive}
@@ -91,12 +91,12 @@ func (s *server) removeExcept(ctx context.Context, kept string) error {
 	return nil
 }
 
-// subject returns the subject of input i. There is one subject for each partition. The server hashes the subject, and
-// each of the 8 last digits gives a different partition.
+// subject returns the subject of input i. The server hashes the subject to select a partition. Each of the last digits
+// 0 to 7 results in a different partition.
 func (p *pair) subject(i int) string { return inPrefix + p.name + "." + strconv.Itoa(i%partitions) }
 
-// published returns the subject under which an input was published. In a partitioned stream, the partition's number
-// precedes that subject.
+// published returns the subject that an input was published under. stored is its subject in the stream. In a
+// partitioned stream, the partition's number precedes the published subject.
 func published(stored string) string {
 	if strings.HasPrefix(stored, inPrefix) {
 		return stored
@@ -105,11 +105,11 @@ func published(stored string) string {
 	return subject
 }
 
-// mapped returns the subject of an input's result.
+// mapped returns the subject of the result of an input that was published under the given subject.
 func mapped(subject string) string { return outPrefix + strings.TrimPrefix(subject, inPrefix) }
 
-// messageID returns the beginning of a result's ID. The server stores only one message with the same ID. The ID ends
-// with the time at which the input was stored, in nanoseconds.
+// messageID returns the beginning of a result's ID. The server stores only one message per ID. The ID ends with the
+// time when the input was stored, in nanoseconds.
 func (p *pair) messageID(sequence uint64) string {
 	return inStream + p.name + ":" + strconv.FormatUint(sequence, 10) + ":"
 }
@@ -121,12 +121,12 @@ const (
 	// fillBytes is the maximum total size of unconfirmed messages in bytes.
 	fillBytes = 32 << 20
 
-	// answerTimeout is the maximum response time of the server. The round fails after that time.
+	// answerTimeout is the maximum response time of the server. A slower response fails the round.
 	answerTimeout = time.Minute
 )
 
-// fill stores every message of l in the input stream, in order. It publishes at the interval of l, or as fast as
-// possible without an interval. A late message does not delay the next messages.
+// fill stores every message of l in the input stream, in order. It publishes messages at the interval of l, or as fast
+// as possible if the interval is 0. A late message doesn't delay later ones.
 func (p *pair) fill(ctx context.Context, l load) error {
 	if limit := p.nc.MaxPayload() - maxHeader; int64(len(l.message(0))) > limit {
 		return bench.Unable("the server accepts messages of at most %d bytes: raise its max_payload", limit)

@@ -27,12 +27,12 @@ import (
 )
 
 // plain is a worker in plain Go on the streams of exclusive delivery. For each partition, it pulls inputs in order and
-// groups the waiting inputs. It computes a group's results on all cores and stores them in one batch with one
+// groups the waiting inputs. It computes a group's results on all cores and stores them in one fast batch with one
 // confirmation. Then it acknowledges the group with one message. Without operators, it computes nothing, and its rate
-// is about the server's maximum.
+// is approximately the server's maximum.
 type plain struct {
 	ops           []operator.Operator // nil if the worker computes nothing
-	connections   int                 // number of connections; inputs and results use them as in Millrace
+	connections   int                 // number of connections, used for inputs and results as in Millrace
 	groupMessages int                 // maximum number of messages in a group
 	groupBytes    int                 // size in bytes at which a group is full
 
@@ -60,7 +60,7 @@ func (w *plain) ready(ctx context.Context, p *pair, l load) (err error) {
 	return err
 }
 
-// acceptsBatches returns an error if the result stream can't store batches.
+// acceptsBatches returns an error if the result stream doesn't accept fast batches.
 func (p *pair) acceptsBatches(ctx context.Context) error {
 	stream, err := p.js.Stream(ctx, outStream+p.name)
 	if err != nil {
@@ -72,14 +72,13 @@ func (p *pair) acceptsBatches(ctx context.Context) error {
 	return nil
 }
 
-// errMoved ends run when every input is acknowledged.
+// errMoved ends run without an error when every input is acknowledged.
 var errMoved = errors.New("every input is moved")
 
 func (w *plain) run(ctx context.Context, l load) error {
 	g, working := errgroup.WithContext(ctx)
 	for i, consumer := range w.pair.topology().Consumers() {
-		// The first connection is for results. The other connections receive inputs, in rotation. A single connection
-		// serves both.
+		// The first connection is for results. Partitions share the others for inputs. A single connection serves both.
 		nc := w.conns[min(1+i%max(w.connections-1, 1), w.connections-1)]
 		inputs := make(chan *pull.Message, min(max(w.groupBytes/l.bytes(), 1), w.groupMessages))
 		g.Go(func() error { return w.receive(working, nc, consumer, inputs) })
@@ -102,7 +101,7 @@ const (
 // and reply subject.
 func pullBytes(nc *nats.Conn) int { return max(2<<20, int(nc.MaxPayload())+64<<10) }
 
-// receive pulls inputs from a consumer until ctx ends.
+// receive pulls inputs from a consumer until ctx is done.
 func (w *plain) receive(ctx context.Context, nc *nats.Conn, consumer string, inputs chan<- *pull.Message) error {
 	messages, err := pull.Open(nc, pull.Request{
 		API: w.pair.api, Stream: inStream + w.pair.name, Consumer: consumer, Group: topology.PriorityGroup,
@@ -125,7 +124,8 @@ func (w *plain) receive(ctx context.Context, nc *nats.Conn, consumer string, inp
 	}
 }
 
-// settle processes one group of inputs after another. It returns errMoved after the last of n inputs.
+// settle processes one group of inputs after another. It returns errMoved when all n inputs of the round are
+// acknowledged.
 func (w *plain) settle(ctx context.Context, inputs <-chan *pull.Message, n int) error {
 	for {
 		group, err := w.gather(ctx, inputs)
@@ -149,7 +149,7 @@ func (w *plain) settle(ctx context.Context, inputs <-chan *pull.Message, n int) 
 	}
 }
 
-// gather waits for an input. It returns this input and the waiting inputs behind it, within the bounds of a group.
+// gather waits for an input. It returns this input and those already in the channel, within the bounds of a group.
 func (w *plain) gather(ctx context.Context, inputs <-chan *pull.Message) (group []*pull.Message, err error) {
 	select {
 	case m := <-inputs:
@@ -216,8 +216,8 @@ func (w *plain) answer(in *pull.Message, body []byte) (*nats.Msg, error) {
 	return m, nil
 }
 
-// flow sets the number of messages between two progress reports of the server, and the maximum number of outstanding
-// reports.
+// flow sets the number of messages between two acknowledgements of the server, and the maximum number of outstanding
+// acknowledgements.
 var flow = jetstreamext.FastPublishFlowControl{Flow: 500, MaxOutstandingAcks: 3, AckTimeout: answerTimeout}
 
 func (w *plain) store(ctx context.Context, answers []*nats.Msg) error {
@@ -242,7 +242,7 @@ func (w *plain) close() error {
 
 func (w *plain) batches() int64 { return w.groups.Load() }
 
-// calculator computes results in plain Go, with the references of operators. Only one goroutine may use it at a time.
+// calculator computes results with the operators' references. Only one goroutine may use it at a time.
 type calculator struct {
 	content *content
 	ops     []operator.Operator

@@ -20,12 +20,12 @@ import (
 
 // worker is a measured worker of one round.
 type worker interface {
-	// ready creates connections and pipelines, which are not part of the measurement. The streams exist. The input
-	// stream is full unless the messages of l arrive later.
+	// ready creates connections and pipelines before the measurement. The streams exist. If l.every is 0, the input
+	// stream contains all messages.
 	ready(ctx context.Context, p *pair, l load) error
 
-	// run processes every message of l. It returns when each result is stored and each input's acknowledgement has
-	// reached the server.
+	// run processes every message of l. It returns when each result is stored and the server has received each input's
+	// acknowledgement.
 	run(ctx context.Context, l load) error
 
 	// close frees the resources of ready, even if ready has failed.
@@ -35,7 +35,7 @@ type worker interface {
 	batches() int64
 }
 
-// roundLimit is the maximum duration of a round. A longer round fails.
+// roundLimit is the maximum duration of a round.
 const roundLimit = 5 * time.Minute
 
 type roundFigures struct {
@@ -43,12 +43,12 @@ type roundFigures struct {
 	cpu     time.Duration // processor time of the process in that time
 	batches int64         // number of batches of results
 
-	// latencies holds, for each input, the seconds between the storage of the input and of its result. It is nil if all
-	// inputs were stored beforehand.
+	// latencies holds the seconds from storing each input to storing its result. It is nil if all inputs were stored
+	// beforehand.
 	latencies []float64
 }
 
-// round runs a worker of kind k, which processes l between new streams, and checks the stored results.
+// round creates a pair of streams, lets a worker of kind k process l, and checks the stored results.
 func (s *server) round(ctx context.Context, k kind, l load) (r roundFigures, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, roundLimit, fmt.Errorf("a round takes longer than %v: it is stuck, or --seconds is too large", roundLimit))
 	defer cancel()
@@ -100,7 +100,7 @@ func (p *pair) timed(ctx context.Context, w worker, l load) (r roundFigures, err
 	return roundFigures{took: end.at.Sub(start.at), cpu: end.cpu - start.cpu}, err
 }
 
-// moment is a time, and the processor time that the process had used by then.
+// moment is a point in time with the processor time that this process had used by then.
 type moment struct {
 	at  time.Time
 	cpu time.Duration
@@ -108,18 +108,18 @@ type moment struct {
 
 func now() moment { return moment{time.Now(), bench.CPUTime()} }
 
-// These are the pauses between two requests to the server, short compared with a round. pollFirst is for the first
-// delivery, which may take long, and pollLast for the last acknowledgement.
+// These are the pauses between two checks for the first delivery, which may take long, and for the last
+// acknowledgement.
 const (
 	pollFirst = time.Millisecond
 	pollLast  = 200 * time.Microsecond
 )
 
-// beforeFirstDelivery waits for the first delivery of the input stream. It returns a moment shortly before that
-// delivery, at which no consumer had delivered anything. The parameter last is an earlier such moment.
+// beforeFirstDelivery waits for the first delivery from the input stream. It returns the last moment at which no
+// consumer had delivered anything. last is such a moment before the call.
 //
-// Before the first delivery, a worker looks up its consumers or acquires its partitions. This is not measured, because
-// it happens once and takes more than a second with exclusive delivery.
+// Before the first delivery, a worker looks up its consumers or acquires its partitions. The measurement excludes this,
+// because it happens once and takes more than a second with exclusive delivery.
 func (p *pair) beforeFirstDelivery(ctx context.Context, last moment) (moment, error) {
 	for {
 		next := now()
@@ -137,7 +137,7 @@ func (p *pair) beforeFirstDelivery(ctx context.Context, last moment) (moment, er
 	}
 }
 
-// waitForAcks waits until the server has delivered everything and has every acknowledgement.
+// waitForAcks waits until the server has delivered all inputs and received all acknowledgements.
 func (p *pair) waitForAcks(ctx context.Context) error {
 	for {
 		consumers, err := p.consumers(ctx)
@@ -167,8 +167,8 @@ func (p *pair) consumers(ctx context.Context) (all []*jetstream.ConsumerInfo, er
 	return all, list.Err()
 }
 
-// check reads every result back. Each input must have exactly one result, with the right ID and subject, and no dead
-// letter. The content checks the bodies. If inputs arrived while the worker ran, check returns their latencies.
+// check reads all results back. Each input must have exactly one result, with the right ID, subject and body, and no
+// dead letter. If inputs arrived while the worker ran, check returns their latencies.
 func (p *pair) check(ctx context.Context, ops []operator.Operator, l load) (latencies []float64, err error) {
 	if err := p.checkDeadLetters(ctx); err != nil {
 		return nil, err
@@ -206,8 +206,8 @@ func (p *pair) check(ctx context.Context, ops []operator.Operator, l load) (late
 	return latencies, nil
 }
 
-// checkResult checks a message and records its input in seen. right checks the body of the message. checkResult returns
-// the time between the storage of the input and of its result.
+// checkResult checks a message and marks its input in seen. right checks the body. checkResult returns the time from
+// storing the input to storing its result.
 func (p *pair) checkResult(m jetstream.Msg, l load, seen []bool, right func(i int, got []byte) error) (time.Duration, error) {
 	h, id := m.Headers(), m.Headers().Get(jetstream.MsgIDHeader)
 	sequence, err := strconv.Atoi(h.Get(results.HeaderSequence))

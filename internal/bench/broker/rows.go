@@ -29,7 +29,7 @@ const (
 	rowLatencyNull = "latency-null"
 )
 
-// rateEntries are the rows for the rates of workers with messages of one record.
+// rateEntries are the rows that measure the rates of workers with messages of one record.
 var rateEntries = []bench.Entry{
 	{Name: rowNull, Shows: "a worker that computes nothing: for each of 8 partitions it stores the results of a group of inputs in one batch, and acknowledges the group at once"},
 	{Name: rowShared, Shows: "Millrace on the device, with crc32c, and with crc32c and minhash"},
@@ -37,7 +37,7 @@ var rateEntries = []bench.Entry{
 	{Name: rowPlain, Shows: "the same operators in plain Go on all cores, otherwise like null"},
 }
 
-// frameEntries are the rows for the rates of workers with messages of several records.
+// frameEntries are the rows that measure the rates of workers with messages of several records.
 var frameEntries = []bench.Entry{
 	{Name: rowFramesNull, Shows: "null with messages of 512 KiB that hold records of 256 bytes: newline-delimited, also with zstd, length-delimited, Arrow"},
 	{Name: rowFramesShared, Shows: "millrace-shared with crc32c and the same messages, and with one record per message"},
@@ -45,7 +45,7 @@ var frameEntries = []bench.Entry{
 	{Name: rowFramesPlain, Shows: "go-worker with crc32c and the same messages"},
 }
 
-// latencyEntries are the rows for the latency of a payload at a low rate.
+// latencyEntries are the rows that measure the latency of a payload at a low rate.
 var latencyEntries = []bench.Entry{
 	{Name: rowLatency, Shows: "millrace-shared with 1,000 payloads of 1 KiB per second: from when a payload is stored until its result is"},
 	{Name: rowLatencyNull, Shows: "the same for null"},
@@ -68,7 +68,7 @@ const (
 	figureLatencyP99 = "stored to stored p99"
 )
 
-// columns are the suite's own columns.
+// columns are the columns that only this suite has.
 var columns = []bench.Column{
 	{Title: "framing", Legend: "MILLRACE_FRAMING; without one, a message is one record", Cell: func(r report.Row) string { return r.Framing }},
 	{Title: "compression", Cell: func(r report.Row) string { return r.Compression }},
@@ -91,7 +91,7 @@ var columns = []bench.Column{
 
 func megabytes(v float64) string { return bench.Number(v / 1e6) }
 
-// operatorLists are the operators that Millrace and the worker in plain Go compute. Rows with frames use the first list.
+// operatorLists are the lists of operators to measure. Rows with frames use only the first list.
 var operatorLists = []string{"crc32c", "crc32c,minhash"}
 
 // payloadSizes are the default sizes of payloads, in bytes.
@@ -142,7 +142,7 @@ const (
 	frameRecordBytes = 256
 )
 
-// forms are the framings and compressions that the rows compare. Compressed frames are compared with the first form.
+// forms are the framings and compressions to measure. Compressed frames are compared with the first form.
 var forms = []form{
 	{framing: frame.NewlineDelimited},
 	{framing: frame.NewlineDelimited, encoding: compression.Zstd},
@@ -150,8 +150,8 @@ var forms = []form{
 	{framing: frame.Arrow},
 }
 
-// runFrames measures workers with frames, and Millrace also with one record per message. It measures one size of
-// records after another.
+// runFrames measures all workers with frames, and Millrace also with one record per message, for one record size after
+// another.
 func (b *Bench) runFrames(ctx context.Context, session *bench.Session) error {
 	s, err := b.open(ctx, session)
 	if err != nil {
@@ -188,17 +188,17 @@ func (b *Bench) runFrames(ctx context.Context, session *bench.Session) error {
 	return nil
 }
 
-// These are the bounds of a round. It has at least one message for each partition and several for each core, so no core
-// is idle. The input stream has at most mostBytes, which last for two seconds with the largest payloads and a fast
-// server. In a much shorter round, the one-time work for each partition would distort the figures.
+// These are the bounds of a round. A round has at least one message for each partition and several for each core, so no
+// core is idle. mostBytes limits the input stream. The largest payloads on a fast server reach it in two seconds. In a
+// much shorter round, the one-time work for each partition would distort the figures.
 const (
 	messagesPerCore = 4
 	mostMessages    = 1 << 20
 	mostBytes       = 4 << 30
 )
 
-// rate returns a case that measures the rate of a kind of worker with messages of a form. The first round determines
-// the number of messages that fit into a turn, and is a warm-up.
+// rate returns a case that measures the rate of a kind of worker with messages of a form. The first round first
+// determines the number of messages that fit into session.Turn. This also warms up.
 func (s *server) rate(session *bench.Session, k kind, f form) *bench.Case {
 	least := max(partitions, messagesPerCore*runtime.GOMAXPROCS(0))
 	most := min(mostMessages, max(mostBytes/(f.records*f.size), least))
@@ -238,7 +238,7 @@ const (
 	latencyBytes = 1 << 10
 	latencyEvery = time.Millisecond
 
-	// latencyLeast is the minimum number of payloads of a round, large enough for a 99th percentile.
+	// latencyLeast is the minimum number of payloads in a round, which is enough for a 99th percentile.
 	latencyLeast = 300
 )
 
@@ -274,7 +274,7 @@ func (s *server) latency(session *bench.Session, k kind) *bench.Case {
 	})
 }
 
-// kind is a kind of worker. It has one row for each list of operators and each form of messages.
+// kind is a kind of worker with one list of operators.
 type kind struct {
 	name      string
 	exclusive bool                // whether the streams are partitioned, as for exclusive delivery
@@ -283,7 +283,7 @@ type kind struct {
 	make      func() worker       // creates the worker of one round
 }
 
-// newCase returns the case of a row of this kind. The case of the null worker is a reference for other cases.
+// newCase returns the case of a row of this kind. The null worker's case is a reference for other cases.
 func (k kind) newCase(session *bench.Session, size int, measure func(context.Context, *bench.Case, uint64) error) *bench.Case {
 	r := report.Row{Name: k.name, PayloadBytes: size, Operator: bench.Specs(k.ops)}
 	if k.device {
@@ -309,7 +309,7 @@ func (b *Bench) exclusive(session *bench.Session, name string, ops []operator.Op
 	}}
 }
 
-// plain returns the kind that runs a worker in plain Go. Without operators, the worker computes nothing.
+// plain returns the kind that runs a worker in plain Go. If ops is nil, the worker computes nothing.
 func (b *Bench) plain(session *bench.Session, name string, ops []operator.Operator) kind {
 	c := pipelineConfig(session, session.Devices[0].Info(), nil)
 	return kind{name: name, exclusive: true, ops: ops, make: func() worker {
@@ -317,7 +317,7 @@ func (b *Bench) plain(session *bench.Session, name string, ops []operator.Operat
 	}}
 }
 
-// connections returns a worker's number of connections to the server.
+// connections returns the number of a worker's connections to the server.
 func (b *Bench) connections(exclusive bool) int {
 	if b.o.Connections != 0 {
 		return b.o.Connections

@@ -24,13 +24,13 @@ import (
 
 // server is the NATS server of all rows.
 type server struct {
-	process   running // server that this bench started; nil if the server was running before
+	process   running // server that this bench started; nil for a server that was already running
 	where     string  // description of the server's location
 	dir       string  // folder of the server's files, removed by close; may be empty
 	address   natsconn.Server
 	api       jsapi.API
 	storage   jetstream.StorageType
-	nc        *nats.Conn // connection for everything except the workers
+	nc        *nats.Conn // connection that the workers don't use
 	js        jetstream.JetStream
 	pollFirst time.Duration // pause between two checks for a round's first delivery
 }
@@ -42,13 +42,14 @@ const (
 	elsewhere  = "The server runs elsewhere, so the cores are the worker's alone."
 )
 
-// localhost is the server's address, with a free port.
+// localhost is the address of a server that the bench starts. The system chooses the port.
 const localhost = "127.0.0.1:0"
 
 // closeTimeout is the maximum time for removing the streams.
 const closeTimeout = 30 * time.Second
 
-// newServer connects to the server of o, or starts a server. The caller must close the server unless there is an error.
+// newServer connects to the server of o, or starts a server. The caller must close the returned server unless there is
+// an error.
 func newServer(ctx context.Context, o Options) (s *server, err error) {
 	s = &server{address: o.Server, api: o.API, storage: jetstream.FileStorage, where: elsewhere, pollFirst: pollFirst}
 	if o.Memory {
@@ -71,7 +72,7 @@ func newServer(ctx context.Context, o Options) (s *server, err error) {
 	return s, err
 }
 
-// start starts the server. It does so in a separate process if program is not empty.
+// start starts the server, in a separate process if program is not empty.
 func (s *server) start(ctx context.Context, program []string) (err error) {
 	if s.dir, err = os.MkdirTemp("", "millrace-bench-*"); err != nil {
 		return fmt.Errorf("make a folder for the server's files: %w: set TMPDIR to a folder that is writable", err)
@@ -92,10 +93,10 @@ func (s *server) start(ctx context.Context, program []string) (err error) {
 	return nil
 }
 
-// quiet discards the logs of the measured workers. Their errors are returned.
+// quiet discards the logs of the measured workers. Workers also return their errors.
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// connect opens another connection, over TCP. The caller must close the connection.
+// connect opens another TCP connection. The caller must close the connection.
 func (s *server) connect(name string) (*nats.Conn, error) {
 	return natsconn.Open(s.address, name, quiet, func() {})
 }
@@ -112,7 +113,7 @@ func (s *server) dial(name string, n int) (all []*nats.Conn, err error) {
 	return all, nil
 }
 
-// flush waits until the server has received everything that was sent earlier on the connections.
+// flush waits until the server has received everything that was sent on the connections before the call.
 func flush(ctx context.Context, conns []*nats.Conn) error {
 	for _, nc := range conns {
 		if err := nc.FlushWithContext(ctx); err != nil {
@@ -161,8 +162,8 @@ func (i inProcess) Close() error {
 	return nil
 }
 
-// serverProcess is a server in a separate process. So the processor time and memory of this process belong to the
-// worker alone. The server exits when its standard input ends, so it never outlives this process.
+// serverProcess is a server in a separate process, so this process's processor time and memory are the worker's alone.
+// The server exits when its standard input ends. It doesn't outlive this process.
 type serverProcess struct {
 	cmd   *exec.Cmd
 	in    io.Closer
@@ -171,8 +172,7 @@ type serverProcess struct {
 }
 
 const (
-	// processTimeout is the maximum time for the start of the server's process, and for its exit after the end of its
-	// input.
+	// processTimeout is the maximum time for the start of the server's process, and for its exit after its input ends.
 	processTimeout = time.Minute
 
 	// maxOutput is the maximum number of bytes of the process's output that are read or shown.
@@ -210,7 +210,7 @@ func startProcess(ctx context.Context, program []string, dir string) (_ running,
 	return p, nil
 }
 
-// untuned removes the variables that tune Go's runtime. These variables are meant for the worker, not for the server.
+// untuned returns environ without the variables that tune Go's runtime, which are meant for the worker, not the server.
 func untuned(environ []string) []string {
 	return slices.DeleteFunc(environ, func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -232,8 +232,8 @@ func (s *serverProcess) Close() error {
 	return fmt.Errorf("the server's process: %w: %s", err, strings.TrimSpace(text[:min(len(text), maxOutput)]))
 }
 
-// ServeUntilEOF is the main function of the server's process. It runs a server with its files in dir and writes the
-// server's URL to out as one line. It stops the server when in ends.
+// ServeUntilEOF is the main function of the server's process. It runs a server with its files in dir, writes the
+// server's URL to out as one line, and stops the server when in reaches EOF.
 func ServeUntilEOF(dir string, in io.Reader, out io.Writer) error {
 	server, err := embedded.Start(embedded.Options{Addr: localhost, Dir: dir})
 	if err != nil {

@@ -21,7 +21,7 @@ type Report struct {
 	Rows    []Row     `json:"rows"`
 }
 
-// Device is a measured device. Its fields have the meaning of the fields of device.Info.
+// Device is a measured device. Its fields have the same meaning as those of device.Info.
 type Device struct {
 	Kind    string `json:"kind"`
 	ID      string `json:"id"`
@@ -52,7 +52,7 @@ type Row struct {
 }
 
 // Spread is the distribution of a figure that was measured several times. For a ratio of two rows, Median is the
-// quotient of their medians. Low and High are percentiles of the ratios round by round.
+// quotient of their medians, and Low and High are percentiles of the ratios of single rounds.
 type Spread struct {
 	Median float64 `json:"median"`
 	Low    float64 `json:"low"`  // the 10th percentile

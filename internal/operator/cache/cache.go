@@ -1,8 +1,7 @@
 // Package cache keeps compiled operators in a folder, so that a worker compiles a source only once
 // (docs/adr/0040-operators-of-your-own.md).
 //
-// The worker uses it at its start. Several processes and pods may share a folder, and the folder may be read-only. Start reading with Open,
-// then Cache.Image.
+// Several processes and pods may share a folder, and the folder may be read-only. Start reading with Open, then Cache.Image.
 package cache
 
 import (
@@ -23,11 +22,11 @@ import (
 )
 
 const (
-	// suffix is the suffix of the files of the cache. Files with other suffixes aren't images.
+	// suffix is the suffix of image files. The cache ignores other files in the folder.
 	suffix = ".image"
 
-	// mostImages and mostBytes are the maximum number and the maximum total size of the images in the folder. Beyond these limits, the
-	// least recently used images are removed.
+	// mostImages and mostBytes limit the number and the total size of the images in the folder. Beyond these limits, the cache removes the
+	// least recently used images.
 	mostImages = 256
 	mostBytes  = 1 << 30
 
@@ -35,16 +34,16 @@ const (
 	mostImage = 64 << 20
 )
 
-// Key has all inputs on which an image depends.
+// Key has all inputs that determine an image.
 type Key struct {
 	Source       []byte
-	Headers      fs.FS    // the headers that the source may include
+	Headers      fs.FS    // headers that the source may include
 	Options      []string // options of the compiler
 	Architecture string   // compute capability of the GPU, for example "9.0"
 	Compiler     string   // identity of the compiler: its version, or its file
 }
 
-// name returns the name of the key's file. Two keys have the same name only if they are equal.
+// name returns the name of the key's file. Different keys have different names.
 func (k *Key) name() (string, error) {
 	h := sha256.New()
 	add(h, k.Source)
@@ -66,17 +65,17 @@ func (k *Key) name() (string, error) {
 	return hex.EncodeToString(h.Sum(nil)) + suffix, err
 }
 
-// add adds a text to a hash, after its length. So the texts "ab", "c" and the texts "a", "bc" have different hashes.
+// add adds the length of a text and then the text to a hash. With the lengths, "ab", "c" and "a", "bc" have different hashes.
 func add(h hash.Hash, text []byte) {
 	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) // a hash returns no error
 	_, _ = h.Write(text)
 }
 
-// Cache is a folder of images. The nil Cache keeps nothing. It is safe for concurrent use.
+// Cache is a folder of images. A nil Cache keeps nothing. A Cache is safe for concurrent use.
 type Cache struct{ folder string }
 
-// Open returns the cache in a folder, and creates the folder if it is missing. It returns nil if folder is "". An error means that images
-// can be neither read nor kept. Without write permission, the cache only reads an existing folder.
+// Open returns the cache in a folder, and creates the folder if it is missing. It returns nil if folder is "". It returns an error if the
+// folder can't be created. In a folder without write permission, the cache only reads images.
 func Open(folder string) (*Cache, error) {
 	if folder == "" {
 		return nil, nil
@@ -87,8 +86,8 @@ func Open(folder string) (*Cache, error) {
 	return &Cache{folder: folder}, nil
 }
 
-// Image returns the image of a key. If the cache doesn't have the image, Image calls compile and keeps the result. hit reports whether the
-// cache had the image. kept is the error of keeping the image, or nil. err is the error of compile or of reading the headers.
+// Image returns the image of a key. If the cache doesn't contain the image, Image calls compile and keeps the result. hit reports whether
+// the cache contained the image. kept is the error of keeping the image, or nil. err is the error of compile or of reading the headers.
 func (c *Cache) Image(k Key, compile func() ([]byte, error)) (image []byte, hit bool, kept, err error) {
 	if c == nil {
 		image, err = compile()
@@ -130,7 +129,7 @@ func (c *Cache) read(path string) []byte {
 	return image
 }
 
-// write writes a file with the SHA-256 of the image and the image. Other processes see the complete file or no file.
+// write writes the SHA-256 of the image and the image to a file. Other processes see the complete file or no file.
 func (c *Cache) write(path string, image []byte) (err error) {
 	if len(image) == 0 || len(image) > mostImage {
 		return fmt.Errorf("an image of %d bytes: the cache keeps images of 1 byte to %d MiB", len(image), mostImage>>20)
@@ -152,8 +151,8 @@ func (c *Cache) write(path string, image []byte) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// trim removes images until the folder is within its limits. It keeps the image at path. It also removes files that a process
-// left unfinished.
+// trim removes images until the folder is within its limits, but keeps the image at path. It also removes unfinished files that processes
+// left behind.
 func (c *Cache) trim(path string) {
 	type file struct {
 		path  string

@@ -22,14 +22,14 @@ import (
 	"unsafe"
 )
 
-// code holds the functions of a library: one for each pass, and one that computes records.
+// code holds the functions of a library: the function that computes records, and one function for each pass.
 type code struct {
 	run    unsafe.Pointer
 	passes []unsafe.Pointer
 }
 
-// load opens the library at path, and finds runSymbol and the functions with the symbols in passes. It runs the library's initializers,
-// so the caller must trust the library.
+// load opens the library at path and looks up runSymbol and the symbols in passes. It runs the library's initializers, so the caller
+// must trust the library.
 func load(path string, passes []string) (code, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -62,13 +62,13 @@ func find(library unsafe.Pointer, symbol string) (unsafe.Pointer, error) {
 	return function, nil
 }
 
-// call computes the records from first to end-1.
+// call computes records first to end-1.
 func (c code) call(b *batch, first, end int) {
 	C.mr_cpu_run(c.run, b.sizes(), bytesOf(b.rows), (*C.uint32_t)(unsafe.SliceData(b.offsets)), bytesOf(b.records), bytesOf(b.statuses),
 		bytesOf(b.strings), bytesOf(b.scratch), bytesOf(b.tables), bytesOf(b.block), C.uint32_t(first), C.uint32_t(end))
 }
 
-// callPass runs the blocks of a pass from first to end-1.
+// callPass runs blocks first to end-1 of a pass. blocks is the total number of blocks.
 func (c code) callPass(pass int, b *batch, blocks, first, end int) {
 	C.mr_cpu_pass(c.passes[pass], b.sizes(), bytesOf(b.rows), (*C.uint32_t)(unsafe.SliceData(b.offsets)), bytesOf(b.scratch),
 		bytesOf(b.tables), bytesOf(b.block), C.uint32_t(blocks), C.uint32_t(first), C.uint32_t(end))

@@ -43,14 +43,13 @@ func findCompiler() (string, error) {
 	return "", ErrNoCompiler
 }
 
-// flags are the compiler's flags for a library. -ffp-contract=off gives the same floating-point results as on a GPU.
+// flags are the compiler's flags for a library. With -ffp-contract=off, floating-point results are the same as on a GPU.
 var flags = []string{"-std=c++17", "-O3", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off"}
 
-// Compile compiles the source file of an operator, and returns its description. On success, it writes the library to output. It
-// replaces an existing file atomically, and processes that use the old file continue to use it. The operator must have the name of
-// the file.
+// Compile compiles the source file of an operator and returns its description. On success, it writes the library to output. It
+// replaces an existing file atomically, so processes that use the old file keep it. The operator must have the name of the file.
 //
-// The error is a *CompileError if the source is wrong, and ErrNoCompiler if the machine has no compiler.
+// The error is a *CompileError if the compiler fails, and ErrNoCompiler if there is no compiler.
 func Compile(ctx context.Context, source, output string) (*compiled.Description, error) {
 	name, text, err := compiled.ReadSource(source)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package cpulib runs users' operators on the CPU. They are libraries that a C++ compiler built from a source file with
+// Package cpulib runs users' operators on the CPU. A C++ compiler builds each operator as a library, from a source file that includes
 // millrace/operator.cuh (docs/adr/0040-operators-of-your-own.md).
 //
 // A Library is a device.HostKernel, so the host and sim devices run it like a built-in operator. Start reading with Open, then Kernel.
-// The code isn't sandboxed: it can do what the process can do, and a fault in it ends the process.
+// The code isn't sandboxed: it has the permissions of the process, and a crash in it ends the process.
 package cpulib
 
 import (
@@ -15,7 +15,7 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// Library is an operator that was compiled for the CPU. It is immutable and safe for concurrent use. A library is never closed.
+// Library is an operator that was compiled for the CPU. It is immutable and safe for concurrent use. It is never unloaded.
 type Library struct {
 	path        string
 	description *compiled.Description
@@ -25,8 +25,8 @@ type Library struct {
 // runSymbol is the name of the function that computes records.
 const runSymbol = "millrace_operator_run"
 
-// Open reads the description of the library at path and then loads its code. If a library needs a newer contract or isn't an
-// operator, Open returns an error before any of its code runs.
+// Open reads the description of the library at path and then loads its code. If the library isn't an operator or needs a newer
+// contract, Open returns an error without running any of its code.
 func Open(path string) (*Library, error) {
 	d, err := compiled.ReadFile(path)
 	if err != nil {
@@ -89,18 +89,17 @@ type batch struct {
 	block, tables              []byte
 }
 
-// pieceUnits is the amount of work that one goroutine processes at a time. The unit is one byte of a record, and each record has
-// recordUnits in addition.
+// pieceUnits is the amount of work that one goroutine processes at a time. A record counts as its number of bytes plus recordUnits.
 const (
 	pieceUnits  = 64 << 10
 	recordUnits = 64
 )
 
-// scratchAlign is the alignment of scratch memory that atomic functions need, in bytes.
+// scratchAlign is the alignment in bytes that atomic functions require of scratch memory.
 const scratchAlign = 8
 
-// Run implements device.BoundHostKernel. Scratch memory must be aligned to 8. Run doesn't check the code's output, and neither
-// does a GPU. The consumer of the result checks it with Check, Refusal and Overlong of compiled.Operator.
+// Run implements device.BoundHostKernel. Scratch memory must be aligned to 8 bytes. Like a GPU, Run doesn't check the code's output.
+// The caller checks it with Check, Refusal and Overlong of compiled.Operator.
 func (k *Kernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
 	if len(offsets) == 0 || int(offsets[len(offsets)-1]) != len(rows) {
 		return fmt.Errorf("operator %s: offsets that don't end with the %d bytes of the records", k.operator.Name(), len(rows))
@@ -124,8 +123,7 @@ func (k *Kernel) Run(rows []byte, offsets []uint32, scratch, result []byte, para
 	return nil
 }
 
-// runPasses clears the scratch memory and runs the passes, each on all cores. Like a GPU, it runs no passes for a batch without
-// records.
+// runPasses clears the scratch memory and runs the passes, each on all cores. Like a GPU, it runs no passes for an empty batch.
 func (k *Kernel) runPasses(b *batch, parallel device.Parallel) {
 	n := len(b.offsets) - 1
 	if n == 0 {
@@ -140,7 +138,7 @@ func (k *Kernel) runPasses(b *batch, parallel device.Parallel) {
 	}
 }
 
-// Equal reports whether two results of a batch are the same. It ignores the unused parts of slots for byte strings.
+// Equal reports whether two results of a batch are equal. It ignores the unused bytes of byte string slots.
 func (k *Kernel) Equal(offsets []uint32, a, b []byte) bool {
 	n := len(offsets) - 1
 	l := k.operator.Layout(n, int(offsets[n]))

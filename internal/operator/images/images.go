@@ -1,7 +1,7 @@
 // Package images compiles the source files of users' operators for GPUs, with NVRTC and a cache
 // (docs/adr/0040-operators-of-your-own.md).
 //
-// The worker uses it when it starts. Start reading with Maker.Image.
+// Start reading with Maker.Image.
 package images
 
 import (
@@ -31,10 +31,12 @@ type Compiler interface {
 
 // Maker makes images. It is safe for concurrent use.
 type Maker struct {
-	// Open opens the compiler. It is called for the first source that isn't in the cache, and not again after it succeeds.
+	// Open opens the compiler. Maker calls it for the first source that isn't in the cache. After a success, Maker keeps the
+	// compiler.
 	Open func() (Compiler, error)
 
-	// Identity identifies the compiler, which determines its images. Empty means its version, which is known only after Open.
+	// Identity identifies the compiler in keys of the cache. If it is empty, the key contains the compiler's version, and every
+	// image needs Open.
 	Identity string
 
 	Cache *cache.Cache // nil means no cache
@@ -53,8 +55,8 @@ type Image struct {
 	Took     time.Duration // time to compile the image or to read it
 }
 
-// Image returns the image of a source for GPUs with that compute capability. It compiles each source at most once. If the source is
-// wrong, it returns the compiler's error.
+// Image returns the image of a source for GPUs with the compute capability compute. It compiles each source at most once. If the
+// source is wrong, it returns the compiler's error.
 func (m *Maker) Image(s Source, compute string) (Image, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -19,9 +19,9 @@ var environment = []string{
 	"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
 }
 
-// Hash returns a hash of everything that a build depends on. It includes the source files and the files beside them, the kernels and their
-// headers, the options, and the compilers with their environment variables. A missing compiler also changes the hash. For an option that
-// is the path of a file, the hash includes the file. For other paths in the repository, it omits the path of the repository.
+// Hash returns a hash of everything that a build depends on: the source files and the files beside them, the kernels and their headers,
+// the options, and the compilers with their environment variables. A missing compiler also changes the hash. If an option is the path of a
+// file, the hash includes the file. Paths are relative to the repository.
 func Hash(sources, options []string, compilers ...string) (string, error) {
 	h := sha256.New()
 	common, err := ofRepository()
@@ -81,7 +81,7 @@ var ofRepository = sync.OnceValues(func() (string, error) {
 // suffixes are the suffixes of files that a build can depend on.
 var suffixes = []string{".cu", ".cuh", ".cpp", ".c", ".h", ".hpp", ".inc", ".map", ".go"}
 
-// neighbors returns the files in a folder that match the patterns and that a build can depend on. It omits Go tests.
+// neighbors returns the files in a folder that match the patterns and have one of suffixes. It omits Go tests.
 func neighbors(folder string, patterns ...string) (files []string) {
 	for _, pattern := range patterns {
 		found, _ := filepath.Glob(filepath.Join(folder, pattern)) // the patterns are valid
@@ -110,15 +110,15 @@ func addFiles(h hash.Hash, folder string, files ...string) error {
 	return nil
 }
 
-// add adds a name and a text to a hash, with their lengths.
+// add adds a name and a text, with their lengths, to a hash.
 func add(h hash.Hash, name, text string) {
 	_, _ = fmt.Fprintf(h, "%d %s %d %s\n", len(name), name, len(text), text) // a hash returns no error
 }
 
-// largeFile is the size in bytes from which a file's path and time represent it in a hash, instead of its contents.
+// largeFile is the size in bytes from which identity uses a file's path, size and time instead of its contents.
 const largeFile = 1 << 20
 
-// identity returns a text that differs between files, or "" if there is no such file.
+// identity returns a text that differs between files, or "" if path isn't a regular file.
 func identity(path string) string {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package testbuild compiles operators and libraries for tests. It keeps the compilers' output in a folder that outlives the tests,
-// because a compiler takes longer than most tests.
+// Package testbuild compiles operators and libraries for tests. It keeps the compilers' output between test runs, because a compiler
+// takes longer than most tests.
 //
-// The tests of operators, devices and cmd/worker use it. A test of the compilation itself runs the compiler instead. Start reading
-// with Compile and Output.
+// The tests of operators, devices and cmd/worker use it, except tests of the compilation itself. Start reading with Compile and
+// Output.
 package testbuild
 
 import (
@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Compile compiles an operator for the CPU with compile, which is cpulib.Compile. It reuses the library from an earlier run if all
-// inputs of the build are the same. The error is the error of compile.
+// Compile compiles an operator for the CPU with compile, which is cpulib.Compile. It reuses the library of an earlier run if all
+// inputs of the build are the same. It returns the error of compile.
 //
 // compile is an argument because packages that cpulib imports use this package in their tests.
 func Compile[D any](ctx context.Context, compile func(ctx context.Context, source, output string) (D, error), source, output string) error {
@@ -50,8 +50,7 @@ func Output(sources []string, command func(output string) *exec.Cmd) ([]byte, er
 	return os.ReadFile(path)
 }
 
-// Built is like Output, but returns the file's path, which is the same for all tests. The caller must not change the
-// file.
+// Built is like Output, but returns the path of the file. All tests share the file, so the caller must not change it.
 func Built(sources []string, command func(output string) *exec.Cmd) (path string, err error) {
 	args := command("OUTPUT").Args
 	hash, err := Hash(sources, args[1:], args[0], "c++")
@@ -67,7 +66,7 @@ func Built(sources []string, command func(output string) *exec.Cmd) (path string
 }
 
 // Kept returns the path of the file that build writes. It reuses the file that an earlier run kept under the same hash. It returns the
-// error of build, or an error if nothing can be kept.
+// error of build, or an error if the file can't be kept.
 func Kept(hash string, build func(output string) error) (path string, err error) {
 	folder, err := os.UserCacheDir()
 	if err != nil {
@@ -94,7 +93,7 @@ func Kept(hash string, build func(output string) error) (path string, err error)
 	return path, os.Rename(fresh.Name(), path)
 }
 
-// unused is the age from which a file that no test has used is removed.
+// unused is the time without use after which a file is removed.
 const unused = 7 * 24 * time.Hour
 
 // trim removes files that are unused.

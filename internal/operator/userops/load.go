@@ -15,12 +15,12 @@ type Loaded struct {
 	Name    string
 	Version uint32       // version of the operator
 	Path    string       // path of the loaded file
-	Image   images.Image // compiled image; zero unless the file is a source
-	Refused []error      // errors of earlier files, which the GPU can't run
+	Image   images.Image // compiled image; zero if the file isn't a source
+	Refused []error      // errors of the files tried before; the GPU can't run them
 }
 
-// Load loads the users' operators among operators into a GPU. Call it before work begins. The GPU unloads them when it is closed.
-// Load returns the operators that it has loaded, also with an error.
+// Load loads the users' operators in operators into a GPU. Call it before work begins. The GPU unloads them when it is closed. Load
+// returns the operators that it has loaded, even if it also returns an error.
 //
 // Load uses the first of an operator's files that the GPU can run, in the order cubin, fatbin, PTX, source. A library with host code is
 // an operator's only file. The error names the operator and the fault of each file. If the source is wrong, it is the compiler's error.
@@ -88,7 +88,7 @@ func (s *Source) loaded(path string, image images.Image, refused []error) Loaded
 	return Loaded{Name: s.name, Version: s.description.Version, Path: path, Image: image, Refused: refused}
 }
 
-// check checks that the loaded code is the operator that the worker was configured with.
+// check checks that the loaded code is the operator that the worker was configured with. err is the error of loading the code.
 func (s *Source) check(m device.Module, err error) error {
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"millrace/internal/operator/cpulib"
 )
 
-// Operator is a user's operator with its parameters. It implements operator.Faulty and operator.Columnar, in part with methods of the
+// Operator is a user's operator with its parameters. It implements operator.Faulty and operator.Columnar, partly with methods of the
 // embedded operator.
 type Operator struct {
 	*compiled.Operator
@@ -25,8 +25,7 @@ func (o *Operator) Needs(s device.Shape) device.Needs {
 	return device.Needs{Scratch: o.Scratch(s.Rows, s.Bytes), Result: o.Layout(s.Rows, s.Bytes).End}
 }
 
-// MostJSON implements operator.Operator. It doesn't count the bytes of byte strings, each of which needs at most two
-// bytes.
+// MostJSON implements operator.Operator. It doesn't count the bytes of byte strings, each of which needs at most two bytes in JSON.
 func (o *Operator) MostJSON() int {
 	most, _ := o.MostStrings()
 	return o.Operator.MostJSON(0) - 2*most
@@ -53,9 +52,9 @@ func (o *Operator) Fault(reason string) string {
 	return ""
 }
 
-// AppendReference implements operator.Operator. It runs the library on a batch of only this payload. The record of a payload that the
-// operator refuses is zeros. If the description doesn't permit a record, AppendReference appends the code's output, without byte
-// strings that exceed their limits. It panics if the library can't be opened, but Kernels reports that earlier.
+// AppendReference implements operator.Operator. It runs the library on a batch of only this payload. If the operator refuses the
+// payload, the record is zeros. If the description doesn't permit the code's output, AppendReference appends it without byte strings
+// that exceed their limits. It panics if the library can't be opened; Kernels reports that earlier.
 func (o *Operator) AppendReference(dst, payload []byte) []byte {
 	kernel := o.kernel()
 	offsets := []uint32{0, uint32(len(payload))}
@@ -88,7 +87,7 @@ func (o *Operator) kernel() *cpulib.Kernel {
 	return o.reference
 }
 
-// each calls fn with every user's operator among operators, until a call fails.
+// each calls fn with every user's operator in operators, until a call fails.
 func each(operators []operator.Operator, fn func(*Operator) error) error {
 	for _, op := range operators {
 		var o *Operator
@@ -107,7 +106,7 @@ func each(operators []operator.Operator, fn func(*Operator) error) error {
 	return nil
 }
 
-// Kernels opens the libraries of the users' operators among operators, and returns their kernels for the host device.
+// Kernels opens the libraries of the users' operators in operators, and returns their kernels for the host device.
 func Kernels(operators []operator.Operator) (kernels []device.HostKernel, err error) {
 	err = each(operators, func(o *Operator) error {
 		library, err := o.source.Library()
@@ -117,13 +116,13 @@ func Kernels(operators []operator.Operator) (kernels []device.HostKernel, err er
 	return kernels, err
 }
 
-// CheckReferences returns an error if one of the operators can't compute references, because it has no library for the CPU.
+// CheckReferences returns an error if a user's operator can't compute references, because it has no library for the CPU.
 func CheckReferences(operators []operator.Operator) error {
 	_, err := Kernels(operators)
 	return err
 }
 
-// Names returns the names of the users' operators among operators.
+// Names returns the names of the users' operators in operators.
 func Names(operators []operator.Operator) (names []string) {
 	_ = each(operators, func(o *Operator) error {
 		names = append(names, o.Name())

@@ -1,8 +1,8 @@
-// Package userops finds users' operators in folders, and makes them usable like the built-in operators
+// Package userops finds users' operators in folders and gives them the interfaces of the built-in operators
 // (docs/adr/0040-operators-of-your-own.md).
 //
-// cmd/worker calls Find while it reads its configuration. For the operators that it uses, it opens the libraries for the CPU with Kernels,
-// or loads the code for a GPU with Load. Start reading with Find, then Source and Operator.
+// cmd/worker calls Find while it reads its configuration. Then it opens the libraries of the configured operators for the CPU with
+// Kernels, or loads their code into a GPU with Load. Start reading with Find, then Source and Operator.
 package userops
 
 import (
@@ -24,12 +24,12 @@ import (
 	"millrace/internal/operator/images"
 )
 
-// Find returns the operators in the folders, in order of their names. It reads descriptions, but loads no code. It ignores files of
-// other kinds. gpus are the GPUs that the worker uses, or nil without GPUs.
+// Find returns the operators in the folders, sorted by name. It reads descriptions, but loads no code. It ignores files of other kinds.
+// gpus are the GPUs that the worker uses, or nil without GPUs.
 //
-// The error joins the errors of folders that can't be read. An error about an operator's files is in the Err of its Source, and doesn't
-// affect other operators. A file may not be an operator, or may be compiled from another version of the source beside it. Another operator
-// may have the same name.
+// The error joins the errors of folders that can't be read. An error in an operator's files is in the Err of its Source, and doesn't
+// affect other operators. For example, a file isn't an operator, was compiled from another version of the source beside it, or has the
+// name of an operator in another folder.
 func Find(folders []string, gpus GPUs) ([]*Source, error) {
 	var errs []error
 	found := map[string]*Source{}
@@ -51,8 +51,7 @@ func Find(folders []string, gpus GPUs) ([]*Source, error) {
 	return slices.SortedFunc(maps.Values(found), func(a, b *Source) int { return strings.Compare(a.name, b.name) }), errors.Join(errs...)
 }
 
-// Open returns the operator that consists only of these files. Tables are in the folder of the first file. The error is the same as
-// Err.
+// Open returns the operator with only the given files. Its tables are in the folder of the first file. The error is the same as Err.
 func Open(gpus GPUs, paths ...string) (*Source, error) {
 	s := newSource(paths[0], gpus)
 	for _, path := range paths {
@@ -63,7 +62,7 @@ func Open(gpus GPUs, paths ...string) (*Source, error) {
 	return s, s.wrong
 }
 
-// newSource returns the operator with the name and the folder of a file. It has no files yet.
+// newSource returns an operator with the name and folder of a file, but without files.
 func newSource(path string, gpus GPUs) *Source {
 	stem, _ := compiled.CutSuffix(path)
 	return &Source{name: filepath.Base(stem), folder: filepath.Dir(path), files: map[string]string{}, gpus: gpus}
@@ -87,8 +86,7 @@ func sources(folder string, entries []fs.DirEntry, gpus GPUs) map[string]*Source
 
 // GPUs are the GPUs that the worker uses, and a compiler for them.
 type GPUs interface {
-	// Computes returns the compute capabilities of the GPUs, such as "9.0", at least one. It returns an error if there is no
-	// GPU.
+	// Computes returns the GPUs' compute capabilities, such as "9.0". It returns at least one, or an error if there is no GPU.
 	Computes() ([]string, error)
 
 	// Image compiles a source for a compute capability, or returns an earlier image.
@@ -99,12 +97,12 @@ type GPUs interface {
 type Source struct {
 	name, folder string
 	files        map[string]string // path of each file, by its suffix
-	text         []byte            // contents of the source file; nil if there is none
+	text         []byte            // contents of the source file; may be nil
 	gpus         GPUs              // nil if the worker uses the CPU
 	wrong        error             // see Err
 
-	description *compiled.Description // nil if unknown, as for a source that isn't compiled yet
-	described   string                // file from which description was read
+	description *compiled.Description // nil if unknown, for example for a source before its compilation
+	described   string                // file that contains description
 
 	open    sync.Once
 	library *cpulib.Library
@@ -154,7 +152,7 @@ func (s *Source) readCompiled(path, suffix string) error {
 	return s.describe(d, path)
 }
 
-// describe records the description of a compiled file. It returns an error if the description of another file differs.
+// describe stores the description of a compiled file. It returns an error if it differs from the description of an earlier file.
 func (s *Source) describe(d *compiled.Description, path string) error {
 	d.Folder = s.folder // folder of the files of tables
 	if s.description == nil {
@@ -181,7 +179,7 @@ func (s *Source) Name() string { return s.name }
 // Err implements operator.Source. It returns the error about the operator's files.
 func (s *Source) Err() error { return s.wrong }
 
-// Folder returns the folder in which the operator was found.
+// Folder returns the folder of the operator's files.
 func (s *Source) Folder() string { return s.folder }
 
 // Files returns the names of the operator's files.
@@ -194,14 +192,14 @@ func (s *Source) Files() (names []string) {
 	return names
 }
 
-// Path returns the path of the file with a suffix, or "" if there is no such file.
+// Path returns the path of the file with the given suffix, or "" if there is no such file.
 func (s *Source) Path(suffix string) string { return s.files[suffix] }
 
 // first returns the path of one of the files, for messages.
 func (s *Source) first() string { return filepath.Join(s.folder, s.Files()[0]) }
 
-// Describe returns the operator's description. If the operator is only a source, Describe compiles it for the first GPU. If the
-// source is wrong, it returns the compiler's error. Otherwise the error names the missing file or device.
+// Describe returns the operator's description. If the operator has only a source, Describe compiles it for the first GPU. If the source is
+// wrong, it returns the compiler's error. Otherwise, the error names the missing file or device.
 func (s *Source) Describe() (*compiled.Description, error) {
 	if s.wrong != nil {
 		return nil, s.wrong
