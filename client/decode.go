@@ -166,10 +166,10 @@ type byteStrings struct {
 	bytes     []byte
 }
 
-// position returns the position at which the byte strings of record i begin.
+// position returns the position where the byte strings of record i begin.
 func (b byteStrings) position(i int) uint32 { return binary.LittleEndian.Uint32(b.positions[4*i:]) }
 
-// decodeStrings decodes the byte strings of the operator with that index, for the records in r.statuses.
+// decodeStrings decodes the byte strings of the operator with the given index, for the records in r.statuses.
 func (r *Result) decodeStrings(c *cursor, operator int) (err error) {
 	var s byteStrings
 	if r.Operators[operator].ByteStrings {

@@ -9,8 +9,7 @@ import (
 	"iter"
 )
 
-// Line is the result of one record in JSON. It is a line of a frame's result, or the whole result of a message that is one
-// record.
+// Line is the result of one record in JSON: a line of a frame's result, or the whole result of a message with one record.
 type Line struct {
 	Bytes uint64       // length of the record
 	Error *RecordError // nil if the record was processed
@@ -19,10 +18,10 @@ type Line struct {
 	Values map[string]json.RawMessage
 }
 
-// RecordError is the reason for which a record has no result.
+// RecordError is the reason why a record has no result.
 type RecordError struct {
 	Reason  string `json:"reason"`  // for programs, as in HeaderReason
-	Message string `json:"message"` // for people
+	Message string `json:"message"` // human-readable
 }
 
 func (r *RecordError) Error() string { return r.Reason + ": " + r.Message }

@@ -29,7 +29,7 @@ func (s Status) String() string {
 	return fmt.Sprintf("Status(%d)", uint8(s))
 }
 
-// Result is a decoded binary result. Its values are slices of the body from which it was decoded.
+// Result is a decoded binary result. Its values are slices of the decoded body.
 type Result struct {
 	// Version is the version of the format: 1 for a message that is one record, 2 for a frame. It is 0 for an empty body, which is
 	// the result of a frame without records.
@@ -66,8 +66,7 @@ func (o Operator) Name() string {
 // Len returns the number of records.
 func (r *Result) Len() int { return len(r.statuses) }
 
-// Operator returns the index in Operators of the first operator with this name or this spec. It returns -1 if there is
-// no such operator.
+// Operator returns the index in Operators of the first operator with the given name or spec, or -1 if there is no such operator.
 func (r *Result) Operator(name string) int {
 	for i, o := range r.Operators {
 		if name == o.Spec || name == o.Name() {
@@ -84,7 +83,7 @@ type Record struct {
 	index  int
 }
 
-// Record returns the record with that index in this message. It panics if there is no such record.
+// Record returns the record with index i in this message. It panics if there is no such record.
 func (r *Result) Record(i int) Record {
 	return Record{Status: Status(r.statuses[i]), result: r, index: i}
 }
@@ -100,7 +99,7 @@ func (r *Result) Records() iter.Seq2[int, Record] {
 	}
 }
 
-// Value returns the value of the operator with that index as a slice of the body. It is nil if the record's status isn't OK. It
+// Value returns the value of the operator with the given index as a slice of the body, or nil if the record's status isn't OK. It
 // panics if there is no such operator.
 func (r Record) Value(operator int) []byte {
 	stride := r.result.Operators[operator].Stride
@@ -129,9 +128,9 @@ func (r Record) AppendUint32s(dst []uint32, operator int) []uint32 {
 	return dst
 }
 
-// Strings returns the byte strings in the value of the operator with that index, back to back, as a slice of the body. Value contains
-// the length of each byte string as a little-endian uint32 at the position of its field. Strings returns nil if the operator has no
-// byte strings, or if the record's status isn't OK. It panics if there is no such operator.
+// Strings returns the byte strings in the value of the operator with the given index, without gaps, as a slice of the body. Value
+// contains the length of each byte string as a little-endian uint32 at the position of its field. Strings returns nil if the operator
+// has no byte strings, or if the record's status isn't OK. It panics if there is no such operator.
 func (r Record) Strings(operator int) []byte {
 	s := r.result.strings[operator]
 	if len(s.positions) == 0 || r.Status != OK {

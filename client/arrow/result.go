@@ -57,8 +57,8 @@ const (
 // Texts is a Column whose values are byte strings.
 type Texts Column
 
-// Bytes returns the value of record i as a slice of the result. The value is a byte string, or little-endian numbers, which Numbers
-// returns as a typed slice. Bytes returns nil if the record has no value.
+// Bytes returns the value of record i as a slice of the result, or nil if the record has no value. The value is a byte string or
+// little-endian numbers. Numbers returns the latter as a typed slice.
 func (c *Column) Bytes(i int) []byte {
 	switch {
 	case !c.valid[i]:
@@ -103,8 +103,8 @@ func (r *Result) Len() int { return len(r.Bytes) }
 // OK reports whether record i was processed.
 func (r *Result) OK(i int) bool { return r.Statuses[i] == client.OK.String() }
 
-// Column returns the column of the operator with this name or this spec, or of the field with this name, such as "entropy.peak". If
-// several columns match, it returns the first one with uint32 numbers, or else the first one. It returns nil if no column matches.
+// Column returns the column of an operator, given its name or spec, or of a field, given a name such as "entropy.peak". If several
+// columns match, it returns the first one with uint32 numbers, or else the first one. It returns nil if no column matches.
 func (r *Result) Column(name string) (found *Column) {
 	for i := range r.Columns {
 		if c := &r.Columns[i]; !c.is(name) {
@@ -118,8 +118,8 @@ func (r *Result) Column(name string) (found *Column) {
 	return found
 }
 
-// ByteStrings returns the byte strings of the operator with this name or this spec, or of the field with this name, such as "echo.text".
-// It returns nil if no column of byte strings matches.
+// ByteStrings returns the byte strings of an operator, given its name or spec, or of a field, given a name such as "echo.text". It
+// returns nil if no column of byte strings matches.
 func (r *Result) ByteStrings(name string) *Texts {
 	for i := range r.Texts {
 		if t := &r.Texts[i]; (*Column)(t).is(name) {

@@ -8,8 +8,8 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// The library doesn't verify the flatbuffers that contain the metadata of messages. It allocates as many elements as a vector declares,
-// and a program can't recover from an allocation that is too large. So Decode verifies all vectors first. The numbers are from
+// The library doesn't verify the flatbuffers that contain the metadata of messages. It allocates as many elements as a vector declares, and
+// a program can't recover from an allocation that is too large. Therefore, Decode verifies all vectors first. The numbers are from
 // Schema.fbs and Message.fbs: https://github.com/apache/arrow/tree/main/format
 const (
 	continuation = 0xFFFFFFFF // precedes the length of the metadata
@@ -29,8 +29,7 @@ const (
 	mostElements = 4096 // maximum number of fields and metadata keys of a schema
 )
 
-// verify checks the metadata of all messages of a stream. It panics if an offset points outside of body, and so does
-// the library.
+// verify checks the metadata of all messages of a stream. Like the library, it panics if an offset points outside of body.
 func verify(body []byte) error {
 	for at := 0; at < len(body); {
 		if binary.LittleEndian.Uint32(body[at:]) != continuation {
@@ -82,8 +81,8 @@ func verifySchema(schema table) error {
 	return verifyFields(schema, schemaFields, 2, &left)
 }
 
-// verifyFields checks a vector of fields and their children. It accepts children on at most that many levels below the columns. A
-// result needs two levels: the fields of a struct, and the elements of a list.
+// verifyFields checks a vector of fields and their children. It accepts children on at most levels levels below the columns. A result needs
+// two levels: the fields of a struct, and the elements of a list.
 func verifyFields(parent table, number, levels int, left *int) error {
 	if err := parent.count(number, 4, left); err != nil {
 		return err
@@ -118,15 +117,15 @@ func verifyBatch(batch table) error {
 // table is a flatbuffer's table. Its methods panic if an offset points outside of the buffer.
 type table struct{ flatbuffers.Table }
 
-// tableAt returns the table to which the offset at buffer[at] points.
+// tableAt returns the table that the offset at buffer[at] points to.
 func tableAt(buffer []byte, at flatbuffers.UOffsetT) table {
 	return table{flatbuffers.Table{Bytes: buffer, Pos: at + flatbuffers.GetUOffsetT(buffer[at:])}}
 }
 
-// slot returns the position in a vtable of the entry for the field with that number.
+// slot returns the position in a vtable of the entry for a field, given the field's number.
 func slot(number int) flatbuffers.VOffsetT { return flatbuffers.VOffsetT(4 + 2*number) }
 
-// field returns the position of the field with that number. It returns false if the table doesn't have the field.
+// field returns the position of the field with the given number, or false if the table doesn't have the field.
 func (t table) field(number int) (flatbuffers.UOffsetT, bool) {
 	offset := flatbuffers.UOffsetT(t.Offset(slot(number)))
 	return t.Pos + offset, offset > 0

@@ -187,7 +187,7 @@ func (m *mailbox) post(payload []byte) {
 const mailboxPatience = time.Millisecond
 
 // await polls until the kernel has finished the payload. It launches the kernel again if the kernel has stopped after
-// an idle period. It returns an error if the device is lost or ctx ends.
+// an idle period. It returns an error if the device is lost or ctx is done.
 func (m *mailbox) await(ctx context.Context) error {
 	for since := time.Now(); m.words.finished.Load() != m.posted; runtime.Gosched() {
 		if time.Since(since) < mailboxPatience {

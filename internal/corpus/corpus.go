@@ -1,6 +1,6 @@
 // Package corpus generates random text and bytes for the demo, for benchmarks and for tests. Its sets of payloads
 // reveal bugs in the handling of ragged batches, UTF-8 boundaries and split rows. The same seed gives the same bytes on
-// every machine and with every Go version. So a failure on one device can be reproduced on another device.
+// every machine and with every Go version, so another device can reproduce a failure.
 //
 // The subcommands demo, bench and operator use the package. Start reading with Vocabulary for the text and Sets for the
 // payloads.
@@ -61,7 +61,7 @@ const (
 	letters = "etaoinshrdlucmfwygpbvkxqjz"
 )
 
-// frequent lists the most frequent words of every vocabulary, in several scripts. So characters have 1 to 4 bytes.
+// frequent lists the most frequent words of every vocabulary. Several scripts provide characters of 1 to 4 bytes.
 var frequent = []string{
 	"the", "mill", "turns", "while", "water", "lasts", "a", "of", "stone", "grain",
 	"größer", "où", "naïve", "мельница", "вода", "水車", "石臼", "방앗간", "طاحونة", "🌊", "🌾🌾",

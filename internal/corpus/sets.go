@@ -179,7 +179,7 @@ func fewKinds(g *Random) [][]byte {
 }
 
 // LongCharacters returns payloads whose characters contain long runs of continuation bytes. The runs' lengths are close
-// to the powers of two at which devices split rows. So a shingle spans several pieces, and no character starts in some
+// to the powers of two where devices split rows. A shingle then spans several pieces, and no character starts in some
 // pieces.
 func LongCharacters(seed uint64) [][]byte {
 	g := &Random{State: seed}

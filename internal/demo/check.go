@@ -106,9 +106,9 @@ func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, wor
 	return checkers.Wait
 }
 
-// awaitStored returns true once all results are stored. That is the case when the stream holds one result per document,
-// or when all messages have been read. The second condition is necessary because dead letters may be in another stream,
-// and results may have several parts. awaitStored returns false if all results were checked earlier or if ctx ends.
+// awaitStored waits until all results are stored and then returns true: when the stream holds one result per document,
+// or when all messages have been read. The second condition covers dead letters in another stream and results with
+// several parts. awaitStored returns false if all results are already checked or if ctx is done.
 func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream, allCame <-chan struct{}) bool {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

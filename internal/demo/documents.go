@@ -21,7 +21,7 @@ const (
 	sigma          = 1.3
 )
 
-// Documents is a set of generated texts. Document i of a seed is always the same. So the checker can regenerate
+// Documents is a set of generated texts. Document i of a seed is always the same, so the checker can regenerate
 // documents instead of keeping them.
 type Documents struct {
 	seed uint64

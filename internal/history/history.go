@@ -31,7 +31,7 @@ type History struct {
 // New returns the history that is generated from seed. It has no choices yet.
 func New(seed uint64) *History { return &History{Seed: seed, random: rand.NewPCG(seed, 11)} }
 
-// Uint64 draws a choice of 16 bits and returns it in the highest and in the lowest bits. So rand.Rand derives smaller
+// Uint64 draws a choice of 16 bits and returns it in the highest and in the lowest bits, so rand.Rand derives smaller
 // numbers from smaller choices. The bits between are constant. They are not 0, because rand.Rand rejects 0 repeatedly
 // for most bounds.
 func (h *History) Uint64() uint64 {
@@ -80,18 +80,19 @@ type Bounds struct {
 	Least      int      // minimum number of runs
 	Most       int      // number of runs after which every event of MustHappen must have happened; 0 means Least
 	Parallel   int      // number of concurrent runs, for models that mostly wait; 0 means 1
-	MustHappen []string // events without which the model proves nothing
+	MustHappen []string // events that must happen at least once for the test to be meaningful
 }
 
-// These environment variables hold a history's text or file name, and the duration for which Run runs new histories.
+// These environment variables contain a history's text or file name, and the minimum duration of a test with new
+// histories.
 const (
 	variableHistory = "MILLRACE_MODEL_HISTORY"
 	variableFor     = "MILLRACE_MODEL_FOR"
 )
 
-// Run runs a model with Least new histories, and then with more histories until every event of MustHappen has happened.
-// The test fails if an event is missing after Most runs. The function run returns the number of occurrences of each
-// event. It fails t if an invariant is broken. After a failure, Run logs the shortest failing history that it finds.
+// Run runs a model with at least Least new histories, until every event of MustHappen has happened. The test fails if
+// an event is missing after Most runs. The function run returns the number of occurrences of each event, and fails t if
+// an invariant is broken. After a failure, Run logs the shortest failing history that it finds.
 //
 // With MILLRACE_MODEL_FOR, Run continues for at least that duration. With -short, as under the race detector, Run does
 // about a tenth of the runs and requires no event. With MILLRACE_MODEL_HISTORY, Run does a single run with that

@@ -88,8 +88,9 @@ func (o *outcome) await(ctx context.Context, turns *turnstile, p *streams.Pipeli
 	}
 }
 
-// turnstile lets the pipeline's goroutine wait for a completion only when the submitting goroutine permits it. So the
-// clock never advances while the host still has a batch to submit. A course therefore has the same times in every run.
+// turnstile lets the pipeline's goroutine wait for a completion only when the submitting goroutine permits it. The
+// clock therefore never advances while the host still has a batch to submit, and a course has the same times in every
+// run.
 type turnstile struct {
 	*sim.Device
 	turns chan struct{}
@@ -105,8 +106,8 @@ func (t *turnstile) WaitCompletion(ctx context.Context) (uint64, error) {
 	}
 }
 
-// let permits one wait for a completion. It returns an error if over is closed or ctx is done, because then nothing
-// waits for a completion.
+// let permits one wait for a completion. It returns an error if over is closed or ctx is done, because no goroutine
+// waits for a completion in these cases.
 func (t *turnstile) let(ctx context.Context, over <-chan struct{}) error {
 	select {
 	case t.turns <- struct{}{}:

@@ -67,7 +67,7 @@ func publish(ctx context.Context, js jetstream.JetStream, records []string) (*je
 	})
 }
 
-// printResult waits for all parts of the result of the message with that sequence, and prints them.
+// printResult waits for all parts of the result of the message with the given sequence, and prints them.
 func printResult(ctx context.Context, js jetstream.JetStream, sequence uint64) error {
 	results, err := js.OrderedConsumer(ctx, "RESULTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"results.example"}})
 	if err != nil {

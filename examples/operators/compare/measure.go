@@ -42,8 +42,8 @@ func perRecord(one func(record []byte) uint64) func(*records, []uint64, int, int
 	}
 }
 
-// measure returns the median throughput of 5 runs in GB/s, after a warm-up run. That many goroutines process pieces of the corpus
-// concurrently.
+// measure returns the median throughput of 5 runs in GB/s, after a warm-up run. The given number of goroutines process pieces of
+// the corpus concurrently.
 func measure(c *records, i implementation, out []uint64, goroutines int) float64 {
 	const runs, pieceBytes = 5, 256 << 10
 	piece := max(1, pieceBytes*c.rows()/len(c.data))

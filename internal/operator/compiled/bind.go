@@ -11,8 +11,9 @@ import (
 
 // Operator is an operator with its parameters. It is immutable and safe for concurrent use.
 //
-// The result of one payload is a record of Stride bytes. It has the fields in order of declaration, each aligned to the size of its
-// elements. Zeros pad the record to a multiple of the largest element's size. For a byte string, the record contains only the length.
+// The result of one payload is a record of Stride bytes. The record contains the fields in order of declaration, each aligned to the
+// size of its elements, and is padded with zeros to a multiple of the largest element's size. For a byte string, it contains only the
+// length.
 type Operator struct {
 	description *Description
 	values      []Number // values[i] belongs to Parameters[i]
@@ -307,7 +308,7 @@ func (o *Operator) Tables() []byte {
 	return nil
 }
 
-// Scratch returns the size in bytes of the scratch memory for a batch of that many records and bytes.
+// Scratch returns the size in bytes of the scratch memory for a batch with the given numbers of records and bytes.
 func (o *Operator) Scratch(rows, bytes int) int { return o.description.Scratch.Size(rows, bytes) }
 
 // Stride returns the length of one record in bytes.

@@ -364,7 +364,7 @@ func text(field []byte) (string, error) {
 	return string(s), nil
 }
 
-// CheckName returns an error if a user's operator can't have that name.
+// CheckName returns an error if name isn't permitted for a user's operator.
 func CheckName(name string) error {
 	for _, d := range BuiltIn() {
 		if d.Name == name {

@@ -179,7 +179,7 @@ type Pass struct {
 // PassSymbol is the prefix of the name of a pass's kernel or function.
 const PassSymbol = "millrace_operator_pass_"
 
-// Blocks returns the number of blocks for a batch of that many records and bytes.
+// Blocks returns the number of blocks for a batch with the given numbers of records and bytes.
 func (p Pass) Blocks(rows, bytes int) int {
 	return (p.Constant + p.PerRow*rows + p.PerByte*bytes + p.Share - 1) / p.Share
 }
@@ -187,7 +187,7 @@ func (p Pass) Blocks(rows, bytes int) int {
 // Scratch is the size of an operator's scratch memory: Bytes + PerRow*rows + PerByte*bytes. It is zero for an operator without passes.
 type Scratch struct{ Bytes, PerRow, PerByte int }
 
-// Size returns the size in bytes of the scratch memory for a batch of that many records and bytes.
+// Size returns the size in bytes of the scratch memory for a batch with the given numbers of records and bytes.
 func (s Scratch) Size(rows, bytes int) int { return s.Bytes + s.PerRow*rows + s.PerByte*bytes }
 
 // BuiltIn returns the descriptions of the built-in operators. Package operator creates the built-in operators from them, and package

@@ -158,7 +158,7 @@ var mostDigits = [...]int{
 	Float32: 24, Float64: 25, // "-0.0000012345679", "-123456790000000000000", "-1.7976931348623157e+308"
 }
 
-// MostJSON returns the maximum number of bytes that AppendJSON appends for a record of a payload with that many bytes.
+// MostJSON returns the maximum number of bytes that AppendJSON appends for a payload of payloadBytes bytes.
 func (o *Operator) MostJSON(payloadBytes int) int {
 	most := len(o.after)
 	for i, f := range o.description.Fields {

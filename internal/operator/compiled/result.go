@@ -30,8 +30,8 @@ func (o *Operator) HasStatuses() bool {
 	return o.description.Form != Library || len(o.description.Reasons) > 0
 }
 
-// Status returns the status of a record in the result of a batch with that many rows. The status is 0 if the operator computed
-// the record. See Reason for other statuses.
+// Status returns the status of a record in the result of a batch with the given number of rows. It is 0 if the operator computed the
+// record. See Reason for other statuses.
 func (o *Operator) Status(result []byte, rows, row int) byte {
 	if !o.HasStatuses() {
 		return 0
@@ -39,7 +39,7 @@ func (o *Operator) Status(result []byte, rows, row int) byte {
 	return result[o.Layout(rows, 0).Status+row]
 }
 
-// Layout returns the layout of a batch with that many records, which have that many bytes in total.
+// Layout returns the layout of a batch with the given number of records and their total number of bytes.
 func (o *Operator) Layout(rows, bytes int) Layout {
 	if records := rows * o.stride; !o.HasStatuses() && !o.HasStrings() {
 		return Layout{Status: records, Strings: records, End: records}
@@ -118,15 +118,15 @@ func (o *Operator) Reason(status byte) (text string, ok bool) {
 	return "", false
 }
 
-// These constants are the statuses of records besides 0, which means done, and the numbers of declared reasons.
+// These statuses exist in addition to 0, which means done, and to the numbers of declared reasons.
 const (
 	statusBatchOutOfBounds = 253
 	statusOutOfBounds      = 254
 	statusFailed           = 255
 )
 
-// The code of an operator writes statuses and lengths, and a GPU doesn't check them. So callers must not rely on them. A record has
-// no result if its status isn't declared, or if one of its byte strings is longer than its slot.
+// An operator's code writes statuses and lengths, and a GPU doesn't check them, so callers must not rely on them. A record has no result
+// if its status isn't declared, or if one of its byte strings is longer than its slot.
 
 // undeclared is the prefix of the reason for a result that the operator doesn't declare. A reason has at most 64 characters, and a name
 // has at most 32.
@@ -138,8 +138,8 @@ const outOfBounds = "the operator accessed a byte outside the record or its resu
 // batchOutOfBounds is the reason of a batch whose records have statusBatchOutOfBounds.
 const batchOutOfBounds = "a pass of the operator accessed something outside its bounds"
 
-// FailedBatch returns the reason for which no record of a batch with that many rows has a result. It returns "" if the operator
-// didn't fail on the batch as a whole. The record that caused the failure isn't known.
+// FailedBatch returns the reason why no record of a batch has a result, or "" if the operator didn't fail on the batch as a whole. rows
+// is the number of rows. The record that caused the failure isn't known.
 func (o *Operator) FailedBatch(result []byte, rows int) string {
 	if rows > 0 && o.Status(result, rows, 0) == statusBatchOutOfBounds {
 		return batchOutOfBounds
@@ -147,7 +147,7 @@ func (o *Operator) FailedBatch(result []byte, rows int) string {
 	return ""
 }
 
-// Refusal returns the reason for which a record with that status has no result, or "" if the record has a result.
+// Refusal returns the reason why a record with the given status has no result, or "" if it has a result.
 func (o *Operator) Refusal(status byte) string {
 	if status == 0 {
 		return ""
@@ -158,7 +158,7 @@ func (o *Operator) Refusal(status byte) string {
 	return undeclared + "status " + strconv.Itoa(int(status))
 }
 
-// Overlong returns a reason if the length of one of record i's byte strings exceeds its slot, and "" otherwise.
+// Overlong returns a reason if one of record i's byte strings is longer than its slot, or else "".
 func (o *Operator) Overlong(offsets []uint32, result []byte, i int) string {
 	for k, f := range o.description.Fields {
 		if f.Type == Bytes && o.stringBytes(result, k, i) > f.slot(offsets, i) {

@@ -30,8 +30,8 @@ type table struct {
 	contents []byte
 }
 
-// format returns the table's value in a spec, which is the file's name and a part of the hash of its contents. So tables with
-// different contents have different specs.
+// format returns the table's value in a spec: the file's name and a part of the hash of its contents. Tables with different contents
+// have different specs.
 func (t table) format() string {
 	hash := sha256.Sum256(t.contents)
 	return t.file + "@" + hex.EncodeToString(hash[:tableHashBytes])
@@ -85,8 +85,8 @@ func sizeText(n, most int) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// readInside reads a file in a folder, and at most one byte more than most. It follows symbolic links that stay in the folder, which a
-// ConfigMap's volume has.
+// readInside reads at most most+1 bytes of a file in a folder. It follows symbolic links that stay in the folder, because a
+// ConfigMap's volume contains such links.
 func readInside(folder, file string, most int64) ([]byte, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -108,7 +108,7 @@ func readInside(folder, file string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most+1))
 }
 
-// checkTableName returns an error if a spec can't contain that file name.
+// checkTableName returns an error if a spec can't contain file.
 func checkTableName(file string) error {
 	err := errors.New("name a file in the operator's folder, or below it, with letters, digits, dots, hyphens and underscores")
 	if len(file) > mostTableName {

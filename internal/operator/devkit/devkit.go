@@ -1,8 +1,8 @@
 // Package devkit is for authors of operators (docs/adr/0040-operators-of-your-own.md). It creates a new operator's source, runs
 // operators over adversarial batches and samples, checks the rules for operators on every device, and reports violations.
 //
-// The command `worker operator` uses it. Tests run its suite over every operator, including the built-in ones. So it uses an operator
-// only through the interfaces of package device, and reports findings instead of failing a test. Start reading with Trial.Run, then
+// The command `worker operator` uses it. Tests run its suite on every operator, including the built-in ones, so it uses an operator
+// only through the interfaces of package device. It reports findings instead of failing a test. Start reading with Trial.Run, then
 // Runner.Test. memory.go describes the memory around a batch.
 package devkit
 
@@ -24,7 +24,7 @@ import (
 	"millrace/internal/operator/userops"
 )
 
-// GPU is the GPU on which a trial runs an operator, and a compiler for it.
+// GPU is the GPU that a trial uses, and a compiler for it.
 type GPU interface {
 	userops.GPUs
 
@@ -60,8 +60,7 @@ type Trial struct {
 // BadUsage is the error for a file that isn't an operator, or for parameters that the operator doesn't accept.
 type BadUsage struct{ error }
 
-// errNotAsked is the reason for which --device cuda doesn't test the CPU. That option only compares with the CPU's
-// results.
+// errNotAsked is the reason why --device cuda doesn't test the CPU: it only compares the GPU's results with the CPU's.
 var errNotAsked = errors.New("only results of the GPU were asked for")
 
 // Run opens the operator on each device, tests it on the CPU first, and writes the report. It returns an error if a check failed, or if
@@ -286,8 +285,7 @@ func (t *Trial) batches() []corpus.Set {
 	return batches
 }
 
-// test runs the suite, the samples and the measurements on one side, and compares its results with reference, if that
-// isn't nil.
+// test runs the suite, the samples and the measurements on one side. It compares the results with reference, which may be nil.
 func (t *Trial) test(ctx context.Context, s, reference *side) (err error) {
 	var other *Runner
 	if reference != nil {

@@ -9,18 +9,18 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// rateBytes are the sizes of records for which the throughput is measured.
+// rateBytes are the sizes of records in measurements of the throughput.
 var rateBytes = []int{256, 2 << 10, 64 << 10}
 
 // side is an operator on one device of a trial, with the trial's results on that device.
 type side struct {
 	device  string // "CPU" or "GPU"
 	with    string // name of the device, and the operator's compiler or file
-	missing error  // reason for which the operator wasn't tested there; then the fields below are empty
+	missing error  // reason why the operator wasn't tested on this device, or nil; if it is set, the fields below are empty
 	runner  *Runner
 	report  *Report // report of the suite, including the samples
 	answers []Answer
-	against string    // device with which the results were compared; empty if there was none
+	against string    // device that the results were compared with; may be empty
 	rates   []float64 // bytes per second, one for each of rateBytes; empty if not measured
 	close   func() error
 }

@@ -166,9 +166,8 @@ const (
 	rateTime  = 3 * time.Second // time after which a measurement ends with fewer runs
 )
 
-// Rate returns the throughput of the kernel alone for records of that many bytes of text, in bytes per second. It is the median of
-// several runs on the device's clock, after a warm-up run. The batch has 8 MiB, or less if the operator's results would need too much
-// memory.
+// Rate returns the throughput of the kernel alone in bytes per second, for text records of recordBytes bytes. It is the median of several
+// runs on the device's clock, after a warm-up run. The batch has 8 MiB, or less if the operator's results would need too much memory.
 func (r *Runner) Rate(ctx context.Context, recordBytes int) (float64, error) {
 	r.before(fmt.Sprintf("records of %d bytes", recordBytes), -1, nil)
 	rows := slices.Collect(slices.Chunk(corpus.Text(1, rateBatch/recordBytes*recordBytes), recordBytes))
@@ -195,8 +194,7 @@ func (r *Runner) Rate(ctx context.Context, recordBytes int) (float64, error) {
 	return float64(shapeOf(rows).Bytes) / max(times[len(times)/2], 1).Seconds(), nil
 }
 
-// run runs a batch in memory with these contents. It checks the rules that apply to every batch. The error is a *Finding if the
-// operator caused it.
+// run runs a batch in memory with the contents c, and checks the rules for every batch. The error is a *Finding if the operator caused it.
 func (r *Runner) run(ctx context.Context, rows [][]byte, c contents) ([]Answer, error) {
 	shape := shapeOf(rows)
 	needs := r.kernel.Needs(shape)
@@ -295,7 +293,7 @@ func (r *Runner) arguments(p places, shape device.Shape, mapped bool) (device.La
 	return args, parts, nil
 }
 
-// wait waits for the batch. It returns a finding if the batch doesn't finish in time.
+// wait waits for the batch. It returns a *Finding if the batch doesn't finish within Subject.Patience.
 func (r *Runner) wait(ctx context.Context) error {
 	patient, cancel := context.WithTimeout(ctx, r.subject.Patience)
 	defer cancel()

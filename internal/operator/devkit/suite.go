@@ -128,8 +128,7 @@ func (t *tester) batch(name string, rows [][]byte) error {
 // failed reports whether the operator failed on a batch as a whole.
 func failed(answers []Answer) bool { return len(answers) > 0 && answers[0].Status == batchOutOfBounds }
 
-// failing returns a finding about the first record on which a pass fails alone, or about the whole batch if there is no
-// such record.
+// failing returns a finding about the first record that makes a pass fail alone, or about the whole batch if there is no such record.
 func (t *tester) failing(rows [][]byte) error {
 	found := &Finding{Kind: OutOfBounds, Record: -1, Text: "a pass accessed something outside the batch, a table or scratch memory"}
 	for i := range rows {
@@ -154,8 +153,7 @@ func (t *tester) count(answers []Answer) {
 	}
 }
 
-// check computes a batch again in another way. text describes the cause if the answers differ from the answers of the
-// first run.
+// check computes a batch again in another way. If the answers differ from those of the first run, text describes the cause.
 type check struct {
 	kind          Kind
 	text          string

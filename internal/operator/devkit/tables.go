@@ -13,8 +13,8 @@ import (
 // mostTable is the maximum size of a table that BindAny writes, in bytes.
 const mostTable = 512
 
-// BindAny returns an operator with its default parameters. A table has no default. So for each table, BindAny writes a file with a word
-// per line into the folder.
+// BindAny returns an operator with its default parameters. Tables have no default, so BindAny writes a file with a word per line into
+// the folder for each table.
 func BindAny(d *compiled.Description, folder string) (*compiled.Operator, error) {
 	var query []string
 	for _, p := range d.Parameters {

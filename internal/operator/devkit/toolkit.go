@@ -45,8 +45,8 @@ func findTool(name string) string {
 	return ""
 }
 
-// Fatbin combines cubins for those compute capabilities in one fatbin. The fatbin isn't compressed, so the operator's description can be
-// read from it. Fatbin fails with ErrNoFatbinary if the program fatbinary isn't installed.
+// Fatbin combines cubins for the given compute capabilities in one fatbin. The fatbin isn't compressed, so the operator's description can
+// be read from it. Fatbin fails with ErrNoFatbinary if fatbinary isn't installed.
 func Fatbin(ctx context.Context, computes []string, cubins [][]byte) ([]byte, error) {
 	program := findTool("fatbinary")
 	if program == "" {
