@@ -88,7 +88,7 @@ func (e *Encoder) Size() int64 {
 	return size
 }
 
-// MostSize returns the maximum Size of an encoder whose streams have at most rows rows and stringBytes bytes of byte
+// MostSize returns the maximum Size of an encoder whose streams have up to rows records and stringBytes bytes of byte
 // strings. Memory for byte strings grows in steps, so it may exceed their length.
 func MostSize(columns []Column, rows, stringBytes int) int64 {
 	most := int64(4*(rows+1)+longestStatus*rows+(rows+7)/8) + int64(Most(columns, 0, 0))

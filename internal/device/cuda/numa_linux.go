@@ -24,7 +24,7 @@ const maxNodes = 1024
 // policyRefused makes sure that the warning about refused placement, as in some containers, appears only once.
 var policyRefused sync.Once
 
-// preferNode makes the calling thread prefer memory of NUMA node node until restore is called on the same goroutine. It
+// preferNode makes the calling thread prefer memory of the given NUMA node until restore is called on the same goroutine. It
 // does nothing if node is empty. It also does nothing if the process was started with a memory policy, for example by
 // numactl, because that policy takes precedence. Pinning allocates every page within the call, so pages don't have to
 // be touched.

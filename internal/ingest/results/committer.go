@@ -118,7 +118,7 @@ func (m *committer) settle(ctx context.Context, items []int, a publisher.Answer)
 	})
 }
 
-// next returns the next batch of results to commit. It has at most most deliveries.
+// next returns the next batch of results to commit. It has up to most deliveries.
 func (m *committer) next(most int) (n resultBatch) {
 	bytes, messages := 0, mostAtomic
 	if m.c.results.Way == commit.Fast {

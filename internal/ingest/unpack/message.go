@@ -224,7 +224,7 @@ func (m *Message) splitBody(body []byte) error {
 	return err
 }
 
-// ExceedsBatch returns the error text for a payload or record of bytes bytes that exceeds the batch size, also in bytes.
+// ExceedsBatch returns the error text for a payload or record whose size, bytes, exceeds the batch size, also in bytes.
 func ExceedsBatch(bytes, batch int) string {
 	return fmt.Sprintf("%d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", bytes, batch)
 }
