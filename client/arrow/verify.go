@@ -81,7 +81,7 @@ func verifySchema(schema table) error {
 	return verifyFields(schema, schemaFields, 2, &left)
 }
 
-// verifyFields checks a vector of fields and their children. It accepts children on a depth of at most levels below the columns. A result needs
+// verifyFields checks a vector of fields and their children. It accepts children down to levels below the columns. A result needs
 // two levels: the fields of a struct, and the elements of a list.
 func verifyFields(parent table, number, levels int, left *int) error {
 	if err := parent.count(number, 4, left); err != nil {

@@ -19,7 +19,7 @@ type records struct {
 	offsets []uint32
 }
 
-// newRecords returns records of size bytes each, at most bytes bytes in total.
+// newRecords returns records of size bytes each, with a total size of at most bytes.
 func newRecords(size, bytes int) *records {
 	var rows [][]byte
 	for seed := range 64 {
